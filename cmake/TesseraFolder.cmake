@@ -92,14 +92,15 @@ function(tessera_transports)
   set_property(GLOBAL APPEND PROPERTY TESSERA_TRANSPORTS tessera_mpi)
 endfunction()
 
-# The target `programs` builds everything that ./runexp and ./flat_tokens need; `transports` is a
-# part of it.
+# The target `programs` builds everything that ./runexp and ./flat_tokens need; `transports` and
+# `devices` are parts of it.
 function(tessera_all_programs)
   get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
   get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
   get_property(transports GLOBAL PROPERTY TESSERA_TRANSPORTS)
   get_property(devices GLOBAL PROPERTY TESSERA_DEVICES)
   add_custom_target(transports DEPENDS ${transports})
+  add_custom_target(devices DEPENDS ${devices})
   add_custom_target(programs DEPENDS ${programs} ${experiments} ${transports} ${devices})
 endfunction()
 

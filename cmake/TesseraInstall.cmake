@@ -23,7 +23,7 @@ endif()
 install(DIRECTORY core layers inputs tasks plugins
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h"
         PATTERN "*_internal.h" EXCLUDE PATTERN "*-inl.h" EXCLUDE
-        PATTERN "flat_tokens_tool" EXCLUDE)
+        PATTERN "flat_tokens_tool" EXCLUDE PATTERN "cuda" EXCLUDE)
 install(FILES ${CMAKE_BINARY_DIR}/generated/tessera_stamp.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
 install(FILES cmake/plugin_stamp.cc DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)

@@ -155,6 +155,17 @@ targets_of_family() {
   done
 }
 
+# wants_device ARGUMENT…: whether runexp will load a device plugin.
+wants_device() {
+  local argument previous=''
+  for argument; do
+    [[ $previous == --device ]] && argument=--device=$argument
+    [[ $argument == --device=?* && $argument != --device=cpu ]] && return 0
+    previous=$argument
+  done
+  return 1
+}
+
 # launch PROGRAM ARGUMENT…: builds the program if needed, then replaces this process with it (exec).
 launch() {
   local program=$1 set=programs family='' targets=(programs) needed
@@ -168,11 +179,13 @@ launch() {
   if [[ -n $family ]]; then
     set=$family
     needed+=("$build/lib/tessera/experiments/$family.so")
+    ! wants_device "$@" || set=$family.devices
   fi
   if is_stale "$set" "${needed[@]}"; then
     under_mpirun && give_up "not built, or older than its sources; run ./$program once without mpirun"
     # shellcheck disable=SC2207  # Names of targets have no spaces.
     [[ -z $family ]] || targets=($(targets_of_family "$family"))
+    [[ $set != *.devices ]] || targets+=(devices)
     build_targets "$set" build "${targets[@]}"
   fi
   exec "$build/bin/$program" "$@"

@@ -68,7 +68,8 @@ std::vector<std::string> order_breaks(const std::string& file, const std::string
 
 std::vector<std::string> private_includes(const std::string& file, const std::string& text) {
   std::vector<std::string> shown;
-  if (file.ends_with("_internal.h")) return shown;  // Not installed, so not public.
+  // Not installed, so not public.
+  if (file.ends_with("_internal.h") || file.starts_with("plugins/cuda/")) return shown;
   for (const Include& include : includes_of(text))
     for (const std::string& name : kPrivate)
       if (!include.is_quoted && include.file.starts_with(name))
@@ -81,7 +82,8 @@ using Texts = std::map<std::string, std::string>;  // Of files, by path.
 const Texts& all_texts() {
   static const Texts texts = [] {
     Texts read;
-    for (const std::string& file : source_files(code_and_test_folders(), {".h", ".cc"}))
+    for (const std::string& file :
+         source_files(code_and_test_folders(), {".h", ".cc", ".cu", ".cuh"}))
       read[file] = read_file(source_root() / file);
     return read;
   }();

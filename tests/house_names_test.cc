@@ -26,6 +26,7 @@ namespace filesystem = std::filesystem;
 // Files of other projects and of users, which comments and documents may name.
 const std::set<std::string> kElsewhere = {
     "/bits/stl_pair.h",             // libstdc++
+    "cuda.h",                       // the CUDA toolkit
     "paxml/tasks/lm/params/c4.py",  // Pax
     "dev/data/data_common.py",      // llm.c
     "env.py",                       // clearml, which seqax imports
@@ -33,7 +34,8 @@ const std::set<std::string> kElsewhere = {
     "experiments/mine/small.cc",    // an experiment of the user
 };
 
-const std::vector<std::string> kExtensions = {".h", ".cc", ".cu", ".cmake", ".md", ".py", ".sh"};
+const std::vector<std::string> kExtensions = {".h",     ".cc", ".cu", ".cuh",
+                                              ".cmake", ".md", ".py", ".sh"};
 
 bool is_name_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -305,7 +307,7 @@ std::vector<std::string> documents() {
 
 std::vector<std::string> commented_files() {
   std::vector<std::string> files =
-      source_files(code_and_test_folders(), {".h", ".cc", ".cmake", ".py", ".sh"});
+      source_files(code_and_test_folders(), {".h", ".cc", ".cu", ".cuh", ".cmake", ".py", ".sh"});
   files.insert(files.end(), {"CMakeLists.txt", "runexp", "flat_tokens", "runtests"});
   for (const std::string& document : documents()) files.push_back(document);
   return files;

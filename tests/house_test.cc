@@ -61,7 +61,7 @@ std::vector<std::string> over_all(const std::vector<std::string>& files, Check c
 const std::vector<std::string> kNothing;
 
 TEST_CASE("the only macros that users see are FIELDS, CHECK and two that register") {
-  REQUIRE(over_all(source_files(code_folders(), {".h", ".cc"}), stray_macros) == kNothing);
+  REQUIRE(over_all(source_files(code_folders(), {".h", ".cc", ".cuh"}), stray_macros) == kNothing);
 }
 
 TEST_CASE("no file exceeds the maximum length") {
@@ -73,7 +73,8 @@ TEST_CASE("no file exceeds the maximum length") {
       found.push_back(fmt::format("{} has {} lines", file, lines));
     return found;
   };
-  REQUIRE(over_all(source_files(code_and_test_folders(), {".h", ".cc"}), is_long) == kNothing);
+  REQUIRE(over_all(source_files(code_and_test_folders(), {".h", ".cc", ".cu", ".cuh"}), is_long) ==
+          kNothing);
 }
 
 TEST_CASE("every file starts with its licence, and every header with a comment on its purpose") {
@@ -85,17 +86,19 @@ TEST_CASE("every file starts with its licence, and every header with a comment o
                           opening.starts_with("# SPDX-License-Identifier: Apache-2.0\n");
     const std::string_view after = opening.substr(opening.find('\n') + 1);
     if (!licensed) found.push_back(file + " has no SPDX line");
-    if (file.ends_with(".h") && !after.starts_with("// "))
+    const bool is_header = file.ends_with(".h") || file.ends_with(".cuh");
+    if (is_header && !after.starts_with("// "))
       found.push_back(file + " does not state its purpose");
     // Highway compiles -inl.h files once for each target, with its own guards.
     const bool once = !file.ends_with("-inl.h");
-    if (file.ends_with(".h") && once && text.find("\n#pragma once\n") == std::string::npos)
+    if (is_header && once && text.find("\n#pragma once\n") == std::string::npos)
       found.push_back(file + " has no #pragma once");
-    if (file.ends_with(".h") && text.find("\nusing namespace") != std::string::npos)
+    if (is_header && text.find("\nusing namespace") != std::string::npos)
       found.push_back(file + " has a using directive");
     return found;
   };
-  REQUIRE(over_all(source_files(code_and_test_folders(), {".h", ".cc", ".cmake", ".sh", ".py"}),
+  REQUIRE(over_all(source_files(code_and_test_folders(),
+                                {".h", ".cc", ".cu", ".cuh", ".cmake", ".sh", ".py"}),
                    is_bare) == kNothing);
   for (const char* script : {"runexp", "flat_tokens", "runtests", ".ci/run"})
     REQUIRE(is_bare(script, read_file(source_root() / script)) == kNothing);
@@ -197,7 +200,8 @@ TEST_CASE("every file is formatted by clang-format") {
   const TemporaryDirectory scratch;
   const std::string list = (scratch / "files").string();
   std::ofstream stream(list);
-  for (const std::string& file : source_files(code_and_test_folders(), {".h", ".cc"}))
+  for (const std::string& file :
+       source_files(code_and_test_folders(), {".h", ".cc", ".cu", ".cuh"}))
     stream << (source_root() / file).string() << '\n';
   stream.close();
   const std::string command =

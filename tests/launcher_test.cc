@@ -52,6 +52,16 @@ TEST_CASE("a new project needs only runexp and no experiments") {
   REQUIRE(launcher_output(said + "launch runexp --list") == "programs build programs\n");
 }
 
+TEST_CASE("a run on another kind of device needs the device plugins, too") {
+  const std::string said = "is_stale() { true; }; build_targets() { echo \"$@\"; exit; }; ";
+  for (const char* device : {"--device=cuda", "--device cuda"})
+    REQUIRE_THAT(launcher_output(fmt::format("{}launch runexp --exp=c4.Spmd1B {}", said, device)),
+                 Catch::StartsWith("c4.devices build runexp transports experiment_c4") &&
+                     Catch::EndsWith(" devices\n"));
+  REQUIRE_THAT(launcher_output(said + "launch runexp --exp=c4.Spmd1B --device=cpu"),
+               Catch::StartsWith("c4 build ") && !Catch::Contains("devices"));
+}
+
 TEST_CASE("progress is parsed from the output of ninja and apt") {
   const TemporaryDirectory scratch;
   const std::string log = (scratch / "log").string();

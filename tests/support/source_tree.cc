@@ -16,7 +16,8 @@ namespace filesystem = std::filesystem;
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 bool has_slash_comments(const std::string& file) {
-  return file.ends_with(".h") || file.ends_with(".cc");
+  return file.ends_with(".h") || file.ends_with(".cc") || file.ends_with(".cu") ||
+         file.ends_with(".cuh");
 }
 
 // The end of a string or character literal that starts at `at`.

@@ -35,7 +35,7 @@ std::vector<Include> includes_of(const std::string& text);
 
 // The text with everything except comments, or except code, replaced by spaces. Line breaks stay,
 // so positions and line numbers do not change. Comment markers count as code. A .md file is one
-// comment; in files other than .h, .cc and .md a comment starts with '#'.
+// comment; in files other than C++, CUDA and .md a comment starts with '#'.
 std::string comments_of(const std::string& file, const std::string& text);
 std::string code_of(const std::string& file, const std::string& text);
 

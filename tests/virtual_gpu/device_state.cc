@@ -264,7 +264,10 @@ std::optional<Fault> State::run(Lock& lock, const Work& work) {
   const Task& task = work.task;
   const bool is_kernel = task.kind == Task::Kind::kKernel;
   if (is_kernel && plan_says("launch_failure")) return Fault{"planned: the launch fails"};
-  if ((is_kernel || task.kind == Task::Kind::kCopy) && plan_says("lost_device"))
+  const bool is_lost =
+      ((is_kernel || task.kind == Task::Kind::kCopy) && plan_says("lost_device")) ||
+      (task.bytes_to_host >= 4096 && plan_says("lost_while_reading"));
+  if (is_lost)
     fail(*work.device, CUDA_ERROR_DEVICE_UNAVAILABLE,
          fmt::format("planned: GPU {} is lost", work.device->ordinal));
   for (const HostUse& use : host_uses)

@@ -35,7 +35,8 @@ struct Config {
 };
 
 // TESSERA_VIRTUAL_GPU_FAULT=kind:n makes the n-th operation of a kind fail, once:
-// out_of_memory (allocations), launch_failure (kernels), lost_device (kernels and copies).
+// out_of_memory (allocations), launch_failure (kernels), lost_device (kernels and copies),
+// lost_while_reading (copies of at least 4 KiB to the host).
 struct PlannedFault {
   std::string kind;
   int countdown = 0;
@@ -64,6 +65,7 @@ struct Task {
   std::string name = {};
   std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: nothing. Throws Fault.
   HostBytes host = {};
+  size_t bytes_to_host = 0;
 };
 
 // A task in its place in the order of things.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tests/virtual_gpu/device_state.h"
+#include "tests/virtual_gpu/parse_ptx.h"
 
 namespace tessera::virtual_gpu {
 namespace {

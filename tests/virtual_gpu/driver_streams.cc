@@ -78,6 +78,7 @@ Task copy_to_host(State& s, const Stream& stream, std::byte* to, CUdeviceptr fro
     return AccessLog{{{from, from + bytes}}, {}};
   };
   Task task{Task::Kind::kCopy, fmt::format("a copy of {} bytes to the host", bytes)};
+  task.bytes_to_host = bytes;
   if (const auto memory = pinned_at(s, to)) {
     task.host = {HostBytes::Use::kWrite, to, bytes, memory};
     task.run = [read, host = task.host](uint64_t) {
@@ -199,6 +200,23 @@ CUresult cuCtxSynchronize() {
       if (stream->device == c.device) last.push_back(stream->last);
     });
     for (const WorkPtr& work : last) c.s.wait(c.lock, work);
+  });
+}
+
+// Of page-locked host memory alone, whose addresses are those of the host. The host may read it at
+// any time.
+CUresult cuStreamWriteValue32(CUstream handle, CUdeviceptr to, cuuint32_t value, unsigned) {
+  return call([&](const Call& c) {
+    const auto memory = pinned_at(c.s, reinterpret_cast<const void*>(to));
+    if (memory == nullptr || to % sizeof(value) != 0)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                    "cuStreamWriteValue32 of what is not a word of page-locked memory"};
+    const auto write = [memory, to, value](uint64_t) {
+      if (memory->released) throw Fault{"page-locked memory was freed before a word was written"};
+      std::memcpy(memory->device_view(reinterpret_cast<const void*>(to)), &value, sizeof(value));
+      return AccessLog{};
+    };
+    c.s.enqueue(c.s.streams.at(handle), {Task::Kind::kMemory, "cuStreamWriteValue32", write});
   });
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/catch.h"
+#include "tests/virtual_gpu/parse_ptx.h"
 #include "tests/virtual_gpu/races.h"
 #include "tests/virtual_gpu/testing.h"
 

@@ -13,9 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include "tests/virtual_gpu/interpreter.h"
+#include "tests/virtual_gpu/memory.h"
 
 namespace tessera::virtual_gpu {
+
+struct KernelInfo {
+  std::string name;
+  std::vector<std::pair<int, int>> parameters;  // Offset and bytes of each.
+  int static_shared_bytes = 0;
+  int registers = 0;
+};
 
 enum class Type : uint8_t {
   kNone,
@@ -162,8 +169,5 @@ class Module {
   mutable std::mutex mutex_;
   mutable std::map<int, std::vector<uint64_t>> addresses_;
 };
-
-// The PTX in a fatbin, or the text itself.
-std::string_view ptx_of(std::string_view image);
 
 }  // namespace tessera::virtual_gpu

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/virtual_gpu/interpreter.h"
+#include "tests/virtual_gpu/parse_ptx.h"
 
 namespace tessera::virtual_gpu {
 

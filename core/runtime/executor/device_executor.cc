@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
@@ -155,15 +156,33 @@ void DeviceExecutor::copy_to_host(std::span<std::byte> to, int64_t offset) {
   compute_->synchronize();
 }
 
+template <typename Work>
+void DeviceExecutor::naming_failures(const Program& program, LaunchKind kind, const Work& work) {
+  try {
+    work();
+  } catch (const LaunchFailure& failure) {
+    int64_t before = failure.launch();
+    for (const PreparedLaunch& launch : program.launches) {
+      if (launch.kind != kind || before-- > 0) continue;
+      const Node& node = *launch.node;
+      fail("{}: op '{}' failed: {} [in {}]", node.site.text(), node.op->name, failure.what(),
+           node.path.empty() ? "the step" : node.path);
+    }
+    throw;
+  }
+}
+
 void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launch,
                              LaunchTime* time) {
   switch (launch.kind) {
     case LaunchKind::kRun:
-      return compute_->launch(*launch.kernel, launch.args(), time);
+      return naming_failures(program, LaunchKind::kRun,
+                             [&] { compute_->launch(*launch.kernel, launch.args(), time); });
     case LaunchKind::kStart:
       compute_->record(*launch.ready);
       communication_->wait(*launch.ready);
-      communication_->launch(*launch.kernel, launch.args(), time);
+      naming_failures(program, LaunchKind::kStart,
+                      [&] { communication_->launch(*launch.kernel, launch.args(), time); });
       return communication_->record(*launch.done);
     case LaunchKind::kWait:
       return compute_->wait(*program.launches[launch.start].done, time);
@@ -179,8 +198,9 @@ void DeviceExecutor::run(int program, const LaunchObserver& observer, const Writ
       for (const DeviceBuffer& output : launch.persistent) guard(output);
     enqueue(running, launch, observer ? &running.times[i] : nullptr);
   }
-  compute_->synchronize();
-  if (communication_) communication_->synchronize();
+  naming_failures(running, LaunchKind::kRun, [&] { compute_->synchronize(); });
+  if (communication_)
+    naming_failures(running, LaunchKind::kStart, [&] { communication_->synchronize(); });
   if (!observer) return;
   for (size_t i = 0; i < running.launches.size(); ++i) {
     const PreparedLaunch& launch = running.launches[i];

@@ -72,6 +72,9 @@ class DeviceExecutor {
 
   PreparedLaunch prepare(const StepPlan& plan, const Launch& launch, const Graph& graph);
   void enqueue(const Program& program, const PreparedLaunch& launch, LaunchTime* time);
+  // Runs `work`; an Error about a launch of this kind gets the op, its line and its layer.
+  template <typename Work>
+  void naming_failures(const Program& program, LaunchKind kind, const Work& work);
   CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
   // The prepared kernel of a node; equal nodes share one, as in the layers of an unrolled stack.
   // Each collective node has its own, which can name the layer it serves.

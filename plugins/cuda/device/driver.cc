@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -12,9 +13,6 @@
 
 namespace tessera::cuda {
 namespace {
-
-// The symbol's name after the macros of <cuda.h>.
-#define TESSERA_SYMBOL(name) #name
 
 void* find_symbol(void* library, const char* name, const std::string& file) {
   void* const symbol = dlsym(library, name);
@@ -34,11 +32,9 @@ Driver open_driver() {
          dlerror());
   }
   Driver driver;
-#define TESSERA_LOAD(name) \
-  driver.name =            \
-      reinterpret_cast<decltype(&::name)>(find_symbol(library, TESSERA_SYMBOL(name), file));
-  TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_LOAD)
-#undef TESSERA_LOAD
+  driver.for_each([&](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(find_symbol(library, name, file));
+  });
   return driver;
 }
 
@@ -70,8 +66,10 @@ const Driver& load_driver() {
   return *driver;
 }
 
+std::string description_of(CUresult result) { return describe(load_driver(), result); }
+
 void check_cuda(CUresult result, std::string_view what) {
-  if (result != CUDA_SUCCESS) fail("{}: {}", what, describe(load_driver(), result));
+  if (result != CUDA_SUCCESS) fail("{}: {}", what, description_of(result));
 }
 
 }  // namespace tessera::cuda

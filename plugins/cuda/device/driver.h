@@ -5,37 +5,51 @@
 
 #include <cuda.h>
 
+#include <string>
 #include <string_view>
 
 // The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
 // (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
 // clang-format off
-#define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                        \
-  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                         \
-  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                 \
-  X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer)                           \
-  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                   \
-  X(cuCtxEnablePeerAccess)                                                                      \
-  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)                 \
-  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)           \
-  X(cuMemsetD8Async)                                                                            \
-  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)      \
-  X(cuStreamWaitEvent) X(cuStreamBeginCapture) X(cuStreamEndCapture)                            \
-  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)     \
-  X(cuEventElapsedTime)                                                                         \
-  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)       \
-  X(cuModuleLoadDataEx) X(cuModuleGetFunction) X(cuModuleUnload)                                \
-  X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)                                 \
+#define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                         \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                          \
+  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                  \
+  X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer)                            \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                    \
+  X(cuCtxEnablePeerAccess)                                                                       \
+  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)                  \
+  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)            \
+  X(cuMemsetD8Async)                                                                             \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)       \
+  X(cuStreamWaitEvent) X(cuStreamWriteValue32)                                                   \
+  X(cuStreamBeginCapture) X(cuStreamEndCapture)                                                  \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)      \
+  X(cuEventElapsedTime)                                                                          \
+  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)        \
+  X(cuModuleLoadDataEx) X(cuModuleGetFunction) X(cuModuleUnload)                                 \
+  X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)                                  \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 // clang-format on
 
 namespace tessera::cuda {
 
+// A member for each function.
 struct Driver {
 #define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;
   TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_MEMBER)
 #undef TESSERA_MEMBER
+
+  // visit(member, symbol) for each function.
+  template <typename Visit>
+  void for_each(const Visit& visit) {
+#define TESSERA_TEXT(name) #name
+#define TESSERA_VISIT(name) visit(name, TESSERA_TEXT(name));
+    TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_VISIT)
+#undef TESSERA_VISIT
+#undef TESSERA_TEXT
+  }
 };
+#undef TESSERA_CUDA_DRIVER_FUNCTIONS
 
 // The file that load_driver() opens if this environment variable is set.
 inline constexpr const char* kDriverVariable = "TESSERA_CUDA_DRIVER";
@@ -46,7 +60,10 @@ inline constexpr int kOldestDriver = 12040;
 // old, or if it cannot start.
 const Driver& load_driver();
 
-// Error "<what>: <the driver's description> (<CUDA_ERROR_…>)" unless `result` is CUDA_SUCCESS.
+// "<the driver's description> (<CUDA_ERROR_…>)".
+std::string description_of(CUresult result);
+
+// Error "<what>: <description>" unless `result` is CUDA_SUCCESS.
 void check_cuda(CUresult result, std::string_view what);
 
 }  // namespace tessera::cuda

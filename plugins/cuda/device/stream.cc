@@ -7,6 +7,9 @@
 #include <cstring>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "plugins/cuda/device/kernel.h"
 
@@ -57,12 +60,13 @@ class PinnedBuffer {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(Context& context, StreamUse use) : context_(context) {
-    context_.make_current();
+  CudaStream(Context& context, StreamUse use)
+      : context_(current(context)), progress_(context, sizeof(uint32_t)) {
     // Lower numbers are higher priorities; the driver clamps to what it has.
     const int priority = use == StreamUse::kCommunication ? -5 : 0;
     context_.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
                    "making a stream");
+    note_progress(0);
   }
   ~CudaStream() override {
     if (driver().cuCtxSetCurrent(context_.handle()) != CUDA_SUCCESS) return;
@@ -71,8 +75,15 @@ class CudaStream final : public Stream {
   }
 
   void launch(Kernel& kernel, const LaunchArgs& args, LaunchTime* time) override {
-    context_.make_current();
-    timed(time, [&] { static_cast<CudaKernel&>(kernel).enqueue(stream_, args); });
+    ++launches_;
+    naming_launch([&] {
+      context_.make_current();
+      timed(time, [&] { static_cast<CudaKernel&>(kernel).enqueue(stream_, args); });
+      context_.check(driver().cuStreamWriteValue32(
+                         stream_, reinterpret_cast<CUdeviceptr>(progress_.data()),
+                         static_cast<uint32_t>(launches_), CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+                     "recording the progress");
+    });
   }
   void copy_from_host(DeviceAddress to, std::span<const std::byte> from) override {
     if (from.empty()) return;
@@ -98,8 +109,12 @@ class CudaStream final : public Stream {
     });
   }
   void synchronize() override {
-    context_.make_current();
-    context_.check(driver().cuStreamSynchronize(stream_), "running the step");
+    naming_launch([&] {
+      context_.make_current();
+      context_.check(driver().cuStreamSynchronize(stream_), "running the step");
+    });
+    launches_ = 0;
+    note_progress(0);
     for (std::unique_ptr<PinnedBuffer>& buffer : staged_)
       if (buffer->bytes() <= kLongestKept) free_.push_back(std::move(buffer));
     staged_.clear();
@@ -119,7 +134,30 @@ class CudaStream final : public Stream {
     std::unique_ptr<CudaEvent> begin, end;
   };
 
+  static Context& current(Context& context) {
+    context.make_current();
+    return context;
+  }
   const Driver& driver() const { return context_.driver(); }
+
+  // After a fault every call of the driver returns its error, so the call that failed does not tell
+  // which launch did. Each launch therefore writes its number to host memory, which a fault spares.
+  template <typename Work>
+  void naming_launch(const Work& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      const CUresult result = driver().cuStreamSynchronize(stream_);
+      const int64_t done = *static_cast<const volatile uint32_t*>(progress_.data());
+      if (result == CUDA_SUCCESS) throw LaunchFailure(done, error.what());  // A refused launch.
+      if (done == launches_) throw;
+      throw LaunchFailure(done,
+                          fmt::format("GPU {}: {}", context_.ordinal(), description_of(result)));
+    }
+  }
+  void note_progress(uint32_t launches) {
+    *static_cast<volatile uint32_t*>(progress_.data()) = launches;
+  }
 
   // Buffers of batches are kept for later copies, since allocating page-locked memory is slow;
   // those of weights are not.
@@ -163,6 +201,8 @@ class CudaStream final : public Stream {
 
   Context& context_;
   CUstream stream_ = nullptr;
+  PinnedBuffer progress_;  // Launches since the last synchronize(): how many are done,
+  int64_t launches_ = 0;   // and how many were enqueued.
   std::vector<std::unique_ptr<PinnedBuffer>> staged_;  // Since the last synchronize().
   std::vector<std::unique_ptr<PinnedBuffer>> free_;
   std::vector<Timing> timings_;

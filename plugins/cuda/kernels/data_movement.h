@@ -9,14 +9,6 @@
 
 namespace tessera::cuda {
 
-// copy_strided_…: from operand 0 of the space to operand 1.
-struct StridedCopy {
-  const void* from;
-  void* to;
-  int64_t units;
-  StridedSpace<2> space;
-};
-
 // transpose_…: planes of `rows` x `columns` elements. Element (r, c) is r + c * from_step in the
 // source's plane and r * to_step + c in the destination's. A block transposes one tile.
 struct Transpose {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "plugins/cuda/kernels/data_movement.h"
+#include "plugins/cuda/kernels/strided.h"
 
 namespace tessera::cuda {
 namespace {

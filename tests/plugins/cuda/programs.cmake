@@ -21,7 +21,8 @@ if(TARGET test_plugins_cuda)
   target_link_libraries(fake_cublaslt PRIVATE virtual_gpu)
   set_target_properties(fake_cublaslt PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN"
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
-  add_dependencies(test_plugins_cuda tessera_cuda runexp fake_cublaslt)
+  add_dependencies(test_plugins_cuda tessera_cuda runexp experiment_quickstart
+                   fake_cublaslt)
   set_property(TEST test_plugins_cuda PROPERTY ENVIRONMENT
                "TESSERA_CUDA_DRIVER=${CMAKE_BINARY_DIR}/lib/virtual_gpu/libcuda.so.1")
 endif()

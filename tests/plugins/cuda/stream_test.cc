@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
@@ -191,11 +192,59 @@ TEST_CASE("a failed launch ends its CUDA stream, and those that wait for it") {
   failing->record(*event);
   waiting->wait(*event);
   launch(*waiting, kernel, value, value);
-  const std::string expected =
-      "GPU 0: running the step: unspecified launch failure (CUDA_ERROR_LAUNCH_FAILED)";
+  const std::string expected = "GPU 0: unspecified launch failure (CUDA_ERROR_LAUNCH_FAILED)";
   for (int again = 0; again < 2; ++again) {
     REQUIRE_THROWS_WITH(failing->synchronize(), expected);
     REQUIRE_THROWS_WITH(waiting->synchronize(), expected);
+  }
+}
+
+// The launch that `stream` says has failed; -1 for none.
+int64_t failed_launch(Stream& stream) {
+  try {
+    stream.synchronize();
+  } catch (const LaunchFailure& failure) {
+    return failure.launch();
+  }
+  return -1;
+}
+
+TEST_CASE("of several launches the one that failed is found") {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Fixture fixture(seed);
+    const auto stream = fixture.device->make_stream(StreamUse::kCompute);
+    AddOne kernel(*fixture.device);
+    const DeviceAddress value = floats(*fixture.device);
+    const auto launch_some = [&] {
+      for (int i = 0; i < 5; ++i) launch(*stream, kernel, value, value);
+    };
+    launch_some();
+    REQUIRE(failed_launch(*stream) == -1);
+    tessera_virtual_gpu_plan_fault("launch_failure:4");
+    try {  // Enqueuing a later launch may find out first.
+      launch_some();
+    } catch (const LaunchFailure& failure) {
+      REQUIRE(failure.launch() == 3);
+    }
+    REQUIRE(failed_launch(*stream) == 3);
+  }
+}
+
+TEST_CASE("a launch that the driver refuses is found, and no other") {
+  const Fixture fixture;
+  const auto stream = fixture.device->make_stream(StreamUse::kCompute);
+  AddOne kernel(*fixture.device);
+  const DeviceAddress value = floats(*fixture.device);
+  launch(*stream, kernel, value, value);
+  class Refused final : public CudaKernel {
+    void enqueue(CUstream, const LaunchArgs&) override { fail("too many threads"); }
+  } refused;
+  try {
+    launch(*stream, refused, value, value);
+    FAIL("the launch was not refused");
+  } catch (const LaunchFailure& failure) {
+    REQUIRE(failure.launch() == 1);
+    REQUIRE(failure.what() == std::string("too many threads"));
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: the PTX in a fatbin, and what is declared outside of functions.
-#include "tests/virtual_gpu/module.h"
+#include "tests/virtual_gpu/parse_ptx.h"
 
 #include <algorithm>
 #include <cstring>
@@ -41,7 +41,7 @@ void declare_global(std::string_view text, Scope& globals, Module& module) {
   }
 }
 
-// .file 1 "/path/kernel.cu"
+// .file 1 "/folder/name"
 void add_file(std::string_view directive, Module& module) {
   const size_t open = directive.find('"');
   const std::string_view name = directive.substr(open + 1, directive.rfind('"') - open - 1);

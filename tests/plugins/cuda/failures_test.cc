@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can go wrong in a run with --device=cuda: no GPU, too little memory, and GPUs that fail in
+// the middle. Each is one sentence, and no checkpoint is damaged.
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <string>
+
+#include "tests/plugins/cuda/tiny_run.h"
+#include "tests/support/catch.h"
+#include "tests/support/metrics_lines.h"
+
+namespace tessera::cuda {
+namespace {
+
+namespace filesystem = std::filesystem;
+
+// What runexp wrote to standard error, without the virtual GPU's own report.
+std::string errors_of(const Outcome& outcome) {
+  std::istringstream lines(outcome.errors);
+  std::string errors;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("virtual GPU: ")) errors += line + "\n";
+  return errors;
+}
+
+void require_one_line_error(const Outcome& outcome, int exit_code, const std::string& text) {
+  const std::string errors = errors_of(outcome);
+  INFO(outcome.errors);
+  REQUIRE(outcome.exit_code == exit_code);
+  REQUIRE(std::count(errors.begin(), errors.end(), '\n') == 1);
+  REQUIRE_THAT(errors, Catch::StartsWith("runexp: ") && Catch::Contains(text));
+}
+
+TEST_CASE("training on a GPU that is not there is refused before anything is written") {
+  const TinyRun run;
+  const auto refused = [&](const std::string& arguments, const std::string& text) {
+    require_one_line_error(run.run("run", "--device=cuda " + arguments,
+                                   {{"TESSERA_VIRTUAL_GPUS", arguments.empty() ? "0" : "1"}}),
+                           2, text);
+    REQUIRE_FALSE(filesystem::exists(run.folder() / "run"));
+  };
+  refused("", "no CUDA-capable device is detected");
+  refused("--devices=2", "GPU 1 was asked for, but the driver shows 1");
+}
+
+TEST_CASE("a plan that exceeds the GPU's memory is refused before the first step") {
+  const TinyRun run;
+  const Outcome refused =
+      run.run("run", "--device=cuda", {{"TESSERA_VIRTUAL_GPU_MEMORY", "100000"}});
+  require_one_line_error(refused, 2, " bytes), of which ");
+  REQUIRE_THAT(refused.errors, Catch::Contains("the plan needs ") &&
+                                   Catch::Contains("lower the batch or the model"));
+  REQUIRE_FALSE(filesystem::exists(run.folder() / "run/metrics.jsonl"));
+  // Another process takes the memory between the question and the allocation.
+  require_one_line_error(
+      run.run("run", "--device=cuda", {{"TESSERA_VIRTUAL_GPU_FAULT", "out_of_memory:1"}}), 2,
+      "the plan needs ");
+}
+
+// Steps of which a run has a complete checkpoint.
+std::vector<std::string> saved_steps(const filesystem::path& run) {
+  std::vector<std::string> steps;
+  for (const auto& entry : filesystem::directory_iterator(run / "checkpoints"))
+    if (entry.path().filename().string().starts_with("step_"))
+      steps.push_back(entry.path().filename());
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+const std::string kSix = "--set num_train_steps=6 --set task.train.save_interval_steps=2 ";
+
+// The same command continues what a failure ended, with the losses of a run that did not fail.
+void require_continues(const TinyRun& run) {
+  run.train("failed", kSix + "--device=cuda");
+  run.train("sound", kSix + "--device=cuda");
+  REQUIRE(losses_of(run.folder() / "failed") == losses_of(run.folder() / "sound"));
+}
+
+TEST_CASE("a kernel that faults ends the run with its op, its line and its layer") {
+  const TinyRun run;
+  const Outcome failed = run.run("failed", kSix + "--device=cuda",
+                                 {{"TESSERA_VIRTUAL_GPU_FAULT", "launch_failure:600"}});
+  require_one_line_error(failed, 1, "CUDA_ERROR_LAUNCH_FAILED");
+  static const std::string kPattern =
+      "runexp: (layers|tasks|core|experiments)/[a-z_/]+\\.(h|cc):[0-9]+: op '[a-z_]+' failed: "
+      "GPU 0: [^\\n]*CUDA_ERROR_LAUNCH_FAILED\\) \\[in [^\\n]+\\]\\n";
+  REQUIRE_THAT(errors_of(failed), Catch::Matches(kPattern));
+  const size_t steps = losses_of(run.folder() / "failed").size();
+  REQUIRE((steps > 0 && steps < 6));
+  for (const std::string& step : saved_steps(run.folder() / "failed"))
+    REQUIRE(step <= fmt::format("step_{:010}", steps));
+  require_continues(run);
+}
+
+TEST_CASE("a GPU that is lost while a checkpoint is saved leaves no damaged checkpoint") {
+  const TinyRun run;
+  const Outcome failed = run.run("failed", kSix + "--device=cuda",
+                                 {{"TESSERA_VIRTUAL_GPU_FAULT", "lost_while_reading:2"}});
+  INFO(failed.errors);
+  REQUIRE(failed.exit_code == 1);
+  // One line of the thread that saves, and one if a step was under way.
+  std::istringstream lines(errors_of(failed));
+  for (std::string line; std::getline(lines, line);)
+    REQUIRE_THAT(line,
+                 Catch::Contains("GPU 0: ") && Catch::Contains("(CUDA_ERROR_DEVICE_UNAVAILABLE)"));
+  REQUIRE(saved_steps(run.folder() / "failed").empty());
+  require_continues(run);
+}
+
+}  // namespace
+}  // namespace tessera::cuda
