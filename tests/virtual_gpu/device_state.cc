@@ -17,7 +17,7 @@ uint64_t environment(const char* name, uint64_t otherwise) {
   return value == nullptr || *value == '\0' ? otherwise : std::strtoull(value, nullptr, 10);
 }
 
-std::string used_by(const Conflict& conflict) {
+std::string used_by(const UnorderedAccess& conflict) {
   return fmt::format("which {} {}", *conflict.earlier.name,
                      conflict.earlier_writes ? "writes" : "reads");
 }

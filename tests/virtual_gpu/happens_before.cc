@@ -30,22 +30,24 @@ std::optional<Stamp> AccessHistory::unordered_read(const Cell& cell, const Clock
   return std::nullopt;
 }
 
-std::optional<Conflict> AccessHistory::conflict(ByteRange bytes, const Clock& clock) const {
+std::optional<UnorderedAccess> AccessHistory::conflict(ByteRange bytes, const Clock& clock) const {
   auto at = cells_.upper_bound(bytes.begin);
   if (at != cells_.begin()) --at;
   for (; at != cells_.end() && at->first < bytes.end; ++at) {
     const Cell& cell = at->second;
     if (cell.end <= bytes.begin) continue;
     const ByteRange both{std::max(at->first, bytes.begin), std::min(cell.end, bytes.end)};
-    if (cell.write && !cell.write->is_before(clock)) return Conflict{both, *cell.write, true, true};
-    if (const auto read = unordered_read(cell, clock)) return Conflict{both, *read, false, true};
+    if (cell.write && !cell.write->is_before(clock))
+      return UnorderedAccess{both, *cell.write, true, true};
+    if (const auto read = unordered_read(cell, clock))
+      return UnorderedAccess{both, *read, false, true};
   }
   return std::nullopt;
 }
 
-std::optional<Conflict> AccessHistory::read(ByteRange bytes, const Stamp& stamp,
-                                            const Clock& clock) {
-  std::optional<Conflict> found;
+std::optional<UnorderedAccess> AccessHistory::read(ByteRange bytes, const Stamp& stamp,
+                                                   const Clock& clock) {
+  std::optional<UnorderedAccess> found;
   uint64_t at = bytes.begin;
   while (at < bytes.end) {
     auto next = cells_.lower_bound(at);
@@ -55,7 +57,7 @@ std::optional<Conflict> AccessHistory::read(ByteRange bytes, const Stamp& stamp,
     }
     Cell& cell = next->second;
     if (!found && cell.write && !cell.write->is_before(clock))
-      found = Conflict{{at, cell.end}, *cell.write, true, false};
+      found = UnorderedAccess{{at, cell.end}, *cell.write, true, false};
     std::erase_if(cell.reads, [&](const Stamp& s) { return s.component == stamp.component; });
     cell.reads.push_back(stamp);
     at = cell.end;
@@ -63,9 +65,9 @@ std::optional<Conflict> AccessHistory::read(ByteRange bytes, const Stamp& stamp,
   return found;
 }
 
-std::optional<Conflict> AccessHistory::add(const AccessLog& log, const Stamp& stamp,
-                                           const Clock& clock) {
-  std::optional<Conflict> found;
+std::optional<UnorderedAccess> AccessHistory::add(const AccessLog& log, const Stamp& stamp,
+                                                  const Clock& clock) {
+  std::optional<UnorderedAccess> found;
   for (const ByteRange& bytes : log.reads) {
     split_at(bytes.begin);
     split_at(bytes.end);

@@ -38,7 +38,7 @@ struct Stamp {
 };
 
 // Two accesses of the same bytes, at least one writing, that nothing orders.
-struct Conflict {
+struct UnorderedAccess {
   ByteRange bytes;
   Stamp earlier;
   bool earlier_writes = false, later_writes = false;
@@ -48,9 +48,9 @@ struct Conflict {
 // run, so that two accesses are in conflict unless the later one's clock has the earlier one.
 class AccessHistory {
  public:
-  std::optional<Conflict> add(const AccessLog& log, const Stamp& stamp, const Clock& clock);
+  std::optional<UnorderedAccess> add(const AccessLog& log, const Stamp& stamp, const Clock& clock);
   // What a write of these bytes that knows `clock` would be in conflict with.
-  std::optional<Conflict> conflict(ByteRange bytes, const Clock& clock) const;
+  std::optional<UnorderedAccess> conflict(ByteRange bytes, const Clock& clock) const;
   void clear() { cells_.clear(); }
 
  private:
@@ -62,7 +62,7 @@ class AccessHistory {
 
   void split_at(uint64_t address);
   static std::optional<Stamp> unordered_read(const Cell& cell, const Clock& clock);
-  std::optional<Conflict> read(ByteRange bytes, const Stamp& stamp, const Clock& clock);
+  std::optional<UnorderedAccess> read(ByteRange bytes, const Stamp& stamp, const Clock& clock);
 
   std::map<uint64_t, Cell> cells_;  // By begin; disjoint.
 };
