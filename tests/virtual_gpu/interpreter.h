@@ -17,7 +17,6 @@
 
 #include "tests/virtual_gpu/memory.h"
 #include "tests/virtual_gpu/module.h"
-#include "tests/virtual_gpu/warp.h"
 
 namespace tessera::virtual_gpu {
 

@@ -170,4 +170,19 @@ class Module {
   mutable std::map<int, std::vector<uint64_t>> addresses_;
 };
 
+// How a kernel is launched.
+struct Grid {
+  std::array<uint32_t, 3> blocks = {1, 1, 1};
+  std::array<uint32_t, 3> threads = {1, 1, 1};
+  uint32_t dynamic_shared_bytes = 0;
+};
+
+struct RunOptions {
+  uint64_t seed = 0;  // Order of blocks and warps; 0: ascending.
+  bool check_races = true;
+  bool log_accesses = true;
+  int device = 0;
+  uint64_t max_instructions = uint64_t{1} << 32;  // Of warps; more: it waits without end.
+};
+
 }  // namespace tessera::virtual_gpu

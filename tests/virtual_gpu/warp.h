@@ -17,20 +17,6 @@
 
 namespace tessera::virtual_gpu {
 
-struct Grid {
-  std::array<uint32_t, 3> blocks = {1, 1, 1};
-  std::array<uint32_t, 3> threads = {1, 1, 1};
-  uint32_t dynamic_shared_bytes = 0;
-};
-
-struct RunOptions {
-  uint64_t seed = 0;  // Order of blocks and warps; 0: ascending.
-  bool check_races = true;
-  bool log_accesses = true;
-  int device = 0;
-  uint64_t max_instructions = uint64_t{1} << 32;  // Of warps; more: it waits without end.
-};
-
 inline constexpr int kLanes = 32;
 inline constexpr uint32_t kAllLanes = 0xffffffff;
 using Row = std::array<uint64_t, kLanes>;
