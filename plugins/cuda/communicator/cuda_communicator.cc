@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
-#include "plugins/cuda/communicator/peer_kernel.h"
 #include "plugins/cuda/device/stream.h"
 #include "plugins/cuda/kernels/peer_reduce.h"
 

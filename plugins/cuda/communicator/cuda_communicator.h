@@ -62,6 +62,11 @@ class CudaCommunicator final : public Communicator {
   std::map<std::vector<int64_t>, std::shared_ptr<PeerGroup>> groups_;
 };
 
+// The kernel of a collective node; defined in peer_kernel.cc. The communicator must outlive it.
+// Error for a dtype that cannot be reduced.
+std::unique_ptr<Kernel> make_peer_kernel(CudaCommunicator& communicator, int64_t device,
+                                         const Graph& graph, const Node& node);
+
 std::unique_ptr<Communicator> make_cuda_communicator(CommunicatorOptions options);
 
 // What memory planning needs to know about its kernels.

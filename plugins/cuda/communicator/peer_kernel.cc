@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugins/cuda/communicator/peer_kernel.h"
-
+// The collectives of GPUs that read each other's memory.
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
+#include "plugins/cuda/communicator/cuda_communicator.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/stream.h"
 #include "plugins/cuda/kernels/movement.h"
