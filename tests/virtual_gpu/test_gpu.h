@@ -39,6 +39,7 @@ class TestGpus {
   ~TestGpus() {
     for (const std::string& name : names_) unsetenv(name.c_str());
     tessera_virtual_gpu_restart();
+    cuInit(0);  // The device plugin does this once for a process.
   }
   TestGpus(const TestGpus&) = delete;
   TestGpus& operator=(const TestGpus&) = delete;

@@ -353,21 +353,12 @@ TEST_CASE("runexp says in one line why it cannot use a GPU") {
   }
 }
 
-TEST_CASE("the self-check of a GPU passes, or names an op without a kernel") {
-  bool complete = true;
-  {
-    const Fixture fixture;
-    for (const OpCase& row : all_op_cases()) complete &= fixture.device->has_kernel(*row.op);
-  }
+TEST_CASE("the self-check of a GPU passes", "[full]") {
   const Outcome outcome = run_selfcheck("TESSERA_VIRTUAL_GPU_SEED=0");
   INFO(outcome.out << outcome.errors);
-  REQUIRE(outcome.exit_code == (complete ? 0 : 1));
-  REQUIRE_THAT(outcome.out, Contains("checking cuda: GPU 0, Virtual GPU"));
-  if (complete) {
-    REQUIRE_THAT(outcome.out, Contains("\npassed ("));
-  } else {
-    REQUIRE_THAT(outcome.errors, Contains("the CUDA backend has no kernel for op"));
-  }
+  REQUIRE(outcome.exit_code == 0);
+  REQUIRE_THAT(outcome.out,
+               Contains("checking cuda: GPU 0, Virtual GPU") && Contains("\npassed ("));
 }
 
 }  // namespace
