@@ -75,8 +75,8 @@ TEST_CASE("usage and configuration errors are one line with exit code 2") {
   require_one_line_error(runexp(folder, kTiny + " --set input.path=missing.txt"), 2, "missing.txt");
   require_one_line_error(runexp(folder, kTiny + " --plugin_path=nowhere"), 2,
                          "--plugin_path=nowhere: no such folder or library");
-  require_one_line_error(runexp(folder, kTiny + " --device=tpu"), 2,
-                         "--device=tpu: unknown kind of device; expected cpu");
+  require_one_line_error(runexp(folder, kTiny + " --device=quantum"), 2,
+                         "--device=quantum: unknown kind of device; expected cpu");
   require_one_line_error(runexp(folder, "--mode=selfcheck --device=cpy"), 2,
                          "--device=cpy: unknown kind of device; did you mean 'cpu'?");
   const std::string hollow =
