@@ -12,23 +12,16 @@
 // (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
 // clang-format off
 #define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                         \
-  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                          \
-  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                  \
-  X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer)                            \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount)      \
+  X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceCanAccessPeer)             \
   X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                    \
-  X(cuCtxEnablePeerAccess)                                                                       \
-  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)                  \
-  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)            \
-  X(cuMemsetD8Async)                                                                             \
-  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)       \
-  X(cuStreamWaitEvent) X(cuStreamWriteValue32)                                                   \
-  X(cuStreamBeginCapture) X(cuStreamEndCapture)                                                  \
-  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)      \
-  X(cuEventElapsedTime)                                                                          \
-  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)        \
-  X(cuModuleLoadDataEx) X(cuModuleGetFunction) X(cuModuleUnload)                                 \
-  X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)                                  \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+  X(cuCtxEnablePeerAccess) X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc)          \
+  X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemsetD8Async)                  \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)                        \
+  X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(cuEventCreate) X(cuEventDestroy)                \
+  X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoadDataEx)             \
+  X(cuModuleGetFunction) X(cuModuleUnload) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
+  X(cuLaunchKernel)
 // clang-format on
 
 namespace tessera::cuda {
