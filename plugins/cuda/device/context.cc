@@ -67,6 +67,14 @@ Function Context::load(const std::string& key, const void* image, std::string_vi
   Function function{nullptr, fmt::format("{}.{}", key, name)};
   check(driver_.cuModuleGetFunction(&function.handle, module, std::string(name).c_str()),
         fmt::format("finding the kernel {}", function.name));
+  // Launches may use all shared memory; without this they may use 48 KiB.
+  int fixed = 0;
+  check(driver_.cuFuncGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function.handle),
+        fmt::format("asking for the shared memory of {}", function.name));
+  const int most = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  check(driver_.cuFuncSetAttribute(function.handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   most - fixed),
+        fmt::format("setting the shared memory of {}", function.name));
   return function;
 }
 
@@ -93,12 +101,6 @@ LaunchShape elementwise_shape(const Context& context, int64_t items) {
 void launch_function(const Context& context, CUstream stream, const Function& function,
                      const LaunchShape& shape, void** arguments) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
-  constexpr int kStaticLimit = 48 << 10;  // More needs to be asked for, once for each function.
-  if (shape.shared_bytes > kStaticLimit)
-    context.check(
-        context.driver().cuFuncSetAttribute(
-            function.handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shape.shared_bytes),
-        fmt::format("{} with {} bytes of shared memory", function.name, shape.shared_bytes));
   context.check(context.driver().cuLaunchKernel(
                     function.handle, static_cast<unsigned>(shape.blocks_x),
                     static_cast<unsigned>(shape.blocks_y), static_cast<unsigned>(shape.blocks_z),

@@ -29,7 +29,8 @@ struct LaunchShape {
 
 class Context {
  public:
-  // GPU `ordinal` of those that the driver shows. Error in terms of the user if there is none.
+  // GPU `ordinal` of those that the driver shows. Error, in terms of the user, if it does not
+  // exist.
   explicit Context(int ordinal);
   ~Context();
   Context(const Context&) = delete;

@@ -49,8 +49,8 @@ inline constexpr const char* kDriverVariable = "TESSERA_CUDA_DRIVER";
 // The oldest driver that has all functions above (CUDA 12.4).
 inline constexpr int kOldestDriver = 12040;
 
-// The driver, initialised. Loaded once; Error, in terms of the user, if there is none, if it is too
-// old, or if it cannot start.
+// The driver, initialised. Loaded once; Error, in terms of the user, if it is missing or too old,
+// or cannot start.
 const Driver& load_driver();
 
 // "<the driver's description> (<CUDA_ERROR_…>)".
