@@ -37,7 +37,7 @@ CollectiveNeeds cuda_collective_needs(const Graph&, const Node& node) {
 
 CudaCommunicator::CudaCommunicator(CommunicatorOptions options)
     : Communicator(checked(std::move(options))), host_(Communicator::options()) {
-  for (int i = 0; i < local_devices(); ++i) contexts_.push_back(std::make_unique<Context>(i));
+  for (int i = 0; i < local_devices(); ++i) contexts_.push_back(shared_context(i));
   enable_peer_access();
 }
 

@@ -57,7 +57,7 @@ class CudaCommunicator final : public Communicator {
   void enable_peer_access();
 
   CpuCommunicator host_;
-  std::vector<std::unique_ptr<Context>> contexts_;  // By device.
+  std::vector<std::shared_ptr<Context>> contexts_;  // By device.
   std::mutex mutex_;                                // Of what follows.
   std::map<std::vector<int64_t>, std::shared_ptr<PeerGroup>> groups_;
 };

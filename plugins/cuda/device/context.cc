@@ -91,6 +91,15 @@ Function Context::compiled_function(const std::string& key, const std::string& p
   return load(key, ptx.c_str(), name);
 }
 
+std::shared_ptr<Context> shared_context(int ordinal) {
+  static std::mutex mutex;
+  static auto* const contexts = new std::map<int, std::weak_ptr<Context>>;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Context> context = (*contexts)[ordinal].lock();
+  if (!context) (*contexts)[ordinal] = context = std::make_shared<Context>(ordinal);
+  return context;
+}
+
 LaunchShape elementwise_shape(const Context& context, int64_t items) {
   LaunchShape shape;
   const int64_t most = 16LL * context.multiprocessors();

@@ -80,6 +80,10 @@ class Context {
   std::map<std::type_index, std::shared_ptr<void>> parts_;
 };
 
+// The context of a GPU, which lives while anybody holds it: its kernels are loaded once, however
+// many devices and communicators use the GPU. Any thread.
+std::shared_ptr<Context> shared_context(int ordinal);
+
 // For a loop over `items` in steps of the grid: a thread an item, up to a few waves of blocks.
 LaunchShape elementwise_shape(const Context& context, int64_t items);
 

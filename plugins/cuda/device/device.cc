@@ -23,7 +23,7 @@ double operations_per_cycle(int capability, DType dtype) {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int ordinal) : context_(ordinal) {}
+  explicit CudaDevice(int ordinal) : held_(shared_context(ordinal)), context_(*held_) {}
 
   Context& context() { return context_; }
   std::string_view kind() const override { return "cuda"; }
@@ -80,7 +80,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return make_cuda_event(context_); }
 
  private:
-  mutable Context context_;
+  std::shared_ptr<Context> held_;
+  Context& context_;
 };
 
 }  // namespace
