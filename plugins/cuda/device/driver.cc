@@ -1,40 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/driver.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <string>
-#include <type_traits>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/library.h"
 
 namespace tessera::cuda {
 namespace {
 
-void* find_symbol(void* library, const char* name, const std::string& file) {
-  void* const symbol = dlsym(library, name);
-  if (symbol == nullptr)
-    fail(
-        "--device=cuda: the driver {} has no function {}; install a driver for CUDA {}.{} or newer",
-        file, name, kOldestDriver / 1000, kOldestDriver % 1000 / 10);
-  return symbol;
+Library open_library() {
+  const char* const variable = std::getenv(kDriverVariable);
+  try {
+    return Library({variable != nullptr ? variable : "libcuda.so.1"});
+  } catch (const Error& error) {
+    fail("--device=cuda: this machine has no NVIDIA driver: {}; install it, or use --device=cpu",
+         error.what());
+  }
 }
 
 Driver open_driver() {
-  const char* const variable = std::getenv(kDriverVariable);
-  const std::string file = variable != nullptr ? variable : "libcuda.so.1";
-  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    fail("--device=cuda: this machine has no NVIDIA driver: {}; install it, or use --device=cpu",
-         dlerror());
-  }
+  const Library library = open_library();
   Driver driver;
-  driver.for_each([&](auto& function, const char* name) {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(find_symbol(library, name, file));
-  });
+  try {
+    driver.for_each([&](auto& function, const char* name) { library.find(function, name); });
+  } catch (const Error& error) {
+    fail("--device=cuda: the driver {}; install a driver for CUDA {}.{} or newer", error.what(),
+         kOldestDriver / 1000, kOldestDriver % 1000 / 10);
+  }
   return driver;
 }
 

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/nvrtc.h"
 
-#include <dlfcn.h>
 #include <nvrtc.h>
 
-#include <cstdlib>
+#include <iterator>
 #include <map>
 #include <mutex>
-#include <type_traits>
-#include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "plugins/cuda/device/driver.h"
+#include "plugins/cuda/device/library.h"
 
 namespace tessera::cuda {
 namespace {
@@ -31,48 +27,28 @@ struct Nvrtc {
   decltype(&::nvrtcGetProgramLog) get_log;
 };
 
-// The driver's own major version first; then where toolkits lie that the loader does not search.
-std::vector<std::string> library_files() {
-  if (const char* const file = std::getenv(kNvrtcVariable)) return {file};
-  int version = 0;
-  check_cuda(load_driver().cuDriverGetVersion(&version), "asking for the driver's version");
-  const int major = version / 1000 >= 13 ? 13 : 12;
-  const std::string first = fmt::format("libnvrtc.so.{}", major);
-  const std::string second = fmt::format("libnvrtc.so.{}", 25 - major);
-  std::vector<std::string> folders = {"/usr/local/cuda/lib64"};
-  if (const char* const home = std::getenv("CUDA_HOME"))
-    folders.insert(folders.begin(), fmt::format("{}/lib64", home));
-  std::vector<std::string> files = {first, second};
-  for (const std::string& folder : folders)
-    for (const std::string& file : {first, second}) files.push_back(folder + "/" + file);
-  return files;
-}
-
-void* open_library(const std::vector<std::string>& files) {
-  for (const std::string& file : files)
-    if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  fail(
-      "--device=cuda: elementwise kernels are compiled with NVRTC, which was not found (looked for "
-      "{}); install the CUDA toolkit, or set {} to the file",
-      fmt::join(files, ", "), kNvrtcVariable);
+Library open_library() {
+  try {
+    return Library(toolkit_library_files("nvrtc", kNvrtcVariable));
+  } catch (const Error& error) {
+    fail(
+        "--device=cuda: elementwise kernels are compiled with NVRTC, which was not found: {}; "
+        "install the CUDA toolkit, or set {} to the file",
+        error.what(), kNvrtcVariable);
+  }
 }
 
 Nvrtc load_nvrtc() {
-  void* const library = open_library(library_files());
-  const auto load = [library](auto& function, const char* name) {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
-    if (function == nullptr)
-      fail("--device=cuda: libnvrtc has no function {}; install CUDA 12 or newer", name);
-  };
+  const Library library = open_library();
   Nvrtc nvrtc;
-  load(nvrtc.get_error_string, "nvrtcGetErrorString");
-  load(nvrtc.create_program, "nvrtcCreateProgram");
-  load(nvrtc.destroy_program, "nvrtcDestroyProgram");
-  load(nvrtc.compile_program, "nvrtcCompileProgram");
-  load(nvrtc.get_ptx_size, "nvrtcGetPTXSize");
-  load(nvrtc.get_ptx, "nvrtcGetPTX");
-  load(nvrtc.get_log_size, "nvrtcGetProgramLogSize");
-  load(nvrtc.get_log, "nvrtcGetProgramLog");
+  library.find(nvrtc.get_error_string, "nvrtcGetErrorString");
+  library.find(nvrtc.create_program, "nvrtcCreateProgram");
+  library.find(nvrtc.destroy_program, "nvrtcDestroyProgram");
+  library.find(nvrtc.compile_program, "nvrtcCompileProgram");
+  library.find(nvrtc.get_ptx_size, "nvrtcGetPTXSize");
+  library.find(nvrtc.get_ptx, "nvrtcGetPTX");
+  library.find(nvrtc.get_log_size, "nvrtcGetProgramLogSize");
+  library.find(nvrtc.get_log, "nvrtcGetProgramLog");
   return nvrtc;
 }
 

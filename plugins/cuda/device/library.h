@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVIDIA's libraries, loaded at run time, so that the build and a start need none of them.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace tessera::cuda {
+
+// Where to look for lib<name>.so of the toolkit: the file that the environment variable names, if
+// it is set; otherwise the driver's own major version of CUDA before the other one, each first
+// where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+std::vector<std::string> toolkit_library_files(std::string_view name, const char* variable);
+
+// A library that stays loaded until the process ends.
+class Library {
+ public:
+  // The first of these files that can be loaded. Error with the loader's reason, or with the files.
+  explicit Library(const std::vector<std::string>& files);
+
+  const std::string& file() const { return file_; }
+  // Sets a pointer to the function of this name. Error if the library lacks it.
+  template <typename Pointer>
+  void find(Pointer& function, const char* name) const {
+    function = reinterpret_cast<std::decay_t<Pointer>>(dlsym(handle_, name));
+    if (function == nullptr) fail("{} has no function {}", file_, name);
+  }
+
+ private:
+  std::string file_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace tessera::cuda
