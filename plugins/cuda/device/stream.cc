@@ -142,14 +142,16 @@ class CudaStream final : public Stream {
 
   // After a fault every call of the driver returns its error, so the call that failed does not tell
   // which launch did. Each launch therefore writes its number to host memory, which a fault spares.
+  // The stream is not waited for: after the timeout of a collective it may never end.
   template <typename Work>
   void naming_launch(const Work& work) {
     try {
       work();
     } catch (const Error& error) {
-      const CUresult result = driver().cuStreamSynchronize(stream_);
+      const CUresult result = driver().cuStreamQuery(stream_);
       const int64_t done = *static_cast<const volatile uint32_t*>(progress_.data());
-      if (result == CUDA_SUCCESS) throw LaunchFailure(done, error.what());  // A refused launch.
+      if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)  // The last launch was refused.
+        throw LaunchFailure(launches_ - 1, error.what());
       if (done == launches_) throw;
       throw LaunchFailure(done,
                           fmt::format("GPU {}: {}", context_.ordinal(), description_of(result)));
