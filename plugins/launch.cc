@@ -75,8 +75,7 @@ std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
   if (transport->size() != launch.size)
     fail(
         "{} started {} processes, but MPI joined {} of them: this {} belongs to another MPI; use "
-        "the "
-        "mpirun of the MPI that Tessera was built with, or srun --mpi=pmix",
+        "the mpirun of the MPI that Tessera was built with, or srun --mpi=pmix",
         launch.by, launch.size, transport->size(), launch.by);
   return transport;
 }
