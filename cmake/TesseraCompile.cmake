@@ -59,7 +59,7 @@ endfunction()
 # tessera_headers(NAME HEADER…): precompiled headers for targets with the same flags as NAME.
 function(tessera_headers name)
   set(source ${CMAKE_BINARY_DIR}/generated/${name}.cc)
-  file(CONFIGURE OUTPUT ${source} CONTENT "// Only there because CMake wants a file.\n")
+  file(CONFIGURE OUTPUT ${source} CONTENT "// CMake requires a source file.\n")
   add_library(${name} OBJECT ${source})
   target_link_libraries(${name} PRIVATE fmt::fmt)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})

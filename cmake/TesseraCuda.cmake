@@ -20,16 +20,14 @@ function(tessera_find_nvcc)
   endif()
 endfunction()
 
-# tessera_fatbin(OUTPUT SOURCE [PTX_ONLY]): compiles one kernel file for all architectures, and as
-# plain PTX.
+# tessera_fatbin(OUTPUT SOURCE [PTX_ONLY]): compiles one kernel file for those of
+# TESSERA_CUDA_ARCHITECTURES that nvcc knows (TESSERA_GPU_CODES), and as plain PTX.
 function(tessera_fatbin output source)
   cmake_parse_arguments(ARG "PTX_ONLY" "" "" ${ARGN})
-  execute_process(COMMAND ${TESSERA_NVCC} --list-gpu-code OUTPUT_VARIABLE known)
-  string(REGEX MATCHALL "sm_[0-9]+" known "${known}")
   set(targets -gencode arch=compute_80,code=compute_80)
   foreach(architecture ${TESSERA_CUDA_ARCHITECTURES})
     string(REGEX REPLACE "[a-z]$" "" number ${architecture})  # nvcc lists sm_90 and means sm_90a too.
-    if("sm_${number}" IN_LIST known AND NOT ARG_PTX_ONLY)
+    if("sm_${number}" IN_LIST TESSERA_GPU_CODES AND NOT ARG_PTX_ONLY)
       list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
     endif()
   endforeach()
@@ -71,6 +69,9 @@ function(tessera_cuda)
   if(NOT TESSERA_NVCC)
     return()
   endif()
+  execute_process(COMMAND ${TESSERA_NVCC} --list-gpu-code OUTPUT_VARIABLE TESSERA_GPU_CODES
+                  COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "sm_[0-9]+" TESSERA_GPU_CODES "${TESSERA_GPU_CODES}")
   get_filename_component(toolkit ${TESSERA_NVCC} REALPATH)
   cmake_path(GET toolkit PARENT_PATH toolkit)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/*.cu)

@@ -155,8 +155,8 @@ targets_of_family() {
   done
 }
 
-# wants_device ARGUMENT…: whether runexp will load a device plugin.
-wants_device() {
+# uses_device_plugin ARGUMENT…: whether runexp will load a device plugin.
+uses_device_plugin() {
   local argument previous=''
   for argument; do
     [[ $previous == --device ]] && argument=--device=$argument
@@ -179,7 +179,7 @@ launch() {
   if [[ -n $family ]]; then
     set=$family
     needed+=("$build/lib/tessera/experiments/$family.so")
-    ! wants_device "$@" || set=$family.devices
+    ! uses_device_plugin "$@" || set=$family.devices
   fi
   if is_stale "$set" "${needed[@]}"; then
     under_mpirun && give_up "not built, or older than its sources; run ./$program once without mpirun"

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
@@ -18,7 +19,8 @@ namespace filesystem = std::filesystem;
 std::optional<int> number_in(const char* variable) {
   const char* text = std::getenv(variable);
   const std::optional<int64_t> value = parse_integer(text == nullptr ? "" : text);
-  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  return value && std::in_range<int>(*value) ? std::optional(static_cast<int>(*value))
+                                             : std::nullopt;
 }
 
 // Environment variables of a launcher.
@@ -75,8 +77,7 @@ std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
   if (transport->size() != launch.size)
     fail(
         "{} started {} processes, but MPI joined {} of them: this {} belongs to another MPI; use "
-        "the "
-        "mpirun of the MPI that Tessera was built with, or srun --mpi=pmix",
+        "the mpirun of the MPI that Tessera was built with, or srun --mpi=pmix",
         launch.by, launch.size, transport->size(), launch.by);
   return transport;
 }

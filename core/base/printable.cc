@@ -42,11 +42,13 @@ bool is_within(uint32_t code, uint32_t first, uint32_t last) {
 }
 
 // Whether a terminal interprets the character: control characters, direction marks and overrides,
-// line separators, and characters without width.
+// line separators, and characters without width, among them tags (U+E0000 to U+E007F).
 bool acts_on_terminal(uint32_t code) {
   if (code == '\n' || code == '\t') return false;
-  return code < 0x20 || is_within(code, 0x7f, 0x9f) || is_within(code, 0x200b, 0x200f) ||
-         is_within(code, 0x2028, 0x202e) || is_within(code, 0x2060, 0x206f) || code == 0xfeff;
+  return code < 0x20 || is_within(code, 0x7f, 0x9f) || code == 0xad || code == 0x61c ||
+         code == 0x180e || is_within(code, 0x200b, 0x200f) || is_within(code, 0x2028, 0x202e) ||
+         is_within(code, 0x2060, 0x206f) || code == 0xfeff || is_within(code, 0xfff9, 0xfffb) ||
+         is_within(code, 0xe0000, 0xe007f);
 }
 
 std::string escaped_bytes(std::string_view bytes) {
@@ -67,7 +69,9 @@ std::string printable(std::string_view text) {
     } else if (const uint32_t code = code_of(character); !acts_on_terminal(code)) {
       shown += character;
     } else {
-      shown += bytes == 1 ? escaped_bytes(character) : fmt::format("\\u{:04x}", code);
+      shown += bytes == 1        ? escaped_bytes(character)
+               : code <= 0xffffu ? fmt::format("\\u{:04x}", code)
+                                 : fmt::format("\\U{:08x}", code);
     }
     text.remove_prefix(character.size());
   }

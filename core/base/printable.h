@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// `text` with invalid UTF-8 bytes escaped as \xff, and with characters escaped as \u202e that a
-// terminal interprets instead of printing: control characters except newline and tab, and
-// characters that change the direction of text or hide it.
+// `text` with invalid UTF-8 bytes escaped as \xff, and with characters escaped as \u202e (beyond
+// four digits as \U000e0041) that a terminal interprets instead of printing: control characters
+// except newline and tab, and characters that change the direction of text or hide it.
 std::string printable(std::string_view text);
 
 // `text` with invalid UTF-8 bytes replaced by U+FFFD, for files that must be UTF-8.

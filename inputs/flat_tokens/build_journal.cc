@@ -32,7 +32,9 @@ fs::path with_suffix(fs::path stem, const char* suffix) {
 // Opens or creates a file, truncated to `bytes`.
 ByteFile open_at(const fs::path& path, int64_t bytes) {
   if (!fs::exists(path)) return ByteFile::create(path);
-  fs::resize_file(path, static_cast<uintmax_t>(bytes));
+  std::error_code error;
+  fs::resize_file(path, static_cast<uintmax_t>(bytes), error);
+  if (error) fail("{}: cannot truncate to {} bytes: {}", path.string(), bytes, error.message());
   return ByteFile::open_to_write(path);
 }
 

@@ -121,8 +121,7 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
   if (p.num_examples < 0 && input.repeats())
     fail(
         "its input repeats without end; set task.decode.num_examples, or repeat=false or "
-        "num_batches "
-        "of the input");
+        "num_batches of the input");
   ExampleReader reader(p, text);
   input.reset();
   while (!reader.full()) {

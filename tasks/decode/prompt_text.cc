@@ -131,8 +131,7 @@ DrawableIds PromptText::drawable_ids(int64_t model_vocab_size) const {
   if (vocab_size_ > model_vocab_size)
     fail(
         "{} has {} token ids, but the model's vocabulary has only {}; use the tokenizer that the "
-        "model "
-        "was trained with",
+        "model was trained with",
         tokenizer_ != nullptr ? fmt::format("the tokenizer '{}'", tokenizer_->name())
                               : std::string("the data"),
         vocab_size_, model_vocab_size);

@@ -84,7 +84,7 @@ void EvalDataset::begin(const EvalProgram& program) {
   if (predictions_) predictions_->begin();
   program_.emplace(program);
   model_names_ = reported_names(program.metrics(), input().tokenizer() != nullptr);
-  if (program.tells_rows()) return;
+  if (program.has_rows()) return;
   const ErrorContext where("eval.datasets." + name_);
   if (!p_.score_metrics.empty())
     fail(

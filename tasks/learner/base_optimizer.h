@@ -83,4 +83,5 @@ Tensor cap_rms(const Tensor& x, double threshold);
 Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update);
 // The gradient in f32, times gradient_scale.
 Tensor scaled_gradient(const UpdateInputs& inputs);
+
 }  // namespace tessera

@@ -103,8 +103,7 @@ class DecodeRun final : public BaseRun {
         if (options_.prompt_ids.empty() || !options_.prompts.empty())
           fail(
               "{} has no tokenizer, and its training data, whose tokenizer could be used, cannot "
-              "be "
-              "opened: {}. Give the prompt as token ids: --prompt_ids='1 2 3'",
+              "be opened: {}. Give the prompt as token ids: --prompt_ids='1 2 3'",
               options_.job_log_dir.string(), error.what());
         input_.reset();
       }

@@ -48,8 +48,8 @@ void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
   });
   if (other != values.end())
     fail(
-        "{}: '{}' has the value {}, but the experiment's model has no such weight, which equals {} "
-        "everywhere; enable it in the model (use_bias, use_scale)",
+        "{}: '{}' has the value {}, but the experiment's model has no such weight, so expected {} "
+        "everywhere; enable the weight in the model (use_bias, use_scale)",
         files.directory().string(), tensor.name, *other, tensor.constant);
 }
 

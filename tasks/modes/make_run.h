@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a configuration and the command line's options to the run of one mode. make_run picks among
-// the modes' own functions, which take the same arguments; --mode=train and plan:
-// tasks/train/trainer.h,
-// --mode=import: tasks/modes/import.h.
+// the modes' own functions, which take the same arguments; those of --mode=train and plan are in
+// tasks/train/trainer.h, that of --mode=import in tasks/modes/import.h.
 #pragma once
 
 #include <memory>

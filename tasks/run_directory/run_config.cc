@@ -96,7 +96,7 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
 
 std::string describe_change(const std::string& before, const std::string& now) {
   if (before == now || before.empty()) return "";
-  // Only for a note, so it never fails: another version may have written the text.
+  // Never fails: another version may have written the text.
   try {
     const std::vector<std::string> differences = diff(
         config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));

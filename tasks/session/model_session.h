@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// Process 0 prints, unless the user wants silence.
+// Only process 0 prints, and nothing if the options ask for silence.
 Console::Mode console_mode(const RunOptions& options, const ProcessGroup& processes);
 
 class ModelSession {

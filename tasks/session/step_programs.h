@@ -65,7 +65,7 @@ class EvalProgram {
   // A collective call; `batch` holds this process's rows.
   ScoredBatch run(const Batch& batch);
   const std::vector<std::string>& metrics() const { return metrics_; }
-  bool tells_rows() const { return !row_metrics_.empty(); }
+  bool has_rows() const { return !row_metrics_.empty(); }
 
  private:
   template <typename T>

@@ -54,7 +54,6 @@ class Session : public ModelSession {
 
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
   const Graph& train_graph() const { return train_graph_; }  // As traced.
-  int train_program_number() const { return train_->program(); }
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }

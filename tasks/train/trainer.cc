@@ -304,8 +304,7 @@ class Trainer final : public BaseRun {
     if (!has_batch)
       fail(
           "the training input ended after {} batches, before num_train_steps={}; set repeat=true "
-          "of "
-          "the input, or train for fewer steps",
+          "of the input, or train for fewer steps",
           step_, p().num_train_steps);
     std::optional<Batch> batch = session_.input().get_next();
     if (!batch) batch = padding_batch(session_.input().specification());
@@ -342,8 +341,7 @@ class Trainer final : public BaseRun {
   void fail_of_skips(int64_t steps) const {
     fail(
         "the run has failed: {} of its {} steps were skipped, more than half, because their loss "
-        "or "
-        "gradient was not finite or too large; lower the learning rate, or check the batches",
+        "or gradient was not finite or too large; lower the learning rate, or check the batches",
         skipped_, steps);
   }
 
@@ -379,8 +377,7 @@ class Trainer final : public BaseRun {
     if (const auto problem = undefined_loss(report.metrics))
       fail(
           "the run has failed: {} after step {}; lower the learning rate, or resume from an "
-          "earlier "
-          "checkpoint",
+          "earlier checkpoint",
           *problem, step_);
     if (!p().save_keep_best.empty())
       saver_->set_metric(step_, report.metrics.at(p().save_keep_best));

@@ -21,6 +21,7 @@ TEST_CASE("control characters and invalid bytes are escaped for a terminal") {
   REQUIRE(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");  // A surrogate.
   REQUIRE(printable("\xe2\x80\xae") == "\\u202e");          // Right-to-left override.
   REQUIRE(printable("\xe2\x80\x8b\xef\xbb\xbf") == "\\u200b\\ufeff");
+  REQUIRE(printable("\xd8\x9c\xf3\xa0\x81\x81") == "\\u061c\\U000e0041");  // A mark; a tag.
 }
 
 TEST_CASE("valid_utf8 replaces invalid bytes with U+FFFD and changes nothing else") {
