@@ -26,7 +26,9 @@ std::string with_context(std::string_view message) {
     tail = *frame + tail;
     const bool continues = frame->starts_with('.') && frame + 1 != context_frames.rend();
     if (continues) continue;
-    if (!tail.empty()) text += fmt::format(" [in {}]", tail);
+    // The message of another Error has the frames in which that was thrown.
+    const std::string where = tail.empty() ? "" : fmt::format(" [in {}]", tail);
+    if (text.find(where) == std::string::npos) text += where;
     tail.clear();
   }
   return text;

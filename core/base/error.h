@@ -21,7 +21,8 @@ namespace tessera {
 // is wrong, what was given and what was expected, where, and how to fix it.
 class Error : public std::runtime_error {
  public:
-  // Appends this thread's context frames, innermost first: "message [in a.b]".
+  // Appends this thread's context frames, innermost first: "message [in a.b]". Frames that the
+  // message has already, because it is that of another Error, are not repeated.
   explicit Error(std::string_view message);
 };
 

@@ -91,8 +91,7 @@ void detail::add_field(Tree& tree, std::string_view name, Tree value, const std:
   if (tree.find(name) != nullptr)
     fail(
         "{} has two fields called '{}': its own, and one of its base or of an inlined struct; "
-        "rename "
-        "its own, since --set and hparams.toml could not tell them apart",
+        "rename its own, since --set and hparams.toml could not tell them apart",
         boost::core::demangle(owner.name()), name);
   tree.add(name, std::move(value));
 }

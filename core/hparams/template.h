@@ -218,8 +218,9 @@ class TemplateRegistrar {
   }
 };
 
-// In the .cc of a class of namespace tessera: registers it, compiles the HolderOf that its header
-// declares extern. Elsewhere: const tessera::TemplateRegistrar<Base, Class> kRegister;
+// In the .cc of a class of namespace tessera: registers it and compiles the HolderOf that its
+// header declares extern. In other namespaces: const tessera::TemplateRegistrar<Base, Class>
+// kRegister;
 #define REGISTER_TEMPLATE(Base, Class)                              \
   template class ::tessera::HolderOf<Base, Class::HParams>;         \
   namespace {                                                       \

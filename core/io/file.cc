@@ -208,12 +208,6 @@ std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
   fail("{}: larger than the limit of {} bytes for such a file", path.string(), max_bytes);
 }
 
-void write_file(const std::filesystem::path& path, std::string_view text) {
-  ByteFile file = ByteFile::create(path);
-  file.write_at(0, std::as_bytes(std::span(text)));
-  file.sync();
-}
-
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
   NewFile file(path);
   file.write(std::as_bytes(std::span(text)));

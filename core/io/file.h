@@ -85,9 +85,6 @@ void require_regular_file(const std::filesystem::path& path);
 // The contents of a regular file. Error for any other file, and for more than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 
-// Writes a file and syncs it to disk. A regular file or a link of this name is replaced.
-void write_file(const std::filesystem::path& path, std::string_view text);
-
 // Replaces a file atomically: writes a temporary file beside it, syncs it and renames it.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 

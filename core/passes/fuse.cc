@@ -28,7 +28,7 @@ bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
 // positions of producers precede those of their readers, so that no grouping makes a cycle.
 class FusionGroups {
  public:
-  FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
+  explicit FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
     for (const NodeId id : graph.nodes().ids()) {
       unit_.push_back(units_.push_back({{id}, id}));
       refused_.push_back(0);

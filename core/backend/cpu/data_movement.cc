@@ -236,7 +236,7 @@ class ScatterAddKernel final : public HostKernel {
     dtype_ = result.dtype;
   }
 
-  // The begin of each row in the order, the order, and a row of sums per thread.
+  // The start of each row in the order, the order, and a row of sums per thread.
   int64_t scratch_bytes() const override {
     return (rows_ + 1 + updates_) * 4 + (pool_.size() * columns_) * 4 + 64;
   }
@@ -293,7 +293,7 @@ class ScatterAddKernel final : public HostKernel {
       const int64_t row = ids[i] - first_;
       if (row >= 0 && row < rows_) order[begins[row]++] = static_cast<int32_t>(i);
     }
-    // Each begin has moved to the begin of the next row: shift them back.
+    // Each start has moved to that of the next row: shift them back.
     std::copy_backward(begins, begins + rows_, begins + rows_ + 1);
     begins[0] = 0;
   }

@@ -87,7 +87,7 @@ int64_t number_in(const std::filesystem::path& file, int64_t otherwise) {
   return in >> number ? number : otherwise;
 }
 
-// The number after `key` at the begin of a line of such a file.
+// The number after `key` at the start of a line of such a file.
 int64_t number_after(std::string_view key, const std::filesystem::path& file, int64_t otherwise) {
   std::ifstream in(file);
   std::string name, rest;

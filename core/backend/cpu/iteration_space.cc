@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
-#include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/region.h"
 
 namespace tessera {
 namespace {
@@ -176,11 +175,7 @@ std::vector<int64_t> sizes_of(const std::vector<Axis>& axes) {
   return sizes;
 }
 
-int64_t product(const std::vector<int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
-
-int64_t IterationSpace::elements() const { return product(sizes); }
+int64_t IterationSpace::elements() const { return element_count(sizes); }
 
 int64_t IterationSpace::offset(size_t operand, int64_t index) const {
   int64_t sum = 0;

@@ -25,7 +25,6 @@ struct IterationSpace {
 };
 
 std::vector<int64_t> sizes_of(const std::vector<Axis>& axes);
-int64_t product(const std::vector<int64_t>& sizes);
 
 // Row-major strides of `type` along the axes of `space`, by name; 0 for axes that it lacks.
 Strides strides_in(const Type& type, const std::vector<Axis>& space);

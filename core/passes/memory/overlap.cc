@@ -40,7 +40,7 @@ struct Writer {
 // their position in the program.
 class AllGatherPrefetch {
  public:
-  AllGatherPrefetch(const FlatProgram& program)
+  explicit AllGatherPrefetch(const FlatProgram& program)
       : program_(program),
         early_(program.launches.size(), false),
         producers_(program.launches.size()),

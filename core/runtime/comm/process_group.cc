@@ -342,7 +342,7 @@ std::vector<std::string> ProcessGroup::run_on_all(std::string_view what,
   std::vector<std::string> outcomes = all_gather(outcome, what);
   std::vector<std::string> failures;
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    const bool failed = outcomes[rank].starts_with('-');
+    const bool failed = !outcomes[rank].starts_with('+');
     outcomes[rank].erase(0, 1);
     if (failed)
       failures.push_back(outcomes.size() == 1

@@ -30,6 +30,15 @@ TEST_CASE("Dotted frames continue the enclosing frame") {
   REQUIRE(error_of([] { fail("no"); }) == "no [in lm.x_layers[3].ffn] [in config.toml]");
 }
 
+TEST_CASE("An error with the message of another repeats no frame") {
+  const ErrorContext outer("config.toml");
+  const auto rethrow = [] {
+    const ErrorContext inner("task.model");
+    fail("cannot save: {}", error_of([] { fail("no"); }));
+  };
+  REQUIRE(error_of(rethrow) == "cannot save: no [in task.model] [in config.toml]");
+}
+
 TEST_CASE("Frames and prefixes end with their scope and belong to one thread") {
   const ErrorContext frame("here");
   {

@@ -14,6 +14,7 @@
 
 #include "core/backend/cpu/elementwise/lane_functions-inl.h"
 #include "core/base/error.h"
+#include "core/base/region.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -241,8 +242,8 @@ TileGrid make_tile_grid(const TileProgram& program) {
   const int64_t columns = program.columns(), rows = program.rows();
   grid.columns = std::min(columns, grid.capacity);
   grid.rows = columns <= grid.capacity ? std::clamp<int64_t>(grid.capacity / columns, 1, rows) : 1;
-  grid.tiles = product(program.sizes) / (rows * columns) * ((rows + grid.rows - 1) / grid.rows) *
-               ((columns + grid.columns - 1) / grid.columns);
+  grid.tiles = element_count(program.sizes) / (rows * columns) *
+               ((rows + grid.rows - 1) / grid.rows) * ((columns + grid.columns - 1) / grid.columns);
   return grid;
 }
 

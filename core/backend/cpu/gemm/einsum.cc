@@ -11,6 +11,7 @@
 #include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/registry.h"
 #include "core/base/error.h"
+#include "core/base/region.h"
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using Group = std::vector<Axis>;  // The axes of one role: batch, m, n or k.
 
-int64_t elements_of(const Group& group) { return product(sizes_of(group)); }
+int64_t elements_of(const Group& group) { return element_count(sizes_of(group)); }
 
 // Strides of `type` along a group of its axes.
 Strides strides_of(const Type& type, const Group& group) {
