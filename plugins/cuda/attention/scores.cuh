@@ -103,12 +103,12 @@ struct SegmentRange {
 template <typename Next, typename Load, typename Use>
 __device__ inline void for_each_buffered(int first, int end, Next next, Load load, Use use) {
   if (first < end) load(first, 0);
-  commit_copies();
+  end_copy_group();
   int buffer = 0;
   for (int item = first; item < end; buffer ^= 1) {
     const int following = next(item);
     if (following < end) load(following, buffer ^ 1);
-    commit_copies();
+    end_copy_group();
     wait_for_copies<1>();
     __syncthreads();
     use(item, buffer);
