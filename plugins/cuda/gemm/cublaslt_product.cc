@@ -135,10 +135,10 @@ class CublasLtProduct final : public Product {
     if (words) algorithm_ = std::bit_cast<cublasLtMatmulAlgo_t>(*words);
   }
 
-  // The fastest; nullopt if there is no memory for a trial. It runs while kernels are prepared, not
-  // in the first step: a step may be captured into a graph, and its sums may be added in place.
-  // Operands are random numbers (with zeros the GPU would draw less power, and clock higher) and
-  // not in the L2 cache.
+  // The fastest; nullopt without memory for a trial, or if the library refuses all. It runs while
+  // kernels are prepared, not in the first step: a step may be captured into a graph, and its sums
+  // may be added in place. Operands are random numbers (with zeros the GPU would draw less power,
+  // and clock higher) and not in the L2 cache.
   std::optional<AlgorithmWords> time(
       const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     context_.make_current();
