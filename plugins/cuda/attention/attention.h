@@ -68,7 +68,7 @@ struct AttentionParameters {
   bool causal;
   bool aligned;  // Every row of every tensor begins at a multiple of 16 bytes.
   // In base 2. score = factor·(q·k), or cap·tanh(q·k·scale/logit_cap), where tanh_factor =
-  // 2·log2(e)·scale/logit_cap and cap = log2(e)·logit_cap; cap is 0 if there is none.
+  // 2·log2(e)·scale/logit_cap and cap = log2(e)·logit_cap; cap is 0 if logits have no cap.
   float factor, cap, tanh_factor;
 
   // Forward. With more than one run of keys, `partial` ["batch kv_heads run row width"] takes sums

@@ -54,15 +54,6 @@ __device__ HeadRows<T> query_rows(const AttentionParameters& p, int batch, int h
           p.queries, p.head_dim, 1};
 }
 
-template <typename T>
-__device__ HeadRows<T> key_rows(const AttentionParameters& p, int batch, int kv_head,
-                                std::type_identity_t<T>* tensor) {
-  return {tensor + batch * p.key_batch_stride + kv_head * p.key_head_stride, p.key_row_stride,
-          p.keys, p.head_dim, 1};
-}
-
-__device__ int runs_of(int rows) { return (rows + kSegmentRun - 1) / kSegmentRun; }
-
 // Products q·k in `scores` and cotangent·value in `dscores` become probabilities and dscores.
 // lse(n, e) is in base 2.
 template <int N, typename Lse, typename Delta, typename Hide>
@@ -132,16 +123,6 @@ __device__ Mask key_mask(const AttentionParameters& p, const KeyItem& item, int 
   return mask;
 }
 
-__device__ SegmentRange key_segments_of(const AttentionParameters& p, const KeyItem& item,
-                                        int rows) {
-  SegmentRange segments{{}, nullptr, p.queries};
-  if (p.segments == nullptr || p.queries == 0) return segments;
-  segments.resident =
-      SegmentRange::over(p.key_bounds + item.batch * runs_of(p.keys), item.first_row, rows, p.keys);
-  segments.streamed = p.bounds + item.batch * runs_of(p.queries);
-  return segments;
-}
-
 // One tile of queries of one head: `buffer` of the streamed tiles.
 template <typename T, int kWidth, int M>
 __device__ void add_queries(const AttentionParameters& p, const KeyItem& item,
@@ -180,7 +161,8 @@ __device__ void sum_over_queries(const AttentionParameters& p, const KeyItem& it
   constexpr int kQueries = Tiles::kStreamed;
   const int group = p.heads / p.kv_heads;
   const int tile_count = (p.queries + kQueries - 1) / kQueries;
-  const SegmentRange segments = key_segments_of(p, item, Tiles::kRows);
+  const SegmentRange segments = segments_of(p.key_bounds, p.keys, p.bounds, p.queries, item.batch,
+                                            item.first_row, Tiles::kRows);
   const int first = segments.template next<kQueries>(
       p.causal ? min(item.first_row / kQueries, tile_count) : 0, tile_count);
   // Items: a tile of one head of the group. None if no query sees these keys.
@@ -266,16 +248,6 @@ struct QueryRows {
   float lse[2], delta[2];
 };
 
-__device__ SegmentRange query_segments_of(const AttentionParameters& p, const QueryItem& item,
-                                          int rows) {
-  SegmentRange segments{{}, nullptr, p.keys};
-  if (p.segments == nullptr || p.keys == 0) return segments;
-  segments.resident = SegmentRange::over(p.bounds + item.batch * runs_of(p.queries), item.first_row,
-                                         rows, p.queries);
-  segments.streamed = p.key_bounds + item.batch * runs_of(p.keys);
-  return segments;
-}
-
 template <typename T, int kWidth, int M>
 __device__ void sum_over_keys(const AttentionParameters& p, const QueryItem& item,
                               const GradientTiles<T, kWidth>& tiles, float (&dq)[M][4]) {
@@ -286,7 +258,8 @@ __device__ void sum_over_keys(const AttentionParameters& p, const QueryItem& ite
   const int visible = p.causal ? min(p.keys, end_row) : p.keys;
   const int end = (visible + kKeys - 1) / kKeys;
   const QueryRows rows(p, item, warp_row + static_cast<int>(threadIdx.x) % 32 / 4);
-  const SegmentRange segments = query_segments_of(p, item, Tiles::kRows);
+  const SegmentRange segments = segments_of(p.bounds, p.queries, p.key_bounds, p.keys, item.batch,
+                                            item.first_row, Tiles::kRows);
   const int kv_head = item.head / (p.heads / p.kv_heads);
   const auto keys = key_rows<const T>(p, item.batch, kv_head, static_cast<const T*>(p.key));
   const auto values = key_rows<const T>(p, item.batch, kv_head, static_cast<const T*>(p.value));
@@ -372,14 +345,7 @@ __device__ void sum_delta(const AttentionDeltaParameters& p) {
       attention_grad_queries_##dtype##_##width(const AttentionParameters p) {                 \
     query_gradient<T, width>(p);                                                              \
   }
-TESSERA_ATTENTION_GRADIENT(bf16, bf16, 32)
-TESSERA_ATTENTION_GRADIENT(bf16, bf16, 64)
-TESSERA_ATTENTION_GRADIENT(bf16, bf16, 128)
-TESSERA_ATTENTION_GRADIENT(bf16, bf16, 256)
-TESSERA_ATTENTION_GRADIENT(float, f32, 32)
-TESSERA_ATTENTION_GRADIENT(float, f32, 64)
-TESSERA_ATTENTION_GRADIENT(float, f32, 128)
-TESSERA_ATTENTION_GRADIENT(float, f32, 256)
+TESSERA_ATTENTION_VARIANTS(TESSERA_ATTENTION_GRADIENT)
 #undef TESSERA_ATTENTION_GRADIENT
 
 extern "C" __global__ void __launch_bounds__(128)

@@ -35,15 +35,6 @@ __device__ HeadRows<T> query_rows(const AttentionParameters& p, const Item& item
           stride, p.queries * p.pack, p.head_dim, p.pack};
 }
 
-template <typename T>
-__device__ HeadRows<const T> key_rows(const AttentionParameters& p, const Item& item,
-                                      const void* tensor) {
-  const int kv_head = item.head / (p.heads / p.pack / p.kv_heads);
-  return {
-      static_cast<const T*>(tensor) + item.batch * p.key_batch_stride + kv_head * p.key_head_stride,
-      p.key_row_stride, p.keys, p.head_dim, 1};
-}
-
 // A row's running maximum and sum; the sum over this thread's columns alone, until the end.
 struct Running {
   float maximum[2] = {-INFINITY, -INFINITY};
@@ -166,17 +157,6 @@ struct ForwardTiles {
   T *query, *key, *value;  // Keys and values: two of each.
 };
 
-__device__ SegmentRange segments_of(const AttentionParameters& p, const Item& item, int rows) {
-  SegmentRange segments{{}, nullptr, p.keys};
-  if (p.segments == nullptr || p.keys == 0) return segments;
-  const int query_runs = (p.queries + kSegmentRun - 1) / kSegmentRun;
-  const int key_runs = (p.keys + kSegmentRun - 1) / kSegmentRun;
-  segments.resident =
-      SegmentRange::over(p.bounds + item.batch * query_runs, item.first_row, rows, p.queries);
-  segments.streamed = p.key_bounds + item.batch * key_runs;
-  return segments;
-}
-
 // The number of keys that row `row` may see by position. It grows with the row.
 __device__ int visible_keys(const AttentionParameters& p, int start, int row) {
   return p.causal ? min(p.keys, start + row / p.pack + 1) : p.keys;
@@ -195,9 +175,11 @@ __device__ void attend_to_keys(const AttentionParameters& p, const Item& item,
   // Keys that some row of this warp sees, and that all of its rows see.
   const int most = warp_row < rows ? visible_keys(p, start, min(warp_row + 16, rows) - 1) : 0;
   const int least = visible_keys(p, start, warp_row);
-  const SegmentRange segments = segments_of(p, item, Tiles::kRows);
-  const HeadRows<const T> keys = key_rows<T>(p, item, p.key);
-  const HeadRows<const T> values = key_rows<T>(p, item, p.value);
+  const SegmentRange segments = segments_of(p.bounds, p.queries, p.key_bounds, p.keys, item.batch,
+                                            item.first_row, Tiles::kRows);
+  const int kv_head = item.head / (p.heads / p.pack / p.kv_heads);
+  const auto keys = key_rows<const T>(p, item.batch, kv_head, static_cast<const T*>(p.key));
+  const auto values = key_rows<const T>(p, item.batch, kv_head, static_cast<const T*>(p.value));
   const int end_tile = end <= begin ? 0 : (end + kKeys - 1) / kKeys;
   for_each_buffered(
       segments.next<kKeys>(begin / kKeys, end_tile), end_tile,
@@ -295,14 +277,7 @@ __device__ void join(const AttentionParameters& p, int width) {
       attention_##dtype##_##width(const AttentionParameters p) {                             \
     attend<T, width>(p);                                                                     \
   }
-TESSERA_ATTENTION(bf16, bf16, 32)
-TESSERA_ATTENTION(bf16, bf16, 64)
-TESSERA_ATTENTION(bf16, bf16, 128)
-TESSERA_ATTENTION(bf16, bf16, 256)
-TESSERA_ATTENTION(float, f32, 32)
-TESSERA_ATTENTION(float, f32, 64)
-TESSERA_ATTENTION(float, f32, 128)
-TESSERA_ATTENTION(float, f32, 256)
+TESSERA_ATTENTION_VARIANTS(TESSERA_ATTENTION)
 #undef TESSERA_ATTENTION
 
 extern "C" __global__ void __launch_bounds__(128)

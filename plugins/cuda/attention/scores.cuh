@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "plugins/cuda/attention/tile.cuh"
 
@@ -78,8 +79,8 @@ struct SegmentRange {
     const SegmentBounds other = over(streamed, tile * kRows, kRows, count);
     return resident.low == resident.high && other.low == other.high && resident.low == other.low;
   }
-  // The first tile in [tile, end) that may meet a resident row; `end` if there is none. Every lane
-  // of a warp looks at one tile.
+  // The first tile in [tile, end) that may meet a resident row, or `end`. Every lane of a warp
+  // looks at one tile.
   template <int kRows>
   __device__ int next(int tile, int end) const {
     if (streamed == nullptr || tile >= end) return min(tile, end);
@@ -97,18 +98,39 @@ struct SegmentRange {
   }
 };
 
+__device__ inline int runs_of(int rows) { return (rows + kSegmentRun - 1) / kSegmentRun; }
+
+// Of the resident rows [first, first + rows) of a batch row. Bounds are null without segments.
+__device__ inline SegmentRange segments_of(const SegmentBounds* resident, int resident_count,
+                                           const SegmentBounds* streamed, int streamed_count,
+                                           int batch, int first, int rows) {
+  SegmentRange segments{{}, nullptr, streamed_count};
+  if (resident == nullptr || streamed_count == 0) return segments;
+  segments.resident =
+      SegmentRange::over(resident + batch * runs_of(resident_count), first, rows, resident_count);
+  segments.streamed = streamed + batch * runs_of(streamed_count);
+  return segments;
+}
+
+template <typename T>
+__device__ inline HeadRows<T> key_rows(const AttentionParameters& p, int batch, int kv_head,
+                                       std::type_identity_t<T>* tensor) {
+  return {tensor + batch * p.key_batch_stride + kv_head * p.key_head_stride, p.key_row_stride,
+          p.keys, p.head_dim, 1};
+}
+
 // Goes over the items first, next(first), … below `end`: load(item, buffer) starts the copies of
 // an item, use(item, buffer) runs when they are done, while the next item's copies are under way.
 // Copies that were started before belong to the first item.
 template <typename Next, typename Load, typename Use>
 __device__ inline void for_each_buffered(int first, int end, Next next, Load load, Use use) {
   if (first < end) load(first, 0);
-  commit_copies();
+  end_copy_group();
   int buffer = 0;
   for (int item = first; item < end; buffer ^= 1) {
     const int following = next(item);
     if (following < end) load(following, buffer ^ 1);
-    commit_copies();
+    end_copy_group();
     wait_for_copies<1>();
     __syncthreads();
     use(item, buffer);
@@ -118,5 +140,16 @@ __device__ inline void for_each_buffered(int first, int end, Next next, Load loa
   wait_for_copies<0>();
   __syncthreads();
 }
+
+// KERNEL(type, its name, head width) for all dtypes and widths.
+#define TESSERA_ATTENTION_VARIANTS(KERNEL) \
+  KERNEL(bf16, bf16, 32)                   \
+  KERNEL(bf16, bf16, 64)                   \
+  KERNEL(bf16, bf16, 128)                  \
+  KERNEL(bf16, bf16, 256)                  \
+  KERNEL(float, f32, 32)                   \
+  KERNEL(float, f32, 64)                   \
+  KERNEL(float, f32, 128)                  \
+  KERNEL(float, f32, 256)
 
 }  // namespace tessera::cuda

@@ -10,30 +10,13 @@
 #pragma once
 
 #include "plugins/cuda/attention/attention.h"
-#include "plugins/cuda/kernels/vector.cuh"
+#include "plugins/cuda/kernels/mma.cuh"
 
 namespace tessera::cuda {
 
 // Elements between rows of a tile in shared memory.
 template <typename T, int kWidth>
 inline constexpr int kTileStride = kWidth + kVector<T>;
-
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// Copies 16 bytes to shared memory in the background; zeros if not `valid`.
-__device__ inline void copy_async(void* to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(valid ? 16 : 0)
-               : "memory");
-}
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most `kPending` of this thread's groups of copies are not done.
-template <int kPending>
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
 
 // The rows of one head in global memory. Row r is at (r / pack)·stride + (r % pack)·head_dim.
 template <typename T>
@@ -66,7 +49,7 @@ __device__ inline void load_tile(T* to, const HeadRows<const T>& from, int first
       const bool valid = first_row + i * kStep < rows;
       const T* const at = from.pack == 1 ? source + i * kStep * from.stride
                                          : from.row(first + first_row + i * kStep) + column;
-      copy_async(to + i * kStep * kStride, valid ? at : from.base, valid);
+      copy_async(to + i * kStep * kStride, valid ? at : from.base, valid ? 16 : 0);
     }
     return;
   }
@@ -123,29 +106,6 @@ __device__ inline void store_rows(const HeadRows<T>& to, int first_row, int firs
   }
 }
 
-// Four 8×8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8.
-template <bool kTransposed>
-__device__ inline void load_matrices(uint32_t (&to)[4], const bf16* row) {
-  if constexpr (kTransposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row)));
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row)));
-  }
-}
-
-// sums[16×8] += left[16×16] · right[16×8].
-__device__ inline void multiply(float (&sums)[4], const uint32_t (&left)[4], uint32_t right0,
-                                uint32_t right1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
-}
-
 // sums[16 × 8·N] += left · rightᵀ for 16 rows `left` and 8·N rows `right` of tiles.
 template <int kWidth, int N>
 __device__ inline void add_products(float (&sums)[N][4], const bf16* left, const bf16* right) {
@@ -156,13 +116,13 @@ __device__ inline void add_products(float (&sums)[N][4], const bf16* left, const
 #pragma unroll
   for (int k = 0; k < kWidth; k += 16) {
     uint32_t a[4];
-    load_matrices<false>(a, left + k);
+    load_matrices<false>(left + k, a);
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
       uint32_t b[4];
-      load_matrices<false>(b, right + n * 8 * kStride + k);
-      multiply(sums[n], a, b[0], b[1]);
-      multiply(sums[n + 1], a, b[2], b[3]);
+      load_matrices<false>(right + n * 8 * kStride + k, b);
+      multiply_add(a, b[0], b[1], sums[n]);
+      multiply_add(a, b[2], b[3], sums[n + 1]);
     }
   }
 }
@@ -211,9 +171,9 @@ __device__ inline void add_weighted(float (&sums)[M][4], const float (&weights)[
 #pragma unroll
     for (int m = 0; m < M; m += 2) {
       uint32_t b[4];
-      load_matrices<true>(b, rows + k * 8 * kStride + m * 8);
-      multiply(sums[m], a, b[0], b[1]);
-      multiply(sums[m + 1], a, b[2], b[3]);
+      load_matrices<true>(rows + k * 8 * kStride + m * 8, b);
+      multiply_add(a, b[0], b[1], sums[m]);
+      multiply_add(a, b[2], b[3], sums[m + 1]);
     }
   }
 }

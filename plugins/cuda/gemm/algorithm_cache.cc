@@ -5,10 +5,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,7 +38,12 @@ class FileLock {
   explicit FileLock(const fs::path& path)
       : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
     if (descriptor_ < 0) fail("{}: {}", path.string(), std::generic_category().message(errno));
-    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) continue;
+    while (::flock(descriptor_, LOCK_EX) != 0) {
+      const int error = errno;
+      if (error == EINTR) continue;
+      ::close(descriptor_);
+      fail("locking {}: {}", path.string(), std::generic_category().message(error));
+    }
   }
   ~FileLock() { ::close(descriptor_); }
   FileLock(const FileLock&) = delete;

@@ -30,12 +30,12 @@ class AlgorithmCache {
 
   using Note = std::function<void(const std::string& text)>;
 
-  // An empty path: nothing is kept on disk. `note` is called once, if at all.
+  // An empty path: nothing is kept on disk. `note` is called at most once.
   explicit AlgorithmCache(std::filesystem::path file, Note note = note_on_standard_error);
 
-  // The algorithm of `key`, of one line; `choose` is called, and its result kept, if there is none
-  // that is accepted. A file that cannot be read or written, or is damaged, is not used, with a
-  // note.
+  // The algorithm of `key` (one line of text). If no algorithm is stored, or `accepts` refuses it,
+  // `choose` is called and its result is stored. A file that cannot be locked, read or written, or
+  // is damaged, is not used, with a note.
   std::optional<AlgorithmWords> find(const std::string& key, const Accepts& accepts,
                                      const Choose& choose);
 

@@ -109,8 +109,9 @@ class CublasLtProduct final : public Product {
                             operands.addend | operands.saved;
     // The algorithm was chosen for 16 bytes; a view may begin anywhere.
     if (all % 16 != 0) return unaligned_->enqueue(stream, operands);
-    handle_.library()->check(run(stream, operands, algorithm_),
-                             fmt::format("cuBLASLt: {}", shape_.text()));
+    const cublasStatus_t status = run(stream, operands, algorithm_);
+    if (status != CUBLAS_STATUS_SUCCESS)  // The text is not made for each launch.
+      handle_.library()->check(status, fmt::format("cuBLASLt: {}", shape_.text()));
   }
 
  private:
@@ -134,10 +135,10 @@ class CublasLtProduct final : public Product {
     if (words) algorithm_ = std::bit_cast<cublasLtMatmulAlgo_t>(*words);
   }
 
-  // The fastest; nullopt if there is no memory for a trial. It runs while kernels are prepared, not
-  // in the first step: a step may be captured into a graph, and its sums may be added in place.
-  // Operands are random numbers (with zeros the GPU would draw less power, and clock higher) and
-  // not in the L2 cache.
+  // The fastest; nullopt without memory for a trial, or if the library refuses all. It runs while
+  // kernels are prepared, not in the first step: a step may be captured into a graph, and its sums
+  // may be added in place. Operands are random numbers (with zeros the GPU would draw less power,
+  // and clock higher) and not in the L2 cache.
   std::optional<AlgorithmWords> time(
       const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     context_.make_current();

@@ -54,8 +54,7 @@ __device__ inline void load_matrices(const bf16* row, uint32_t (&matrices)[4]) {
 // sums += A·B, products of bf16 accumulated in f32.
 __device__ inline void multiply_add(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     float (&sums)[4]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -15,6 +15,7 @@
 #include "core/check/run_graph.h"
 #include "core/graph/trace.h"
 #include "plugins/cuda/device/device.h"
+#include "tests/support/attention_trial.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
@@ -43,31 +44,11 @@ TEST_CASE("attention cases agree with the reference on the virtual GPU") {
   REQUIRE(count >= 20);
 }
 
-struct AttentionSizes {
-  int batch, queries, keys, heads, kv_heads, head_dim;
-};
-
-// Types of q, k, v and of the segment ids of queries and keys: x, y, z, u, v.
-std::vector<std::string> operand_types(const AttentionSizes& sizes, const std::string& dtype) {
-  const std::string kv = fmt::format("{}[\"batch={} key_seq={} kv_heads={} head_dim={}\"]", dtype,
-                                     sizes.batch, sizes.keys, sizes.kv_heads, sizes.head_dim);
-  return {fmt::format("{}[\"batch={} seq={} heads={} head_dim={}\"]", dtype, sizes.batch,
-                      sizes.queries, sizes.heads, sizes.head_dim),
-          kv, kv, fmt::format("i32[\"batch={} seq={}\"]", sizes.batch, sizes.queries),
-          fmt::format("i32[\"batch={} key_seq={}\"]", sizes.batch, sizes.keys)};
-}
-
-// The first error of the kernels of attention and its gradient against their decompositions.
 std::string gpu_mismatch(const AttentionSizes& sizes, const std::string& dtype,
-                         AttentionOptions options, bool segments, KernelCheck check) {
+                         const AttentionOptions& options, bool segments, KernelCheck check) {
   const Gpu gpu;
   check.device = gpu.device.get();
-  Trial trial({}, operand_types(sizes, dtype));
-  const std::vector<Tensor>& in = trial.inputs();
-  if (segments) options.segment_ids = in[3], options.key_segment_ids = in[4];
-  attention(in[0], in[1], in[2], options);
-  traced_gradient(trial.graph(), Node(trial.graph().nodes().back()));
-  return kernel_mismatch(trial.graph(), check);
+  return attention_mismatch(sizes, dtype, options, segments, check);
 }
 
 TEST_CASE("attention of every head width agrees with its decomposition on the virtual GPU") {
@@ -125,7 +106,7 @@ TEST_CASE("packed documents of several blocks do not attend to each other on the
 
 TEST_CASE("attention and its gradient have the same bits in every order of blocks and warps") {
   const std::string dtype = GENERATE("f32", "bf16");
-  Trial trial({}, operand_types({1, 140, 140, 4, 2, 40}, dtype));
+  Trial trial({}, attention_types({1, 140, 140, 4, 2, 40}, dtype));
   const std::vector<Tensor>& in = trial.inputs();
   attention(in[0], in[1], in[2], {.scale = 0.3, .segment_ids = in[3], .key_segment_ids = in[4]});
   const std::vector<Tensor> results =
@@ -163,7 +144,7 @@ TEST_CASE("cached attention agrees with its decomposition on the virtual GPU") {
   CAPTURE(dtype, sizes.queries, sizes.keys, sizes.heads, sizes.head_dim, cap);
   const Gpu gpu;
   Trial trial({}, cache_types(sizes, dtype));
-  // Before, at the begin of, inside, and past the end of the cache.
+  // Before, at the beginning of, inside, and past the end of the cache.
   const KernelCheck check{.given = {{"u", {-2, 0, 270, 700}}}, .device = gpu.device.get()};
   const std::vector<Tensor>& in = trial.inputs();
   cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.3, .logit_cap = cap});
@@ -192,7 +173,7 @@ TEST_CASE("the bits of a cached row do not depend on other rows on the virtual G
 
 TEST_CASE("a head of more than 256 elements is refused with advice") {
   const Gpu gpu;
-  Trial trial({}, operand_types({1, 4, 4, 1, 1, 264}, "bf16"));
+  Trial trial({}, attention_types({1, 4, 4, 1, 1, 264}, "bf16"));
   attention(trial.inputs()[0], trial.inputs()[1], trial.inputs()[2], {});
   const std::string error =
       error_of([&] { gpu.device->prepare(trial.graph(), Node(trial.graph().nodes().back())); });

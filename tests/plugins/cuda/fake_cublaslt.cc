@@ -47,6 +47,17 @@ FakeDescription* as_description(cublasLtMatmulDesc_t description) {
   return reinterpret_cast<FakeDescription*>(description);
 }
 
+template <typename T, typename Handle>
+cublasStatus_t create(Handle* handle, const T& object) {
+  *handle = reinterpret_cast<Handle>(new T(object));
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T, typename Handle>
+cublasStatus_t destroy(Handle handle) {
+  delete reinterpret_cast<T*>(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 template <typename T>
 cublasStatus_t assign(T& to, const void* from, size_t bytes) {
   if (from == nullptr || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -228,13 +239,9 @@ void fake_cublaslt_set(const FakeCublasLtBehaviour* behaviour) { g_behaviour = *
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   if (g_behaviour.no_handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-  *handle = reinterpret_cast<cublasLtHandle_t>(new int);
-  return CUBLAS_STATUS_SUCCESS;
+  return create(handle, 0);
 }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  delete reinterpret_cast<int*>(handle);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy<int>(handle); }
 size_t cublasLtGetVersion() { return static_cast<size_t>(g_behaviour.version); }
 const char* cublasLtGetStatusName(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_INITIALIZED ? "CUBLAS_STATUS_NOT_INITIALIZED"
@@ -244,12 +251,10 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description,
                                         cublasComputeType_t compute, cudaDataType_t scale) {
   if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return refuse();
-  *description = reinterpret_cast<cublasLtMatmulDesc_t>(new FakeDescription);
-  return CUBLAS_STATUS_SUCCESS;
+  return create(description, FakeDescription());
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
-  delete as_description(description);
-  return CUBLAS_STATUS_SUCCESS;
+  return destroy<FakeDescription>(description);
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute,
@@ -277,13 +282,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           uint64_t rows, uint64_t columns, int64_t leading) {
-  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(
-      new FakeLayout{.type = type, .rows = rows, .columns = columns, .leading = leading});
-  return CUBLAS_STATUS_SUCCESS;
+  return create(layout,
+                FakeLayout{.type = type, .rows = rows, .columns = columns, .leading = leading});
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-  delete as_layout(layout);
-  return CUBLAS_STATUS_SUCCESS;
+  return destroy<FakeLayout>(layout);
 }
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute,
@@ -296,12 +299,10 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new FakePreference);
-  return CUBLAS_STATUS_SUCCESS;
+  return create(preference, FakePreference());
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-  delete reinterpret_cast<FakePreference*>(preference);
-  return CUBLAS_STATUS_SUCCESS;
+  return destroy<FakePreference>(preference);
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
