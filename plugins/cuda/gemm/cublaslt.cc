@@ -1,67 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/gemm/cublaslt.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <type_traits>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/library.h"
 
 namespace tessera::cuda {
 namespace {
 
-// Null, and why, if the library lacks a function.
-const CublasLt* load_cublaslt_functions(void* library, const std::string& file, std::string& why) {
-  auto* const table = new CublasLt;  // Used until the process ends.
-  const auto find = [&](auto& function, const char* name) {
-    void* const symbol = dlsym(library, name);
-    if (symbol == nullptr) why = fmt::format("{} has no function {}", file, name);
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
-  };
-  find(table->cublasLtCreate, "cublasLtCreate");
-  find(table->cublasLtDestroy, "cublasLtDestroy");
-  find(table->cublasLtGetVersion, "cublasLtGetVersion");
-  find(table->cublasLtGetStatusName, "cublasLtGetStatusName");
-  find(table->cublasLtMatmulDescCreate, "cublasLtMatmulDescCreate");
-  find(table->cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy");
-  find(table->cublasLtMatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
-  find(table->cublasLtMatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
-  find(table->cublasLtMatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
-  find(table->cublasLtMatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
-  find(table->cublasLtMatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
-  find(table->cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
-  find(table->cublasLtMatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
-  find(table->cublasLtMatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
-  find(table->cublasLtMatmulAlgoCheck, "cublasLtMatmulAlgoCheck");
-  find(table->cublasLtMatmul, "cublasLtMatmul");
-  if (why.empty()) return table;
-  delete table;
-  return nullptr;
-}
-
-const CublasLt* load_cublaslt(const char* named, std::string& why) {
-  std::vector<std::string> files = {"libcublasLt.so.13", "libcublasLt.so.12"};
-  if (named != nullptr) {
-    files = {named};
-  } else if (std::getenv(kDriverVariable) != nullptr) {
+// Null, and why, if the library cannot be used.
+const CublasLt* load_cublaslt(std::string& why) {
+  if (std::getenv(kCublasLtVariable) == nullptr && std::getenv(kDriverVariable) != nullptr) {
     why = fmt::format("{} names another driver, which NVIDIA's libraries do not use",
                       kDriverVariable);
     return nullptr;
   }
-  for (const std::string& file : files) {
-    if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-      why.clear();
-      return load_cublaslt_functions(library, file, why);
-    }
-    if (why.empty()) why = fmt::format("no cuBLASLt: {}", dlerror());
+  auto table = std::make_unique<CublasLt>();
+  try {
+    const Library library(toolkit_library_files("cublasLt", kCublasLtVariable));
+    library.find(table->cublasLtCreate, "cublasLtCreate");
+    library.find(table->cublasLtDestroy, "cublasLtDestroy");
+    library.find(table->cublasLtGetVersion, "cublasLtGetVersion");
+    library.find(table->cublasLtGetStatusName, "cublasLtGetStatusName");
+    library.find(table->cublasLtMatmulDescCreate, "cublasLtMatmulDescCreate");
+    library.find(table->cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy");
+    library.find(table->cublasLtMatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
+    library.find(table->cublasLtMatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
+    library.find(table->cublasLtMatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
+    library.find(table->cublasLtMatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
+    library.find(table->cublasLtMatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
+    library.find(table->cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+    library.find(table->cublasLtMatmulPreferenceSetAttribute,
+                 "cublasLtMatmulPreferenceSetAttribute");
+    library.find(table->cublasLtMatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+    library.find(table->cublasLtMatmulAlgoCheck, "cublasLtMatmulAlgoCheck");
+    library.find(table->cublasLtMatmul, "cublasLtMatmul");
+  } catch (const Error& error) {
+    why = fmt::format("no cuBLASLt: {}", error.what());
+    return nullptr;
   }
-  return nullptr;
+  return table.release();  // Used until the process ends.
 }
 
 cudaDataType_t cublaslt_type(DType dtype) {
@@ -104,7 +88,7 @@ const CublasLt* find_cublaslt(std::string& why) {
   const char* const named = std::getenv(kCublasLtVariable);
   const std::lock_guard lock(mutex);
   const auto [each, is_new] = loaded.try_emplace(named == nullptr ? "" : named);
-  if (is_new) each->second.library = load_cublaslt(named, each->second.why);
+  if (is_new) each->second.library = load_cublaslt(each->second.why);
   why = each->second.why;
   return each->second.library;
 }
