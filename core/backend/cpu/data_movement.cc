@@ -13,7 +13,6 @@
 #include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/reduction.h"
 #include "core/backend/cpu/registry.h"
-#include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/gather.h"

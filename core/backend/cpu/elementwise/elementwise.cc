@@ -14,7 +14,6 @@
 
 #include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/registry.h"
-#include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/generator.h"
