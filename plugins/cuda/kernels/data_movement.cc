@@ -18,12 +18,6 @@
 namespace tessera::cuda {
 namespace {
 
-std::vector<int64_t> sizes_of(const Type& type) {
-  std::vector<int64_t> sizes;
-  for (const Axis& axis : type.axes) sizes.push_back(axis.size);
-  return sizes;
-}
-
 // Each element of the result is the element of the operand at the same place of the named axes. One
 // of three ways: the operand is contiguous as a whole; it is contiguous in the innermost dimension
 // of the result (runs are copied); or in another one (tiles are transposed in shared memory).
@@ -36,7 +30,7 @@ class PermutationKernel final : public CudaKernel {
         rectangle_(context),
         runs_(context) {
     const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.outputs[0]);
-    space_ = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
+    space_ = collapse(sizes_of(y.axes), {strides_in(x, y.axes), strides_in(y, y.axes)});
     if (space_.elements() == 0 || space_.sizes.size() <= 1) return;
     strided<2>(space_, op_);  // Refuses what enqueue() cannot do.
     if (in_runs()) return;

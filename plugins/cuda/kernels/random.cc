@@ -27,8 +27,7 @@ struct ShardSpace {
 };
 
 ShardSpace shard_space(const Type& anchor, const Attributes& attributes) {
-  Numbers shape;
-  for (const Axis& axis : anchor.axes) shape.push_back(axis.size);
+  const Numbers shape = sizes_of(anchor.axes);
   const size_t rank = shape.size();
   const Numbers origin = attributes.get_or(kOrigin, Numbers(rank, 0));
   const Numbers extent = attributes.get_or(kExtent, shape);

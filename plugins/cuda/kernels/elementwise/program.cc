@@ -223,19 +223,16 @@ LoopText::LoopText(LoopBody body) : body_(std::move(body)) {
   collapse_space();
   choose_width();
   // Rows are whole numbers of items, unless the space is one row, whose last item may be shorter.
-  int64_t elements = 1;
-  for (const int64_t size : sizes_) elements *= size;
+  const int64_t elements = product(sizes_);
   items_ = (elements + width_ - 1) / width_;
   index_ = elements < int64_t{1} << 31 ? "u32" : "u64";
 }
 
 void LoopText::collapse_space() {
-  std::vector<int64_t> sizes;
-  for (const Axis& axis : body_.axes) sizes.push_back(axis.size);
   std::vector<Strides> strides;
   for (const Source& source : body_.sources) strides.push_back(source.layout.strides);
   for (const OperandLayout& result : body_.results) strides.push_back(result.strides);
-  IterationSpace space = collapse(std::move(sizes), std::move(strides));
+  IterationSpace space = collapse(sizes_of(body_.axes), std::move(strides));
   sizes_ = std::move(space.sizes);
   size_t next = 0;
   for (Source& source : body_.sources) source.layout.strides = std::move(space.operands[next++]);
