@@ -221,7 +221,7 @@ class MaskToOwnerKernel final : public CudaKernel {
  public:
   MaskToOwnerKernel(const Graph& graph, const Node& node, Context& context)
       : copy_(context),
-        keep_(node.attributes.get<int64_t>("keep") != 0),
+        keep_(flag_attribute(node, "keep")),
         bytes_(graph.type(node.outputs[0]).bytes()) {}
 
   bool may_overwrite(int64_t, int64_t) const override { return true; }

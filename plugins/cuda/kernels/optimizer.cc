@@ -19,10 +19,10 @@ class AdamKernel final : public CudaKernel {
     p_.beta2 = number("beta2");
     p_.log2_beta1 = std::log2(p_.beta1);
     p_.log2_beta2 = std::log2(p_.beta2);
-    p_.epsilon = static_cast<float>(number("epsilon"));
-    p_.epsilon_root = static_cast<float>(number("epsilon_root"));
-    p_.weight_decay = static_cast<float>(number("weight_decay"));
-    p_.corrected = node.attributes.get<int64_t>("bias_corrected_decay") != 0;
+    p_.epsilon = float_attribute(node, "epsilon");
+    p_.epsilon_root = float_attribute(node, "epsilon_root");
+    p_.weight_decay = float_attribute(node, "weight_decay");
+    p_.corrected = flag_attribute(node, "bias_corrected_decay");
     shape_ = elementwise_shape(context, p_.elements / 4 + 1);
   }
 

@@ -60,7 +60,7 @@ class RandomOperands {
   // `width`: elements of a thread in the functions that need whole runs.
   RandomOperands(const Node& node, size_t first_operand, const Type& type, int64_t width)
       : first_operand_(first_operand),
-        loop_(node.attributes.get<int64_t>("loop") != 0),
+        loop_(flag_attribute(node, "loop")),
         part_(node.attributes.get<int64_t>("part") != 0) {
     const ShardSpace shard = shard_space(type, node.attributes);
     scattered_ = !has_whole_runs(shard.space, width);
@@ -128,7 +128,7 @@ class DropoutKernel final : public CudaKernel {
         function_(
             operands_.function(context, "dropout", float_suffix(graph, node, node.inputs[0]))),
         shape_(elementwise_shape(context, operands_.items())),
-        keep_(static_cast<float>(node.attributes.get<double>("keep"))) {}
+        keep_(float_attribute(node, "keep")) {}
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 

@@ -27,8 +27,8 @@ class RotaryKernel final : public CudaKernel {
     unaligned_ = context.function("rotary", name + "_unaligned");
     p_.pairs = x.axes.back().size / 2;
     whole_packs_ = p_.pairs * dtype_bytes(x.dtype) % 16 == 0;
-    p_.interleaved = node.attributes.get<int64_t>("interleaved") != 0;
-    p_.inverse = node.attributes.get<int64_t>("inverse") != 0;
+    p_.interleaved = flag_attribute(node, "interleaved");
+    p_.inverse = flag_attribute(node, "inverse");
     set_turns(node);
     set_groups(x, graph.type(node.inputs[1]));
     set_shape();
