@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/reduction.h"
 #include "core/backend/cpu/registry.h"
+#include "core/backend/cpu/strided_copy.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/gather.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/iteration_space.h"
+#include "core/backend/iteration_space.h"
 #include "core/base/random.h"
 #include "core/ops/random.h"
 #include "core/ops/reshard.h"

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/iteration_space.h"
+#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
 #include "core/ops/rotary.h"
 #include "plugins/cuda/device/kernel.h"
