@@ -19,10 +19,10 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-// How the shard lies in the global array: local and global strides of its elements, and the global
-// number of the first one. The examples of a microbatch are `part` apart (0: the whole batch).
+// How the shard lies in the global array: the strides of its elements there, and the global number
+// of the first one. The examples of a microbatch are `part` apart (0: the whole batch).
 struct ShardSpace {
-  IterationSpace space;  // Operands: shard, global array.
+  IterationSpace space;  // Of one operand, the global array.
   int64_t first = 0, example_elements = 0;
 };
 
@@ -33,16 +33,15 @@ ShardSpace shard_space(const Type& anchor, const Attributes& attributes) {
   const Numbers extent = attributes.get_or(kExtent, shape);
   const int64_t part = attributes.get<int64_t>("part");
   ShardSpace shard;
-  Strides local(rank), global(rank);
-  int64_t local_stride = 1, global_stride = 1;
-  for (size_t d = rank; d-- > 0; local_stride *= shape[d], global_stride *= extent[d]) {
-    local[d] = local_stride;
-    global[d] = global_stride;
-    if (d == 0) shard.example_elements = global_stride;
-    if (d == 0 && part != 0) global[d] *= part;
-    shard.first += origin[d] * global[d];
+  Strides strides(rank);
+  int64_t stride = 1;
+  for (size_t d = rank; d-- > 0; stride *= extent[d]) {
+    strides[d] = stride;
+    if (d == 0) shard.example_elements = stride;
+    if (d == 0 && part != 0) strides[d] *= part;
+    shard.first += origin[d] * strides[d];
   }
-  shard.space = collapse(shape, {std::move(local), std::move(global)});
+  shard.space = collapse(shape, {std::move(strides)});
   return shard;
 }
 
@@ -50,7 +49,7 @@ ShardSpace shard_space(const Type& anchor, const Attributes& attributes) {
 // neighbours in the global array.
 bool has_whole_runs(const IterationSpace& space, int64_t width) {
   if (space.sizes.empty()) return true;
-  if (space.operands[1].back() != 1) return false;
+  if (space.operands[0].back() != 1) return false;
   return space.sizes.size() == 1 || space.sizes.back() % width == 0;
 }
 
@@ -64,9 +63,7 @@ class RandomOperands {
         part_(node.attributes.get<int64_t>("part") != 0) {
     const ShardSpace shard = shard_space(type, node.attributes);
     scattered_ = !has_whole_runs(shard.space, width);
-    IterationSpace global = shard.space;
-    global.operands.erase(global.operands.begin());
-    p_.space = strided<1>(global, *node.op);
+    p_.space = strided<1>(shard.space, *node.op);
     p_.elements = type.elements();
     p_.first = shard.first;
     p_.example_elements = shard.example_elements;
