@@ -4,7 +4,6 @@
 #include "plugins/cuda/kernels/data_movement.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <vector>
 
@@ -103,26 +102,7 @@ const KernelRegistrar kRegisterPermutation{{&kCopyOp, &kTransposeOp},
 
 // The bits of `value` as an element of `dtype`, repeated to 8 bytes.
 uint64_t pattern_of(double value, DType dtype) {
-  uint64_t bits = 0;
-  switch (dtype) {
-    case DType::kF64:
-      return std::bit_cast<uint64_t>(value);
-    case DType::kF32:
-      bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-      break;
-    case DType::kBF16:
-      bits = BFloat16(static_cast<float>(value)).bits;
-      break;
-    case DType::kI32:
-      bits = std::bit_cast<uint32_t>(static_cast<int32_t>(value));
-      break;
-    case DType::kU32:
-      bits = static_cast<uint32_t>(value);
-      break;
-    case DType::kBool:
-      bits = value != 0.0;
-      break;
-  }
+  uint64_t bits = element_bits(value, dtype);
   for (int64_t width = 8 * dtype_bytes(dtype); width < 64; width *= 2) bits |= bits << width;
   return bits;
 }
