@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/kernels/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/ops/optimizer.h"
@@ -36,6 +37,10 @@ class AdamKernel final : public CudaKernel {
     p.learning_rate = in(4), p.count = in(5), p.gradient_scale = in(6);
     p.apply = pointer_as<const uint8_t>(args.inputs[7]);
     p.next_parameter = out(0), p.next_first = out(1), p.next_second = out(2);
+    const auto at_16_bytes = [](DeviceAddress address) { return address.value() % 16 == 0; };
+    const bool aligned = std::all_of(args.inputs.begin(), args.inputs.begin() + 4, at_16_bytes) &&
+                         std::ranges::all_of(args.outputs, at_16_bytes);
+    p.vectors = aligned ? p.elements / 4 : 0;
     launch(context_, stream, function_, shape_, p);
   }
 
