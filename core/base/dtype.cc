@@ -71,4 +71,22 @@ DType parse_dtype(std::string_view given) {
        did_you_mean(name, names));
 }
 
+uint64_t element_bits(double value, DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return std::bit_cast<uint64_t>(value);
+    case DType::kF32:
+      return std::bit_cast<uint32_t>(static_cast<float>(value));
+    case DType::kBF16:
+      return BFloat16(static_cast<float>(value)).bits;
+    case DType::kI32:
+      return std::bit_cast<uint32_t>(static_cast<int32_t>(value));
+    case DType::kU32:
+      return static_cast<uint32_t>(value);
+    case DType::kBool:
+      return value != 0.0;
+  }
+  return 0;
+}
+
 }  // namespace tessera

@@ -76,4 +76,7 @@ struct Float16 {
   bool operator==(const Float16&) const = default;
 };
 
+// The bits of `value` as an element of `dtype`, in the low bytes.
+uint64_t element_bits(double value, DType dtype);
+
 }  // namespace tessera

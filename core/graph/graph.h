@@ -90,6 +90,13 @@ struct Node {
       false;  // A recomputation in the backward pass: never merged with its original.
 };
 
+inline float float_attribute(const Node& node, std::string_view name) {
+  return static_cast<float>(node.attributes.get<double>(name));
+}
+inline bool flag_attribute(const Node& node, std::string_view name) {
+  return node.attributes.get<int64_t>(name) != 0;
+}
+
 struct GraphInput {
   std::string name;  // "lm.softmax.w", "batch/ids", "step": unique in the graph.
   InputKind kind = InputKind::kBatch;

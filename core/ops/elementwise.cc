@@ -412,4 +412,28 @@ const Op kGeluTanhGradOp{gradient(
     "gelu_tanh_grad", [](X x) { return x[1] * gelu_tanh_slope(x[0]); }, 28)};
 Tensor gelu_tanh_grad(Operand x, Operand dy) { return trace_binary(kGeluTanhGradOp, x, dy); }
 
+Lane lane_of(DType dtype, std::string_view backend) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kBF16:
+      return Lane::kFloat;
+    case DType::kI32:
+      return Lane::kInt;
+    case DType::kBool:
+      return Lane::kTruth;
+    case DType::kU32:
+    case DType::kF64:
+      break;
+  }
+  fail("the {} backend computes in f32, bf16, i32 and bool, not in {}; cast it", backend,
+       dtype_name(dtype));
+}
+
+DType operand_dtype(const Graph& graph, const Node& node) {
+  const auto& domains = node.op->element.operands;
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (domains[i] != Domain::kBool) return graph.type(node.inputs[i]).dtype;
+  return graph.type(node.inputs[0]).dtype;
+}
+
 }  // namespace tessera

@@ -5,6 +5,8 @@
 // Results have the operands' dtype; operands of different dtypes are an Error (cast one).
 #pragma once
 
+#include <string_view>
+
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
 
@@ -87,5 +89,14 @@ Tensor silu_grad(Operand x, Operand dy);
 Tensor gelu_grad(Operand x, Operand dy);
 Tensor gelu_tanh_grad(Operand x, Operand dy);
 extern const Op kTanhGradOp, kSigmoidGradOp, kReluGradOp, kSiluGradOp, kGeluGradOp, kGeluTanhGradOp;
+
+// What backends compute in: f32 for f32 and bf16, 32-bit integers, truth values.
+enum class Lane { kFloat, kInt, kTruth };
+
+// Error, naming the backend, for u32 and f64, which only the reference interpreter computes in.
+Lane lane_of(DType dtype, std::string_view backend);
+
+// The dtype of the first operand of an elementwise op that is not a condition; bool if all are.
+DType operand_dtype(const Graph& graph, const Node& node);
 
 }  // namespace tessera

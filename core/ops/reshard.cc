@@ -293,4 +293,9 @@ int64_t collective_bytes(const Graph& graph, const Node& node) {
   return times * in * (devices - 1) / devices;
 }
 
+int64_t origin_along(const Attributes& attributes, int64_t axis) {
+  if (!attributes.has(kOrigin)) return 0;
+  return attributes.get<std::vector<int64_t>>(kOrigin)[static_cast<size_t>(axis)];
+}
+
 }  // namespace tessera

@@ -68,6 +68,8 @@ int64_t collective_bytes(const Graph& graph, const Node& node);
 // and the global sizes.
 inline constexpr std::string_view kOrigin = "origin";
 inline constexpr std::string_view kExtent = "extent";
+// The global index of the first element along an axis of the anchor; 0 if the axis is not split.
+int64_t origin_along(const Attributes& attributes, int64_t axis);
 
 extern const Op kAllGatherOp, kReduceScatterOp, kAllReduceOp, kAllToAllOp, kPermuteOp,
     kMaskToOwnerOp;

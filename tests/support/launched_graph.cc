@@ -41,7 +41,7 @@ class DeviceMemory {
 
 class LaunchedGraph {
  public:
-  LaunchedGraph(Device& device, const Graph& graph, const Placement& placement)
+  LaunchedGraph(Device& device, const Graph& graph, const OperandPlace& placement)
       : graph_(graph), stream_(device.make_stream(StreamUse::kCompute)) {
     const auto placed = [&](int64_t bytes) {
       memory_.push_back(std::make_unique<DeviceMemory>(device, *stream_, bytes));
@@ -100,7 +100,7 @@ class LaunchedGraph {
 }  // namespace
 
 GraphResults run_launched(Device& device, const Graph& graph, const ReferenceInputs& inputs,
-                          const Placement& placement) {
+                          const OperandPlace& placement) {
   LaunchedGraph launched(device, graph, placement);
   launched.write(inputs);
   launched.launch();

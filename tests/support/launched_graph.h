@@ -19,13 +19,13 @@ namespace tessera {
 using GraphResults = std::map<std::string, std::vector<double>>;
 
 // How the values of a graph lie in memory.
-struct Placement {
+struct OperandPlace {
   int64_t shift = 0;      // Elements from an aligned address to each value.
   bool in_place = false;  // Result 0 of each node lies in the buffer of its operand 0.
 };
 
 GraphResults run_launched(Device& device, const Graph& graph, const ReferenceInputs& inputs,
-                          const Placement& placement = {});
+                          const OperandPlace& placement = {});
 
 // What the reference interpreter gives, rounded to the dtypes of the outputs.
 GraphResults rounded_reference(const Graph& graph, const ReferenceInputs& inputs);

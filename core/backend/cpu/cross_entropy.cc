@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "core/backend/cpu/registry.h"
-#include "core/backend/cpu/shard_index_map.h"
 #include "core/ops/cross_entropy.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include "core/backend/cpu/simd-inl.h"
+#include "core/ops/reshard.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

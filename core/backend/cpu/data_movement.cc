@@ -3,17 +3,15 @@
 // copies and fills; of mask_to_owner; and of gather, scatter_add and pick. An id outside the axis
 // selects zeros; an id outside the shard of a split axis belongs to another device.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <numeric>
 #include <ranges>
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/reduction.h"
 #include "core/backend/cpu/registry.h"
-#include "core/backend/cpu/shard_index_map.h"
+#include "core/backend/cpu/strided_copy.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/gather.h"
@@ -53,25 +51,6 @@ class MovementKernel final : public HostKernel {
   int64_t element_bytes_;
   ThreadPool& pool_;
 };
-
-// The bits of `value` as an element of `dtype`.
-uint64_t element_bits(double value, DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return std::bit_cast<uint64_t>(value);
-    case DType::kF32:
-      return std::bit_cast<uint32_t>(static_cast<float>(value));
-    case DType::kBF16:
-      return BFloat16(static_cast<float>(value)).bits;
-    case DType::kI32:
-      return std::bit_cast<uint32_t>(static_cast<int32_t>(value));
-    case DType::kU32:
-      return static_cast<uint32_t>(value);
-    case DType::kBool:
-      return value != 0.0;
-  }
-  return 0;
-}
 
 // A part of the output: `size` elements of `axis` from `begin`, and all of the other axes.
 struct Box {

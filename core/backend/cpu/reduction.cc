@@ -9,8 +9,8 @@
 #include <limits>
 #include <vector>
 
-#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/registry.h"
+#include "core/backend/iteration_space.h"
 #include "core/ops/reduce.h"
 
 #undef HWY_TARGET_INCLUDE

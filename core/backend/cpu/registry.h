@@ -45,13 +45,6 @@ inline int64_t float_bytes(int64_t count) { return count * static_cast<int64_t>(
 // The dtype of an operand, f32 or bf16; Error for any other.
 DType vector_dtype(const Graph& graph, const Node& node, size_t i);
 
-inline float float_attribute(const Node& node, std::string_view name) {
-  return static_cast<float>(node.attributes.get<double>(name));
-}
-inline bool flag_attribute(const Node& node, std::string_view name) {
-  return node.attributes.get<int64_t>(name) != 0;
-}
-
 // A number of floats rounded up to whole cache lines, so that threads do not share one.
 inline int64_t padded_floats(int64_t count) { return (count + 15) / 16 * 16; }
 

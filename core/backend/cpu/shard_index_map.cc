@@ -40,9 +40,4 @@ int64_t ShardIndexMap::offset_of(int64_t number, size_t outer, Examples examples
   return offset;
 }
 
-int64_t origin_along(const Attributes& attributes, int64_t axis) {
-  if (!attributes.has(kOrigin)) return 0;
-  return attributes.get<Numbers>(kOrigin)[static_cast<size_t>(axis)];
-}
-
 }  // namespace tessera

@@ -51,7 +51,4 @@ class ShardIndexMap {
   int64_t example_elements_ = 1;  // Elements of an example in the shard.
 };
 
-// The global index of the first element along an axis of the anchor; 0 if the axis is not split.
-int64_t origin_along(const Attributes& attributes, int64_t axis);
-
 }  // namespace tessera

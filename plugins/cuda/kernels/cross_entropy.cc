@@ -52,9 +52,7 @@ bool same_offset(const LaunchArgs& args) {
 
 // The global index of the first entry of a shard of the vocabulary.
 int64_t origin_of(const Graph& graph, const Node& node) {
-  if (!node.attributes.has(kOrigin)) return 0;
-  const auto last = static_cast<size_t>(graph.type(node.inputs[0]).rank() - 1);
-  return node.attributes.get<std::vector<int64_t>>(kOrigin)[last];
+  return origin_along(node.attributes, graph.type(node.inputs[0]).rank() - 1);
 }
 
 class CrossEntropyKernel final : public LogitKernel {

@@ -4,7 +4,6 @@
 #include "plugins/cuda/kernels/data_movement.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <vector>
 
@@ -18,12 +17,6 @@
 namespace tessera::cuda {
 namespace {
 
-std::vector<int64_t> sizes_of(const Type& type) {
-  std::vector<int64_t> sizes;
-  for (const Axis& axis : type.axes) sizes.push_back(axis.size);
-  return sizes;
-}
-
 // Each element of the result is the element of the operand at the same place of the named axes. One
 // of three ways: the operand is contiguous as a whole; it is contiguous in the innermost dimension
 // of the result (runs are copied); or in another one (tiles are transposed in shared memory).
@@ -36,7 +29,7 @@ class PermutationKernel final : public CudaKernel {
         rectangle_(context),
         runs_(context) {
     const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.outputs[0]);
-    space_ = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
+    space_ = collapse(sizes_of(y.axes), {strides_in(x, y.axes), strides_in(y, y.axes)});
     if (space_.elements() == 0 || space_.sizes.size() <= 1) return;
     strided<2>(space_, op_);  // Refuses what enqueue() cannot do.
     if (in_runs()) return;
@@ -109,26 +102,7 @@ const KernelRegistrar kRegisterPermutation{{&kCopyOp, &kTransposeOp},
 
 // The bits of `value` as an element of `dtype`, repeated to 8 bytes.
 uint64_t pattern_of(double value, DType dtype) {
-  uint64_t bits = 0;
-  switch (dtype) {
-    case DType::kF64:
-      return std::bit_cast<uint64_t>(value);
-    case DType::kF32:
-      bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-      break;
-    case DType::kBF16:
-      bits = BFloat16(static_cast<float>(value)).bits;
-      break;
-    case DType::kI32:
-      bits = std::bit_cast<uint32_t>(static_cast<int32_t>(value));
-      break;
-    case DType::kU32:
-      bits = static_cast<uint32_t>(value);
-      break;
-    case DType::kBool:
-      bits = value != 0.0;
-      break;
-  }
+  uint64_t bits = element_bits(value, dtype);
   for (int64_t width = 8 * dtype_bytes(dtype); width < 64; width *= 2) bits |= bits << width;
   return bits;
 }
@@ -227,7 +201,7 @@ class MaskToOwnerKernel final : public CudaKernel {
  public:
   MaskToOwnerKernel(const Graph& graph, const Node& node, Context& context)
       : copy_(context),
-        keep_(node.attributes.get<int64_t>("keep") != 0),
+        keep_(flag_attribute(node, "keep")),
         bytes_(graph.type(node.outputs[0]).bytes()) {}
 
   bool may_overwrite(int64_t, int64_t) const override { return true; }

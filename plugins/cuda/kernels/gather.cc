@@ -3,24 +3,17 @@
 // the shard of a split axis belongs to another device.
 #include "plugins/cuda/kernels/gather.h"
 
-#include <algorithm>
-#include <bit>
 #include <string>
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/shard_index_map.h"
 #include "core/ops/attention.h"
 #include "core/ops/gather.h"
+#include "core/ops/reshard.h"
 #include "plugins/cuda/kernels/movement.h"
 
 namespace tessera::cuda {
 namespace {
-
-// Up to a warp; fewer on short rows, so that few threads are idle.
-int lanes_shift_of(int64_t units) {
-  return std::bit_width(static_cast<uint32_t>(std::clamp<int64_t>(units, 1, 32) - 1));
-}
 
 class GatherKernel final : public CudaKernel {
  public:
@@ -58,10 +51,8 @@ class PickKernel final : public CudaKernel {
     const Type& x = graph.type(node.inputs[0]);
     const int64_t axis = x.find(node.attributes.get<std::string>("axis"));
     p_.count = graph.type(node.outputs[0]).elements();
-    uint64_t inner = 1;
-    for (size_t i = static_cast<size_t>(axis) + 1; i < x.axes.size(); ++i)
-      inner *= static_cast<uint64_t>(x.axes[i].size);
-    p_.inner = make_divider(inner);
+    const int64_t inner = strides_in(x, x.axes)[static_cast<size_t>(axis)];
+    p_.inner = make_divider(static_cast<uint64_t>(inner));
     p_.first = origin_along(node.attributes, axis);
     p_.rows = x.axes[static_cast<size_t>(axis)].size;
     function_ = context.function("gather", fmt::format("pick_b{}", 8 * dtype_bytes(x.dtype)));

@@ -32,6 +32,10 @@ int64_t widest_access(std::initializer_list<int64_t> lengths) {
   return int64_t{1} << std::countr_zero(all);
 }
 
+int lanes_shift_of(int64_t items) {
+  return std::bit_width(static_cast<uint32_t>(std::clamp<int64_t>(items, 1, 32) - 1));
+}
+
 AccessFunctions::AccessFunctions(Context& context, std::string_view file, std::string_view prefix) {
   for (size_t i = 0; i < functions_.size(); ++i)
     functions_[i] = context.function(file, fmt::format("{}{}", prefix, 8 << i));

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <span>
 
-#include "core/backend/cpu/iteration_space.h"
+#include "core/backend/iteration_space.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/kernels/rectangles.h"
 
@@ -16,6 +16,10 @@ namespace tessera::cuda {
 // The widest access, in bytes (1 to 16), of which all of these lengths and addresses are multiples.
 int64_t widest_access(std::initializer_list<int64_t> lengths);
 inline int64_t length_of(DeviceAddress address) { return static_cast<int64_t>(address.value()); }
+
+// 2^lanes_shift_of(items) threads work on one row of this many items: up to a warp, and fewer on
+// short rows, so that few threads are idle.
+int lanes_shift_of(int64_t items);
 
 // The functions of one kernel for accesses of 1, 2, 4, 8 and 16 bytes: "gather_b8" to
 // "gather_b128", with the prefix "gather_b".

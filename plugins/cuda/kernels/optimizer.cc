@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/kernels/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/ops/optimizer.h"
@@ -19,10 +20,10 @@ class AdamKernel final : public CudaKernel {
     p_.beta2 = number("beta2");
     p_.log2_beta1 = std::log2(p_.beta1);
     p_.log2_beta2 = std::log2(p_.beta2);
-    p_.epsilon = static_cast<float>(number("epsilon"));
-    p_.epsilon_root = static_cast<float>(number("epsilon_root"));
-    p_.weight_decay = static_cast<float>(number("weight_decay"));
-    p_.corrected = node.attributes.get<int64_t>("bias_corrected_decay") != 0;
+    p_.epsilon = float_attribute(node, "epsilon");
+    p_.epsilon_root = float_attribute(node, "epsilon_root");
+    p_.weight_decay = float_attribute(node, "weight_decay");
+    p_.corrected = flag_attribute(node, "bias_corrected_decay");
     shape_ = elementwise_shape(context, p_.elements / 4 + 1);
   }
 
@@ -36,6 +37,10 @@ class AdamKernel final : public CudaKernel {
     p.learning_rate = in(4), p.count = in(5), p.gradient_scale = in(6);
     p.apply = pointer_as<const uint8_t>(args.inputs[7]);
     p.next_parameter = out(0), p.next_first = out(1), p.next_second = out(2);
+    const auto at_16_bytes = [](DeviceAddress address) { return address.value() % 16 == 0; };
+    const bool aligned = std::all_of(args.inputs.begin(), args.inputs.begin() + 4, at_16_bytes) &&
+                         std::ranges::all_of(args.outputs, at_16_bytes);
+    p.vectors = aligned ? p.elements / 4 : 0;
     launch(context_, stream, function_, shape_, p);
   }
 

@@ -58,8 +58,7 @@ extern "C" __global__ void __launch_bounds__(256) adam_update(const AdamParamete
   const float scale = *p.gradient_scale;
   const float learning_rate = *p.learning_rate;
   const bool apply = *p.apply != 0;
-  const int64_t vectors = p.elements / 4;
-  for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
+  for (int64_t v = thread_number(); v < p.vectors; v += thread_count()) {
     float w[4], m[4], s[4], g[4];
     load_vector(p.parameter + 4 * v, w);
     load_vector(p.first + 4 * v, m);
@@ -74,13 +73,13 @@ extern "C" __global__ void __launch_bounds__(256) adam_update(const AdamParamete
     store_vector(p.next_first + 4 * v, m);
     store_vector(p.next_second + 4 * v, s);
   }
-  const int64_t rest = 4 * vectors + thread_number();
-  if (rest >= p.elements) return;
-  const Element old{p.parameter[rest], p.first[rest], p.second[rest]};
-  const Element next = updated(p, rates, learning_rate, old, p.gradient[rest] * scale);
-  p.next_parameter[rest] = apply ? next.parameter : old.parameter;
-  p.next_first[rest] = apply ? next.first : old.first;
-  p.next_second[rest] = apply ? next.second : old.second;
+  for (int64_t i = 4 * p.vectors + thread_number(); i < p.elements; i += thread_count()) {
+    const Element old{p.parameter[i], p.first[i], p.second[i]};
+    const Element next = updated(p, rates, learning_rate, old, p.gradient[i] * scale);
+    p.next_parameter[i] = apply ? next.parameter : old.parameter;
+    p.next_first[i] = apply ? next.first : old.first;
+    p.next_second[i] = apply ? next.second : old.second;
+  }
 }
 
 }  // namespace tessera::cuda

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/iteration_space.h"
+#include "core/backend/iteration_space.h"
 #include "core/base/random.h"
 #include "core/ops/random.h"
 #include "core/ops/reshard.h"
@@ -19,31 +19,29 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-// How the shard lies in the global array: local and global strides of its elements, and the global
-// number of the first one. The examples of a microbatch are `part` apart (0: the whole batch).
+// How the shard lies in the global array: the strides of its elements there, and the global number
+// of the first one. The examples of a microbatch are `part` apart (0: the whole batch).
 struct ShardSpace {
-  IterationSpace space;  // Operands: shard, global array.
+  IterationSpace space;  // Of one operand, the global array.
   int64_t first = 0, example_elements = 0;
 };
 
 ShardSpace shard_space(const Type& anchor, const Attributes& attributes) {
-  Numbers shape;
-  for (const Axis& axis : anchor.axes) shape.push_back(axis.size);
+  const Numbers shape = sizes_of(anchor.axes);
   const size_t rank = shape.size();
   const Numbers origin = attributes.get_or(kOrigin, Numbers(rank, 0));
   const Numbers extent = attributes.get_or(kExtent, shape);
   const int64_t part = attributes.get<int64_t>("part");
   ShardSpace shard;
-  Strides local(rank), global(rank);
-  int64_t local_stride = 1, global_stride = 1;
-  for (size_t d = rank; d-- > 0; local_stride *= shape[d], global_stride *= extent[d]) {
-    local[d] = local_stride;
-    global[d] = global_stride;
-    if (d == 0) shard.example_elements = global_stride;
-    if (d == 0 && part != 0) global[d] *= part;
-    shard.first += origin[d] * global[d];
+  Strides strides(rank);
+  int64_t stride = 1;
+  for (size_t d = rank; d-- > 0; stride *= extent[d]) {
+    strides[d] = stride;
+    if (d == 0) shard.example_elements = stride;
+    if (d == 0 && part != 0) strides[d] *= part;
+    shard.first += origin[d] * strides[d];
   }
-  shard.space = collapse(shape, {std::move(local), std::move(global)});
+  shard.space = collapse(shape, {std::move(strides)});
   return shard;
 }
 
@@ -51,7 +49,7 @@ ShardSpace shard_space(const Type& anchor, const Attributes& attributes) {
 // neighbours in the global array.
 bool has_whole_runs(const IterationSpace& space, int64_t width) {
   if (space.sizes.empty()) return true;
-  if (space.operands[1].back() != 1) return false;
+  if (space.operands[0].back() != 1) return false;
   return space.sizes.size() == 1 || space.sizes.back() % width == 0;
 }
 
@@ -61,13 +59,11 @@ class RandomOperands {
   // `width`: elements of a thread in the functions that need whole runs.
   RandomOperands(const Node& node, size_t first_operand, const Type& type, int64_t width)
       : first_operand_(first_operand),
-        loop_(node.attributes.get<int64_t>("loop") != 0),
+        loop_(flag_attribute(node, "loop")),
         part_(node.attributes.get<int64_t>("part") != 0) {
     const ShardSpace shard = shard_space(type, node.attributes);
     scattered_ = !has_whole_runs(shard.space, width);
-    IterationSpace global = shard.space;
-    global.operands.erase(global.operands.begin());
-    p_.space = strided<1>(global, *node.op);
+    p_.space = strided<1>(shard.space, *node.op);
     p_.elements = type.elements();
     p_.first = shard.first;
     p_.example_elements = shard.example_elements;
@@ -129,7 +125,7 @@ class DropoutKernel final : public CudaKernel {
         function_(
             operands_.function(context, "dropout", float_suffix(graph, node, node.inputs[0]))),
         shape_(elementwise_shape(context, operands_.items())),
-        keep_(static_cast<float>(node.attributes.get<double>("keep"))) {}
+        keep_(float_attribute(node, "keep")) {}
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 

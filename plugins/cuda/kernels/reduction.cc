@@ -3,7 +3,6 @@
 #include "plugins/cuda/kernels/reduction.h"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <string>
 #include <utility>
@@ -53,11 +52,6 @@ bool strides_in_accesses(const IterationSpace& space, bool inner, int64_t width)
                      [&](int64_t stride) { return stride % width == 0; });
 }
 
-int lanes_shift_for(int64_t items) {
-  return static_cast<int>(
-      std::bit_width(static_cast<uint32_t>(std::clamp<int64_t>(items, 1, 32) - 1)));
-}
-
 // `step`: terms that a block reads at a time.
 void divide_terms(Reduce& p, bool divisible, int64_t blocks, int64_t step) {
   p.pieces = 1;
@@ -85,7 +79,7 @@ ReducePass rows_pass(Operand x, const OpDef& op) {
   }
   p.kept = strided<1>(x.kept, op), p.reduced = strided<1>(x.reduced, op);
   p.terms = x.reduced.elements();
-  p.lanes_shift = p.terms >= kBlockOnResult ? kReduceShift : lanes_shift_for(p.terms);
+  p.lanes_shift = p.terms >= kBlockOnResult ? kReduceShift : lanes_shift_of(p.terms);
   const int64_t in_block = kReduceThreads >> p.lanes_shift;
   pass.shape.blocks_x = (p.results + in_block - 1) / in_block;
   divide_terms(p, x.divisible, pass.shape.blocks_x, kReduceThreads);
@@ -104,7 +98,7 @@ ReducePass columns_pass(Operand x, const OpDef& op) {
   p.kept = strided<1>(x.kept, op), p.reduced = strided<1>(x.reduced, op);
   p.terms = x.reduced.elements();
   const int64_t accesses = p.columns / (p.wide ? x.width() : 1);
-  p.lanes_shift = lanes_shift_for(accesses);
+  p.lanes_shift = lanes_shift_of(accesses);
   p.tiles = static_cast<uint32_t>((accesses + (1 << p.lanes_shift) - 1) >> p.lanes_shift);
   pass.shape.blocks_x = p.results * p.tiles;
   divide_terms(p, x.divisible, pass.shape.blocks_x, kReduceThreads >> p.lanes_shift);

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
 #include "core/ops/rotary.h"
 #include "plugins/cuda/device/kernel.h"
@@ -27,8 +27,8 @@ class RotaryKernel final : public CudaKernel {
     unaligned_ = context.function("rotary", name + "_unaligned");
     p_.pairs = x.axes.back().size / 2;
     whole_packs_ = p_.pairs * dtype_bytes(x.dtype) % 16 == 0;
-    p_.interleaved = node.attributes.get<int64_t>("interleaved") != 0;
-    p_.inverse = node.attributes.get<int64_t>("inverse") != 0;
+    p_.interleaved = flag_attribute(node, "interleaved");
+    p_.inverse = flag_attribute(node, "inverse");
     set_turns(node);
     set_groups(x, graph.type(node.inputs[1]));
     set_shape();
@@ -60,42 +60,24 @@ class RotaryKernel final : public CudaKernel {
     p_.slowed = 1.0 / number("stretch_factor");
   }
 
-  // Adjacent axes become one where one stride does for both.
   void set_groups(const Type& x, const Type& positions) {
-    std::vector<std::pair<int64_t, int64_t>> axes;  // Size and stride, innermost first.
-    for (size_t i = x.axes.size() - 1; i-- > 0;) {
-      const auto [size, step] = std::pair(x.axes[i].size, stride_of(x.axes[i].name, positions));
-      if (size == 1) continue;
-      if (!axes.empty() && step == axes.back().first * axes.back().second) {
-        axes.back().first *= size;
-      } else {
-        axes.emplace_back(size, step);
-      }
+    const std::vector<Axis> rows(x.axes.begin(), x.axes.end() - 1);
+    IterationSpace space = collapse(sizes_of(rows), {strides_in(positions, rows)});
+    std::vector<int64_t>&sizes = space.sizes, &strides = space.operands[0];
+    p_.repeat = 1;
+    if (!sizes.empty() && strides.back() == 0) {
+      p_.repeat = sizes.back();
+      sizes.pop_back(), strides.pop_back();
     }
-    p_.repeat = p_.groups = 1;
-    if (!axes.empty() && axes.front().second == 0) {
-      p_.repeat = axes.front().first;
-      axes.erase(axes.begin());
-    }
-    if (axes.size() > kRotaryAxes)
+    if (sizes.size() > kRotaryAxes)
       fail(
           "rotary: positions {} vary along {} separate axes of x, {}; at most {} work on CUDA: "
           "merge or transpose some",
-          positions.text_sized(), axes.size(), x.text_sized(), kRotaryAxes);
-    p_.num_axes = static_cast<int>(axes.size());
-    for (size_t i = 0; i < axes.size(); ++i) {
-      p_.size[i] = axes[i].first, p_.step[i] = axes[i].second;
-      p_.groups *= axes[i].first;
-    }
-  }
-
-  static int64_t stride_of(const std::string& axis, const Type& positions) {
-    const int64_t at = positions.find(axis);
-    if (at < 0) return 0;
-    int64_t stride = 1;
-    for (size_t i = static_cast<size_t>(at) + 1; i < positions.axes.size(); ++i)
-      stride *= positions.axes[i].size;
-    return stride;
+          positions.text_sized(), sizes.size(), x.text_sized(), kRotaryAxes);
+    p_.groups = space.elements();
+    p_.num_axes = static_cast<int>(sizes.size());
+    std::copy(sizes.rbegin(), sizes.rend(), p_.size);
+    std::copy(strides.rbegin(), strides.rend(), p_.step);
   }
 
   void set_shape() {

@@ -35,11 +35,4 @@ class RowKernel : public CudaKernel {
   bool whole_packs_;
 };
 
-inline float float_attribute(const Node& node, std::string_view name) {
-  return static_cast<float>(node.attributes.get<double>(name));
-}
-inline bool flag_attribute(const Node& node, std::string_view name) {
-  return node.attributes.get<int64_t>(name) != 0;
-}
-
 }  // namespace tessera::cuda

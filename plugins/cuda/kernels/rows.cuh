@@ -21,8 +21,12 @@ struct Place {
 __device__ inline Place place_of(const RowShape& rows, int64_t number, int pack) {
   const int lane = static_cast<int>(threadIdx.x) & (rows.lanes - 1);
   const int64_t row = number * (blockDim.x >> rows.lane_bits) + (threadIdx.x >> rows.lane_bits);
-  return {row, row < rows.count ? rows.width : 0, int64_t{lane} * pack, int64_t{rows.lanes} * pack,
-          rows.lanes};
+  return {.row = row,
+          .width = row < rows.count ? rows.width : 0,
+          .first = int64_t{lane} * pack,
+          .step = int64_t{rows.lanes} * pack,
+          .lanes = rows.lanes,
+          .lane_bits = rows.lane_bits};
 }
 
 // Calls f(column, slot) for the packs of this thread. Slots 0 to kHeld - 1 are constants of

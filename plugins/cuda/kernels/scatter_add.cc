@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
 #include "core/ops/gather.h"
+#include "core/ops/reshard.h"
 #include "plugins/cuda/kernels/movement.h"
 
 namespace tessera::cuda {

@@ -33,7 +33,7 @@ struct ScatterAdd {
   const int32_t *ids, *order;
   void* result;    // [rows columns], zeros.
   float* partial;  // [chunks 2 columns]: of the chunk's first row, if an earlier chunk begins it;
-                   // of its last row, if this chunk begins it and a later one goes on.
+                   // of its last row, if this chunk begins it and a later one has more of it.
   int64_t count, first, rows, columns;
   bool vectors;  // Accesses of 16 bytes.
 };

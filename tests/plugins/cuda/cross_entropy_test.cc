@@ -4,37 +4,29 @@
 #include "core/ops/cross_entropy.h"
 
 #include <limits>
-#include <memory>
-#include <utility>
 
 #include <fmt/core.h>
 
 #include "core/check/op_cases.h"
 #include "core/graph/trace.h"
 #include "core/ops/reshard.h"
-#include "plugins/cuda/device/device.h"
+#include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
-#include "tests/virtual_gpu/test_gpu.h"
 
 namespace tessera::cuda {
 namespace {
 
-struct FreshGpu {
-  virtual_gpu::TestGpus gpus;
-  std::unique_ptr<Device> device = std::move(make_cuda_devices(1, 1)[0]);
-};
-
 Node first_node(Trial& trial) { return trial.graph().nodes().front(); }
 
 TEST_CASE("cross-entropy cases agree with the reference on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   for (const OpCase& row : all_op_cases()) {
     if (family_of(row) != "cross_entropy") continue;
     INFO(case_name(row, dtype));
-    REQUIRE(check_case(row, dtype, *gpu.device).mismatch == "");
+    REQUIRE(check_case(row, dtype, *devices.gpu).mismatch == "");
   }
 }
 
@@ -52,20 +44,20 @@ void check_loss(Device& gpu, const std::string& dtype, int rows, int vocab,
 }
 
 TEST_CASE("cross-entropy of every vocabulary agrees with its decomposition on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const std::string dtype = GENERATE("f32", "bf16");
   const int vocab = GENERATE(1, 3, 8, 129, 1023, 8704, 9001);
   const int64_t offset = GENERATE(0, 3);
   const double spread = GENERATE(1.0, 40.0);
   const int rows = vocab < 200 ? 37 : 3;
-  check_loss(*gpu.device, dtype, rows, vocab, {}, {.spread = spread, .offset = offset});
-  check_loss(*gpu.device, dtype, rows, vocab,
+  check_loss(*devices.gpu, dtype, rows, vocab, {}, {.spread = spread, .offset = offset});
+  check_loss(*devices.gpu, dtype, rows, vocab,
              {.label_smoothing = 0.1, .z_loss = 0.01, .soft_cap = 30.0},
              {.spread = spread, .offset = offset});
 }
 
 TEST_CASE("cross-entropy propagates NaN, and accepts -inf, on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> logits(4000, 1.0);
   std::fill(logits.begin(), logits.begin() + 1500, -infinity);
@@ -74,7 +66,7 @@ TEST_CASE("cross-entropy propagates NaN, and accepts -inf, on the virtual GPU") 
   cross_entropy(trial.inputs()[0], trial.inputs()[1], "vocab");
   traced_gradient(trial.graph(), first_node(trial));
   REQUIRE(kernel_mismatch(trial.graph(), {.given = {{"x", logits}, {"y", {1600, 5}}},
-                                          .device = gpu.device.get()}) == "");
+                                          .device = devices.gpu.get()}) == "");
 }
 
 // The op of one shard, at `origin` of a vocabulary of 3000: some labels are in other shards.
@@ -97,13 +89,13 @@ void check_shard(Device& gpu, const std::string& dtype, int vocab, int64_t origi
 }
 
 TEST_CASE("a shard of a vocabulary agrees with its decomposition on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const std::string dtype = GENERATE("f32", "bf16");
   const int64_t offset = GENERATE(0, 1);
   for (const bool total : {false, true}) {
-    check_shard(*gpu.device, dtype, 1000, 0, total, 0.0, offset);
-    check_shard(*gpu.device, dtype, 1000, 2000, total, 2.0, offset);
-    check_shard(*gpu.device, dtype, 333, 601, total, 0.0, offset);
+    check_shard(*devices.gpu, dtype, 1000, 0, total, 0.0, offset);
+    check_shard(*devices.gpu, dtype, 1000, 2000, total, 2.0, offset);
+    check_shard(*devices.gpu, dtype, 333, 601, total, 0.0, offset);
   }
 }
 

@@ -199,8 +199,8 @@ TEST_CASE("shards of gather, pick and scatter_add on the GPU have the CPU's bits
 std::string difference_from_cpu(const TestDevices& devices, const Graph& graph,
                                 const ReferenceInputs& inputs, bool in_place) {
   const GraphResults expected = run_launched(*devices.cpu, graph, inputs);
-  for (const Placement placement :
-       {Placement{}, Placement{.shift = 1}, Placement{.in_place = true}}) {
+  for (const OperandPlace placement :
+       {OperandPlace{}, OperandPlace{.shift = 1}, OperandPlace{.in_place = true}}) {
     if (placement.in_place && !in_place) continue;
     const std::string found =
         element_difference(run_launched(*devices.gpu, graph, inputs, placement), expected);

@@ -4,38 +4,29 @@
 // operands that are not aligned to 16 bytes.
 #include "core/ops/norm.h"
 
-#include <memory>
-#include <utility>
-
 #include <fmt/core.h>
 
 #include "core/check/op_cases.h"
 #include "core/ops/rotary.h"
-#include "plugins/cuda/device/device.h"
+#include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
-#include "tests/virtual_gpu/test_gpu.h"
 
 namespace tessera::cuda {
 namespace {
-
-struct FreshGpu {
-  virtual_gpu::TestGpus gpus;
-  std::unique_ptr<Device> device = std::move(make_cuda_devices(1, 1)[0]);
-};
 
 // The node that was traced first. Results may be views of its outputs.
 Node first_node(Trial& trial) { return trial.graph().nodes().front(); }
 
 TEST_CASE("cases of norm, softmax and rotary agree with the reference on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   for (const OpCase& row : all_op_cases()) {
     const std::string family = family_of(row);
     if (family != "norm" && family != "softmax" && row.op != &kRotaryOp) continue;
     INFO(case_name(row, dtype));
-    REQUIRE(check_case(row, dtype, *gpu.device).mismatch == "");
+    REQUIRE(check_case(row, dtype, *devices.gpu).mismatch == "");
   }
 }
 
@@ -59,7 +50,7 @@ void check_norm(Device& gpu, const std::string& x, const std::string& weights, b
 }
 
 TEST_CASE("norms of every width agree with their decompositions on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const std::string dtype = GENERATE("f32", "bf16");
   // 600 takes several warps, 8200 is more than a block holds. Odd widths move single elements.
   const int width = GENERATE(1, 7, 16, 40, 131, 600, 8200);
@@ -68,43 +59,43 @@ TEST_CASE("norms of every width agree with their decompositions on the virtual G
     const std::string x =
         fmt::format("{}[\"batch={} embed={}\"]", dtype, width < 100 ? 11 : 3, width);
     const std::string embed = fmt::format("{}[\"embed={}\"]", weights, width);
-    check_norm(*gpu.device, x, embed, false, 1, offset);
-    check_norm(*gpu.device, x, embed, true, 2, offset);
+    check_norm(*devices.gpu, x, embed, false, 1, offset);
+    check_norm(*devices.gpu, x, embed, true, 2, offset);
   }
 }
 
 TEST_CASE("norms without weights or without a bias on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const std::string dtype = GENERATE("f32", "bf16");
   const int width = GENERATE(24, 1000);
   const std::string x = fmt::format("{}[\"batch=5 embed={}\"]", dtype, width);
   const std::string embed = fmt::format("f32[\"embed={}\"]", width);
-  check_norm(*gpu.device, x, embed, false, 0, 0);
-  check_norm(*gpu.device, x, embed, true, 0, 0);
-  check_norm(*gpu.device, x, embed, true, 1, 0);
+  check_norm(*devices.gpu, x, embed, false, 0, 0);
+  check_norm(*devices.gpu, x, embed, true, 0, 0);
+  check_norm(*devices.gpu, x, embed, true, 1, 0);
 }
 
 // More rows than the blocks of a gradient have at a time: a block sums several rows.
 TEST_CASE("gradients of norms of many rows on the virtual GPU") {
-  const FreshGpu gpu;
-  check_norm(*gpu.device, "bf16[\"batch=1100 embed=520\"]", "f32[\"embed=520\"]", true, 2, 0);
-  check_norm(*gpu.device, "f32[\"batch=3200 embed=33\"]", "bf16[\"embed=33\"]", false, 1, 0);
+  const TestDevices devices;
+  check_norm(*devices.gpu, "bf16[\"batch=1100 embed=520\"]", "f32[\"embed=520\"]", true, 2, 0);
+  check_norm(*devices.gpu, "f32[\"batch=3200 embed=33\"]", "bf16[\"embed=33\"]", false, 1, 0);
 }
 
 TEST_CASE("a norm of large values with a large mean keeps its precision on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   Trial trial({}, {"f32[\"batch=2 embed=300\"]"});
   layer_norm(trial.inputs()[0], {}, {}, "embed", 1e-5);
   std::vector<double> values(600);
   for (size_t i = 0; i < values.size(); ++i) values[i] = 4096.0 + static_cast<double>(i % 7);
   // The mean is rounded to f32, with a spacing of 5e-4 at this magnitude.
-  REQUIRE(kernel_mismatch(
-              trial.graph(),
-              {.tolerance_f32 = 3e-4, .given = {{"x", values}}, .device = gpu.device.get()}) == "");
+  REQUIRE(kernel_mismatch(trial.graph(), {.tolerance_f32 = 3e-4,
+                                          .given = {{"x", values}},
+                                          .device = devices.gpu.get()}) == "");
 }
 
 TEST_CASE("softmax of every width agrees with its decomposition on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const std::string dtype = GENERATE("f32", "bf16");
   const int width = GENERATE(1, 5, 16, 77, 264, 2000, 8200);
   const int64_t offset = GENERATE(0, 1);
@@ -113,7 +104,7 @@ TEST_CASE("softmax of every width agrees with its decomposition on the virtual G
   softmax(trial.inputs()[0], "embed");
   traced_gradient(trial.graph(), first_node(trial));
   REQUIRE(kernel_mismatch(trial.graph(),
-                          {.spread = 5.0, .device = gpu.device.get(), .offset = offset}) == "");
+                          {.spread = 5.0, .device = devices.gpu.get(), .offset = offset}) == "");
 }
 
 void check_rotary(Device& gpu, const std::string& x, const std::string& positions,
@@ -128,29 +119,29 @@ void check_rotary(Device& gpu, const std::string& x, const std::string& position
 }
 
 TEST_CASE("rotary embeddings of every shape agree with their decomposition on the virtual GPU") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   const std::string dtype = GENERATE("f32", "bf16");
   const RotaryStyle style = GENERATE(RotaryStyle::kHalf, RotaryStyle::kInterleaved);
   const int64_t offset = GENERATE(0, 1);
   for (const int size : {2, 6, 64, 2064}) {  // 2064: more pairs than a block rotates.
     const std::string x = fmt::format("{}[\"batch=2 seq=3 heads=2 head_dim={}\"]", dtype, size);
-    check_rotary(*gpu.device, x, "i32[\"batch=2 seq=3\"]", style, {}, offset);
+    check_rotary(*devices.gpu, x, "i32[\"batch=2 seq=3\"]", style, {}, offset);
   }
   const std::string x = dtype + "[\"batch=2 seq=3 heads=70 head_dim=16\"]";
   for (const std::string positions :
        {"i32[\"\"]", "i32[\"seq=3\"]", "i32[\"seq=3 batch=2\"]", "i32[\"heads=70\"]",
         "i32[\"heads=70 batch=2\"]", "i32[\"batch=2 seq=3 heads=70\"]"})
-    check_rotary(*gpu.device, x, positions, style, {.factor = 8.0, .length = 60.0}, offset);
+    check_rotary(*devices.gpu, x, positions, style, {.factor = 8.0, .length = 60.0}, offset);
 }
 
 TEST_CASE("rotary positions along many separate axes are refused on CUDA, with advice") {
-  const FreshGpu gpu;
+  const TestDevices devices;
   // Strides in reverse order, so that no two axes can be merged.
   Trial trial({}, {"f32[\"a=2 b=2 c=2 d=2 e=2 f=2 g=2 h=2 i=2 head_dim=2\"]",
                    "i32[\"i=2 h=2 g=2 f=2 e=2 d=2 c=2 b=2 a=2\"]"});
   rotary(trial.inputs()[0], trial.inputs()[1], "head_dim");
   const std::string error =
-      error_of([&] { gpu.device->prepare(trial.graph(), first_node(trial)); });
+      error_of([&] { devices.gpu->prepare(trial.graph(), first_node(trial)); });
   REQUIRE(error.find("9 separate axes") != std::string::npos);
   REQUIRE(error.find("transpose") != std::string::npos);
 }

@@ -76,7 +76,7 @@ TEST_CASE("Dropout draws by seed, path, layer and step, in place and at odd addr
   const Graph graph = dropped("x_layers[2].drop", 17);
   ReferenceInputs inputs = random_inputs(graph, 3);
   const GraphResults expected = run_launched(*devices.cpu, graph, inputs);
-  for (const Placement placement : {Placement{}, {.shift = 1}, {.in_place = true}})
+  for (const OperandPlace placement : {OperandPlace{}, {.shift = 1}, {.in_place = true}})
     REQUIRE(element_difference(run_launched(*devices.gpu, graph, inputs, placement), expected) ==
             "");
   for (const Graph& other : {dropped("x_layers[3].drop", 17), dropped("y[2].drop", 17),

@@ -9,8 +9,8 @@
 #include <numbers>
 #include <vector>
 
-#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/registry.h"
+#include "core/backend/iteration_space.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/attention/rotary.cc"

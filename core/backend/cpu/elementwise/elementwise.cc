@@ -14,7 +14,6 @@
 
 #include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/registry.h"
-#include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/generator.h"
@@ -24,33 +23,7 @@
 namespace tessera {
 namespace {
 
-// What the 32-bit lanes of a value hold.
-enum class Lane { kFloat, kInt, kTruth };
-
-Lane lane_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kBF16:
-      return Lane::kFloat;
-    case DType::kI32:
-      return Lane::kInt;
-    case DType::kBool:
-      return Lane::kTruth;
-    case DType::kU32:
-    case DType::kF64:
-      break;
-  }
-  fail("the CPU backend computes in f32, bf16, i32 and bool, not in {}; cast it",
-       dtype_name(dtype));
-}
-
-// The lanes of an op's operands: those of the first operand that is not a condition, if any.
-Lane operand_lane(const Graph& graph, const Node& node) {
-  const auto& domains = node.op->element.operands;
-  for (size_t i = 0; i < node.inputs.size(); ++i)
-    if (domains[i] != Domain::kBool) return lane_of(graph.type(node.inputs[i]).dtype);
-  return lane_of(graph.type(node.inputs[0]).dtype);
-}
+Lane lane_of(DType dtype) { return tessera::lane_of(dtype, "CPU"); }
 
 constexpr int32_t kNoSlot = -1;
 
@@ -128,7 +101,7 @@ class Compiler {
 
   int32_t add_function(const Graph& graph, const Node& node) {
     const LaneLoops loops = lane_loops(*node.op);
-    const Lane lane = operand_lane(graph, node);
+    const Lane lane = lane_of(operand_dtype(graph, node));
     const LaneLoop loop = lane == Lane::kInt     ? loops.integers
                           : lane == Lane::kTruth ? loops.truths
                                                  : loops.floats;

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/thread_pool.h"
+#include "core/backend/iteration_space.h"
 #include "core/graph/op.h"
 
 namespace tessera {

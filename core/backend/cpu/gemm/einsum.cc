@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/registry.h"
+#include "core/backend/cpu/strided_copy.h"
 #include "core/base/error.h"
 #include "core/base/region.h"
 #include "core/graph/op.h"

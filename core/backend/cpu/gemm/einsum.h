@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/backend/cpu/gemm/gemm.h"
-#include "core/backend/cpu/iteration_space.h"
+#include "core/backend/iteration_space.h"
 #include "core/graph/graph.h"
 
 namespace tessera {

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
+#include "core/base/region.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -24,25 +24,7 @@
 namespace tessera::cuda {
 namespace {
 
-// What a variable of the text holds: bf16 is computed in f32.
-enum class Lane { kFloat, kInt, kTruth };
-
-Lane lane_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kBF16:
-      return Lane::kFloat;
-    case DType::kI32:
-      return Lane::kInt;
-    case DType::kBool:
-      return Lane::kTruth;
-    case DType::kU32:
-    case DType::kF64:
-      break;
-  }
-  fail("the CUDA backend computes in f32, bf16, i32 and bool, not in {}; cast it",
-       dtype_name(dtype));
-}
+Lane lane_of(DType dtype) { return tessera::lane_of(dtype, "CUDA"); }
 
 std::string_view lane_type(Lane lane) {
   return lane == Lane::kFloat ? "float" : lane == Lane::kInt ? "int" : "bool";
@@ -69,14 +51,6 @@ std::string literal(double value, DType dtype) {
   if (dtype == DType::kBF16) narrow = static_cast<float>(BFloat16(narrow));
   if (std::isfinite(narrow)) return fmt::format("{:#.9g}f", narrow);  // Exact.
   return fmt::format("__int_as_float({:#010x})", std::bit_cast<uint32_t>(narrow));
-}
-
-// What the operands of an op are: the first that is no condition decides, if there is one.
-Lane operand_lane(const Graph& graph, const Node& node) {
-  const auto& domains = node.op->element.operands;
-  for (size_t i = 0; i < node.inputs.size(); ++i)
-    if (domains[i] != Domain::kBool) return lane_of(graph.type(node.inputs[i]).dtype);
-  return lane_of(graph.type(node.inputs[0]).dtype);
 }
 
 // A variable that differs from element to element without being computed: an input, or a
@@ -198,7 +172,7 @@ std::string BodyBuilder::cast_expression(const std::string& x, DType source, DTy
 
 std::string BodyBuilder::call(const Graph& graph, const Node& node) {
   const ElementCode* const code = element_code(*node.op);
-  const Lane lane = operand_lane(graph, node);
+  const Lane lane = lane_of(operand_dtype(graph, node));
   const std::string_view text = code == nullptr        ? ""
                                 : lane == Lane::kInt   ? code->ints
                                 : lane == Lane::kTruth ? code->truths
@@ -250,19 +224,16 @@ LoopText::LoopText(LoopBody body) : body_(std::move(body)) {
   collapse_space();
   choose_width();
   // Rows are whole numbers of items, unless the space is one row, whose last item may be shorter.
-  int64_t elements = 1;
-  for (const int64_t size : sizes_) elements *= size;
+  const int64_t elements = element_count(sizes_);
   items_ = (elements + width_ - 1) / width_;
   index_ = elements < int64_t{1} << 31 ? "u32" : "u64";
 }
 
 void LoopText::collapse_space() {
-  std::vector<int64_t> sizes;
-  for (const Axis& axis : body_.axes) sizes.push_back(axis.size);
   std::vector<Strides> strides;
   for (const Source& source : body_.sources) strides.push_back(source.layout.strides);
   for (const OperandLayout& result : body_.results) strides.push_back(result.strides);
-  IterationSpace space = collapse(std::move(sizes), std::move(strides));
+  IterationSpace space = collapse(sizes_of(body_.axes), std::move(strides));
   sizes_ = std::move(space.sizes);
   size_t next = 0;
   for (Source& source : body_.sources) source.layout.strides = std::move(space.operands[next++]);
