@@ -226,6 +226,8 @@ class State {
   std::vector<DevicePtr> devices;
   Handles<Stream, CUstream> streams;
   Handles<Event, CUevent> events;
+  // By their text. Parsing is shared by the GPUs of a process and done once, also after a restart.
+  std::map<std::string, std::shared_ptr<const Module>, std::less<>> parsed;
   Handles<LoadedModule, CUmodule> modules;
   Handles<LoadedFunction, CUfunction> functions;
   Handles<Graph, CUgraph> graphs;

@@ -92,12 +92,10 @@ std::string_view ptx_of(const void* image, int capability) {
   return choice.ptx;
 }
 
-// Parsing is shared by the GPUs of a process.
-std::shared_ptr<LoadedModule> parsed(const DevicePtr& device, std::string_view ptx) {
-  static std::map<std::string, std::shared_ptr<const Module>, std::less<>> known;
-  auto found = known.find(ptx);
+std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::string_view ptx) {
+  auto found = s.parsed.find(ptx);
   try {
-    if (found == known.end()) found = known.emplace(ptx, parse_ptx(ptx)).first;
+    if (found == s.parsed.end()) found = s.parsed.emplace(ptx, parse_ptx(ptx)).first;
   } catch (const Fault& fault) {
     throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
   }
@@ -191,7 +189,7 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
     c.s.check_no_capture("cuModuleLoadDataEx");
     try {
       const int capability = static_cast<int>(c.s.config.capability);
-      *handle = c.s.modules.add(parsed(c.device, ptx_of(image, capability)));
+      *handle = c.s.modules.add(loaded(c.s, c.device, ptx_of(image, capability)));
     } catch (const Refusal& refusal) {
       reason = refusal.text;
       throw;

@@ -164,6 +164,7 @@ class Module {
   std::map<int, std::string> files;
   // Where the variables lie, per device; made at the first use.
   const std::vector<uint64_t>& addresses(Memory& memory, int device) const;
+  void forget_addresses() const;  // For a new Memory.
 
  private:
   mutable std::mutex mutex_;
