@@ -279,6 +279,10 @@ State& state();
 extern thread_local const Work* host_function;
 extern thread_local DevicePtr current_device;
 
+// The PTX that a GPU of this compute capability would run: the newest in a fatbin, or the text.
+// Throws Refusal.
+std::string_view ptx_of(const void* image, int capability);
+
 // A call of the driver that needs a current context.
 struct Call {
   State& s;
