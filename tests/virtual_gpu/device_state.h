@@ -186,7 +186,7 @@ class State {
   WorkPtr submit(const StreamPtr& stream, Task task, std::vector<WorkPtr> also_after = {});
   WorkPtr submit_node(const GraphNode& node, const Stream& stream, size_t component,
                       const std::vector<WorkPtr>& after);
-  // Runs one piece of work that is ready; false if there is none.
+  // Runs one ready piece of work. Returns false if no work is ready.
   bool run_one(Lock& lock);
   // Now and then, so that work also runs before the host waits.
   void run_by_chance(Lock& lock);
