@@ -17,13 +17,13 @@ struct TypeName {
   int bytes;
 };
 constexpr TypeName kTypes[] = {
-    {"pred", Type::kPred, 0},   {"b8", Type::kB8, 1},        {"b16", Type::kB16, 2},
-    {"b32", Type::kB32, 4},     {"b64", Type::kB64, 8},      {"u8", Type::kU8, 1},
-    {"u16", Type::kU16, 2},     {"u32", Type::kU32, 4},      {"u64", Type::kU64, 8},
-    {"s8", Type::kS8, 1},       {"s16", Type::kS16, 2},      {"s32", Type::kS32, 4},
-    {"s64", Type::kS64, 8},     {"f16", Type::kF16, 2},      {"bf16", Type::kBf16, 2},
-    {"f32", Type::kF32, 4},     {"tf32", Type::kTf32, 4},    {"f64", Type::kF64, 8},
-    {"f16x2", Type::kF16x2, 4}, {"bf16x2", Type::kBf16x2, 4}};
+    {"pred", Type::kPred, 0},    {"b8", Type::kB8, 1},   {"b16", Type::kB16, 2},
+    {"b32", Type::kB32, 4},      {"b64", Type::kB64, 8}, {"u8", Type::kU8, 1},
+    {"u16", Type::kU16, 2},      {"u32", Type::kU32, 4}, {"u64", Type::kU64, 8},
+    {"s8", Type::kS8, 1},        {"s16", Type::kS16, 2}, {"s32", Type::kS32, 4},
+    {"s64", Type::kS64, 8},      {"f16", Type::kF16, 2}, {"bf16", Type::kBf16, 2},
+    {"f32", Type::kF32, 4},      {"f64", Type::kF64, 8}, {"f16x2", Type::kF16x2, 4},
+    {"bf16x2", Type::kBf16x2, 4}};
 
 bool has_output(const Opcode& op) {
   for (const std::string_view name : {"st", "red", "cp", "bra", "brx", "ret", "exit", "trap"})
@@ -66,7 +66,6 @@ Instruction decode(const Opcode& op, const std::vector<Argument>& arguments) {
   Instruction i;
   i.bytes = static_cast<uint8_t>(bytes_of(op.type()));
   i.is_signed = is_signed(op.type());
-  i.count = op.has("v2") ? 2 : op.has("v4") ? 4 : op.has("v8") ? 8 : 1;
   size_t next = 0;
   if (has_output(op) && !arguments.empty()) {
     append(i, arguments[next++].parts);

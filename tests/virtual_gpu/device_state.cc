@@ -90,6 +90,7 @@ void State::restart() {
   history_.clear(), times_.clear(), retired_.clear(), host_clock_ = {};
   pending_host_functions_ = 0;
   last_fault.clear(), warnings.clear(), touched = {};
+  for (const auto& [text, module] : parsed) module->forget_addresses();
   memory = std::make_unique<Memory>();
   for (uint64_t i = 0; i < config.gpus; ++i)
     devices.push_back(std::make_shared<Device>(Device{.ordinal = static_cast<int>(i)}));

@@ -186,7 +186,7 @@ class State {
   WorkPtr submit(const StreamPtr& stream, Task task, std::vector<WorkPtr> also_after = {});
   WorkPtr submit_node(const GraphNode& node, const Stream& stream, size_t component,
                       const std::vector<WorkPtr>& after);
-  // Runs one piece of work that is ready; false if there is none.
+  // Runs one ready piece of work. Returns false if no work is ready.
   bool run_one(Lock& lock);
   // Now and then, so that work also runs before the host waits.
   void run_by_chance(Lock& lock);
@@ -226,6 +226,8 @@ class State {
   std::vector<DevicePtr> devices;
   Handles<Stream, CUstream> streams;
   Handles<Event, CUevent> events;
+  // By their text. Parsing is shared by the GPUs of a process and done once, also after a restart.
+  std::map<std::string, std::shared_ptr<const Module>, std::less<>> parsed;
   Handles<LoadedModule, CUmodule> modules;
   Handles<LoadedFunction, CUfunction> functions;
   Handles<Graph, CUgraph> graphs;
@@ -276,6 +278,10 @@ State& state();
 // The work of the host function that this thread runs; null otherwise.
 extern thread_local const Work* host_function;
 extern thread_local DevicePtr current_device;
+
+// The PTX that a GPU of this compute capability would run: the newest in a fatbin, or the text.
+// Throws Refusal.
+std::string_view ptx_of(const void* image, int capability);
 
 // A call of the driver that needs a current context.
 struct Call {

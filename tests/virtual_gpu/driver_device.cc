@@ -159,7 +159,7 @@ CUresult cuInit(unsigned) {
 }
 
 // NVRTC finds libcuda by itself and asks it for a cache of compiled programs. Without this function
-// it crashes; told that there is none, it compiles without a cache.
+// it crashes; if the answer is CUDA_ERROR_NOT_FOUND, it compiles without a cache.
 CUresult cuGetExportTable(const void** table, const CUuuid*) {
   *table = nullptr;
   return CUDA_ERROR_NOT_FOUND;

@@ -10,7 +10,7 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// A node that no node of `frontier` comes after; null if there is none.
+// A node that no node of `frontier` depends on, or null.
 const GraphNode* unjoined(const Graph& graph, const std::vector<size_t>& frontier) {
   std::vector<bool> joined(graph.size());
   for (const size_t node : frontier) joined[node] = true;

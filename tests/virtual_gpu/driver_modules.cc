@@ -68,36 +68,10 @@ Choice choose(const std::byte* image, int capability) {
   return choice;
 }
 
-std::string_view ptx_of(const void* image, int capability) {
-  uint32_t magic = 0;
-  std::memcpy(&magic, image, sizeof(magic));
-  if (magic != kFatbinMagic) {
-    const std::string_view ptx = static_cast<const char*>(image);
-    const size_t target = ptx.find(".target sm_");
-    if (target == std::string_view::npos)
-      throw Refusal{CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin container"};
-    const int architecture = std::atoi(ptx.data() + target + 11);
-    if (architecture > capability)
-      throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
-                    fmt::format("PTX for sm_{}, but the GPU is sm_{}", architecture, capability)};
-    return ptx;
-  }
-  const Choice choice = choose(static_cast<const std::byte*>(image), capability);
-  if (choice.ptx.empty() && !choice.has_machine_code)
-    throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
-                  fmt::format("neither machine code nor PTX for sm_{}", capability)};
-  if (choice.ptx.empty() || choice.is_compressed)
-    throw Refusal{CUDA_ERROR_INVALID_IMAGE,
-                  "the virtual GPU needs PTX; compile with code=compute_80 and --no-compress"};
-  return choice.ptx;
-}
-
-// Parsing is shared by the GPUs of a process.
-std::shared_ptr<LoadedModule> parsed(const DevicePtr& device, std::string_view ptx) {
-  static std::map<std::string, std::shared_ptr<const Module>, std::less<>> known;
-  auto found = known.find(ptx);
+std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::string_view ptx) {
+  auto found = s.parsed.find(ptx);
   try {
-    if (found == known.end()) found = known.emplace(ptx, parse_ptx(ptx)).first;
+    if (found == s.parsed.end()) found = s.parsed.emplace(ptx, parse_ptx(ptx)).first;
   } catch (const Fault& fault) {
     throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
   }
@@ -180,6 +154,31 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
 }
 
 }  // namespace
+
+std::string_view ptx_of(const void* image, int capability) {
+  uint32_t magic = 0;
+  std::memcpy(&magic, image, sizeof(magic));
+  if (magic != kFatbinMagic) {
+    const std::string_view ptx = static_cast<const char*>(image);
+    const size_t target = ptx.find(".target sm_");
+    if (target == std::string_view::npos)
+      throw Refusal{CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin container"};
+    const int architecture = std::atoi(ptx.data() + target + 11);
+    if (architecture > capability)
+      throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                    fmt::format("PTX for sm_{}, but the GPU is sm_{}", architecture, capability)};
+    return ptx;
+  }
+  const Choice choice = choose(static_cast<const std::byte*>(image), capability);
+  if (choice.ptx.empty() && !choice.has_machine_code)
+    throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                  fmt::format("neither machine code nor PTX for sm_{}", capability)};
+  if (choice.ptx.empty() || choice.is_compressed)
+    throw Refusal{CUDA_ERROR_INVALID_IMAGE,
+                  "the virtual GPU needs PTX; compile with code=compute_80 and --no-compress"};
+  return choice.ptx;
+}
+
 }  // namespace tessera::virtual_gpu
 
 using namespace tessera::virtual_gpu;
@@ -191,7 +190,7 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
     c.s.check_no_capture("cuModuleLoadDataEx");
     try {
       const int capability = static_cast<int>(c.s.config.capability);
-      *handle = c.s.modules.add(parsed(c.device, ptx_of(image, capability)));
+      *handle = c.s.modules.add(loaded(c.s, c.device, ptx_of(image, capability)));
     } catch (const Refusal& refusal) {
       reason = refusal.text;
       throw;

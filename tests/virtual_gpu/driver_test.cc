@@ -220,6 +220,44 @@ TEST_CASE("an image that the GPU can run is chosen from a container") {
   }
 }
 
+TEST_CASE("a module's variables have memory of their own after a restart") {
+  const std::string ptx = R"(
+.version 7.0
+.target sm_80
+.address_size 64
+.global .align 4 .u32 counter[1] = {41};
+.visible .entry count(.param .u64 count_to)
+{
+  .reg .b32 %r<3>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [count_to];
+  cvta.to.global.u64 %rd2, %rd1;
+  ld.global.u32 %r1, [counter];
+  add.s32 %r2, %r1, 1;
+  st.global.u32 [counter], %r2;
+  st.global.u32 [%rd2], %r2;
+  ret;
+}
+)";
+  for (const size_t count : {1, 4096}) {  // Other addresses the second time.
+    const TestGpus gpus(0);
+    CUdeviceptr to = gpus.floats(count);
+    const CUstream stream = gpus.stream();
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    REQUIRE(cuModuleLoadDataEx(&module, ptx.c_str(), 0, nullptr, nullptr) == CUDA_SUCCESS);
+    REQUIRE(cuModuleGetFunction(&function, module, "count") == CUDA_SUCCESS);
+    void* arguments[] = {&to};
+    REQUIRE(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr) ==
+            CUDA_SUCCESS);
+    uint32_t counted = 0;
+    REQUIRE(cuMemcpyDtoHAsync(&counted, to, 4, stream) == CUDA_SUCCESS);
+    INFO(fault());
+    REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    REQUIRE(counted == 42);
+  }
+}
+
 TEST_CASE("a kernel whose module is gone is named") {
   const TestGpus gpus(0);
   const CUdeviceptr x = gpus.floats(4);

@@ -125,13 +125,6 @@ void pair(Warp& w, const Instruction& i, uint32_t mask) {
   w.write(i.o[0], mask, [&](int l) { return half(a[l]) << 16 | half(b[l]); });
 }
 
-// 10 bits of mantissa are kept, the others are zero.
-void tensor_float(Warp& w, const Instruction& i, uint32_t mask) {
-  const Row& a = w.row(i.o[1]);
-  w.write(i.o[0], mask,
-          [&](int l) { return uint64_t{narrow(float_of(a[l]), 8, 10, rounding_of(i))} << 13; });
-}
-
 struct RoundingName {
   std::string_view name;
   Rounding rounding;
@@ -153,7 +146,6 @@ Handler convert_of(const Opcode& op, Instruction& i) {
   const Type result = op.type(0), argument = op.type(1);
   if (op.has("satfinite")) return nullptr;
   if (argument == Type::kF32) {
-    if (result == Type::kTf32) return tensor_float;
     if (result == Type::kBf16x2) return pair<Brain>;
     if (result == Type::kF16x2) return pair<Half>;
     if (result == Type::kBf16 && !i.mode) return brain_from_float;

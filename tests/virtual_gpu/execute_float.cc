@@ -9,7 +9,7 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-constexpr uint32_t kFlush = 1, kSaturate = 2, kRelu = 4;  // Modes.
+constexpr uint32_t kFlush = 1, kSaturate = 2;  // Modes.
 
 template <typename T, auto F, size_t... K>
 void apply_adjusted(Warp& w, const Instruction& i, uint32_t mask, std::index_sequence<K...>) {
@@ -57,35 +57,6 @@ constexpr auto kExp2 = [](auto a) { return std::exp2(a); };
 constexpr auto kLog2 = [](auto a) { return std::log2(a); };
 constexpr auto kCopySign = [](auto a, auto b) { return std::copysign(b, a); };
 
-// f16 and bf16, one or two in a register: computed in f64, rounded once.
-template <bool Brain, auto F, int Halves, size_t... K>
-void apply_halves(Warp& w, const Instruction& i, uint32_t mask, std::index_sequence<K...>) {
-  const Row* const in[] = {&w.row(i.o[1 + K])...};
-  w.write(i.o[0], mask, [&](int l) {
-    uint64_t result = 0;
-    for (int shift = 0; shift < 16 * Halves; shift += 16) {
-      const auto element = [&](uint64_t bits) {
-        const auto part = static_cast<uint16_t>(bits >> shift);
-        return Brain ? widen_bf16(part) : widen_half(part);
-      };
-      double value = F(element((*in[K])[l])...);
-      if (i.mode & kSaturate) value = saturate(value);
-      if (i.mode & kRelu && value < 0) value = 0;
-      const uint64_t bits = narrow(value, Brain ? 8 : 5, Brain ? 7 : 10, Rounding::kNearest);
-      result |= bits << shift;
-    }
-    return result;
-  });
-}
-template <bool Brain, auto F, int Inputs, int Halves>
-void apply_narrow(Warp& w, const Instruction& i, uint32_t mask) {
-  apply_halves<Brain, F, Halves>(w, i, mask, std::make_index_sequence<Inputs>());
-}
-// Rounded to odd, to be rounded once more.
-constexpr auto kNarrowAdd = [](double a, double b) { return fused(1, a, b); };
-constexpr auto kNarrowSub = [](double a, double b) { return fused(1, a, -b); };
-constexpr auto kNarrowFma = [](double a, double b, double c) { return fused(a, b, c); };
-
 // Sums and products that are not rounded to nearest. Down is up with other signs, also of zeros.
 template <auto F, int Inputs>
 void apply_directed(Warp& w, const Instruction& i, uint32_t mask) {
@@ -119,92 +90,47 @@ Handler directed_of(const Opcode& op, Instruction& i) {
   return op.name() == "fma" ? apply_directed<kDirectedFma, 3> : nullptr;
 }
 
-template <auto F, auto Narrow, int Inputs>
+template <auto F, int Inputs>
 Handler typed(const Opcode& op, const Instruction& i) {
-  switch (op.type()) {
-    case Type::kF32:
-      return i.mode ? apply_f32<F, Inputs> : apply<float, F, Inputs>;
-    case Type::kF64:
-      return i.mode ? nullptr : apply<double, F, Inputs>;
-    case Type::kF16:
-      return apply_narrow<false, Narrow, Inputs, 1>;
-    case Type::kF16x2:
-      return apply_narrow<false, Narrow, Inputs, 2>;
-    case Type::kBf16:
-      return apply_narrow<true, Narrow, Inputs, 1>;
-    case Type::kBf16x2:
-      return apply_narrow<true, Narrow, Inputs, 2>;
-    default:
-      return nullptr;
-  }
+  if (op.type() == Type::kF32) return i.mode ? apply_f32<F, Inputs> : apply<float, F, Inputs>;
+  return op.type() == Type::kF64 && !i.mode ? apply<double, F, Inputs> : nullptr;
 }
 
-// Signs of narrow floats are bits, also of NaN.
-constexpr uint64_t kSigns = 0x80008000;
-constexpr auto kFlipSigns = [](uint64_t a) { return a ^ kSigns; };
-constexpr auto kClearSigns = [](uint64_t a) { return a & ~kSigns; };
-template <auto F, auto OfBits>
-Handler sign_of(const Opcode& op, const Instruction& i) {
-  const bool narrow = op.type() != Type::kF32 && op.type() != Type::kF64;
-  return narrow ? apply<uint64_t, OfBits, 1> : typed<F, F, 1>(op, i);
-}
 template <auto F, auto WithNan>
 Handler extreme_of(const Opcode& op, const Instruction& i) {
-  return op.has("NaN") ? typed<WithNan, WithNan, 2>(op, i) : typed<F, F, 2>(op, i);
+  return op.has("NaN") ? typed<WithNan, 2>(op, i) : typed<F, 2>(op, i);
 }
 
 using Family = Handler (*)(const Opcode&, const Instruction&);
 const std::unordered_map<std::string_view, Family> kFamilies = {
-    {"add", typed<kAdd, kNarrowAdd, 2>},
-    {"sub", typed<kSub, kNarrowSub, 2>},
-    {"mul", typed<kMul, kMul, 2>},
-    {"fma", typed<kFma, kNarrowFma, 3>},
-    {"mad", typed<kFma, kNarrowFma, 3>},
-    {"div", typed<kDiv, kDiv, 2>},
+    {"add", typed<kAdd, 2>},
+    {"sub", typed<kSub, 2>},
+    {"mul", typed<kMul, 2>},
+    {"fma", typed<kFma, 3>},
+    {"mad", typed<kFma, 3>},
+    {"div", typed<kDiv, 2>},
     {"min", extreme_of<kMin, kMinNan>},
     {"max", extreme_of<kMax, kMaxNan>},
-    {"neg", sign_of<kNeg, kFlipSigns>},
-    {"abs", sign_of<kAbs, kClearSigns>},
-    {"sqrt", typed<kSqrt, kSqrt, 1>},
-    {"rcp", typed<kReciprocal, kReciprocal, 1>},
-    {"rsqrt", typed<kReciprocalRoot, kReciprocalRoot, 1>},
-    {"sin", typed<kSin, kSin, 1>},
-    {"cos", typed<kCos, kCos, 1>},
-    {"tanh", typed<kTanh, kTanh, 1>},
-    {"ex2", typed<kExp2, kExp2, 1>},
-    {"lg2", typed<kLog2, kLog2, 1>},
-    {"copysign", typed<kCopySign, kCopySign, 2>}};
-
-// testp: the classes of numbers that it finds.
-template <typename T>
-void test_property(Warp& w, const Instruction& i, uint32_t mask) {
-  uint32_t result = 0;
-  for_lanes(mask, [&](int l) {
-    const int kind = std::fpclassify(value_of<T>(w.row(i.o[1])[l]));
-    result |= (i.mode >> kind & 1) << l;
-  });
-  w.write_predicate(i.o[0], mask, result);
-}
-Handler property_of(const Opcode& op, Instruction& i) {
-  const uint32_t finite = 1u << FP_NORMAL | 1u << FP_SUBNORMAL | 1u << FP_ZERO;
-  i.mode = op.has("finite")       ? finite
-           : op.has("infinite")   ? 1u << FP_INFINITE
-           : op.has("number")     ? finite | 1u << FP_INFINITE
-           : op.has("notanumber") ? 1u << FP_NAN
-           : op.has("normal")     ? 1u << FP_NORMAL
-                                  : 1u << FP_SUBNORMAL;
-  return op.type() == Type::kF64 ? test_property<double> : test_property<float>;
-}
+    {"neg", typed<kNeg, 1>},
+    {"abs", typed<kAbs, 1>},
+    {"sqrt", typed<kSqrt, 1>},
+    {"rcp", typed<kReciprocal, 1>},
+    {"rsqrt", typed<kReciprocalRoot, 1>},
+    {"sin", typed<kSin, 1>},
+    {"cos", typed<kCos, 1>},
+    {"tanh", typed<kTanh, 1>},
+    {"ex2", typed<kExp2, 1>},
+    {"lg2", typed<kLog2, 1>},
+    {"copysign", typed<kCopySign, 2>}};
 
 }  // namespace
 
 Handler float_handler(const Opcode& op, Instruction& i) {
-  if (op.name() == "testp") return property_of(op, i);
   const auto found = kFamilies.find(op.name());
   if (found == kFamilies.end() || !is_float(op.type())) return nullptr;
   if (op.has("rz") || op.has("rm") || op.has("rp")) return directed_of(op, i);
-  i.mode =
-      (op.has("ftz") ? kFlush : 0) | (op.has("sat") ? kSaturate : 0) | (op.has("relu") ? kRelu : 0);
+  if (op.has("relu")) return nullptr;
+  i.mode = (op.has("ftz") ? kFlush : 0) | (op.has("sat") ? kSaturate : 0);
   return found->second(op, i);
 }
 

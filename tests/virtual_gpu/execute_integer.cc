@@ -186,21 +186,6 @@ Handler multiply_of(const Opcode& op, Instruction& i) {
   return high ? typed<kMulHigh, 2>(op, i) : typed<kMulLow, 2, true>(op, i);
 }
 
-// Sums of four products of bytes.
-template <typename A, typename B>
-constexpr auto kDot4 = [](uint32_t a, uint64_t b, uint64_t c) {
-  auto sum = static_cast<uint32_t>(c);
-  for (int k = 0; k < 32; k += 8)
-    sum += static_cast<uint32_t>(static_cast<A>(a >> k) * static_cast<B>(b >> k));
-  return sum;
-};
-Handler dot4_of(const Opcode& op, Instruction&) {
-  const bool a = is_signed(op.type(0)), b = is_signed(op.type(1));
-  if (a) return b ? apply_words<uint32_t, kDot4<int8_t, int8_t>, 3> : nullptr;
-  return b ? apply_words<uint32_t, kDot4<uint8_t, int8_t>, 3>
-           : apply_words<uint32_t, kDot4<uint8_t, uint8_t>, 3>;
-}
-
 // A comparison is a set of orders that make it true.
 constexpr uint32_t kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8;
 constexpr uint32_t kWithAnd = 16, kWithOr = 32, kWithXor = 64, kFlush = 128;
@@ -333,7 +318,6 @@ const std::unordered_map<std::string_view, Family> kFamilies = {
     {"prmt", always<apply_words<uint32_t, kPermute, 3>>},
     {"lop3", always<apply_words<uint32_t, kLogic3, 4>>},
     {"shf", funnel_of},
-    {"dp4a", dot4_of},
     {"setp", compare_of},
     {"selp", select_of},
     {"mov", move_of},

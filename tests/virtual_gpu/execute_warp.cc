@@ -109,43 +109,24 @@ Handler reduce_of(const Opcode& op) {
   return nullptr;
 }
 
-// mma.sync m16n8kK, f32 sums. Lane l holds rows l / 4 and l / 4 + 8 of A and C, column l / 4 of B
-// (PTX ISA, "Matrix Fragments for mma.m16n8k16"). Elements of 2 bytes lie in pairs along k.
-struct Half {
-  static constexpr int kPerRegister = 2;
-  static float at(uint64_t bits, int half) {
-    return static_cast<float>(widen_half(static_cast<uint16_t>(bits >> (16 * half))));
-  }
-};
-struct Brain {
-  static constexpr int kPerRegister = 2;
-  static float at(uint64_t bits, int half) { return float_of(bits >> (16 * half) << 16); }
-};
-// The lower 13 bits of a tf32 number are ignored.
-struct Tensor {
-  static constexpr int kPerRegister = 1;
-  static float at(uint64_t bits, int) { return float_of(bits & 0xffffe000); }
-};
-
-template <typename E, int K>
+// mma.sync m16n8k16 of bf16, f32 sums. Lane l holds rows l / 4 and l / 4 + 8 of A and C, column
+// l / 4 of B (PTX ISA, "Matrix Fragments for mma.m16n8k16"). Elements lie in pairs along k.
 void multiply(Warp& w, const Instruction& i, uint32_t mask) {
-  constexpr int kPer = E::kPerRegister, kStep = 4 * kPer;  // Columns of A that 4 lanes hold.
-  constexpr int kSteps = K / kStep, kOfA = 2 * kSteps;
-  float a[16][K], b[K][8], c[16][8];
+  float a[16][16], b[16][8], c[16][8];
   const Operand* const in = i.o.data() + 4;
+  const auto at = [](uint64_t bits, int half) { return float_of(bits >> (16 * half) << 16); };
   for (int lane = 0; lane < kLanes; ++lane) {
     const int row = lane / 4, column = lane % 4;
-    for (int r = 0; r < kOfA; ++r)
-      for (int h = 0; h < kPer; ++h)
-        a[row + r % 2 * 8][r / 2 * kStep + column * kPer + h] = E::at(w.row(in[r])[lane], h);
-    for (int r = 0; r < kSteps; ++r)
-      for (int h = 0; h < kPer; ++h)
-        b[r * kStep + column * kPer + h][row] = E::at(w.row(in[kOfA + r])[lane], h);
     for (int r = 0; r < 4; ++r)
-      c[row + r / 2 * 8][column * 2 + r % 2] = float_of(w.row(in[kOfA + kSteps + r])[lane]);
+      for (int h = 0; h < 2; ++h)
+        a[row + r % 2 * 8][r / 2 * 8 + column * 2 + h] = at(w.row(in[r])[lane], h);
+    for (int r = 0; r < 2; ++r)
+      for (int h = 0; h < 2; ++h) b[r * 8 + column * 2 + h][row] = at(w.row(in[4 + r])[lane], h);
+    for (int r = 0; r < 4; ++r)
+      c[row + r / 2 * 8][column * 2 + r % 2] = float_of(w.row(in[6 + r])[lane]);
   }
   for (int y = 0; y < 16; ++y)
-    for (int k = 0; k < K; ++k)
+    for (int k = 0; k < 16; ++k)
       for (int x = 0; x < 8; ++x) c[y][x] += a[y][k] * b[k][x];
   for (int r = 0; r < 4; ++r)
     w.write(i.o[r], mask,
@@ -153,21 +134,9 @@ void multiply(Warp& w, const Instruction& i, uint32_t mask) {
 }
 
 Handler multiply_of(const Opcode& op) {
-  const bool sums = op.types.size() == 4 && op.type(0) == Type::kF32 && op.type(3) == Type::kF32;
-  if (!sums || op.type(1) != op.type(2) || !op.has("row") || !op.has("col")) return nullptr;
-  const Type type = op.type(1);
-  if (op.has("m16n8k16")) {
-    return type == Type::kBf16  ? multiply<Brain, 16>
-           : type == Type::kF16 ? multiply<Half, 16>
-                                : nullptr;
-  }
-  if (op.has("m16n8k8")) {
-    return type == Type::kBf16   ? multiply<Brain, 8>
-           : type == Type::kF16  ? multiply<Half, 8>
-           : type == Type::kTf32 ? multiply<Tensor, 8>
-                                 : nullptr;
-  }
-  return op.has("m16n8k4") && type == Type::kTf32 ? multiply<Tensor, 4> : nullptr;
+  const std::vector<Type> types = {Type::kF32, Type::kBf16, Type::kBf16, Type::kF32};
+  const bool known = op.types == types && op.has("m16n8k16") && op.has("row") && op.has("col");
+  return known ? multiply : nullptr;
 }
 
 void meet(Warp& w, const Instruction&, uint32_t) {

@@ -298,6 +298,11 @@ const std::vector<uint64_t>& Module::addresses(Memory& memory, int device) const
   return known;
 }
 
+void Module::forget_addresses() const {
+  const std::scoped_lock lock(mutex_);
+  addresses_.clear();
+}
+
 const KernelInfo* find_kernel(const Module& module, std::string_view name) {
   const auto found = module.kernel_numbers.find(name);
   if (found == module.kernel_numbers.end()) return nullptr;

@@ -114,8 +114,6 @@ TEST_CASE("PTX that cannot be run is refused with its statement") {
   REQUIRE(contains(parse_fault(kernel_of("add.s32 %r1, %r99, 1;")), "%r99"));
   REQUIRE(contains(parse_fault(kernel_of("bra nowhere;")), "no label nowhere"));
   REQUIRE(contains(parse_fault(kernel_of("add.cc.u32 %r1, %r2, 1;")), "add.cc.u32"));
-  std::string fatbin("\x50\xed\x55\xba\x01\x00\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00", 16);
-  REQUIRE(contains(parse_fault(fatbin), "the fatbin holds no PTX"));
 }
 
 TEST_CASE("Races are found after segments were renumbered") {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/catch.h"
+#include "tests/virtual_gpu/device_state.h"
 #include "tests/virtual_gpu/numbers.h"
 #include "tests/virtual_gpu/testing.h"
 
@@ -30,7 +31,8 @@ std::string file_text(const std::string& path) {
 const std::string& test_kernels() {
   static const std::string image =
       file_text(TESSERA_BINARY_DIR "/generated/virtual_gpu/test_kernels.fatbin");
-  return image;
+  static const std::string ptx(ptx_of(image.data(), 90));
+  return ptx;
 }
 
 // "test_kernels.cu:12" for the line with the comment "fault: name".

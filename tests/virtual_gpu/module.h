@@ -42,7 +42,6 @@ enum class Type : uint8_t {
   kF16,
   kBf16,
   kF32,
-  kTf32,
   kF64,
   kF16x2,
   kBf16x2
@@ -74,7 +73,7 @@ struct Instruction {
   bool selects = false;        // selp: only the selected operand must be defined.
   bool is_signed = false;      // Loaded values are sign-extended.
   bool relaxed = false;        // Volatile, relaxed or acquire: no race with atomics.
-  uint8_t outputs = 0, inputs = 0, count = 1, bytes = 0;
+  uint8_t outputs = 0, inputs = 0, bytes = 0;
   Operand guard = kNoOperand;
   std::array<Operand, 16> o{};      // Outputs, then inputs.
   int64_t offset = 0, offset2 = 0;  // Added to the address, and to the second one (cp.async).
@@ -164,6 +163,7 @@ class Module {
   std::map<int, std::string> files;
   // Where the variables lie, per device; made at the first use.
   const std::vector<uint64_t>& addresses(Memory& memory, int device) const;
+  void forget_addresses() const;  // For a new Memory.
 
  private:
   mutable std::mutex mutex_;

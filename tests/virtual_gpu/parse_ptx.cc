@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules: the PTX in a fatbin, and what is declared outside of functions.
+// Modules: what is declared outside of functions.
 #include "tests/virtual_gpu/parse_ptx.h"
-
-#include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -11,21 +8,6 @@
 
 namespace tessera::virtual_gpu {
 namespace {
-
-// The container that nvcc --fatbin writes: a header, then entries with their own headers.
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version, header_bytes;
-  uint64_t bytes;  // Of all entries.
-};
-struct FatbinEntry {
-  uint16_t kind;  // 1: PTX, 2: ELF.
-  uint16_t version;
-  uint32_t header_bytes;
-  uint64_t bytes;
-  uint32_t compressed_bytes;
-};
-constexpr uint32_t kFatbinMagic = 0xba55ed50;
 
 void declare_global(std::string_view text, Scope& globals, Module& module) {
   const Declaration d = parse_declaration(text);
@@ -50,30 +32,8 @@ void add_file(std::string_view directive, Module& module) {
 
 }  // namespace
 
-std::string_view ptx_of(std::string_view image) {
-  FatbinHeader header;
-  if (image.size() < sizeof header) return image;
-  std::memcpy(&header, image.data(), sizeof header);
-  if (header.magic != kFatbinMagic) return image;
-  uint64_t at = header.header_bytes;
-  const uint64_t end = std::min<uint64_t>(at + header.bytes, image.size());
-  while (at + sizeof(FatbinEntry) <= end) {
-    FatbinEntry entry;
-    std::memcpy(&entry, image.data() + at, sizeof entry);
-    const uint64_t begin = at + entry.header_bytes;
-    if (entry.kind == 1) {
-      if (entry.compressed_bytes || begin + entry.bytes > end)
-        throw Fault{"the fatbin's PTX is compressed or cut off; compile with nvcc --no-compress"};
-      const std::string_view text = image.substr(begin, entry.bytes);
-      return text.substr(0, text.find('\0'));
-    }
-    at = begin + entry.bytes;
-  }
-  throw Fault{"the fatbin holds no PTX; compile with -gencode arch=compute_80,code=compute_80"};
-}
-
-std::shared_ptr<const Module> parse_ptx(std::string_view image) {
-  const std::string text = without_comments(ptx_of(image));
+std::shared_ptr<const Module> parse_ptx(std::string_view ptx) {
+  const std::string text = without_comments(ptx);
   auto module = std::make_shared<Module>();
   Scope globals;
   std::vector<Function> kernels;

@@ -10,7 +10,7 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-constexpr int kMaxCalls = 16;  // Nested; functions that call themselves are not copied for ever.
+constexpr int kMaxCalls = 16;  // Nesting depth; it ends the copying of recursive functions.
 
 }  // namespace
 
