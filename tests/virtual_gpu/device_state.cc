@@ -78,6 +78,7 @@ void State::restart() {
   config.memory = environment("TESSERA_VIRTUAL_GPU_MEMORY", standard.memory);
   config.seed = environment("TESSERA_VIRTUAL_GPU_SEED", standard.seed);
   config.peer_access = environment("TESSERA_VIRTUAL_GPU_PEER_ACCESS", standard.peer_access);
+  config.print = environment("TESSERA_VIRTUAL_GPU_PRINT", standard.print);
   config.capability = environment("TESSERA_VIRTUAL_GPU_CAPABILITY", standard.capability);
   config.cuda_version = environment("TESSERA_VIRTUAL_GPU_CUDA_VERSION", standard.cuda_version);
   const char* const plan = std::getenv("TESSERA_VIRTUAL_GPU_FAULT");
@@ -100,7 +101,7 @@ void State::fail(Device& device, CUresult error, const std::string& text) {
   if (device.error != CUDA_SUCCESS) return;
   device.error = error;
   last_fault = text;
-  fmt::print(stderr, "virtual GPU: fault: {}\n", last_fault);
+  if (config.print != 0) fmt::print(stderr, "virtual GPU: fault: {}\n", last_fault);
 }
 
 void State::report_touched() {

@@ -32,6 +32,7 @@ namespace tessera::virtual_gpu {
 struct Config {
   uint64_t gpus = 4, memory = 80ull << 30, seed = 1, capability = 90, cuda_version = 13000;
   uint64_t peer_access = 1;  // 0: no GPU can read the memory of another.
+  uint64_t print = 1;        // 0: faults are not printed; tests read them.
 };
 
 // TESSERA_VIRTUAL_GPU_FAULT=kind:n makes the n-th operation of a kind fail, once:

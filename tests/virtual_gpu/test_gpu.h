@@ -17,10 +17,13 @@ namespace tessera::virtual_gpu {
 // add_one(to, from, count) and add(to, a, b, count), as nvcc compiles them.
 std::string test_kernels();
 
-// Sets environment variables TESSERA_VIRTUAL_GPU… and starts the driver; GPU 0 is current.
+// Sets environment variables TESSERA_VIRTUAL_GPU… and starts the driver, which does not print its
+// faults; GPU 0 is current.
 class TestGpus {
  public:
   explicit TestGpus(const std::map<std::string, std::string>& environment) {
+    setenv("TESSERA_VIRTUAL_GPU_PRINT", "0", 1);
+    names_.push_back("TESSERA_VIRTUAL_GPU_PRINT");
     for (const auto& [name, value] : environment)
       setenv(name.c_str(), value.c_str(), 1), names_.push_back(name);
     tessera_virtual_gpu_restart();
