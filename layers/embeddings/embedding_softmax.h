@@ -40,7 +40,7 @@ struct SoftmaxOptions {
   double soft_cap = 0.0;         // cap·tanh(logits/cap), if > 0. Pax: soft_cap_logits.
   // The loss of a longer batch is computed in chunks of about this many tokens per device, so that
   // only one chunk's logits exist at a time. 0: all at once.
-  int64_t chunk_tokens = 8192;
+  int64_t chunk_tokens = 4096;
   FIELDS(label_smoothing, z_loss, soft_cap, chunk_tokens)
 };
 
