@@ -47,22 +47,6 @@ std::optional<DType> reduce_dtype(const Node& node) {
   return parse_dtype(node.attributes.get<std::string>("reduce"));
 }
 
-// x in a dtype, through partial sums; an excess rounding is removed instead.
-Tensor widened_back(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  if (const Node* node = producer(x); node != nullptr && node->attributes.has("excess")) {
-    const Tensor exact(x.graph(), node->inputs[0]);
-    if (exact.dtype() == dtype) return exact;
-  }
-  return cast(x, dtype, CastPartial::kThrough);
-}
-
-Tensor rounded_in_excess(const Tensor& x, DType dtype) {
-  Attributes attributes = cast_attributes(dtype, CastPartial::kThrough);
-  attributes.set("excess", int64_t{1});
-  return trace_op(kCastOp, {x}, std::move(attributes), {});
-}
-
 // A partial sum is summed here, in the reduce dtype, if that is not the weight's dtype, in which
 // the caller of autodiff sums it.
 Tensors cast_vjp(const VjpContext& c) {
@@ -137,7 +121,7 @@ Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tenso
   if (reduce == dtype || !reduces) return named(reshard(cotangent, target));
   Type wide = target;
   wide.dtype = reduce;
-  const Tensor summed = named(reshard(cast(cotangent, reduce, CastPartial::kThrough), wide));
+  const Tensor summed = named(reshard(widened_back(cotangent, reduce), wide));
   return rounded_in_excess(summed, dtype);
 }
 
@@ -210,6 +194,22 @@ Tensor as_dtype(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : 
 DType wide_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 
 Tensor widened(const Tensor& x) { return as_dtype(x, wide_dtype(x.dtype())); }
+
+Tensor rounded_in_excess(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Attributes attributes = cast_attributes(dtype, CastPartial::kThrough);
+  attributes.set("excess", int64_t{1});
+  return trace_op(kCastOp, {x}, std::move(attributes), {});
+}
+
+Tensor widened_back(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  if (const Node* node = producer(x); node != nullptr && node->attributes.has("excess")) {
+    const Tensor exact(x.graph(), node->inputs[0]);
+    if (exact.dtype() == dtype) return exact;
+  }
+  return cast(x, dtype, CastPartial::kThrough);
+}
 
 Tensor cast_weight(Operand x, DType dtype, DType reduce) {
   if (x.tensor.dtype() == dtype && reduce == dtype) return x.tensor;

@@ -23,6 +23,11 @@ Tensor as_dtype(const Tensor& x, DType dtype);
 DType wide_dtype(DType dtype);
 Tensor widened(const Tensor& x);
 
+// For gradients, through partial sums. x rounded to the dtype of its primal, marked as a rounding
+// that nobody asked for; and x in a dtype, where such a rounding is removed instead of widened.
+Tensor rounded_in_excess(const Tensor& x, DType dtype);
+Tensor widened_back(const Tensor& x, DType dtype);
+
 // A weight in the dtype of its use. Its gradient is summed across devices in `reduce`, both where
 // the weight was gathered and where it was cast.
 Tensor cast_weight(Operand x, DType dtype, DType reduce);

@@ -5,7 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "core/base/error.h"
+#include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -32,18 +35,32 @@ Tensor project(Tensor matrix, Tensor bias, Tensor x) {
   return bias.valid() ? logits + bias : logits;
 }
 
-// ["batch seq …"] -> ["chunks batch seq …"], the sequence cut into `count` consecutive chunks.
-Tensor split_chunks(Tensor x, int64_t count) {
-  Tensor parts = split_axis(x, "seq", {"chunks", count, {}}, {"seq", x.size("seq") / count, {}});
-  std::string order = "chunks";
-  for (const std::string& name : parts.type().names())
-    if (name != "chunks") order += " " + name;
-  return transpose(parts, order);
+// The axes of x with `axis` moved before the axis `next`; "": to the front.
+std::string order_with(const Tensor& x, std::string_view axis, std::string_view next) {
+  std::string order(next.empty() ? axis : "");
+  for (const std::string& name : x.type().names()) {
+    if (name == axis) continue;
+    if (name == next) order += fmt::format(" {}", axis);
+    order += " " + name;
+  }
+  return order;
 }
 
-// The reverse, for ["chunks batch seq"].
-Tensor join_chunks(Tensor parts) {
-  return merge_axes(transpose(parts, "batch chunks seq"), "chunks", "seq", "seq");
+// ["batch seq …"] -> ["chunks batch seq …"], the sequence cut into consecutive chunks of `size`
+// positions, the last filled with zeros.
+Tensor split_chunks(Tensor x, int64_t size) {
+  const int64_t count = (x.size("seq") + size - 1) / size;
+  if (const int64_t missing = count * size - x.size("seq"); missing > 0)
+    x = pad(x, "seq", 0, missing);
+  const Tensor parts = split_axis(x, "seq", {"chunks", count, {}}, {"seq", size, {}});
+  return transpose(parts, order_with(parts, "chunks", ""));
+}
+
+// The reverse, for a sequence of this length.
+Tensor join_chunks(const Tensor& parts, int64_t length) {
+  const Tensor in_order = transpose(parts, order_with(parts, "chunks", "seq"));
+  const Tensor joined = merge_axes(in_order, "chunks", "seq", "seq");
+  return joined.size("seq") == length ? joined : slice(joined, "seq", 0, length);
 }
 
 }  // namespace
@@ -61,7 +78,9 @@ Tensor Embedding::fprop(Tensor ids) const {
 BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
                          std::vector<Axis> matrix, bool use_bias)
     : Layer(p), options_(options) {
-  if (options.num_chunks < 1) fail("num_chunks is {}, expected at least 1", options.num_chunks);
+  if (options.chunk_tokens < 0)
+    fail("chunk_tokens is {}, expected a number of tokens, or 0 for all logits at once",
+         options.chunk_tokens);
   w_ = weight("w", std::move(matrix), p.init());
   if (use_bias) bias_ = weight("b", {parameters().at(w_.index).type.axis("vocab")}, zeros());
 }
@@ -94,8 +113,19 @@ CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
   const LayerScope scope(*this);
   x = place(x);  // All-gathers a residual that is split along its sequence.
   const Projection weights = projection();  // Outside the loop: cast and placed once.
-  if (options_.num_chunks == 1) return whole_loss(weights, x, labels);
-  return chunked_loss(weights, x, labels);
+  const int64_t size = chunk_size(x);
+  return size == 0 ? whole_loss(weights, x, labels) : chunked_loss(weights, x, labels, size);
+}
+
+// The positions of a sequence in each chunk; 0: no chunks. All rows of a device are in each chunk,
+// so their layout stays.
+int64_t BaseSoftmax::chunk_size(const Tensor& x) const {
+  if (options_.chunk_tokens == 0 || !x.has("seq") || !x.type().axis("seq").split.empty()) return 0;
+  int64_t tokens = 1;  // Of one device.
+  for (const Axis& axis : local_type(x.type(), traced_mesh()).axes)
+    if (axis.name != "embed") tokens *= axis.size;
+  const int64_t chunks = (tokens + options_.chunk_tokens - 1) / options_.chunk_tokens;
+  return chunks <= 1 ? 0 : (x.size("seq") + chunks - 1) / chunks;
 }
 
 CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor labels) const {
@@ -103,18 +133,20 @@ CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor
                        {options_.label_smoothing, options_.z_loss, options_.soft_cap});
 }
 
-CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tensor labels) const {
-  const int64_t count = options_.num_chunks;
-  if (x.size("seq") % count != 0)
-    fail("num_chunks={} does not divide the sequence of {} tokens", count, x.size("seq"));
+// A loop over chunks. Its gradients do not depend on other chunks, so the passes compute them in
+// the same iteration (core/passes/remat/joint_loop.h): logits are neither kept nor recomputed.
+CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tensor labels,
+                                       int64_t size) const {
+  const int64_t length = x.size("seq");
+  const Tensor hidden = split_chunks(x, size), targets = split_chunks(labels, size);
   const RepeatResult result =
-      repeat("chunks", count, {}, {split_chunks(x, count), split_chunks(labels, count)},
+      repeat("chunks", hidden.size("chunks"), {}, {hidden, targets},
              [&](Tensor, std::vector<Tensor>, std::vector<Tensor> slices) -> RepeatBody {
                const CrossEntropy chunk = whole_loss(weights, slices[0], slices[1]);
                return {{}, {chunk.loss, chunk.log_likelihood, chunk.correct}};
              });
-  return {join_chunks(result.stacked[0]), join_chunks(result.stacked[1]),
-          join_chunks(result.stacked[2])};
+  return {join_chunks(result.stacked[0], length), join_chunks(result.stacked[1], length),
+          join_chunks(result.stacked[2], length)};
 }
 
 FullSoftmax::FullSoftmax(const HParams& p)

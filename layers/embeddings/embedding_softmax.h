@@ -38,9 +38,10 @@ struct SoftmaxOptions {
   double label_smoothing = 0.0;  // Pax: label_smoothing_prob.
   double z_loss = 0.0;           // Pax: z_loss_weight.
   double soft_cap = 0.0;         // cap·tanh(logits/cap), if > 0. Pax: soft_cap_logits.
-  // Chunks of the sequence, which it must divide: only one chunk's logits exist at a time.
-  int64_t num_chunks = 1;
-  FIELDS(label_smoothing, z_loss, soft_cap, num_chunks)
+  // The loss of a longer batch is computed in chunks of about this many tokens per device, so that
+  // only one chunk's logits exist at a time. 0: all at once.
+  int64_t chunk_tokens = 4096;
+  FIELDS(label_smoothing, z_loss, soft_cap, chunk_tokens)
 };
 
 // A softmax declares its matrix, and overrides `lookup` if that is also the input embedding.
@@ -71,7 +72,9 @@ class BaseSoftmax : public Layer {
   virtual Tensor lookup(Tensor ids) const;
 
   CrossEntropy whole_loss(const Projection& projection, Tensor x, Tensor labels) const;
-  CrossEntropy chunked_loss(const Projection& projection, Tensor x, Tensor labels) const;
+  int64_t chunk_size(const Tensor& x) const;
+  CrossEntropy chunked_loss(const Projection& projection, Tensor x, Tensor labels,
+                            int64_t size) const;
 
   SoftmaxOptions options_;
   Weight bias_;

@@ -79,6 +79,7 @@ SpmdCase drawn_case(uint32_t seed) {
   chance.draw_mesh(trial);
   const auto [weights, activations] = chance.draw_rules();
   trial.own_rules = TrialRules{"rules of its own", weights, activations};
+  if (chance.coin()) trial.chunk_tokens = 1 + chance.below(60);
   return trial;
 }
 

@@ -52,6 +52,22 @@ TEST_CASE("a model has one device's numbers on a mesh, with each strategy") {
   for (const SpmdCase& trial : cases) require_same_numbers(trial);
 }
 
+TEST_CASE("a loss in chunks has the whole loss's numbers, with each strategy") {
+  for (const SpmdCase& trial : std::vector<SpmdCase>{
+           {.model = kGpt2, .chunk_tokens = 100},
+           {.model = kPax, .ici = {2, 2, 1}, .strategy = "replica", .chunk_tokens = 24},
+           {.model = kLlama, .ici = {1, 4, 1}, .strategy = "fsdp", .chunk_tokens = 9},
+           {.model = kPax, .ici = {1, 1, 2}, .strategy = "tensor", .chunk_tokens = 96},
+           {.model = kGpt2,
+           .ici = {1, 2, 2},
+           .strategy = "fsdp and sequence",
+           .repeated = true,
+           .remat = "save_nothing",
+           .microbatches = 2,
+           .chunk_tokens = 12}})
+    require_same_numbers(trial);
+}
+
 // Whether a strategy uses exactly the axes that a shape splits.
 bool suits(const TrialRules& rules, const std::vector<int64_t>& shape) {
   const std::string text = rules.weights + rules.activations;
@@ -157,6 +173,11 @@ void require_near(const SpmdCase& trial) {
 TEST_CASE("a mesh that computes in bf16 is as close to f32 as one device") {
   require_near(
       {.model = kGpt2, .ici = {1, 2, 2}, .strategy = "fsdp and tensor", .compute = DType::kBF16});
+  require_near({.model = kGpt2,
+                .ici = {1, 2, 2},
+                .strategy = "fsdp and tensor",
+                .chunk_tokens = 12,
+                .compute = DType::kBF16});
   require_near({.model = kLlama,
                 .ici = {1, 4, 1},
                 .strategy = "fsdp",

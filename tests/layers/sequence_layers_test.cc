@@ -93,11 +93,12 @@ TEST_CASE("both softmaxes give the same scores with the same matrix, whole and i
   FullSoftmax::HParams full{.vocab_size = 7, .model_dims = 2, .use_bias = true, .loss = options};
   const Values whole = losses(shared, by_class);
   require_close(losses(full, by_dimension), whole);
-  shared.loss.num_chunks = 3;
-  require_close(losses(shared, by_class), whole);
-  shared.loss.num_chunks = 4;
-  REQUIRE_THROWS_WITH(losses(shared, by_class),
-                      Contains("num_chunks=4 does not divide the sequence of 6 tokens"));
+  for (const int64_t tokens : {0, 1, 4, 5, 8, 11, 12}) {
+    shared.loss.chunk_tokens = tokens;
+    require_close(losses(shared, by_class), whole);
+  }
+  shared.loss.chunk_tokens = -1;
+  REQUIRE_THROWS_WITH(losses(shared, by_class), Contains("chunk_tokens is -1, expected a number"));
 }
 
 TEST_CASE("an untied softmax cannot embed ids") {

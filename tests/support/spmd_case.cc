@@ -65,6 +65,10 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
   if (trial.model != TrialModel::kPax) lm.params_init = WeightInit{InitKind::kGaussian, 0.1};
 
   Template<SequenceLayer>& stack = lm.stacked_transformer_tpl;
+  SoftmaxOptions& loss = lm.softmax_tpl.name() == FullSoftmax::HParams::kName
+                             ? lm.softmax_tpl.as<FullSoftmax::HParams>().loss
+                             : lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss;
+  loss.chunk_tokens = trial.chunk_tokens;
   const bool was_repeated = stack.name() == Repeated::HParams::kName;
   TransformerBlock::HParams block =
       (was_repeated ? stack.as<Repeated::HParams>().block_tpl
@@ -146,11 +150,11 @@ std::string SpmdCase::text() const {
   const std::string by =
       own_rules ? fmt::format("weights: {}; activations: {}", rules().weights, rules().activations)
                 : strategy;
-  return fmt::format("{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, {}",
+  return fmt::format("{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, chunks of {}, {}",
                      models[static_cast<int>(model)], ici,
                      dcn.empty() ? "" : fmt::format(" × {}", dcn), by, repeated ? ", repeated" : "",
                      packed ? ", packed" : "", dropout ? ", dropout" : "", remat, microbatches,
-                     dtype_name(compute));
+                     chunk_tokens, dtype_name(compute));
 }
 
 SpmdCase SpmdCase::on_one_device() const {
@@ -159,6 +163,7 @@ SpmdCase SpmdCase::on_one_device() const {
   one.dcn = {};
   one.strategy = "replica";
   one.own_rules.reset();
+  one.chunk_tokens = 0;
   return one;
 }
 

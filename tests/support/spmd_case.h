@@ -43,6 +43,7 @@ struct SpmdCase {
   bool dropout = false;
   std::string remat = "save_everything";
   int64_t microbatches = 1;
+  int64_t chunk_tokens = 0;  // Of the loss; 0: all at once.
   DType compute = DType::kF32;
   double learning_rate = 1e-3;
   double clip_norm = 0.0;  // Bound on the global norm; 0: no clipping.
@@ -53,7 +54,7 @@ struct SpmdCase {
   Mesh mesh() const { return Mesh::standard(ici, dcn); }
   const TrialRules& rules() const;
   std::string text() const;        // For messages.
-  SpmdCase on_one_device() const;  // The same case without mesh and rules.
+  SpmdCase on_one_device() const;  // The same case without mesh, rules and chunks of the loss.
 };
 
 // The case's task, and its batch number `step`: several documents per row, with different lengths

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "layers/models/language_model.h"
 #include "tasks/config/experiment.h"
 #include "tasks/session/model_state.h"
 #include "tasks/session/step_programs.h"
@@ -241,6 +242,22 @@ TEST_CASE("metrics do not depend on the batch size, and padding has no weight") 
       REQUIRE(std::equal(example.labels.begin(), example.labels.end(), labels,
                          labels + TinyMixture::kSeqLen));
     }
+  }
+}
+
+TEST_CASE("a loss in chunks of tokens gives the metrics of the whole loss") {
+  ExperimentConfig config = mixture_config(4);
+  const Metrics expected = evaluate(config);
+  task_of(config)
+      .model.as<LanguageModel::HParams>()
+      .lm_tpl.as<TransformerLm::HParams>()
+      .softmax_tpl.as<SharedEmbeddingSoftmax::HParams>()
+      .loss.chunk_tokens = 10;
+  const Metrics metrics = evaluate(config);
+  REQUIRE(metrics.size() == expected.size());
+  for (const auto& [name, value] : expected) {
+    INFO(name);
+    REQUIRE(metrics.at(name) == Approx(value).epsilon(1e-6));
   }
 }
 

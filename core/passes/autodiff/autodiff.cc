@@ -180,8 +180,10 @@ class RepeatGradient {
     }
     for (size_t i = 0; i < loop_.constants(); ++i) {
       ValueId in, out;
-      if (const Tensor term = cotangents.sum(loop_.constant_in(i))) {
-        // The sum has the type of its terms, so it has the same type in every iteration.
+      if (Tensor term = cotangents.sum(loop_.constant_in(i))) {
+        // The sum has the type of its terms, so it has the same type in every iteration. Terms in
+        // bf16 are summed in f32.
+        term = widened_back(term, wide_dtype(term.dtype()));
         const Tensor sum =
             input(fmt::format("cotangent of constant {}", i), InputKind::kLoop, term.type());
         in = sum.id();
@@ -246,8 +248,11 @@ class RepeatGradient {
       const Tensor& cotangent = outputs[next++];
       if (active_[loop_.initial(i)]) cotangents_.add(loop_.initial(i), cotangent);
     }
-    for (size_t i = 0; i < loop_.constants(); ++i)
-      if (body_.constant_sum_in[i] != kNone) cotangents_.add(loop_.constant(i), outputs[next++]);
+    for (size_t i = 0; i < loop_.constants(); ++i) {
+      if (body_.constant_sum_in[i] == kNone) continue;
+      const DType dtype = graph_.type(loop_.constant(i)).dtype;
+      cotangents_.add(loop_.constant(i), rounded_in_excess(outputs[next++], dtype));
+    }
     for (size_t i = 0; i < loop_.slices(); ++i)
       if (body_.slice_cotangent[i] != kNone) cotangents_.add(loop_.stacked(i), outputs[next++]);
   }

@@ -6,155 +6,58 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/core.h>
-
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
+#include "core/passes/remat/joint_loop.h"
 #include "core/passes/remat/loop_body.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
-// The forward loop whose results the loop `backward` reads, or kNone.
-NodeId find_forward_loop(const Graph& graph, const Node& backward) {
-  const Loop loop(backward);
-  for (size_t i = 0; i < loop.slices(); ++i) {
-    const NodeId producer = graph.value(loop.stacked(i)).producer;
-    if (producer == kNone || !is_repeat(graph.node(producer))) continue;
-    const Node& node = graph.node(producer);
-    const bool forward = node.phase == Phase::kForward || node.remat_clone;
-    if (forward && graph.value(loop.stacked(i)).result >= Loop(node).carries()) return producer;
-  }
-  return kNone;
-}
-
-// Joins the bodies of a backward loop and its forward loop, and splits them again according to the
-// policy.
+// Splits the joined bodies of a backward loop and its forward loop again, according to the policy.
 class LoopRemat {
  public:
   LoopRemat(Graph& graph, NodeId forward, NodeId backward)
       : graph_(graph),
         forward_id_(forward),
         backward_id_(backward),
-        forward_node_(graph.node(forward)),
-        backward_node_(graph.node(backward)),
-        forward_(forward_node_),
-        backward_(backward_node_),
-        joint_(forward_.body()),
-        forward_end_(joint_.nodes().end_id()) {}
+        joint_(graph, forward, backward) {}
 
   void run(const RematPolicy& policy) {
-    map_inputs();
-    for (const NodeId id : backward_.body().nodes().ids()) append(id);
-    LoopBody split(joint_, forward_, forward_end_);
-    for (size_t i = 0; i < backward_.carries(); ++i)
-      split.add_carry(joined(backward_.carry_in(i)), joined(backward_.carry_out(i)));
-    for (const ValueId slice : other_slices_) split.add_slice(slice);
-    for (size_t k = 0; k < backward_.results(); ++k)
-      split.add_result(joined(backward_.slice_out(k)));
-    split.save_if(RematDecision(joint_, policy));
+    const Loop &forward = joint_.forward(), &backward = joint_.backward();
+    LoopBody split(joint_.body(), forward, joint_.forward_end());
+    for (size_t i = 0; i < backward.carries(); ++i)
+      split.add_carry(joint_.joined(backward.carry_in(i)), joint_.joined(backward.carry_out(i)));
+    for (const ValueId slice : joint_.other_slices()) split.add_slice(slice);
+    for (size_t k = 0; k < backward.results(); ++k)
+      split.add_result(joint_.joined(backward.slice_out(k)));
+    split.save_if(RematDecision(joint_.body(), policy));
     rebuild(split);
   }
 
  private:
-  ValueId& joined(ValueId value) { return map_[value]; }
-
-  // Maps the inputs of the backward body to values of the joint graph: forward values if possible.
-  void map_inputs() {
-    map_ = IndexedVector<ValueId, ValueId>(backward_.body().values().size());
-    joined(backward_.index()) = forward_.index();
-    for (size_t i = 0; i < backward_.carries(); ++i)
-      joined(backward_.carry_in(i)) = add_input(backward_.carry_in(i));
-    for (size_t i = 0; i < backward_.slices(); ++i) {
-      ValueId value = forward_slice(backward_.stacked(i));
-      if (value == kNone) {
-        value = add_input(backward_.slice_in(i));
-        other_slices_.push_back(value);
-        other_stacks_.push_back(backward_.stacked(i));
-      }
-      joined(backward_.slice_in(i)) = value;
-    }
-    for (size_t i = 0; i < backward_.constants(); ++i) {
-      const ValueId value = forward_constant(backward_.constant(i));
-      CHECK(value != kNone, "a backward loop reads a constant that its forward loop does not");
-      joined(backward_.constant_in(i)) = value;
-    }
-  }
-
-  ValueId add_input(ValueId value) {
-    return joint_.add_input(fmt::format("backward {}", joint_.inputs().size()), InputKind::kLoop,
-                            backward_.body().type(value));
-  }
-
-  ValueId forward_slice(ValueId outer) const {
-    for (size_t k = 0; k < forward_.results(); ++k)
-      if (forward_.result(k) == outer) return forward_.slice_out(k);
-    for (size_t i = 0; i < forward_.slices(); ++i)
-      if (forward_.stacked(i) == outer) return forward_.slice_in(i);
-    return kNone;
-  }
-
-  ValueId forward_constant(ValueId outer) const {
-    for (size_t i = 0; i < forward_.constants(); ++i)
-      if (forward_.constant(i) == outer) return forward_.constant_in(i);
-    return kNone;
-  }
-
-  void append(NodeId id) {
-    const Node& original = backward_.body().node(id);
-    Node node = original;
-    for (ValueId& value : node.inputs) value = joined(value);
-    if (const NodeId same = node.remat_clone ? find_original(node) : kNone; same != kNone) {
-      for (size_t i = 0; i < original.outputs.size(); ++i)
-        joined(original.outputs[i]) = joint_.node(same).outputs[i];
-      return;
-    }
-    const NodeId copy = joint_.add_node(std::move(node), output_types(backward_.body(), original));
-    for (size_t i = 0; i < original.outputs.size(); ++i) {
-      const ValueId value = joint_.node(copy).outputs[i];
-      joint_.value(value).name = backward_.body().value(original.outputs[i]).name;
-      joined(original.outputs[i]) = value;
-    }
-  }
-
-  // The forward node that `clone` recomputes. Which nodes are recomputed is decided again.
-  NodeId find_original(const Node& clone) const {
-    for (const NodeId id : IdRange(forward_end_)) {
-      const Node& node = joint_.node(id);
-      if (node.op == clone.op && node.inputs == clone.inputs && node.bodies == clone.bodies &&
-          node.attributes == clone.attributes)
-        return id;
-    }
-    return kNone;
-  }
-
   void rebuild(LoopBody& split) {
     const LoopBody::Built built = split.build();
-    std::vector<ValueId> stacked = other_stacks_;
+    const Loop& backward = joint_.backward();
+    std::vector<ValueId> stacked = joint_.other_stacks();
     const std::vector<ValueId> read = split.extend_forward(graph_, forward_id_, built);
     stacked.insert(stacked.end(), read.begin(), read.end());
     Node& node = graph_.node(backward_id_);
-    node.inputs.resize(backward_.carries());
+    node.inputs.resize(backward.carries());
     node.inputs.insert(node.inputs.end(), stacked.begin(), stacked.end());
-    for (const size_t i : built.constants) node.inputs.push_back(forward_.constant(i));
-    node.attributes = loop_attributes(backward_.axis(), backward_.count(), backward_.carries(),
-                                      stacked.size(), built.constants.size(), backward_.reversed());
+    for (const size_t i : built.constants) node.inputs.push_back(joint_.forward().constant(i));
+    node.attributes = loop_attributes(backward.axis(), backward.count(), backward.carries(),
+                                      stacked.size(), built.constants.size(), backward.reversed());
     node.bodies[0] = built.backward_body;
   }
 
   Graph& graph_;
   NodeId forward_id_, backward_id_;
-  Node forward_node_, backward_node_;  // Copies of the nodes before changes.
-  Loop forward_, backward_;
-  Graph joint_;  // The forward body followed by the nodes of the backward body.
-  NodeId forward_end_;
-  IndexedVector<ValueId, ValueId> map_;  // From the backward body to the joint graph.
-  // Slices that do not come from the forward loop: in the joint graph, and the outer operands.
-  std::vector<ValueId> other_slices_, other_stacks_;
+  JointLoop joint_;
 };
 
 // For each backward loop that reads what a forward loop saved: saves only what the policy saves,
@@ -322,7 +225,7 @@ Graph rematerialize_graph(const Graph& graph, const RematPolicy& policy) {
 }  // namespace
 
 Graph rematerialize(const Graph& graph, const RematPolicy& policy, std::vector<SavedValue>* saved) {
-  Graph result = dce(rematerialize_graph(with_marked_names(graph), policy));
+  Graph result = dce(rematerialize_graph(with_marked_names(merge_loops(graph)), policy));
   if (saved != nullptr) {
     saved->clear();
     list_saved(result, *saved);

@@ -89,6 +89,18 @@ TEST_CASE("training on a GPU in bf16 has the CPU's losses within its rounding") 
   require_close(losses(run.folder() / "gpu"), losses(run.folder() / "cpu"), kBf16);
 }
 
+TEST_CASE("a loss in chunks has the CPU's whole loss on a GPU") {
+  const TinyRun run;
+  const std::string loss = "--set task.model.lm_tpl.softmax_tpl.loss.chunk_tokens=";
+  for (const std::string dtype : {"f32", "bf16"}) {
+    const std::string steps = "--set num_train_steps=5 --set compute_dtype=" + dtype + " " + loss;
+    run.train("cpu_" + dtype, steps + "0");
+    run.train("gpu_" + dtype, steps + "12 --device=cuda");  // Of 32 tokens; the last is not full.
+    require_close(losses(run.folder() / ("gpu_" + dtype)), losses(run.folder() / ("cpu_" + dtype)),
+                  dtype == "f32" ? kF32 : kBf16);
+  }
+}
+
 TEST_CASE("a run that is resumed on a GPU has the same bits as without the interruption") {
   const filesystem::path gpu = runs().gpu();
   const filesystem::path resumed = runs().continued(gpu, "gpu_to_gpu", "--device=cuda");
