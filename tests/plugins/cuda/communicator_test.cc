@@ -223,7 +223,7 @@ float run_three_sums(const std::vector<std::unique_ptr<Device>>& devices,
 TEST_CASE("step programs run on several GPUs, with and without a communication stream") {
   for (const int64_t count : {2, 4}) {
     const auto on_cpu = make_communicators(count, 1);
-    const auto cpus = find_device_kind("cpu").make_devices(count, 1);
+    const auto cpus = find_device_kind("cpu").make_devices(count, 1, 0);
     const float expected = run_three_sums(cpus, *on_cpu[0], Communication::kInline);
     std::optional<float> first;
     for (const Communication how : {Communication::kInline, Communication::kOverlapped})
