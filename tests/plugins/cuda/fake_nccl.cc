@@ -232,6 +232,23 @@ struct Collective {
   std::function<std::string(const std::vector<std::string>&)> result;
 };
 
+std::string operand_name(int64_t number, int rank) { return fmt::format("c{}.{}", number, rank); }
+
+// Of all ranks, which must run the same.
+std::vector<std::string> operands_of(const State& state, int64_t number,
+                                     const std::string& signature) {
+  std::vector<std::string> operands;
+  for (int rank = 0; rank < state.ranks; ++rank) {
+    const std::string text = state.read(operand_name(number, rank));
+    const size_t end = text.find('\n');
+    if (text.substr(0, end) != signature)
+      throw vgpu::Fault{fmt::format("rank {} runs {}, rank {} runs {}", state.rank, signature, rank,
+                                    text.substr(0, end))};
+    operands.push_back(text.substr(end + 1));
+  }
+  return operands;
+}
+
 Result start(Comm* comm, CUstream stream, const Collective& collective) {
   const std::string fault = next_fault();
   if (const Result refusal = check_call(comm, fault); refusal != ncclSuccess) return refusal;
@@ -239,29 +256,21 @@ Result start(Comm* comm, CUstream stream, const Collective& collective) {
   const StatePtr state = comm->state;
   const bool is_lost = fault == "lost" || fault == "remote_error";
   const auto number = std::make_shared<int64_t>(0);
-  const auto name = [number](int rank) { return fmt::format("c{}.{}", *number, rank); };
   const auto publish = [=](vgpu::AccessLog& log) {
     *number = state->collectives++;
     const std::string operand = read_device(collective.from, collective.bytes, log);
-    if (!is_lost) state->publish(name(state->rank), collective.signature + '\n' + operand);
+    if (!is_lost)
+      state->publish(operand_name(*number, state->rank), collective.signature + '\n' + operand);
     // Every rank has published its last operand, so none still reads those before.
-    filesystem::remove(state->file(fmt::format("c{}.{}", *number - 2, state->rank)));
+    filesystem::remove(state->file(operand_name(*number - 2, state->rank)));
   };
   const auto have_all = [=] {
     for (int rank = 0; rank < state->ranks; ++rank)
-      if (is_lost || !state->exists(name(rank))) return false;
+      if (is_lost || !state->exists(operand_name(*number, rank))) return false;
     return true;
   };
   const auto finish = [=](vgpu::AccessLog& log) {
-    std::vector<std::string> operands;
-    for (int rank = 0; rank < state->ranks; ++rank) {
-      const std::string text = state->read(name(rank));
-      const size_t end = text.find('\n');
-      if (text.substr(0, end) != collective.signature)
-        throw vgpu::Fault{fmt::format("rank {} runs {}, rank {} runs {}", state->rank,
-                                      collective.signature, rank, text.substr(0, end))};
-      operands.push_back(text.substr(end + 1));
-    }
+    const std::vector<std::string> operands = operands_of(*state, *number, collective.signature);
     write_device(collective.to, collective.result(operands), log);
   };
   const Result begun = enqueue(stream, collective.signature + " (begin)", state, nullptr, publish);
