@@ -6,12 +6,16 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <cstddef>
 #include <map>
+#include <span>
 #include <string>
-#include <type_traits>
+#include <thread>
 #include <vector>
 
 #include "plugins/cuda/communicator/nccl_communicator.h"
+#include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/stream.h"
 #include "tests/plugins/cuda/fake_nccl.h"
 #include "tests/plugins/cuda/gpu_communicator.h"
 #include "tests/support/catch.h"
@@ -190,6 +194,51 @@ TEST_CASE("a process whose GPU does not arrive is named with its host") {
                "over a [lm.ffn, ") &&
           Contains(", for device 1 (process 1, host host)") &&
           Contains("process 1 (host host) does not answer"));
+}
+
+// Twice the sum over two GPUs, in place, by a graph that each GPU captures once and launches twice.
+std::vector<float> replayed_sum(int64_t number, Device& device, Communicator& communicator) {
+  CommunicatorTrial trial = kSum;
+  trial.in_place = true;
+  const Graph graph = trial_graph(trial, number);
+  const auto kernel = communicator.prepare(number, graph, graph.nodes().front());
+  const auto stream = device.make_stream(StreamUse::kCommunication);
+  std::vector<float> values(8, 1.5f);
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+  const DeviceAddress memory = device.allocate(bytes);
+  stream->copy_from_host(memory, std::as_bytes(std::span(values)));
+  stream->synchronize();
+  CUgraph captured = nullptr;
+  CUgraphExec executable = nullptr;
+  check_cuda(cuStreamBeginCapture(native(*stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "begin");
+  static_cast<CudaKernel&>(*kernel).enqueue(native(*stream),
+                                            {.inputs = {&memory, 1}, .outputs = {&memory, 1}});
+  check_cuda(cuStreamEndCapture(native(*stream), &captured), "end");
+  check_cuda(cuGraphInstantiate(&executable, captured, 0), "instantiate");
+  for (int run = 0; run < 2; ++run) {
+    communicator.begin_run(number);
+    check_cuda(cuGraphLaunch(executable, native(*stream)), "launch");
+    stream->synchronize();
+    communicator.end_run(number);
+  }
+  stream->copy_to_host(std::as_writable_bytes(std::span(values)), memory);
+  stream->synchronize();
+  check_cuda(cuGraphExecDestroy(executable), "destroy");
+  check_cuda(cuGraphDestroy(captured), "destroy");
+  device.release(memory, bytes);
+  return values;
+}
+
+TEST_CASE("a collective of NCCL that was captured into a graph runs at each launch of it") {
+  Gpus gpus("nccl", 2);
+  std::vector<std::vector<float>> results(2);
+  const auto errors =
+      on_all_devices(gpus.communicators, [&](int64_t number, Communicator& communicator) {
+        const auto device = static_cast<size_t>(number);
+        results[device] = replayed_sum(number, *gpus.devices[device], communicator);
+      });
+  for (const std::string& error : errors) REQUIRE(error == "");
+  for (const auto& result : results) REQUIRE(result == std::vector<float>(8, 6.0f));
 }
 
 }  // namespace
