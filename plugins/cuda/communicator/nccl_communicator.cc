@@ -77,7 +77,7 @@ NcclCommunicator::~NcclCommunicator() {
   for (const auto& it : progress_) {
     it->ranks.clear();
     // After a failure, a stream that was given up may still write.
-    if (is_stopped()) keep_until_exit(it->position), keep_until_exit(it->context);
+    if (is_stopped()) keep_until_exit(it->position);
     it->context->driver().cuCtxSetCurrent(it->context->handle());
     it->position.reset();
   }
