@@ -19,7 +19,7 @@ namespace {
 // probability is exactly 0 beside any score of a visible key.
 constexpr float kHidden = -1e30f;
 constexpr int kOldestCapability = 90;
-constexpr int64_t kElementsPerUnit = 8;    // bf16 of 16 bytes.
+constexpr int64_t kElementsPerUnit = 8;  // bf16 of 16 bytes.
 constexpr int64_t kArenaAlignment = 64;  // Of what the memory plan gives.
 
 constexpr auto kBf16 = CUDNN_DATA_BFLOAT16;
@@ -184,15 +184,13 @@ ValueId viewed(const Graph& graph, ValueId value) {
 // Plans of a GPU: a part of its context. Null: not supported.
 class CudnnPlans {
  public:
-  explicit CudnnPlans(Context& context)
-      : handle_(context.part<CudnnHandle>()),
-        device_(cudnn_device(*handle_.library(), handle_.get())) {}
+  explicit CudnnPlans(Context& context) : handle_(context.part<CudnnHandle>()) {}
 
   const CudnnPlan* find(const CudnnAttention& attention) {
     const std::lock_guard lock(mutex_);
     const auto [each, is_new] = plans_.try_emplace(attention);
     if (is_new)
-      if (auto plan = plan_attention(*handle_.library(), device_, attention))
+      if (auto plan = plan_attention(*handle_.library(), {.handle = handle_.get()}, attention))
         each->second = std::make_unique<CudnnPlan>(std::move(*plan));
     return each->second.get();
   }
@@ -206,7 +204,6 @@ class CudnnPlans {
 
  private:
   CudnnHandle& handle_;
-  CudnnDescriptor device_;
   std::mutex mutex_;
   std::map<CudnnAttention, std::unique_ptr<CudnnPlan>> plans_;
 };
@@ -265,10 +262,10 @@ std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& no
   return attention;
 }
 
-std::optional<CudnnPlan> plan_attention(const Cudnn& library, const CudnnDescriptor& device,
+std::optional<CudnnPlan> plan_attention(const Cudnn& library, const CudnnTarget& target,
                                         const CudnnAttention& attention) {
   AttentionGraph graph(library, attention);
-  return (attention.gradient ? graph.gradient() : graph.forward()).plan(device);
+  return (attention.gradient ? graph.gradient() : graph.forward()).plan(target);
 }
 
 std::string cudnn_why_not(Context& context) {

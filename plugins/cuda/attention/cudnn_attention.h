@@ -31,7 +31,7 @@ std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& no
                                               bool deterministic);
 
 // Operands are the node's inputs, then its outputs. nullopt if the library does not support it.
-std::optional<CudnnPlan> plan_attention(const Cudnn& library, const CudnnDescriptor& device,
+std::optional<CudnnPlan> plan_attention(const Cudnn& library, const CudnnTarget& target,
                                         const CudnnAttention& attention);
 
 // Why this GPU cannot use cuDNN; empty if it can.

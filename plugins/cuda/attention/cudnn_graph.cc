@@ -178,15 +178,17 @@ CudnnTensor CudnnGraph::transposed(const CudnnTensor& x, cudnnDataType_t type) {
   return result;
 }
 
-std::vector<CudnnDescriptor> CudnnGraph::configurations(const CudnnDescriptor& device) {
+std::vector<CudnnDescriptor> CudnnGraph::configurations(const CudnnTarget& target) {
   CudnnDescriptor& graph = part(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, std::span<const cudnnBackendDescriptor_t>(operations_));
+  if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle);
   graph.finalize("making a graph for cuDNN");
   const cudnnBackendDescriptor_t made = graph.get();
   CudnnDescriptor& choice = part(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   choice.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, made);
   choice.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A);
-  choice.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+  if (target.description != nullptr)
+    choice.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.description);
   if (choice.finalize() != CUDNN_STATUS_SUCCESS) return {};  // It knows no such pattern.
   const auto results = CUDNN_ATTR_ENGINEHEUR_RESULTS;
   const int64_t count = choice.read(results, std::span<cudnnBackendDescriptor_t>());
@@ -199,11 +201,14 @@ std::vector<CudnnDescriptor> CudnnGraph::configurations(const CudnnDescriptor& d
   return made_configurations;
 }
 
-std::optional<CudnnPlan> CudnnGraph::plan(const CudnnDescriptor& device) {
-  for (CudnnDescriptor& configuration : configurations(device)) {
+std::optional<CudnnPlan> CudnnGraph::plan(const CudnnTarget& target) {
+  for (CudnnDescriptor& configuration : configurations(target)) {
     CudnnPlan made(library_);
     made.plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
-    made.plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
+    if (target.description != nullptr)
+      made.plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.description);
+    else
+      made.plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
     if (made.plan_.finalize() != CUDNN_STATUS_SUCCESS) continue;
     made.plan_.read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, std::span(&made.workspace_bytes_, 1));
     for (const auto& ids : {operand_ids_, scratch_ids_, scalar_ids_})

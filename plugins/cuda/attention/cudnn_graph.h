@@ -80,9 +80,9 @@ class CudnnGraph {
   // The matrices of x, transposed: no data moves. In the dtype `type`.
   CudnnTensor transposed(const CudnnTensor& x, cudnnDataType_t type);
 
-  // The library's first choice for this device; nullopt if it does not support the graph. Once,
+  // The library's first choice for this GPU; nullopt if it does not support the graph. Once,
   // since the plan takes the descriptors.
-  std::optional<CudnnPlan> plan(const CudnnDescriptor& device);
+  std::optional<CudnnPlan> plan(const CudnnTarget& target);
 
  private:
   enum class Storage { kMemory, kValue, kNone };
@@ -96,7 +96,7 @@ class CudnnGraph {
   void add_pointwise(const PointwiseUse& use, const CudnnTensor& x, const CudnnTensor& y,
                      const CudnnTensor& condition, const CudnnTensor& result);
   CudnnDescriptor& part(cudnnBackendDescriptorType_t type);
-  std::vector<CudnnDescriptor> configurations(const CudnnDescriptor& device);
+  std::vector<CudnnDescriptor> configurations(const CudnnTarget& target);
 
   const Cudnn& library_;
   std::deque<CudnnDescriptor> parts_;

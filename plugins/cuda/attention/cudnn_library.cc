@@ -13,7 +13,8 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr size_t kOldestVersion = 90800;  // The first that makes plans for a described device.
+constexpr size_t kOldestVersion =
+    90800;  // The first that makes plans for a described GPU, as our tests do.
 
 Cudnn load_functions(const Library& library) {
   Cudnn table;
@@ -82,18 +83,11 @@ CudnnDescriptor::CudnnDescriptor(const Cudnn& library, cudnnBackendDescriptorTyp
   descriptor_.reset(descriptor);
 }
 
-CudnnDescriptor cudnn_device(const Cudnn& library, cudnnHandle_t handle) {
-  CudnnDescriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  device.set(CUDNN_ATTR_DEVICEPROP_HANDLE, handle);
-  device.finalize("describing the GPU to cuDNN");
-  return device;
-}
-
-CudnnDescriptor cudnn_device(const Cudnn& library, std::string_view json) {
-  CudnnDescriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span<const char>(json));
-  device.finalize("describing a GPU to cuDNN");
-  return device;
+CudnnDescriptor cudnn_description(const Cudnn& library, std::string_view json) {
+  CudnnDescriptor description(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  description.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span<const char>(json));
+  description.finalize("describing a GPU to cuDNN");
+  return description;
 }
 
 CudnnHandle::CudnnHandle(Context& context) {

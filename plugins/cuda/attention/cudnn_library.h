@@ -101,10 +101,14 @@ class CudnnDescriptor {
   std::unique_ptr<void, cudnnStatus_t (*)(cudnnBackendDescriptor_t)> descriptor_;
 };
 
-// The GPU that plans are made for: the handle's, or, where there is no GPU, one that is described
-// by the JSON text of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
-CudnnDescriptor cudnn_device(const Cudnn& library, cudnnHandle_t handle);
-CudnnDescriptor cudnn_device(const Cudnn& library, std::string_view json);
+// The GPU that plans are made for: the handle's, or, where there is none, one that `description`
+// describes. A plan for a description shows what the library supports, and its memory.
+struct CudnnTarget {
+  cudnnHandle_t handle = nullptr;
+  const CudnnDescriptor* description = nullptr;
+};
+// From the JSON text of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
+CudnnDescriptor cudnn_description(const Cudnn& library, std::string_view json);
 
 // The library's handle on a GPU, if both are usable: a part of the context.
 class CudnnHandle {

@@ -431,7 +431,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
       is_valid = is_valid && is_valid_operation(d);
       break;
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
-      is_valid = is_valid && d.has(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) &&
+      is_valid = is_valid && d.has(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) &&
                  d.part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).finalized;
       ++g_counts.plans;
       break;

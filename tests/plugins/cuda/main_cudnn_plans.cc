@@ -31,11 +31,11 @@ int print_plans(const char* driver, const char* device_file) {
   fmt::print("{}\n", library->version());
   std::ifstream file(device_file);
   const std::string text(std::istreambuf_iterator<char>(file), {});
-  const CudnnDescriptor device = cudnn_device(*library, text);
+  const CudnnDescriptor device = cudnn_description(*library, text);
   CudnnAttention a;
   while (std::cin >> a.batch >> a.queries >> a.keys >> a.heads >> a.kv_heads >> a.head_dim >>
          a.causal >> a.segments >> a.gradient >> a.deterministic >> a.scale >> a.logit_cap) {
-    const std::optional<CudnnPlan> plan = plan_attention(*library, device, a);
+    const std::optional<CudnnPlan> plan = plan_attention(*library, {.description = &device}, a);
     fmt::print("{}\n", plan ? plan->scratch_bytes() : -1);
   }
   return 0;
