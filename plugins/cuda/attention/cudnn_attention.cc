@@ -28,7 +28,7 @@ constexpr auto kF32 = CUDNN_DATA_FLOAT;
 class AttentionGraph {
  public:
   AttentionGraph(const Cudnn& library, const CudnnAttention& attention)
-      : a_(attention), graph_(library) {}
+      : attention_(attention), graph_(library) {}
 
   CudnnGraph& forward() {
     const CudnnTensor query = queries(), key = transposed_keys(), value = keys();
@@ -69,29 +69,37 @@ class AttentionGraph {
   }
 
  private:
-  CudnnExtents query_sizes() const { return {a_.batch, a_.heads, a_.queries, a_.head_dim}; }
-  CudnnExtents score_sizes() const { return {a_.batch, a_.heads, a_.queries, a_.keys}; }
-  CudnnExtents row_sizes() const { return {a_.batch, a_.heads, a_.queries, 1}; }
+  CudnnExtents query_sizes() const {
+    return {attention_.batch, attention_.heads, attention_.queries, attention_.head_dim};
+  }
+  CudnnExtents score_sizes() const {
+    return {attention_.batch, attention_.heads, attention_.queries, attention_.keys};
+  }
+  CudnnExtents row_sizes() const {
+    return {attention_.batch, attention_.heads, attention_.queries, 1};
+  }
 
   // ["batch rows heads head_dim"] in memory; cuDNN's axes are batch, heads, rows, head_dim.
   CudnnTensor rows_operand(int64_t rows, int64_t heads) {
-    return graph_.operand(kBf16, {a_.batch, heads, rows, a_.head_dim},
-                          {rows * heads * a_.head_dim, a_.head_dim, heads * a_.head_dim, 1});
+    return graph_.operand(
+        kBf16, {attention_.batch, heads, rows, attention_.head_dim},
+        {rows * heads * attention_.head_dim, attention_.head_dim, heads * attention_.head_dim, 1});
   }
-  CudnnTensor queries() { return rows_operand(a_.queries, a_.heads); }
-  CudnnTensor keys() { return rows_operand(a_.keys, a_.kv_heads); }
+  CudnnTensor queries() { return rows_operand(attention_.queries, attention_.heads); }
+  CudnnTensor keys() { return rows_operand(attention_.keys, attention_.kv_heads); }
   CudnnTensor transposed_keys() {
     return graph_.operand(
-        kBf16, {a_.batch, a_.kv_heads, a_.head_dim, a_.keys},
-        {a_.keys * a_.kv_heads * a_.head_dim, a_.head_dim, 1, a_.kv_heads * a_.head_dim});
+        kBf16, {attention_.batch, attention_.kv_heads, attention_.head_dim, attention_.keys},
+        {attention_.keys * attention_.kv_heads * attention_.head_dim, attention_.head_dim, 1,
+         attention_.kv_heads * attention_.head_dim});
   }
   CudnnTensor statistics() {
     return graph_.operand(kF32, row_sizes(), packed_strides(row_sizes()));
   }
   void take_segments() {
-    if (!a_.segments) return;
-    const CudnnExtents query_ids = {a_.batch, 1, a_.queries, 1};
-    const CudnnExtents key_ids = {a_.batch, 1, 1, a_.keys};
+    if (!attention_.segments) return;
+    const CudnnExtents query_ids = {attention_.batch, 1, attention_.queries, 1};
+    const CudnnExtents key_ids = {attention_.batch, 1, 1, attention_.keys};
     query_ids_ = graph_.operand(CUDNN_DATA_INT32, query_ids, packed_strides(query_ids));
     key_ids_ = graph_.operand(CUDNN_DATA_INT32, key_ids, packed_strides(key_ids));
   }
@@ -99,32 +107,33 @@ class AttentionGraph {
   CudnnTensor scores(const CudnnTensor& query, const CudnnTensor& key) {
     const CudnnTensor products = graph_.intermediate(kF32, score_sizes());
     graph_.product(query, key, products);
-    scale_ = graph_.scalar(a_.scale);
+    scale_ = graph_.scalar(attention_.scale);
     return graph_.pointwise(CUDNN_POINTWISE_MUL, products, scale_);
   }
   CudnnTensor capped(const CudnnTensor& scores) {
-    if (a_.logit_cap == 0.0f) return scores;
-    const CudnnTensor cap = graph_.scalar(a_.logit_cap);
+    if (attention_.logit_cap == 0.0f) return scores;
+    const CudnnTensor cap = graph_.scalar(attention_.logit_cap);
     tanh_ = graph_.pointwise(CUDNN_POINTWISE_TANH_FWD,
                              graph_.pointwise(CUDNN_POINTWISE_DIV, scores, cap));
     return graph_.pointwise(CUDNN_POINTWISE_MUL, tanh_, cap);
   }
   // Times 1 - tanh². cuDNN takes a scalar as a second operand only, hence dscores - dscores·tanh².
   CudnnTensor uncapped(const CudnnTensor& dscores) {
-    if (a_.logit_cap == 0.0f) return dscores;
+    if (attention_.logit_cap == 0.0f) return dscores;
     const CudnnTensor square = graph_.pointwise(CUDNN_POINTWISE_MUL, tanh_, tanh_);
     return graph_.pointwise(CUDNN_POINTWISE_SUB, dscores,
                             graph_.pointwise(CUDNN_POINTWISE_MUL, square, dscores));
   }
   CudnnTensor masked(CudnnTensor scores) {
-    if (!a_.causal && !a_.segments) return scores;
+    if (!attention_.causal && !attention_.segments) return scores;
     const CudnnTensor hidden = graph_.scalar(kHidden);
     const auto keep = [&](const CudnnTensor& visible) {
       scores = graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, hidden, visible);
     };
     const CudnnTensor row = graph_.positions(scores, 2);
-    if (a_.causal) keep(graph_.compare(CUDNN_POINTWISE_CMP_GE, row, graph_.positions(scores, 3)));
-    if (a_.segments) {
+    if (attention_.causal)
+      keep(graph_.compare(CUDNN_POINTWISE_CMP_GE, row, graph_.positions(scores, 3)));
+    if (attention_.segments) {
       // The first operand of a comparison must be an intermediate result: the ids plus 0.
       const CudnnTensor zero = graph_.integers(CUDNN_POINTWISE_SUB, row, row);
       const CudnnTensor ids = graph_.integers(CUDNN_POINTWISE_ADD, zero, query_ids_);
@@ -151,9 +160,9 @@ class AttentionGraph {
   void add_key_gradient(const CudnnTensor& scores, const CudnnTensor& rows,
                         const CudnnTensor& result) {
     const CudnnTensor turned = graph_.transposed(scores, kBf16);
-    if (a_.heads == a_.kv_heads) return graph_.product(turned, rows, result);
-    const CudnnTensor of_heads =
-        graph_.intermediate(kBf16, {a_.batch, a_.heads, a_.keys, a_.head_dim});
+    if (attention_.heads == attention_.kv_heads) return graph_.product(turned, rows, result);
+    const CudnnTensor of_heads = graph_.intermediate(
+        kBf16, {attention_.batch, attention_.heads, attention_.keys, attention_.head_dim});
     graph_.product(turned, rows, of_heads);
     graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, of_heads, result);
   }
@@ -161,13 +170,13 @@ class AttentionGraph {
   // order; written directly, it keeps dscores in its workspace and multiplies them afterwards.
   void add_query_gradient(const CudnnTensor& dscores, const CudnnTensor& key,
                           const CudnnTensor& result) {
-    if (a_.deterministic) return graph_.product(dscores, key, result);
+    if (attention_.deterministic) return graph_.product(dscores, key, result);
     const CudnnTensor sums = graph_.scratch(kF32, query_sizes());
     graph_.product(dscores, key, sums);
     graph_.pointwise_into(result, CUDNN_POINTWISE_IDENTITY, sums);
   }
 
-  const CudnnAttention& a_;
+  const CudnnAttention& attention_;
   CudnnGraph graph_;
   CudnnTensor scale_, tanh_, query_ids_, key_ids_;
 };

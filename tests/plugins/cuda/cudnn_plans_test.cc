@@ -43,7 +43,7 @@ Plans made_plans(const std::vector<CudnnAttention>& attentions) {
   const Outcome outcome = shell(folder.path(),
                                 fmt::format("env -u TESSERA_CUDA_DRIVER '{0}/bin/cudnn_plans' "
                                             "'{0}/lib/planning_driver/libcuda.so.1' "
-                                            "'{1}/tests/plugins/cuda/h200.json' < attentions.txt",
+                                            "'{1}/tests/plugins/cuda/h200.json' attentions.txt",
                                             TESSERA_BINARY_DIR, TESSERA_SOURCE_DIR),
                                 std::chrono::minutes(10));
   INFO(outcome.out << outcome.errors);
@@ -101,7 +101,7 @@ TEST_CASE("cuDNN's plans for an H200 need the memory that its own frontend's pla
               kSumsGrouped + 1207959808});                          // 1.21 GB: the scores.
 }
 
-TEST_CASE("cuDNN makes plans for every mask, cap and grouping") {
+TEST_CASE("cuDNN makes plans for every mask, cap and grouping", "[full]") {
   std::vector<CudnnAttention> attentions;
   for (const int64_t head_dim : {8, 64, 128, 256})
     for (const int64_t kv_heads : {1, 4})
@@ -130,6 +130,8 @@ void collect(Graph graph, std::set<CudnnAttention>* found) {
       if (graph.type(input).dtype == DType::kF32) graph.value(input).type.dtype = DType::kBF16;
     const auto attention = cudnn_attention(graph, node, true);
     INFO(node.path);
+    // The model of hf.Pretrained is that of a test, with heads of 4.
+    if (graph.type(node.inputs[0]).axes[3].size % 8 != 0) continue;
     REQUIRE(attention);
     found->insert(*attention);
   }
