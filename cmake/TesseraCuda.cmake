@@ -20,6 +20,21 @@ function(tessera_find_nvcc)
   endif()
 endfunction()
 
+# Sets the global property TESSERA_HAS_CUDNN if there is cudnn.h of cuDNN 9.8 or newer, in the folder
+# TESSERA_CUDNN_INCLUDE.
+function(tessera_find_cudnn toolkit_include)
+  find_path(TESSERA_CUDNN_INCLUDE cudnn_graph.h HINTS $ENV{CUDA_HOME}/include ${toolkit_include}
+            DOC "The folder of cudnn.h, for attention by cuDNN")
+  if(TESSERA_CUDNN_INCLUDE)
+    file(STRINGS ${TESSERA_CUDNN_INCLUDE}/cudnn_graph.h found REGEX CUDNN_ATTR_DEVICEPROP_HANDLE)
+  endif()
+  if(found)
+    set_property(GLOBAL PROPERTY TESSERA_HAS_CUDNN TRUE)
+  else()
+    message(STATUS "No cudnn.h of cuDNN 9.8 or newer: attention on GPUs is by our own kernels only")
+  endif()
+endfunction()
+
 # tessera_fatbin(OUTPUT SOURCE [PTX_ONLY]): compiles one kernel file for those of
 # TESSERA_CUDA_ARCHITECTURES that nvcc knows (TESSERA_GPU_CODES), and as plain PTX.
 function(tessera_fatbin output source)
@@ -86,11 +101,20 @@ function(tessera_cuda)
   tessera_kernel_images(${images} ${fatbins})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$")
+  tessera_find_cudnn(${toolkit}/../include)
+  get_property(has_cudnn GLOBAL PROPERTY TESSERA_HAS_CUDNN)
+  if(NOT has_cudnn)
+    list(FILTER sources EXCLUDE REGEX "/cudnn_[a-z_]+\\.cc$")
+  endif()
   tessera_units(units plugins_cuda ${sources})
   # The plugin, and the tests of its parts.
   add_library(plugins_cuda OBJECT ${units} ${images})
   set_target_properties(plugins_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(plugins_cuda SYSTEM PUBLIC ${toolkit}/../include)
+  if(has_cudnn)
+    target_include_directories(plugins_cuda SYSTEM PUBLIC ${TESSERA_CUDNN_INCLUDE})
+    target_compile_definitions(plugins_cuda PUBLIC TESSERA_HAS_CUDNN)
+  endif()
   target_link_libraries(plugins_cuda PUBLIC plugins Threads::Threads ${CMAKE_DL_LIBS})
   tessera_compile(plugins_cuda HOST)
   add_dependencies(plugins_cuda build_stamp)

@@ -3,6 +3,7 @@
 #include "plugins/cuda/attention/attention.h"
 
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/attention.h"
+#include "plugins/cuda/attention/attention_choice.h"
 #include "plugins/cuda/device/kernel.h"
 
 namespace tessera::cuda {
@@ -310,8 +312,14 @@ class CachedAttentionKernel final : public CudaKernel {
   LaunchShape shape_;
 };
 
-const KernelRegistrar kRegisterAttention{&kAttentionOp, make_kernel<AttentionKernel>};
-const KernelRegistrar kRegisterAttentionGrad{&kAttentionGradOp, make_kernel<AttentionGradKernel>};
+template <typename Own>
+std::unique_ptr<Kernel> make_attention(const Graph& graph, const Node& node, Context& context) {
+  return choose_attention(graph, node, context, std::make_unique<Own>(graph, node, context));
+}
+
+const KernelRegistrar kRegisterAttention{&kAttentionOp, make_attention<AttentionKernel>};
+const KernelRegistrar kRegisterAttentionGrad{&kAttentionGradOp,
+                                             make_attention<AttentionGradKernel>};
 const KernelRegistrar kRegisterCachedAttention{&kCachedAttentionOp,
                                                make_kernel<CachedAttentionKernel>};
 

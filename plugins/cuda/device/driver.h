@@ -60,9 +60,13 @@ std::string description_of(CUresult result);
 // Error "<what>: <description>" unless `result` is CUDA_SUCCESS.
 void check_cuda(CUresult result, std::string_view what);
 
+// Where to look for a file, for Library(): the one that the environment variable names, if it is
+// set; otherwise where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+std::vector<std::string> library_files(const std::string& file, const char* variable);
+
 // Where to look for lib<name>.so of the toolkit, for Library(): the file that the environment
 // variable names, if it is set; otherwise the driver's own major version of CUDA before the other
-// one, each first where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+// one, each where library_files() looks.
 std::vector<std::string> toolkit_library_files(std::string_view name, const char* variable);
 
 }  // namespace tessera::cuda

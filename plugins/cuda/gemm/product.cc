@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/gemm/product.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include "core/base/error.h"
+#include "plugins/cuda/device/setting_words.h"
 
 namespace tessera::cuda {
 namespace {
@@ -57,25 +54,14 @@ std::string ProductShape::text() const {
 
 ProductSettings product_settings() {
   ProductSettings settings;
-  const char* const variable = std::getenv(kGemmVariable);
-  std::string_view rest = variable == nullptr ? "" : variable;
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+  for (const std::string& word :
+       setting_words(kGemmVariable, {"reference", "cublaslt", "plain", "untimed"})) {
     if (word == "reference")
       settings.kind = ProductSettings::Kind::kReference;
     else if (word == "cublaslt")
       settings.kind = ProductSettings::Kind::kCublasLt;
-    else if (word == "plain")
-      settings.plain = true;
-    else if (word == "untimed")
-      settings.untimed = true;
     else
-      fail(
-          "{}: unknown word '{}'{}; expected reference or cublaslt, plain, untimed, separated by "
-          "commas",
-          kGemmVariable, word,
-          did_you_mean(std::string(word), {"reference", "cublaslt", "plain", "untimed"}));
+      (word == "plain" ? settings.plain : settings.untimed) = true;
   }
   return settings;
 }

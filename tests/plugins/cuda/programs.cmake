@@ -29,6 +29,24 @@ if(TARGET test_plugins_cuda)
   if(TARGET tessera_mpi)
     add_dependencies(test_plugins_cuda tessera_mpi)
   endif()
+  get_property(has_cudnn GLOBAL PROPERTY TESSERA_HAS_CUDNN)
+  if(has_cudnn)
+    # A stand-in for cuDNN, and plans by the real one, in a process with another stand-in driver.
+    add_library(fake_cudnn MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/fake_cudnn.cc)
+    target_link_libraries(fake_cudnn PRIVATE virtual_gpu)
+    target_include_directories(fake_cudnn SYSTEM PRIVATE ${TESSERA_CUDNN_INCLUDE})
+    set_target_properties(fake_cudnn PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN"
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
+    add_library(planning_driver SHARED ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/planning_driver.cc)
+    set_target_properties(planning_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/planning_driver)
+    add_executable(cudnn_plans ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/main_cudnn_plans.cc
+                               $<TARGET_OBJECTS:plugins_cuda>)
+    target_link_libraries(cudnn_plans PRIVATE plugins_cuda)
+    # The plans of every experiment.
+    get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
+    add_dependencies(test_plugins_cuda fake_cudnn planning_driver cudnn_plans ${experiments})
+  endif()
   set_property(TEST test_plugins_cuda PROPERTY ENVIRONMENT
                "TESSERA_CUDA_DRIVER=${CMAKE_BINARY_DIR}/lib/virtual_gpu/libcuda.so.1")
 endif()

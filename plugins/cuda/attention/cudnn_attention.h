@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by cuDNN: the graphs of the op and of its gradient, and the kernels that run their
+// plans. The library recognises the pattern and runs it as one fused kernel, which holds no scores
+// in memory (except in the deterministic gradient, which keeps them in its workspace).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "plugins/cuda/attention/cudnn_graph.h"
+#include "plugins/cuda/device/kernel.h"
+
+namespace tessera::cuda {
+
+// An attention node, or its gradient, on bf16.
+struct CudnnAttention {
+  int64_t batch, queries, keys, heads, kv_heads, head_dim;
+  bool causal, segments, gradient;
+  bool deterministic;  // Of the gradient: the same bits in every run.
+  float scale, logit_cap;
+  auto operator<=>(const CudnnAttention&) const = default;
+};
+
+// What a node of a lowered graph computes. nullopt if cuDNN cannot: operands are not bf16, rows of
+// a head are not whole 16-byte units, or a query might see no key (the library's result is then not
+// 0). With segments each query sees itself if keys and queries have the same ids.
+std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& node,
+                                              bool deterministic);
+
+// Operands are the node's inputs, then its outputs. nullopt if the library does not support it.
+std::optional<CudnnPlan> plan_attention(const Cudnn& library, const CudnnTarget& target,
+                                        const CudnnAttention& attention);
+
+// Why this GPU cannot use cuDNN; empty if it can.
+std::string cudnn_why_not(Context& context);
+std::string cudnn_version(Context& context);  // "9.19.0", where it can.
+
+// The node by cuDNN, and by `own` for operands that are not aligned to 16 bytes; `own` alone where
+// cuDNN does not support the node. Plans are made once for each shape.
+std::unique_ptr<Kernel> make_cudnn_attention(const Graph& graph, const Node& node, Context& context,
+                                             bool deterministic, std::unique_ptr<CudaKernel> own);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/device/setting_words.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace tessera::cuda {
+
+std::vector<std::string> setting_words(const char* variable,
+                                       const std::vector<std::string>& known) {
+  std::vector<std::string> words;
+  const char* const value = std::getenv(variable);
+  std::string_view rest = value == nullptr ? "" : value;
+  while (!rest.empty()) {
+    const std::string& word = words.emplace_back(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      fail("{}: unknown word '{}'{}; expected {}, separated by commas", variable, word,
+           did_you_mean(word, known), fmt::join(known, ", "));
+  }
+  return words;
+}
+
+}  // namespace tessera::cuda

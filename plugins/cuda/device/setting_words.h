@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Environment variables that hold words separated by commas.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera::cuda {
+
+// The words of a variable, none if it is unset. Error, with the nearest known word, for others.
+std::vector<std::string> setting_words(const char* variable, const std::vector<std::string>& known);
+
+}  // namespace tessera::cuda

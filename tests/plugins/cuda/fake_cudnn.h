@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for libcudnn: it runs a graph operation by operation on the host, by what cuDNN's
+// documentation says of each, and refuses descriptors that do not fit together.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+struct FakeCudnnCounts {
+  int64_t plans, runs, refused;
+};
+// Since the last call.
+FakeCudnnCounts fake_cudnn_counts();
+// no_handle: cudnnCreate refuses the GPU; no_plans: no graph is supported.
+struct FakeCudnnBehaviour {
+  int64_t version = 91900;
+  bool no_handle = false, no_plans = false;
+};
+void fake_cudnn_set(const FakeCudnnBehaviour* behaviour);
+
+}  // extern "C"
