@@ -21,7 +21,7 @@
   X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(cuEventCreate) X(cuEventDestroy)                \
   X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoadDataEx)             \
   X(cuModuleGetFunction) X(cuModuleUnload) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
-  X(cuLaunchKernel)
+  X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncGetName) X(cuLaunchKernel)
 // clang-format on
 
 namespace tessera::cuda {

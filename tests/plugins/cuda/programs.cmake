@@ -13,16 +13,16 @@ if(TARGET test_virtual_gpu)
   target_sources(test_virtual_gpu PRIVATE ${test_kernels})
 endif()
 if(TARGET test_plugins_cuda)
-  target_sources(test_plugins_cuda PRIVATE $<TARGET_OBJECTS:plugins_cuda>)
+  target_sources(test_plugins_cuda PRIVATE $<TARGET_OBJECTS:plugins_cuda>
+                 ${CMAKE_SOURCE_DIR}/plugins/cuda/check/product_check.cc)
   target_link_libraries(test_plugins_cuda PRIVATE plugins_cuda)
-  target_sources(test_plugins_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/product_trial.cc)
   # The stand-in for cuBLASLt computes on the memory of the virtual GPU.
   add_library(fake_cublaslt MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/fake_cublaslt.cc)
   target_link_libraries(fake_cublaslt PRIVATE virtual_gpu)
   set_target_properties(fake_cublaslt PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN"
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
   add_dependencies(test_plugins_cuda tessera_cuda runexp experiment_quickstart
-                   fake_cublaslt)
+                   experiment_bench gpu_check fake_cublaslt)
   set_property(TEST test_plugins_cuda PROPERTY ENVIRONMENT
                "TESSERA_CUDA_DRIVER=${CMAKE_BINARY_DIR}/lib/virtual_gpu/libcuda.so.1")
 endif()
