@@ -64,7 +64,7 @@ class Checker {
                                                 run.options.tiny ? " with --tiny" : "")) {}
 
   int run() {
-    if (run_.again) report_.forget_failures();
+    if (run_.again) report_.forget_what_did_not_pass();
     for (const Item& item : items_) {
       if (!is_selected(item) || report_.find(item.name) != nullptr) continue;
       if (run_.budget_seconds > 0.0 && seconds_since(begin_) >= run_.budget_seconds) {
@@ -88,9 +88,13 @@ class Checker {
   static double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
+  // By the flags, or because a selected item needs it.
   bool is_selected(const Item& item) const {
-    return (run_.stages.empty() || std::ranges::count(run_.stages, item.stage) > 0) &&
-           std::regex_search(item.name, run_.filter);
+    return ((run_.stages.empty() || std::ranges::count(run_.stages, item.stage) > 0) &&
+            std::regex_search(item.name, run_.filter)) ||
+           std::ranges::any_of(items_, [&](const Item& other) {
+             return other.needs == item.name && is_selected(other);
+           });
   }
   static Result result_of(const Item& item, std::string status, std::string reason) {
     return {.stage = item.stage,
@@ -109,7 +113,7 @@ class Checker {
     if (!item.needs.empty()) {
       const Result* const needed = report_.find(item.needs);
       if (needed == nullptr || needed->status != "passed")
-        return result_of(item, "skipped", fmt::format("'{}' has not passed", item.needs));
+        return result_of(item, "skipped", fmt::format("'{}' did not pass", item.needs));
     }
     if (!item.tool.empty() && sanitizer_.first.empty())
       return result_of(item, "skipped", sanitizer_.second);
@@ -187,7 +191,7 @@ class Checker {
       std::erase(result.failures, "");
       result.failures.push_back(ending);
     }
-    if (result.status == "failed") {
+    if (result.status == "failed" && filesystem::exists(log)) {
       const std::string text = read_file(log);
       result.log = text.substr(text.size() - std::min(text.size(), kLogBytes));
     }
@@ -253,6 +257,7 @@ void note_failures(Findings& findings, const std::string& what,
 }
 
 int check(const CheckRun& run, std::ostream& out) {
+  load_driver();  // Without one nothing can be checked.
   filesystem::create_directories(run.options.output);
   return Checker(run, out).run();
 }

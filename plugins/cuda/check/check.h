@@ -16,12 +16,12 @@ namespace tessera::cuda {
 struct CheckRun {
   CheckOptions options;
   std::vector<int> stages;      // Empty: all.
-  std::regex filter;            // Items with this in their name.
+  std::regex filter{""};        // Items with this in their name.
   double budget_seconds = 0.0;  // After that no item begins; 0: no limit.
-  bool again = false;           // Items that failed run again.
+  bool again = false;           // Items that failed or were skipped run again.
 };
 
-// Returns the exit code: 0 if nothing failed. Writes report.json after each item, at the end
+// Error if there is no driver. Returns the exit code: 0 if nothing failed. Writes report.json after each item, at the end
 // report.txt and the archive of both with the logs.
 int check(const CheckRun& run, std::ostream& out);
 

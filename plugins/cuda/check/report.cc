@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/io/file.h"
 
 namespace tessera::cuda {
@@ -154,22 +155,25 @@ std::string skipped_text(const std::vector<Result>& results) {
 }  // namespace
 
 std::string result_json(const Result& result) {
-  return JsonLine()
-      .add("stage", int64_t{result.stage})
-      .add("name", result.name)
-      .add("status", result.status)
-      .add("seconds", result.seconds)
-      .add_raw("failures", json_list(result.failures, json_quoted))
-      .add_raw("rows", json_list(result.rows, row_json))
-      .add_raw("retries",
-               json_list(
-                   result.retries,
-                   [](const Retry& each) {
-                     return JsonLine().add("change", each.change).add("status", each.status).text();
-                   }))
-      .add("verdict", result.verdict)
-      .add("log", result.log)
-      .text();
+  const std::string text =
+      JsonLine()
+          .add("stage", int64_t{result.stage})
+          .add("name", result.name)
+          .add("status", result.status)
+          .add("seconds", result.seconds)
+          .add_raw("failures", json_list(result.failures, json_quoted))
+          .add_raw("rows", json_list(result.rows, row_json))
+          .add_raw(
+              "retries",
+              json_list(
+                  result.retries,
+                  [](const Retry& each) {
+                    return JsonLine().add("change", each.change).add("status", each.status).text();
+                  }))
+          .add("verdict", result.verdict)
+          .add("log", result.log)
+          .text();
+  return valid_utf8(text);  // A log may have any bytes.
 }
 
 Result parse_result(const Json& json) {
@@ -203,8 +207,8 @@ const Result* Report::find(std::string_view item) const {
   return found == results_.end() ? nullptr : &*found;
 }
 
-void Report::forget_failures() {
-  std::erase_if(results_, [](const Result& each) { return each.status == "failed"; });
+void Report::forget_what_did_not_pass() {
+  std::erase_if(results_, [](const Result& each) { return each.status != "passed"; });
 }
 
 int Report::begin(const std::string& item) {

@@ -42,8 +42,8 @@ class Report {
 
   const std::vector<Result>& results() const { return results_; }
   const Result* find(std::string_view item) const;
-  // Forgets items that failed, so that they run again.
-  void forget_failures();
+  // Forgets items that failed or were skipped, so that they run again.
+  void forget_what_did_not_pass();
   // Notes that an item runs now. How often it was begun without an end: 1 for the first time.
   int begin(const std::string& item);
   void add(Result result);

@@ -15,8 +15,10 @@ void run(const std::filesystem::path& directory, std::vector<std::string> argume
   arguments.push_back("--job_log_dir=" + directory.string());
   std::ostringstream errors;
   const int code = run_runexp(arguments, std::cout, errors);
-  std::cerr << errors.str();
-  if (code != 0) fail("exit code {}: {}", code, errors.str());
+  std::string text = errors.str();
+  std::cerr << text;
+  text.erase(text.find_last_not_of('\n') + 1);
+  if (code != 0) fail("exit code {}: {}", code, text);
 }
 
 std::vector<std::string> settings(const std::vector<std::string>& values) {

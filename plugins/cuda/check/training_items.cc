@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/io/file.h"
 #include "plugins/cuda/check/features.h"
 #include "plugins/cuda/check/items.h"
 #include "plugins/cuda/check/runs.h"
@@ -24,6 +25,21 @@ struct Bounds {
 };
 Bounds bounds_of(const std::string& dtype) {
   return dtype == "f32" ? Bounds{1e-6, 1e-4} : Bounds{0x1p-9, 0x1p-6};
+}
+
+// Words in a fixed random order: every machine learns the same text.
+void write_text(const filesystem::path& file) {
+  static const char* const kWords[] = {"the ", "small ", "blue ",  "bird ", "sings ", "over ",
+                                       "a ",   "river",  " and\n", ".\n",   "every ", "light ",
+                                       "in ",  "quiet ", "house ", ", "};
+  std::string text;
+  uint32_t state = 1;
+  while (text.size() < 200'000) {
+    state = state * 1664525u + 1013904223u;
+    text += kWords[state >> 28];
+  }
+  filesystem::create_directories(file.parent_path());
+  write_file_atomically(file, text);
 }
 
 class Curves {
@@ -69,7 +85,10 @@ class Curves {
     if (tiny_)
       values.insert(values.end(), {"num_layers=1", "model_dims=16", "num_heads=2", "hidden_dims=24",
                                    "seq_len=16", "global_batch_size=2", "warmup_steps=2"});
-    arguments.insert(arguments.begin(), "--exp=quickstart.SourceLm");
+    const filesystem::path text = folder_ / "text.txt";
+    if (!filesystem::exists(text)) write_text(text);
+    values.push_back("input.path=" + text.string());
+    arguments.insert(arguments.begin(), "--exp=quickstart.CharLm");
     for (const std::string& each : settings(values)) arguments.push_back(each);
     run(folder_ / name, std::move(arguments));
   }
@@ -128,7 +147,7 @@ std::vector<Item> training_items(const CheckOptions& options) {
   const Curves curves(options);
   const Feature& graph = find_feature("CUDA graph");
   for (const std::string dtype : {"f32", "bf16"}) {
-    const std::string on_cpu = fmt::format("curve {} on the CPU", dtype);
+    const std::string on_cpu = fmt::format("losses of the CPU {}", dtype);
     const std::string on_gpu = "curve " + dtype;
     items.push_back({4, on_cpu, [=] {
                        curves.train("cpu_" + dtype, dtype, {});
@@ -147,7 +166,7 @@ std::vector<Item> training_items(const CheckOptions& options) {
   for (const char* const strategy : {"fsdp", "tensor"}) {
     items.push_back({4, std::string("curve f32 on 2 GPUs, ") + strategy,
                      [=] { return on_two_gpus(curves, strategy); }});
-    items.back().needs = "curve f32 on the CPU";
+    items.back().needs = "losses of the CPU f32";
   }
   return items;
 }
