@@ -240,10 +240,16 @@ std::string stage_title(int stage) {
 }
 
 std::vector<Item> all_items(const CheckOptions& options) {
-  std::vector<Item> all = device_items();
-  for (std::vector<Item> more :
-       {kernel_items(options), sanitizer_items(), training_items(options), timing_items(options)})
-    std::ranges::move(more, std::back_inserter(all));
+  std::vector<Item> all;
+  for (const std::vector<Item>& stage : {device_items(), kernel_items(options), sanitizer_items(),
+                                         training_items(options), timing_items(options)}) {
+    for (const Item& item : stage) {
+      all.push_back(item);
+      // Runs of stage 4 need folders of their own.
+      if (item.stage == 2 || item.stage == 5)
+        std::ranges::move(with_features(item), std::back_inserter(all));
+    }
+  }
   return all;
 }
 

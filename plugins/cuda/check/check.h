@@ -21,8 +21,8 @@ struct CheckRun {
   bool again = false;           // Items that failed or were skipped run again.
 };
 
-// Error if there is no driver. Returns the exit code: 0 if nothing failed. Writes report.json after each item, at the end
-// report.txt and the archive of both with the logs.
+// Error if there is no driver. Returns the exit code: 0 if nothing failed. Writes report.json after
+// each item, at the end report.txt and the archive of both with the logs.
 int check(const CheckRun& run, std::ostream& out);
 
 // In the process of an item: runs it and writes what it found to `file`. Returns the exit code.

@@ -21,7 +21,8 @@ namespace {
 
 // How a library is found, and the function that tells its version.
 struct VersionedLibrary {
-  const char *name, *file, *variable;
+  std::string name;
+  const char *file, *variable;
   std::string (*version)(const Library& library);
 };
 
@@ -59,8 +60,9 @@ const VersionedLibrary kLibraries[] = {
 std::vector<std::string> files_of(const VersionedLibrary& each) {
   const std::string file = each.file;
   if (!file.starts_with("lib")) return toolkit_library_files(file, each.variable);
-  const char* const named = std::getenv(each.variable);
-  return {named != nullptr ? named : file};
+  if (const char* const named = std::getenv(each.variable)) return {named};
+  const char* const home = std::getenv("CUDA_HOME");
+  return {file, fmt::format("{}/lib64/{}", home == nullptr ? "/usr/local/cuda" : home, file)};
 }
 
 Findings versions() {
@@ -171,6 +173,19 @@ std::vector<Item> device_items() {
   for (const std::string& family : op_families())
     items.push_back({1, "launch " + family, [family] { return launch_family(family); }});
   return items;
+}
+
+std::string why_no_library(const std::string& name) {
+  const auto each = std::ranges::find(kLibraries, name, &VersionedLibrary::name);
+  CHECK(each != std::end(kLibraries), "no library {}", name);
+  if (std::getenv(kDriverVariable) != nullptr && std::getenv(each->variable) == nullptr)
+    return fmt::format("{} needs NVIDIA's driver, but {} names another one", name, kDriverVariable);
+  try {
+    const Library library(files_of(*each));
+    return "";
+  } catch (const Error& error) {
+    return fmt::format("no {}: {}", name, error.what());
+  }
 }
 
 std::vector<std::string> op_families() {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
 #include "plugins/cuda/gemm/product.h"
 
@@ -13,10 +15,11 @@ const std::vector<Feature>& features() {
   static const std::vector<std::string> runs = {"curve", "steps", "preset"};
   static const std::vector<std::string> products = {"curve", "steps", "preset", "product",
                                                     "einsum"};
-  static const std::vector<std::string> attention = {"curve", "steps", "preset", "attention"};
+  static const std::vector<std::string> attention = {"curve bf16", "steps bf16", "preset",
+                                                     "attention"};
   static const std::vector<Feature> rows = {
       {"CUDA graph", "TESSERA_CUDA_GRAPH", "off", runs},
-      {"attention by cuDNN", "TESSERA_CUDA_ATTENTION", "own", attention},
+      {"attention by cuDNN", "TESSERA_CUDA_ATTENTION", "own", attention, "cudnn", "cuDNN"},
       {"epilogues in cuBLASLt", kGemmVariable, "plain", products},
       {"timed choice of algorithms", kGemmVariable, "untimed", products},
       {"cuBLASLt", kGemmVariable, "reference", products},
@@ -44,6 +47,21 @@ std::vector<Feature> features_of(std::string_view item) {
         }))
       used.push_back(feature);
   return used;
+}
+
+std::vector<Item> with_features(const Item& item) {
+  std::vector<Item> copies;
+  for (const Feature& feature : features_of(item.name)) {
+    if (feature.on.empty()) continue;
+    Item& copy = copies.emplace_back(item);
+    copy.name = fmt::format("{}, with {}", item.name, feature.name);
+    copy.environment[feature.variable] = feature.on;
+    copy.run = [feature, run = item.run]() -> Findings {
+      const std::string missing = why_no_library(feature.library);
+      return missing.empty() ? run() : Findings{.skipped = missing};
+    };
+  }
+  return copies;
 }
 
 }  // namespace tessera::cuda

@@ -54,6 +54,9 @@ std::vector<Item> timing_items(const CheckOptions& options);
 Findings launch_family(const std::string& family);
 std::vector<std::string> op_families();
 
+// Why a library of the item "versions" cannot be used here; "" if it can.
+std::string why_no_library(const std::string& name);
+
 // Adds the message of an exception to the failures.
 void note_failures(Findings& findings, const std::string& what,
                    const std::function<void()>& action);

@@ -26,7 +26,7 @@ namespace tessera::cuda {
 namespace {
 
 // Every row in f32 and bf16; a failure for each mismatch, and the largest error.
-Findings check_cases(const std::vector<OpCase>& rows) {
+Findings check_cases(const std::string& name, const std::vector<OpCase>& rows) {
   Findings findings;
   const std::unique_ptr<Device> gpu = make_gpu();
   double largest = 0.0, cases = 0.0;
@@ -41,14 +41,15 @@ Findings check_cases(const std::vector<OpCase>& rows) {
       });
     }
   }
-  findings.rows.push_back({{"cases", cases}, {"largest error, of its tolerance", largest}});
+  findings.rows.push_back(
+      {{"what", name}, {"cases", cases}, {"largest error, of its tolerance", largest}});
   return findings;
 }
 
 Findings check_op(const std::string& op) {
   std::vector<OpCase> rows = all_op_cases();
   std::erase_if(rows, [&](const OpCase& row) { return row.op->name != op; });
-  return check_cases(rows);
+  return check_cases(op, rows);
 }
 
 // Several blocks of queries and keys, grouped heads, packed segments.
@@ -112,7 +113,9 @@ Findings check_products(DType input, DType output, const std::string& layouts, b
       });
     }
   }
-  findings.rows.push_back({{"products", static_cast<double>(sizes.size() * epilogues.size())}});
+  findings.rows.push_back(
+      {{"products", fmt::format("{} {} {}", dtype_name(input), dtype_name(output), layouts)},
+       {"cases", static_cast<double>(sizes.size() * epilogues.size())}});
   return findings;
 }
 
@@ -167,8 +170,10 @@ std::vector<Item> kernel_items(const CheckOptions& options) {
   }
   const bool tiny = options.tiny;
   items.push_back({2, "random bits", check_random_bits});
-  items.push_back({2, "attention shapes", [tiny] { return check_cases(attention_cases(tiny)); }});
-  items.push_back({2, "fused products", [] { return check_cases(fused_cases()); }});
+  items.push_back({2, "attention shapes",
+                   [tiny] { return check_cases("attention shapes", attention_cases(tiny)); }});
+  items.push_back(
+      {2, "fused products", [] { return check_cases("fused products", fused_cases()); }});
   const std::pair<DType, DType> dtypes[] = {
       {DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16}, {DType::kBF16, DType::kF32}};
   for (const auto& [input, output] : dtypes)

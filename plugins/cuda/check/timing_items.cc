@@ -17,7 +17,6 @@
 #include "core/passes/cost.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
-#include "plugins/cuda/check/features.h"
 #include "plugins/cuda/check/items.h"
 #include "plugins/cuda/check/product_check.h"
 #include "plugins/cuda/check/runs.h"
@@ -296,14 +295,8 @@ std::vector<Item> timing_items(const CheckOptions& options) {
   std::vector<Item> items;
   for (const ModelProduct& product : model_products(options.tiny ? 40 : 16384, options.tiny))
     items.push_back({5, "time product " + product.name, [=] { return time_product(product); }});
-  const Feature& cudnn = find_feature("attention by cuDNN");
-  for (const BenchCase& bench : bench_cases(bench_sizes(options.tiny))) {
+  for (const BenchCase& bench : bench_cases(bench_sizes(options.tiny)))
     items.push_back({5, "time " + bench.name, [bench] { return time_kernels(bench); }});
-    if (!bench.name.starts_with("attention/bf16")) continue;
-    items.push_back({5, fmt::format("time {}, own kernel", bench.name),
-                     [bench] { return time_kernels(bench); }});
-    items.back().environment = {{cudnn.variable, cudnn.off}};
-  }
   for (const Preset& preset : presets(options.tiny))
     items.push_back({5, fmt::format("preset {}", preset.name),
                      [=] { return time_preset(preset, options); }, 600});

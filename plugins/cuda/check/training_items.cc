@@ -89,6 +89,7 @@ class Curves {
     if (!filesystem::exists(text)) write_text(text);
     values.push_back("input.path=" + text.string());
     arguments.insert(arguments.begin(), "--exp=quickstart.CharLm");
+    if (tiny_) arguments.emplace_back("--threads=1");
     for (const std::string& each : settings(values)) arguments.push_back(each);
     run(folder_ / name, std::move(arguments));
   }
@@ -155,6 +156,9 @@ std::vector<Item> training_items(const CheckOptions& options) {
                      }});
     items.push_back({4, on_gpu, [=] { return curves.on_gpu("gpu_" + dtype, dtype, {}); }});
     items.back().needs = on_cpu;
+    Item in_other_folder = items.back();
+    in_other_folder.run = [=] { return curves.on_gpu("features_" + dtype, dtype, {}); };
+    std::ranges::move(with_features(in_other_folder), std::back_inserter(items));
     items.push_back({4, on_gpu + ", no CUDA graph: the same bits",
                      [=] { return curves.same_bits("no_graph_" + dtype, dtype); }});
     items.back().needs = on_gpu;
