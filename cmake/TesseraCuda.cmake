@@ -82,6 +82,10 @@ endfunction()
 function(tessera_cuda)
   tessera_find_nvcc()
   if(NOT TESSERA_NVCC)
+    # For ./gpu_check, which prints lines with "error".
+    add_custom_target(gpu_check VERBATIM
+      COMMAND ${CMAKE_COMMAND} -E echo "error: this build has no CUDA device; gpu_check needs nvcc (docs/cuda.md)"
+      COMMAND ${CMAKE_COMMAND} -E false)
     return()
   endif()
   execute_process(COMMAND ${TESSERA_NVCC} --list-gpu-code OUTPUT_VARIABLE TESSERA_GPU_CODES
@@ -100,7 +104,7 @@ function(tessera_cuda)
   set(images ${CMAKE_BINARY_DIR}/generated/cuda/images.cc)
   tessera_kernel_images(${images} ${fatbins})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "/plugins/cuda/check/")
   tessera_find_cudnn(${toolkit}/../include)
   get_property(has_cudnn GLOBAL PROPERTY TESSERA_HAS_CUDNN)
   if(NOT has_cudnn)
@@ -125,6 +129,14 @@ function(tessera_cuda)
     INSTALL_RPATH "$ORIGIN/../..")
   add_dependencies(tessera_cuda build_stamp)
   set_property(GLOBAL APPEND PROPERTY TESSERA_DEVICES tessera_cuda)
+  # The program gpu_check, which registers the device itself: it needs no plugin of a device.
+  file(GLOB check CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/check/*.cc)
+  tessera_units(check_units gpu_check ${check})
+  add_executable(gpu_check $<TARGET_OBJECTS:plugins_cuda> ${check_units})
+  target_link_libraries(gpu_check PRIVATE plugins_cuda)
+  tessera_compile(gpu_check HOST)
+  add_dependencies(gpu_check experiment_quickstart experiment_bench experiment_c4)  # It runs them.
+  set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS gpu_check)
 endfunction()
 
 # The stand-in driver of the tests (tests/virtual_gpu): build/…/lib/virtual_gpu/libcuda.so.1.

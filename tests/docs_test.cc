@@ -52,7 +52,9 @@ std::vector<DocumentBlock> tested_blocks(const std::vector<std::string>& languag
 void furnish(const filesystem::path& folder) {
   for (const auto& entry : filesystem::directory_iterator(kRoot)) {
     const std::string name = entry.path().filename().string();
-    if (name == "runs" || name == "runexp" || name == "flat_tokens" || name == "build") continue;
+    if (name == "runs" || name == "runexp" || name == "flat_tokens" || name == "gpu_check" ||
+        name == "build")
+      continue;
     filesystem::create_symlink(entry.path(), folder / name);
   }
   // Links the programs, not the launchers, which would start a build.

@@ -308,7 +308,7 @@ std::vector<std::string> documents() {
 std::vector<std::string> commented_files() {
   std::vector<std::string> files =
       source_files(code_and_test_folders(), {".h", ".cc", ".cu", ".cuh", ".cmake", ".py", ".sh"});
-  files.insert(files.end(), {"CMakeLists.txt", "runexp", "flat_tokens", "runtests"});
+  files.insert(files.end(), {"CMakeLists.txt", "runexp", "flat_tokens", "gpu_check", "runtests"});
   for (const std::string& document : documents()) files.push_back(document);
   return files;
 }

@@ -100,7 +100,7 @@ TEST_CASE("every file starts with its licence, and every header with a comment o
   REQUIRE(over_all(source_files(code_and_test_folders(),
                                 {".h", ".cc", ".cu", ".cuh", ".cmake", ".sh", ".py"}),
                    is_bare) == kNothing);
-  for (const char* script : {"runexp", "flat_tokens", "runtests", ".ci/run"})
+  for (const char* script : {"runexp", "flat_tokens", "gpu_check", "runtests", ".ci/run"})
     REQUIRE(is_bare(script, read_file(source_root() / script)) == kNothing);
 }
 
@@ -120,6 +120,7 @@ const std::set<std::string> kAtTheRoot = {".ci",
                                           "docs",
                                           "experiments",
                                           "flat_tokens",
+                                          "gpu_check",
                                           "inputs",
                                           "layers",
                                           "plugins",

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "core/backend/reference/array.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
 
 namespace tessera {
 std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values) {
@@ -65,6 +67,15 @@ ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs) {
   for (const GraphInput& each : graph.inputs())
     inputs[each.name] = rounded(graph.type(each.value), inputs[each.name]);
   return inputs;
+}
+
+std::vector<Tensor> traced_gradient(Graph& graph, const Node& node) {
+  std::vector<Tensor> inputs, outputs, cotangents;
+  for (const ValueId value : node.inputs) inputs.emplace_back(&graph, value);
+  for (const ValueId value : node.outputs) outputs.emplace_back(&graph, value);
+  cotangents.resize(outputs.size());
+  cotangents[0] = input("dy", InputKind::kBatch, outputs[0].type());
+  return node.op->vjp({node, inputs, outputs, cotangents});
 }
 
 }  // namespace tessera

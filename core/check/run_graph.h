@@ -23,6 +23,10 @@ std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
 // from 0, modulo `ids` (bools: modulo 2).
 ReferenceInputs sample_inputs(const Graph& graph, int ids = 3);
 
+// Traces `node`'s gradient. The cotangent is a new graph input "dy" with the type of the first
+// result.
+std::vector<Tensor> traced_gradient(Graph& graph, const Node& node);
+
 // Values as the bytes of a dtype, and rounded to the dtype of `type`.
 std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values);
 std::vector<double> rounded(const Type& type, const std::vector<double>& values);

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,79 +18,12 @@
 #include "core/backend/cpu/stream.h"
 #include "core/backend/reference/array.h"
 #include "core/base/random.h"
+#include "core/check/bench_cases.h"
 #include "core/graph/op.h"
-#include "core/ops/attention.h"
-#include "core/ops/cross_entropy.h"
-#include "core/ops/norm.h"
-#include "core/ops/optimizer.h"
-#include "core/ops/random.h"
-#include "core/ops/rotary.h"
 #include "core/passes/cost.h"
-#include "tests/support/kernel_check.h"
-#include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
-
-using Tensors = std::vector<Tensor>;
-
-struct BenchCase {
-  std::string name;
-  std::vector<std::string> inputs;
-  std::function<void(const Tensors&)> trace;
-  bool gradient = true;
-  int64_t integers = 1000;  // Exclusive bound of integer inputs.
-};
-
-void add_attention(std::vector<BenchCase>& cases, const std::string& dtype, int batch, int seq,
-                   int heads, int kv_heads, int head_dim) {
-  const std::string kv = fmt::format("{}[\"batch={} key_seq={} kv_heads={} head_dim={}\"]", dtype,
-                                     batch, seq, kv_heads, head_dim);
-  cases.push_back({fmt::format("attention/{}/b{}/s{}/h{}/kv{}/d{}", dtype, batch, seq, heads,
-                               kv_heads, head_dim),
-                   {fmt::format("{}[\"batch={} seq={} heads={} head_dim={}\"]", dtype, batch, seq,
-                                heads, head_dim),
-                    kv, kv},
-                   [](const Tensors& in) { attention(in[0], in[1], in[2], {.scale = 0.125}); }});
-}
-
-std::vector<BenchCase> bench_cases() {
-  std::vector<BenchCase> cases;
-  for (const std::string dtype : {"f32", "bf16"}) {
-    add_attention(cases, dtype, 8, 256, 8, 8, 32);
-    add_attention(cases, dtype, 4, 512, 12, 12, 64);
-    add_attention(cases, dtype, 1, 2048, 16, 4, 128);
-    const std::string hidden = fmt::format("{}[\"batch=8 seq=512 embed=768\"]", dtype);
-    cases.push_back({"rms_norm/" + dtype, {hidden, "f32[\"embed=768\"]"}, [](const Tensors& in) {
-                       rms_norm(in[0], in[1], "embed", 1e-6);
-                     }});
-    cases.push_back({"layer_norm/" + dtype,
-                     {hidden, "f32[\"embed=768\"]", "f32[\"embed=768\"]"},
-                     [](const Tensors& in) { layer_norm(in[0], in[1], in[2], "embed", 1e-6); }});
-    cases.push_back(
-        {"cross_entropy/" + dtype,
-         {fmt::format("{}[\"batch=4 seq=256 vocab=50257\"]", dtype), "i32[\"batch=4 seq=256\"]"},
-         [](const Tensors& in) { cross_entropy(in[0], in[1], "vocab"); }});
-    cases.push_back({"rotary/" + dtype,
-                     {fmt::format("{}[\"batch=8 seq=512 heads=12 head_dim=64\"]", dtype),
-                      "i32[\"batch=8 seq=512\"]"},
-                     [](const Tensors& in) { rotary(in[0], in[1], "head_dim"); },
-                     /*gradient=*/false});
-    cases.push_back({"dropout/" + dtype,
-                     {hidden, "i32[\"\"]"},
-                     [](const Tensors& in) { dropout(in[0], 0.1, in[1]); },
-                     /*gradient=*/false});
-  }
-  const std::string slot = "f32[\"embed=16777216\"]", scalar = "f32[\"\"]";
-  cases.push_back({"adam_update/f32",
-                   {slot, slot, slot, slot, scalar, "bool[\"\"]"},
-                   [](const Tensors& in) {
-                     adam_update({in[0], in[1], in[2]}, in[3], in[4], in[4], in[4], in[5], {});
-                   },
-                   /*gradient=*/false,
-                   /*integers=*/2});
-  return cases;
-}
 
 // A buffer for a value, filled with small numbers that the dtype represents exactly.
 class Buffer {
@@ -164,12 +96,10 @@ Timing time_node(const Graph& graph, const Node& node, int64_t integers, Device&
 }
 
 void run_case(const BenchCase& bench, Device& device, int threads, bool json) {
-  Trial trial({}, bench.inputs);
-  bench.trace(trial.inputs());
-  if (bench.gradient) traced_gradient(trial.graph(), Node(trial.graph().nodes().front()));
-  for (const Node& node : trial.graph().nodes()) {
+  const Graph graph = traced_bench(bench);
+  for (const Node& node : graph.nodes()) {
     if (node.op->decomposition == nullptr) continue;
-    const Timing timing = time_node(trial.graph(), node, bench.integers, device, threads);
+    const Timing timing = time_node(graph, node, bench.integers, device, threads);
     const double gflops = timing.flops / timing.seconds * 1e-9;
     const double gigabytes = timing.bytes / timing.seconds * 1e-9;
     if (json) {

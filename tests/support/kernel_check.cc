@@ -193,15 +193,6 @@ std::string node_mismatch(const Graph& graph, const Node& node, Device& device, 
 
 }  // namespace
 
-std::vector<Tensor> traced_gradient(Graph& graph, const Node& node) {
-  std::vector<Tensor> inputs, outputs, cotangents;
-  for (const ValueId value : node.inputs) inputs.emplace_back(&graph, value);
-  for (const ValueId value : node.outputs) outputs.emplace_back(&graph, value);
-  cotangents.resize(outputs.size());
-  cotangents[0] = input("dy", InputKind::kBatch, outputs[0].type());
-  return node.op->vjp({node, inputs, outputs, cotangents});
-}
-
 std::string kernel_mismatch(const Graph& graph, const KernelCheck& check) {
   std::mt19937_64 random(1);
   ReferenceInputs inputs;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/check/run_graph.h"
 #include "core/graph/graph.h"
 
 namespace tessera {
@@ -22,10 +23,6 @@ struct KernelCheck {
   int threads = 2;
   int64_t offset = 0;  // Elements from a multiple of 64 bytes to each operand, as of a view.
 };
-
-// Traces `node`'s gradient. The cotangent is a new graph input "dy" with the type of the first
-// result.
-std::vector<Tensor> traced_gradient(Graph& graph, const Node& node);
 
 // Returns "" or the first mismatch: op, result, element and both values. Inputs are drawn at random
 // and rounded to their dtypes. In-place execution is checked too where the kernel allows it, and

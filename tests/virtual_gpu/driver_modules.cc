@@ -91,6 +91,15 @@ int max_threads(std::string_view ptx, const std::string& kernel) {
 }
 
 // PTX does not say how many registers the machine code has; at most those that let a block run.
+CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& module,
+                       const std::string& name) {
+  const KernelInfo* const info = find_kernel(*module->code, name);
+  if (info == nullptr)
+    throw Refusal{CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name)};
+  return c.s.functions.add(std::make_shared<LoadedFunction>(LoadedFunction{
+      module, info, max_threads(module->ptx, name), kSharedDefault - info->static_shared_bytes}));
+}
+
 int registers_of(const LoadedFunction& function) {
   return std::clamp(function.info->registers, 1, std::min(255, kRegisters / function.max_threads));
 }
@@ -208,14 +217,26 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
 }
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_handle, const char* name) {
+  return call(
+      [&](const Call& c) { *handle = function_of(c, c.s.modules.at(module_handle), name); });
+}
+
+CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule handle) {
   return call([&](const Call& c) {
-    const std::shared_ptr<LoadedModule> module = c.s.modules.at(module_handle);
-    const KernelInfo* const info = find_kernel(*module->code, name);
-    if (info == nullptr)
-      throw Refusal{CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name)};
-    *handle = c.s.functions.add(std::make_shared<LoadedFunction>(LoadedFunction{
-        module, info, max_threads(module->ptx, name), kSharedDefault - info->static_shared_bytes}));
+    *count = static_cast<unsigned>(c.s.modules.at(handle)->code->kernels.size());
   });
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule handle) {
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedModule> module = c.s.modules.at(handle);
+    for (size_t i = 0; i < std::min<size_t>(count, module->code->kernels.size()); ++i)
+      functions[i] = function_of(c, module, module->code->kernels[i].info.name);
+  });
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction handle) {
+  return call([&](const Call& c) { *name = c.s.functions.at(handle)->info->name.c_str(); });
 }
 
 CUresult cuModuleUnload(CUmodule handle) {
@@ -234,6 +255,7 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function->info->static_shared_bytes},
         {CU_FUNC_ATTRIBUTE_NUM_REGS, registers_of(*function)},
         {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 0},
+        {CU_FUNC_ATTRIBUTE_BINARY_VERSION, static_cast<int>(c.s.config.capability)},
         {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function->dynamic_shared_limit}};
     if (!values.contains(attribute))
       throw Refusal{CUDA_ERROR_INVALID_VALUE, "unknown attribute of a function"};

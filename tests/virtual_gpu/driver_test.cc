@@ -2,6 +2,7 @@
 // GPUs, contexts, memory, modules and limits of launches, as a driver has them.
 #include <cstring>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,28 @@ TEST_CASE("launches beyond the limits are refused with numbers") {
   REQUIRE(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 64, 100000) ==
           CUDA_SUCCESS);
   REQUIRE(blocks == 2);
+}
+
+TEST_CASE("the kernels of a module can be listed") {
+  const TestGpus gpus;
+  CUmodule module = nullptr;
+  unsigned count = 0;
+  REQUIRE(cuModuleLoadDataEx(&module, test_kernels().c_str(), 0, nullptr, nullptr) == CUDA_SUCCESS);
+  REQUIRE(cuModuleGetFunctionCount(&count, module) == CUDA_SUCCESS);
+  std::vector<CUfunction> functions(count);
+  REQUIRE(cuModuleEnumerateFunctions(functions.data(), count, module) == CUDA_SUCCESS);
+  std::set<std::string> names;
+  for (const CUfunction function : functions) {
+    const char* name = nullptr;
+    int code = 0;
+    REQUIRE(cuFuncGetName(&name, function) == CUDA_SUCCESS);
+    REQUIRE(cuFuncGetAttribute(&code, CU_FUNC_ATTRIBUTE_BINARY_VERSION, function) == CUDA_SUCCESS);
+    REQUIRE(code == 90);
+    names.insert(name);
+  }
+  REQUIRE(names.size() == count);
+  REQUIRE(names.contains("add_one"));
+  REQUIRE(names.contains("add"));
 }
 
 TEST_CASE("a kernel's launch bounds limit its blocks") {

@@ -22,7 +22,8 @@
   X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(cuEventCreate) X(cuEventDestroy)                \
   X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoadDataEx)             \
   X(cuModuleGetFunction) X(cuModuleUnload) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
-  X(cuLaunchKernel) X(cuDeviceGetPCIBusId)
+  X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncGetName) X(cuLaunchKernel)   \
+  X(cuDeviceGetPCIBusId)
 // clang-format on
 
 namespace tessera::cuda {

@@ -72,4 +72,26 @@ void fill_with_random(Context& context, CUstream stream, CUdeviceptr to, int64_t
          elementwise_shape(context, elements), to, elements, dtype == DType::kBF16);
 }
 
+ProductOperands random_operands(Context& context, TrialMemory& memory, CUstream stream,
+                                const ProductShape& shape, int64_t scratch_bytes) {
+  const Epilogue& epilogue = shape.epilogue;
+  const auto made = [&](bool needed, int64_t elements, DType dtype) -> CUdeviceptr {
+    if (!needed) return 0;
+    const CUdeviceptr address = memory.allocate(elements * dtype_bytes(dtype));
+    if (address != 0) fill_with_random(context, stream, address, elements, dtype);
+    return address;
+  };
+  const bool gradient = epilogue.activation == Activation::kGeluGradient ||
+                        epilogue.activation == Activation::kSiluGradient;
+  const DType input = shape.matrices.input, output = shape.matrices.output;
+  return {.a = made(true, shape.a_extent(), input),
+          .b = made(true, shape.b_extent(), input),
+          .c = made(true, shape.c_extent(), output),
+          .bias = made(epilogue.bias, shape.matrices.n, output),
+          .slopes = made(gradient, shape.c_extent(), output),
+          .addend = made(epilogue.adds, shape.c_extent(), output),
+          .saved = made(epilogue.saves_operand, shape.c_extent(), output),
+          .scratch = memory.allocate(scratch_bytes)};
+}
+
 }  // namespace tessera::cuda

@@ -9,6 +9,7 @@
 
 #include "core/backend/cpu/gemm/gemm.h"
 #include "plugins/cuda/device/context.h"
+#include "plugins/cuda/device/timing.h"
 #include "plugins/cuda/gemm/product_parameters.h"
 
 namespace tessera::cuda {
@@ -74,5 +75,8 @@ std::unique_ptr<Product> make_reference_product(Context& context, const ProductS
 // Numbers in [-1/2, 1/2), for timings.
 void fill_with_random(Context& context, CUstream stream, CUdeviceptr to, int64_t elements,
                       DType dtype);
+// Operands of a product with such numbers; some are null if the memory is not complete.
+ProductOperands random_operands(Context& context, TrialMemory& memory, CUstream stream,
+                                const ProductShape& shape, int64_t scratch_bytes);
 
 }  // namespace tessera::cuda

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <utility>
+#include <string_view>
 #include <vector>
 
 // What the library's opaque pointers refer to.
@@ -35,6 +36,10 @@ namespace {
 
 FakeCublasLtCounts g_counts;
 FakeCublasLtBehaviour g_behaviour;
+const bool g_wrong_bias = [] {
+  const char* const fault = std::getenv("TESSERA_FAKE_CUBLASLT_FAULT");
+  return fault != nullptr && std::string_view(fault) == "bias";
+}();
 
 // In data[0] of an algorithm; data[1] is its number, data[2] its workspace.
 constexpr uint64_t kMagic = 0x66616b65;
@@ -206,7 +211,7 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
         sum += static_cast<double>(a.of(d.transpose_a, row, k)) * b.of(d.transpose_b, k, column);
       sum *= operands.alpha;
       if (operands.beta != 0) sum += static_cast<double>(operands.beta) * c.at(row, column);
-      if (has_bias(d.epilogue)) sum += bias.at(row, 0);
+      if (has_bias(d.epilogue)) sum += bias.at(g_wrong_bias ? 0 : row, 0);
       if (activates && uses_auxiliary(d.epilogue))
         auxiliary.at(row, column) = static_cast<float>(sum);
       if (activates) sum = gelu(sum);

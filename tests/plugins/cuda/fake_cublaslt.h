@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for libcublasLt: it computes products on the host from the descriptors that it was
 // given, by the column-major rules of cuBLAS's documentation, and refuses what the library refuses.
+// With TESSERA_FAKE_CUBLASLT_FAULT=bias in the environment, its epilogues add a wrong bias.
 #pragma once
 
 #include <cstdint>

@@ -175,17 +175,6 @@ TEST_CASE("the reference product's bits are the same in every run, and of a row 
   }
 }
 
-std::vector<Epilogue> all_epilogues() {
-  std::vector<Epilogue> all = {{.adds = true}, {.bias = true}};
-  for (const Activation activation : {Activation::kGelu, Activation::kSilu})
-    for (const bool bias : {false, true})
-      for (const bool saves : {false, true})
-        all.push_back({.activation = activation, .bias = bias, .saves_operand = saves});
-  all.push_back({.activation = Activation::kGeluGradient});
-  all.push_back({.activation = Activation::kSiluGradient});
-  return all;
-}
-
 TEST_CASE("epilogues of the reference product, fused and as a pass of their own") {
   const auto device = make_gpu();
   for (const Epilogue& epilogue : all_epilogues()) {

@@ -13,10 +13,10 @@ if(TARGET test_virtual_gpu)
   target_sources(test_virtual_gpu PRIVATE ${test_kernels})
 endif()
 if(TARGET test_plugins_cuda)
-  target_sources(test_plugins_cuda PRIVATE $<TARGET_OBJECTS:plugins_cuda>)
-  target_link_libraries(test_plugins_cuda PRIVATE plugins_cuda)
-  target_sources(test_plugins_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/product_trial.cc
+  target_sources(test_plugins_cuda PRIVATE $<TARGET_OBJECTS:plugins_cuda>
+                 ${CMAKE_SOURCE_DIR}/plugins/cuda/check/product_check.cc
                  ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/gpu_communicator.cc)
+  target_link_libraries(test_plugins_cuda PRIVATE plugins_cuda)
   # The stand-ins for cuBLASLt and NCCL compute on the memory of the virtual GPU.
   foreach(library fake_cublaslt fake_nccl)
     add_library(${library} MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/${library}.cc)
@@ -25,7 +25,7 @@ if(TARGET test_plugins_cuda)
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
   endforeach()
   add_dependencies(test_plugins_cuda tessera_cuda runexp experiment_quickstart
-                   fake_cublaslt fake_nccl)
+                   experiment_bench gpu_check fake_cublaslt fake_nccl)
   if(TARGET tessera_mpi)
     add_dependencies(test_plugins_cuda tessera_mpi)
   endif()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/plugins/cuda/product_trial.h"
+#include "plugins/cuda/check/product_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -251,6 +251,72 @@ ProductResult expected_product(const ProductShape& shape) {
     }
   }
   return result;
+}
+
+std::vector<Epilogue> all_epilogues() {
+  std::vector<Epilogue> all = {{.adds = true}, {.bias = true}};
+  for (const Activation activation : {Activation::kGelu, Activation::kSilu})
+    for (const bool bias : {false, true})
+      for (const bool saves : {false, true})
+        all.push_back({.activation = activation, .bias = bias, .saves_operand = saves});
+  all.push_back({.activation = Activation::kGeluGradient});
+  all.push_back({.activation = Activation::kSiluGradient});
+  return all;
+}
+
+std::vector<ModelProduct> model_products(int64_t tokens, bool tiny) {
+  struct Weight {
+    const char* name;
+    int64_t inputs, outputs;
+  };
+  std::vector<Weight> weights = {{"124M qkv", 768, 2304},     {"124M up", 768, 3072},
+                                 {"124M head", 768, 50304},   {"1558M up", 1600, 6400},
+                                 {"1.3B gate", 2048, 5504},   {"1.3B head", 2048, 32768},
+                                 {"square 4096", 4096, 4096}, {"square 8192", 8192, 8192}};
+  if (tiny) weights = {{"tiny", 16, 24}};
+  std::vector<ModelProduct> products;
+  const DType bf16 = DType::kBF16;
+  for (const auto& [name, in, out] : weights) {
+    products.push_back(
+        {fmt::format("{}, forward", name), dense_shape(bf16, bf16, tokens, out, in, "nn")});
+    products.push_back(
+        {fmt::format("{}, dX", name), dense_shape(bf16, bf16, tokens, in, out, "nt")});
+    products.push_back(
+        {fmt::format("{}, dW", name), dense_shape(bf16, DType::kF32, in, out, tokens, "tn")});
+  }
+  return products;
+}
+
+std::string difference_from_own(Device& device, const ProductShape& shape,
+                                const ProductSettings& settings) {
+  Context& context = context_of(device);
+  const std::unique_ptr<Product> product = make_product(context, shape, settings);
+  const std::unique_ptr<Product> own = make_reference_product(context, shape);
+  const std::unique_ptr<Stream> stream = device.make_stream(StreamUse::kCompute);
+  TrialMemory memory(context);
+  ProductOperands operands =
+      random_operands(context, memory, native(*stream), shape,
+                      std::max(product->scratch_bytes(), own->scratch_bytes()));
+  const int64_t elements = shape.c_extent(), read = std::min<int64_t>(elements, 1 << 20);
+  const DType dtype = shape.matrices.output;
+  const CUdeviceptr second = memory.allocate(elements * dtype_bytes(dtype));
+  if (!memory.complete()) fail("the GPU has no memory for {}", shape.text());
+  product->enqueue(native(*stream), operands);
+  const CUdeviceptr first = std::exchange(operands.c, second);
+  own->enqueue(native(*stream), operands);
+  const auto values = [&](CUdeviceptr matrix, int64_t begin) {
+    std::vector<std::byte> bytes(static_cast<size_t>(read * dtype_bytes(dtype)));
+    stream->copy_to_host(bytes, DeviceAddress(matrix) + begin * dtype_bytes(dtype));
+    stream->synchronize();
+    return decode_values(flat_type(dtype, static_cast<size_t>(read)), bytes.data());
+  };
+  const double tolerance = dtype == DType::kBF16 ? 0x1p-7 : 2e-5;
+  for (const int64_t begin : {int64_t{0}, elements - read}) {
+    const std::string difference = vector_difference(values(first, begin), values(second, begin),
+                                                     tolerance, fmt::format("C + {}", begin));
+    if (!difference.empty()) return shape.text() + ": " + difference;
+  }
+  return "";
 }
 
 std::string product_difference(Device& device, const ProductShape& shape,

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops at the sizes of models, for timings of single kernels: bench_kernels on the CPU, gpu_check on
+// a GPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/check/op_cases.h"
+#include "core/graph/graph.h"
+
+namespace tessera {
+
+struct BenchAttention {
+  int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
+};
+
+struct BenchSizes {
+  int64_t batch = 8, seq = 512, embed = 768, vocab = 50257;
+  int64_t loss_rows = 1024;    // Of cross_entropy.
+  int64_t weights = 16 << 20;  // Of adam_update.
+  std::vector<BenchAttention> attention = {
+      {8, 256, 8, 8, 32}, {4, 512, 12, 12, 64}, {1, 2048, 16, 4, 128}};
+};
+
+struct BenchCase {
+  std::string name;                 // "attention/bf16/b4/s512/h12/kv12/d64"
+  std::vector<std::string> inputs;  // Types.
+  std::function<void(const Tensors&)> trace;
+  bool gradient = true;     // Also of the first node.
+  int64_t integers = 1000;  // Exclusive bound of integer inputs.
+};
+
+std::vector<BenchCase> bench_cases(const BenchSizes& sizes = {});
+
+// Its graph, with the gradient. Every result is an output.
+Graph traced_bench(const BenchCase& row);
+
+}  // namespace tessera

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stage 1: versions, the GPU, its kernels as the driver has loaded them, and one launch of each.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/check/op_cases.h"
+#include "plugins/cuda/check/items.h"
+#include "plugins/cuda/check/product_check.h"
+#include "plugins/cuda/device/context.h"
+#include "plugins/cuda/device/device.h"
+#include "plugins/cuda/device/images.h"
+#include "plugins/cuda/device/library.h"
+#include "plugins/loader.h"
+
+namespace tessera::cuda {
+namespace {
+
+// How a library is found, and the function that tells its version.
+struct VersionedLibrary {
+  std::string name;
+  const char *file, *variable;
+  std::string (*version)(const Library& library);
+};
+
+std::string number_from(const Library& library, const char* function) {
+  size_t (*version)() = nullptr;
+  library.find(version, function);
+  return std::to_string(version());
+}
+
+std::string nccl_version(const Library& library) {
+  int (*get)(int*) = nullptr;
+  library.find(get, "ncclGetVersion");
+  int version = 0;
+  get(&version);
+  return std::to_string(version);
+}
+
+std::string nvrtc_version(const Library& library) {
+  int (*get)(int*, int*) = nullptr;
+  library.find(get, "nvrtcVersion");
+  int major = 0, minor = 0;
+  get(&major, &minor);
+  return fmt::format("{}.{}", major, minor);
+}
+
+const VersionedLibrary kLibraries[] = {
+    {"cuBLASLt", "cublasLt", "TESSERA_CUBLASLT",
+     [](const Library& library) { return number_from(library, "cublasLtGetVersion"); }},
+    {"NVRTC", "nvrtc", "TESSERA_CUDA_NVRTC", nvrtc_version},
+    {"cuDNN", "libcudnn.so.9", "TESSERA_CUDNN",
+     [](const Library& library) { return number_from(library, "cudnnGetVersion"); }},
+    {"NCCL", "libnccl.so.2", "TESSERA_NCCL", nccl_version},
+};
+
+std::vector<std::string> files_of(const VersionedLibrary& each) {
+  const std::string file = each.file;
+  if (!file.starts_with("lib")) return toolkit_library_files(file, each.variable);
+  if (const char* const named = std::getenv(each.variable)) return {named};
+  const char* const home = std::getenv("CUDA_HOME");
+  return {file, fmt::format("{}/lib64/{}", home == nullptr ? "/usr/local/cuda" : home, file)};
+}
+
+Findings versions() {
+  Findings findings;
+  const auto add = [&](const std::string& name, const std::string& version,
+                       const std::string& file) {
+    findings.rows.push_back({{"what", name}, {"version", version}, {"file", file}});
+  };
+  add("tessera", std::string(build_stamp()), "");
+  add("toolkit of the build", fmt::format("{}.{}", CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10),
+      "");
+  int driver = 0;
+  check_cuda(load_driver().cuDriverGetVersion(&driver), "asking for the driver's version");
+  const char* const named = std::getenv(kDriverVariable);
+  add("driver", fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
+      named != nullptr ? named : "libcuda.so.1");
+  for (const VersionedLibrary& each : kLibraries) {
+    try {
+      const Library library(files_of(each));
+      add(each.name, each.version(library), library.file());
+    } catch (const Error& error) {
+      add(each.name, "not found", error.what());
+    }
+  }
+  return findings;
+}
+
+Findings describe_gpus() {
+  Findings findings;
+  int count = 0;
+  check_cuda(load_driver().cuDeviceGetCount(&count), "counting GPUs");
+  for (int i = 0; i < count; ++i) {
+    const std::shared_ptr<Context> context = shared_context(i);
+    context->make_current();
+    size_t free = 0, total = 0;
+    context->check(context->driver().cuMemGetInfo(&free, &total), "asking for free memory");
+    const auto number = [&](CUdevice_attribute each) {
+      return static_cast<double>(context->attribute(each));
+    };
+    findings.rows.push_back({{"GPU", std::to_string(i)},
+                             {"name", context->name()},
+                             {"capability", context->compute_capability() / 10.0},
+                             {"multiprocessors", static_cast<double>(context->multiprocessors())},
+                             {"MHz", 1e-3 * number(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)},
+                             {"memory MHz", 1e-3 * number(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)},
+                             {"bus bits", number(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)},
+                             {"L2 MiB", number(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) / (1 << 20)},
+                             {"memory GiB", static_cast<double>(total) / (1 << 30)},
+                             {"free GiB", static_cast<double>(free) / (1 << 30)}});
+  }
+  findings.rows.push_back({{"used as", make_gpu()->description()}});
+  return findings;
+}
+
+int attribute_of(const Context& context, CUfunction function, CUfunction_attribute attribute) {
+  int value = 0;
+  context.check(context.driver().cuFuncGetAttribute(&value, attribute, function),
+                "asking for an attribute of a kernel");
+  return value;
+}
+
+// A row for each kernel. "code" is the architecture of the machine code that runs: another one than
+// the GPU's means that the driver compiled PTX.
+void list_kernels(const Context& context, const Image& image, Findings& findings) {
+  const Driver& driver = context.driver();
+  CUmodule module = nullptr;
+  context.check(driver.cuModuleLoadDataEx(&module, image.fatbin, 0, nullptr, nullptr),
+                "loading kernels");
+  unsigned count = 0;
+  context.check(driver.cuModuleGetFunctionCount(&count, module), "counting kernels");
+  std::vector<CUfunction> functions(count);
+  context.check(driver.cuModuleEnumerateFunctions(functions.data(), count, module),
+                "listing kernels");
+  for (const CUfunction function : functions) {
+    const char* name = nullptr;
+    context.check(driver.cuFuncGetName(&name, function), "asking for the name of a kernel");
+    const auto number = [&](CUfunction_attribute each) {
+      return static_cast<double>(attribute_of(context, function, each));
+    };
+    const std::string kernel = fmt::format("{}.{}", image.file, name);
+    const double local = number(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+    findings.rows.push_back({{"kernel", kernel},
+                             {"registers", number(CU_FUNC_ATTRIBUTE_NUM_REGS)},
+                             {"local bytes", local},
+                             {"shared bytes", number(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)},
+                             {"threads", number(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)},
+                             {"code", number(CU_FUNC_ATTRIBUTE_BINARY_VERSION)}});
+  }
+  driver.cuModuleUnload(module);
+}
+
+Findings list_all_kernels() {
+  Findings findings;
+  const std::shared_ptr<Context> context = shared_context(0);
+  context->make_current();
+  for (const Image& image : kernel_images())
+    note_failures(findings, std::string(image.file),
+                  [&] { list_kernels(*context, image, findings); });
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Item> device_items() {
+  std::vector<Item> items = {{1, "versions", versions},
+                             {1, "GPUs", describe_gpus},
+                             {1, "kernels in the binary", list_all_kernels}};
+  for (const std::string& family : op_families())
+    items.push_back({1, "launch " + family, [family] { return launch_family(family); }});
+  return items;
+}
+
+std::string why_no_library(const std::string& name) {
+  const auto each = std::ranges::find(kLibraries, name, &VersionedLibrary::name);
+  CHECK(each != std::end(kLibraries), "no library {}", name);
+  if (std::getenv(kDriverVariable) != nullptr && std::getenv(each->variable) == nullptr)
+    return fmt::format("{} needs NVIDIA's driver, but {} names another one", name, kDriverVariable);
+  try {
+    const Library library(files_of(*each));
+    return "";
+  } catch (const Error& error) {
+    return fmt::format("no {}: {}", name, error.what());
+  }
+}
+
+std::vector<std::string> op_families() {
+  std::vector<std::string> families;
+  for (const OpCase& row : all_op_cases()) {
+    const std::string family = family_of(row);
+    if (std::find(families.begin(), families.end(), family) == families.end())
+      families.push_back(family);
+  }
+  return families;
+}
+
+Findings launch_family(const std::string& family) {
+  Findings findings;
+  const std::unique_ptr<Device> gpu = make_gpu();
+  const OpDef* last = nullptr;  // Cases of one op follow each other.
+  for (const OpCase& row : all_op_cases()) {
+    if (row.op == last || family_of(row) != family) continue;
+    last = row.op;
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      if (dtype != DType::kF32 && !takes_floats(row)) continue;
+      note_failures(findings, case_name(row, dtype), [&] {
+        const std::string mismatch = check_case(row, dtype, *gpu).mismatch;
+        if (!mismatch.empty()) fail("{}", mismatch);
+      });
+    }
+  }
+  return findings;
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The items of gpu_check: what each of them checks or measures. An item runs in a process of its
+// own, because a fault of the GPU ends all work of its process.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tessera::cuda {
+
+struct CheckOptions {
+  std::filesystem::path output;  // Absolute.
+  bool tiny = false;             // Small shapes and models, for the virtual GPU.
+};
+
+// A line of a table: names and values of its cells.
+using Row = std::vector<std::pair<std::string, std::variant<std::string, double>>>;
+
+struct Findings {
+  std::vector<std::string> failures;
+  std::vector<Row> rows;
+  std::string skipped;  // Why the item cannot run here; or empty.
+};
+
+struct Item {
+  int stage = 0;
+  std::string name;  // "op rms_norm"
+  std::function<Findings()> run;
+  int seconds = 300;       // Its process is killed after that.
+  std::string needs = {};  // An item that must have passed.
+  std::string tool = {};   // Of compute-sanitizer, which then runs the item.
+  std::map<std::string, std::string> environment = {};
+};
+
+inline constexpr int kStages = 5;
+std::string stage_title(int stage);  // "kernels"
+
+// In the order in which they run. None is skipped here: making the list uses no GPU.
+std::vector<Item> all_items(const CheckOptions& options);
+
+// Those of one stage, each in a file <name>_items.cc.
+std::vector<Item> device_items();
+std::vector<Item> kernel_items(const CheckOptions& options);
+std::vector<Item> sanitizer_items();
+std::vector<Item> training_items(const CheckOptions& options);
+std::vector<Item> timing_items(const CheckOptions& options);
+
+// Runs the first case of each op of a family: every kernel loads and launches.
+Findings launch_family(const std::string& family);
+std::vector<std::string> op_families();
+
+// Why a library of the item "versions" cannot be used here; "" if it can.
+std::string why_no_library(const std::string& name);
+
+// Adds the message of an exception to the failures.
+void note_failures(Findings& findings, const std::string& what,
+                   const std::function<void()>& action);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stage 2: every kernel against the CPU. The expected values are computed here, in double precision
+// by the reference interpreter, or by the CPU device where bits must be equal. What the virtual GPU
+// computed is not stored to compare with: its rounding of approximate functions and its order of
+// sums in tensor cores are not a GPU's, so such values would say less than those of the CPU.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "core/backend/cpu/device.h"
+#include "core/base/error.h"
+#include "core/check/run_graph.h"
+#include "core/ops/attention.h"
+#include "core/ops/random.h"
+#include "plugins/cuda/check/items.h"
+#include "plugins/cuda/check/product_check.h"
+#include "plugins/cuda/device/device.h"
+#include "plugins/cuda/device/stream.h"
+#include "plugins/cuda/gemm/make_product.h"
+#include "tasks/modes/selfcheck.h"
+
+namespace tessera::cuda {
+namespace {
+
+// Every row in f32 and bf16; a failure for each mismatch, and the largest error.
+Findings check_cases(const std::string& name, const std::vector<OpCase>& rows) {
+  Findings findings;
+  const std::unique_ptr<Device> gpu = make_gpu();
+  double largest = 0.0, cases = 0.0;
+  for (const OpCase& row : rows) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      if (dtype != DType::kF32 && !takes_floats(row)) continue;
+      ++cases;
+      note_failures(findings, case_name(row, dtype), [&] {
+        const CaseReport report = check_case(row, dtype, *gpu);
+        if (!report.mismatch.empty()) fail("{}", report.mismatch);
+        largest = std::max(largest, report.error);
+      });
+    }
+  }
+  findings.rows.push_back(
+      {{"what", name}, {"cases", cases}, {"largest error, of its tolerance", largest}});
+  return findings;
+}
+
+Findings check_op(const std::string& op) {
+  std::vector<OpCase> rows = all_op_cases();
+  std::erase_if(rows, [&](const OpCase& row) { return row.op->name != op; });
+  return check_cases(op, rows);
+}
+
+// Several blocks of queries and keys, grouped heads, packed segments.
+std::vector<OpCase> attention_cases(bool tiny) {
+  struct Size {
+    int batch, seq, heads, kv_heads, head_dim;
+  };
+  const std::vector<Size> sizes =
+      tiny ? std::vector<Size>{{1, 70, 2, 1, 64}}
+           : std::vector<Size>{
+                 {2, 300, 4, 2, 64}, {1, 256, 6, 6, 64}, {1, 270, 4, 1, 128}, {1, 129, 2, 2, 256}};
+  std::vector<OpCase> rows;
+  for (const auto& [batch, seq, heads, kv_heads, head_dim] : sizes) {
+    const std::string kv = fmt::format("float[\"batch={} key_seq={} kv_heads={} head_dim={}\"]",
+                                       batch, seq, kv_heads, head_dim);
+    const std::string q =
+        fmt::format("float[\"batch={} seq={} heads={} head_dim={}\"]", batch, seq, heads, head_dim);
+    const std::string segments = fmt::format("i32[\"batch={} seq={}\"]", batch, seq);
+    const std::string key_segments = fmt::format("i32[\"batch={} key_seq={}\"]", batch, seq);
+    for (const bool packed : {false, true}) {
+      std::vector<std::string> inputs = {q, kv, kv};
+      if (packed) inputs.insert(inputs.end(), {segments, key_segments});
+      rows.push_back({.op = &kAttentionGradOp, .inputs = inputs, .build = [=](const Tensors& in) {
+                        AttentionOptions options{.scale = 0.125};
+                        if (packed) options.segment_ids = in[3], options.key_segment_ids = in[4];
+                        const Tensor out = attention(in[0], in[1], in[2], options);
+                        Graph& graph = *out.graph();
+                        Tensors results = traced_gradient(graph, Node(graph.nodes().back()));
+                        results.resize(3);  // Segments have no gradient.
+                        results.push_back(out);
+                        return CaseResults(results);
+                      }});
+    }
+  }
+  return rows;
+}
+
+// Sizes that no tile divides, and some that tiles do.
+Findings check_products(DType input, DType output, const std::string& layouts, bool tiny) {
+  struct Size {
+    int64_t m, n, k, pad, batches;
+  };
+  const std::vector<Size> sizes = tiny ? std::vector<Size>{{19, 24, 21, 8, 2}}
+                                       : std::vector<Size>{{1, 8, 16, 0, 1},
+                                                           {33, 17, 70, 0, 1},
+                                                           {19, 24, 21, 8, 2},
+                                                           {128, 256, 64, 0, 3},
+                                                           {200, 136, 1000, 0, 1}};
+  Findings findings;
+  const std::unique_ptr<Device> gpu = make_gpu();
+  const ProductSettings settings = product_settings();
+  std::vector<Epilogue> epilogues = all_epilogues();
+  epilogues.push_back({});
+  for (const auto& [m, n, k, pad, batches] : sizes) {
+    ProductShape shape = dense_shape(input, output, m, n, k, layouts, pad, batches);
+    for (const Epilogue& epilogue : epilogues) {
+      shape.epilogue = epilogue;
+      note_failures(findings, shape.text(), [&] {
+        const std::string difference = product_difference(*gpu, shape, settings);
+        if (!difference.empty()) fail("{}", difference);
+      });
+    }
+  }
+  findings.rows.push_back(
+      {{"products", fmt::format("{} {} {}", dtype_name(input), dtype_name(output), layouts)},
+       {"cases", static_cast<double>(sizes.size() * epilogues.size())}});
+  return findings;
+}
+
+// cuBLASLt uses other kernels for large products, such as those that split sums.
+Findings check_model_product(const ProductShape& shape) {
+  const std::string difference = difference_from_own(*make_gpu(), shape, product_settings());
+  return difference.empty() ? Findings() : Findings{.failures = {difference}};
+}
+
+// Random numbers have the CPU's bits: initial weights and dropout masks must not depend on the
+// device.
+Findings check_random_bits() {
+  Findings findings;
+  const std::unique_ptr<Device> gpu = make_gpu(), cpu = make_cpu_device(1);
+  for (const OpCase& row : all_op_cases()) {
+    if (row.op != &kRandomUniformOp && row.op != &kDropoutOp) continue;
+    note_failures(findings, case_name(row, DType::kF32), [&] {
+      const Graph graph = traced_case(row, DType::kF32, Mesh());
+      const ReferenceInputs inputs = rounded(graph, sample_inputs(graph, row.ids));
+      if (run_graph(graph, inputs, *gpu) != run_graph(graph, inputs, *cpu))
+        fail("the GPU's bits are not the CPU's");
+    });
+  }
+  return findings;
+}
+
+Findings check_steps(DType dtype) {
+  Findings findings;
+  const StepBits first = selfcheck_steps(*make_gpu(), dtype);
+  const std::string difference = bit_difference(selfcheck_steps(*make_gpu(), dtype), first);
+  if (!difference.empty()) findings.failures.push_back("run twice: " + difference);
+  const StepBits expected = selfcheck_steps(*make_cpu_device(1), dtype);
+  const double tolerance = dtype == DType::kF32 ? 1e-5 : 0x1p-7;
+  for (size_t i = 0; i < first.losses.size(); ++i) {
+    findings.rows.push_back(
+        {{"step", i + 1.0}, {"loss", first.losses[i]}, {"loss on the CPU", expected.losses[i]}});
+    if (!(std::abs(first.losses[i] - expected.losses[i]) <= tolerance * expected.losses[i]))
+      findings.failures.push_back(fmt::format("loss of step {}: got {}, expected {}", i + 1,
+                                              first.losses[i], expected.losses[i]));
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Item> kernel_items(const CheckOptions& options) {
+  std::vector<Item> items;
+  std::set<std::string> seen;
+  for (const OpCase& row : all_op_cases()) {
+    const std::string op(row.op->name);
+    if (seen.insert(op).second) items.push_back({2, "op " + op, [op] { return check_op(op); }});
+  }
+  const bool tiny = options.tiny;
+  items.push_back({2, "random bits", check_random_bits});
+  items.push_back({2, "attention shapes",
+                   [tiny] { return check_cases("attention shapes", attention_cases(tiny)); }});
+  items.push_back(
+      {2, "fused products", [] { return check_cases("fused products", fused_cases()); }});
+  const std::pair<DType, DType> dtypes[] = {
+      {DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16}, {DType::kBF16, DType::kF32}};
+  for (const auto& [input, output] : dtypes)
+    for (const char* const layouts : {"nn", "nt", "tn", "tt"})
+      items.push_back(
+          {2, fmt::format("products {} {} {}", dtype_name(input), dtype_name(output), layouts),
+           [=, input = input, output = output] {
+             return check_products(input, output, layouts, tiny);
+           }});
+  for (const ModelProduct& each : model_products(tiny ? 40 : 4096, tiny))
+    items.push_back(
+        {2, "product " + each.name, [shape = each.shape] { return check_model_product(shape); }});
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    items.push_back({2, fmt::format("training steps {}", dtype_name(dtype)),
+                     [dtype] { return check_steps(dtype); }});
+  return items;
+}
+
+}  // namespace tessera::cuda
