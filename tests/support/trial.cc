@@ -11,7 +11,7 @@ namespace tessera {
 
 Trial::Trial(const Mesh& mesh, const std::vector<std::string>& types)
     : mesh_(mesh), scope_(graph_, mesh_, rules_) {
-  const std::string names = "xyzuvwabc";
+  const std::string names = "xyzuvwabcdefgh";
   for (size_t i = 0; i < types.size(); ++i) {
     inputs_.push_back(input(std::string(1, names.at(i)), InputKind::kBatch, parse_type(types[i])));
   }

@@ -14,8 +14,10 @@ if(TARGET test_virtual_gpu)
 endif()
 if(TARGET test_plugins_cuda)
   target_sources(test_plugins_cuda PRIVATE $<TARGET_OBJECTS:plugins_cuda>
-                 ${CMAKE_SOURCE_DIR}/plugins/cuda/check/product_check.cc
-                 ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/gpu_communicator.cc)
+                 ${CMAKE_SOURCE_DIR}/plugins/cuda/check/product_check.cc)
+  foreach(helper gpu_communicator kernel_launches machine_code)
+    target_sources(test_plugins_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/${helper}.cc)
+  endforeach()
   target_link_libraries(test_plugins_cuda PRIVATE plugins_cuda)
   # The stand-ins for cuBLASLt and NCCL compute on the memory of the virtual GPU.
   foreach(library fake_cublaslt fake_nccl)
