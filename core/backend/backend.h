@@ -67,6 +67,12 @@ struct LaunchTime {
   int64_t begin_ns = 0, end_ns = 0;
 };
 
+// How far a stream is known to be.
+struct LaunchProgress {
+  int64_t done = 0;     // Launches since the last synchronize() that are done.
+  int64_t unknown = 1;  // If one has failed, it is one of this many that follow.
+};
+
 // A queue of work on a device, done in order; several streams run at the same time. A call may
 // return before its work is done. What it refers to must live, and stay as it is, until
 // synchronize() returns. If a launch fails, the work behind it is not done. One thread at a time.
@@ -87,6 +93,17 @@ class Stream {
   virtual void wait(Event& event, LaunchTime* time = nullptr) = 0;
   // Returns when the work so far is done. Throws the first failure, now and ever after.
   virtual void synchronize() = 0;
+
+  // Records what `enqueue` asks of this stream, and of streams that wait for it and that it waits
+  // for again, without doing it. A launch of the returned kernel on this stream, without operands,
+  // does all of it; it counts as all of its launches. Null if the device runs work one by one only,
+  // or cannot record this work, which it then notes on standard error. Right after synchronize().
+  virtual std::unique_ptr<Kernel> capture(const std::function<void()>& enqueue) {
+    static_cast<void>(enqueue);
+    return nullptr;
+  }
+  // After a LaunchFailure of any stream of the device (launch_failure.h).
+  virtual LaunchProgress progress() const { return {}; }
 };
 
 // What a stream is for. A device may give the streams of one kind their own priority or thread.

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a launch that failed on a device after it was enqueued.
+// Errors of launches on devices that run them after they were enqueued.
 #pragma once
-
-#include <cstdint>
-#include <string_view>
 
 #include "core/base/error.h"
 
 namespace tessera {
 
-// Thrown by a stream that finds out which launch failed, so that the run can name the op.
-class LaunchFailure : public Error {
- public:
-  LaunchFailure(int64_t launch, std::string_view message) : Error(message), launch_(launch) {}
-  // Launches of the stream that were done before it, since the last synchronize() that succeeded.
-  int64_t launch() const { return launch_; }
+// The launch that is being enqueued cannot be done. Those before it are not affected.
+struct LaunchRefused : Error {
+  using Error::Error;
+};
 
- private:
-  int64_t launch_;
+// A launch that was enqueued before has failed, perhaps one of another stream of the device.
+// Stream::progress() says which launches it may be.
+struct LaunchFailure : Error {
+  using Error::Error;
 };
 
 }  // namespace tessera

@@ -90,7 +90,7 @@ void State::restart() {
   streams = {}, events = {}, modules = {}, functions = {}, graphs = {}, executables = {};
   history_.clear(), times_.clear(), retired_.clear(), host_clock_ = {};
   pending_host_functions_ = 0;
-  last_fault.clear(), warnings.clear(), touched = {};
+  last_fault.clear(), warnings.clear(), touched = {}, graph_launches = 0;
   for (const auto& [text, module] : parsed) module->forget_addresses();
   memory = std::make_unique<Memory>();
   for (uint64_t i = 0; i < config.gpus; ++i)
@@ -137,7 +137,7 @@ void State::enqueue(const StreamPtr& stream, Task task) {
   if (!stream->capture->valid)
     throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture failed earlier"};
   Graph& nodes = stream->capture->graph;
-  nodes.push_back({stream->device, std::move(task), stream->frontier});
+  nodes.push_back({stream->device, std::move(task), stream->frontier, stream->priority});
   stream->frontier = {nodes.size() - 1};
 }
 
@@ -149,11 +149,11 @@ WorkPtr State::submit(const StreamPtr& stream, Task task, std::vector<WorkPtr> a
   return stream->last;
 }
 
-WorkPtr State::submit_node(const GraphNode& node, const Stream& stream, size_t component,
-                           const std::vector<WorkPtr>& after) {
+WorkPtr State::submit_node(const GraphNode& node, const Stream& stream, int priority,
+                           size_t component, const std::vector<WorkPtr>& after) {
   Task task = node.task;
   task.name = fmt::format("{} of a graph on {}", task.name, stream.name);
-  return start(node.device, std::move(task), component, stream.priority, after);
+  return start(node.device, std::move(task), component, priority, after);
 }
 
 WorkPtr State::start(const DevicePtr& device, Task task, size_t component, int priority,
@@ -256,6 +256,8 @@ bool State::run_one(Lock& lock) {
   if (ready_.empty()) return false;
   const WorkPtr work = take_ready();
   if (work == nullptr) return false;
+  if (work->task.kind == Task::Kind::kKernel && plan_says("hang"))
+    return true;  // It is never done.
   CUresult& error = work->device->error;
   if (work->failed && error == CUDA_SUCCESS)
     error = CUDA_ERROR_LAUNCH_FAILED;  // What it waited for failed on another GPU.
@@ -415,6 +417,7 @@ namespace virtual_gpu = tessera::virtual_gpu;
 
 const char* tessera_virtual_gpu_last_fault() { return virtual_gpu::state().last_fault.c_str(); }
 const char* tessera_virtual_gpu_warnings() { return virtual_gpu::state().warnings.c_str(); }
+int64_t tessera_virtual_gpu_graph_launches() { return virtual_gpu::state().graph_launches; }
 void tessera_virtual_gpu_restart() {
   virtual_gpu::current_device = nullptr;
   virtual_gpu::state().restart();

@@ -36,8 +36,8 @@ struct Config {
 };
 
 // TESSERA_VIRTUAL_GPU_FAULT=kind:n makes the n-th operation of a kind fail, once:
-// out_of_memory (allocations), launch_failure (kernels), lost_device (kernels and copies),
-// lost_while_reading (copies of at least 4 KiB to the host).
+// out_of_memory (allocations, uploads of graphs), launch_failure (kernels), hang (kernels that never
+// end), lost_device (kernels and copies), lost_while_reading (copies of at least 4 KiB to the host).
 struct PlannedFault {
   std::string kind;
   int countdown = 0;
@@ -91,13 +91,15 @@ struct GraphNode {
   DevicePtr device;
   Task task;
   std::vector<size_t> after;
+  int priority = 0;  // Of the stream that it was captured from.
 };
 using Graph = std::vector<GraphNode>;
 struct ExecutableGraph {
   DevicePtr device;
   Graph nodes;
   std::vector<size_t> components;  // Of each node.
-  WorkPtr last;                    // Launches of one graph run one after another.
+  bool uses_node_priority = false;
+  WorkPtr last;  // Launches of one graph run one after another.
 };
 
 struct Stream;
@@ -187,7 +189,7 @@ class State {
   void enqueue(const StreamPtr& stream, Task task);
   // To the stream; `also_after` may have nulls.
   WorkPtr submit(const StreamPtr& stream, Task task, std::vector<WorkPtr> also_after = {});
-  WorkPtr submit_node(const GraphNode& node, const Stream& stream, size_t component,
+  WorkPtr submit_node(const GraphNode& node, const Stream& stream, int priority, size_t component,
                       const std::vector<WorkPtr>& after);
   // Runs one ready piece of work. Returns false if no work is ready.
   bool run_one(Lock& lock);
@@ -240,6 +242,7 @@ class State {
   std::string last_fault, warnings;
   // Unless null, is told of each kernel that ran, and of what it read and wrote.
   std::function<void(const Task& kernel, const AccessLog& log)> kernel_observer;
+  int64_t graph_launches = 0;
 
   // What the host must not touch before it has waited.
   struct HostUse {
@@ -305,5 +308,7 @@ extern "C" const char* tessera_virtual_gpu_last_fault();
 extern "C" const char* tessera_virtual_gpu_warnings();
 // Reads the environment again; what was made before is gone. No call may be in progress.
 extern "C" void tessera_virtual_gpu_restart();
+// How many graphs were launched.
+extern "C" int64_t tessera_virtual_gpu_graph_launches();
 // As TESSERA_VIRTUAL_GPU_FAULT, from now on.
 extern "C" void tessera_virtual_gpu_plan_fault(const char* text);

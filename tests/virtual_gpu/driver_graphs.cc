@@ -67,6 +67,10 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
       throw Refusal{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
                     "the capture did not begin on " + stream->name};
     }
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        capture->thread != std::this_thread::get_id())
+      throw Refusal{CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+                    "the capture of " + stream->name + " was begun by another thread"};
     const std::vector<size_t> frontier = stream->frontier;
     c.s.end_capture(capture);
     if (!capture->valid) throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, ""};
@@ -79,12 +83,35 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   });
 }
 
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
+  return call([&](const Call& c) {
+    const CapturePtr capture = c.s.streams.at(handle)->capture;
+    *status = capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
+              : capture->valid   ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                 : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+  });
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph_handle,
-                                     unsigned long long) {
+                                     unsigned long long flags) {
   return call([&](const Call& c) {
     const std::shared_ptr<Graph> graph = c.s.graphs.at(graph_handle);
+    if ((flags & ~static_cast<unsigned long long>(CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)) !=
+        0)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "flags of a graph that the virtual GPU lacks"};
     *handle = c.s.executables.add(std::make_shared<ExecutableGraph>(
-        ExecutableGraph{c.device, *graph, components_of(c.s, *graph), nullptr}));
+        ExecutableGraph{c.device, *graph, components_of(c.s, *graph), flags != 0, nullptr}));
+  });
+}
+
+CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
+  return call([&](const Call& c) {
+    const StreamPtr stream = c.s.streams.at(stream_handle);
+    c.s.executables.at(handle);
+    c.s.check_not_captured(*stream, "cuGraphUpload");
+    if (c.s.plan_says("out_of_memory"))
+      throw Refusal{CUDA_ERROR_OUT_OF_MEMORY, "planned: no memory for a graph"};
+    c.s.submit(stream, {Task::Kind::kMark, "giving a graph to the GPU"});
   });
 }
 
@@ -93,13 +120,16 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     const StreamPtr stream = c.s.streams.at(stream_handle);
     const std::shared_ptr<ExecutableGraph> graph = c.s.executables.at(handle);
     c.s.check_not_captured(*stream, "cuGraphLaunch");
+    ++c.s.graph_launches;
     const WorkPtr begin =
         c.s.submit(stream, {Task::Kind::kMark, "the begin of a graph"}, {graph->last});
     std::vector<WorkPtr> work;
     for (const GraphNode& node : graph->nodes) {
       std::vector<WorkPtr> after = {begin};
       for (const size_t earlier : node.after) after.push_back(work[earlier]);
-      work.push_back(c.s.submit_node(node, *stream, graph->components[work.size()], after));
+      const int priority = graph->uses_node_priority ? node.priority : stream->priority;
+      work.push_back(
+          c.s.submit_node(node, *stream, priority, graph->components[work.size()], after));
     }
     graph->last = c.s.submit(stream, {Task::Kind::kMark, "the end of a graph"}, work);
   });

@@ -2,6 +2,7 @@
 // Streams captured into graphs: fork and join, replay in random orders, and what is not allowed.
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/virtual_gpu/test_gpu.h"
@@ -199,6 +200,94 @@ TEST_CASE("captures begin and end on one stream") {
   REQUIRE(cuStreamEndCapture(work.other, &graph) == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   REQUIRE(cuStreamEndCapture(work.stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   REQUIRE(cuStreamWaitEvent(work.other, work.fork, 0) == CUDA_ERROR_CAPTURED_EVENT);
+}
+
+TEST_CASE("the state of a capture can be asked for") {
+  const TestGpus gpus;
+  const ForkJoin work(gpus);
+  const auto status = [](CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    REQUIRE(cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS);
+    return status;
+  };
+  REQUIRE(status(work.stream) == CU_STREAM_CAPTURE_STATUS_NONE);
+  REQUIRE(cuStreamBeginCapture(work.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+  REQUIRE(cuEventRecord(work.fork, work.stream) == CUDA_SUCCESS);
+  REQUIRE(status(work.other) == CU_STREAM_CAPTURE_STATUS_NONE);
+  REQUIRE(cuStreamWaitEvent(work.other, work.fork, 0) == CUDA_SUCCESS);
+  REQUIRE(status(work.stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  REQUIRE(status(work.other) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  REQUIRE(cuStreamSynchronize(work.other) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  REQUIRE(status(work.stream) == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+  CUgraph graph = nullptr;
+  REQUIRE(cuStreamEndCapture(work.stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  REQUIRE(status(work.other) == CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+TEST_CASE("calls of another thread disturb a global capture only, and cannot end it") {
+  const auto elsewhere = [](const TestGpus& gpus, const auto& call) {
+    CUresult result = CUDA_SUCCESS;
+    std::thread([&] {
+      gpus.use(0);
+      result = call();
+    }).join();
+    return result;
+  };
+  for (const bool global : {false, true}) {
+    const TestGpus gpus;
+    const CUstream stream = gpus.stream();
+    REQUIRE(cuStreamBeginCapture(stream, global ? CU_STREAM_CAPTURE_MODE_GLOBAL
+                                                : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ==
+            CUDA_SUCCESS);
+    CUgraph graph = nullptr;
+    REQUIRE(elsewhere(gpus, [&] { return cuStreamEndCapture(stream, &graph); }) ==
+            CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    REQUIRE_THAT(fault(), Contains("the capture of stream 1 of GPU 0 was begun by another thread"));
+    const auto allocate = [] {
+      CUdeviceptr memory = 0;
+      return cuMemAlloc(&memory, 4);
+    };
+    REQUIRE(elsewhere(gpus, allocate) ==
+            (global ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS));
+    REQUIRE(cuStreamEndCapture(stream, &graph) ==
+            (global ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS));
+  }
+}
+
+// How often of 200 times the node of the urgent stream runs first.
+int urgent_first(unsigned long long flags) {
+  int count = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const TestGpus gpus(seed);
+    const CUstream stream = gpus.stream(), urgent = gpus.stream(-5);
+    const CUevent fork = gpus.event(), join = gpus.event();
+    std::string order;
+    REQUIRE(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    REQUIRE(cuEventRecord(fork, stream) == CUDA_SUCCESS);
+    REQUIRE(cuStreamWaitEvent(urgent, fork, 0) == CUDA_SUCCESS);
+    const auto note = [&](CUstream where, CUhostFn append) {
+      REQUIRE(cuLaunchHostFunc(where, append, &order) == CUDA_SUCCESS);
+    };
+    note(stream, [](void* text) { static_cast<std::string*>(text)->push_back('a'); });
+    note(urgent, [](void* text) { static_cast<std::string*>(text)->push_back('b'); });
+    REQUIRE(cuEventRecord(join, urgent) == CUDA_SUCCESS);
+    REQUIRE(cuStreamWaitEvent(stream, join, 0) == CUDA_SUCCESS);
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    REQUIRE(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cuGraphInstantiateWithFlags(&executable, graph, flags) == CUDA_SUCCESS);
+    REQUIRE(cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    count += order == "ba" ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_CASE("the nodes of a graph have the priorities of their streams if it is asked to") {
+  const int without = urgent_first(0);
+  const int with = urgent_first(CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+  REQUIRE((without > 60 && without < 140));
+  REQUIRE((with > without && with < 200));
 }
 
 TEST_CASE("a graph reads page-locked memory when it runs") {

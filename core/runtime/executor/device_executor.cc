@@ -53,6 +53,12 @@ void pair_graphs(const Graph& planned, const Graph& own,
   }
 }
 
+// `others` are launches that may have failed in place of this one.
+[[noreturn]] void fail_launch(const Node& node, std::string_view others, std::string_view what) {
+  fail("{}: op '{}'{} failed: {} [in {}]", node.site.text(), node.op->name, others, what,
+       node.path.empty() ? "the step" : node.path);
+}
+
 }  // namespace
 
 DeviceExecutor::DeviceExecutor(Device& device, int64_t number, Communicator* communicator)
@@ -156,52 +162,101 @@ void DeviceExecutor::copy_to_host(std::span<std::byte> to, int64_t offset) {
   compute_->synchronize();
 }
 
-template <typename Work>
-void DeviceExecutor::naming_failures(const Program& program, LaunchKind kind, const Work& work) {
-  try {
-    work();
-  } catch (const LaunchFailure& failure) {
-    int64_t before = failure.launch();
-    for (const PreparedLaunch& launch : program.launches) {
-      if (launch.kind != kind || before-- > 0) continue;
-      const Node& node = *launch.node;
-      fail("{}: op '{}' failed: {} [in {}]", node.site.text(), node.op->name, failure.what(),
-           node.path.empty() ? "the step" : node.path);
+// Of each stream the launches behind those that are done. Of these, a launch on the compute stream
+// cannot have begun if it waits for a collective that is not done, and a collective cannot have
+// begun if it waits for a launch that is not done.
+std::vector<const DeviceExecutor::PreparedLaunch*> DeviceExecutor::suspects(
+    const Program& program) const {
+  const LaunchProgress computed = compute_->progress();
+  const LaunchProgress communicated =
+      communication_ ? communication_->progress() : LaunchProgress{};
+  std::vector<const PreparedLaunch*> found;
+  int64_t runs = 0, starts = 0;
+  std::vector<bool> is_done(program.enqueued);
+  for (size_t i = 0; i < program.enqueued; ++i) {
+    const PreparedLaunch& launch = program.launches[i];
+    if (launch.kind == LaunchKind::kWait) {
+      if (is_done[launch.start]) continue;
+      break;
     }
-    throw;
+    const bool computes = launch.kind == LaunchKind::kRun;
+    const auto [done, unknown] = computes ? computed : communicated;
+    const int64_t number = computes ? runs++ : starts++;
+    is_done[i] = number < done;
+    if (computes && number >= done + unknown) break;
+    if (number >= done && number < done + unknown) found.push_back(&launch);
   }
+  return found;
 }
 
 void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launch,
-                             LaunchTime* time) {
+                             LaunchTime* time) try {
   switch (launch.kind) {
     case LaunchKind::kRun:
-      return naming_failures(program, LaunchKind::kRun,
-                             [&] { compute_->launch(*launch.kernel, launch.args(), time); });
+      return compute_->launch(*launch.kernel, launch.args(), time);
     case LaunchKind::kStart:
       compute_->record(*launch.ready);
       communication_->wait(*launch.ready);
-      naming_failures(program, LaunchKind::kStart,
-                      [&] { communication_->launch(*launch.kernel, launch.args(), time); });
+      communication_->launch(*launch.kernel, launch.args(), time);
       return communication_->record(*launch.done);
     case LaunchKind::kWait:
       return compute_->wait(*program.launches[launch.start].done, time);
   }
+} catch (const LaunchRefused& refused) {
+  fail_launch(*launch.node, "", refused.what());
+}
+
+// At the end the compute stream has waited for the other.
+void DeviceExecutor::enqueue_all(Program& program, bool timed, const WriteGuard& guard) {
+  const PreparedLaunch* last_start = nullptr;
+  for (size_t i = 0; i < program.launches.size(); ++i) {
+    const PreparedLaunch& launch = program.launches[i];
+    if (guard && launch.kind != LaunchKind::kWait)
+      for (const DeviceBuffer& output : launch.persistent) guard(output);
+    program.enqueued = i + 1;
+    enqueue(program, launch, timed ? &program.times[i] : nullptr);
+    if (launch.kind == LaunchKind::kStart) last_start = &launch;
+  }
+  if (last_start != nullptr) compute_->wait(*last_start->done);
+}
+
+// The first run loads code and sets up libraries, which a capture does not allow. The second is
+// captured, and with it all that follow: no address in it ever changes. Times of single launches
+// are only known when these are enqueued one by one.
+void DeviceExecutor::run_all(Program& program, bool timed, const WriteGuard& guard) {
+  if (program.runs++ == 1) {
+    program.captured = compute_->capture([&] { enqueue_all(program, false, nullptr); });
+    if (communication_) communication_->synchronize();  // It counts launches anew.
+  }
+  if (program.captured && !timed) {
+    // The whole step waits, not only its update; a save delays one step by this at most.
+    if (guard)
+      for (const PreparedLaunch& launch : program.launches)
+        for (const DeviceBuffer& output : launch.persistent) guard(output);
+    compute_->launch(*program.captured, {});
+  } else {
+    enqueue_all(program, timed, guard);
+  }
+  compute_->synchronize();
+  if (communication_) communication_->synchronize();
 }
 
 void DeviceExecutor::run(int program, const LaunchObserver& observer, const WriteGuard& guard) {
   Program& running = programs_[static_cast<size_t>(program)];
   if (communicator_ != nullptr) communicator_->begin_run(number_);
   if (observer) running.times.assign(running.launches.size(), {});
-  for (size_t i = 0; i < running.launches.size(); ++i) {
-    const PreparedLaunch& launch = running.launches[i];
-    if (guard && launch.kind != LaunchKind::kWait)
-      for (const DeviceBuffer& output : launch.persistent) guard(output);
-    enqueue(running, launch, observer ? &running.times[i] : nullptr);
+  try {
+    run_all(running, static_cast<bool>(observer), guard);
+  } catch (const LaunchFailure& failure) {
+    const auto found = suspects(running);
+    if (found.empty()) throw;
+    std::string others;
+    const Node& last = *found.back()->node;
+    if (found.size() > 1) others = fmt::format(" or op '{}' ({})", last.op->name, last.site.text());
+    if (found.size() > 2)
+      others += fmt::format(", or one of the {} launches between,", found.size() - 2);
+    fail_launch(*found.front()->node, others, failure.what());
   }
-  naming_failures(running, LaunchKind::kRun, [&] { compute_->synchronize(); });
-  if (communication_)
-    naming_failures(running, LaunchKind::kStart, [&] { communication_->synchronize(); });
   if (communicator_ != nullptr) communicator_->end_run(number_);
   if (!observer) return;
   for (size_t i = 0; i < running.launches.size(); ++i) {

@@ -67,14 +67,18 @@ class DeviceExecutor {
   };
   struct Program {
     std::vector<PreparedLaunch> launches;
-    std::vector<LaunchTime> times;  // Of `launches`, while they are observed.
+    std::vector<LaunchTime> times;     // Of `launches`, while they are observed.
+    int64_t runs = 0;                  // So far.
+    std::unique_ptr<Kernel> captured;  // Does all launches, if the device can.
+    size_t enqueued = 0;               // Launches of this run so far.
   };
 
   PreparedLaunch prepare(const StepPlan& plan, const Launch& launch, const Graph& graph);
   void enqueue(const Program& program, const PreparedLaunch& launch, LaunchTime* time);
-  // Runs `work`; an Error about a launch of this kind gets the op, its line and its layer.
-  template <typename Work>
-  void naming_failures(const Program& program, LaunchKind kind, const Work& work);
+  void enqueue_all(Program& program, bool timed, const WriteGuard& guard);
+  void run_all(Program& program, bool timed, const WriteGuard& guard);
+  // After a failure, those launches of which one must have failed.
+  std::vector<const PreparedLaunch*> suspects(const Program& program) const;
   CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
   // The prepared kernel of a node; equal nodes share one, as in the layers of an unrolled stack.
   // Each collective node has its own, which can name the layer it serves.

@@ -31,6 +31,9 @@ class PeerKernel : public CudaKernel {
         rectangles_(context_),
         runs_(context_) {}
 
+  std::string why_not_captured() const final {
+    return "GPUs that read each other's memory meet on the host in each collective";
+  }
   void enqueue(CUstream stream, const LaunchArgs& args) final {
     communicator_.host().begin_collective(device(), info_);
     deadline_ = WaitDeadline(communicator_.timeout());

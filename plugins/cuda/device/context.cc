@@ -2,10 +2,12 @@
 #include "plugins/cuda/device/context.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/runtime/comm/transport.h"
 #include "plugins/cuda/device/images.h"
 
 namespace tessera::cuda {
@@ -33,11 +35,19 @@ Context::Context(int ordinal) : driver_(load_driver()), ordinal_(ordinal) {
 
 Context::~Context() {
   if (context_ == nullptr) return;
-  const bool usable = driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS;
+  if (given_up_) {
+    for (auto& [type, part] : parts_) keep_until_exit(std::move(part));
+    return;
+  }
+  const bool usable = can_destroy();
   parts_.clear();
   if (usable)
     for (const auto& [key, module] : modules_) driver_.cuModuleUnload(module);
   driver_.cuDevicePrimaryCtxRelease(device_);
+}
+
+bool Context::can_destroy() const {
+  return !given_up_ && driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS;
 }
 
 int Context::attribute(CUdevice_attribute attribute) const {

@@ -2,6 +2,7 @@
 // One GPU as this process uses it: its primary context, what it can do, and its kernels' code.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,6 +48,12 @@ class Context {
 
   // Makes this GPU the calling thread's. Every driver call that uses it needs that.
   void make_current() const;
+  // The same for destructors: false if the driver refuses every call, as after a fault of the GPU,
+  // or if give_up() was called.
+  bool can_destroy() const;
+  // Some work of this GPU may never end, since a peer that it waits for has failed. Releasing what
+  // it uses would wait for it, so all is left to the end of the process.
+  void give_up() { given_up_ = true; }
   // Throws an Error with the GPU's number unless `result` is CUDA_SUCCESS.
   void check(CUresult result, std::string_view what) const;
 
@@ -74,6 +81,7 @@ class Context {
   CUcontext context_ = nullptr;
   std::string name_;
   int capability_ = 0, multiprocessors_ = 0;
+  std::atomic<bool> given_up_ = false;
   std::mutex mutex_;  // Of what follows.
   std::map<std::string, CUmodule, std::less<>> modules_;
   std::recursive_mutex parts_mutex_;  // A part may use another.

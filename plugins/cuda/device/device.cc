@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/stream.h"
 
@@ -60,8 +61,7 @@ class CudaDevice final : public Device {
   // After a fault of the GPU the driver refuses every call; destructors end up here, and the fault
   // has been reported already.
   void release(DeviceAddress memory, int64_t) override {
-    if (memory.is_null()) return;
-    if (context_.driver().cuCtxSetCurrent(context_.handle()) == CUDA_SUCCESS)
+    if (!memory.is_null() && context_.can_destroy())
       context_.driver().cuMemFree(pointer_of(memory));
   }
 
@@ -100,6 +100,7 @@ int first_gpu(int64_t count, int local_rank) {
 }
 
 std::vector<std::unique_ptr<Device>> make_cuda_devices(int64_t count, int, int local_rank) {
+  uses_graphs();  // Its error belongs here, before anything is written.
   std::vector<std::unique_ptr<Device>> devices;
   const int first = first_gpu(count, local_rank);
   for (int64_t i = 0; i < count; ++i)

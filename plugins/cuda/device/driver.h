@@ -23,7 +23,9 @@
   X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoadDataEx)             \
   X(cuModuleGetFunction) X(cuModuleUnload) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
   X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncGetName) X(cuLaunchKernel)   \
-  X(cuDeviceGetPCIBusId)
+  X(cuDeviceGetPCIBusId) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)    \
+  X(cuGraphInstantiateWithFlags) X(cuGraphUpload) X(cuGraphLaunch) X(cuGraphDestroy)             \
+  X(cuGraphExecDestroy)
 // clang-format on
 
 namespace tessera::cuda {

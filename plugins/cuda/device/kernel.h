@@ -15,10 +15,13 @@
 namespace tessera::cuda {
 
 // A node made ready to run. enqueue() may be called while a stream is captured into a graph, so it
-// must not allocate, copy to or from host memory, or wait for the device.
+// must not allocate, copy to or from host memory, or wait for the device. Replays of the graph do
+// not call it: what differs from step to step is in the device's memory.
 class CudaKernel : public Kernel {
  public:
   virtual void enqueue(CUstream stream, const LaunchArgs& args) = 0;
+  // Why enqueue() cannot be captured, for users; "" if it can.
+  virtual std::string why_not_captured() const { return ""; }
 };
 
 // Makes the kernel of a node with local types. Context and graph outlive the kernel; the node does

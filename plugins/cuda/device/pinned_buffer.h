@@ -13,7 +13,9 @@ class PinnedBuffer {
     context.check(context.driver().cuMemHostAlloc(&memory_, bytes, 0),
                   "allocating page-locked host memory");
   }
-  ~PinnedBuffer() { context_.driver().cuMemFreeHost(memory_); }
+  ~PinnedBuffer() {
+    if (context_.can_destroy()) context_.driver().cuMemFreeHost(memory_);
+  }
   PinnedBuffer(const PinnedBuffer&) = delete;
   PinnedBuffer& operator=(const PinnedBuffer&) = delete;
   void* data() const { return memory_; }

@@ -5,12 +5,15 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/backend/launch_failure.h"
 #include "core/base/error.h"
+#include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/pinned_buffer.h"
 
@@ -30,8 +33,7 @@ class CudaEvent final : public Event {
     context_.check(context_.driver().cuEventCreate(&event_, flags), "making an event");
   }
   ~CudaEvent() override {
-    if (context_.driver().cuCtxSetCurrent(context_.handle()) == CUDA_SUCCESS)
-      context_.driver().cuEventDestroy(event_);
+    if (context_.can_destroy()) context_.driver().cuEventDestroy(event_);
   }
   CUevent get() const { return event_; }
 
@@ -40,10 +42,22 @@ class CudaEvent final : public Event {
   CUevent event_ = nullptr;
 };
 
+// How many launches of a captured compute stream share a mark of progress. A mark is a node of its
+// own between two kernels, which costs about what starting a kernel does, 1 to 2 µs (an estimate;
+// it was not measured). After each launch that would be some percent of a step of a small model;
+// after each 16th it is a tenth of that, and an error still names 16 launches. Collectives are few
+// and long, so each has its mark.
+constexpr int64_t kLaunchesPerMark = 16;
+
+// Of the work that a stream has left when it is destroyed, which is none unless a step failed.
+constexpr std::chrono::seconds kLongestEnd(3);
+
 class CudaStream final : public Stream {
  public:
   CudaStream(Context& context, StreamUse use)
-      : context_(current(context)), progress_(context, sizeof(uint32_t)) {
+      : context_(current(context)),
+        captured_per_mark_(use == StreamUse::kCommunication ? 1 : kLaunchesPerMark),
+        progress_(context, sizeof(uint32_t)) {
     // Lower numbers are higher priorities; the driver clamps to what it has.
     const int priority = use == StreamUse::kCommunication ? -5 : 0;
     context_.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
@@ -51,21 +65,29 @@ class CudaStream final : public Stream {
     note_progress(0);
   }
   ~CudaStream() override {
-    if (driver().cuCtxSetCurrent(context_.handle()) != CUDA_SUCCESS) return;
-    driver().cuStreamSynchronize(stream_);  // The staging buffers are in use until then.
-    driver().cuStreamDestroy(stream_);
+    if (!context_.can_destroy()) return;
+    if (ends_soon())
+      driver().cuStreamDestroy(stream_);
+    else
+      context_.give_up();
   }
 
   void launch(Kernel& kernel, const LaunchArgs& args, LaunchTime* time) override {
-    ++launches_;
-    naming_launch([&] {
-      context_.make_current();
-      timed(time, [&] { static_cast<CudaKernel&>(kernel).enqueue(stream_, args); });
-      context_.check(driver().cuStreamWriteValue32(
-                         stream_, reinterpret_cast<CUdeviceptr>(progress_.data()),
-                         static_cast<uint32_t>(launches_), CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
-                     "recording the progress");
-    });
+    auto& it = static_cast<CudaKernel&>(kernel);
+    try {
+      checked([&] {
+        context_.make_current();
+        const bool captured = is_captured(context_, stream_);
+        if (captured && !it.why_not_captured().empty()) fail("{}", it.why_not_captured());
+        ++launches_;
+        timed(time, [&] { it.enqueue(stream_, args); });
+        if (!captured || launches_ % captured_per_mark_ == 0) mark_progress();
+      });
+    } catch (const LaunchFailure&) {
+      throw;
+    } catch (const Error& error) {
+      throw LaunchRefused(error.what());
+    }
   }
   void copy_from_host(DeviceAddress to, std::span<const std::byte> from) override {
     if (from.empty()) return;
@@ -81,21 +103,27 @@ class CudaStream final : public Stream {
                    "copying from the GPU");
   }
   void record(Event& event) override {
-    context_.make_current();
-    context_.check(driver().cuEventRecord(native(event), stream_), "recording an event");
+    checked([&] {
+      context_.make_current();
+      context_.check(driver().cuEventRecord(native(event), stream_), "recording an event");
+    });
   }
   void wait(Event& event, LaunchTime* time) override {
-    context_.make_current();
-    timed(time, [&] {
-      context_.check(driver().cuStreamWaitEvent(stream_, native(event), 0), "waiting for an event");
+    checked([&] {
+      context_.make_current();
+      timed(time, [&] {
+        context_.check(driver().cuStreamWaitEvent(stream_, native(event), 0),
+                       "waiting for an event");
+      });
     });
   }
   void synchronize() override {
-    naming_launch([&] {
+    checked([&] {
       context_.make_current();
       context_.check(driver().cuStreamSynchronize(stream_), "running the step");
     });
     launches_ = 0;
+    per_mark_ = 1;
     note_progress(0);
     for (std::unique_ptr<PinnedBuffer>& buffer : staged_)
       if (buffer->bytes() <= kLongestKept) free_.push_back(std::move(buffer));
@@ -108,9 +136,44 @@ class CudaStream final : public Stream {
     base_.reset();
   }
 
+  std::unique_ptr<Kernel> capture(const std::function<void()>& enqueue) override {
+    if (!uses_graphs()) return nullptr;
+    CHECK(launches_ == 0, "{} launches were not waited for", launches_);
+    try {
+      context_.make_current();
+      auto graph = std::make_unique<ExecutableGraph>(context_, stream_, enqueue);
+      return std::make_unique<Replay>(*this, std::move(graph), std::exchange(launches_, 0));
+    } catch (const Error& error) {
+      launches_ = 0;
+      throw_if_failed();
+      note_no_graph(error.what());  // Steps can do without.
+      return nullptr;
+    }
+  }
+  LaunchProgress progress() const override {
+    return {.done = *static_cast<const volatile uint32_t*>(progress_.data()), .unknown = per_mark_};
+  }
+
   CUstream get() const { return stream_; }
 
  private:
+  // What a stream has captured, as a kernel of this stream.
+  class Replay final : public CudaKernel {
+   public:
+    Replay(CudaStream& stream, std::unique_ptr<ExecutableGraph> graph, int64_t launches)
+        : stream_(stream), graph_(std::move(graph)), launches_(launches) {}
+    void enqueue(CUstream stream, const LaunchArgs&) override {
+      stream_.launches_ += launches_ - 1;
+      stream_.per_mark_ = stream_.captured_per_mark_;
+      graph_->launch(stream);
+    }
+
+   private:
+    CudaStream& stream_;
+    std::unique_ptr<ExecutableGraph> graph_;
+    int64_t launches_;
+  };
+
   struct Timing {
     LaunchTime* time;
     std::unique_ptr<CudaEvent> begin, end;
@@ -122,22 +185,44 @@ class CudaStream final : public Stream {
   }
   const Driver& driver() const { return context_.driver(); }
 
-  // After a fault every call of the driver returns its error, so the call that failed does not tell
-  // which launch did. Each launch therefore writes its number to host memory, which a fault spares.
-  // The stream is not waited for: after the timeout of a collective it may never end.
+  // The staging buffers are in use until the stream's work is done. After an error it may never be.
+  bool ends_soon() const {
+    const auto deadline = std::chrono::steady_clock::now() + kLongestEnd;
+    while (driver().cuStreamQuery(stream_) == CUDA_ERROR_NOT_READY) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return true;
+  }
+
+  // After a fault of the GPU every call of the driver returns its error. The stream is not waited
+  // for: after the timeout of a collective it may never end.
+  void throw_if_failed() const {
+    if (is_captured(context_, stream_)) return;  // A query would end the capture.
+    const CUresult result = driver().cuStreamQuery(stream_);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return;
+    std::string where;
+    if (per_mark_ > 1)
+      where = fmt::format(" in a CUDA graph; the same command with {}=off names the launch",
+                          kGraphVariable);
+    throw LaunchFailure(
+        fmt::format("GPU {}: {}{}", context_.ordinal(), description_of(result), where));
+  }
   template <typename Work>
-  void naming_launch(const Work& work) {
+  void checked(const Work& work) const {
     try {
       work();
-    } catch (const Error& error) {
-      const CUresult result = driver().cuStreamQuery(stream_);
-      const int64_t done = *static_cast<const volatile uint32_t*>(progress_.data());
-      if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)  // The last launch was refused.
-        throw LaunchFailure(launches_ - 1, error.what());
-      if (done == launches_) throw;
-      throw LaunchFailure(done,
-                          fmt::format("GPU {}: {}", context_.ordinal(), description_of(result)));
+    } catch (const Error&) {
+      throw_if_failed();
+      throw;
     }
+  }
+  // Each launch writes its number to host memory, which a fault of the GPU spares.
+  void mark_progress() {
+    context_.check(driver().cuStreamWriteValue32(
+                       stream_, reinterpret_cast<CUdeviceptr>(progress_.data()),
+                       static_cast<uint32_t>(launches_), CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+                   "recording the progress");
   }
   void note_progress(uint32_t launches) {
     *static_cast<volatile uint32_t*>(progress_.data()) = launches;
@@ -185,8 +270,10 @@ class CudaStream final : public Stream {
 
   Context& context_;
   CUstream stream_ = nullptr;
-  PinnedBuffer progress_;  // Launches since the last synchronize(): how many are done,
-  int64_t launches_ = 0;   // and how many were enqueued.
+  const int64_t captured_per_mark_;  // Launches per mark of progress in a graph,
+  int64_t per_mark_ = 1;             // and in what was enqueued since the last synchronize().
+  PinnedBuffer progress_;            // Launches since then: how many are done,
+  int64_t launches_ = 0;             // and how many were enqueued or captured.
   std::vector<std::unique_ptr<PinnedBuffer>> staged_;  // Since the last synchronize().
   std::vector<std::unique_ptr<PinnedBuffer>> free_;
   std::vector<Timing> timings_;
