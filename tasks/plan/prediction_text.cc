@@ -21,6 +21,7 @@ namespace {
 constexpr double kMilli = 1e-3, kGiga = 1e9, kTera = 1e12;
 constexpr size_t kMostRows = 24;
 constexpr size_t kObstacles = 6;
+constexpr size_t kNameColumns = 22;
 
 // Launches that do the same, in all layers of a stack.
 struct LaunchGroup {
@@ -73,12 +74,17 @@ std::vector<LaunchGroup> groups_of(const Prediction& prediction) {
   return groups;
 }
 
+// "616 TFLOP/s", "3.91 TB/s", "0.31 GB/s".
+std::string rate_of(double amount, double seconds, double unit, std::string_view name) {
+  const double rate = amount / seconds / unit;
+  return fmt::format("{:.{}f} {}", rate, rate < 10.0 ? 2 : 0, name);
+}
+
 std::string rate_text(Limit limit, double flops, double bytes, double seconds) {
   if (limit == Limit::kLaunch || seconds <= 0.0) return "launch";
-  if (limit == Limit::kLinks) return fmt::format("{:.0f} GB/s", bytes / seconds / kGiga);
-  if (limit == Limit::kMemory) return fmt::format("{:.2f} TB/s", bytes / seconds / kTera);
-  const std::string rate = fmt::format("{:.0f} TFLOP/s", flops / seconds / kTera);
-  return limit == Limit::kProducts ? rate : "arithmetic";
+  if (limit == Limit::kLinks) return rate_of(bytes, seconds, kGiga, "GB/s");
+  if (limit == Limit::kMemory) return rate_of(bytes, seconds, kTera, "TB/s");
+  return limit == Limit::kProducts ? rate_of(flops, seconds, kTera, "TFLOP/s") : "arithmetic";
 }
 
 // At most `width` columns; keeps the beginning.
@@ -89,16 +95,16 @@ std::string beginning(const std::string& text, size_t width) {
 double percent_of(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
 
 std::string group_rows(const std::vector<LaunchGroup>& groups, double step) {
-  std::string text = fmt::format("  {:>9} {:>6} {:>6} {:>6} {:>12}  {:<8} {:<20} {}\n", "ms", "%",
+  std::string text = fmt::format("  {:>9} {:>6} {:>6} {:>6} {:>12}  {:<8} {:<22} {}\n", "ms", "%",
                                  "lost", "times", "rate", "phase", "op", "layer");
   for (size_t i = 0; i < std::min(groups.size(), kMostRows); ++i) {
     const LaunchGroup& group = groups[i];
     const std::string name = group.copies > 0.0 ? group.name + " + copies" : group.name;
     const std::string row =
-        fmt::format("  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {:<8} {:<20} ", group.adds / kMilli,
+        fmt::format("  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {:<8} {:<22} ", group.adds / kMilli,
                     percent_of(group.adds, step), percent_of(group.loss(), step), group.count,
                     rate_text(group.limit, group.flops, group.bytes, group.seconds),
-                    phase_name(group.phase), beginning(name, 20));
+                    phase_name(group.phase), beginning(name, kNameColumns));
     text += row + ending(group.path, kPlanColumns - row.size()) + "\n";
   }
   if (groups.size() <= kMostRows) return text;
@@ -197,7 +203,7 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
       "step time          {:.2f} ms\n"
       "tokens per second  {:.0f}{}\n"
       "MFU                {:.1f} % (causal half of attention, peak {:.0f} TFLOP/s in bf16)\n"
-      "memory             {}of {}, without scratch memory of kernels{}\n",
+      "memory             {} of {}, without scratch memory of kernels{}\n",
       step / kMilli, prediction.tokens_per_second,
       devices > 1 ? fmt::format(", {:.0f} per device",
                                 prediction.tokens_per_second / static_cast<double>(devices))
