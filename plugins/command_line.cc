@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/backend/cpu/thread_pool.h"
+#include "core/backend/gpu.h"
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
 #include "plugins/lookup.h"
@@ -25,6 +26,7 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
   runexp --exp=SourceLm --set task.train.seed=7         or any field of the configuration
   runexp --exp=SourceLm --devices=4 --set ici_mesh_shape=[1,2,2]
                                                         on a mesh of four: replica, data, mdl
+  runexp --exp=SourceLm --mode=plan --hardware=h200     predict the speed on a GPU
   runexp --list                                         list the experiments
   runexp new my_project                                 create a plugin project of your own
 
@@ -65,13 +67,16 @@ Checkpoints and files
   --print_ids            decode: print the ids of prompts and continuations, too
   --format=hf            export, import: a Hugging Face directory (safetensors and config.json)
   --input=DIR            import: where it is; it becomes step 0 of the run's directory
-  --output=DIR           export: where to write it: a new or empty directory, or an earlier export
+  --output=PATH          export: where to write it: a new or empty directory, or an earlier export;
+                         plan: also write the plan as JSON to this file
   --dtype=DTYPE          export: f32 (default), bf16, f16 or f64
   --max_shard_bytes=N    export: weights in one file (default: 5000000000); more go to several, with
                          an index
 
 Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
+  --hardware=GPU         plan: predict the time of each launch of a step, tokens per second and MFU
+                         on this GPU, without it: {gpus}
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
   --version, --help
 
@@ -94,9 +99,9 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name :
-       {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff", "dump_graph",
-        "profile", "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
+  for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
+                           "dump_graph", "profile", "hardware", "checkpoint", "format", "input",
+                           "output", "dtype", "max_shard_bytes"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
@@ -236,8 +241,12 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
     belongs(flag, "decode", mode == RunMode::kDecode);
   belongs("format", "export or import", moves);
   belongs("input", "import", mode == RunMode::kImport);
-  for (const char* flag : {"output", "dtype", "max_shard_bytes"})
+  belongs("output", "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
+  for (const char* flag : {"dtype", "max_shard_bytes"})
     belongs(flag, "export", mode == RunMode::kExport);
+  belongs("hardware", "plan", mode == RunMode::kPlan);
+  if (values.count("hardware") != 0 && values.count("device") != 0)
+    fail("--device cannot be used with --hardware, which names the device that is planned for");
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
     fail("--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
@@ -313,6 +322,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("device")) line.device = text("device");
   if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
+  if (has("hardware")) line.run.hardware = find_gpu(text("hardware")).name;
   line.run.dump_graph = text("dump_graph");
   if (has("dump_graph"))
     index_in({"trace", "remat", "lower", "fuse"}, "dump_graph", text("dump_graph"));
@@ -335,10 +345,13 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
 }
 
 std::string help_text() {
-  constexpr std::string_view kPlace = "{devices}";
   std::string text(kHelp);
-  return text.replace(text.find(kPlace), kPlace.size(),
-                      fmt::format("{}", fmt::join(known_device_kinds(), ", ")));
+  const auto fill = [&text](std::string_view place, const std::string& words) {
+    text.replace(text.find(place), place.size(), words);
+  };
+  fill("{devices}", fmt::format("{}", fmt::join(known_device_kinds(), ", ")));
+  fill("{gpus}", gpu_names());
+  return text;
 }
 
 }  // namespace tessera

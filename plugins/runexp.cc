@@ -28,6 +28,7 @@
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
+#include "tasks/plan/prediction.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/shutdown/stop_signal.h"
 
@@ -179,9 +180,12 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   if (options.job_log_dir.empty())
     options.job_log_dir = filesystem::path("runs") / configured.entry.name;
   // A plan for any mesh needs one device, to ask about its kernels.
-  const std::vector<std::unique_ptr<Device>> devices =
-      kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads,
-                        local_rank(processes.transport().get()));
+  std::vector<std::unique_ptr<Device>> devices;
+  if (options.hardware.empty())
+    devices = kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices,
+                                options.threads, local_rank(processes.transport().get()));
+  else
+    devices.push_back(make_planned_gpu(find_gpu(options.hardware)));
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);

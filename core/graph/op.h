@@ -95,6 +95,8 @@ struct OpDef {
   // Multiplications and additions of one execution, from the node's types in `graph`; null: one
   // per output element.
   double (*flops)(const Graph& graph, const Node& node) = nullptr;
+  // Bytes that one execution reads and writes; null: those of every operand and result, once.
+  double (*bytes)(const Graph& graph, const Node& node) = nullptr;
 
   // A linear op of one operand through which a cotangent may stay partial (docs/design.md §2).
   bool linear_view = false;

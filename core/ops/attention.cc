@@ -307,6 +307,11 @@ double flops_cached_attention(const Graph& graph, const Node& node) {
   return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(key.axis("key_seq").size);
 }
 
+// Of the rows alone: the cache is updated in place.
+double cache_update_bytes(const Graph& graph, const Node& node) {
+  return 2.0 * static_cast<double>(graph.type(node.inputs[1]).bytes());
+}
+
 }  // namespace
 
 const Op kAttentionGradOp{{.name = "attention_grad",
@@ -373,7 +378,8 @@ const Op kCacheUpdateOp{{.name = "cache_update",
                          .infer = infer_cache_update,
                          .instead_of_gradient = kTrain,
                          .decomposition = decompose_cache_update,
-                         .flops = no_flops}};
+                         .flops = no_flops,
+                         .bytes = cache_update_bytes}};
 const Op kCachedAttentionOp{{.name = "cached_attention",
                              .op_class = OpClass::kContraction,
                              .infer = infer_cached_attention,

@@ -127,6 +127,7 @@ const Op kGatherOp{{.name = "gather",
                     .infer = infer_gather,
                     .vjp = gather_vjp,
                     .flops = no_flops,
+                    .bytes = selected_bytes,
                     .anchor = ShardAnchor::kFirstOperand}};
 const Op kScatterAddOp{{.name = "scatter_add",
                         .op_class = OpClass::kOther,
@@ -140,6 +141,7 @@ const Op kPickOp{{.name = "pick",
                   .infer = infer_pick,
                   .vjp = pick_vjp,
                   .flops = no_flops,
+                  .bytes = selected_bytes,
                   .anchor = ShardAnchor::kFirstOperand}};
 
 Tensor gather(Operand table, Operand ids, std::string_view axis) {

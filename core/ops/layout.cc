@@ -229,7 +229,11 @@ const Op kSplitAxisOp{[] {
 }()};
 const Op kMergeAxesOp{view("merge_axes", infer_merge, merge_vjp)};
 const Op kTransposeOp{selection("transpose", infer_transpose, transpose_vjp)};
-const Op kSliceOp{selection("slice", infer_slice, slice_vjp)};
+const Op kSliceOp{[] {
+  OpDef op = selection("slice", infer_slice, slice_vjp);
+  op.bytes = selected_bytes;
+  return op;
+}()};
 const Op kPadOp{movement("pad", infer_pad, pad_vjp)};
 const Op kConcatOp{movement("concat", infer_concat, concat_vjp)};
 const Op kShiftRightOp{movement("shift_right", infer_shift, shift_vjp)};

@@ -19,6 +19,13 @@ OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(
           .element = element};
 }
 
+double selected_bytes(const Graph& graph, const Node& node) {
+  double bytes = 2.0 * static_cast<double>(graph.type(node.outputs[0]).bytes());
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    bytes += static_cast<double>(graph.type(node.inputs[i]).bytes());
+  return bytes;
+}
+
 OpDef linear_view(OpDef op) {
   op.linear_view = true;
   return op;

@@ -25,6 +25,9 @@ double flops_per_element(const Graph& graph, const Node& node) {
   return kEach * static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
+// OpDef::bytes of an op that reads as much of its first operand as it returns.
+double selected_bytes(const Graph& graph, const Node& node);
+
 // "batch seq embed" from names, and names from such a text. An Error names the operand's line.
 std::string joined(const std::vector<std::string>& names);
 std::vector<std::string> names_at(const Operand& operand, std::string_view text);

@@ -86,6 +86,14 @@ double graph_flops(const Graph& graph) {
   return total;
 }
 
+double node_bytes(const Graph& graph, const Node& node) {
+  if (node.op->bytes != nullptr) return node.op->bytes(graph, node);
+  double bytes = 0;
+  for (const auto* values : {&node.inputs, &node.outputs})
+    for (const ValueId value : *values) bytes += static_cast<double>(graph.type(value).bytes());
+  return bytes;
+}
+
 std::vector<CollectiveUse> collectives(const Graph& lowered) {
   Collector collector;
   collector.add_graph(lowered, 1);

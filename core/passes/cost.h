@@ -15,6 +15,9 @@ namespace tessera {
 double node_flops(const Graph& graph, const Node& node);
 double graph_flops(const Graph& graph);
 
+// Bytes that one execution of a node reads and writes in memory. Not for loops.
+double node_bytes(const Graph& graph, const Node& node);
+
 // A collective of the graph of one device, with the layer line it serves.
 struct CollectiveUse {
   std::string op;                      // "all_gather"

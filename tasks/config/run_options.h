@@ -48,13 +48,14 @@ struct RunOptions {
   bool dry_run = false;    // Everything but steps; writes nothing.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
+  std::string hardware;  // The GPU that --mode=plan predicts the speed on (core/backend/gpu.h).
   CheckpointChoice checkpoint;
   std::vector<std::string> prompts;         // For --mode=decode; none: the decode datasets.
   std::vector<std::string> prompt_ids;      // Prompts as token ids: "1 2 3".
   bool print_ids = false;                   // Print ids of prompts and continuations.
   std::string format;                       // For --mode=export and import: "hf".
   std::filesystem::path input;              // The directory that import reads.
-  std::filesystem::path output;             // The directory that export writes,
+  std::filesystem::path output;             // The directory that export writes, plan's file,
   std::string dtype = "f32";                // in this dtype: f32, bf16, f16 or f64,
   int64_t max_shard_bytes = 5'000'000'000;  // with at most so many bytes of weights per file.
   std::vector<std::string> overrides;       // "path=value" of each --set, cited in hparams.toml.

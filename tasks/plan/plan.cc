@@ -2,7 +2,6 @@
 #include "tasks/plan/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <ranges>
@@ -17,15 +16,10 @@
 #include "core/io/json.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/throughput.h"
+#include "tasks/plan/text.h"
 
 namespace tessera {
 namespace {
-
-// "x_layers[3].ffn" -> "x_layers[].ffn".
-std::string without_indices(const std::string& path) {
-  static const std::regex kIndex(R"(\[[0-9]+\])");
-  return std::regex_replace(path, kIndex, "[]");
-}
 
 // kDcn if one of the mesh axes spans slices.
 Link link_of(const Mesh& mesh, const std::vector<std::string>& mesh_axes) {
@@ -125,21 +119,6 @@ std::string collective_json(const PlannedCollective& one) {
       .text();
 }
 
-constexpr size_t kColumns = 100;
-
-// "1.25 GiB", with three digits.
-std::string size_text(int64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
-    value /= 1024.0;
-    ++unit;
-  }
-  const int digits = unit == 0 || value >= 100.0 ? 0 : value >= 10.0 ? 1 : 2;
-  return fmt::format("{:.{}f} {:<3}", value, digits, kUnits[unit]);
-}
-
 std::string axes_text(const std::vector<std::string>& mesh_axes) {
   return fmt::format("{}", fmt::join(mesh_axes, "+"));
 }
@@ -151,12 +130,6 @@ std::string mesh_text(const std::vector<MeshAxis>& mesh) {
     if (axis.dcn > 1) text += fmt::format(" ({} within a slice x {} slices)", axis.ici, axis.dcn);
   }
   return text;
-}
-
-// At most `width` columns; keeps the end of a path, which is the most specific part.
-std::string ending(std::string text, size_t width) {
-  if (text.size() <= width) return text;
-  return ".." + text.substr(text.size() + 2 - width);
 }
 
 std::string heading(std::string_view title) { return fmt::format("\n{}\n", title); }
@@ -234,7 +207,8 @@ std::string collectives_text(const Plan& plan) {
           fmt::format("  {:<9}{:<15}{:<{}}{:<5}{:>5} x {:>8}  {:>9}   ", phase_name(one->phase),
                       one->op, axes_text(one->mesh_axes), width, dtype_name(one->dtype), one->count,
                       size_text(one->bytes), size_text(one->bytes_per_step()));
-      text += row + ending(what(*one), kColumns - std::min(row.size(), kColumns - 12)) + "\n";
+      text +=
+          row + ending(what(*one), kPlanColumns - std::min(row.size(), kPlanColumns - 12)) + "\n";
     }
   }
   return text;
@@ -271,8 +245,8 @@ void write_plan_files(const std::filesystem::path& run_directory, const Plan& pl
 }
 
 std::string plan_json(const Plan& plan) {
-  return JsonLine()
-      .add("parameters", plan.parameters)
+  JsonLine json;
+  json.add("parameters", plan.parameters)
       .add("devices", plan.devices)
       .add_raw("mesh", array_json(plan.mesh, axis_json))
       .add("tokens_per_step", plan.tokens_per_step)
@@ -284,8 +258,9 @@ std::string plan_json(const Plan& plan) {
       .add("arena_bytes", plan.arena)
       .add_raw("saved_for_backward", bytes_json(plan.saved))
       .add_raw("communication", array_json(plan.totals, total_json))
-      .add_raw("collectives", array_json(plan.collectives, collective_json))
-      .text();
+      .add_raw("collectives", array_json(plan.collectives, collective_json));
+  if (plan.prediction) json.add_raw("prediction", prediction_json(*plan.prediction));
+  return json.text();
 }
 
 std::string plan_summary(const Plan& plan) {
@@ -308,6 +283,7 @@ std::string plan_text(const Plan& plan) {
       mesh_text(plan.mesh), plan.tokens_per_step, plan.flops_per_step, plan.flops_per_device,
       plan.launches);
   text += memory_text(plan) + totals_text(plan) + collectives_text(plan);
+  if (plan.prediction) text += prediction_text(*plan.prediction, plan.devices, plan.arena);
   return std::regex_replace(text, std::regex(" +\n"), "\n");
 }
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost of a training step for any mesh, without its devices: FLOPs, memory by class, and every
-// collective with the line of layer code that it serves; as text (plan.txt, --mode=plan) and as
-// JSON (plan.json; docs/formats.md).
+// collective with the line of layer code that it serves, and its speed on a given GPU; as text
+// (plan.txt, --mode=plan) and as JSON (plan.json; docs/formats.md).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/passes/cost.h"
+#include "tasks/plan/prediction.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {
@@ -54,6 +56,7 @@ struct Plan {
   std::vector<NamedBytes> saved;   // Saved for the backward pass, largest first.
   std::vector<PlannedCollective> collectives;  // In model order.
   std::vector<AxisTotal> totals;               // Largest first.
+  std::optional<Prediction> prediction;        // With --hardware.
 };
 
 // The plan of a training step: its graph as traced, its program in the executor, and the tokens of

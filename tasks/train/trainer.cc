@@ -88,11 +88,7 @@ class Trainer final : public BaseRun {
   }
 
   int run() override {
-    if (options_.mode == RunMode::kPlan) {
-      warn_of_layouts(session_, console_);
-      console_.info(plan_text(session_.plan()));
-      return 0;
-    }
+    if (options_.mode == RunMode::kPlan) return print_plan();
     introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
                   device_, console_);
     if (complete()) {
@@ -115,6 +111,19 @@ class Trainer final : public BaseRun {
   }
 
  private:
+  int print_plan() {
+    warn_of_layouts(session_, console_);
+    Plan plan = session_.plan();
+    if (!options_.hardware.empty())
+      plan.prediction =
+          predict(session_.executor().plan(session_.train_program().program()), session_.mesh(),
+                  session_.tokens_per_step(), find_gpu(options_.hardware));
+    console_.info(plan_text(plan));
+    if (!options_.output.empty() && processes_.is_first())
+      write_file_atomically(options_.output, plan_json(plan) + "\n");
+    return 0;
+  }
+
   void begin() {
     check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
     check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);

@@ -134,6 +134,20 @@ TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--prompt=hello"}) == "--prompt needs --mode=decode");
 }
 
+TEST_CASE("the hardware of a plan is a known GPU, and only a plan takes it") {
+  REQUIRE(parse_command_line({"--exp=a", "--mode=plan", "--hardware=h200"}).run.hardware == "h200");
+  REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h2000"}) ==
+          "--hardware=h2000: unknown GPU; did you mean 'h200'?; expected one of a100, h100, h200, "
+          "b200, rtx4090");
+  REQUIRE(error_for({"--exp=a", "--hardware=h200"}) == "--hardware needs --mode=plan");
+  REQUIRE(error_for({"--exp=a", "--mode=eval", "--hardware=h200"}) ==
+          "--hardware needs --mode=plan");
+  REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h200", "--device=cpu"}) ==
+          "--device cannot be used with --hardware, which names the device that is planned for");
+  REQUIRE(error_for({"--exp=a", "--mode=eval", "--output=x"}) ==
+          "--output needs --mode=export or plan");
+}
+
 TEST_CASE("the self-check takes no experiment") {
   REQUIRE(error_for({"--mode=selfcheck", "--exp=a"}) ==
           "--exp cannot be used with --mode=selfcheck, which takes only --threads, --device and "
@@ -151,7 +165,8 @@ TEST_CASE("the help text lists every flag") {
         "--dry_run", "--set",     "--job_log_dir", "--restart",     "--allow_config_change",
         "--threads", "--device",  "--devices",     "--plugin_path", "--dump_graph",
         "--profile", "--version", "--help",        "--checkpoint",  "--prompt",
-        "--format",  "--input",   "--output",      "--prompt_ids",  "--print_ids"})
+        "--format",  "--input",   "--output",      "--prompt_ids",  "--print_ids",
+        "--hardware"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 

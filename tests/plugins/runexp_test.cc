@@ -245,6 +245,20 @@ TEST_CASE("--dump_graph writes text and a drawing, and --dry_run takes no step")
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), !Catch::Contains("\"loss\""));
 }
 
+TEST_CASE("--mode=plan predicts the speed on a GPU that is not there, and writes it as JSON") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  const Outcome plain = runexp(folder, kTiny + " --mode=plan");
+  const Outcome predicted =
+      runexp(folder, kTiny + " --mode=plan --hardware=h100 --output=plan.json");
+  INFO(predicted.errors);
+  REQUIRE(predicted.exit_code == 0);
+  REQUIRE_THAT(plain.out, !Catch::Contains("predicted for"));
+  REQUIRE_THAT(predicted.out, Catch::Contains("predicted for NVIDIA H100 SXM, not measured") &&
+                                  Catch::Contains("tokens per second"));
+  REQUIRE_THAT(read_bytes(folder / "plan.json"), Catch::Contains("\"hardware\": \"h100\""));
+}
+
 TEST_CASE("--describe shows where each value was set") {
   const TemporaryDirectory folder;
   const Outcome described =

@@ -35,7 +35,8 @@ void register_device_kind(std::string_view name, const DeviceKind& kind) {
 std::vector<std::string> registered_device_kinds() {
   const std::lock_guard lock(registry().mutex);
   std::vector<std::string> names;
-  for (const auto& [name, kind] : registry().kinds) names.push_back(name);
+  for (const auto& [name, kind] : registry().kinds)
+    if (kind.make_devices != nullptr) names.push_back(name);
   return names;
 }
 

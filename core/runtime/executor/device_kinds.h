@@ -19,7 +19,8 @@ namespace tessera {
 struct DeviceKind {
   // `count` devices of this process, in the order of their numbers. They share `threads` threads of
   // the host (<= 0: as many as the process may use processors). `local_rank` processes of the host
-  // have taken as many each before. Error if the machine lacks them.
+  // have taken as many each before. Error if the machine lacks them. Null for a kind that is only
+  // planned for.
   std::vector<std::unique_ptr<Device>> (*make_devices)(int64_t count, int threads, int local_rank);
   // Connects the devices of all processes of a run.
   std::unique_ptr<Communicator> (*make_communicator)(CommunicatorOptions options);
@@ -33,7 +34,7 @@ struct DeviceKind {
 // The later of two with one name counts.
 void register_device_kind(std::string_view name, const DeviceKind& kind);
 
-// In order of name.
+// Those of which devices can be made, in order of name.
 std::vector<std::string> registered_device_kinds();
 
 // Error with the nearest name and all names if no such kind is registered.

@@ -20,19 +20,6 @@ namespace {
 // A fused launch is named after the first of its ops.
 constexpr size_t kMostOpsNamed = 5;
 
-std::string launch_name(const Node& node, LaunchKind kind) {
-  if (kind == LaunchKind::kWait) return fmt::format("wait for {}", node.op->name);
-  if (node.bodies.empty()) return std::string(node.op->name);
-  std::string name = "fused";
-  size_t named = 0;
-  for (const Node& inner : node.bodies[0]->nodes()) {
-    if (inner.inputs.empty()) continue;  // A generator.
-    if (++named > kMostOpsNamed) return name + " …";
-    name += fmt::format(" {}", inner.op->name);
-  }
-  return name;
-}
-
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Chrome's "process" and "thread" of a track: the device, and 1 or 2.
@@ -92,6 +79,19 @@ std::string gzipped(std::string_view text) {
 }
 
 }  // namespace
+
+std::string launch_name(const Node& node, LaunchKind kind) {
+  if (kind == LaunchKind::kWait) return fmt::format("wait for {}", node.op->name);
+  if (node.bodies.empty()) return std::string(node.op->name);
+  std::string name = "fused";
+  size_t named = 0;
+  for (const Node& inner : node.bodies[0]->nodes()) {
+    if (inner.inputs.empty()) continue;  // A generator.
+    if (++named > kMostOpsNamed) return name + " …";
+    name += fmt::format(" {}", inner.op->name);
+  }
+  return name;
+}
 
 void LaunchTrace::begin_step(int64_t step) {
   const std::lock_guard lock(mutex_);

@@ -30,6 +30,9 @@ struct LaunchTimes {
   int64_t begin_ns = 0, end_ns = 0;  // Steady clock.
 };
 
+// "einsum", "fused add silu mul", "wait for all_gather".
+std::string launch_name(const Node& node, LaunchKind kind);
+
 // Called for each launch of a run, in order, when the run is done; by the threads of all devices at
 // once.
 using LaunchObserver = std::function<void(const Graph&, const Node&, const LaunchTimes&)>;

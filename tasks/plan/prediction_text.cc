@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/graph/op.h"
+#include "core/io/json.h"
+#include "core/ops/attention.h"
+#include "tasks/plan/prediction.h"
+#include "tasks/plan/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMilli = 1e-3, kGiga = 1e9, kTera = 1e12;
+constexpr size_t kMostRows = 24;
+constexpr size_t kObstacles = 6;
+constexpr size_t kNameColumns = 22;
+
+// Launches that do the same, in all layers of a stack.
+struct LaunchGroup {
+  std::string name, path;
+  Phase phase = Phase::kForward;
+  Limit limit = Limit::kMemory;
+  int64_t count = 0;
+  double seconds = 0.0, adds = 0.0, ideal = 0.0, copies = 0.0, flops = 0.0, bytes = 0.0;
+
+  void add(const PricedLaunch& launch) {
+    // The limit of the longest launch.
+    if (count == 0 || launch.cost.seconds * static_cast<double>(count) > seconds)
+      limit = launch.cost.limit;
+    ++count;
+    seconds += launch.cost.seconds;
+    adds += launch.adds;
+    ideal += launch.ideal;
+    copies += launch.cost.copies;
+    flops += launch.cost.flops;
+    bytes += launch.cost.bytes;
+  }
+  // Seconds of the step in which the GPU does not do the model's FLOPs at its peak.
+  double loss() const { return adds - ideal; }
+};
+
+// What launches serve, for the totals.
+enum class Part { kProducts, kAttention, kOther, kUpdate, kCollectives };
+constexpr std::array kPartNames = {"matrix products", "attention", "other kernels", "update",
+                                   "collectives"};
+
+Part part_of(const PricedLaunch& launch) {
+  if (launch.op->op_class == OpClass::kCollective) return Part::kCollectives;
+  if (launch.op == &kAttentionOp || launch.op == &kAttentionGradOp) return Part::kAttention;
+  if (launch.op->op_class == OpClass::kContraction) return Part::kProducts;
+  return launch.phase == Phase::kUpdate ? Part::kUpdate : Part::kOther;
+}
+
+std::vector<LaunchGroup> groups_of(const Prediction& prediction) {
+  std::vector<LaunchGroup> groups;
+  for (const PricedLaunch& launch : prediction.launches) {
+    const std::string path = without_indices(launch.path);
+    auto group = std::ranges::find_if(groups, [&](const LaunchGroup& each) {
+      return each.name == launch.name && each.path == path && each.phase == launch.phase;
+    });
+    if (group == groups.end())
+      group = groups.insert(group, {.name = launch.name, .path = path, .phase = launch.phase});
+    group->add(launch);
+  }
+  std::ranges::stable_sort(groups, std::greater<>(), &LaunchGroup::adds);
+  return groups;
+}
+
+// "616 TFLOP/s", "3.91 TB/s", "0.31 GB/s".
+std::string rate_of(double amount, double seconds, double unit, std::string_view name) {
+  const double rate = amount / seconds / unit;
+  return fmt::format("{:.{}f} {}", rate, rate < 10.0 ? 2 : 0, name);
+}
+
+std::string rate_text(Limit limit, double flops, double bytes, double seconds) {
+  if (limit == Limit::kLaunch || seconds <= 0.0) return "launch";
+  if (limit == Limit::kLinks) return rate_of(bytes, seconds, kGiga, "GB/s");
+  if (limit == Limit::kMemory) return rate_of(bytes, seconds, kTera, "TB/s");
+  return limit == Limit::kProducts ? rate_of(flops, seconds, kTera, "TFLOP/s") : "arithmetic";
+}
+
+// At most `width` columns; keeps the beginning.
+std::string beginning(const std::string& text, size_t width) {
+  return text.size() <= width ? text : text.substr(0, width - 2) + "..";
+}
+
+double percent_of(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
+
+std::string group_rows(const std::vector<LaunchGroup>& groups, double step) {
+  std::string text = fmt::format("  {:>9} {:>6} {:>6} {:>6} {:>12}  {:<8} {:<22} {}\n", "ms", "%",
+                                 "lost", "times", "rate", "phase", "op", "layer");
+  for (size_t i = 0; i < std::min(groups.size(), kMostRows); ++i) {
+    const LaunchGroup& group = groups[i];
+    const std::string name = group.copies > 0.0 ? group.name + " + copies" : group.name;
+    const std::string row =
+        fmt::format("  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {:<8} {:<22} ", group.adds / kMilli,
+                    percent_of(group.adds, step), percent_of(group.loss(), step), group.count,
+                    rate_text(group.limit, group.flops, group.bytes, group.seconds),
+                    phase_name(group.phase), beginning(name, kNameColumns));
+    text += row + ending(group.path, kPlanColumns - row.size()) + "\n";
+  }
+  if (groups.size() <= kMostRows) return text;
+  double adds = 0.0, loss = 0.0;
+  int64_t count = 0;
+  for (size_t i = kMostRows; i < groups.size(); ++i) {
+    adds += groups[i].adds;
+    loss += groups[i].loss();
+    count += groups[i].count;
+  }
+  return text + fmt::format("  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {} others\n", adds / kMilli,
+                            percent_of(adds, step), percent_of(loss, step), count, "",
+                            groups.size() - kMostRows);
+}
+
+std::string part_rows(const Prediction& prediction) {
+  std::array<LaunchGroup, kPartNames.size()> parts;
+  for (const PricedLaunch& launch : prediction.launches)
+    parts[static_cast<size_t>(part_of(launch))].add(launch);
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const LaunchGroup& part = parts[i];
+    if (part.count == 0) continue;
+    std::string note;
+    if (static_cast<Part>(i) == Part::kCollectives)
+      note = fmt::format("  {:.3f} ms, {:.3f} of them beside compute", part.seconds / kMilli,
+                         (part.seconds - part.adds) / kMilli);
+    else if (part.copies > 0.0)
+      note = fmt::format("  {:.3f} ms of them copies of operands", part.copies / kMilli);
+    text += fmt::format(
+        "  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {:<15}{}\n", part.adds / kMilli,
+        percent_of(part.adds, prediction.step_seconds),
+        percent_of(part.loss(), prediction.step_seconds), part.count,
+        rate_text(static_cast<Part>(i) <= Part::kAttention ? Limit::kProducts : part.limit,
+                  part.flops, part.bytes, part.seconds),
+        kPartNames[i], note);
+  }
+  return text;
+}
+
+// What costs most MFU.
+std::string obstacles(std::vector<LaunchGroup> groups, double step) {
+  std::ranges::stable_sort(groups, std::greater<>(), &LaunchGroup::loss);
+  std::string text = "\nin the way of a higher MFU\n";
+  for (size_t i = 0; i < std::min(groups.size(), kObstacles); ++i) {
+    const LaunchGroup& group = groups[i];
+    const std::string row =
+        fmt::format("  {:>4.1f} points: {}, {}, ", percent_of(group.loss(), step),
+                    beginning(group.name, 40), phase_name(group.phase));
+    text += row + ending(group.path.empty() ? "the step" : group.path, kPlanColumns - row.size()) +
+            "\n";
+  }
+  return text;
+}
+
+std::string_view limit_name(Limit limit) {
+  constexpr std::array<std::string_view, 5> kNames = {"products", "arithmetic", "memory", "links",
+                                                      "launch"};
+  return kNames[static_cast<size_t>(limit)];
+}
+
+std::string launch_json(const PricedLaunch& launch) {
+  return JsonLine()
+      .add("op", std::string_view(launch.name))
+      .add("path", std::string_view(launch.path))
+      .add("source", std::string_view(launch.source))
+      .add("phase", phase_name(launch.phase))
+      .add("seconds", launch.cost.seconds)
+      .add("adds_seconds", launch.adds)
+      .add("limit", limit_name(launch.cost.limit))
+      .add("flops", launch.cost.flops)
+      .add("model_flops", launch.model_flops)
+      .add("bytes", launch.cost.bytes)
+      .text();
+}
+
+}  // namespace
+
+std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes) {
+  const Gpu& gpu = prediction.gpu;
+  const double step = prediction.step_seconds;
+  const std::vector<LaunchGroup> groups = groups_of(prediction);
+  std::string text = fmt::format(
+      "\npredicted for {}{}, not measured\n"
+      "  products of bf16 reach {:.0f} TFLOP/s of {:.0f}, memory {:.2f} TB/s of {:.2f}\n"
+      "  lost: points of MFU, the time that is not spent on the model's FLOPs at the peak\n\n",
+      devices > 1 ? fmt::format("{} x ", devices) : "", gpu.title,
+      reachable_flops(DType::kBF16, gpu) / kTera, gpu.peak_flops(DType::kBF16) / kTera,
+      reachable_bandwidth(gpu) / kTera, gpu.memory_bandwidth / kTera);
+  text += group_rows(groups, step) + "\n" + part_rows(prediction);
+  text += fmt::format("  {:>9.3f}  100.0 {:>6.1f} {:>6} {:>12}  step\n", step / kMilli,
+                      100.0 - 100.0 * prediction.mfu, prediction.launches.size(), "");
+  text += obstacles(groups, step);
+  text += fmt::format(
+      "\n"
+      "step time          {:.2f} ms\n"
+      "tokens per second  {:.0f}{}\n"
+      "MFU                {:.1f} % (causal half of attention, peak {:.0f} TFLOP/s in bf16)\n"
+      "memory             {} of {}, without scratch memory of kernels{}\n",
+      step / kMilli, prediction.tokens_per_second,
+      devices > 1 ? fmt::format(", {:.0f} per device",
+                                prediction.tokens_per_second / static_cast<double>(devices))
+                  : "",
+      100.0 * prediction.mfu, gpu.peak_flops(DType::kBF16) / kTera, size_text(arena_bytes),
+      size_text(gpu.memory_bytes), arena_bytes > gpu.memory_bytes ? ": it does not fit" : "");
+  return text;
+}
+
+std::string prediction_json(const Prediction& prediction) {
+  std::vector<std::string> launches;
+  for (const PricedLaunch& launch : prediction.launches) launches.push_back(launch_json(launch));
+  return JsonLine()
+      .add("hardware", prediction.gpu.name)
+      .add("step_seconds", prediction.step_seconds)
+      .add("tokens_per_second", prediction.tokens_per_second)
+      .add("mfu", prediction.mfu)
+      .add_raw("launches", fmt::format("[\n  {}\n]", fmt::join(launches, ",\n  ")))
+      .text();
+}
+
+}  // namespace tessera

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/plan/roofline.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/backend/cpu/gemm/einsum.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/ops/attention.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/cost.h"
+
+namespace tessera {
+namespace {
+
+// Measured with PyTorch on one H200: bf16 products of large random matrices run at 790 TFLOP/s of
+// 989 (the power limit lowers the clock), a copy moves 4.3 TB/s of 4.8. Other GPUs are assumed to
+// reach the same shares.
+constexpr double kProductShare = 790.0 / 989.4;
+constexpr double kCopyShare = 4.3 / 4.8;
+// Kernels read more than their operands (halves of cache lines, partial sums): an estimate.
+constexpr double kTraffic = 1.1;
+// From the end of a kernel to the begin of the next: an estimate for launches that are queued or in
+// a CUDA graph.
+constexpr double kLaunchGap = 1.2e-6;
+// NCCL's ring reaches 370 GB/s of 450 on eight H100 (the book "How to Scale Your Model"); the
+// latencies are estimates.
+constexpr double kLinkShare = 370.0 / 450.0;
+constexpr double kLinkLatency = 1e-5, kNetworkLatency = 2e-5;
+
+double as_double(int64_t number) { return static_cast<double>(number); }
+double ceil_div(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
+
+// The efficiency of matrix products by shape is that of NVIDIA's library nvMatmulHeuristics
+// 0.1.0.27 (H200 SXM, bf16, CUTLASS 3 kernels), relative to its 8192×8192×8192, for which it
+// predicts 978 TFLOP/s. This model of tiles agrees with it within 3 % on average and 15 % at most
+// on the products of GPT-2 124M and 1558M and of Llamas of 350M to 2B. A tile takes as long as its
+// sums and, for its begin and end, kTileStart more of them.
+struct Tile {
+  int64_t m = 0, n = 0;
+  double slowdown = 1.0;
+};
+constexpr Tile kTiles[] = {{128, 256}, {256, 128}, {128, 128, 1.1}};
+constexpr double kTileStart = 450.0, kTileStartOfA100 = 285.0;
+constexpr double kStoresOfF32 = 2.5;  // A tile of f32 sums takes longer to store.
+// Sums may be divided among multiprocessors (split-K) where there are few tiles.
+constexpr int64_t kMostSplits = 32, kLeastSums = 512;
+
+// The time of a product in multiplications of one multiprocessor.
+double tile_work(const ProductSize& product, const Gpu& gpu) {
+  double start = gpu.capability < 90 ? kTileStartOfA100 : kTileStart;
+  // Slower sums, but the same time to begin and end.
+  start *= gpu.peak_flops(product.input) / gpu.peak_flops(DType::kBF16);
+  if (product.output != DType::kBF16) start *= kStoresOfF32;
+  double least = 0.0;
+  for (const Tile& tile : kTiles) {
+    const double tiles =
+        ceil_div(product.m, tile.m) * ceil_div(product.n, tile.n) * as_double(product.batches);
+    for (int64_t splits = 1; splits <= kMostSplits; splits *= 2) {
+      const int64_t sums = product.k / splits;
+      if (splits > 1 && sums < kLeastSums) break;
+      const double rounds = ceil_div(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
+      const double work =
+          rounds * as_double(tile.m * tile.n) * tile.slowdown * (as_double(sums) + start);
+      if (least == 0.0 || work < least) least = work;
+    }
+  }
+  return least;
+}
+
+// Attention: published rates of cuDNN and FlashAttention-3 on an H100 (Shah et al., 2024: forward,
+// not causal, 395 TFLOP/s with heads of 64 and 617 with heads of 128 at 2048 keys, 373 and 574 at
+// 1024), as shares of the peak. Half a mask costs a fifth, and the backward pass runs at three
+// quarters of the forward rate: estimates.
+constexpr double kShareAt64 = 0.43, kShareAt128 = 0.67;
+constexpr double kKeysOfStart = 148.0;
+constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
+
+double attention_share(const Graph& graph, const Node& node) {
+  const double width = as_double(graph.type(node.inputs[0]).axis("head_dim").size);
+  const double keys = as_double(graph.type(node.inputs[1]).axis("key_seq").size);
+  const double above = std::clamp((width - 64.0) / 64.0, 0.0, 1.0);
+  double share = kShareAt64 * std::min(width / 64.0, 1.0) + (kShareAt128 - kShareAt64) * above;
+  share *= keys / (keys + kKeysOfStart);
+  if (flag_attribute(node, "causal")) share *= kCausalShare;
+  return node.op == &kAttentionGradOp ? share * kBackwardShare : share;
+}
+
+// The matrix products of a node and what is copied around them.
+struct Products {
+  std::vector<ProductSize> sizes;
+  double flops = 0.0;
+  double copied = 0.0;  // Bytes, by launches of their own.
+  int64_t copies = 0;
+
+  void add(const Graph& graph, const Node& einsum, double times);
+  void add_all(const Graph& graph, double times);
+  void add_decomposition(const Graph& graph, const Node& node);
+  double seconds(const Gpu& gpu) const;
+};
+
+void Products::add(const Graph& graph, const Node& einsum, double times) {
+  const Contraction contraction = make_contraction(graph, einsum);
+  const GemmShape& shape = contraction.shape;
+  sizes.push_back({shape.m, shape.n, shape.k, contraction.batches() * static_cast<int64_t>(times),
+                   shape.input, shape.output});
+  flops += sizes.back().flops();
+  const auto copy = [&](const std::optional<Packing>& packing, DType dtype) {
+    if (!packing) return;
+    copied += times * 2.0 * as_double(packing->elements * dtype_bytes(dtype));
+    ++copies;
+  };
+  copy(contraction.pack_a, shape.input);
+  copy(contraction.pack_b, shape.input);
+  copy(contraction.pack_c, shape.output);
+}
+
+void Products::add_all(const Graph& graph, double times) {
+  for (const Node& node : graph.nodes()) {
+    if (is_repeat(node)) {
+      const Loop loop(node);
+      add_all(loop.body(), times * as_double(loop.count()));
+    } else if (node.op == &kEinsumOp) {
+      add(graph, node, times);
+    } else if (node.op->op_class == OpClass::kContraction) {
+      add_decomposition(graph, node);
+    }
+  }
+}
+
+// The products of an op with a kernel of its own are those of its decomposition, with its operands'
+// dtype.
+void Products::add_decomposition(const Graph& graph, const Node& node) {
+  if (node.op->decomposition == nullptr) return;
+  const Mesh local;
+  const AxisRules no_rules;
+  Graph body;
+  {
+    const TraceScope trace(body, local, no_rules);
+    const ServeScope serve(node);
+    std::vector<Tensor> inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      inputs.push_back(input(std::to_string(i), InputKind::kLoop, graph.type(node.inputs[i])));
+    node.op->decomposition(node, inputs);
+  }
+  add_all(body, 1.0);
+  const DType dtype = graph.type(node.inputs[0]).dtype;
+  for (ProductSize& size : sizes) size.input = dtype;
+  copied = 0.0, copies = 0;
+}
+
+double Products::seconds(const Gpu& gpu) const {
+  double total = 0.0;
+  for (const ProductSize& size : sizes) total += product_seconds(size, gpu);
+  return total;
+}
+
+// Whether cuBLASLt has no epilogue for what follows a product, which is then a pass over the
+// result.
+bool has_pass_of_its_own(const Node& fused_product) {
+  return std::ranges::any_of(fused_product.bodies[0]->nodes(), [](const Node& each) {
+    return each.op == &kSiluOp || each.op == &kSiluGradOp;
+  });
+}
+
+Products products_of(const Graph& graph, const Node& node) {
+  Products products;
+  if (node.op == &kEinsumOp) {
+    products.add(graph, node, 1.0);
+  } else if (node.op == &kFusedProductOp) {
+    const Graph& body = *node.bodies[0];
+    products.add(body, *body.nodes().begin(), 1.0);
+    products.sizes[0].output = graph.type(node.outputs[0]).dtype;
+    if (has_pass_of_its_own(node)) {
+      products.copied += 2.0 * as_double(graph.type(node.outputs[0]).bytes());
+      ++products.copies;
+    }
+  } else {
+    products.add_decomposition(graph, node);
+  }
+  return products;
+}
+
+LaunchCost contraction_cost(const Graph& graph, const Node& node, const Gpu& gpu) {
+  LaunchCost cost{.bytes = node_bytes(graph, node), .limit = Limit::kProducts};
+  const DType dtype = graph.type(node.inputs[0]).dtype;
+  if (node.op == &kAttentionOp || node.op == &kAttentionGradOp) {
+    cost.flops = node_flops(graph, node);
+    cost.seconds = cost.flops / (gpu.peak_flops(dtype) * attention_share(graph, node));
+    return cost;
+  }
+  const Products products = products_of(graph, node);
+  const bool exact = node.op == &kEinsumOp || node.op == &kFusedProductOp;
+  cost.flops = exact ? products.flops : node_flops(graph, node);
+  // A decomposition may compute what a kernel skips: its rate counts.
+  cost.seconds = products.flops > 0.0 ? products.seconds(gpu) * cost.flops / products.flops
+                                      : cost.flops / reachable_flops(dtype, gpu);
+  cost.copies =
+      products.copied / reachable_bandwidth(gpu) + as_double(products.copies) * kLaunchGap;
+  return cost;
+}
+
+// Additions that would take the same time, of one execution.
+double vector_operations(const Graph& graph, const Node& node) {
+  if (node.bodies.empty()) return node_flops(graph, node) * node.op->element.cost;
+  double total = 0.0;
+  for (const Node& inner : node.bodies[0]->nodes())
+    total += vector_operations(*node.bodies[0], inner);
+  return total;
+}
+
+LaunchCost vector_cost(const Graph& graph, const Node& node, const Gpu& gpu) {
+  // An instruction of a lane multiplies and adds.
+  const double operations = 0.5 * gpu.peak_flops(DType::kF32);
+  return {.seconds = vector_operations(graph, node) / operations,
+          .flops = node_flops(graph, node),
+          .bytes = node_bytes(graph, node),
+          .limit = Limit::kArithmetic};
+}
+
+LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh, const Gpu& gpu) {
+  double all = 1.0, slices = 1.0;
+  for (const auto& name : node.attributes.get<std::vector<std::string>>("mesh_axes")) {
+    const MeshAxis& axis = mesh.axes()[static_cast<size_t>(mesh.position(name))];
+    all *= as_double(axis.size());
+    slices *= as_double(axis.dcn);
+  }
+  const bool moves = node.op == &kPermuteOp;  // Whole shards.
+  const double bytes =
+      as_double(moves ? graph.type(node.inputs[0]).bytes() : collective_bytes(graph, node));
+  // Within slices first, so that only a slice's share crosses the network.
+  const double here = all / slices;
+  double within = 1.0;
+  if (slices > 1.0) {
+    within = ((here - 1.0) / here) / ((all - 1.0) / all);
+    if (node.op == &kAllToAllOp) within = (here - 1.0) / (all - 1.0);
+    if (moves) within = 0.0;
+  }
+  const double seconds = bytes * within / (gpu.link_bandwidth * kLinkShare) +
+                         bytes * (1.0 - within) / (gpu.network_bandwidth * kLinkShare);
+  return {.seconds = seconds + (slices > 1.0 ? kNetworkLatency : kLinkLatency),
+          .bytes = bytes,
+          .limit = Limit::kLinks};
+}
+
+}  // namespace
+
+double ProductSize::flops() const {
+  return 2.0 * as_double(m) * as_double(n) * as_double(k) * as_double(batches);
+}
+
+double reachable_flops(DType dtype, const Gpu& gpu) {
+  return kProductShare * gpu.peak_flops(dtype);
+}
+double reachable_bandwidth(const Gpu& gpu) { return kCopyShare / kTraffic * gpu.memory_bandwidth; }
+
+double product_seconds(const ProductSize& product, const Gpu& gpu) {
+  const ProductSize large{8192, 8192, 8192, 1, product.input, DType::kBF16};
+  const double at_best = product.flops() / reachable_flops(product.input, gpu);
+  const double of_large = large.flops() / reachable_flops(product.input, gpu);
+  return std::max(at_best, of_large * tile_work(product, gpu) / tile_work(large, gpu));
+}
+
+LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh, const Gpu& gpu) {
+  if (is_collective(node)) return collective_cost(graph, node, mesh, gpu);
+  LaunchCost cost = node.op->op_class == OpClass::kContraction ? contraction_cost(graph, node, gpu)
+                                                               : vector_cost(graph, node, gpu);
+  const double memory = cost.bytes / reachable_bandwidth(gpu);
+  if (memory > cost.seconds) {
+    cost.seconds = memory;
+    cost.limit = Limit::kMemory;
+  }
+  if (cost.seconds < kLaunchGap) cost.limit = Limit::kLaunch;
+  cost.seconds += cost.copies + kLaunchGap;
+  return cost;
+}
+
+}  // namespace tessera

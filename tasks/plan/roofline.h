@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The time of one launch on a GPU, predicted from its types: the roofline of Williams, Waterman and
+// Patterson (2009), with what kernels reach of each limit. Costs are facts of the op (OpDef), so
+// that a new op has a price without an edit here. Nothing in these files was measured by this
+// program; roofline.cc names the source of each constant.
+#pragma once
+
+#include <cstdint>
+
+#include "core/backend/gpu.h"
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+
+namespace tessera {
+
+// What a launch waits for most.
+enum class Limit { kProducts, kArithmetic, kMemory, kLinks, kLaunch };
+
+struct LaunchCost {
+  double seconds = 0.0;  // With the gap before the next launch.
+  double copies = 0.0;   // The part of it that copies operands or results of a product.
+  double flops = 0.0;    // Executed; of contractions: of their matrix products.
+  double bytes = 0.0;    // Moved in memory; of collectives: sent.
+  Limit limit = Limit::kMemory;
+};
+
+// Of a matrix product, batches × (m×k · k×n).
+struct ProductSize {
+  int64_t m = 0, n = 0, k = 0, batches = 1;
+  DType input = DType::kBF16, output = DType::kBF16;
+
+  double flops() const;
+};
+double product_seconds(const ProductSize& product, const Gpu& gpu);
+
+// Of a node of a lowered graph that is neither a loop nor a view.
+LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh, const Gpu& gpu);
+
+// What products of large matrices, and kernels that are limited by memory, reach.
+double reachable_flops(DType dtype, const Gpu& gpu);
+double reachable_bandwidth(const Gpu& gpu);
+
+}  // namespace tessera

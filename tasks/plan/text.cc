@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/plan/text.h"
+
+#include <array>
+#include <regex>
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+std::string without_indices(const std::string& path) {
+  static const std::regex kIndex(R"(\[[0-9]+\])");
+  return std::regex_replace(path, kIndex, "[]");
+}
+
+std::string size_text(int64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 100.0 ? 0 : value >= 10.0 ? 1 : 2;
+  return fmt::format("{:.{}f} {:<3}", value, digits, kUnits[unit]);
+}
+
+std::string ending(std::string text, size_t width) {
+  if (text.size() <= width) return text;
+  return ".." + text.substr(text.size() + 2 - width);
+}
+
+}  // namespace tessera

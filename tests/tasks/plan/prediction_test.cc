@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predictions of a step: times add up along the two streams, MFU counts the model's FLOPs, and the
+// text and JSON name each launch.
+#include "tasks/plan/prediction.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include <boost/property_tree/json_parser.hpp>
+#include <boost/property_tree/ptree.hpp>
+
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/spmd/lower.h"
+#include "inputs/synthetic_input.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
+#include "tasks/config/experiment.h"
+#include "tasks/plan/plan.h"
+#include "tasks/single_task.h"
+#include "tasks/train/train_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+// A Llama with four wide layers, on one device or fully sharded over a mesh.
+ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_policy) {
+  const FeedForward::HParams ffn{.activation_tpl = SiLU::HParams{}, .use_gated_activation = true};
+  const TransformerLm::HParams lm{.vocab_size = 8192,
+                                  .model_dims = 1024,
+                                  .num_layers = 4,
+                                  .num_heads = 8,
+                                  .hidden_dims = 2816,
+                                  .stacked_transformer_tpl = StackedTransformer::HParams{
+                                      .block_tpl = TransformerBlock::HParams{.ffn_tpl = ffn}}};
+  return {.mesh = mesh,
+          .rules = strategy_rules(Strategy::kFullySharded),
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = DType::kBF16},
+                                      .model = LanguageModel::HParams{.lm_tpl = lm},
+                                      .train = {.num_train_steps = 1,
+                                                .remat_policy = remat_policy,
+                                                .save_interval_steps = 0,
+                                                .eval_interval_steps = 0}},
+          .input = SyntheticInput::HParams{.global_batch_size = 32, .seq_len = 1024}};
+}
+
+Plan plan_on(const std::string& gpu, const MeshConfig& mesh,
+             const std::string& remat_policy = "save_everything") {
+  const TemporaryDirectory directory;
+  const std::unique_ptr<Device> device = make_planned_gpu(find_gpu(gpu));
+  ProcessGroup alone;
+  Session session(wide_config(mesh, remat_policy),
+                  {.run_directory = directory.path(), .allocates = false}, {device.get()}, alone);
+  Plan plan = session.plan();
+  plan.prediction = predict(session.executor().plan(session.train_program().program()),
+                            session.mesh(), session.tokens_per_step(), find_gpu(gpu));
+  return plan;
+}
+
+const MeshConfig kOne{.ici_mesh_shape = {1, 1, 1}};
+const MeshConfig kFour{.ici_mesh_shape = {1, 4, 1}};
+
+TEST_CASE("a small step takes the sum of its launches") {
+  Trial trial(Mesh(), {"bf16[\"row=8192 inner=8192\"]", "bf16[\"inner=8192 column=8192\"]",
+                       "f32[\"x=1024 y=1024\"]"});
+  output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
+  output("z", exp(trial.inputs()[2]));
+  const StepPlan step = plan_memory(fuse(lower(trial.graph(), Mesh())), KernelFacts{});
+  const Prediction prediction = predict(step, Mesh(), 8192, find_gpu("h200"));
+  REQUIRE(prediction.launches.size() == 2);
+  // 2 · 8192³ FLOPs at 790 TFLOP/s, 8 MiB at 3.909 TB/s, and two gaps of 1.2 µs.
+  const double expected = 1391.8e-6 + 2.146e-6 + 2.4e-6;
+  REQUIRE(prediction.step_seconds == Approx(expected).epsilon(1e-3));
+  REQUIRE(prediction.tokens_per_second == Approx(8192 / expected).epsilon(1e-3));
+  REQUIRE(prediction.mfu == Approx(2.0 * 8192 * 8192 * 8192 / 989.4e12 / expected).epsilon(1e-3));
+}
+
+TEST_CASE("MFU counts the model's FLOPs, and no recomputation") {
+  for (const std::string policy : {"save_everything", "save_nothing"})
+    for (const MeshConfig& mesh : {kOne, kFour}) {
+      const Plan plan = plan_on("h200", mesh, policy);
+      const Prediction& prediction = *plan.prediction;
+      double flops = 0.0;
+      for (const PricedLaunch& launch : prediction.launches) flops += launch.model_flops;
+      const double devices = static_cast<double>(plan.devices);
+      REQUIRE(flops == Approx(plan.flops_per_step / devices).epsilon(1e-6));
+      REQUIRE(prediction.mfu ==
+              Approx(flops / find_gpu("h200").peak_flops(DType::kBF16) / prediction.step_seconds));
+      REQUIRE(prediction.mfu > 0.2);
+      REQUIRE(prediction.mfu < 0.8);
+      REQUIRE(prediction.tokens_per_second == Approx(32 * 1024 / prediction.step_seconds));
+    }
+  REQUIRE(plan_on("h200", kOne, "save_nothing").prediction->step_seconds >
+          1.1 * plan_on("h200", kOne).prediction->step_seconds);
+}
+
+TEST_CASE("collectives run beside compute, and add what compute waits for") {
+  const Prediction one = *plan_on("h200", kOne).prediction;
+  const Prediction four = *plan_on("h200", kFour).prediction;
+  double adds = 0.0, links = 0.0, waited = 0.0;
+  for (const PricedLaunch& launch : four.launches) {
+    REQUIRE(launch.adds <= launch.cost.seconds + four.step_seconds * 1e-12 +
+                               (launch.cost.limit == Limit::kLinks ? four.step_seconds : 0.0));
+    adds += launch.adds;
+    if (launch.cost.limit != Limit::kLinks) continue;
+    links += launch.cost.seconds;
+    waited += launch.adds;
+  }
+  REQUIRE(adds == Approx(four.step_seconds));
+  REQUIRE(links > 0.0);
+  REQUIRE(waited < 0.8 * links);
+  for (const PricedLaunch& launch : one.launches) REQUIRE(launch.cost.limit != Limit::kLinks);
+}
+
+TEST_CASE("a GPU with more bandwidth is faster where memory is the limit") {
+  const Prediction h100 = *plan_on("h100", kOne).prediction;
+  const Prediction h200 = *plan_on("h200", kOne).prediction;
+  REQUIRE(h100.launches.size() == h200.launches.size());
+  bool faster = false;
+  for (size_t i = 0; i < h100.launches.size(); ++i) {
+    const LaunchCost &slow = h100.launches[i].cost, &fast = h200.launches[i].cost;
+    if (slow.limit == Limit::kProducts) REQUIRE(fast.seconds <= slow.seconds);
+    if (slow.limit != Limit::kMemory || slow.copies > 0.0) continue;
+    // 1.2 µs are the gap.
+    REQUIRE(fast.seconds - 1.2e-6 == Approx((slow.seconds - 1.2e-6) * 3.35 / 4.8));
+    faster = true;
+  }
+  REQUIRE(faster);
+}
+
+TEST_CASE("optimizer and gradients are updated in place, without copies") {
+  for (const PricedLaunch& launch : plan_on("h200", kOne).prediction->launches)
+    REQUIRE(launch.name != "copy");
+}
+
+TEST_CASE("the text of a prediction names the heaviest launches, and fits 100 columns") {
+  const Plan plan = plan_on("h200", kFour);
+  const std::string text = plan_text(plan);
+  CAPTURE(text);
+  std::istringstream lines(text.substr(text.find("predicted for")));
+  double share = 0.0;
+  size_t rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    REQUIRE(line.size() <= 100);
+    std::istringstream words(line);
+    double milliseconds = 0.0, percent = 0.0;
+    if (rows < 24 && words >> milliseconds >> percent) {
+      share += percent;
+      ++rows;
+    }
+  }
+  REQUIRE(rows == 24);
+  REQUIRE(share > 80.0);
+  for (const std::string words :
+       {"predicted for 4 x NVIDIA H200 SXM, not measured", "790 TFLOP/s of 989",
+        "..x_layers[].attention", "attention_grad", "matrix products", "collectives", "  step\n",
+        "in the way of a higher MFU", "tokens per second", "per device", "MFU   ",
+        "of 131 GiB, without scratch memory of kernels"})
+    REQUIRE_THAT(text, Catch::Contains(words));
+  REQUIRE_THAT(text, !Catch::Contains("it does not fit"));
+}
+
+TEST_CASE("plan.json has every launch of a prediction") {
+  const Plan plan = plan_on("h200", kOne);
+  std::istringstream stream(plan_json(plan));
+  boost::property_tree::ptree json;
+  boost::property_tree::read_json(stream, json);
+  const auto& prediction = json.get_child("prediction");
+  REQUIRE(prediction.get<std::string>("hardware") == "h200");
+  REQUIRE(prediction.get<double>("step_seconds") == Approx(plan.prediction->step_seconds));
+  REQUIRE(prediction.get<double>("mfu") == Approx(plan.prediction->mfu));
+  double seconds = 0.0;
+  std::set<std::string> limits;
+  for (const auto& [unused, launch] : prediction.get_child("launches")) {
+    std::set<std::string> members;
+    for (const auto& [name, value] : launch) members.insert(name);
+    REQUIRE(members == std::set<std::string>{"op", "path", "source", "phase", "seconds",
+                                             "adds_seconds", "limit", "flops", "model_flops",
+                                             "bytes"});
+    seconds += launch.get<double>("adds_seconds");
+    limits.insert(launch.get<std::string>("limit"));
+  }
+  REQUIRE(seconds == Approx(plan.prediction->step_seconds));
+  REQUIRE(limits.contains("products"));
+  REQUIRE(limits.contains("memory"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prices of launches against numbers computed by hand from the datasheets and the constants that
+// roofline.cc names.
+#include "tasks/plan/roofline.h"
+
+#include <cmath>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/check/op_cases.h"
+#include "core/graph/op.h"
+#include "core/ops/attention.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/layout.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/spmd/lower.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+using Build = std::function<Tensor(const std::vector<Tensor>&)>;
+
+// The lowered and fused graph of a case on a mesh.
+Graph compiled(const Mesh& mesh, const std::vector<std::string>& types, const Build& build) {
+  Trial trial(mesh, types);
+  output("y", build(trial.inputs()));
+  return fuse(fuse_products(lower(trial.graph(), mesh)));
+}
+
+// The cost of the graph's last node on an H200.
+LaunchCost last_cost(const std::vector<std::string>& types, const Build& build,
+                     const Mesh& mesh = {}) {
+  const Graph graph = compiled(mesh, types, build);
+  return launch_cost(graph, *std::prev(graph.nodes().end()), mesh, find_gpu("h200"));
+}
+
+double microseconds(const LaunchCost& cost) { return 1e6 * cost.seconds; }
+
+constexpr double kGap = 1.2;  // Microseconds.
+
+TEST_CASE("the peaks of GPUs are those of their datasheets") {
+  struct Row {
+    const char* name;
+    double bf16, f32, bandwidth;  // TFLOP/s and TB/s.
+  };
+  for (const Row& row : {Row{"a100", 312, 19.5, 2.039}, Row{"h100", 989.4, 66.9, 3.35},
+                         Row{"h200", 989.4, 66.9, 4.8}, Row{"b200", 2250, 75, 8.0},
+                         Row{"rtx4090", 165.2, 82.6, 1.008}}) {
+    const Gpu& gpu = find_gpu(row.name);
+    CAPTURE(row.name);
+    REQUIRE(gpu.peak_flops(DType::kBF16) == Approx(row.bf16 * 1e12).epsilon(0.01));
+    // The clock of the tensor cores' peak is up to 8 % below the highest.
+    REQUIRE(gpu.peak_flops(DType::kF32) == Approx(row.f32 * 1e12).epsilon(0.1));
+    REQUIRE(gpu.memory_bandwidth == Approx(row.bandwidth * 1e12));
+  }
+}
+
+TEST_CASE("an unknown GPU is an error with the nearest name") {
+  REQUIRE_THROWS_WITH(find_gpu("h20"),
+                      "--hardware=h20: unknown GPU; did you mean 'h200'?; expected one of a100, "
+                      "h100, h200, b200, rtx4090");
+}
+
+TEST_CASE("a product takes as long as its tiles, relative to 8192 x 8192 x 8192") {
+  const Gpu& gpu = find_gpu("h200");
+  const auto seconds = [&](int64_t m, int64_t n, int64_t k, DType output = DType::kBF16) {
+    return product_seconds({m, n, k, 1, DType::kBF16, output}, gpu);
+  };
+  // 1.0995 TFLOP at 790 TFLOP/s.
+  REQUIRE(seconds(8192, 8192, 8192) == Approx(1391.8e-6).epsilon(1e-3));
+  // One round of 132 tiles of 128 x 256, of 16 rounds above: (4096 + 450) / (16 (8192 + 450)).
+  REQUIRE(seconds(128 * 132, 256, 4096) == Approx(45.76e-6).epsilon(1e-3));
+  // One more tile begins a second round, of 128 x 128: (2 of 3 rounds, 1.1 times as long).
+  REQUIRE(seconds(128 * 133, 256, 4096) > 1.5 * seconds(128 * 132, 256, 4096));
+  // f32 results take longer to store: 4096 + 1125.
+  REQUIRE(seconds(128 * 132, 256, 4096, DType::kF32) == Approx(52.55e-6).epsilon(1e-3));
+  // Few tiles with long sums are divided: 18 tiles, 8 parts each, 2 rounds of 8192 + 1125 sums.
+  REQUIRE(seconds(768, 768, 65536, DType::kF32) < 0.3 * 65536.0 / 8192.0 * 1391.8e-6 / 16.0);
+  // Never above the rate of large products.
+  REQUIRE(seconds(65536, 4096, 65536) >= 2.0 * 65536 * 4096 * 65536 / 790.1e12);
+}
+
+TEST_CASE("efficiency follows nvMatmulHeuristics on the products of GPT-2 and Llama") {
+  // Rates relative to 8192 x 8192 x 8192, as version 0.1.0.27 gives them for an H200 SXM.
+  struct Row {
+    int64_t m, n, k;
+    bool f32;
+    double rate;
+  };
+  for (const Row& row : {Row{65536, 2304, 768, false, 0.682}, Row{65536, 768, 3072, false, 0.905},
+                         Row{768, 768, 65536, true, 0.654}, Row{65536, 50304, 768, false, 0.703},
+                         Row{65536, 2816, 1024, false, 0.752}, Row{2816, 1024, 65536, true, 0.959},
+                         Row{16384, 6400, 1600, false, 0.827}, Row{1600, 1600, 16384, true, 0.749},
+                         Row{32768, 5632, 2048, false, 0.889}, Row{32768, 2560, 6912, false, 0.991},
+                         Row{2560, 2560, 32768, true, 0.819}}) {
+    CAPTURE(row.m, row.n, row.k);
+    const ProductSize size{row.m, row.n,        row.k,
+                           1,     DType::kBF16, row.f32 ? DType::kF32 : DType::kBF16};
+    const double rate = size.flops() / product_seconds(size, find_gpu("h200"));
+    REQUIRE(rate / 790.0e12 == Approx(row.rate).epsilon(0.15));
+  }
+}
+
+TEST_CASE("other launches are priced by the bytes of their operands and results") {
+  const std::string f32 = "f32[\"row=1024 column=1024\"]";
+  const LaunchCost sum = last_cost({f32, f32}, [](const auto& x) { return x[0] + x[1]; });
+  REQUIRE(sum.bytes == 3 * 4 * 1024 * 1024);
+  // 4.8 TB/s · 4.3/4.8 / 1.1 = 3.909 TB/s.
+  REQUIRE(microseconds(sum) == Approx(3.219 + kGap).epsilon(1e-3));
+  REQUIRE(sum.limit == Limit::kMemory);
+  // A fused launch reads and writes once.
+  const LaunchCost fused =
+      last_cost({f32, f32}, [](const auto& x) { return exp(x[0] + x[1]) * x[0]; });
+  REQUIRE(fused.bytes == sum.bytes);
+  const LaunchCost rows = last_cost({"f32[\"vocab=50304 embed=768\"]", "i32[\"row=1024\"]"},
+                                    [](const auto& x) { return gather(x[0], x[1], "vocab"); });
+  REQUIRE(rows.bytes == 2 * 4 * 1024 * 768 + 4 * 1024);  // Not the whole table.
+  const LaunchCost small = last_cost({"f32[\"row=8\"]"}, [](const auto& x) { return exp(x[0]); });
+  REQUIRE(small.limit == Limit::kLaunch);
+  REQUIRE(microseconds(small) == Approx(kGap).epsilon(1e-2));
+  // 2^24 elements, six sines of 20 additions each: 2.01e9 / 30.9e12.
+  const LaunchCost sines = last_cost({"bf16[\"row=4096 column=4096\"]"}, [](const auto& x) {
+    return sin(sin(sin(sin(sin(sin(x[0]))))));
+  });
+  REQUIRE(sines.limit == Limit::kArithmetic);
+  REQUIRE(microseconds(sines) == Approx(65.1 + kGap).epsilon(1e-2));
+}
+
+TEST_CASE("attention runs at the published rates of cuDNN") {
+  const std::vector<std::string> types = {
+      "bf16[\"batch=4 seq=2048 heads=16 head_dim=128\"]",
+      "bf16[\"batch=4 key_seq=2048 kv_heads=16 head_dim=128\"]",
+      "bf16[\"batch=4 key_seq=2048 kv_heads=16 head_dim=128\"]"};
+  const LaunchCost causal =
+      last_cost(types, [](const auto& x) { return attention(x[0], x[1], x[2], {}); });
+  REQUIRE(causal.flops == Approx(68.72e9).epsilon(1e-3));
+  // 989.4 · 0.67 · 2048/(2048 + 148) · 0.8 = 494.6 TFLOP/s.
+  REQUIRE(microseconds(causal) == Approx(138.9 + kGap).epsilon(1e-2));
+  const LaunchCost whole = last_cost(types, [](const auto& x) {
+    return attention(x[0], x[1], x[2], {.mask = AttentionMask::kFull});
+  });
+  // The rate that the paper states.
+  REQUIRE(whole.flops / whole.seconds == Approx(617e12).epsilon(0.02));
+}
+
+TEST_CASE("copies around products, and epilogues that cuBLASLt lacks, are priced") {
+  const std::vector<std::string> types = {"bf16[\"row=4096 inner=1024\"]",
+                                          "bf16[\"inner=1024 column=4096\"]"};
+  const auto product = [](const auto& x) { return einsum(x[0], x[1], over("inner")); };
+  REQUIRE(last_cost(types, product).copies == 0.0);
+  const LaunchCost gelu = last_cost(types, [&](const auto& x) { return gelu_tanh(product(x)); });
+  REQUIRE(gelu.copies == 0.0);
+  REQUIRE(gelu.flops == 2.0 * 4096 * 1024 * 4096);
+  const LaunchCost silu_pass = last_cost(types, [&](const auto& x) { return silu(product(x)); });
+  REQUIRE(silu_pass.copies == Approx(2 * 2 * 4096 * 4096 / 3.909e12 + 1.2e-6).epsilon(1e-3));
+  // The sum is over the middle axis of x, which is no matrix.
+  const LaunchCost packed = last_cost(
+      {"bf16[\"outer=64 inner=1024 row=64\"]", "bf16[\"inner=1024 column=4096\"]"}, product);
+  REQUIRE(packed.copies > 0.0);
+}
+
+TEST_CASE("collectives are priced by bytes and links") {
+  const auto gathered = [](const Mesh& mesh) {
+    return last_cost(
+        {"f32[\"row=4096/data column=4096\"]"},
+        [](const auto& x) { return reshard(x[0], "row column"); }, mesh);
+  };
+  const LaunchCost within = gathered(Mesh({{"data", 4, 1}}));
+  REQUIRE(within.limit == Limit::kLinks);
+  REQUIRE(within.bytes == 48 * 1024 * 1024);
+  REQUIRE(microseconds(within) == Approx(136.0 + 10.0).epsilon(1e-3));  // 370 GB/s.
+  // Two slices: a third of the bytes crosses the network, at 41.1 GB/s.
+  REQUIRE(microseconds(gathered(Mesh({{"data", 2, 2}}))) ==
+          Approx(90.7 + 408.1 + 20.0).epsilon(1e-3));
+}
+
+// Nodes that become launches, in loops too.
+void price_all(const Graph& graph, const Mesh& mesh, std::set<const OpDef*>& priced) {
+  for (const Node& node : graph.nodes()) {
+    if (is_repeat(node)) {
+      price_all(*node.bodies[0], mesh, priced);
+      continue;
+    }
+    const LaunchCost cost = launch_cost(graph, node, mesh, find_gpu("h200"));
+    CAPTURE(node.op->name, cost.seconds, cost.bytes);
+    REQUIRE(std::isfinite(cost.seconds));
+    REQUIRE(cost.seconds >= 1e-6);
+    REQUIRE(cost.seconds < 1e-3);  // The cases are small.
+    REQUIRE(cost.bytes > 0.0);
+    priced.insert(node.op);
+  }
+}
+
+TEST_CASE("every op has a price") {
+  std::set<const OpDef*> priced;
+  for (const OpCase& row : all_op_cases())
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Graph lowered = lower(traced_case(row, dtype, Mesh()), Mesh());
+      price_all(lowered, Mesh(), priced);
+      price_all(fuse(fuse_products(lowered)), Mesh(), priced);
+    }
+  const Mesh mesh({{"data", 2, 1}, {"mdl", 2, 1}});
+  for (const auto& [from, to] : {std::pair("f32[\"a=4/data b=4\"]", "a b"),
+                                 {"f32[\"a=4 b=4\" + sum(data)]", "a/data b"},
+                                 {"f32[\"a=4 b=4\" + sum(data)]", "a b"},
+                                 {"f32[\"a=4/data b=4\"]", "a b/data"},
+                                 {"f32[\"a=4/data b=4\"]", "a/mdl b"},
+                                 {"f32[\"a=4 b=4\"]", "a b + sum(data)"}}) {
+    const std::string layout = to;
+    price_all(compiled(mesh, {from}, [&](const auto& x) { return reshard(x[0], layout); }), mesh,
+              priced);
+  }
+  for (const OpDef* op : all_ops()) {
+    CAPTURE(op->name);
+    const bool is_launched = op->op_class != OpClass::kLoop && op->op_class != OpClass::kReshard &&
+                             op != &kCopyOp && !op->identity;
+    if (is_launched) REQUIRE(priced.contains(op));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
