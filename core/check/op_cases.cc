@@ -240,7 +240,8 @@ std::map<const OpDef*, std::string> ops_without_cases() {
           {&kPermuteOp, lowering},
           {&kMaskToOwnerOp, lowering},
           {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
-          {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"}};
+          {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"},
+          {&kFusedUpdatesOp, "made by the fusion pass of updates; tests/core/passes"}};
 }
 
 std::string type_with(std::string_view type, std::string_view dtype) {

@@ -191,6 +191,10 @@ void add_optimizers(std::vector<OpCase>& rows) {
           .differentiable = false;
     }
   }
+  add_case(rows, kSquaredNormOp, {"float[\"a=3 b=4 c=5\"]", "f32[\"a=9\"]", "float[\"\"]"},
+           [](const Tensors& in) -> Tensors {
+             return {squared_norm({in[0], in[1], in[2]})};
+           });
 }
 
 // Sizes of several blocks of each kernel, in rows and sequence.

@@ -2,6 +2,7 @@
 #include "core/ops/optimizer.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/graph/op.h"
@@ -10,12 +11,13 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/op_helpers.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
 
-// Operands: parameter, first and second moment, gradient; then the scalars.
-enum : size_t { kParameter, kFirst, kSecond, kGradient, kRate, kCount, kScale, kApply };
+using enum AdamOperand::Number;
 
 Types infer_adam(const InferContext& context) {
   refuse_partial(context);
@@ -65,12 +67,65 @@ Tensors decompose_adam(const Node& node, std::span<const Tensor> inputs) {
           where(inputs[kApply], second, inputs[kSecond])};
 }
 
+Types infer_squared_norm(const InferContext& context) {
+  refuse_partial(context);
+  const std::vector<std::string> split = split_of(context.mesh, context.inputs[0]);
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    check_floating_operand(context, i);
+    const std::vector<std::string> own = split_of(context.mesh, context.inputs[i]);
+    if (own != split)
+      refuse(context, "{} is split over [{}] and {} over [{}]; expected the same mesh axes",
+             context.names[0], joined(split), context.names[i], joined(own));
+  }
+  Type type = make_type(DType::kF32, {});
+  if (!split.empty()) type.partial = {PartialKind::kSum, split};
+  return {type};
+}
+
+Tensors decompose_squared_norm(const Node&, std::span<const Tensor> inputs) {
+  Tensor total;
+  for (const Tensor& x : inputs) {
+    const Tensor sum = reduce_sum(square(cast(x, DType::kF32)));
+    total = total ? total + sum : sum;
+  }
+  return {total};
+}
+
+Tensors squared_norm_vjp(const VjpContext& c) {
+  Tensors cotangents;
+  for (const Tensor& x : c.inputs)
+    cotangents.push_back(cast(cast(x, DType::kF32) * (c.cotangents[0] * 2.0), x.dtype()));
+  return cotangents;
+}
+
+double squared_norm_flops(const Graph& graph, const Node& node) {
+  double elements = 0.0;
+  for (const ValueId x : node.inputs) elements += static_cast<double>(graph.type(x).elements());
+  return 2.0 * elements;
+}
+
 }  // namespace
 
 const Op kAdamUpdateOp{{.name = "adam_update",
                         .infer = infer_adam,
                         .decomposition = decompose_adam,
                         .flops = flops_per_element<14>}};
+
+const Op kSquaredNormOp{{.name = "squared_norm",
+                         .op_class = OpClass::kReduction,
+                         .infer = infer_squared_norm,
+                         .vjp = squared_norm_vjp,
+                         .decomposition = decompose_squared_norm,
+                         .flops = squared_norm_flops}};
+Tensor squared_norm(const Tensors& tensors, SourceSite site) {
+  return trace_node(kSquaredNormOp, tensors, {}, site)[0];
+}
+
+std::vector<std::string> split_of(const Mesh& mesh, const Type& type) {
+  std::vector<std::string> split;
+  for (const Axis& axis : type.axes) split = mesh_union(mesh, split, axis.split);
+  return split;
+}
 
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,

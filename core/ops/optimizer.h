@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer updates as single fused ops, each with a decomposition. Scalars are f32 tensors, so
-// that one program runs every step.
+// What optimizers do in one pass over their operands, each with a decomposition: updates and the
+// norm of gradients. Scalars are f32 tensors, so that one program runs every step.
 #pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
@@ -28,6 +32,16 @@ AdamState adam_update(const AdamState& state, Operand gradient, Operand learning
                       Operand count, Operand gradient_scale, Operand apply,
                       const AdamOptions& options);
 
-extern const Op kAdamUpdateOp;
+// The sum of the squares of all elements of these f32 or bf16 tensors, an f32 scalar, in one pass
+// over them. They are split over the same mesh axes, over which the result is a partial sum.
+Tensor squared_norm(const std::vector<Tensor>& tensors, SourceSite site = SourceSite::current());
+// The mesh axes that split any axis of the type, in mesh order.
+std::vector<std::string> split_of(const Mesh& mesh, const Type& type);
+
+extern const Op kAdamUpdateOp, kSquaredNormOp;
+// The order of the operands of adam_update: state and gradient, then the scalars.
+struct AdamOperand {
+  enum Number : size_t { kParameter, kFirst, kSecond, kGradient, kRate, kCount, kScale, kApply };
+};
 
 }  // namespace tessera

@@ -79,6 +79,7 @@ const Op kRepeatOp{{.name = "repeat", .op_class = OpClass::kLoop, .infer = infer
 const Op kFusedOp{{.name = "fused", .op_class = OpClass::kElementwise, .infer = infer_fused}};
 const Op kFusedProductOp{
     {.name = "fused_product", .op_class = OpClass::kContraction, .infer = infer_fused}};
+const Op kFusedUpdatesOp{{.name = "fused_updates", .infer = infer_fused}};
 
 RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tensor>& carries,
                     const std::vector<Tensor>& stacked,

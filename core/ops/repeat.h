@@ -48,6 +48,8 @@ extern const Op kRepeatOp;
 extern const Op kFusedOp;
 // An einsum and elementwise nodes on its result (core/passes/local_passes.h). Never traced.
 extern const Op kFusedProductOp;
+// The adam_update nodes of several parameters (core/passes/local_passes.h). Never traced.
+extern const Op kFusedUpdatesOp;
 
 bool is_repeat(const Node& node);
 

@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/core.h>
-
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -174,33 +172,9 @@ class ProductFuser {
   }
 
   void add_product(const ProductChain& chain) {
-    Node node = first(chain);  // For its source line and layer path.
-    node.op = &kFusedProductOp;
-    node.attributes = {};
-    node.inputs.clear();
-    Graph body;
-    std::unordered_map<ValueId, ValueId> inner;
-    for (const NodeId id : chain.nodes) {
-      Node each = graph_.node(id);
-      for (ValueId& value : each.inputs) {
-        const auto [at, is_new] = inner.try_emplace(value);
-        if (is_new) {
-          at->second = body.add_input(fmt::format("{}", node.inputs.size()), InputKind::kLoop,
-                                      graph_.type(value));
-          node.inputs.push_back(rewriter_.at(value));
-        }
-        value = at->second;
-      }
-      each.outputs.clear();
-      const NodeId made = body.add_node(std::move(each), output_types(graph_, graph_.node(id)));
-      inner[graph_.node(id).outputs[0]] = body.node(made).outputs[0];
-    }
     std::vector<ValueId> results = {chain.result};
     if (chain.saved != kNone) results.push_back(chain.saved);
-    for (size_t i = 0; i < results.size(); ++i)
-      body.add_output(fmt::format("{}", i), inner.at(results[i]));
-    node.bodies = {std::make_shared<const Graph>(std::move(body))};
-    rewriter_.add(std::move(node), results);
+    rewriter_.add_group(kFusedProductOp, chain.nodes, results);
   }
 
   const Graph& graph_;

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over the lowered graph of one device, in the order of compilation: dead code elimination
-// and common subexpression elimination (simplify.cc), fusion of elementwise nodes with
-// products (fuse_products.cc) and with each other (fuse.cc), and the order of nodes (schedule.cc).
+// and common subexpression elimination (simplify.cc), copies of parameters in bf16
+// (keep_copies.cc), fusion of updates (fuse_updates.cc), of
+// elementwise nodes with products (fuse_products.cc) and with each other (fuse.cc), and the order
+// of nodes (schedule.cc).
 #pragma once
+
+#include <string>
+#include <string_view>
 
 #include "core/graph/graph.h"
 
@@ -40,6 +45,23 @@ Graph fuse(const Graph& lowered);
 //   or add of an array like the product   a sum of gradients, a residual
 // Operands and results of the node are those of the body, as in `fused`.
 Graph fuse_products(const Graph& lowered);
+
+// Keeps a copy in bf16 of each f32 parameter that adam_update writes and casts read, so that a step
+// need not cast: the update stores the new parameter in both dtypes. The copy is a further state,
+// copy_name(parameter). It must be made from the parameter before the first step, and whenever
+// something else has written the parameter. Before fuse_updates().
+Graph keep_copies(const Graph& lowered);
+std::string copy_name(std::string_view parameter);
+
+// Groups the adam_update nodes of parameters into `fused_updates` nodes, which a backend runs as
+// one launch. Only updates that wait for all gradients anyway, because the clip scale or the
+// decision to skip the step depends on them: others run as soon as they can, which frees their
+// gradient. Before fuse().
+//
+// The body of a `fused_updates` node has adam_update nodes with the same scalar operands and with
+// equal attributes except weight_decay, each followed by the cast of the new parameter to bf16 if
+// there is one. Its results are all of theirs in the same order.
+Graph fuse_updates(const Graph& lowered);
 
 // The traced order with two changes that save memory. Updates run as soon as they can, so that
 // gradients are freed early; inexpensive nodes that read only persistent values (casts of weights,

@@ -2,7 +2,11 @@
 #include "core/passes/rewrite.h"
 
 #include <algorithm>
+#include <memory>
+#include <unordered_map>
 #include <utility>
+
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 
@@ -49,6 +53,35 @@ NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values,
     set(old_values[i], value);
   }
   return made;
+}
+
+NodeId Rewriter::add_group(const OpDef& op, const std::vector<NodeId>& ids,
+                           const std::vector<ValueId>& results) {
+  Node node = from_.node(ids[0]);
+  node.op = &op;
+  node.attributes = {};
+  node.inputs.clear();
+  Graph body;
+  std::unordered_map<ValueId, ValueId> inner;  // From values of the graph to values of the body.
+  for (const NodeId id : ids) {
+    Node each = from_.node(id);
+    for (ValueId& value : each.inputs) {
+      const auto [found, is_new] = inner.try_emplace(value);
+      if (is_new) {
+        found->second = body.add_input(fmt::format("{}", node.inputs.size()), InputKind::kLoop,
+                                       from_.type(value));
+        node.inputs.push_back(at(value));
+      }
+      value = found->second;
+    }
+    const std::vector<ValueId> outputs = std::exchange(each.outputs, {});
+    const NodeId made = body.add_node(std::move(each), output_types(from_, from_.node(id)));
+    for (size_t i = 0; i < outputs.size(); ++i) inner[outputs[i]] = body.node(made).outputs[i];
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    body.add_output(fmt::format("{}", i), inner.at(results[i]));
+  node.bodies = {std::make_shared<const Graph>(std::move(body))};
+  return add(std::move(node), results);
 }
 
 void Rewriter::copy_outputs() {

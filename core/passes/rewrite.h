@@ -29,6 +29,10 @@ class Rewriter {
   NodeId add(Node node, const std::vector<ValueId>& old_values, const std::vector<Type>& types);
   // Adds mapped(id) in place of node `id`.
   NodeId copy_node(NodeId id) { return add(mapped(id), from_.node(id).outputs); }
+  // Adds a node of this op in place of nodes `ids`, which become its body. It has the source line
+  // and the layer path of the first. `results` are those values of the nodes that others read.
+  NodeId add_group(const OpDef& op, const std::vector<NodeId>& ids,
+                   const std::vector<ValueId>& results);
   // Copies all graph outputs.
   void copy_outputs();
 

@@ -9,6 +9,7 @@
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/optimizer.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "layers/parameter.h"
@@ -53,27 +54,27 @@ Tensor rms(const Tensor& x) {
   return sqrt(sum_of_squares(x) * (1.0 / elements));
 }
 
-Tensor norm_of_all(const std::vector<Tensor>& tensors) {
-  // Sums by the mesh axes over which they are partial. They are added as partial sums over the
-  // union of these axes; a tensor replicated on several devices counts once, on the first of them.
-  std::vector<std::pair<std::vector<std::string>, Tensor>> sums;
+Tensor norm_of_all(const std::vector<Tensor>& tensors, NormPasses passes) {
+  // Tensors by the mesh axes that split them, over which their sums are partial. These are added as
+  // partial sums over the union of the axes; a tensor replicated on several devices counts once, on
+  // the first of them.
+  struct Group {
+    std::vector<std::string> mesh_axes;
+    std::vector<Tensor> tensors;
+  };
+  std::vector<Group> groups;
   std::vector<std::string> all_axes;
   for (const Tensor& tensor : tensors) {
-    Tensor squares = partial_sum_of_squares(tensor);
-    if (squares.type().rank() > 0) squares = reduce_sum(squares);
-    const std::vector<std::string> mesh_axes = squares.type().partial.mesh_axes;
-    const auto same =
-        std::ranges::find(sums, mesh_axes, [](const auto& each) { return each.first; });
-    if (same == sums.end()) {
-      sums.emplace_back(mesh_axes, squares);
-      all_axes = mesh_union(traced_mesh(), all_axes, mesh_axes);
-    } else {
-      same->second = same->second + squares;
-    }
+    const std::vector<std::string> mesh_axes = split_of(traced_mesh(), tensor.type());
+    auto same = std::ranges::find(groups, mesh_axes, &Group::mesh_axes);
+    if (same == groups.end() || passes == NormPasses::kOneForEach)
+      same = groups.insert(groups.end(), {mesh_axes, {}});
+    same->tensors.push_back(tensor);
+    all_axes = mesh_union(traced_mesh(), all_axes, mesh_axes);
   }
   Tensor total;
-  for (const auto& [mesh_axes, sum] : sums) {
-    const Tensor partial = partial_over(sum, all_axes);
+  for (const Group& group : groups) {
+    const Tensor partial = partial_over(squared_norm(group.tensors), all_axes);
     total = total ? total + partial : partial;
   }
   return sqrt(partial_over(total, {}));

@@ -74,8 +74,10 @@ class BaseOptimizer {
 Tensor sum_of_squares(const Tensor& x);
 // √(Σx²/n) of each tensor of n elements, in the same shape.
 Tensor rms(const Tensor& x);
-// √Σx² over all of these tensors: a scalar, with one all-reduce over the mesh.
-Tensor norm_of_all(const std::vector<Tensor>& tensors);
+// √Σx² over all of these tensors: a scalar, with one all-reduce over the mesh. One pass over all of
+// them takes one launch, but keeps them in memory until then.
+enum class NormPasses { kOne, kOneForEach };
+Tensor norm_of_all(const std::vector<Tensor>& tensors, NormPasses passes);
 // x / max(1, rms(x) / threshold), for each tensor.
 Tensor cap_rms(const Tensor& x, double threshold);
 

@@ -115,7 +115,10 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
   const Tensor skipped = scalar_state(kSkipped);
   const Tensor in_a_row = scalar_state(kSkippedInARow);
 
-  const Tensor norm = norm_of_all(gradients);
+  // Without skipping and clipping no update waits for the norm, and each frees its gradient.
+  const bool awaited = p_.skip_nonfinite_steps || p_.skip_step_gradient_norm_value > 0.0 ||
+                       p_.clip_gradient_norm_to_value > 0.0;
+  const Tensor norm = norm_of_all(gradients, awaited ? NormPasses::kOne : NormPasses::kOneForEach);
   Tensor apply = less_equal(f32(0.0), f32(0.0));
   if (p_.skip_nonfinite_steps) apply = logical_and(is_finite(norm), is_finite(loss));
   if (p_.skip_step_gradient_norm_value > 0.0)

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of adam_update (Kingma and Ba, 2015, with decoupled weight decay), in place if outputs
-// share the buffers of inputs: one pass over parameter, moments and gradient.
+// The kernels of adam_update (Kingma and Ba, 2015, with decoupled weight decay), in place if
+// outputs share the buffers of inputs: one pass over parameter, moments and gradient; and of
+// squared_norm.
 #include "core/backend/cpu/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "core/backend/cpu/reduction.h"
 #include "core/backend/cpu/registry.h"
 #include "core/ops/optimizer.h"
 
@@ -124,7 +127,51 @@ class AdamKernel final : public HostKernel {
   ThreadPool& pool_;
 };
 
+// Pieces of all operands are summed in parallel, then their sums.
+class SquaredNormKernel final : public HostKernel {
+ public:
+  SquaredNormKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const DType dtype = vector_dtype(graph, node, i);
+      const int64_t elements = graph.type(node.inputs[i]).elements();
+      for (int64_t begin = 0; begin < elements; begin += kPiece)
+        pieces_.push_back({i, dtype, begin, std::min(kPiece, elements - begin)});
+    }
+  }
+
+  int64_t scratch_bytes() const override {
+    return float_bytes(static_cast<int64_t>(pieces_.size()));
+  }
+
+  void run(const HostArgs& args) override {
+    float* const sums = scratch_floats(args);
+    const auto count = static_cast<int64_t>(pieces_.size());
+    pool_.parallel(count, 1, [&](Range part, int) {
+      for (int64_t i = part.begin; i < part.end; ++i) {
+        const Piece& piece = pieces_[static_cast<size_t>(i)];
+        sums[i] = reduce_run(Reduction::kSumOfSquares, piece.dtype,
+                             args.inputs[piece.operand] + piece.begin * dtype_bytes(piece.dtype),
+                             piece.elements);
+      }
+    });
+    *output_as<float>(args, 0) =
+        reduce_run(Reduction::kSum, DType::kF32, reinterpret_cast<const std::byte*>(sums), count);
+  }
+
+ private:
+  static constexpr int64_t kPiece = 8192;
+  struct Piece {
+    size_t operand;
+    DType dtype;
+    int64_t begin, elements;
+  };
+
+  std::vector<Piece> pieces_;
+  ThreadPool& pool_;
+};
+
 const KernelRegistrar kRegisterOptimizer{kAdamUpdateOp, make_kernel<AdamKernel>};
+const KernelRegistrar kRegisterSquaredNorm{kSquaredNormOp, make_kernel<SquaredNormKernel>};
 
 }  // namespace
 }  // namespace tessera

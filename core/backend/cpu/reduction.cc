@@ -29,6 +29,12 @@ struct Sum {
   static constexpr float kNeutral = 0.0f;
   static HWY_INLINE Vec combine(Vec a, Vec b) { return hn::Add(a, b); }
   static float combine(float a, float b) { return a + b; }
+  static HWY_INLINE Vec take(Vec a, Vec x) { return combine(a, x); }  // Another element.
+  static float take(float a, float x) { return combine(a, x); }
+};
+struct SumOfSquares : Sum {
+  static HWY_INLINE Vec take(Vec a, Vec x) { return hn::MulAdd(x, x, a); }
+  static float take(float a, float x) { return a + x * x; }
 };
 struct Maximum {
   static constexpr float kNeutral = -std::numeric_limits<float>::infinity();
@@ -36,6 +42,8 @@ struct Maximum {
     return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
   }
   static float combine(float a, float b) { return a > b || a != a ? a : b; }
+  static HWY_INLINE Vec take(Vec a, Vec x) { return combine(a, x); }
+  static float take(float a, float x) { return combine(a, x); }
 };
 
 template <class Op, typename T>
@@ -45,17 +53,17 @@ float run_of(const void* elements, int64_t count) {
   Vec a = splat(Op::kNeutral), b = a, c = a, d = a;
   int64_t i = 0;
   for (; i + 4 * step <= count; i += 4 * step) {
-    a = Op::combine(a, load(from + i));
-    b = Op::combine(b, load(from + i + step));
-    c = Op::combine(c, load(from + i + 2 * step));
-    d = Op::combine(d, load(from + i + 3 * step));
+    a = Op::take(a, load(from + i));
+    b = Op::take(b, load(from + i + step));
+    c = Op::take(c, load(from + i + 2 * step));
+    d = Op::take(d, load(from + i + 3 * step));
   }
-  for (; i + step <= count; i += step) a = Op::combine(a, load(from + i));
+  for (; i + step <= count; i += step) a = Op::take(a, load(from + i));
   HWY_ALIGN float partial[HWY_MAX_BYTES / sizeof(float)];
   hn::Store(Op::combine(Op::combine(a, b), Op::combine(c, d)), kFloats, partial);
   float result = partial[0];
   for (int64_t lane = 1; lane < step; ++lane) result = Op::combine(result, partial[lane]);
-  for (; i < count; ++i) result = Op::combine(result, static_cast<float>(from[i]));
+  for (; i < count; ++i) result = Op::take(result, static_cast<float>(from[i]));
   return result;
 }
 
@@ -72,6 +80,9 @@ float ReduceRun(Reduction reduction, DType dtype, const std::byte* from, int64_t
   const bool narrow = dtype == DType::kBF16;
   if (reduction == Reduction::kSum)
     return narrow ? run_of<Sum, BFloat16>(from, count) : run_of<Sum, float>(from, count);
+  if (reduction == Reduction::kSumOfSquares)
+    return narrow ? run_of<SumOfSquares, BFloat16>(from, count)
+                  : run_of<SumOfSquares, float>(from, count);
   return narrow ? run_of<Maximum, BFloat16>(from, count) : run_of<Maximum, float>(from, count);
 }
 

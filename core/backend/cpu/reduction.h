@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-enum class Reduction { kSum, kMax };
+// kSumOfSquares: of reduce_run() alone.
+enum class Reduction { kSum, kMax, kSumOfSquares };
 
 // Reduces `count` elements of an f32 or bf16 array.
 float reduce_run(Reduction reduction, DType dtype, const std::byte* from, int64_t count);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_set>
@@ -12,10 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/region.h"
-#include "core/graph/verify.h"
-#include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
-#include "core/passes/spmd/lower.h"
+#include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/device_threads.h"
@@ -28,6 +26,8 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0
 struct Program {
   StepPlan plan;
   std::vector<SavedValue> saved;
+  // The program that makes the copies of parameters that this one keeps (keep_copies()).
+  std::optional<int> copies;
   std::vector<std::shared_ptr<const Graph>> graphs;  // One per device; the first is the plan's.
   std::vector<Type> inputs, outputs;                 // Global, as the plan's.
 };
@@ -48,45 +48,13 @@ size_t index_of(const std::vector<Placement>& placements, std::string_view name,
   fail("the program has no {} '{}'{}", what, name, did_you_mean(name, names));
 }
 
-#ifdef NDEBUG
-constexpr bool kAlwaysVerify = false;
-#else
-constexpr bool kAlwaysVerify = true;
-#endif
-
-// Of several devices, on_stage gets the graph of one.
-enum class Stages { kShown, kSilent };
-
-// Whether matrix products take what follows them, which not every backend can run.
-enum class Products { kAlone, kFused };
-
-void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
-               const CompileOptions& options, Stages stages = Stages::kShown) {
-  if (options.verify_passes || kAlwaysVerify) verify(graph, mesh, name);
-  if (options.on_stage && stages == Stages::kShown) options.on_stage(name, graph);
-}
-
-// The passes that give the same graph for all devices.
-Graph compile_shared(const Graph& traced, const CompileOptions& options,
-                     std::vector<SavedValue>& saved) {
-  end_stage("trace", traced, options.mesh, options);
-  Graph graph = rematerialize(traced, options.remat, &saved);
-  end_stage("remat", graph, options.mesh, options);
-  return graph;
-}
-
-// The other passes, for one device of the mesh.
-Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
-                         Stages stages, Products products) {
-  const Mesh local;  // Lowered graphs have local types.
-  Graph graph = lower(rematerialized, options.mesh, device);
-  end_stage("lower", graph, local, options, stages);
-  if (products == Products::kFused) graph = fuse_products(graph);
-  graph = fuse(graph);
-  end_stage("fuse", graph, local, options, stages);
-  graph = schedule(graph);
-  end_stage("schedule", graph, local, options, stages);
-  return graph;
+// Whether a run changes parameters but not their copies.
+bool leaves_copies(const Program& program) {
+  return !program.copies &&
+         std::ranges::any_of(program.plan.graph->outputs(), [&](const auto& each) {
+           const GraphInput* const input = program.plan.graph->find_input(each.name);
+           return each.is_update && input->kind == InputKind::kParameter;
+         });
 }
 
 using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
@@ -269,17 +237,44 @@ struct Executor::Impl {
                 });
   }
 
-  void add_persistent(const Program& program) {
+  void add_persistent(const Program& program, const Graph& traced) {
     std::unordered_set<std::string> known;
-    for (const Placement& each : persistent) known.insert(each.name);
-    for (size_t i = 0; i < program.plan.inputs.size(); ++i) {
-      const Placement& input = program.plan.inputs[i];
+    for (const Placement& each : placed()) known.insert(each.name);
+    for (const Placement& input : program.plan.inputs) {
       const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
       if (!stays || !known.insert(input.name).second) continue;
-      persistent.push_back(input);
-      buffers.push_back({input.name, input.kind, program.inputs[i]});
+      if (const GraphInput* const own = traced.find_input(input.name)) {
+        persistent.push_back(input);
+        buffers.push_back({input.name, input.kind, traced.type(own->value)});
+      } else {
+        copies.push_back(input);
+      }
     }
     persistent_bytes = program.plan.persistent_bytes;
+  }
+
+  // All that keeps its place.
+  std::vector<Placement> placed() const {
+    std::vector<Placement> all = persistent;
+    all.insert(all.end(), copies.begin(), copies.end());
+    return all;
+  }
+
+  // Adds the program that makes the copies of the last program, if it has any.
+  void add_copies() {
+    std::optional<Graph> graph = graph_of_copies(*programs.back().plan.graph);
+    if (!graph) return;
+    programs.back().copies = static_cast<int>(programs.size());
+    Program& program = programs.emplace_back();
+    program.plan = plan_memory(std::move(*graph), parts[0]->facts(), placed());
+    program.graphs.assign(parts.size(), program.plan.graph);
+  }
+
+  // Whether the copies of a program must be made before it runs; they are current then.
+  bool must_make_copies(const Program& program) {
+    const bool make = program.copies && !copies_are_current;
+    copies_are_current = program.copies || (copies_are_current && !leaves_copies(program));
+    return make;
   }
 
   Communicator* communicator;
@@ -288,7 +283,9 @@ struct Executor::Impl {
   std::vector<Program> programs;
   DeviceParts parts;
   std::vector<Placement> persistent;
-  std::vector<Buffer> buffers;  // As `persistent`.
+  std::vector<Buffer> buffers;      // As `persistent`.
+  std::vector<Placement> copies;    // Of parameters in another dtype; nobody else sees them.
+  bool copies_are_current = false;  // They have the values of the parameters.
   int64_t persistent_bytes = 0;
   int64_t bytes = 0;
   bool allocated = false;
@@ -324,12 +321,10 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   impl.check_mesh(options.mesh);
   Program program;
   const Graph shared = compile_shared(traced, options, program.saved);
-  const Products products =
-      impl.parts[0]->device().has_kernel(kFusedProductOp) ? Products::kFused : Products::kAlone;
+  const Device& kind = impl.parts[0]->device();
   // The first device's graph is compiled by the caller's thread, whose errors have context.
-  Graph first =
-      compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown, products);
-  program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent,
+  Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown, kind);
+  program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.placed(),
                              options.communication.value_or(impl.usual_communication()));
   program.graphs.resize(impl.parts.size());
   program.graphs[0] = program.plan.graph;
@@ -337,17 +332,21 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
     impl.on_all([&](const DeviceExecutor& part, size_t i) {
       if (i == 0) return;
       program.graphs[i] = std::make_shared<const Graph>(
-          compile_for_device(shared, options, part.number(), Stages::kSilent, products));
+          compile_for_device(shared, options, part.number(), Stages::kSilent, kind));
     });
   }
-  for (const Placement& input : program.plan.inputs)
-    program.inputs.push_back(traced.type(traced.find_input(input.name)->value));
+  for (const Placement& input : program.plan.inputs) {
+    const GraphInput* const own = traced.find_input(input.name);
+    program.inputs.push_back(own != nullptr ? traced.type(own->value) : input.type);
+  }
   for (const Placement& output : program.plan.outputs)
     program.outputs.push_back(traced.type(traced.find_output(output.name)->value));
-  impl.add_persistent(program);
+  impl.add_persistent(program, traced);
   impl.programs.push_back(std::move(program));
+  const auto number = static_cast<int>(impl.programs.size()) - 1;
+  impl.add_copies();
   impl.bytes = impl.planned_bytes();
-  return static_cast<int>(impl.programs.size()) - 1;
+  return number;
 }
 
 void Executor::allocate() {
@@ -395,6 +394,7 @@ int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
 int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
 
 std::vector<Shard> Executor::shards(std::string_view name) {
+  impl_->copies_are_current = false;  // The caller may write to the memory.
   const ShardedPlace place = impl_->state(name);
   std::vector<Shard> shards;
   for (const auto& part : impl_->parts) {
@@ -411,6 +411,7 @@ std::vector<Shard> Executor::shards(std::string_view name) {
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
   if (impl_->guard)
     for (const Shard& shard : shards(name)) impl_->guard(shard.memory);
+  impl_->copies_are_current = false;
   write_whole(impl_->state(name), impl_->parts, bytes);
   for (const auto& part : impl_->parts) part->synchronize();
 }
@@ -433,13 +434,16 @@ void Executor::write_input(int program, std::string_view name, std::span<const s
 }
 
 void Executor::run(int program) {
-  CHECK(impl_->allocated, "allocate() comes before run()");
-  if (impl_->parts.size() == 1 && impl_->communicator == nullptr) {
-    impl_->parts[0]->run(program, impl_->observer, impl_->guard);
-    return;
-  }
-  impl_->on_all(
-      [&](DeviceExecutor& part, size_t) { part.run(program, impl_->observer, impl_->guard); });
+  Impl& impl = *impl_;
+  CHECK(impl.allocated, "allocate() comes before run()");
+  const std::optional<int> copies = impl.program(program).copies;
+  const bool make_copies = impl.must_make_copies(impl.program(program));
+  const auto run_on = [&](DeviceExecutor& part, size_t) {
+    if (make_copies) part.run(*copies, nullptr, nullptr);
+    part.run(program, impl.observer, impl.guard);
+  };
+  if (impl.parts.size() == 1 && impl.communicator == nullptr) return run_on(*impl.parts[0], 0);
+  impl.on_all(run_on);
 }
 
 void Executor::read_output(int program, std::string_view name, std::span<std::byte> bytes) const {

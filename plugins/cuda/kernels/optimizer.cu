@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// adam_update (Kingma and Ba, 2015, with decoupled weight decay): one pass over parameter, moments
-// and gradient, 28 bytes an element. May run in place.
+// adam_update (Kingma and Ba, 2015, with decoupled weight decay) of many parameters in one launch:
+// one pass over parameter, moments and gradient, 28 bytes an element, and 2 for a copy in bf16. May
+// run in place.
 #include "plugins/cuda/kernels/optimizer.h"
+#include "plugins/cuda/kernels/tensor_table.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
 
 namespace tessera::cuda {
 namespace {
 
+// What all elements share.
 struct Rates {
   float decay1, weight1, decay2, weight2, unbias1, unbias2;
+  float learning_rate, gradient_scale;
+  bool apply;
 };
 
 // In double, because 1 - β^count of the first steps loses most digits in f32.
@@ -21,7 +26,11 @@ __device__ Rates rates_of(const AdamParameters& p) {
   double decay1 = p.beta1, decay2 = p.beta2;
   const double correction1 = 1.0 - power(p.log2_beta1, count + 1.0);
   const double correction2 = 1.0 - power(p.log2_beta2, count + 1.0);
-  Rates rates{.unbias1 = 1.0f, .unbias2 = 1.0f};
+  Rates rates{.unbias1 = 1.0f,
+              .unbias2 = 1.0f,
+              .learning_rate = *p.learning_rate,
+              .gradient_scale = *p.gradient_scale,
+              .apply = *p.apply != 0};
   if (p.corrected) {
     decay1 *= (1.0 - power(p.log2_beta1, count)) / correction1;
     decay2 *= (1.0 - power(p.log2_beta2, count)) / correction2;
@@ -38,48 +47,52 @@ struct Element {
   float parameter, first, second;
 };
 
-__device__ Element updated(const AdamParameters& p, const Rates& rates, float learning_rate,
+__device__ Element updated(const AdamParameters& p, const Rates& rates, float weight_decay,
                            Element old, float gradient) {
   const float first = fmaf(old.first, rates.decay1, gradient * rates.weight1);
   const float second = fmaf(old.second, rates.decay2, gradient * gradient * rates.weight2);
   const float deviation = sqrtf(fmaf(second, rates.unbias2, p.epsilon_root));
   const float direction = first * rates.unbias1 / (deviation + p.epsilon);
-  const float update = fmaf(old.parameter, p.weight_decay, direction);
-  return {fmaf(-update, learning_rate, old.parameter), first, second};
+  const float update = fmaf(old.parameter, weight_decay, direction);
+  return {fmaf(-update, rates.learning_rate, old.parameter), first, second};
+}
+
+// Elements `at` to at + width - 1.
+template <int width>
+__device__ void update(const AdamParameters& p, const AdamTensor& t, const Rates& rates,
+                       int64_t at) {
+  float w[width], m[width], s[width], g[width];
+  load_vector(t.parameter + at, w);
+  load_vector(t.first + at, m);
+  load_vector(t.second + at, s);
+  load_vector(t.gradient + at, g);
+#pragma unroll
+  for (int i = 0; i < width; ++i) {
+    const Element next =
+        updated(p, rates, t.weight_decay, {w[i], m[i], s[i]}, g[i] * rates.gradient_scale);
+    if (rates.apply) w[i] = next.parameter, m[i] = next.first, s[i] = next.second;
+  }
+  store_vector(t.next_parameter + at, w);
+  store_vector(t.next_first + at, m);
+  store_vector(t.next_second + at, s);
+  if (t.copy != nullptr) store_vector(static_cast<bf16*>(t.copy) + at, w);
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(256) adam_update(const AdamParameters p) {
+extern "C" __global__ void __launch_bounds__(256)
+    adam_update(const __grid_constant__ AdamParameters p) {
   __shared__ Rates shared_rates;
   if (threadIdx.x == 0) shared_rates = rates_of(p);
   __syncthreads();
   const Rates rates = shared_rates;
-  const float scale = *p.gradient_scale;
-  const float learning_rate = *p.learning_rate;
-  const bool apply = *p.apply != 0;
-  for (int64_t v = thread_number(); v < p.vectors; v += thread_count()) {
-    float w[4], m[4], s[4], g[4];
-    load_vector(p.parameter + 4 * v, w);
-    load_vector(p.first + 4 * v, m);
-    load_vector(p.second + 4 * v, s);
-    load_vector(p.gradient + 4 * v, g);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Element next = updated(p, rates, learning_rate, {w[i], m[i], s[i]}, g[i] * scale);
-      if (apply) w[i] = next.parameter, m[i] = next.first, s[i] = next.second;
-    }
-    store_vector(p.next_parameter + 4 * v, w);
-    store_vector(p.next_first + 4 * v, m);
-    store_vector(p.next_second + 4 * v, s);
-  }
-  for (int64_t i = 4 * p.vectors + thread_number(); i < p.elements; i += thread_count()) {
-    const Element old{p.parameter[i], p.first[i], p.second[i]};
-    const Element next = updated(p, rates, learning_rate, old, p.gradient[i] * scale);
-    p.next_parameter[i] = apply ? next.parameter : old.parameter;
-    p.next_first[i] = apply ? next.first : old.first;
-    p.next_second[i] = apply ? next.second : old.second;
-  }
+  const uint32_t block = p.table.blocks_before + blockIdx.x;
+  const AdamTensor& t = tensor_of(p.table, block);
+  const auto [begin, end] = range_of(p.table, t, block);
+  const int64_t vectors_end = t.aligned ? end / 4 * 4 : begin;
+  for (int64_t i = begin + 4 * threadIdx.x; i < vectors_end; i += 4 * blockDim.x)
+    update<4>(p, t, rates, i);
+  for (int64_t i = vectors_end + threadIdx.x; i < end; i += blockDim.x) update<1>(p, t, rates, i);
 }
 
 }  // namespace tessera::cuda

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// adam_update on the virtual GPU at addresses of views.
-#include "core/ops/optimizer.h"
+// adam_update on the virtual GPU: at addresses of views, and many parameters in one launch.
+#include "plugins/cuda/kernels/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/check/run_graph.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/spmd/lower.h"
+#include "core/runtime/executor/executor.h"
+#include "plugins/cuda/kernels/squared_norm.h"
 #include "tests/plugins/cuda/test_devices.h"
+#include "tests/support/adam_step.h"
 #include "tests/support/catch.h"
 #include "tests/support/launched_graph.h"
 #include "tests/support/trial.h"
@@ -32,6 +43,174 @@ TEST_CASE("adam_update on a GPU has the same bits at addresses that no vector ac
   const GraphResults aligned = run_launched(*devices.gpu, trial.graph(), inputs);
   REQUIRE(aligned.at("parameter") != inputs.at(trial.graph().inputs()[0].name));
   for (const int64_t shift : {1, 2, 3})
+    REQUIRE(element_difference(run_launched(*devices.gpu, trial.graph(), inputs, {.shift = shift}),
+                               aligned) == "");
+}
+
+constexpr int64_t kBlock = decltype(AdamParameters::table)::kBlockElements;
+
+// The step of these parameters with its updates fused.
+struct FusedStep {
+  explicit FusedStep(const std::vector<int64_t>& sizes) {
+    Graph traced;
+    add_adam_step(traced, sizes);
+    alone = lower(traced, Mesh());
+    fused = fuse_updates(alone);
+    inputs = adam_step_inputs(alone);
+  }
+  Graph alone, fused;
+  ReferenceInputs inputs;
+};
+
+int64_t updates_in(const Graph& graph) {
+  return std::ranges::count_if(graph.nodes(), [](const Node& node) {
+    return node.op == &kAdamUpdateOp || node.op == &kFusedUpdatesOp;
+  });
+}
+
+TEST_CASE("fused updates on a GPU are those of the CPU, and have the bits of single updates") {
+  const TestDevices devices;
+  // More blocks than one, and sizes that no access divides.
+  const FusedStep step({kBlock * 2 + 3, 1, 4, 151, kBlock});
+  REQUIRE(updates_in(step.fused) == 1);
+  const GraphResults cpu = run_launched(*devices.cpu, step.alone, step.inputs);
+  const GraphResults alone = run_launched(*devices.gpu, step.alone, step.inputs);
+  REQUIRE(element_difference(alone, cpu, {1e-6, 1e-6}) == "");
+  for (const int64_t shift : {0, 1, 3})
+    REQUIRE(element_difference(
+                run_launched(*devices.gpu, step.fused, step.inputs, {.shift = shift}), alone) ==
+            "");
+}
+
+TEST_CASE("more parameters than a launch has room for are several launches") {
+  const TestDevices devices;
+  std::vector<int64_t> sizes;
+  const int count = decltype(SquaredNormParameters::table)::kMost + 2;
+  REQUIRE(count > 2 * decltype(AdamParameters::table)::kMost);
+  for (int i = 0; i < count; ++i) sizes.push_back(1 + i % 7);
+  Graph graph;
+  add_adam_step(graph, sizes);
+  const ReferenceInputs inputs = adam_step_inputs(graph);
+  REQUIRE(element_difference(run_graph(graph, inputs, *devices.gpu),
+                             run_graph(graph, inputs, *devices.cpu), {1e-6, 1e-6}) == "");
+}
+
+TEST_CASE("fused updates may replace the state that they read, and nothing else") {
+  const TestDevices devices;
+  const FusedStep step({5, 3});
+  const auto node = std::ranges::find_if(
+      step.fused.nodes(), [](const Node& each) { return each.op == &kFusedUpdatesOp; });
+  const std::unique_ptr<Kernel> kernel = devices.gpu->prepare(step.fused, *node);
+  const Graph& body = *node->bodies[0];
+  for (size_t o = 0; o < body.outputs().size(); ++o) {
+    const Value& result = body.value(body.outputs()[o].value);
+    const ValueId state = body.node(result.producer).inputs[result.result];
+    for (size_t i = 0; i < body.inputs().size(); ++i)
+      REQUIRE(kernel->may_overwrite(static_cast<int64_t>(o), static_cast<int64_t>(i)) ==
+              (body.inputs()[i].value == state));
+  }
+}
+
+TEST_CASE("a step of the optimizer has as many launches for many parameters as for two") {
+  const TestDevices devices;
+  const auto launches = [&](const std::vector<int64_t>& sizes) {
+    Graph graph;
+    add_adam_step(graph, sizes);
+    Executor executor(*devices.gpu);
+    return executor.plan(executor.add_program(graph, {})).launches.size();
+  };
+  // The norm, the scale and the decision, and the updates.
+  REQUIRE(launches({3, 5}) == 3);
+  REQUIRE(launches({3, 5, 2, 7, 1, 8, 4, 6, 9, 11, 10, 2}) == 3);
+}
+
+TEST_CASE("a step of the optimizer on a GPU has the CPU's results") {
+  const TestDevices devices;
+  Graph graph;
+  add_adam_step(graph, {70, 5, 33});
+  const ReferenceInputs inputs = adam_step_inputs(graph);
+  const GraphResults gpu = run_graph(graph, inputs, *devices.gpu);
+  REQUIRE(gpu.at("p0") != inputs.at("p0"));
+  REQUIRE(element_difference(gpu, run_graph(graph, inputs, *devices.cpu), {1e-6, 1e-6}) == "");
+}
+
+// y = x·bf16(w), and a step of w by the gradient g.
+class SteppedWeight {
+ public:
+  explicit SteppedWeight(Device& device) : executor_(device) {
+    Graph graph;
+    const Mesh mesh;
+    const AxisRules rules;
+    const TraceScope scope(graph, mesh, rules);
+    const Type type = parse_type("f32[\"row=5\"]");
+    const Tensor w = input("w", InputKind::kParameter, type);
+    output("y", cast(w, DType::kBF16) * 3.0);
+    const Tensor first = input("first", InputKind::kState, type);
+    const Tensor second = input("second", InputKind::kState, type);
+    const PhaseScope phase(Phase::kUpdate);
+    const Tensor one = constant(1.0, DType::kF32);
+    const AdamState next =
+        adam_update({w, first, second}, w, one, one, one, less_equal(one, one), {.beta1 = 0.5});
+    graph.add_update("w", next.parameter.id());
+    graph.add_update("first", next.first_moment.id());
+    graph.add_update("second", next.second_moment.id());
+    executor_.add_program(graph, {});
+    executor_.allocate();
+  }
+
+  void write(const std::vector<float>& values) {
+    executor_.write_state("w", std::as_bytes(std::span(values)));
+  }
+  // As a checkpoint is read.
+  void write_shard(const std::vector<float>& values) {
+    executor_.shards("w")[0].memory.map(HostAccess::kWrite, [&](std::span<std::byte> bytes) {
+      std::ranges::copy(std::as_bytes(std::span(values)), bytes.begin());
+    });
+  }
+  std::vector<uint16_t> step() {  // The bits of y.
+    std::vector<uint16_t> y(5);
+    executor_.run(0);
+    executor_.read_output(0, "y", std::as_writable_bytes(std::span(y)));
+    return y;
+  }
+  const Executor& executor() const { return executor_; }
+
+ private:
+  Executor executor_;
+};
+
+TEST_CASE("the copies of parameters in bf16 follow updates, and writes of the host") {
+  const TestDevices devices;
+  SteppedWeight gpu(*devices.gpu), cpu(*devices.cpu);
+  REQUIRE(gpu.executor().plan(0).graph->find_input(copy_name("w")) != nullptr);
+  REQUIRE(cpu.executor().plan(0).graph->find_input(copy_name("w")) == nullptr);
+  REQUIRE(gpu.executor().persistent().size() == cpu.executor().persistent().size());
+  const std::vector<std::vector<float>> written = {{1.0f, 2.0f, -3.0f, 0.1f, 7.3f},
+                                                   {0.3f, -0.7f, 5.5f, 9.1f, -2.2f}};
+  for (SteppedWeight* each : {&gpu, &cpu}) each->write(written[0]);
+  for (int i = 0; i < 3; ++i) REQUIRE(gpu.step() == cpu.step());
+  for (SteppedWeight* each : {&gpu, &cpu}) each->write_shard(written[1]);
+  for (int i = 0; i < 2; ++i) REQUIRE(gpu.step() == cpu.step());
+  for (SteppedWeight* each : {&gpu, &cpu}) each->write(written[0]);
+  REQUIRE(gpu.step() == cpu.step());
+}
+
+TEST_CASE("squared_norm on a GPU has the same bits at any address, and the reference's value") {
+  const TestDevices devices;
+  constexpr int64_t kPiece = decltype(SquaredNormParameters::table)::kBlockElements;
+  const std::vector<std::string> sizes = {
+      fmt::format("row={}", 2 * kPiece + 5), "row=1", "row=0", "row=13 column=7",
+      fmt::format("row={}", kPiece),         ""};
+  std::vector<std::string> types;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    for (const char* dtype : {"f32", "bf16"})
+      types.push_back(fmt::format("{}[\"{}\"]", dtype, sizes[i]));
+  Trial trial(Mesh(), types);
+  trial.graph().add_output("y", squared_norm(trial.inputs()).id());
+  const ReferenceInputs inputs = random_inputs(trial.graph(), 3);
+  const GraphResults aligned = run_launched(*devices.gpu, trial.graph(), inputs);
+  REQUIRE(element_difference(aligned, rounded_reference(trial.graph(), inputs), {1e-5, 0.0}) == "");
+  for (const int64_t shift : {1, 3})
     REQUIRE(element_difference(run_launched(*devices.gpu, trial.graph(), inputs, {.shift = shift}),
                                aligned) == "");
 }

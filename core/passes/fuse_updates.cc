@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/graph/op.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/rewrite.h"
+
+namespace tessera {
+namespace {
+
+// The values that these depend on.
+ValueFlags ancestors_of(const Graph& graph, const std::vector<ValueId>& values) {
+  ValueFlags needed(graph.values().size());
+  for (const ValueId value : values) needed[value] = true;
+  for (size_t i = graph.nodes().size(); i-- > 0;) {
+    const Node& node = graph.node(NodeId(i));
+    if (!any_flagged(node.outputs, needed)) continue;
+    for (const ValueId value : node.inputs) needed[value] = true;
+  }
+  return needed;
+}
+
+// Updates with the same text can share a launch.
+std::string shared_text(const Node& update) {
+  Attributes attributes = update.attributes;
+  attributes.set("weight_decay", 0.0);
+  std::string text = attributes.text();
+  for (size_t i = AdamOperand::kRate; i < update.inputs.size(); ++i)
+    text += fmt::format(" {}", update.inputs[i]);
+  return text;
+}
+
+class UpdateFuser {
+ public:
+  explicit UpdateFuser(const Graph& graph) : graph_(graph), rewriter_(graph) {
+    for (const NodeId id : graph.nodes().ids())
+      if (graph.node(id).op == &kAdamUpdateOp) join_group(id);
+  }
+
+  Graph fuse() {
+    std::map<NodeId, const Group*> by_first;
+    NodeFlags is_grouped(graph_.nodes().size());
+    for (const Group& group : groups_) {
+      if (group.nodes.size() < 2) continue;
+      by_first.emplace(group.nodes[0], &group);
+      for (const NodeId id : group.nodes) is_grouped[id] = true;
+    }
+    rewriter_.copy_inputs();
+    for (const NodeId id : graph_.nodes().ids()) {
+      if (const auto found = by_first.find(id); found != by_first.end()) {
+        add_group(found->second->nodes);
+      } else if (!is_grouped[id]) {
+        rewriter_.copy_node(id);
+      }
+    }
+    rewriter_.copy_outputs();
+    return std::move(rewriter_.to());
+  }
+
+ private:
+  // Updates, each with its cast, and what their scale and decision depend on.
+  struct Group {
+    std::vector<NodeId> nodes;
+    ValueFlags awaited;
+  };
+
+  void join_group(NodeId id) {
+    const Node& node = graph_.node(id);
+    const auto [at, is_new] = number_.try_emplace(shared_text(node), groups_.size());
+    if (is_new)
+      groups_.push_back({{},
+                         ancestors_of(graph_, {node.inputs[AdamOperand::kScale],
+                                               node.inputs[AdamOperand::kApply]})});
+    Group* group = &groups_[at->second];
+    const bool waits = group->awaited[node.inputs[AdamOperand::kGradient]];
+    // The group takes the place of its first node.
+    const bool in_time = std::ranges::all_of(node.inputs, [&](ValueId value) {
+      const NodeId producer = graph_.value(value).producer;
+      return producer == kNone || group->nodes.empty() || producer < group->nodes[0];
+    });
+    if (!waits || !in_time) group = &groups_.emplace_back();
+    group->nodes.push_back(id);
+    const std::vector<NodeId>& readers = readers_[node.outputs[AdamOperand::kParameter]];
+    const auto copy = std::ranges::find_if(readers, [&](NodeId each) { return is_copy(each); });
+    if (copy != readers.end()) group->nodes.push_back(*copy);
+  }
+
+  bool is_copy(NodeId id) const {
+    const Node& node = graph_.node(id);
+    return node.op == &kCastOp && node.phase == Phase::kUpdate &&
+           graph_.type(node.outputs[0]).dtype == DType::kBF16;
+  }
+
+  void add_group(const std::vector<NodeId>& ids) {
+    std::vector<ValueId> results;
+    size_t updates = 0;
+    for (const NodeId id : ids) {
+      for (const ValueId value : graph_.node(id).outputs) results.push_back(value);
+      updates += graph_.node(id).op == &kAdamUpdateOp ? 1 : 0;
+    }
+    const NodeId made = rewriter_.add_group(kFusedUpdatesOp, ids, results);
+    if (updates > 1)
+      rewriter_.to().node(made).path += fmt::format(" and {} more parameters", updates - 1);
+  }
+
+  const Graph& graph_;
+  IndexedVector<ValueId, std::vector<NodeId>> readers_ = consumers(graph_);
+  std::vector<Group> groups_;
+  std::map<std::string, size_t> number_;  // Of the group by shared_text().
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+Graph fuse_updates(const Graph& lowered) { return UpdateFuser(lowered).fuse(); }
+
+}  // namespace tessera

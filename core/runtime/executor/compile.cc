@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/executor/compile.h"
+
+#include <string_view>
+
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/spmd/lower.h"
+
+namespace tessera {
+namespace {
+
+#ifdef NDEBUG
+constexpr bool kAlwaysVerify = false;
+#else
+constexpr bool kAlwaysVerify = true;
+#endif
+
+void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
+               const CompileOptions& options, Stages stages = Stages::kShown) {
+  if (options.verify_passes || kAlwaysVerify) verify(graph, mesh, name);
+  if (options.on_stage && stages == Stages::kShown) options.on_stage(name, graph);
+}
+
+}  // namespace
+
+Graph compile_shared(const Graph& traced, const CompileOptions& options,
+                     std::vector<SavedValue>& saved) {
+  end_stage("trace", traced, options.mesh, options);
+  Graph graph = rematerialize(traced, options.remat, &saved);
+  end_stage("remat", graph, options.mesh, options);
+  return graph;
+}
+
+Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t number,
+                         Stages stages, const Device& kind) {
+  const Mesh local;  // Lowered graphs have local types.
+  Graph graph = lower(rematerialized, options.mesh, number);
+  end_stage("lower", graph, local, options, stages);
+  if (kind.has_kernel(kFusedUpdatesOp)) graph = fuse_updates(keep_copies(graph));
+  if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(graph);
+  graph = fuse(graph);
+  end_stage("fuse", graph, local, options, stages);
+  graph = schedule(graph);
+  end_stage("schedule", graph, local, options, stages);
+  return graph;
+}
+
+std::optional<Graph> graph_of_copies(const Graph& compiled) {
+  Graph graph;
+  const Mesh local;
+  const AxisRules rules;
+  const TraceScope scope(graph, local, rules);
+  for (const GraphInput& parameter : compiled.inputs()) {
+    if (parameter.kind != InputKind::kParameter) continue;
+    const GraphInput* const copy = compiled.find_input(copy_name(parameter.name));
+    if (copy == nullptr) continue;
+    input(copy->name, InputKind::kState, compiled.type(copy->value));
+    const Tensor from = input(parameter.name, parameter.kind, compiled.type(parameter.value));
+    graph.add_update(copy->name, cast(from, compiled.type(copy->value).dtype).id());
+  }
+  if (graph.inputs().empty()) return std::nullopt;
+  return graph;
+}
+
+}  // namespace tessera
