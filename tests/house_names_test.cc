@@ -27,6 +27,7 @@ namespace filesystem = std::filesystem;
 const std::set<std::string> kElsewhere = {
     "/bits/stl_pair.h",             // libstdc++
     "cuda.h",                       // the CUDA toolkit
+    "cudnn.h",                      // cuDNN
     "paxml/tasks/lm/params/c4.py",  // Pax
     "dev/data/data_common.py",      // llm.c
     "env.py",                       // clearml, which seqax imports

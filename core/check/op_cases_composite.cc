@@ -225,6 +225,14 @@ void add_large_composites(std::vector<OpCase>& rows) {
        "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]",
        "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]", "i32[\"batch=2 seq=133\"]"},
       [](const Tensors& in) { return attend(in, {.scale = 0.25}); });
+  // Heads of 8 elements and more, which libraries compute too.
+  const std::string wide = "float[\"batch=1 seq=37 heads=2 head_dim=64\"]";
+  const std::string wide_keys = "float[\"batch=1 key_seq=37 kv_heads=2 head_dim=64\"]";
+  add(kAttentionOp, {wide, wide_keys, wide_keys},
+      [](const Tensors& in) { return attend(in, {.scale = 0.125}); });
+  add(kAttentionOp, {wide, wide_keys, wide_keys}, [](const Tensors& in) {
+    return attend(in, {.mask = AttentionMask::kFull, .scale = 0.125, .logit_cap = 2.0});
+  });
 }
 
 void add_composite_gradients(std::vector<OpCase>& rows) {

@@ -19,6 +19,9 @@ namespace {
 // probability is exactly 0 beside any score of a visible key.
 constexpr float kHidden = -1e30f;
 constexpr int kOldestCapability = 90;
+// From Blackwell on, a deterministic gradient needs another choice of kernel than the library's
+// first.
+constexpr int kFirstBlackwell = 100;
 constexpr int64_t kElementsPerUnit = 8;  // bf16 of 16 bytes.
 constexpr int64_t kArenaAlignment = 64;  // Of what the memory plan gives.
 
@@ -294,6 +297,8 @@ std::unique_ptr<Kernel> make_cudnn_attention(const Graph& graph, const Node& nod
                                              bool deterministic, std::unique_ptr<CudaKernel> own) {
   const auto attention = cudnn_attention(graph, node, deterministic);
   if (!attention) return own;
+  const bool is_blackwell = context.compute_capability() >= kFirstBlackwell;
+  if (attention->gradient && deterministic && is_blackwell) return own;
   context.make_current();
   auto& plans = context.part<CudnnPlans>();
   const CudnnPlan* const plan = plans.find(*attention);

@@ -28,7 +28,7 @@ struct Nvrtc {
   decltype(&::nvrtcGetProgramLog) get_log;
 };
 
-Library open_library() {
+Library open_nvrtc() {
   try {
     return Library(toolkit_library_files("nvrtc", kNvrtcVariable));
   } catch (const Error& error) {
@@ -40,7 +40,7 @@ Library open_library() {
 }
 
 Nvrtc load_nvrtc() {
-  const Library library = open_library();
+  const Library library = open_nvrtc();
   Nvrtc nvrtc;
   library.find(nvrtc.get_error_string, "nvrtcGetErrorString");
   library.find(nvrtc.create_program, "nvrtcCreateProgram");

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/ops/attention.h"
@@ -108,6 +109,15 @@ TEST_CASE("a graph that the library does not support runs on our own kernels") {
   const FakeCudnn fake("cudnn", {.no_plans = true});
   REQUIRE(gpu_mismatch({1, 8, 8, 2, 1, 8}, {.scale = 0.4}, false) == "");
   REQUIRE(fake.counts().runs == 0);
+}
+
+TEST_CASE("from Blackwell on, a deterministic gradient runs on our own kernels") {
+  const ScopedVariable capability("TESSERA_VIRTUAL_GPU_CAPABILITY", "100");
+  for (const auto& [setting, runs] : {std::pair{"cudnn", 1}, {"cudnn,nondeterministic", 2}}) {
+    const FakeCudnn fake(setting);
+    REQUIRE(gpu_mismatch({1, 8, 8, 2, 1, 8}, {.scale = 0.4}, false) == "");
+    REQUIRE(fake.counts().plans == runs);
+  }
 }
 
 TEST_CASE("plans are made once for each shape of a GPU") {
