@@ -47,9 +47,6 @@ class Communicator {
   // run was stopped, or with a report after the timeout: which device (and process, and host) is
   // missing from which collective of which layer, and where the others are.
   virtual std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) = 0;
-  // Whether launches of these kernels can be recorded (a CUDA graph) and repeated without the host:
-  // they meet the other devices on the device, not on the host.
-  virtual bool capturable() const { return false; }
 
   // A device's thread calls these before it launches a program, and when all launches are done. A
   // communicator whose kernels only enqueue throws here what prepare() says of running them.

@@ -27,7 +27,6 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override;
 
   std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) override;
-  bool capturable() const override { return true; }
   void begin_run(int64_t device) override;
   void end_run(int64_t device) override;
   void stop(const std::string& reason) override;
