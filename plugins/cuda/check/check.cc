@@ -64,7 +64,9 @@ class Checker {
                                                 run.options.tiny ? " with --tiny" : "")) {}
 
   int run() {
+    filesystem::create_directories(run_.options.output / "logs");
     if (run_.again) report_.forget_what_did_not_pass();
+    report_.save();
     for (const Item& item : items_) {
       if (!is_selected(item) || report_.find(item.name) != nullptr) continue;
       if (run_.budget_seconds > 0.0 && seconds_since(begin_) >= run_.budget_seconds) {
@@ -87,6 +89,9 @@ class Checker {
  private:
   static double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  std::chrono::seconds limit_of(const Item& item) const {
+    return std::chrono::seconds(run_.options.tiny ? 6 * item.seconds : item.seconds);
   }
   // By the flags, or because a selected item needs it.
   bool is_selected(const Item& item) const {
@@ -166,9 +171,8 @@ class Checker {
     if (!item.tool.empty())
       words.insert(words.end(), {sanitizer_.first, "--tool", item.tool, "--error-exitcode",
                                  std::to_string(kSanitizerFoundErrors)});
-    words.insert(words.end(),
-                 {filesystem::canonical("/proc/self/exe").string(), "--item=" + item.name,
-                  "--result=" + file.string(), "--output=" + run_.options.output.string()});
+    words.insert(words.end(), {self_, "--item=" + item.name, "--result=" + file.string(),
+                               "--output=" + run_.options.output.string()});
     if (run_.options.tiny) words.emplace_back("--tiny");
     return words;
   }
@@ -176,12 +180,11 @@ class Checker {
   Result run_once(const Item& item, const Variables& variables, const std::string& log_name) const {
     const filesystem::path file = run_.options.output / "item.json";
     const filesystem::path log = run_.options.output / "logs" / (file_name(log_name) + ".txt");
-    filesystem::create_directories(log.parent_path());
     filesystem::remove(file);
     std::optional<int> status;
     {
       ChildProcess child(command(item, variables, log, file));
-      status = child.wait(Clock::now() + std::chrono::seconds(item.seconds));
+      status = child.wait(Clock::now() + limit_of(item));
     }
     Result result = result_of(item, "failed", "");
     if (filesystem::exists(file)) result = parse_result(parse_json(read_file(file), file.string()));
@@ -199,9 +202,9 @@ class Checker {
   }
 
   // What the exit status says that the findings do not; "" if nothing.
-  static std::string unexpected_ending(const Item& item, std::optional<int> status,
-                                       const std::string& found) {
-    if (!status) return fmt::format("it was killed after {} s", item.seconds);
+  std::string unexpected_ending(const Item& item, std::optional<int> status,
+                                const std::string& found) const {
+    if (!status) return fmt::format("it was killed after {} s", limit_of(item).count());
     if (*status == kSanitizerFoundErrors)
       return fmt::format("compute-sanitizer {} has found errors", item.tool);
     if (*status < 0) return "a signal ended it";
@@ -225,6 +228,7 @@ class Checker {
 
   const CheckRun& run_;
   std::ostream& out_;
+  std::string self_ = filesystem::canonical("/proc/self/exe");  // A build may replace the file.
   std::vector<Item> items_;
   Report report_;
   std::pair<std::string, std::string> sanitizer_ = find_sanitizer();
