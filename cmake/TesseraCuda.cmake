@@ -20,22 +20,42 @@ function(tessera_find_nvcc)
   endif()
 endfunction()
 
-# tessera_fatbin(OUTPUT SOURCE [PTX_ONLY]): compiles one kernel file for those of
-# TESSERA_CUDA_ARCHITECTURES that nvcc knows (TESSERA_GPU_CODES), and as plain PTX.
+# Sets TESSERA_GPU_TARGETS, the options of nvcc for those of TESSERA_CUDA_ARCHITECTURES that it
+# knows. The front end, which takes most of the time, runs once: machine code of all architectures is
+# made from the PTX for compute_80. Kernels have no branches on __CUDA_ARCH__; for sm_80 and sm_90a
+# the machine code is the same as that of separate compilations. An nvcc that refuses this
+# combination compiles for that architecture alone.
+function(tessera_gpu_targets)
+  set(targets "")
+  foreach(architecture ${TESSERA_CUDA_ARCHITECTURES})
+    foreach(front 80 ${architecture})
+      set(target -gencode arch=compute_${front},code=sm_${architecture})
+      execute_process(COMMAND ${TESSERA_NVCC} --dryrun ${target} --fatbin -x cu /dev/null
+                      RESULT_VARIABLE refused OUTPUT_QUIET ERROR_QUIET)
+      if(NOT refused)
+        list(APPEND targets ${target})
+        break()
+      endif()
+    endforeach()
+  endforeach()
+  set(TESSERA_GPU_TARGETS ${targets} PARENT_SCOPE)
+endfunction()
+
+# tessera_fatbin(OUTPUT SOURCE [PTX_ONLY]): compiles one kernel file to plain PTX and, unless
+# PTX_ONLY, to machine code (TESSERA_GPU_TARGETS).
 function(tessera_fatbin output source)
   cmake_parse_arguments(ARG "PTX_ONLY" "" "" ${ARGN})
   set(targets -gencode arch=compute_80,code=compute_80)
-  foreach(architecture ${TESSERA_CUDA_ARCHITECTURES})
-    string(REGEX REPLACE "[a-z]$" "" number ${architecture})  # nvcc lists sm_90 and means sm_90a too.
-    if("sm_${number}" IN_LIST TESSERA_GPU_CODES AND NOT ARG_PTX_ONLY)
-      list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
-    endif()
-  endforeach()
+  if(NOT ARG_PTX_ONLY)
+    list(APPEND targets ${TESSERA_GPU_TARGETS})
+  endif()
   cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE relative)
-  # The virtual GPU of the tests reads the PTX, so it is not compressed.
+  # -c is for ccache, which knows no other way to compile. The virtual GPU of the tests reads the
+  # PTX, so it is not compressed.
   add_custom_command(OUTPUT ${output} DEPENDS ${source} DEPFILE ${output}.d
-    COMMAND ${TESSERA_NVCC} -std=c++20 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR} -lineinfo --fatbin --no-compress
-            -Wno-deprecated-gpu-targets ${targets} -MD -MF ${output}.d -o ${output} ${source}
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${TESSERA_NVCC} -c --fatbin -std=c++20 --expt-relaxed-constexpr
+            -I${CMAKE_SOURCE_DIR} -lineinfo --no-compress -Wno-deprecated-gpu-targets ${targets}
+            -MD -MF ${output}.d -o ${output} ${source}
     COMMENT "Compiling ${relative} for GPUs" VERBATIM)
 endfunction()
 
@@ -69,9 +89,7 @@ function(tessera_cuda)
   if(NOT TESSERA_NVCC)
     return()
   endif()
-  execute_process(COMMAND ${TESSERA_NVCC} --list-gpu-code OUTPUT_VARIABLE TESSERA_GPU_CODES
-                  COMMAND_ERROR_IS_FATAL ANY)
-  string(REGEX MATCHALL "sm_[0-9]+" TESSERA_GPU_CODES "${TESSERA_GPU_CODES}")
+  tessera_gpu_targets()
   get_filename_component(toolkit ${TESSERA_NVCC} REALPATH)
   cmake_path(GET toolkit PARENT_PATH toolkit)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/*.cu)
