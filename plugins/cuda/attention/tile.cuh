@@ -187,8 +187,8 @@ __device__ inline void add_weighted(float (&sums)[M][4], const float (&weights)[
   rows += lane % 4 * 2;
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-// Where the sums of a wide head fill the registers, one row's loads at a time.
-#pragma unroll(M <= 16 ? 8 : 1)
+// Where the sums of a wide head fill the registers, fewer loads at a time.
+#pragma unroll(M <= 8 ? 8 : M <= 16 ? 4 : 1)
     for (int k = 0; k < 8; ++k) {
       const int from = lane / 4 * 4 + k / 2;
       const float low = __shfl_sync(0xffffffffu, k % 2 == 0 ? weights[n][0] : weights[n][1], from);

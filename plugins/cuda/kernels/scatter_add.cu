@@ -177,9 +177,7 @@ struct Sums {
     clear();
   }
   __device__ void store_partial(int64_t chunk, bool last) {
-    float* const to = p.partial + (2 * chunk + last) * p.columns + column;
-#pragma unroll
-    for (int k = 0; k < width; ++k) to[k] = sum[k];
+    store<float, width>(p.partial + (2 * chunk + last) * p.columns + column, sum);
     clear();
   }
   __device__ void clear() {
@@ -242,8 +240,7 @@ __device__ void join_chunks(const ScatterAdd& p) {
   const float* const partial = p.partial + column;
   const auto add = [&](int64_t slot) {
     float values[width];
-#pragma unroll
-    for (int k = 0; k < width; ++k) values[k] = partial[slot * p.columns + k];
+    load<float, width>(partial + slot * p.columns, values);
     sums.add(values);
   };
   add(2 * number + 1);
