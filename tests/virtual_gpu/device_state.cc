@@ -287,6 +287,7 @@ std::optional<Fault> State::run(Lock& lock, const Work& work) {
   }
   lock.lock();
   host_function = nullptr;
+  if (is_kernel && !fault && kernel_observer) kernel_observer(task, log);
   return fault ? fault : check_accesses(work, log);
 }
 

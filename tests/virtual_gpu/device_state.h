@@ -65,6 +65,7 @@ struct Task {
   Kind kind = Kind::kMark;
   std::string name = {};
   std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: nothing. Throws Fault.
+  Grid grid = {};  // Of a kernel.
   HostBytes host = {};
   size_t bytes_to_host = 0;
 };
@@ -236,6 +237,8 @@ class State {
   std::vector<CapturePtr> captures;
   std::vector<std::shared_ptr<PinnedMemory>> pinned;
   std::string last_fault, warnings;
+  // Unless null, is told of each kernel that ran, and of what it read and wrote.
+  std::function<void(const Task& kernel, const AccessLog& log)> kernel_observer;
 
   // What the host must not touch before it has waited.
   struct HostUse {

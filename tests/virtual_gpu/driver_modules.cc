@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tests/virtual_gpu/device_state.h"
+#include "tests/virtual_gpu/fatbin.h"
 #include "tests/virtual_gpu/parse_ptx.h"
 
 namespace tessera::virtual_gpu {
@@ -18,25 +19,6 @@ constexpr int kSharedDefault = 48 << 10;  // Of a block.
 constexpr int kSharedOptIn = 227 << 10;   // Of a block that asked for it.
 constexpr int kSharedOfProcessor = 228 << 10;
 
-constexpr uint32_t kFatbinMagic = 0xBA55ED50;
-// The container begins with this, and its entries follow.
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version, header_bytes;
-  uint64_t bytes;
-};
-struct FatbinEntry {
-  uint16_t kind;  // 1: PTX; 2: machine code.
-  uint16_t version;
-  uint32_t header_bytes;
-  uint64_t bytes;
-  uint32_t compressed_bytes;  // 0: not compressed.
-  uint32_t options;
-  uint16_t minor, major;
-  uint32_t architecture;  // 80 for sm_80.
-};
-static_assert(sizeof(FatbinHeader) == 16 && sizeof(FatbinEntry) == 32);
-
 // What of a container a GPU would run: PTX, or machine code.
 struct Choice {
   std::string_view ptx;
@@ -45,26 +27,19 @@ struct Choice {
   bool has_machine_code = false;
 };
 
-Choice choose(const std::byte* image, int capability) {
-  FatbinHeader header;
-  std::memcpy(&header, image, sizeof(header));
-  const std::byte* at = image + header.header_bytes;
-  const std::byte* const end = at + header.bytes;
+Choice choose(const void* image, int capability) {
   Choice choice;
-  while (at < end) {
-    FatbinEntry entry;
-    std::memcpy(&entry, at, sizeof(entry));
+  for_each_entry(image, [&](const FatbinEntry& entry, std::string_view bytes) {
     const auto architecture = static_cast<int>(entry.architecture);
-    if (entry.kind == 2)
+    if (entry.kind == FatbinEntry::kMachineCode)
       choice.has_machine_code |= architecture / 10 == capability / 10 && architecture <= capability;
-    if (entry.kind == 1 && architecture <= capability && architecture > choice.ptx_architecture) {
-      choice.ptx_architecture = architecture;
-      choice.is_compressed = entry.compressed_bytes != 0;
-      const auto* const text = reinterpret_cast<const char*>(at + entry.header_bytes);
-      choice.ptx = {text, strnlen(text, entry.bytes)};
-    }
-    at += entry.header_bytes + entry.bytes;
-  }
+    if (entry.kind != FatbinEntry::kPtx || architecture > capability ||
+        architecture <= choice.ptx_architecture)
+      return;
+    choice.ptx_architecture = architecture;
+    choice.is_compressed = entry.compressed_bytes != 0;
+    choice.ptx = bytes.substr(0, bytes.find('\0'));
+  });
   return choice;
 }
 
@@ -150,7 +125,8 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
     options.device = device;
     return run_kernel(*function->module->code, *function->info, grid, parameters, memory, options);
   };
-  s.enqueue(stream, {Task::Kind::kKernel, "kernel " + name, run});
+  s.enqueue(stream,
+            {.kind = Task::Kind::kKernel, .name = "kernel " + name, .run = run, .grid = grid});
 }
 
 }  // namespace
@@ -169,7 +145,7 @@ std::string_view ptx_of(const void* image, int capability) {
                     fmt::format("PTX for sm_{}, but the GPU is sm_{}", architecture, capability)};
     return ptx;
   }
-  const Choice choice = choose(static_cast<const std::byte*>(image), capability);
+  const Choice choice = choose(image, capability);
   if (choice.ptx.empty() && !choice.has_machine_code)
     throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
                   fmt::format("neither machine code nor PTX for sm_{}", capability)};

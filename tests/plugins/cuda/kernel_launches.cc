@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/plugins/cuda/kernel_launches.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "core/check/op_cases.h"
+#include "core/ops/attention.h"
+#include "core/ops/cross_entropy.h"
+#include "core/ops/einsum.h"
+#include "core/ops/gather.h"
+#include "core/ops/layout.h"
+#include "core/ops/norm.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/random.h"
+#include "core/ops/reduce.h"
+#include "core/ops/rotary.h"
+#include "tests/plugins/cuda/product_trial.h"
+#include "tests/plugins/cuda/test_devices.h"
+#include "tests/support/kernel_check.h"
+#include "tests/support/launched_graph.h"
+#include "tests/support/trial.h"
+
+namespace tessera::cuda {
+namespace {
+
+struct Example {
+  std::string op;
+  Tensors (*build)(const Tensors& in);
+  std::vector<std::string> types;  // "float" is each of f32 and bf16.
+  bool gradient = false;           // Of the first node, too.
+  int64_t integers = 4;            // Ids are below.
+  double product_flops = 0;        // Of one matrix product.
+};
+
+AttentionOptions packed_rows(const Tensors& in) {
+  AttentionOptions options{.scale = 0.125};
+  options.segment_ids = in[3], options.key_segment_ids = in[4];
+  return options;
+}
+
+const std::string kRows = "float[\"row=1024 embed=768\"]", kWeights = "f32[\"embed=768\"]";
+const std::string kHeads = "float[\"batch=1 seq=256 heads=2 head_dim=64\"]";
+const std::string kKeys = "float[\"batch=1 key_seq=256 kv_heads=2 head_dim=64\"]";
+const std::string kCache = "float[\"batch=8 kv_heads=2 key_seq=1024 head_dim=64\"]";
+const std::string kSlot = "f32[\"row=768 column=768\"]", kScalar = "f32[\"\"]";
+
+// Rows of norms, softmax, logits and positions.
+std::vector<Example> row_examples() {
+  return {
+      {"rms_norm",
+       [](const Tensors& in) { return Tensors{rms_norm(in[0], in[1], "embed", 1e-5)}; },
+       {kRows, kWeights},
+       true},
+      {"layer_norm",
+       [](const Tensors& in) { return Tensors{layer_norm(in[0], in[1], in[2], "embed", 1e-5)}; },
+       {kRows, kWeights, kWeights},
+       true},
+      {"softmax",
+       [](const Tensors& in) { return Tensors{softmax(in[0], "column")}; },
+       {"float[\"row=256 column=1024\"]"},
+       true},
+      {"cross_entropy",
+       [](const Tensors& in) { return Tensors{cross_entropy(in[0], in[1], "vocab").loss}; },
+       {"float[\"row=16 vocab=50304\"]", "i32[\"row=16\"]"},
+       true,
+       50304},
+      {"rotary",
+       [](const Tensors& in) { return Tensors{rotary(in[0], in[1], "head_dim")}; },
+       {"float[\"batch=1 seq=1024 heads=12 head_dim=64\"]", "i32[\"batch=1 seq=1024\"]"},
+       false,
+       1024},
+  };
+}
+
+std::vector<Example> movement_examples() {
+  return {
+      {"gather",
+       [](const Tensors& in) { return Tensors{gather(in[0], in[1], "vocab")}; },
+       {"float[\"vocab=2048 embed=768\"]", "i32[\"row=1024\"]"},
+       true,
+       2048},
+      {"transpose",
+       [](const Tensors& in) { return Tensors{transpose(in[0], "heads seq head_dim")}; },
+       {"float[\"seq=1024 heads=12 head_dim=64\"]"}},
+      {"transpose of a matrix",
+       [](const Tensors& in) { return Tensors{transpose(in[0], "embed row")}; },
+       {kRows}},
+      {"slice",
+       [](const Tensors& in) { return Tensors{slice(in[0], "embed", 256, 512)}; },
+       {kRows}},
+      {"reduce_sum over rows",
+       [](const Tensors& in) { return Tensors{reduce_sum(in[0], "row")}; },
+       {kRows}},
+      {"reduce_sum of rows",
+       [](const Tensors& in) { return Tensors{reduce_sum(in[0], "embed")}; },
+       {kRows}},
+      {"reduce_max of rows",
+       [](const Tensors& in) { return Tensors{reduce_max(in[0], "embed")}; },
+       {kRows}},
+      {"dropout",
+       [](const Tensors& in) { return Tensors{dropout(in[0], 0.1, in[1])}; },
+       {kRows, "i32[\"\"]"}},
+      {"random_uniform",
+       [](const Tensors& in) {
+         return Tensors{random_uniform({{"row", 1024, {}}, {"embed", 768, {}}}, in[0])};
+       },
+       {"i32[\"\"]"}},
+      {"adam_update",
+       [](const Tensors& in) {
+         const AdamState next = adam_update({in[0], in[1], in[2]}, in[3], in[4], in[5], in[6],
+                                            in[7], {.weight_decay = 0.1});
+         return Tensors{next.parameter, next.first_moment, next.second_moment};
+       },
+       {kSlot, kSlot, kSlot, kSlot, kScalar, kScalar, kScalar, "bool[\"\"]"}},
+  };
+}
+
+// The kernels of each head width.
+std::vector<Example> attention_examples() {
+  std::vector<Example> examples;
+  for (const int width : {32, 64, 128, 256}) {
+    const int seq = width == 64 ? 256 : 128;
+    const auto type = [&](std::string_view axes) {
+      return fmt::format(fmt::runtime(axes), seq, width);
+    };
+    const std::string keys = type("float[\"batch=1 key_seq={} kv_heads=2 head_dim={}\"]");
+    examples.push_back({"attention",
+                        [](const Tensors& in) {
+                          return Tensors{attention(in[0], in[1], in[2], {.scale = 0.125})};
+                        },
+                        {type("float[\"batch=1 seq={} heads=2 head_dim={}\"]"), keys, keys},
+                        true,
+                        4,
+                        2.0 * seq * seq * width});  // Half of 2·queries·keys·head_dim; two heads.
+  }
+  return examples;
+}
+
+std::vector<Example> product_examples() {
+  return {
+      {"attention of packed rows",
+       [](const Tensors& in) { return Tensors{attention(in[0], in[1], in[2], packed_rows(in))}; },
+       {kHeads, kKeys, kKeys, "i32[\"batch=1 seq=256\"]", "i32[\"batch=1 key_seq=256\"]"},
+       false,
+       1,
+       2.0 * 256 * 256 * 64},
+      {"cached_attention",
+       [](const Tensors& in) {
+         return Tensors{cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.125})};
+       },
+       {"float[\"batch=8 seq=1 heads=4 head_dim=64\"]", kCache, kCache, "i32[\"batch=8\"]"},
+       false,
+       1024},
+      {"cache_update",
+       [](const Tensors& in) { return Tensors{cache_update(in[0], in[1], in[2])}; },
+       {kCache, "float[\"batch=8 seq=1 kv_heads=2 head_dim=64\"]", "i32[\"batch=8\"]"},
+       false,
+       1023},
+      {"einsum, large tiles",
+       [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
+       {"float[\"r=1536 e=16\"]", "float[\"e=16 m=1536\"]"},
+       false,
+       4,
+       2.0 * 1536 * 1536 * 16},
+      {"einsum, small tiles",
+       [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
+       {"float[\"r=64 e=768\"]", "float[\"e=768 m=768\"]"},
+       false,
+       4,
+       2.0 * 64 * 768 * 768},
+  };
+}
+
+// Products of the size product_flops in one launch: both of attention; its gradients compute the
+// probabilities again.
+int products_of(std::string_view kernel) {
+  if (kernel.starts_with("attention_grad_keys")) return 4;
+  if (kernel.starts_with("attention_grad_queries")) return 3;
+  if (kernel.starts_with("attention_delta")) return 0;
+  if (kernel.starts_with("attention_")) return 2;
+  return kernel.starts_with("product_") ? 1 : 0;
+}
+
+double bytes_of(const std::vector<virtual_gpu::ByteRange>& ranges) {
+  double bytes = 0;
+  for (const virtual_gpu::ByteRange& range : ranges)
+    bytes += static_cast<double>(range.end - range.begin);
+  return bytes;
+}
+
+KernelLaunch launch_of(const Example& example, const std::string& text,
+                       const virtual_gpu::Task& task, const virtual_gpu::AccessLog& log) {
+  constexpr std::string_view kBefore = "kernel ";  // "kernel NAME on stream …".
+  const auto& [blocks, threads, dynamic] = task.grid;
+  const auto product = [](const auto& sizes) {
+    return static_cast<int>(sizes[0] * sizes[1] * sizes[2]);
+  };
+  KernelLaunch launch{.example = text,
+                      .kernel = task.name.substr(
+                          kBefore.size(), task.name.find(' ', kBefore.size()) - kBefore.size())};
+  launch.blocks = product(blocks), launch.threads = product(threads);
+  launch.dynamic_shared_bytes = static_cast<int>(dynamic);
+  launch.bytes_read = bytes_of(log.reads), launch.bytes_written = bytes_of(log.writes);
+  launch.flops = products_of(launch.kernel) * example.product_flops;
+  return launch;
+}
+
+void run(const Example& example, const std::string& dtype, Device& gpu,
+         std::vector<KernelLaunch>& launches) {
+  std::vector<std::string> types;
+  for (const std::string& type : example.types) types.push_back(type_with(type, dtype));
+  std::vector<std::string> different;
+  std::ranges::unique_copy(types, std::back_inserter(different));
+  std::string text =
+      fmt::format("{}{}: {}", example.op, example.gradient ? " and its gradient" : "",
+                  fmt::join(different, ", "));
+  std::erase(text, '"');
+  CAPTURE(text);
+  Trial trial(Mesh(), types);
+  const Tensors results = example.build(trial.inputs());
+  if (example.gradient) traced_gradient(trial.graph(), Node(trial.graph().nodes().front()));
+  virtual_gpu::state().kernel_observer = [&](const virtual_gpu::Task& task,
+                                             const virtual_gpu::AccessLog& log) {
+    launches.push_back(launch_of(example, text, task, log));
+  };
+  run_launched(gpu, trial.graph(), random_inputs(trial.graph(), 7, example.integers));
+  virtual_gpu::state().kernel_observer = nullptr;
+}
+
+}  // namespace
+
+std::vector<KernelLaunch> example_launches() {
+  const ScopedVariable products("TESSERA_CUDA_GEMM", "reference");
+  const TestDevices devices;
+  std::vector<KernelLaunch> launches;
+  for (const auto& family :
+       {row_examples(), movement_examples(), attention_examples(), product_examples()}) {
+    for (const Example& example : family) {
+      const bool takes_floats = std::ranges::any_of(
+          example.types, [](const std::string& type) { return type.starts_with("float"); });
+      for (const std::string dtype : {"bf16", "f32"})
+        if (takes_floats || dtype == "f32") run(example, dtype, *devices.gpu, launches);
+    }
+  }
+  return launches;
+}
+
+}  // namespace tessera::cuda
