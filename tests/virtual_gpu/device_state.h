@@ -65,7 +65,7 @@ struct Task {
   Kind kind = Kind::kMark;
   std::string name = {};
   std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: nothing. Throws Fault.
-  Grid grid = {};  // Of a kernel.
+  Grid grid = {};                                         // Of a kernel.
   HostBytes host = {};
   size_t bytes_to_host = 0;
 };

@@ -51,71 +51,81 @@ const std::string kSlot = "f32[\"row=768 column=768\"]", kScalar = "f32[\"\"]";
 // Rows of norms, softmax, logits and positions.
 std::vector<Example> row_examples() {
   return {
-      {"rms_norm",
-       [](const Tensors& in) { return Tensors{rms_norm(in[0], in[1], "embed", 1e-5)}; },
-       {kRows, kWeights},
-       true},
-      {"layer_norm",
-       [](const Tensors& in) { return Tensors{layer_norm(in[0], in[1], in[2], "embed", 1e-5)}; },
-       {kRows, kWeights, kWeights},
-       true},
-      {"softmax",
-       [](const Tensors& in) { return Tensors{softmax(in[0], "column")}; },
-       {"float[\"row=256 column=1024\"]"},
-       true},
-      {"cross_entropy",
-       [](const Tensors& in) { return Tensors{cross_entropy(in[0], in[1], "vocab").loss}; },
-       {"float[\"row=16 vocab=50304\"]", "i32[\"row=16\"]"},
-       true,
-       50304},
-      {"rotary",
-       [](const Tensors& in) { return Tensors{rotary(in[0], in[1], "head_dim")}; },
-       {"float[\"batch=1 seq=1024 heads=12 head_dim=64\"]", "i32[\"batch=1 seq=1024\"]"},
-       false,
-       1024},
+      {.op = "rms_norm",
+       .build = [](const Tensors& in) { return Tensors{rms_norm(in[0], in[1], "embed", 1e-5)}; },
+       .types = {kRows, kWeights},
+       .gradient = true},
+      {.op = "layer_norm",
+       .build =
+           [](const Tensors& in) {
+             return Tensors{layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
+           },
+       .types = {kRows, kWeights, kWeights},
+       .gradient = true},
+      {.op = "softmax",
+       .build = [](const Tensors& in) { return Tensors{softmax(in[0], "column")}; },
+       .types = {"float[\"row=256 column=1024\"]"},
+       .gradient = true},
+      {.op = "cross_entropy",
+       .build =
+           [](const Tensors& in) { return Tensors{cross_entropy(in[0], in[1], "vocab").loss}; },
+       .types = {"float[\"row=16 vocab=50304\"]", "i32[\"row=16\"]"},
+       .gradient = true,
+       .integers = 50304},
+      {.op = "rotary",
+       .build = [](const Tensors& in) { return Tensors{rotary(in[0], in[1], "head_dim")}; },
+       .types = {"float[\"batch=1 seq=1024 heads=12 head_dim=64\"]", "i32[\"batch=1 seq=1024\"]"},
+       .integers = 1024},
   };
 }
 
 std::vector<Example> movement_examples() {
   return {
-      {"gather",
-       [](const Tensors& in) { return Tensors{gather(in[0], in[1], "vocab")}; },
-       {"float[\"vocab=2048 embed=768\"]", "i32[\"row=1024\"]"},
-       true,
-       2048},
-      {"transpose",
-       [](const Tensors& in) { return Tensors{transpose(in[0], "heads seq head_dim")}; },
-       {"float[\"seq=1024 heads=12 head_dim=64\"]"}},
-      {"transpose of a matrix",
-       [](const Tensors& in) { return Tensors{transpose(in[0], "embed row")}; },
-       {kRows}},
-      {"slice",
-       [](const Tensors& in) { return Tensors{slice(in[0], "embed", 256, 512)}; },
-       {kRows}},
-      {"reduce_sum over rows",
-       [](const Tensors& in) { return Tensors{reduce_sum(in[0], "row")}; },
-       {kRows}},
-      {"reduce_sum of rows",
-       [](const Tensors& in) { return Tensors{reduce_sum(in[0], "embed")}; },
-       {kRows}},
-      {"reduce_max of rows",
-       [](const Tensors& in) { return Tensors{reduce_max(in[0], "embed")}; },
-       {kRows}},
-      {"dropout",
-       [](const Tensors& in) { return Tensors{dropout(in[0], 0.1, in[1])}; },
-       {kRows, "i32[\"\"]"}},
-      {"random_uniform",
-       [](const Tensors& in) {
-         return Tensors{random_uniform({{"row", 1024, {}}, {"embed", 768, {}}}, in[0])};
-       },
-       {"i32[\"\"]"}},
-      {"adam_update",
-       [](const Tensors& in) {
-         const AdamState next = adam_update({in[0], in[1], in[2]}, in[3], in[4], in[5], in[6],
-                                            in[7], {.weight_decay = 0.1});
-         return Tensors{next.parameter, next.first_moment, next.second_moment};
-       },
-       {kSlot, kSlot, kSlot, kSlot, kScalar, kScalar, kScalar, "bool[\"\"]"}},
+      {.op = "gather",
+       .build = [](const Tensors& in) { return Tensors{gather(in[0], in[1], "vocab")}; },
+       .types = {"float[\"vocab=2048 embed=768\"]", "i32[\"row=1024\"]"},
+       .gradient = true,
+       .integers = 2048},
+      {.op = "transpose",
+       .build = [](const Tensors& in) { return Tensors{transpose(in[0], "heads seq head_dim")}; },
+       .types = {"float[\"seq=1024 heads=12 head_dim=64\"]"}},
+      {.op = "transpose of a matrix",
+       .build = [](const Tensors& in) { return Tensors{transpose(in[0], "embed row")}; },
+       .types = {kRows}},
+      {.op = "slice",
+       .build = [](const Tensors& in) { return Tensors{slice(in[0], "embed", 256, 512)}; },
+       .types = {kRows}},
+      {.op = "reduce_sum over rows",
+       .build = [](const Tensors& in) { return Tensors{reduce_sum(in[0], "row")}; },
+       .types = {kRows}},
+      {.op = "reduce_sum of rows",
+       .build = [](const Tensors& in) { return Tensors{reduce_sum(in[0], "embed")}; },
+       .types = {kRows}},
+      {.op = "reduce_max of rows",
+       .build = [](const Tensors& in) { return Tensors{reduce_max(in[0], "embed")}; },
+       .types = {kRows}},
+  };
+}
+
+std::vector<Example> random_and_optimizer_examples() {
+  return {
+      {.op = "dropout",
+       .build = [](const Tensors& in) { return Tensors{dropout(in[0], 0.1, in[1])}; },
+       .types = {kRows, "i32[\"\"]"}},
+      {.op = "random_uniform",
+       .build =
+           [](const Tensors& in) {
+             return Tensors{random_uniform({{"row", 1024, {}}, {"embed", 768, {}}}, in[0])};
+           },
+       .types = {"i32[\"\"]"}},
+      {.op = "adam_update",
+       .build =
+           [](const Tensors& in) {
+             const AdamState next = adam_update({in[0], in[1], in[2]}, in[3], in[4], in[5], in[6],
+                                                in[7], {.weight_decay = 0.1});
+             return Tensors{next.parameter, next.first_moment, next.second_moment};
+           },
+       .types = {kSlot, kSlot, kSlot, kSlot, kScalar, kScalar, kScalar, "bool[\"\"]"}},
   };
 }
 
@@ -128,50 +138,49 @@ std::vector<Example> attention_examples() {
       return fmt::format(fmt::runtime(axes), seq, width);
     };
     const std::string keys = type("float[\"batch=1 key_seq={} kv_heads=2 head_dim={}\"]");
-    examples.push_back({"attention",
-                        [](const Tensors& in) {
-                          return Tensors{attention(in[0], in[1], in[2], {.scale = 0.125})};
-                        },
-                        {type("float[\"batch=1 seq={} heads=2 head_dim={}\"]"), keys, keys},
-                        true,
-                        4,
-                        2.0 * seq * seq * width});  // Half of 2·queries·keys·head_dim; two heads.
+    examples.push_back(
+        {.op = "attention",
+         .build =
+             [](const Tensors& in) {
+               return Tensors{attention(in[0], in[1], in[2], {.scale = 0.125})};
+             },
+         .types = {type("float[\"batch=1 seq={} heads=2 head_dim={}\"]"), keys, keys},
+         .gradient = true,
+         .product_flops = 2.0 * seq * seq * width});  // Half of 2·queries·keys·head_dim; two heads.
   }
   return examples;
 }
 
 std::vector<Example> product_examples() {
   return {
-      {"attention of packed rows",
-       [](const Tensors& in) { return Tensors{attention(in[0], in[1], in[2], packed_rows(in))}; },
-       {kHeads, kKeys, kKeys, "i32[\"batch=1 seq=256\"]", "i32[\"batch=1 key_seq=256\"]"},
-       false,
-       1,
-       2.0 * 256 * 256 * 64},
-      {"cached_attention",
-       [](const Tensors& in) {
-         return Tensors{cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.125})};
-       },
-       {"float[\"batch=8 seq=1 heads=4 head_dim=64\"]", kCache, kCache, "i32[\"batch=8\"]"},
-       false,
-       1024},
-      {"cache_update",
-       [](const Tensors& in) { return Tensors{cache_update(in[0], in[1], in[2])}; },
-       {kCache, "float[\"batch=8 seq=1 kv_heads=2 head_dim=64\"]", "i32[\"batch=8\"]"},
-       false,
-       1023},
-      {"einsum, large tiles",
-       [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
-       {"float[\"r=1536 e=16\"]", "float[\"e=16 m=1536\"]"},
-       false,
-       4,
-       2.0 * 1536 * 1536 * 16},
-      {"einsum, small tiles",
-       [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
-       {"float[\"r=64 e=768\"]", "float[\"e=768 m=768\"]"},
-       false,
-       4,
-       2.0 * 64 * 768 * 768},
+      {.op = "attention of packed rows",
+       .build =
+           [](const Tensors& in) {
+             return Tensors{attention(in[0], in[1], in[2], packed_rows(in))};
+           },
+       .types = {kHeads, kKeys, kKeys, "i32[\"batch=1 seq=256\"]", "i32[\"batch=1 key_seq=256\"]"},
+       .integers = 1,
+       .product_flops = 2.0 * 256 * 256 * 64},
+      {.op = "cached_attention",
+       .build =
+           [](const Tensors& in) {
+             return Tensors{cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.125})};
+           },
+       .types = {"float[\"batch=8 seq=1 heads=4 head_dim=64\"]", kCache, kCache,
+                 "i32[\"batch=8\"]"},
+       .integers = 1024},
+      {.op = "cache_update",
+       .build = [](const Tensors& in) { return Tensors{cache_update(in[0], in[1], in[2])}; },
+       .types = {kCache, "float[\"batch=8 seq=1 kv_heads=2 head_dim=64\"]", "i32[\"batch=8\"]"},
+       .integers = 1023},
+      {.op = "einsum, large tiles",
+       .build = [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
+       .types = {"float[\"r=1536 e=16\"]", "float[\"e=16 m=1536\"]"},
+       .product_flops = 2.0 * 1536 * 1536 * 16},
+      {.op = "einsum, small tiles",
+       .build = [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
+       .types = {"float[\"r=64 e=768\"]", "float[\"e=768 m=768\"]"},
+       .product_flops = 2.0 * 64 * 768 * 768},
   };
 }
 
@@ -237,8 +246,8 @@ std::vector<KernelLaunch> example_launches() {
   const ScopedVariable products("TESSERA_CUDA_GEMM", "reference");
   const TestDevices devices;
   std::vector<KernelLaunch> launches;
-  for (const auto& family :
-       {row_examples(), movement_examples(), attention_examples(), product_examples()}) {
+  for (const auto& family : {row_examples(), movement_examples(), random_and_optimizer_examples(),
+                             attention_examples(), product_examples()}) {
     for (const Example& example : family) {
       const bool takes_floats = std::ranges::any_of(
           example.types, [](const std::string& type) { return type.starts_with("float"); });
