@@ -130,10 +130,10 @@ std::string part_rows(const Prediction& prediction) {
     if (part.count == 0) continue;
     std::string note;
     if (static_cast<Part>(i) == Part::kCollectives)
-      note = fmt::format("  {:.3f} ms, {:.3f} of them beside compute", part.seconds / kMilli,
+      note = fmt::format("  {:.1f} ms, {:.1f} of them beside compute", part.seconds / kMilli,
                          (part.seconds - part.adds) / kMilli);
     else if (part.copies > 0.0)
-      note = fmt::format("  {:.3f} ms of them copies of operands", part.copies / kMilli);
+      note = fmt::format("  {:.1f} ms of them copy operands", part.copies / kMilli);
     text += fmt::format(
         "  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {:<15}{}\n", part.adds / kMilli,
         percent_of(part.adds, prediction.step_seconds),
