@@ -147,7 +147,8 @@ TEST_CASE("streams that nothing orders are found through the CUDA device") {
   const DeviceAddress value = floats(device), seen = floats(device);
   launch(*first, kernel, value, value);
   launch(*second, kernel, seen, value);
-  REQUIRE_THROWS_WITH(first->synchronize(), Contains("CUDA_ERROR_LAUNCH_FAILED"));
+  const auto wait_for_both = [&] { first->synchronize(), second->synchronize(); };
+  REQUIRE_THROWS_WITH(wait_for_both(), Contains("CUDA_ERROR_LAUNCH_FAILED"));
   REQUIRE_THAT(virtual_gpu::fault(), Contains("nothing orders the two"));
 }
 
