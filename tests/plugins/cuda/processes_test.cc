@@ -49,15 +49,15 @@ TEST_CASE("a process whose GPU does not arrive ends the run, which names it") {
   environment["TESSERA_FAKE_NCCL_FAULT"] = "lost:40:r1";
   const Outcome outcome = run.run_in_processes(
       "-n 2", "lost",
-      kSix + "--set ici_mesh_shape=[1,2,1] --set task.train.collective_timeout_seconds=30 ",
+      kSix + "--set ici_mesh_shape=[1,2,1] --set task.train.collective_timeout_seconds=10 ",
       environment);
   INFO(outcome.out << outcome.errors);
   REQUIRE(outcome.exit_code == 1);
-  REQUIRE_THAT(outcome.errors, Contains("has waited 30 s in collective ") &&
+  REQUIRE_THAT(outcome.errors, Contains("has waited 10 s in collective ") &&
                                    Contains("process 1") && Contains("Positions of all devices: "));
 }
 
-TEST_CASE("two processes that are shown one GPU are refused before anything is written") {
+TEST_CASE("two processes that are shown one GPU are refused before the first step") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TinyRun run;
   auto environment = nccl_in(run);
