@@ -238,7 +238,15 @@ WorkPtr State::take_ready() {
     const size_t other = random_() % ready_.size();
     if (ready_[other]->priority < ready_[chosen]->priority) chosen = other;
   }
-  std::swap(ready_[chosen], ready_.back());
+  const auto may_run = [](const WorkPtr& work) {
+    return !work->task.may_run || work->failed || work->device->error != CUDA_SUCCESS ||
+           work->task.may_run();
+  };
+  // The others have their turn before work that may not run yet.
+  std::rotate(ready_.begin(), ready_.begin() + static_cast<ptrdiff_t>(chosen), ready_.end());
+  const auto turn = std::find_if(ready_.begin(), ready_.end(), may_run);
+  if (turn == ready_.end()) return nullptr;
+  std::swap(*turn, ready_.back());
   WorkPtr work = std::move(ready_.back());
   ready_.pop_back();
   return work;
@@ -247,6 +255,7 @@ WorkPtr State::take_ready() {
 bool State::run_one(Lock& lock) {
   if (ready_.empty()) return false;
   const WorkPtr work = take_ready();
+  if (work == nullptr) return false;
   CUresult& error = work->device->error;
   if (work->failed && error == CUDA_SUCCESS)
     error = CUDA_ERROR_LAUNCH_FAILED;  // What it waited for failed on another GPU.
@@ -323,8 +332,15 @@ void State::finish(Work& work) {
 
 void State::wait(Lock& lock, const WorkPtr& work) {
   if (work == nullptr) return;
-  while (!work->done)
-    if (!run_one(lock)) changed.wait(lock);
+  // Work that may not run yet waits for what another process does.
+  constexpr auto kPoll = std::chrono::microseconds(200);
+  while (!work->done) {
+    if (run_one(lock)) continue;
+    if (ready_.empty())
+      changed.wait(lock);
+    else
+      changed.wait_for(lock, kPoll);
+  }
   if (!work->failed) host_joins(work->clock);
 }
 

@@ -67,6 +67,7 @@ struct Task {
   std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: nothing. Throws Fault.
   HostBytes host = {};
   size_t bytes_to_host = 0;
+  std::function<bool()> may_run = nullptr;  // Asked again and again; null: yes.
 };
 
 // A task in its place in the order of things.
@@ -258,7 +259,7 @@ class State {
                 const std::vector<WorkPtr>& after);
   void note_host_use(const Work& work);
   void check_unchanged(const HostUse& use);
-  WorkPtr take_ready();
+  WorkPtr take_ready();  // Null if none may run.
   std::optional<Fault> run(Lock& lock, const Work& work);
   std::optional<Fault> check_accesses(const Work& work, const AccessLog& log);
   void finish(Work& work);
