@@ -180,7 +180,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     options.job_log_dir = filesystem::path("runs") / configured.entry.name;
   // A plan for any mesh needs one device, to ask about its kernels.
   const std::vector<std::unique_ptr<Device>> devices =
-      kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);
+      kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads,
+                        local_rank(processes.transport().get()));
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);
@@ -199,10 +200,14 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
 Ending check_this_machine(const CommandLine& line, const DeviceKind& kind,
                           const ProcessGroup& processes, std::ostream& out) {
   const int threads = thread_budget(line, processes);
-  const std::string problem = selfcheck(
-      {.make_device = [&](int count) { return std::move(kind.make_devices(1, count)[0]); },
-       .threads = threads > 0 ? threads : usable_processors(),
-       .report = [&](const std::string& text) { out << text << std::endl; }});
+  const std::string problem =
+      selfcheck({.make_device =
+                     [&](int count) {
+                       const int place = local_rank(processes.transport().get());
+                       return std::move(kind.make_devices(1, count, place)[0]);
+                     },
+                 .threads = threads > 0 ? threads : usable_processors(),
+                 .report = [&](const std::string& text) { out << text << std::endl; }});
   if (problem.empty()) return {};
   return {kFailed, "selfcheck: " + problem};
 }

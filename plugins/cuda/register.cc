@@ -8,7 +8,10 @@ namespace tessera::cuda {
 namespace {
 
 const bool kRegistered = [] {
-  register_device_kind("cuda", {make_cuda_devices, make_cuda_communicator, cuda_collective_needs});
+  register_device_kind("cuda", {.make_devices = make_cuda_devices,
+                                .make_communicator = make_cuda_communicator,
+                                .collective_needs = cuda_collective_needs,
+                                .overlaps = true});
   return true;
 }();
 

@@ -97,7 +97,7 @@ class GuardedDevice final : public Device {
   std::map<DeviceAddress, Memory> blocks_;  // By host-visible address.
 };
 
-std::vector<std::unique_ptr<Device>> make_guarded_devices(int64_t count, int threads) {
+std::vector<std::unique_ptr<Device>> make_guarded_devices(int64_t count, int threads, int) {
   std::vector<std::unique_ptr<Device>> devices;
   for (std::unique_ptr<Device>& cpu : make_cpu_devices(count, threads))
     devices.push_back(std::make_unique<GuardedDevice>(std::move(cpu)));

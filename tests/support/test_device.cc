@@ -17,7 +17,7 @@ std::unique_ptr<Device> make_test_device(int threads) {
 
 std::vector<std::unique_ptr<Device>> make_test_devices(int64_t count, int threads) {
   return find_device_kind(test_device_kind())
-      .make_devices(count, static_cast<int>(count) * threads);
+      .make_devices(count, static_cast<int>(count) * threads, 0);
 }
 
 std::unique_ptr<Communicator> make_test_communicator(CommunicatorOptions options) {

@@ -150,7 +150,7 @@ std::unique_ptr<Device> make_cpu_device(int threads) {
   return std::make_unique<CpuDevice>(threads, 1);
 }
 
-std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads) {
+std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads, int) {
   const int64_t budget = threads > 0 ? threads : usable_processors();
   std::vector<std::unique_ptr<Device>> devices;
   const auto each = static_cast<int>(std::max<int64_t>(1, budget / count));

@@ -16,7 +16,8 @@ namespace tessera {
 std::unique_ptr<Device> make_cpu_device(int threads);
 
 // `count` devices that share `threads` and the memory of the host; at least one thread each.
-std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads);
+std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads,
+                                                      int local_rank = 0);
 
 // Memory for the one arena of a device: zeroed, in huge pages where the system gives them, each
 // page first touched by the thread that will use it (NUMA). Nullptr if more than available_memory()

@@ -86,7 +86,7 @@ void CollectiveKernel::wait(PendingRequests& requests) {
   for (const PendingRequests::Pending& each : requests.pending_) {
     while (!each.request->wait_until(deadline_.next_poll())) {
       if (communicator_.is_stopped()) communicator_.fail_stopped();
-      communicator_.note_waiting(device_, each.device);
+      communicator_.note_waiting(device_, {each.device});
       if (deadline_.poll()) communicator_.fail_timed_out(device_, {each.device}, deadline_);
       if (deadline_.nearly_expired()) communicator_.exchange_positions();
     }

@@ -47,6 +47,14 @@ class Communicator {
   // run was stopped, or with a report after the timeout: which device (and process, and host) is
   // missing from which collective of which layer, and where the others are.
   virtual std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) = 0;
+  // Whether launches of these kernels can be recorded (a CUDA graph) and repeated without the host:
+  // they meet the other devices on the device, not on the host.
+  virtual bool capturable() const { return false; }
+
+  // A device's thread calls these before it launches a program, and when all launches are done. A
+  // communicator whose kernels only enqueue throws here what prepare() says of running them.
+  virtual void begin_run(int64_t device) { static_cast<void>(device); }
+  virtual void end_run(int64_t device) { static_cast<void>(device); }
 
   // Makes all current and later collectives of this process throw an Error with the reason.
   virtual void stop(const std::string& reason) = 0;

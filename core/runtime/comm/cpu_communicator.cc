@@ -35,6 +35,8 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
 }
 
+constexpr const char* kInside = "waits in";  // In reports of positions.
+
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
 // Returns once `word` differs from `old` or the deadline has passed; may return earlier.
@@ -94,28 +96,34 @@ CpuCommunicator::DeviceProgress& CpuCommunicator::progress(int64_t device) const
   return *progress_[static_cast<size_t>(device - first_device())];
 }
 
-void CpuCommunicator::begin_collective(int64_t device,
-                                       const std::shared_ptr<const CollectiveInfo>& info) {
+int64_t CpuCommunicator::join_collective(int64_t device) {
   DeviceProgress& it = progress(device);
-  int64_t number = 0;
-  {
-    const std::lock_guard lock(it.mutex);
-    number = it.number + 1;
-  }
-  if (options().before_joining) options().before_joining(device, number);
+  if (options().before_joining) options().before_joining(device, it.joined);
   if (is_stopped()) fail_stopped();
+  return it.joined++;
+}
+
+void CpuCommunicator::note_position(int64_t device,
+                                    const std::shared_ptr<const CollectiveInfo>& info,
+                                    int64_t number, bool inside) {
+  DeviceProgress& it = progress(device);
   const std::lock_guard lock(it.mutex);
   it.info = info;
   it.number = number;
-  it.inside = true;
-  it.awaited = -1;
+  it.inside = inside;
+  it.awaited.clear();
   it.begin = steady_clock::now();
 }
 
-void CpuCommunicator::note_waiting(int64_t device, int64_t other) {
+void CpuCommunicator::begin_collective(int64_t device,
+                                       const std::shared_ptr<const CollectiveInfo>& info) {
+  note_position(device, info, join_collective(device), true);
+}
+
+void CpuCommunicator::note_waiting(int64_t device, const std::vector<int64_t>& others) {
   DeviceProgress& it = progress(device);
   const std::lock_guard lock(it.mutex);
-  it.awaited = other;
+  it.awaited = others;
 }
 
 std::string CpuCommunicator::stalled(std::chrono::milliseconds least) const {
@@ -123,9 +131,11 @@ std::string CpuCommunicator::stalled(std::chrono::milliseconds least) const {
     const int64_t device = first_device() + i;
     const DeviceProgress& it = progress(device);
     const std::lock_guard lock(it.mutex);
-    if (!it.inside || it.awaited < 0 || steady_clock::now() - it.begin < least) continue;
+    if (!it.inside || it.awaited.empty() || steady_clock::now() - it.begin < least) continue;
+    std::vector<std::string> awaited;
+    for (const int64_t other : it.awaited) awaited.push_back(name_of(other));
     return fmt::format("{} waits in collective {}, {}, for {}", name_of(device), it.number,
-                       it.info->text, name_of(it.awaited));
+                       it.info->text, fmt::join(awaited, ", "));
   }
   return "";
 }
@@ -197,7 +207,7 @@ std::string CpuCommunicator::position_of(int64_t device) const {
   const DeviceProgress& it = progress(device);
   const std::lock_guard lock(it.mutex);
   if (!it.info) return "has not run a collective yet";
-  return fmt::format("{} collective {}, {}", it.inside ? "waits in" : "has finished", it.number,
+  return fmt::format("{} collective {}, {}", it.inside ? kInside : "has finished", it.number,
                      it.info->text);
 }
 
@@ -225,15 +235,28 @@ void CpuCommunicator::exchange_positions() {
   }
 }
 
+std::string CpuCommunicator::report_of(int process) const {
+  const std::lock_guard lock(mutex_);
+  if (positions_.empty()) return "";
+  const PositionExchange& with = *positions_[static_cast<size_t>(process)];
+  return with.receive->wait_until(steady_clock::now()) ? with.theirs.data() : "";
+}
+
 std::string CpuCommunicator::positions_of_process(int process) const {
   const std::string name = fmt::format("process {} (host {})", process, transport()->host(process));
-  const std::lock_guard lock(mutex_);
-  const bool answered =
-      !positions_.empty() &&
-      positions_[static_cast<size_t>(process)]->receive->wait_until(steady_clock::now());
-  if (!answered) return name + " does not answer";
-  return fmt::format("{} reports: {}", name,
-                     positions_[static_cast<size_t>(process)]->theirs.data());
+  const std::string report = report_of(process);
+  if (report.empty()) return name + " does not answer";
+  return fmt::format("{} reports: {}", name, report);
+}
+
+bool CpuCommunicator::is_inside(int64_t device) const {
+  if (!is_local(device)) {
+    const std::string report = report_of(process_of(device));
+    return report.find(fmt::format("{} {} ", name_of(device), kInside)) != std::string::npos;
+  }
+  const DeviceProgress& it = progress(device);
+  const std::lock_guard lock(it.mutex);
+  return it.inside;
 }
 
 void CpuCommunicator::fail_timed_out(int64_t device, const std::vector<int64_t>& missing,

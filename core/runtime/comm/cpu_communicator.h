@@ -84,8 +84,16 @@ class CpuCommunicator final : public Communicator {
   // A local device begins and ends a collective. Beginning throws an Error if the run was stopped.
   void begin_collective(int64_t device, const std::shared_ptr<const CollectiveInfo>& info);
   void end_collective(int64_t device);
-  // In its current collective a local device has been waiting for a message from device `other`.
-  void note_waiting(int64_t device, int64_t other);
+  // The same in two parts, for a device that runs collectives later than its thread enqueues them:
+  // the thread joins, which returns the collective's number, and positions are noted as they are.
+  int64_t join_collective(int64_t device);
+  void note_position(int64_t device, const std::shared_ptr<const CollectiveInfo>& info,
+                     int64_t number, bool inside);
+  // In its current collective a local device has been waiting for these devices.
+  void note_waiting(int64_t device, const std::vector<int64_t>& others);
+  // Whether a device is inside a collective, as far as this process knows: of a device of another
+  // process only after exchange_positions().
+  bool is_inside(int64_t device) const;
   void count_sent(int64_t device, int64_t bytes);
   // One barrier of the local members of a group. Error if the run was stopped or the timeout has
   // passed.
@@ -104,7 +112,8 @@ class CpuCommunicator final : public Communicator {
     std::shared_ptr<const CollectiveInfo> info;  // Of the current or the last collective.
     int64_t number = -1;                         // Of that collective, counted from 0.
     bool inside = false;
-    int64_t awaited = -1;  // The device that it has been waiting for.
+    std::vector<int64_t> awaited;  // The devices that it has been waiting for.
+    int64_t joined = 0;            // Collectives; used by the device's thread alone.
     std::chrono::steady_clock::time_point begin;
     std::atomic<int64_t> sent{0};
   };
@@ -120,6 +129,8 @@ class CpuCommunicator final : public Communicator {
   std::string position_of(int64_t device) const;  // "waits in collective 36, all_gather over …"
   std::string name_of(int64_t device) const;      // "device 5 (process 1, host b)"
   std::string local_positions() const;            // Of all devices of this process.
+  // What another process has sent; "" if nothing yet.
+  std::string report_of(int process) const;
   std::string positions_of_process(int process) const;
 
   std::vector<std::unique_ptr<DeviceProgress>> progress_;  // By local device.

@@ -51,6 +51,13 @@ void keep_until_exit(std::shared_ptr<void> objects) {
   kept->push_back(std::move(objects));
 }
 
+int local_rank(const Transport* transport) {
+  int lower = 0;
+  for (int rank = 0; transport != nullptr && rank < transport->rank(); ++rank)
+    lower += transport->host(rank) == transport->host(transport->rank()) ? 1 : 0;
+  return lower;
+}
+
 void register_transport(std::string_view name, MakeTransport make) {
   TransportRegistry& registry = transport_registry();
   const std::lock_guard lock(registry.mutex);

@@ -84,6 +84,9 @@ class Transport {
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
+// How many processes of a lower rank are on this process's host; 0 without a transport.
+int local_rank(const Transport* transport);
+
 // Joins the processes that were started together with this one; Error if it cannot. Called once.
 using MakeTransport = std::shared_ptr<Transport> (*)();
 

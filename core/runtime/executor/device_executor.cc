@@ -191,6 +191,7 @@ void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launc
 
 void DeviceExecutor::run(int program, const LaunchObserver& observer, const WriteGuard& guard) {
   Program& running = programs_[static_cast<size_t>(program)];
+  if (communicator_ != nullptr) communicator_->begin_run(number_);
   if (observer) running.times.assign(running.launches.size(), {});
   for (size_t i = 0; i < running.launches.size(); ++i) {
     const PreparedLaunch& launch = running.launches[i];
@@ -201,6 +202,7 @@ void DeviceExecutor::run(int program, const LaunchObserver& observer, const Writ
   naming_failures(running, LaunchKind::kRun, [&] { compute_->synchronize(); });
   if (communication_)
     naming_failures(running, LaunchKind::kStart, [&] { communication_->synchronize(); });
+  if (communicator_ != nullptr) communicator_->end_run(number_);
   if (!observer) return;
   for (size_t i = 0; i < running.launches.size(); ++i) {
     const PreparedLaunch& launch = running.launches[i];

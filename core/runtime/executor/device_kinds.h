@@ -18,13 +18,16 @@ namespace tessera {
 
 struct DeviceKind {
   // `count` devices of this process, in the order of their numbers. They share `threads` threads of
-  // the host (<= 0: as many as the process may use processors). Error if the machine lacks them.
-  std::vector<std::unique_ptr<Device>> (*make_devices)(int64_t count, int threads);
+  // the host (<= 0: as many as the process may use processors). `local_rank` processes of the host
+  // have taken as many each before. Error if the machine lacks them.
+  std::vector<std::unique_ptr<Device>> (*make_devices)(int64_t count, int threads, int local_rank);
   // Connects the devices of all processes of a run.
   std::unique_ptr<Communicator> (*make_communicator)(CommunicatorOptions options);
   // What memory planning needs to know about the communicator's kernel for a node, before a
   // communicator exists.
   CollectiveNeeds (*collective_needs)(const Graph& graph, const Node& node);
+  // Collectives within a process run beside compute, too: they do not share processors with it.
+  bool overlaps = false;
 };
 
 // The later of two with one name counts.

@@ -17,6 +17,7 @@
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/device_executor.h"
+#include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/device_threads.h"
 
 namespace tessera {
@@ -229,6 +230,8 @@ struct Executor::Impl {
 
   Communication usual_communication() const {
     bool beside = communicator != nullptr && communicator->num_processes() > 1;
+    if (mesh.num_devices() > 1 && (communicator != nullptr || planning))
+      beside = beside || find_device_kind(parts[0]->device().kind()).overlaps;
     for (const MeshAxis& axis : mesh.axes()) beside = beside || (planning && axis.dcn > 1);
     return beside ? Communication::kOverlapped : Communication::kInline;
   }

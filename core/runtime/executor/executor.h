@@ -28,7 +28,7 @@ struct CompileOptions {
   Mesh mesh;
   RematPolicy remat;
   // Unset: collectives overlap compute if the run has several processes or, in a plan without
-  // devices, if the mesh has several slices.
+  // devices, if the mesh has several slices, or if the kind of device overlaps them.
   std::optional<Communication> communication;
   bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
   // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for

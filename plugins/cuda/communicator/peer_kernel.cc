@@ -7,7 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
-#include "plugins/cuda/communicator/cuda_communicator.h"
+#include "plugins/cuda/communicator/part_rows.h"
+#include "plugins/cuda/communicator/peer_communicator.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/stream.h"
 #include "plugins/cuda/kernels/movement.h"
@@ -16,28 +17,11 @@
 namespace tessera::cuda {
 namespace {
 
-// The part of an array that one member of a collective sends or receives: rows at one distance.
-struct PartRows {
-  int64_t begin = 0, count = 0, bytes = 0, pitch = 0;  // In bytes.
-};
-
-PartRows rows_of(const Subarray& part) {
-  PartRows rows{.begin = part.begin()};
-  part.for_each_run(0, part.bytes(), [&](int64_t in_array, int64_t, int64_t bytes) {
-    if (rows.count == 0) rows.bytes = bytes;
-    if (rows.count == 1) rows.pitch = in_array - rows.begin;
-    CHECK(bytes == rows.bytes && in_array == rows.begin + rows.count * rows.pitch);
-    ++rows.count;
-  });
-  if (rows.count <= 1) rows.pitch = rows.bytes;
-  return rows;
-}
-
 // Begins and ends each collective: no GPU reads an operand before it is ready, and none overwrites
 // what a peer still reads.
 class PeerKernel : public CudaKernel {
  public:
-  PeerKernel(CudaCommunicator& communicator, int64_t device,
+  PeerKernel(PeerCommunicator& communicator, int64_t device,
              std::shared_ptr<const CollectiveInfo> info)
       : communicator_(communicator),
         context_(communicator.context(device)),
@@ -153,7 +137,7 @@ class PeerKernel : public CudaKernel {
         from, to);
   }
 
-  CudaCommunicator& communicator_;
+  PeerCommunicator& communicator_;
   Context& context_;
   std::shared_ptr<const CollectiveInfo> info_;
   GroupTopology topology_;
@@ -166,7 +150,7 @@ class PeerKernel : public CudaKernel {
 // all_gather and all_to_all: copies a part of each member's operand.
 class PeerExchange final : public PeerKernel {
  public:
-  PeerExchange(CudaCommunicator& communicator, int64_t device,
+  PeerExchange(PeerCommunicator& communicator, int64_t device,
                std::shared_ptr<const CollectiveInfo> shared)
       : PeerKernel(communicator, device, std::move(shared)) {
     const bool gathers = info().op == &kAllGatherOp;
@@ -205,7 +189,7 @@ class PeerPermute final : public PeerKernel {
 // then gathered.
 class PeerReduction final : public PeerKernel {
  public:
-  PeerReduction(CudaCommunicator& communicator, int64_t device,
+  PeerReduction(PeerCommunicator& communicator, int64_t device,
                 std::shared_ptr<const CollectiveInfo> shared)
       : PeerKernel(communicator, device, std::move(shared)),
         own_(rows_of(info().part(topology().self().index))) {
@@ -259,7 +243,7 @@ class PeerReduction final : public PeerKernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_peer_kernel(CudaCommunicator& communicator, int64_t device,
+std::unique_ptr<Kernel> make_peer_kernel(PeerCommunicator& communicator, int64_t device,
                                          const Graph& graph, const Node& node) {
   auto info = std::make_shared<const CollectiveInfo>(read_collective(graph, node));
   CHECK(info->group[static_cast<size_t>(info->index)] == device, "device {} at index {} of a group",

@@ -86,10 +86,24 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Device>> make_cuda_devices(int64_t count, int) {
+int first_gpu(int64_t count, int local_rank) {
+  int shown = 0;
+  check_cuda(load_driver().cuDeviceGetCount(&shown), "counting GPUs");
+  const int64_t first = local_rank * count;
+  if (shown == count || local_rank == 0) return 0;
+  if (shown < first + count)
+    fail(
+        "--device=cuda: process {} of this machine needs GPUs {} to {}, but the driver shows {}; "
+        "start fewer processes, use fewer --devices, or see CUDA_VISIBLE_DEVICES",
+        local_rank, first, first + count - 1, shown);
+  return static_cast<int>(first);
+}
+
+std::vector<std::unique_ptr<Device>> make_cuda_devices(int64_t count, int, int local_rank) {
   std::vector<std::unique_ptr<Device>> devices;
+  const int first = first_gpu(count, local_rank);
   for (int64_t i = 0; i < count; ++i)
-    devices.push_back(std::make_unique<CudaDevice>(static_cast<int>(i)));
+    devices.push_back(std::make_unique<CudaDevice>(first + static_cast<int>(i)));
   return devices;
 }
 

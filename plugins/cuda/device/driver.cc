@@ -74,14 +74,10 @@ std::vector<std::string> toolkit_library_files(std::string_view name, const char
   int version = 0;
   check_cuda(load_driver().cuDriverGetVersion(&version), "asking for the driver's version");
   const int own = version / 1000 >= 13 ? 13 : 12;
-  std::vector<std::string> folders = {""};
-  if (const char* const home = std::getenv("CUDA_HOME"))
-    folders.push_back(fmt::format("{}/lib64/", home));
-  folders.push_back("/usr/local/cuda/lib64/");
   std::vector<std::string> files;
   for (const int major : {own, 25 - own})  // 12 or 13.
-    for (const std::string& folder : folders)
-      files.push_back(fmt::format("{}lib{}.so.{}", folder, name, major));
+    for (const std::string& file : library_files(fmt::format("lib{}.so.{}", name, major), variable))
+      files.push_back(file);
   return files;
 }
 

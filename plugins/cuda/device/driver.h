@@ -22,7 +22,7 @@
   X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(cuEventCreate) X(cuEventDestroy)                \
   X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoadDataEx)             \
   X(cuModuleGetFunction) X(cuModuleUnload) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
-  X(cuLaunchKernel)
+  X(cuLaunchKernel) X(cuDeviceGetPCIBusId)
 // clang-format on
 
 namespace tessera::cuda {

@@ -12,6 +12,10 @@
 
 namespace tessera::cuda {
 
+// Where to look for a file: the one that the environment variable names, if it is set; otherwise
+// where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+std::vector<std::string> library_files(const std::string& file, const char* variable);
+
 // A library that stays loaded until the process ends.
 class Library {
  public:

@@ -12,6 +12,7 @@
 #include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/pinned_buffer.h"
 
 namespace tessera::cuda {
 namespace {
@@ -37,25 +38,6 @@ class CudaEvent final : public Event {
  private:
   Context& context_;
   CUevent event_ = nullptr;
-};
-
-// Page-locked host memory, from which copies run beside the host's work.
-class PinnedBuffer {
- public:
-  PinnedBuffer(Context& context, size_t bytes) : context_(context), bytes_(bytes) {
-    context.check(context.driver().cuMemHostAlloc(&memory_, bytes, 0),
-                  "allocating page-locked host memory");
-  }
-  ~PinnedBuffer() { context_.driver().cuMemFreeHost(memory_); }
-  PinnedBuffer(const PinnedBuffer&) = delete;
-  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
-  void* data() const { return memory_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  Context& context_;
-  void* memory_ = nullptr;
-  size_t bytes_;
 };
 
 class CudaStream final : public Stream {

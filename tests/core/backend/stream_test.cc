@@ -112,7 +112,7 @@ TEST_CASE("the events of a destroyed stream happen, as failures") {
 
 TEST_CASE("bytes reach a guarded device by copies alone") {
   const std::unique_ptr<Device> device =
-      std::move(find_device_kind("guarded").make_devices(1, 1)[0]);
+      std::move(find_device_kind("guarded").make_devices(1, 1, 0)[0]);
   const DeviceAddress memory = device->allocate(4096);
   const auto stream = device->make_stream(StreamUse::kCompute);
   std::vector<std::byte> bytes(100, std::byte{7});

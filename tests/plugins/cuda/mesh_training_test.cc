@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/plugins/cuda/gpu_communicator.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_trial.h"
 #include "tests/virtual_gpu/test_gpu.h"
@@ -13,11 +14,11 @@ namespace tessera::cuda {
 namespace {
 
 // The curve of a run on virtual GPUs.
-SpmdRun run_on_gpus(const SpmdCase& trial, uint64_t seed) {
-  const std::map<std::string, std::string> environment = {
-      {"TESSERA_VIRTUAL_GPUS", std::to_string(trial.mesh().num_devices())},
-      {"TESSERA_VIRTUAL_GPU_SEED", std::to_string(seed)},
-      {"TESSERA_TEST_DEVICE", "cuda"}};
+SpmdRun run_on_gpus(const std::string& collectives, const SpmdCase& trial, uint64_t seed) {
+  std::map<std::string, std::string> environment = collectives_environment(collectives);
+  environment["TESSERA_VIRTUAL_GPUS"] = std::to_string(trial.mesh().num_devices());
+  environment["TESSERA_VIRTUAL_GPU_SEED"] = std::to_string(seed);
+  environment["TESSERA_TEST_DEVICE"] = "cuda";
   const virtual_gpu::TestGpus gpus(environment);
   return run_spmd(trial);
 }
@@ -33,15 +34,17 @@ void require_close(const SpmdRun& got, const SpmdRun& expected) {
 }
 
 TEST_CASE("training on 2 and 4 GPUs has the numbers of one GPU and of the CPU") {
+  const std::string how = GENERATE("peer", "nccl");
+  INFO(how);
   SpmdCase trial{.strategy = "fsdp", .steps = 2};
   const SpmdRun on_cpu = run_spmd(trial.on_one_device());
-  require_close(run_on_gpus(trial.on_one_device(), 1), on_cpu);
+  require_close(run_on_gpus(how, trial.on_one_device(), 1), on_cpu);
   for (const auto& [ici, strategy] : std::map<std::vector<int64_t>, std::string>{
            {{1, 2, 1}, "fsdp"}, {{1, 1, 2}, "tensor"}, {{1, 2, 2}, "fsdp and tensor"}}) {
     trial.ici = ici;
     trial.strategy = strategy;
     INFO(trial.text());
-    require_close(run_on_gpus(trial, 2), on_cpu);
+    require_close(run_on_gpus(how, trial, 2), on_cpu);
   }
 }
 

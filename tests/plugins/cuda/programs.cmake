@@ -15,14 +15,20 @@ endif()
 if(TARGET test_plugins_cuda)
   target_sources(test_plugins_cuda PRIVATE $<TARGET_OBJECTS:plugins_cuda>)
   target_link_libraries(test_plugins_cuda PRIVATE plugins_cuda)
-  target_sources(test_plugins_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/product_trial.cc)
-  # The stand-in for cuBLASLt computes on the memory of the virtual GPU.
-  add_library(fake_cublaslt MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/fake_cublaslt.cc)
-  target_link_libraries(fake_cublaslt PRIVATE virtual_gpu)
-  set_target_properties(fake_cublaslt PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN"
-                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
+  target_sources(test_plugins_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/product_trial.cc
+                 ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/gpu_communicator.cc)
+  # The stand-ins for cuBLASLt and NCCL compute on the memory of the virtual GPU.
+  foreach(library fake_cublaslt fake_nccl)
+    add_library(${library} MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/${library}.cc)
+    target_link_libraries(${library} PRIVATE virtual_gpu fmt::fmt)
+    set_target_properties(${library} PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN"
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
+  endforeach()
   add_dependencies(test_plugins_cuda tessera_cuda runexp experiment_quickstart
-                   fake_cublaslt)
+                   fake_cublaslt fake_nccl)
+  if(TARGET tessera_mpi)
+    add_dependencies(test_plugins_cuda tessera_mpi)
+  endif()
   set_property(TEST test_plugins_cuda PROPERTY ENVIRONMENT
                "TESSERA_CUDA_DRIVER=${CMAKE_BINARY_DIR}/lib/virtual_gpu/libcuda.so.1")
 endif()

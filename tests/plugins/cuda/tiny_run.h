@@ -12,6 +12,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
+#include "tests/support/mpirun.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera::cuda {
@@ -26,13 +27,13 @@ class TinyRun {
   // environment are those of the virtual GPU, such as TESSERA_VIRTUAL_GPU_SEED.
   Outcome run(const std::string& name, const std::string& arguments,
               const std::map<std::string, std::string>& environment = {}) const {
-    std::string command = fmt::format("env TESSERA_CUDA_DRIVER='{}/lib/virtual_gpu/libcuda.so.1'",
-                                      TESSERA_BINARY_DIR);
-    for (const auto& [variable, value] : environment)
-      command += fmt::format(" {}='{}'", variable, value);
-    command += fmt::format(" '{}/bin/runexp' --job_log_dir={} {} {}", TESSERA_BINARY_DIR, name,
-                           kUsual, arguments);
-    return shell(folder_.path(), command, std::chrono::minutes(10));
+    return start(fmt::format("'{}/bin/runexp'", TESSERA_BINARY_DIR), name, arguments, environment);
+  }
+  // The same in several processes that mpirun starts with these options.
+  Outcome run_in_processes(const std::string& options, const std::string& name,
+                           const std::string& arguments,
+                           const std::map<std::string, std::string>& environment) const {
+    return start(mpirun_command(options, "runexp", ""), name, arguments, environment);
   }
   void train(const std::string& name, const std::string& arguments,
              const std::map<std::string, std::string>& environment = {}) const {
@@ -43,6 +44,16 @@ class TinyRun {
   }
 
  private:
+  Outcome start(const std::string& program, const std::string& name, const std::string& arguments,
+                const std::map<std::string, std::string>& environment) const {
+    std::string command = fmt::format("env TESSERA_CUDA_DRIVER='{}/lib/virtual_gpu/libcuda.so.1'",
+                                      TESSERA_BINARY_DIR);
+    for (const auto& [variable, value] : environment)
+      command += fmt::format(" {}='{}'", variable, value);
+    command += fmt::format(" {} --job_log_dir={} {} {}", program, name, kUsual, arguments);
+    return shell(folder_.path(), command, std::chrono::minutes(10));
+  }
+
   static constexpr const char* kUsual =
       "--exp=quickstart.CharLm --threads=1 --set input.path=text.txt --set num_layers=2 --set "
       "model_dims=16 --set num_heads=2 --set hidden_dims=24 --set seq_len=16 --set "

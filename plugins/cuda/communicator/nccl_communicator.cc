@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/communicator/nccl_communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/backend/cpu/stream.h"
+#include "core/base/error.h"
+#include "core/base/process.h"
+#include "core/ops/reshard.h"
+#include "core/runtime/comm/process_group.h"
+#include "plugins/cuda/device/device.h"
+
+namespace tessera::cuda {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A position of a GPU is the number of a collective and how many it has joined, modulo 2^16, so
+// that no two in a row are equal; and whether it has left that collective.
+constexpr uint32_t kLeft = 1u << 31;
+constexpr int kCountBits = 16;
+constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
+constexpr uint32_t kMostCollectives = kLeft >> kCountBits;
+
+// Of the process group that compares GPUs; the one that saves checkpoints has channel 1.
+constexpr int kConnectingChannel = 2;
+
+const Nccl& require_nccl() {
+  std::string why;
+  const Nccl* const library = find_nccl(why);
+  if (library == nullptr) fail("--device=cuda: {}", why);
+  return *library;
+}
+
+std::string bus_id(const Context& context) {
+  char text[32] = {};
+  context.check(context.driver().cuDeviceGetPCIBusId(text, sizeof(text), context.device()),
+                "asking for its bus id");
+  return text;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(CommunicatorOptions options)
+    : Communicator(std::move(options)), library_(require_nccl()), host_(Communicator::options()) {
+  const int first = first_gpu(local_devices(), local_rank(transport()));
+  for (int i = 0; i < local_devices(); ++i) {
+    auto it = std::make_unique<Progress>();
+    it->context = shared_context(first + i);
+    it->context->make_current();
+    it->position = std::make_shared<PinnedBuffer>(*it->context, sizeof(uint32_t));
+    std::memset(it->position->data(), 0, sizeof(uint32_t));
+    it->collectives.push_back(nullptr);  // Number 0 is before the first.
+    progress_.push_back(std::move(it));
+  }
+  require_different_gpus();
+  watching_ = start_thread([this] { watch(); });
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  ends_.notify_all();
+  watching_.join();
+  if (!is_stopped()) end_ranks();
+  for (const auto& it : progress_) {
+    it->ranks.clear();
+    // After a failure, a stream that was given up may still write.
+    if (is_stopped()) keep_until_exit(it->position);
+    it->context->driver().cuCtxSetCurrent(it->context->handle());
+    it->position.reset();
+  }
+}
+
+void NcclCommunicator::require_different_gpus() const {
+  std::string own;
+  for (const auto& it : progress_) own += bus_id(*it->context) + "\n";
+  ProcessGroup processes(options().transport, timeout(), kConnectingChannel);
+  const std::vector<std::string> of_rank = processes.all_gather(own, "the choice of GPUs");
+  std::map<std::string, int> users;  // By host and GPU.
+  for (int rank = 0; rank < processes.size(); ++rank) {
+    std::istringstream gpus(of_rank[static_cast<size_t>(rank)]);
+    for (std::string gpu; std::getline(gpus, gpu);) {
+      const auto [user, is_new] = users.try_emplace(processes.host(rank) + " " + gpu, rank);
+      if (!is_new)
+        fail(
+            "--device=cuda: processes {} and {} of host {} use the same GPU, {}; start as many "
+            "processes as --devices={} allows, and let each process see all GPUs of its host, or "
+            "only its own (CUDA_VISIBLE_DEVICES)",
+            user->second, rank, processes.host(rank), gpu, local_devices());
+    }
+  }
+}
+
+std::unique_ptr<Kernel> NcclCommunicator::prepare(int64_t device, const Graph& graph,
+                                                  const Node& node) {
+  return make_nccl_kernel(*this, device, graph, node);
+}
+
+// ---- Connecting.
+
+// The group's first device makes the id; the others get it as the devices of a CPU would.
+nccl::UniqueId NcclCommunicator::share_id(int64_t device, const Node& node, int64_t ranks) {
+  std::vector<nccl::UniqueId> ids(static_cast<size_t>(ranks));
+  nccl::UniqueId own = {};
+  if (node.attributes.get<int64_t>("index") == 0)
+    library_.check(library_.ncclGetUniqueId(&own), nullptr, "making an id");
+  constexpr int64_t kWords = sizeof(nccl::UniqueId) / sizeof(uint32_t);
+  Node gather{.op = &kAllGatherOp, .inputs = {ValueId(0)}, .attributes = node.attributes};
+  gather.attributes.set("axis", std::string("id"));
+  gather.path = "connecting GPUs for " + node.path;
+  gather.site = node.site;
+  Graph graph;
+  graph.add_input("id", InputKind::kBatch, make_type(DType::kU32, {{"id", kWords}}));
+  graph.add_node(std::move(gather), {make_type(DType::kU32, {{"id", kWords * ranks}})});
+  const std::unique_ptr<Kernel> kernel = host_.prepare(device, graph, graph.nodes().front());
+  std::vector<std::byte> scratch(static_cast<size_t>(kernel->scratch_bytes()));
+  const std::byte* const in = std::as_bytes(std::span(&own, 1)).data();
+  std::byte* const out = std::as_writable_bytes(std::span(ids)).data();
+  host_kernel(*kernel).run({{&in, 1}, {&out, 1}, scratch.data()});
+  return ids[0];
+}
+
+std::shared_ptr<NcclRank> NcclCommunicator::connect(
+    int64_t device, const Node& node, const std::shared_ptr<const CollectiveInfo>& info) {
+  Progress& it = at(device);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = it.ranks.find(info->group); found != it.ranks.end())
+      return found->second;
+  }
+  require_running();
+  const nccl::UniqueId id = share_id(device, node, info->size());
+  it.context->make_current();
+  const auto rank = std::make_shared<NcclRank>(
+      library_, *it.context, static_cast<int>(info->size()), static_cast<int>(info->index), id);
+  wait_until_ready(device, info, *rank);
+  const std::lock_guard lock(mutex_);
+  return it.ranks[info->group] = rank;
+}
+
+void NcclCommunicator::wait_until_ready(int64_t device,
+                                        const std::shared_ptr<const CollectiveInfo>& info,
+                                        NcclRank& rank) {
+  constexpr std::chrono::microseconds kShortest(10), kLongest(1000);
+  constexpr milliseconds kUsual(50);
+  WaitDeadline deadline(timeout());
+  const auto begin = steady_clock::now();
+  bool is_noted = false;
+  for (auto pause = kShortest; !rank.is_ready(); pause = std::min(2 * pause, kLongest)) {
+    require_running();
+    std::this_thread::sleep_for(pause);
+    if (steady_clock::now() - begin < kUsual) continue;
+    if (!is_noted) host_.note_position(device, info, at(device).joined, true);
+    is_noted = true;
+    keep_waiting(device, *info, deadline);
+  }
+  if (is_noted) host_.note_position(device, info, at(device).joined, false);
+  require_running();
+}
+
+// ---- Collectives.
+
+uint32_t NcclCommunicator::add_collective(int64_t device,
+                                          const std::shared_ptr<const CollectiveInfo>& info) {
+  const std::lock_guard lock(mutex_);
+  Progress& it = at(device);
+  it.collectives.push_back(info);
+  CHECK(it.collectives.size() <= kMostCollectives, "{} collectives", it.collectives.size());
+  return static_cast<uint32_t>(it.collectives.size() - 1);
+}
+
+void NcclCommunicator::write(const Progress& it, uint32_t position, CUstream stream) {
+  const auto to = reinterpret_cast<CUdeviceptr>(it.position->data());
+  it.context->check(it.context->driver().cuStreamWriteValue32(
+                        stream, to, position, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+                    "noting a collective");
+}
+
+void NcclCommunicator::arrive(int64_t device, uint32_t collective, CUstream stream) {
+  Progress& it = at(device);
+  require_running();
+  it.joined = host_.join_collective(device);
+  it.current = collective << kCountBits | (static_cast<uint32_t>(it.joined) & kCountMask);
+  write(it, it.current, stream);
+}
+
+void NcclCommunicator::leave(int64_t device, int64_t bytes_sent, CUstream stream) {
+  Progress& it = at(device);
+  write(it, it.current | kLeft, stream);
+  it.sent += bytes_sent;
+}
+
+void NcclCommunicator::require_running() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) fail("{}", failure_);
+  }
+  if (is_stopped()) host_.fail_stopped();
+}
+
+void NcclCommunicator::begin_run(int64_t device) {
+  require_running();
+  ++at(device).runs;
+}
+
+// Collectives that were aborted have ended, too.
+void NcclCommunicator::end_run(int64_t) { require_running(); }
+
+// ---- Failures.
+
+std::vector<std::shared_ptr<NcclRank>> NcclCommunicator::ranks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<NcclRank>> all;
+  for (const auto& it : progress_)
+    for (const auto& [group, rank] : it->ranks) all.push_back(rank);
+  return all;
+}
+
+void NcclCommunicator::stop(const std::string& reason) {
+  host_.stop(reason);
+  for (const auto& rank : ranks()) rank->abort();
+}
+
+void NcclCommunicator::fail_run(const std::string& report) {
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = report;
+  }
+  stop(report);
+}
+
+std::vector<int64_t> NcclCommunicator::missing(int64_t device, const CollectiveInfo& info) const {
+  std::vector<int64_t> others = info.group, missing;
+  std::erase(others, device);
+  for (const int64_t other : others)
+    if (!host_.is_inside(other)) missing.push_back(other);
+  return missing.empty() ? others : missing;
+}
+
+// Throws the report when the time is over.
+void NcclCommunicator::keep_waiting(int64_t device, const CollectiveInfo& info,
+                                    WaitDeadline& deadline) {
+  host_.note_waiting(device, missing(device, info));
+  if (deadline.poll()) host_.fail_timed_out(device, missing(device, info), deadline);
+  if (deadline.nearly_expired()) host_.exchange_positions();
+}
+
+void NcclCommunicator::look_at(int64_t device) {
+  Progress& it = at(device);
+  const uint32_t position = *static_cast<const volatile uint32_t*>(it.position->data());
+  if (position == 0) return;
+  std::shared_ptr<const CollectiveInfo> info;
+  {
+    const std::lock_guard lock(mutex_);
+    info = it.collectives[(position & ~kLeft) >> kCountBits];
+  }
+  const bool inside = (position & kLeft) == 0;
+  const int64_t runs = it.runs, joined = it.joined;
+  if (position != it.seen_position || runs != it.seen_runs) {
+    it.seen_position = position;
+    it.seen_runs = runs;
+    it.deadline = WaitDeadline(timeout());
+    const int64_t behind = (joined - static_cast<int64_t>(position)) & kCountMask;
+    host_.note_position(device, info, joined - behind, inside);
+  } else if (inside) {
+    keep_waiting(device, *info, it.deadline);
+  }
+}
+
+void NcclCommunicator::look_for_errors() {
+  try {
+    for (const auto& rank : ranks()) rank->is_ready();
+  } catch (const Error& error) {
+    const std::string waiting = host_.stalled({});
+    fail("{}{}{}", error.what(), waiting.empty() ? "" : "; ", waiting);
+  }
+}
+
+void NcclCommunicator::watch() {
+  constexpr milliseconds kInterval(20);
+  std::unique_lock lock(mutex_);
+  while (!ends_.wait_for(lock, kInterval, [this] { return ending_; })) {
+    lock.unlock();
+    try {
+      for (int64_t i = 0; !is_stopped() && i < local_devices(); ++i) look_at(first_device() + i);
+      if (!is_stopped()) look_for_errors();
+    } catch (const Error& error) {
+      fail_run(error.what());
+    }
+    lock.lock();
+  }
+}
+
+void NcclCommunicator::end_ranks() const {
+  constexpr std::chrono::seconds kPatience(10);
+  const auto deadline = steady_clock::now() + kPatience;
+  try {
+    for (const auto& rank : ranks()) rank->finalize();
+    for (const auto& rank : ranks()) {
+      while (!rank->is_ready() && steady_clock::now() < deadline)
+        std::this_thread::sleep_for(milliseconds(1));
+      if (rank->is_ready()) rank->destroy();
+    }
+  } catch (const Error&) {
+    // What is left is aborted. All collectives are done.
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/plugins/cuda/fake_nccl.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "plugins/cuda/communicator/nccl.h"
+#include "tests/virtual_gpu/device_state.h"
+
+using namespace tessera::cuda::nccl;
+namespace filesystem = std::filesystem;
+namespace vgpu = tessera::virtual_gpu;
+
+// One rank.
+struct State {
+  std::string folder;
+  int ranks = 0, rank = 0;
+  std::atomic<bool> aborted = false;
+  std::atomic<int> asked = 0;  // How often the state was asked for since the last call.
+  std::atomic<Result> error = ncclSuccess;
+  bool finalized = false;
+  // Used by work in the stream's order.
+  int64_t collectives = 0;
+  std::map<int, int64_t> sent, received;  // By the other rank.
+
+  filesystem::path file(const std::string& name) const { return filesystem::path(folder) / name; }
+  bool exists(const std::string& name) const { return filesystem::exists(file(name)); }
+  bool has_all(const char* kind) const {
+    for (int i = 0; i < ranks; ++i)
+      if (!exists(fmt::format("{}.{}", kind, i))) return false;
+    return true;
+  }
+  // The file appears with all its bytes.
+  void publish(const std::string& name, const std::string& bytes) const {
+    const filesystem::path draft = file(fmt::format("draft.{}.{}", name, rank));
+    std::ofstream(draft, std::ios::binary) << bytes;
+    filesystem::rename(draft, file(name));
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream in(file(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void leave() const {
+    publish(fmt::format("left.{}", rank), "");
+    std::error_code ignored;
+    if (has_all("left")) filesystem::remove_all(folder, ignored);
+  }
+};
+struct tessera::cuda::nccl::Comm {
+  std::shared_ptr<State> state = std::make_shared<State>();
+};
+
+namespace {
+
+using StatePtr = std::shared_ptr<State>;
+
+// ---- Faults.
+
+std::mutex g_mutex;
+std::string g_fault;
+bool g_is_set = false;
+int64_t g_operations = 0;
+int g_rank = 0;
+
+// The fault that is planned for this process, without its rank.
+std::string planned() {
+  const char* const variable = std::getenv("TESSERA_FAKE_NCCL_FAULT");
+  std::string fault = g_is_set || variable == nullptr ? g_fault : variable;
+  if (const size_t rank = fault.find(":r"); rank != std::string::npos)
+    fault = fault.substr(rank + 2) == std::to_string(g_rank) ? fault.substr(0, rank) : "";
+  return fault;
+}
+bool plan_says(const std::string& fault) {
+  const std::lock_guard lock(g_mutex);
+  return planned() == fault;
+}
+// The fault of the next operation.
+std::string next_fault() {
+  const std::lock_guard lock(g_mutex);
+  const std::string fault = planned(), number = fmt::format(":{}", ++g_operations);
+  return fault.ends_with(number) ? fault.substr(0, fault.size() - number.size()) : "";
+}
+
+// ---- Work on the device's memory.
+
+std::byte* bytes_of(const void* address, size_t bytes, bool writes) {
+  const auto begin = reinterpret_cast<CUdeviceptr>(address);
+  vgpu::Allocation& allocation = vgpu::state().memory->find(begin, bytes);
+  const size_t offset = begin - allocation.address;
+  uint8_t* const written = allocation.initialised.get() + offset;
+  if (writes) std::fill_n(written, bytes, uint8_t{1});
+  if (std::find(written, written + bytes, 0) != written + bytes)
+    throw vgpu::Fault{"NCCL reads memory that was never written"};
+  return allocation.data.get() + offset;
+}
+vgpu::ByteRange range_of(const void* address, size_t bytes) {
+  const auto begin = reinterpret_cast<uint64_t>(address);
+  return {begin, begin + bytes};
+}
+std::string read_device(const void* from, size_t bytes, vgpu::AccessLog& log) {
+  log.reads.push_back(range_of(from, bytes));
+  const std::byte* const source = bytes_of(from, bytes, false);
+  return {reinterpret_cast<const char*>(source), bytes};
+}
+void write_device(void* to, const std::string& bytes, vgpu::AccessLog& log) {
+  log.writes.push_back(range_of(to, bytes.size()));
+  std::memcpy(bytes_of(to, bytes.size(), true), bytes.data(), bytes.size());
+}
+
+using Run = std::function<void(vgpu::AccessLog& log)>;
+Result enqueue(CUstream stream, const std::string& name, const StatePtr& state,
+               const std::function<bool()>& may_run, const Run& run) {
+  vgpu::Task task{vgpu::Task::Kind::kKernel, name};
+  if (may_run) task.may_run = [state, may_run] { return state->aborted || may_run(); };
+  task.run = [state, run](uint64_t) {
+    vgpu::AccessLog log;
+    if (!state->aborted) run(log);
+    return log;
+  };
+  const CUresult result = vgpu::call([&](const vgpu::Call& c) {
+    const auto to = c.s.streams.at(stream);
+    if (to->device != c.device)
+      throw vgpu::Refusal{CUDA_ERROR_INVALID_HANDLE, "a stream of another GPU"};
+    c.s.enqueue(to, task);
+  });
+  return result == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+// ---- Sums.
+
+size_t size_of(DataType type) {
+  switch (type) {
+    case ncclUint8:
+      return 1;
+    case ncclBfloat16:
+    case ncclFloat16:
+      return 2;
+    case ncclFloat64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+struct BFloat16 {
+  uint16_t bits;
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+};
+BFloat16 operator+(BFloat16 a, BFloat16 b) {
+  uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(a) + static_cast<float>(b));
+  bits += 0x7fff + (bits >> 16 & 1);  // To the nearest, ties to even.
+  return {static_cast<uint16_t>(bits >> 16)};
+}
+bool operator<(BFloat16 a, BFloat16 b) { return static_cast<float>(a) < static_cast<float>(b); }
+
+// In a ring each rank has a part of the array, which goes around to it: the sums of that part begin
+// at the rank behind it.
+template <typename T>
+std::string reduce(const std::vector<std::string>& operands, RedOp op) {
+  const size_t ranks = operands.size(), count = operands[0].size() / sizeof(T);
+  std::string result(operands[0].size(), '\0');
+  for (size_t i = 0; i < count; ++i) {
+    const auto at = [&](size_t rank) {
+      T value;
+      std::memcpy(&value, operands[rank % ranks].data() + i * sizeof(T), sizeof(T));
+      return value;
+    };
+    const size_t first = i * ranks / count + 1;
+    T total = at(first);
+    for (size_t k = 1; k < ranks; ++k) {
+      const T value = at(first + k);
+      total = op == ncclSum ? static_cast<T>(total + value) : total < value ? value : total;
+    }
+    std::memcpy(result.data() + i * sizeof(T), &total, sizeof(T));
+  }
+  return result;
+}
+
+std::string reduce(const std::vector<std::string>& operands, DataType type, RedOp op) {
+  switch (type) {
+    case ncclFloat32:
+      return reduce<float>(operands, op);
+    case ncclFloat64:
+      return reduce<double>(operands, op);
+    case ncclBfloat16:
+      return reduce<BFloat16>(operands, op);
+    case ncclInt32:
+      return reduce<int32_t>(operands, op);
+    case ncclUint32:
+      return reduce<uint32_t>(operands, op);
+    default:
+      throw vgpu::Fault{fmt::format("NCCL's type {} is not known here", static_cast<int>(type))};
+  }
+}
+
+// ---- Operations.
+
+bool is_connected(const State& state) { return state.has_all("joined"); }
+
+// Why a call is refused; success if it is not.
+Result check_call(Comm* comm, const std::string& fault) {
+  if (comm == nullptr) return ncclInvalidArgument;
+  if (comm->state->finalized || !is_connected(*comm->state)) return ncclInvalidUsage;
+  if (fault == "refused") return ncclInternalError;
+  if (fault == "remote_error") comm->state->error = ncclRemoteError;
+  comm->state->asked = 0;
+  return ncclSuccess;
+}
+
+// A collective: publishes `bytes` from `from`, and writes result(the operands of all ranks) to
+// `to`.
+struct Collective {
+  std::string signature;
+  const void* from;
+  size_t bytes;
+  void* to;
+  std::function<std::string(const std::vector<std::string>&)> result;
+};
+
+std::string operand_name(int64_t number, int rank) { return fmt::format("c{}.{}", number, rank); }
+
+// Of all ranks, which must run the same.
+std::vector<std::string> operands_of(const State& state, int64_t number,
+                                     const std::string& signature) {
+  std::vector<std::string> operands;
+  for (int rank = 0; rank < state.ranks; ++rank) {
+    const std::string text = state.read(operand_name(number, rank));
+    const size_t end = text.find('\n');
+    if (text.substr(0, end) != signature)
+      throw vgpu::Fault{fmt::format("rank {} runs {}, rank {} runs {}", state.rank, signature, rank,
+                                    text.substr(0, end))};
+    operands.push_back(text.substr(end + 1));
+  }
+  return operands;
+}
+
+Result start(Comm* comm, CUstream stream, const Collective& collective) {
+  const std::string fault = next_fault();
+  if (const Result refusal = check_call(comm, fault); refusal != ncclSuccess) return refusal;
+  if (collective.bytes == 0) return ncclSuccess;
+  const StatePtr state = comm->state;
+  const bool is_lost = fault == "lost" || fault == "remote_error";
+  const auto number = std::make_shared<int64_t>(0);
+  const auto publish = [=](vgpu::AccessLog& log) {
+    *number = state->collectives++;
+    const std::string operand = read_device(collective.from, collective.bytes, log);
+    if (!is_lost)
+      state->publish(operand_name(*number, state->rank), collective.signature + '\n' + operand);
+    // Every rank has published its last operand, so none still reads those before.
+    filesystem::remove(state->file(operand_name(*number - 2, state->rank)));
+  };
+  const auto have_all = [=] {
+    for (int rank = 0; rank < state->ranks; ++rank)
+      if (is_lost || !state->exists(operand_name(*number, rank))) return false;
+    return true;
+  };
+  const auto finish = [=](vgpu::AccessLog& log) {
+    const std::vector<std::string> operands = operands_of(*state, *number, collective.signature);
+    write_device(collective.to, collective.result(operands), log);
+  };
+  const Result begun = enqueue(stream, collective.signature + " (begin)", state, nullptr, publish);
+  if (begun != ncclSuccess) return begun;
+  const Result ended = enqueue(stream, collective.signature, state, have_all, finish);
+  return ended == ncclSuccess ? ncclInProgress : ended;
+}
+
+// A send or a receive. Those of a group begin before any of them ends.
+struct Message {
+  Comm* comm;
+  CUstream stream;
+  bool is_send;
+  void* memory;
+  size_t bytes;
+  int peer;
+  std::string fault;
+};
+thread_local std::vector<Message> g_group;
+thread_local int g_depth = 0;
+
+// Messages of two ranks have numbers in order.
+std::string message_name(const State& state, bool is_send, int peer) {
+  const auto& counts = is_send ? state.sent : state.received;
+  const auto found = counts.find(peer);
+  return fmt::format("m{}.{}.{}", is_send ? state.rank : peer, is_send ? peer : state.rank,
+                     found == counts.end() ? 0 : found->second);
+}
+
+Result begin_message(const Message& message) {
+  if (!message.is_send) return ncclSuccess;
+  const StatePtr state = message.comm->state;
+  return enqueue(message.stream, "ncclSend (begin)", state, nullptr, [=](vgpu::AccessLog& log) {
+    const std::string bytes = read_device(message.memory, message.bytes, log);
+    if (message.fault.empty()) state->publish(message_name(*state, true, message.peer), bytes);
+  });
+}
+
+Result end_message(const Message& message) {
+  const StatePtr state = message.comm->state;
+  const auto name = [=] { return message_name(*state, message.is_send, message.peer); };
+  // A send ends when its receiver has the bytes.
+  const auto is_done = [=] {
+    return message.fault.empty() && state->exists(name()) != message.is_send;
+  };
+  return enqueue(message.stream, message.is_send ? "ncclSend" : "ncclRecv", state, is_done,
+                 [=](vgpu::AccessLog& log) {
+                   if (message.is_send) return void(++state->sent[message.peer]);
+                   const std::string bytes = state->read(name());
+                   if (bytes.size() != message.bytes)
+                     throw vgpu::Fault{fmt::format("ncclRecv of {} bytes, {} were sent",
+                                                   message.bytes, bytes.size())};
+                   write_device(message.memory, bytes, log);
+                   filesystem::remove(state->file(name()));
+                   ++state->received[message.peer];
+                 });
+}
+
+Result run_group() {
+  const std::vector<Message> messages = std::exchange(g_group, {});
+  Result result = ncclSuccess;
+  const auto each = [&](const auto& call, bool is_send) {
+    for (const Message& message : messages)
+      if (result == ncclSuccess && message.is_send == is_send) result = call(message);
+  };
+  each(begin_message, true);
+  each(end_message, false);
+  each(end_message, true);
+  return result != ncclSuccess || messages.empty() ? result : ncclInProgress;
+}
+
+Result add_message(Message message) {
+  message.fault = next_fault();
+  const Result refusal = check_call(message.comm, message.fault);
+  if (refusal != ncclSuccess || message.bytes == 0) return refusal;
+  if (message.peer < 0 || message.peer >= message.comm->state->ranks) return ncclInvalidArgument;
+  g_group.push_back(std::move(message));
+  return g_depth > 0 ? ncclSuccess : run_group();
+}
+
+}  // namespace
+
+extern "C" {
+
+void fake_nccl_set_fault(const char* fault) {
+  const std::lock_guard lock(g_mutex);
+  g_fault = fault;
+  g_is_set = true;
+  g_operations = 0;
+}
+
+Result ncclGetVersion(int* version) {
+  *version = plan_says("old_version") ? 21304 : 22809;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(Result result) {
+  switch (result) {
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclInternalError:
+      return "internal error";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    default:
+      return "invalid argument or usage";
+  }
+}
+const char* ncclGetLastError(Comm*) { return ""; }
+
+Result ncclGetUniqueId(UniqueId* id) {
+  const std::string pattern = filesystem::temp_directory_path() / "tessera_fake_nccl.XXXXXX";
+  if (pattern.size() >= sizeof(id->bytes)) return ncclSystemError;
+  *id = {};
+  std::copy(pattern.begin(), pattern.end(), id->bytes);
+  return ::mkdtemp(id->bytes) != nullptr ? ncclSuccess : ncclSystemError;
+}
+
+Result ncclCommInitRankConfig(Comm** comm, int ranks, UniqueId id, int rank, Config* config) {
+  if (config->size < sizeof(Config) || config->magic != Config().magic ||
+      config->version < kVersion || config->blocking != 0 || rank < 0 || rank >= ranks)
+    return ncclInvalidArgument;
+  {
+    const std::lock_guard lock(g_mutex);
+    g_rank = rank;
+  }
+  if (plan_says("no_connection")) return ncclSystemError;
+  if (!filesystem::is_directory(id.bytes)) return ncclInvalidArgument;
+  *comm = new Comm;
+  State& state = *(*comm)->state;
+  state.folder = id.bytes;
+  state.ranks = ranks, state.rank = rank;
+  state.publish(fmt::format("joined.{}", rank), "");
+  return ncclInProgress;
+}
+
+Result ncclCommGetAsyncError(Comm* comm, Result* error) {
+  State& state = *comm->state;
+  const bool waits = !is_connected(state) || state.asked++ == 0;
+  *error = state.error != ncclSuccess ? state.error.load() : waits ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
+}
+
+Result ncclCommFinalize(Comm* comm) {
+  comm->state->finalized = true;
+  comm->state->asked = 0;
+  return ncclInProgress;
+}
+Result ncclCommDestroy(Comm* comm) {
+  if (!comm->state->finalized) return ncclInvalidUsage;
+  comm->state->leave();
+  delete comm;
+  return ncclSuccess;
+}
+Result ncclCommAbort(Comm* comm) {
+  comm->state->aborted = true;
+  comm->state->leave();
+  delete comm;
+  return ncclSuccess;
+}
+
+Result ncclGroupStart() {
+  ++g_depth;
+  return ncclSuccess;
+}
+Result ncclGroupEnd() {
+  if (g_depth == 0) return ncclInvalidUsage;
+  return --g_depth > 0 ? ncclSuccess : run_group();
+}
+
+Result ncclAllReduce(const void* from, void* to, size_t count, DataType type, RedOp op, Comm* comm,
+                     CUstream stream) {
+  return start(comm, stream,
+               {fmt::format("ncclAllReduce of {} of type {}, op {}", count, static_cast<int>(type),
+                            static_cast<int>(op)),
+                from, count * size_of(type), to,
+                [=](const auto& operands) { return reduce(operands, type, op); }});
+}
+
+Result ncclReduceScatter(const void* from, void* to, size_t count, DataType type, RedOp op,
+                         Comm* comm, CUstream stream) {
+  const size_t bytes = count * size_of(type);
+  const auto ranks = static_cast<size_t>(comm->state->ranks);
+  const size_t begin = bytes * static_cast<size_t>(comm->state->rank);
+  return start(comm, stream,
+               {fmt::format("ncclReduceScatter of {} of type {}, op {}", count,
+                            static_cast<int>(type), static_cast<int>(op)),
+                from, bytes * ranks, to, [=](const auto& operands) {
+                  return reduce(operands, type, op).substr(begin, bytes);
+                }});
+}
+
+Result ncclAllGather(const void* from, void* to, size_t count, DataType type, Comm* comm,
+                     CUstream stream) {
+  return start(comm, stream,
+               {fmt::format("ncclAllGather of {} of type {}", count, static_cast<int>(type)), from,
+                count * size_of(type), to, [](const auto& operands) {
+                  std::string all;
+                  for (const std::string& operand : operands) all += operand;
+                  return all;
+                }});
+}
+
+Result ncclSend(const void* from, size_t count, DataType type, int peer, Comm* comm,
+                CUstream stream) {
+  return add_message(
+      {comm, stream, true, const_cast<void*>(from), count * size_of(type), peer, ""});
+}
+Result ncclRecv(void* to, size_t count, DataType type, int peer, Comm* comm, CUstream stream) {
+  return add_message({comm, stream, false, to, count * size_of(type), peer, ""});
+}
+
+}  // extern "C"
