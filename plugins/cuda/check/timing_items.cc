@@ -107,14 +107,6 @@ CUdeviceptr made_value(Context& context, TrialMemory& memory, CUstream stream, c
   return address;
 }
 
-// Bytes of all operands and results of a node, each counted once.
-double node_bytes(const Graph& graph, const Node& node) {
-  double bytes = 0.0;
-  for (const ValueId id : node.inputs) bytes += static_cast<double>(graph.type(id).bytes());
-  for (const ValueId id : node.outputs) bytes += static_cast<double>(graph.type(id).bytes());
-  return bytes;
-}
-
 // In milliseconds.
 double kernel_time(Device& gpu, const Graph& graph, const Node& node, int64_t integers) {
   Context& context = context_of(gpu);

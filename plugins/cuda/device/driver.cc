@@ -69,15 +69,6 @@ void check_cuda(CUresult result, std::string_view what) {
   if (result != CUDA_SUCCESS) fail("{}: {}", what, description_of(result));
 }
 
-std::vector<std::string> library_files(const std::string& file, const char* variable) {
-  if (const char* const named = std::getenv(variable)) return {named};
-  std::vector<std::string> files = {file};
-  if (const char* const home = std::getenv("CUDA_HOME"))
-    files.push_back(fmt::format("{}/lib64/{}", home, file));
-  files.push_back("/usr/local/cuda/lib64/" + file);
-  return files;
-}
-
 std::vector<std::string> toolkit_library_files(std::string_view name, const char* variable) {
   if (const char* const file = std::getenv(variable)) return {file};
   int version = 0;

@@ -63,10 +63,6 @@ std::string description_of(CUresult result);
 // Error "<what>: <description>" unless `result` is CUDA_SUCCESS.
 void check_cuda(CUresult result, std::string_view what);
 
-// Where to look for a file, for Library(): the one that the environment variable names, if it is
-// set; otherwise where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
-std::vector<std::string> library_files(const std::string& file, const char* variable);
-
 // Where to look for lib<name>.so of the toolkit, for Library(): the file that the environment
 // variable names, if it is set; otherwise the driver's own major version of CUDA before the other
 // one, each where library_files() looks.
