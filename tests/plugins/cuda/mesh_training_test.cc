@@ -53,7 +53,7 @@ TEST_CASE("a loss in chunks on 2 and 4 GPUs has the numbers of the whole loss") 
            {.ici = {1, 2, 1}, .strategy = "fsdp", .chunk_tokens = 24, .steps = 2},
            {.ici = {1, 2, 2}, .strategy = "fsdp and tensor", .chunk_tokens = 60, .steps = 2}}) {
     INFO(trial.text());
-    require_close(run_on_gpus(trial, 3), run_spmd(trial.on_one_device()));
+    require_close(run_on_gpus("peer", trial, 3), run_spmd(trial.on_one_device()));
   }
 }
 
