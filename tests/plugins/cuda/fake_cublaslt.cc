@@ -9,8 +9,8 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <utility>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 // What the library's opaque pointers refer to.
