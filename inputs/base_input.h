@@ -78,7 +78,7 @@ class BaseInput {
   virtual InputState state() const = 0;
   virtual void restore(const InputState& state) = 0;
   // Returns a batch for reuse of its memory.
-  virtual void recycle(Batch) {}
+  virtual void recycle(Batch) {}  // NOLINT(performance-unnecessary-value-param): overrides keep it.
 
   // Valid after `attach`; null if the ids are not text.
   virtual const Tokenizer* tokenizer() const { return nullptr; }

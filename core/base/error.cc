@@ -23,7 +23,7 @@ std::string with_context(std::string_view message) {
   text += message;
   std::string tail;  // Dotted frames, until the frame that they continue.
   for (auto frame = context_frames.rbegin(); frame != context_frames.rend(); ++frame) {
-    tail = *frame + tail;
+    tail.insert(0, *frame);
     const bool continues = frame->starts_with('.') && frame + 1 != context_frames.rend();
     if (continues) continue;
     // The message of another Error has the frames in which that was thrown.

@@ -95,7 +95,7 @@ void add_large(std::vector<OpCase>& rows) {
                        std::function<CaseResults(const Tensors&)> build) {
     rows.push_back({.op = &op,
                     .inputs = std::move(types),
-                    .build = build,
+                    .build = std::move(build),
                     .differentiable = false,
                     .tolerance_f32 = 1e-4});  // Long sums whose terms mostly cancel.
   };

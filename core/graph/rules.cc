@@ -56,7 +56,7 @@ class RuleReader {
       ++position_;
     }
     if (position_ == begin) refuse(what);
-    const std::string name(text_.substr(begin, position_ - begin));
+    std::string name(text_.substr(begin, position_ - begin));
     skip_spaces();
     return name;
   }

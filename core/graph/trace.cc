@@ -189,8 +189,9 @@ Tensor imported(const Tensor& tensor) {
   return seen;
 }
 
-std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
-                               SourceSite site, std::vector<std::shared_ptr<const Graph>> bodies) {
+std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& inputs,
+                               Attributes attributes, SourceSite site,
+                               std::vector<std::shared_ptr<const Graph>> bodies) {
   const Frame& frame = innermost();
   Node node{.op = &op,
             .attributes = std::move(attributes),
@@ -222,7 +223,7 @@ std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attr
 // Equal reshards and casts of a value in a remat region are traced once.
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site) {
-  if (!op.conversion) return trace_node(op, std::move(inputs), std::move(attributes), site).front();
+  if (!op.conversion) return trace_node(op, inputs, std::move(attributes), site).front();
   const Tensor from = imported(inputs.front());
   if (const Tensor same = converted_before(op, from, attributes)) return same;
   const Tensor result = trace_node(op, {from}, std::move(attributes), site).front();

@@ -156,8 +156,8 @@ BodyScope* innermost_body();  // Null outside loop bodies.
 
 // Appends a node and returns its outputs, whose types the op infers. Operands of an enclosing trace
 // are captured as loop constants. Errors of the type rule include op, path and `site`.
-std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
-                               SourceSite site,
+std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& inputs,
+                               Attributes attributes, SourceSite site,
                                std::vector<std::shared_ptr<const Graph>> bodies = {});
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site);

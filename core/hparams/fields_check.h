@@ -143,14 +143,14 @@ struct NeverMade {
   ~NeverMade() {}
 };
 template <typename T>
-extern const NeverMade<T> never_made;
+extern const NeverMade<T> kNeverMade;
 
 template <auto pointer>
 consteval std::string_view text_of_pointer() {
   return {static_cast<const char*>(__PRETTY_FUNCTION__)};
 }
 
-// "width" from "… [with auto pointer = (& never_made<mine::HParams>.…::width); …]".
+// "width" from "… [with auto pointer = (& kNeverMade<mine::HParams>.…::width); …]".
 template <auto pointer>
 consteval std::string_view member_name() {
   std::string_view text = text_of_pointer<pointer>();
@@ -161,7 +161,7 @@ consteval std::string_view member_name() {
 
 template <typename P, size_t i = 0>
 consteval std::string_view first_unlisted() {
-  constexpr auto pointers = pointers_to_members<arity<P>()>(never_made<P>.value);
+  constexpr auto pointers = pointers_to_members<arity<P>()>(kNeverMade<P>.value);
   if constexpr (i < std::tuple_size_v<decltype(pointers)>) {
     constexpr std::string_view name = member_name<std::get<i>(pointers)>();
     if constexpr (has_name(P::field_names(), name)) {
@@ -207,11 +207,13 @@ constexpr void check_base() {
   if constexpr (std::is_same_v<FieldsOwner<P>, P>) {
     using Direct = BaseWithFields<P>;
     if constexpr (!std::is_void_v<Direct>) {
-      if constexpr (!requires { typename P::Base; }) {
-        using_Base_is_missing<P, Direct>();
-      } else if constexpr (!std::is_same_v<typename P::Base, Direct>) {
-        using_Base_is_missing<P, Direct>();
-      }
+      constexpr bool names_base = [] {
+        if constexpr (requires { typename P::Base; })
+          return std::is_same_v<typename P::Base, Direct>;
+        else
+          return false;
+      }();
+      if constexpr (!names_base) using_Base_is_missing<P, Direct>();
     }
   } else if constexpr (sizeof(P) != sizeof(FieldsOwner<P>)) {
     FIELDS_is_missing<P>();  // It has members of its own.

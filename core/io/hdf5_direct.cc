@@ -144,7 +144,7 @@ struct Hdf5DirectReader::Impl {
   // By the chunk index of HDF5, which is searched linearly: expensive with many chunks.
   std::optional<int64_t> place_by_index(int64_t piece) const {
     if (!chunked) return std::nullopt;
-    const auto offset = static_cast<hsize_t>(piece * piece_elements);
+    const auto offset = static_cast<hsize_t>(piece) * static_cast<hsize_t>(piece_elements);
     unsigned filter_mask = 0;
     haddr_t place = HADDR_UNDEF;
     hsize_t bytes = 0;

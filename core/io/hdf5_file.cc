@@ -359,7 +359,7 @@ std::string Hdf5File::text_attribute(const std::string& object, const std::strin
   if (H5Tis_variable_str(type.id()) > 0) {  // h5py writes strings so.
     char* text = nullptr;
     checked(H5Aread(attribute.handle.id(), type.id(), &text), "read", attribute.where);
-    const std::string result = text == nullptr ? "" : text;
+    std::string result = text == nullptr ? "" : text;
     H5free_memory(text);
     return result;
   }

@@ -80,8 +80,8 @@ const Op kFusedOp{{.name = "fused", .op_class = OpClass::kElementwise, .infer = 
 const Op kFusedProductOp{
     {.name = "fused_product", .op_class = OpClass::kContraction, .infer = infer_fused}};
 
-RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> carries,
-                    std::vector<Tensor> stacked,
+RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tensor>& carries,
+                    const std::vector<Tensor>& stacked,
                     const std::function<RepeatBody(Tensor index, std::vector<Tensor> carries,
                                                    std::vector<Tensor> slices)>& body,
                     SourceSite site) {
@@ -112,12 +112,11 @@ RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> ca
   const Attributes attributes =
       loop_attributes(std::string(axis), count, carries.size(), slice_captures.size(),
                       constant_captures.size(), false);
-  std::vector<Tensor> operands = std::move(carries);
+  std::vector<Tensor> operands = carries;
   const size_t num_carries = operands.size();
   for (const Capture& capture : slice_captures) operands.push_back(capture.outer);
   for (const Capture& capture : constant_captures) operands.push_back(capture.outer);
-  const std::vector<Tensor> outputs =
-      trace_node(kRepeatOp, std::move(operands), attributes, site, {graph});
+  const std::vector<Tensor> outputs = trace_node(kRepeatOp, operands, attributes, site, {graph});
   CHECK(outputs.size() == num_carries + num_slices_out);
   const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(num_carries);
   return {{outputs.begin(), middle}, {middle, outputs.end()}};

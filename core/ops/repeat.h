@@ -31,8 +31,8 @@ struct RepeatBody {
 // Traces body(index, carries, slices of `stacked`) once and loops it `count` times along the
 // leading axis `axis` of each stacked operand. Tensors of the outer trace that the body uses become
 // constants of the loop; loop-stacked parameters are added as stacked inputs (see loop_slice).
-RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> carries,
-                    std::vector<Tensor> stacked,
+RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tensor>& carries,
+                    const std::vector<Tensor>& stacked,
                     const std::function<RepeatBody(Tensor index, std::vector<Tensor> carries,
                                                    std::vector<Tensor> slices)>& body,
                     SourceSite site = SourceSite::current());

@@ -11,9 +11,9 @@ namespace tessera {
 
 Trial::Trial(const Mesh& mesh, const std::vector<std::string>& types)
     : mesh_(mesh), scope_(graph_, mesh_, rules_) {
-  const std::string names = "xyzuvw";
+  const std::string names = "xyzuvwabc";
   for (size_t i = 0; i < types.size(); ++i) {
-    inputs_.push_back(input(std::string(1, names[i]), InputKind::kBatch, parse_type(types[i])));
+    inputs_.push_back(input(std::string(1, names.at(i)), InputKind::kBatch, parse_type(types[i])));
   }
 }
 

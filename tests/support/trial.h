@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// A trace with the inputs x, y, z, … of these types. It is open during its lifetime.
+// A trace with the inputs x, y, z, u, v, w, a, b, c of these types. It is open during its lifetime.
 class Trial {
  public:
   Trial(const Mesh& mesh, const std::vector<std::string>& types);

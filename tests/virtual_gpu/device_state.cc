@@ -117,7 +117,7 @@ bool State::plan_says(std::string_view kind) {
 }
 
 size_t State::new_component() {
-  // The time of a component goes on, so all that it was must be known to the host.
+  // The component gets a later time, so everything that it did before must be known to the host.
   const auto known = std::find_if(retired_.begin(), retired_.end(),
                                   [&](size_t c) { return host_clock_[c] >= times_[c]; });
   if (known == retired_.end()) {

@@ -164,7 +164,7 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned, int priority) {
   });
 }
 
-// The work goes on; the handle ends.
+// Work that was submitted still runs; only the handle ends.
 CUresult cuStreamDestroy(CUstream handle) {
   return call([&](const Call& c) {
     const StreamPtr stream = c.s.streams.remove(handle);

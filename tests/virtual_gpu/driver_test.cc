@@ -299,7 +299,7 @@ TEST_CASE("GPUs copy between them; kernels need peer access") {
     if (enabled) continue;
     REQUIRE_THAT(fault(), Contains("kernel add_one on stream 2 of GPU 0: uses bytes 0 to 400"));
     REQUIRE_THAT(fault(), Contains("on GPU 1 without cuCtxEnablePeerAccess"));
-    gpus.use(1);  // The other GPU goes on.
+    gpus.use(1);  // The other GPU still works.
     REQUIRE(gpus.read(there, 1, gpus.stream())[0] == 5.0f);
   }
 }

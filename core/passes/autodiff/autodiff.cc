@@ -223,10 +223,10 @@ class RepeatGradient {
     }
     for (const ValueId slice : body_.slice_cotangent)
       if (slice != kNone) backward.add_result(slice);
-    launch(backward, std::move(carries), std::move(stacked));
+    launch(backward, carries, std::move(stacked));
   }
 
-  void launch(LoopBody& backward, std::vector<Tensor> carries, std::vector<Tensor> stacked) {
+  void launch(LoopBody& backward, const std::vector<Tensor>& carries, std::vector<Tensor> stacked) {
     const LoopBody::Built built = backward.build();
     for (const ValueId value : backward.extend_forward(graph_, id_, built))
       stacked.emplace_back(&graph_, value);

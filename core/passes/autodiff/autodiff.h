@@ -45,7 +45,7 @@ class Boundary {
 // All calls trace into `graph`.
 class Cotangents {
  public:
-  Cotangents(Graph& graph, Boundary boundary) : graph_(graph), boundary_(boundary) {}
+  Cotangents(Graph& graph, Boundary boundary) : graph_(graph), boundary_(std::move(boundary)) {}
 
   void add(ValueId value, const Tensor& contribution);
   bool has(ValueId value) const { return contributions_.contains(value); }

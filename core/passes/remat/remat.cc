@@ -225,7 +225,7 @@ Graph rematerialize_graph(const Graph& graph, const RematPolicy& policy) {
 }  // namespace
 
 Graph rematerialize(const Graph& graph, const RematPolicy& policy, std::vector<SavedValue>* saved) {
-  const Graph result = dce(rematerialize_graph(with_marked_names(merge_loops(graph)), policy));
+  Graph result = dce(rematerialize_graph(with_marked_names(merge_loops(graph)), policy));
   if (saved != nullptr) {
     saved->clear();
     list_saved(result, *saved);

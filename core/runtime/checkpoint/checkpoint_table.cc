@@ -26,8 +26,8 @@ constexpr size_t kMostAxes = 32;  // HDF5's.
 
 uint32_t checksum(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
 
-std::string ended(std::string text) {
-  return text + fmt::format("{}{:08x}\n", kEnd, checksum(text));
+std::string ended(const std::string& text) {
+  return fmt::format("{}{}{:08x}\n", text, kEnd, checksum(text));
 }
 
 // Reads a table from its beginning to its end.
@@ -84,7 +84,7 @@ class TableText {
     return text;
   }
   std::string up_to(char end) {
-    const std::string text = take(static_cast<int64_t>(std::min(rest_.find(end), rest_.size())));
+    std::string text = take(static_cast<int64_t>(std::min(rest_.find(end), rest_.size())));
     literal(std::string_view(&end, 1));
     return text;
   }

@@ -44,7 +44,7 @@ struct DeviceThreads::Shared {
 
   bool is_idle() const { return std::find(busy.begin(), busy.end(), true) == busy.end(); }
 
-  void record(std::exception_ptr thrown) {
+  void record(const std::exception_ptr& thrown) {
     std::function<void(const std::string&)> tell;
     {
       const std::lock_guard lock(mutex);

@@ -190,7 +190,7 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
 }  // namespace
 
 struct Executor::Impl {
-  Impl(std::vector<Device*> devices, Communicator* joined, bool plans)
+  Impl(const std::vector<Device*>& devices, Communicator* joined, bool plans)
       : communicator(joined),
         planning(plans),
         threads(static_cast<int64_t>(devices.size()), grace(joined)) {
@@ -297,8 +297,8 @@ struct Executor::Impl {
 Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::Executor(Device& device)
     : impl_(std::make_unique<Impl>(std::vector<Device*>{&device}, nullptr, false)) {}
-Executor::Executor(std::vector<Device*> devices, Communicator& communicator)
-    : impl_(std::make_unique<Impl>(std::move(devices), &communicator, false)) {
+Executor::Executor(const std::vector<Device*>& devices, Communicator& communicator)
+    : impl_(std::make_unique<Impl>(devices, &communicator, false)) {
   CHECK(static_cast<int64_t>(impl_->parts.size()) == communicator.local_devices());
 }
 Executor Executor::for_planning(Device& device) {

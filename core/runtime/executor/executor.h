@@ -57,7 +57,7 @@ class Executor {
   explicit Executor(Device& device);
   // For a run of several devices: `devices` are those of this process, in the order of their
   // numbers. They and the communicator must outlive the executor.
-  Executor(std::vector<Device*> devices, Communicator& communicator);
+  Executor(const std::vector<Device*>& devices, Communicator& communicator);
   // Compiles and plans for the first device of any mesh, without its devices; allocate() must not
   // be called. `device` says what its kernels need.
   static Executor for_planning(Device& device);

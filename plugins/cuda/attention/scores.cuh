@@ -79,8 +79,8 @@ struct SegmentRange {
     const SegmentBounds other = over(streamed, tile * kRows, kRows, count);
     return resident.low == resident.high && other.low == other.high && resident.low == other.low;
   }
-  // The first tile in [tile, end) that may meet a resident row, or `end`. Every lane of a warp
-  // looks at one tile.
+  // The first tile in [tile, end) that may share a segment with a resident row, or `end`. Each lane
+  // of a warp checks one tile.
   template <int kRows>
   __device__ int next(int tile, int end) const {
     if (streamed == nullptr || tile >= end) return min(tile, end);

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 // The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
 // (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
@@ -58,5 +59,10 @@ std::string description_of(CUresult result);
 
 // Error "<what>: <description>" unless `result` is CUDA_SUCCESS.
 void check_cuda(CUresult result, std::string_view what);
+
+// Where to look for lib<name>.so of the toolkit, for Library(): the file that the environment
+// variable names, if it is set; otherwise the driver's own major version of CUDA before the other
+// one, each first where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+std::vector<std::string> toolkit_library_files(std::string_view name, const char* variable);
 
 }  // namespace tessera::cuda

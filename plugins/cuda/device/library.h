@@ -5,18 +5,12 @@
 #include <dlfcn.h>
 
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "core/base/error.h"
 
 namespace tessera::cuda {
-
-// Where to look for lib<name>.so of the toolkit: the file that the environment variable names, if
-// it is set; otherwise the driver's own major version of CUDA before the other one, each first
-// where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
-std::vector<std::string> toolkit_library_files(std::string_view name, const char* variable);
 
 // A library that stays loaded until the process ends.
 class Library {

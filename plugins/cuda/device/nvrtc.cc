@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/driver.h"
 #include "plugins/cuda/device/library.h"
 
 namespace tessera::cuda {

@@ -236,7 +236,8 @@ TEST_CASE("a weight that the model lacks is exported with its neutral value") {
   REQUIRE_THAT(
       error_of([&] { import_hf(config, hf_golden("gpt2"), directory / "refused"); }),
       Contains("'transformer.h.0.ln_1.weight' has the value") &&
-          Contains("which equals 1 everywhere; enable it in the model (use_bias, use_scale)"));
+          Contains(
+              "so expected 1 everywhere; enable the weight in the model (use_bias, use_scale)"));
   REQUIRE_FALSE(fs::exists(directory / "refused/checkpoints"));
 
   // A model trained without biases, exported and read back.

@@ -193,7 +193,7 @@ class EinsumKernel final : public HostKernel {
                     .gemm = Gemm(own, path),
                     .scratch = scratch_};
           scratch_ += aligned(part.gemm.scratch_bytes());
-          parts_.push_back(std::move(part));
+          parts_.push_back(part);
         }
       }
     }
