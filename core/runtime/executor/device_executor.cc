@@ -206,18 +206,16 @@ void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launc
   fail_launch(*launch.node, "", refused.what());
 }
 
-// At the end the compute stream has waited for the other.
+// Each start has its wait (core/passes/memory/overlap.cc), so at the end the compute stream has
+// waited for the other.
 void DeviceExecutor::enqueue_all(Program& program, bool timed, const WriteGuard& guard) {
-  const PreparedLaunch* last_start = nullptr;
   for (size_t i = 0; i < program.launches.size(); ++i) {
     const PreparedLaunch& launch = program.launches[i];
     if (guard && launch.kind != LaunchKind::kWait)
       for (const DeviceBuffer& output : launch.persistent) guard(output);
     program.enqueued = i + 1;
     enqueue(program, launch, timed ? &program.times[i] : nullptr);
-    if (launch.kind == LaunchKind::kStart) last_start = &launch;
   }
-  if (last_start != nullptr) compute_->wait(*last_start->done);
 }
 
 // The first run loads code and sets up libraries, which a capture does not allow. The second is

@@ -383,17 +383,19 @@ TEST_CASE("a fault of one of two streams is not blamed on a launch of the other"
   REQUIRE(one.certain > one.collectives);
 }
 
-TEST_CASE("a stream that cannot be captured does its work as before") {
-  class Synchronizing final : public CudaKernel {
-   public:
-    explicit Synchronizing(Context& context) : context_(context) {}
-    void enqueue(CUstream stream, const LaunchArgs&) override {
-      context_.check(context_.driver().cuStreamSynchronize(stream), "waiting for a kernel");
-    }
+// What no capture allows.
+class Synchronizing final : public CudaKernel {
+ public:
+  explicit Synchronizing(Context& context) : context_(context) {}
+  void enqueue(CUstream stream, const LaunchArgs&) override {
+    context_.check(context_.driver().cuStreamSynchronize(stream), "waiting for a kernel");
+  }
 
-   private:
-    Context& context_;
-  };
+ private:
+  Context& context_;
+};
+
+TEST_CASE("a stream that cannot be captured does its work as before") {
   const TestGpus gpus;
   const auto device = std::move(make_cuda_devices(1, 1)[0]);
   const auto stream = device->make_stream(StreamUse::kCompute);
