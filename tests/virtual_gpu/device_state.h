@@ -36,8 +36,9 @@ struct Config {
 };
 
 // TESSERA_VIRTUAL_GPU_FAULT=kind:n makes the n-th operation of a kind fail, once:
-// out_of_memory (allocations, uploads of graphs), launch_failure (kernels), hang (kernels that never
-// end), lost_device (kernels and copies), lost_while_reading (copies of at least 4 KiB to the host).
+// out_of_memory (allocations, uploads of graphs), launch_failure (kernels), hang (kernels that
+// never end), lost_device (kernels and copies), lost_while_reading (copies of at least 4 KiB to the
+// host).
 struct PlannedFault {
   std::string kind;
   int countdown = 0;
@@ -65,7 +66,7 @@ struct Task {
   Kind kind = Kind::kMark;
   std::string name = {};
   std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: nothing. Throws Fault.
-  Grid grid = {};  // Of a kernel.
+  Grid grid = {};                                         // Of a kernel.
   HostBytes host = {};
   size_t bytes_to_host = 0;
   std::function<bool()> may_run = nullptr;  // Asked again and again; null: yes.

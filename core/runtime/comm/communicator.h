@@ -51,7 +51,10 @@ class Communicator {
   // A device's thread calls these before it launches a program, and when all launches are done. A
   // communicator whose kernels only enqueue throws here what prepare() says of running them.
   virtual void begin_run(int64_t device) { static_cast<void>(device); }
-  virtual void end_run(int64_t device) { static_cast<void>(device); }
+  // `program` is any number that tells its programs apart.
+  virtual void end_run(int64_t device, int program) {
+    static_cast<void>(device), static_cast<void>(program);
+  }
 
   // Makes all current and later collectives of this process throw an Error with the reason.
   virtual void stop(const std::string& reason) = 0;

@@ -255,7 +255,7 @@ void DeviceExecutor::run(int program, const LaunchObserver& observer, const Writ
       others += fmt::format(", or one of the {} launches between,", found.size() - 2);
     fail_launch(*found.front()->node, others, failure.what());
   }
-  if (communicator_ != nullptr) communicator_->end_run(number_);
+  if (communicator_ != nullptr) communicator_->end_run(number_, program);
   if (!observer) return;
   for (size_t i = 0; i < running.launches.size(); ++i) {
     const PreparedLaunch& launch = running.launches[i];

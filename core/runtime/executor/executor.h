@@ -18,23 +18,11 @@
 #include "core/graph/mesh.h"
 #include "core/graph/type.h"
 #include "core/passes/memory/step_plan.h"
-#include "core/passes/remat/remat.h"
 #include "core/runtime/comm/communicator.h"
+#include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
-
-struct CompileOptions {
-  Mesh mesh;
-  RematPolicy remat;
-  // Unset: collectives overlap compute if the run has several processes or, in a plan without
-  // devices, if the mesh has several slices, or if the kind of device overlaps them.
-  std::optional<Communication> communication;
-  bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
-  // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
-  // --dump_graph. Of stages that differ between devices it gets the first device's graph.
-  std::function<void(std::string_view stage, const Graph&)> on_stage;
-};
 
 // A parameter or state of the programs.
 struct Buffer {

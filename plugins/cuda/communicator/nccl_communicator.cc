@@ -212,11 +212,20 @@ void NcclCommunicator::require_running() const {
 
 void NcclCommunicator::begin_run(int64_t device) {
   require_running();
-  ++at(device).runs;
+  Progress& it = at(device);
+  ++it.runs;
+  it.sent_before = it.sent;
 }
 
-// Collectives that were aborted have ended, too.
-void NcclCommunicator::end_run(int64_t) { require_running(); }
+void NcclCommunicator::end_run(int64_t device, int program) {
+  require_running();  // Collectives that were aborted have ended, too.
+  Progress& it = at(device);
+  // A graph that is replayed sends what its kernels sent when they were captured.
+  if (const int64_t sent = it.sent - it.sent_before; sent > 0)
+    it.sent_by[program] = sent;
+  else
+    it.sent += it.sent_by[program];
+}
 
 // ---- Failures.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What one member of a collective sends or receives, as rows of an array.
 #pragma once
 
 #include <cstdint>

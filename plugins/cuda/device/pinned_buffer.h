@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Host memory that a GPU reads and writes.
 #pragma once
 
 #include "plugins/cuda/device/context.h"

@@ -113,7 +113,7 @@ std::vector<Bytes> steps_of_device(const CommunicatorTrial& trial, int64_t numbe
   }
   compute->synchronize();
   communication->synchronize();
-  communicator.end_run(number);
+  communicator.end_run(number, 0);
   device.release(in, in_bytes);
   device.release(scratch, scratch_bytes);
   if (!trial.in_place) device.release(out, out_bytes);

@@ -209,16 +209,21 @@ std::vector<float> replayed_sum(int64_t number, Device& device, Communicator& co
   stream->synchronize();
   CUgraph captured = nullptr;
   CUgraphExec executable = nullptr;
+  communicator.begin_run(number);
   check_cuda(cuStreamBeginCapture(native(*stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "begin");
   static_cast<CudaKernel&>(*kernel).enqueue(native(*stream),
                                             {.inputs = {&memory, 1}, .outputs = {&memory, 1}});
   check_cuda(cuStreamEndCapture(native(*stream), &captured), "end");
   check_cuda(cuGraphInstantiate(&executable, captured, 0), "instantiate");
+  communicator.end_run(number, 0);
+  const int64_t sent_in_run = communicator.bytes_sent(number);
+  CHECK(sent_in_run > 0);
   for (int run = 0; run < 2; ++run) {
     communicator.begin_run(number);
     check_cuda(cuGraphLaunch(executable, native(*stream)), "launch");
     stream->synchronize();
-    communicator.end_run(number);
+    communicator.end_run(number, 0);
+    CHECK(communicator.bytes_sent(number) == (run + 2) * sent_in_run);
   }
   stream->copy_to_host(std::as_writable_bytes(std::span(values)), memory);
   stream->synchronize();

@@ -15,7 +15,7 @@
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/executor.h"
-#include "plugins/cuda/kernels/squared_norm.h"
+#include "plugins/cuda/kernels/squared_norms.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/adam_step.h"
 #include "tests/support/catch.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugins/cuda/kernels/squared_norm.h"
+#include "plugins/cuda/kernels/squared_norms.h"
 
 #include <vector>
 
@@ -15,8 +15,8 @@ class SquaredNormKernel final : public CudaKernel {
  public:
   SquaredNormKernel(const Graph& graph, const Node& node, Context& context)
       : context_(context),
-        squares_(context.function("squared_norm", "squared_norm")),
-        total_(context.function("squared_norm", "add_squared_norms")) {
+        squares_(context.function("squared_norms", "sum_of_squares")),
+        total_(context.function("squared_norms", "add_squared_norms")) {
     constexpr int64_t kBlock = decltype(SquaredNormParameters::table)::kBlockElements;
     for (const ValueId value : node.inputs) {
       const int64_t elements = graph.type(value).elements();

@@ -3,7 +3,7 @@
 // second launch of one block that adds the sums of the blocks. The order of additions depends on
 // the sizes only.
 #include "plugins/cuda/kernels/rows.cuh"
-#include "plugins/cuda/kernels/squared_norm.h"
+#include "plugins/cuda/kernels/squared_norms.h"
 #include "plugins/cuda/kernels/tensor_table.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
 
@@ -40,7 +40,7 @@ __device__ float sum_of_squares(const SquaredTensor& t, BlockRange range) {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kRowThreads)
-    squared_norm(const __grid_constant__ SquaredNormParameters p) {
+    sum_of_squares(const __grid_constant__ SquaredNormParameters p) {
   const uint32_t block = p.table.blocks_before + blockIdx.x;
   const SquaredTensor& t = tensor_of(p.table, block);
   const BlockRange range = range_of(p.table, t, block);
