@@ -43,17 +43,17 @@ bool moves_narrow_units(std::string_view name) {
   for (const std::string_view part : {"unaligned", "scattered", "b8", "b16", "b32", "b64"})
     if (has_part(name, part) && !name.starts_with("transpose_vectors")) return true;
   // Elements of arrays with any strides, or of a few bytes a row or block.
-  return begins_with_one_of(
-      name, {"pack_", "product_epilogue", "product_fill", "segment_bounds", "norm_column_sums",
-             "cached_attention_join", "scatter_add_count", "scatter_add_place"});
+  return begins_with_one_of(name, {"pack_", "product_epilogue", "product_fill", "segment_bounds",
+                                   "norm_column_sums", "cached_attention_join", "scatter_add_count",
+                                   "scatter_add_place", "add_squared_norms"});
 }
 bool loads_128_bits(std::string_view name) {
   return !moves_narrow_units(name) && !begins_with_one_of(name, {"random_uniform"});  // No loads.
 }
 bool stores_128_bits(std::string_view name) {
-  // One number a row or a column.
-  return !moves_narrow_units(name) && !name.starts_with("attention_delta") &&
-         !name.starts_with("reduce_") &&
+  // One number a row, a column or a block.
+  return !moves_narrow_units(name) &&
+         !begins_with_one_of(name, {"attention_delta", "reduce_", "sum_of_squares"}) &&
          (!name.starts_with("cross_entropy") || has_part(name, "grad"));
 }
 bool uses_tensor_cores(std::string_view name) {
