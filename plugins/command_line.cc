@@ -86,6 +86,8 @@ than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
+using Words = std::vector<std::string>;
+
 constexpr int64_t kMostThreads = 256;            // Of a process on a small machine.
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
@@ -307,8 +309,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     return values.count(name) == 0 ? std::string() : values[name].as<std::string>();
   };
   const auto texts = [&values](const char* name) {
-    return values.count(name) == 0 ? std::vector<std::string>()
-                                   : values[name].as<std::vector<std::string>>();
+    return values.count(name) == 0 ? Words() : values[name].as<Words>();
   };
   const auto has = [&values](const char* name) { return values.count(name) != 0; };
   CommandLine line;

@@ -4,14 +4,17 @@
 #include "tasks/plan/prediction.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include <boost/property_tree/json_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
+#include <fmt/format.h>
 
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "inputs/synthetic_input.h"
@@ -97,6 +100,35 @@ TEST_CASE("MFU counts the model's FLOPs, and no recomputation") {
     }
   REQUIRE(plan_on("h200", kOne, "save_nothing").prediction->step_seconds >
           1.1 * plan_on("h200", kOne).prediction->step_seconds);
+}
+
+// A product of `rows` rows, while an array is gathered that the next launch reads.
+Prediction product_beside_gather(int64_t rows) {
+  const Mesh mesh({{"data", 4, 1}});
+  Trial trial(mesh, {fmt::format("bf16[\"row={} inner=8192\"]", rows),
+                     "bf16[\"inner=8192 column=8192\"]", "f32[\"a/data=8192 b=4096\"]"});
+  output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
+  output("z", exp(reshard(trial.inputs()[2], "a b")));
+  const StepPlan step =
+      plan_memory(fuse(lower(trial.graph(), mesh)), KernelFacts{}, {}, Communication::kOverlapped);
+  return predict(step, mesh, 1, find_gpu("h200"));
+}
+
+TEST_CASE("a step waits for a collective only as long as it outlasts compute") {
+  for (const int64_t rows : {1024, 8192}) {
+    const Prediction prediction = product_beside_gather(rows);
+    std::map<std::string, PricedLaunch> launches;
+    for (const PricedLaunch& launch : prediction.launches) launches[launch.name] = launch;
+    REQUIRE(launches.size() == 3);
+    const double product = launches.at("einsum").cost.seconds;
+    const double gather = launches.at("all_gather").cost.seconds;
+    CAPTURE(rows, product, gather);
+    REQUIRE(gather == Approx(272.1e-6 + 10e-6).epsilon(1e-3));  // 96 MiB at 370 GB/s.
+    REQUIRE((product > gather) == (rows == 8192));
+    REQUIRE(launches.at("all_gather").adds == Approx(std::max(0.0, gather - product)));
+    REQUIRE(prediction.step_seconds ==
+            Approx(std::max(product, gather) + launches.at("exp").cost.seconds));
+  }
 }
 
 TEST_CASE("collectives run beside compute, and add what compute waits for") {
