@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of the kernels in squared_norm.cu.
+// Parameters of the kernels in squared_norms.cu.
 #pragma once
 
 #include <cstdint>
