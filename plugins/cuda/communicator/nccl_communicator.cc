@@ -214,6 +214,7 @@ void NcclCommunicator::begin_run(int64_t device) {
   require_running();
   Progress& it = at(device);
   ++it.runs;
+  it.joined_before = it.joined;
   it.sent_before = it.sent;
 }
 
@@ -221,8 +222,8 @@ void NcclCommunicator::end_run(int64_t device, int program) {
   require_running();  // Collectives that were aborted have ended, too.
   Progress& it = at(device);
   // A graph that is replayed sends what its kernels sent when they were captured.
-  if (const int64_t sent = it.sent - it.sent_before; sent > 0)
-    it.sent_by[program] = sent;
+  if (it.joined != it.joined_before)
+    it.sent_by[program] = it.sent - it.sent_before;
   else
     it.sent += it.sent_by[program];
 }

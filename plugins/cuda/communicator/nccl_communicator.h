@@ -61,8 +61,9 @@ class NcclCommunicator final : public Communicator {
     std::atomic<int64_t> joined = 0;  // Collectives that were enqueued.
     std::atomic<int64_t> runs = 0;    // Of programs: a graph that is replayed writes the same.
     std::atomic<int64_t> sent = 0;    // Bytes.
-    // Of the device's thread: `sent` when the run began, and what each program sends in a run.
-    int64_t sent_before = 0;
+    // Of the device's thread: `joined` and `sent` when the run began, and what each program sends
+    // in a run.
+    int64_t joined_before = 0, sent_before = 0;
     std::map<int, int64_t> sent_by;
     std::vector<std::shared_ptr<const CollectiveInfo>> collectives;   // By number; under mutex_.
     std::map<std::vector<int64_t>, std::shared_ptr<NcclRank>> ranks;  // By group; under mutex_.

@@ -19,6 +19,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
+#include "tests/support/adam_step.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
@@ -218,7 +219,10 @@ TEST_CASE("every op has a price") {
         compiled(mesh, {type}, [&](const auto& x) { return reshard(reshard(x[0], over), to); }),
         mesh, priced);
   }
-  // What passes make: products with an epilogue, and copies.
+  // What passes make: products with an epilogue, updates of several parameters, and copies.
+  Graph step;
+  add_adam_step(step, {3, 5});
+  price_all(fuse_updates(lower(step, one)), one, priced);
   price_all(compiled(mesh, {"f32[\"row=8 inner=8\"]", "f32[\"inner=8 column=8\"]"},
                      [](const auto& x) { return gelu_tanh(einsum(x[0], x[1], over("inner"))); }),
             mesh, priced);
