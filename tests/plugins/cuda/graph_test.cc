@@ -379,7 +379,7 @@ TEST_CASE("a fault of one of two streams is not blamed on a launch of the other"
   const Faults several = faults_of_two_streams(kLayers), one = faults_of_two_streams(1);
   REQUIRE(several.certain > several.all / 4);
   // The update waits for the only sum of gradients, beside which nothing runs.
-  REQUIRE(one.collectives >= 2);
+  REQUIRE(one.collectives >= 1);
   REQUIRE(one.certain > one.collectives);
 }
 
