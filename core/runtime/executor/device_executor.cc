@@ -224,7 +224,7 @@ void DeviceExecutor::enqueue_all(Program& program, bool timed, const WriteGuard&
 void DeviceExecutor::run_all(Program& program, bool timed, const WriteGuard& guard) {
   if (program.runs++ == 1) {
     program.captured = compute_->capture([&] { enqueue_all(program, false, nullptr); });
-    if (communication_) communication_->synchronize();  // It counts launches anew.
+    if (communication_) communication_->synchronize();  // It counts launches from 0.
   }
   if (program.captured && !timed) {
     // The whole step waits, not only its update; a save delays one step by this at most.

@@ -70,7 +70,7 @@ class Checker {
     for (const Item& item : items_) {
       if (!is_selected(item) || report_.find(item.name) != nullptr) continue;
       if (run_.budget_seconds > 0.0 && seconds_since(begin_) >= run_.budget_seconds) {
-        fmt::print(out_, "the time of --budget is over; the same command goes on with {}\n",
+        fmt::print(out_, "the time of --budget is over; the same command resumes at {}\n",
                    item.name);
         break;
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the items of gpu_check one after the other, each in a process of its own, and goes on after
-// every failure.
+// Runs the items of gpu_check one after the other, each in a process of its own, and continues
+// after every failure.
 #pragma once
 
 #include <ostream>

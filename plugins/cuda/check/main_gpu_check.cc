@@ -21,12 +21,12 @@ namespace {
 constexpr const char* kHelp =
     R"(Checks and times this machine's GPUs, and writes a report to send back.
 
-  gpu_check                  all stages, about half an hour; run again, it goes on where it stopped
+  gpu_check                  all stages, about half an hour; run again to resume where it stopped
 
   --stage=N[,N...]           only these stages: 1 GPU and launches, 2 kernels, 3 compute-sanitizer,
                              4 training, 5 speed
   --filter=REGEX             only items whose name matches, such as --filter=norm
-  --budget=MINUTES           begin no item after that
+  --budget=MINUTES           start no item after that
   --again                    run items again that failed or were skipped
   --output=DIR               folder of the report (default: runs/gpu_check)
   --device=N[,N...]          GPUs to use (default: all), as CUDA_VISIBLE_DEVICES numbers them
@@ -57,8 +57,8 @@ std::vector<int> stages_of(const std::string& text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
     if (word.size() != 1 || word[0] < '1' || word[0] > '0' + kStages)
-      fail("--stage={}: '{}' is no stage; expected numbers from 1 to {}, such as --stage=1,2", text,
-           word, kStages);
+      fail("--stage={}: '{}' is not a stage; expected numbers from 1 to {}, such as --stage=1,2",
+           text, word, kStages);
     stages.push_back(word[0] - '0');
     begin = end + 1;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of gpu_check: report.json, rewritten after each item, so that the next call goes on
+// The report of gpu_check: report.json, rewritten after each item, so that the next call resumes
 // where this one stopped; and the same as text.
 #pragma once
 

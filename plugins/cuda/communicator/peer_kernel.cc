@@ -32,7 +32,7 @@ class PeerKernel : public CudaKernel {
         runs_(context_) {}
 
   std::string why_not_captured() const final {
-    return "GPUs that read each other's memory meet on the host in each collective";
+    return "GPUs that read each other's memory synchronize on the host in each collective";
   }
   void enqueue(CUstream stream, const LaunchArgs& args) final {
     communicator_.host().begin_collective(device(), info_);

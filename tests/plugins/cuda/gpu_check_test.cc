@@ -86,7 +86,7 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
     REQUIRE_THAT(archive.out, Catch::Contains(file));
 }
 
-TEST_CASE("gpu_check reports kernels that fault, goes on, and runs them again when asked") {
+TEST_CASE("gpu_check reports kernels that fault, continues, and runs them again when asked") {
   const GpuCheck check;
   const std::string filter = "--filter='versions|launch (softmax|norm)|GPUs$'";
   const Outcome failed = check.run(filter, "TESSERA_VIRTUAL_GPU_FAULT=launch_failure:3");
@@ -119,7 +119,7 @@ TEST_CASE("gpu_check names the feature that is at fault") {
           "at fault: epilogues in cuBLASLt, or cuBLASLt");
 }
 
-TEST_CASE("gpu_check that is killed goes on where it stopped") {
+TEST_CASE("gpu_check that is killed resumes where it stopped") {
   const GpuCheck check;
   const std::string arguments = "--filter='versions|GPUs$|in the binary|op (concat|slice)'";
   {
@@ -157,7 +157,7 @@ TEST_CASE("gpu_check does not run an item a third time that stopped the machine 
   REQUIRE_THAT(outcome.out, Catch::Contains("stopped in this item twice"));
 }
 
-TEST_CASE("gpu_check runs launches under compute-sanitizer, and begins nothing after its budget") {
+TEST_CASE("gpu_check runs launches under compute-sanitizer, and starts nothing after its budget") {
   const GpuCheck check;
   const filesystem::path tool = check.folder() / "sanitizer";
   std::ofstream(tool) << "#!/bin/sh\n"
@@ -187,8 +187,8 @@ TEST_CASE("gpu_check says what is wrong with its flags and its report") {
     REQUIRE_THAT(outcome.errors, Catch::StartsWith("gpu_check: ") && Catch::Contains(text));
   };
   refused("--stages=1", "no flag --stages; did you mean '--stage'?");
-  refused("--stage=6", "--stage=6: '6' is no stage; expected numbers from 1 to 5");
-  refused("--stage=1,", "'' is no stage");
+  refused("--stage=6", "--stage=6: '6' is not a stage; expected numbers from 1 to 5");
+  refused("--stage=1,", "'' is not a stage");
   refused("--budget=long", "--budget=long: expected a number above 0, such as --budget=30");
   refused("--device=cuda", "--device=cuda: expected numbers of GPUs, such as --device=0");
   refused("--filter='('", "no regular expression");

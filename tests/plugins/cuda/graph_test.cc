@@ -214,7 +214,7 @@ struct TwoGpus {
 
 TEST_CASE("a graph of two streams orders communication and compute as their events do") {
   const Run expected = TwoGpus(1, false, Communication::kInline).training.run();
-  REQUIRE(expected.graphs == 0);  // Of GPUs that meet on the host there are no graphs.
+  REQUIRE(expected.graphs == 0);  // GPUs that synchronize on the host have no graphs.
   REQUIRE(TwoGpus(2, false, Communication::kOverlapped).training.run() == expected);
   for (uint64_t seed = 0; seed < 6; ++seed)
     for (const Communication how : {Communication::kInline, Communication::kOverlapped}) {
@@ -478,7 +478,7 @@ TEST_CASE("steps without a graph are noted once, and other values of the switch 
   const std::string noted = notes("on", "on");
   REQUIRE_THAT(noted,
                Catch::StartsWith("note: steps run kernel by kernel, not as a CUDA graph: ") &&
-                   Contains("meet on the host in each collective [in "));
+                   Contains("synchronize on the host in each collective [in "));
   REQUIRE(std::count(noted.begin(), noted.end(), '\n') == 1);
   REQUIRE(notes("off", "off") == "");
   REQUIRE(losses_of(run.folder() / "on") == losses_of(run.folder() / "off"));

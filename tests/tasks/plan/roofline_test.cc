@@ -161,7 +161,7 @@ TEST_CASE("copies around products, and epilogues that cuBLASLt lacks, are priced
   REQUIRE(gelu.flops == 2.0 * 4096 * 1024 * 4096);
   const LaunchCost silu_pass = last_cost(types, [&](const auto& x) { return silu(product(x)); });
   REQUIRE(silu_pass.copies == Approx(2 * 2 * 4096 * 4096 / 3.909e12 + 1.2e-6).epsilon(1e-3));
-  // The sum is over the middle axis of x, which is no matrix.
+  // The sum is over the middle axis of x, which is not a matrix.
   const LaunchCost packed = last_cost(
       {"bf16[\"outer=64 inner=1024 row=64\"]", "bf16[\"inner=1024 column=4096\"]"}, product);
   REQUIRE(packed.copies > 0.0);
