@@ -153,6 +153,7 @@ function(tessera_cuda)
   add_executable(gpu_check $<TARGET_OBJECTS:plugins_cuda> ${check_units})
   target_link_libraries(gpu_check PRIVATE plugins_cuda)
   tessera_compile(gpu_check HOST)
+  target_compile_options(gpu_check PRIVATE -fPIC)  # As the precompiled header.
   add_dependencies(gpu_check experiment_quickstart experiment_bench experiment_c4)  # It runs them.
   set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS gpu_check)
 endfunction()
