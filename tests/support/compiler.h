@@ -14,7 +14,7 @@ inline constexpr bool kCompilerIsGnu = true;
 inline constexpr bool kCompilerIsGnu = false;
 #endif
 
-// The shadow memory of a sanitizer makes address space limits impossible.
+// A sanitizer needs address space for its shadow memory, and keeps memory that was freed.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
