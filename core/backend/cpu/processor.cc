@@ -76,8 +76,9 @@ void restrict_highway(CpuLevel level) {
 #if defined(HWY_AVX3_SPR)
   avx512 |= HWY_AVX3_SPR;
 #endif
-  if (level < CpuLevel::kAvx512) hwy::DisableTargets(avx512);
-  if (level < CpuLevel::kAvx2) hwy::DisableTargets(HWY_AVX2);
+  // One call: each replaces what the last one disabled.
+  if (level < CpuLevel::kAvx512)
+    hwy::DisableTargets(level < CpuLevel::kAvx2 ? avx512 | HWY_AVX2 : avx512);
 }
 
 CpuLevel choose() {

@@ -41,11 +41,17 @@ double product_rate(DType dtype, Device& device) {
   return 2.0 * 512 * 512 * 512 / seconds[7];
 }
 
+// Other processes may slow the measurement of the peak down, but hardly ten in a row.
 TEST_CASE("no matrix product is faster than the peak") {
-  const auto device = make_cpu_device(0);
+  constexpr int kAttempts = 10;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    INFO(dtype_name(dtype) << " on " << device->description());
-    REQUIRE(product_rate(dtype, *device) <= device->peak_flops(dtype));
+    INFO(dtype_name(dtype));
+    bool is_slower = false;
+    for (int attempt = 0; attempt < kAttempts && !is_slower; ++attempt) {
+      const auto device = make_cpu_device(0);
+      is_slower = product_rate(dtype, *device) <= device->peak_flops(dtype);
+    }
+    REQUIRE(is_slower);
   }
 }
 
