@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/attention/cudnn_library.h"
 
-#include <cstdlib>
-#include <map>
-#include <mutex>
-
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "plugins/cuda/device/library.h"
+#include "plugins/cuda/device/optional_library.h"
 
 namespace tessera::cuda {
 namespace {
 
-constexpr size_t kOldestVersion =
-    90800;  // The first that makes plans for a described GPU, as our tests do.
+// The first that makes plans for a described GPU, as our tests do.
+constexpr size_t kOldestVersion = 90800;
 
-Cudnn load_functions(const Library& library) {
+Cudnn cudnn_functions(const Library& library) {
   Cudnn table;
   library.find(table.cudnnCreate, "cudnnCreate");
   library.find(table.cudnnDestroy, "cudnnDestroy");
@@ -32,21 +29,16 @@ Cudnn load_functions(const Library& library) {
   return table;
 }
 
-// Null, and why, if the library cannot be used.
-const Cudnn* load_cudnn(std::string& why) {
-  if (std::getenv(kCudnnVariable) == nullptr && std::getenv(kDriverVariable) != nullptr) {
-    why = fmt::format("{} names another driver, which NVIDIA's libraries do not use",
-                      kDriverVariable);
-    return nullptr;
-  }
+Cudnn load_cudnn() {
+  Cudnn table;
   try {
-    const Cudnn table = load_functions(Library(library_files("libcudnn.so.9", kCudnnVariable)));
-    if (table.cudnnGetVersion() >= kOldestVersion) return new Cudnn(table);  // Kept loaded.
-    why = fmt::format("cuDNN is {}, expected 9.8.0 or newer", table.version());
+    table = cudnn_functions(Library(library_files("libcudnn.so.9", kCudnnVariable)));
   } catch (const Error& error) {
-    why = fmt::format("no cuDNN: {}", error.what());
+    fail("no cuDNN: {}", error.what());
   }
-  return nullptr;
+  if (table.cudnnGetVersion() < kOldestVersion)
+    fail("cuDNN is {}, expected 9.8.0 or newer", table.version());
+  return table;
 }
 
 }  // namespace
@@ -55,24 +47,11 @@ void Cudnn::check(cudnnStatus_t status, std::string_view what) const {
   if (status != CUDNN_STATUS_SUCCESS) fail("{}: {}", what, cudnnGetErrorString(status));
 }
 
-std::string Cudnn::version() const {
-  const size_t version = cudnnGetVersion();  // 91900
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
+std::string Cudnn::version() const { return version_text(cudnnGetVersion()); }
 
 const Cudnn* find_cudnn(std::string& why) {
-  struct Loaded {
-    const Cudnn* library = nullptr;
-    std::string why;
-  };
-  static std::mutex mutex;
-  static std::map<std::string, Loaded> loaded;  // By the file that was asked for.
-  const char* const named = std::getenv(kCudnnVariable);
-  const std::lock_guard lock(mutex);
-  const auto [each, is_new] = loaded.try_emplace(named == nullptr ? "" : named);
-  if (is_new) each->second.library = load_cudnn(each->second.why);
-  why = each->second.why;
-  return each->second.library;
+  static auto* const library = new OptionalLibrary<Cudnn>(kCudnnVariable, load_cudnn);
+  return library->find(why);
 }
 
 CudnnDescriptor::CudnnDescriptor(const Cudnn& library, cudnnBackendDescriptorType_t type)

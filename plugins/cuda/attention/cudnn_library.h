@@ -38,9 +38,7 @@ struct Cudnn {
 // The file that is opened instead, if this environment variable is set.
 inline constexpr const char* kCudnnVariable = "TESSERA_CUDNN";
 
-// Null if there is no library, or one that is too old; `why` then says so in one sentence. With
-// another driver than the system's (kDriverVariable) only kCudnnVariable names a library: NVIDIA's
-// would not use it.
+// Null if the library cannot be used; `why` then says so in one sentence (OptionalLibrary).
 const Cudnn* find_cudnn(std::string& why);
 
 // The address of an operand as an attribute; cudnnBackendDescriptor_t is a void* as well.

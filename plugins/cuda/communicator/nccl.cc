@@ -2,27 +2,18 @@
 #include "plugins/cuda/communicator/nccl.h"
 
 #include <cstdlib>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "plugins/cuda/device/driver.h"
 #include "plugins/cuda/device/library.h"
+#include "plugins/cuda/device/optional_library.h"
 
 namespace tessera::cuda {
 namespace {
 
-std::string version_text(int version) {  // 22809
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
 // Throws why the library cannot be used.
 Nccl load_nccl() {
-  if (std::getenv(kNcclVariable) == nullptr && std::getenv(kDriverVariable) != nullptr)
-    fail("{} names another driver, which NVIDIA's libraries do not use", kDriverVariable);
   Nccl table;
   try {
     const Library library(library_files("libnccl.so.2", kNcclVariable));
@@ -52,22 +43,8 @@ void Nccl::check(nccl::Result result, nccl::Comm* comm, std::string_view what) c
 }
 
 const Nccl* find_nccl(std::string& why) {
-  struct Loaded {
-    std::unique_ptr<const Nccl> library;
-    std::string why;
-  };
-  static std::mutex mutex;
-  static auto* const loaded = new std::map<std::string, Loaded>;  // By the file that was asked for.
-  const char* const named = std::getenv(kNcclVariable);
-  const std::lock_guard lock(mutex);
-  const auto [each, is_new] = loaded->try_emplace(named == nullptr ? "" : named);
-  try {
-    if (is_new) each->second.library = std::make_unique<const Nccl>(load_nccl());
-  } catch (const Error& error) {
-    each->second.why = error.what();
-  }
-  why = each->second.why;
-  return each->second.library.get();
+  static auto* const library = new OptionalLibrary<Nccl>(kNcclVariable, load_nccl);
+  return library->find(why);
 }
 
 }  // namespace tessera::cuda

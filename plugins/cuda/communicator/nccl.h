@@ -102,8 +102,7 @@ struct Nccl {
 // The file that is opened instead, if this environment variable is set.
 inline constexpr const char* kNcclVariable = "TESSERA_NCCL";
 
-// Null if the library cannot be used; `why` then says so in one sentence. With another driver than
-// the system's (kDriverVariable) only kNcclVariable names a library: NVIDIA's would not use it.
+// Null if the library cannot be used; `why` then says so in one sentence (OptionalLibrary).
 const Nccl* find_nccl(std::string& why);
 
 }  // namespace tessera::cuda

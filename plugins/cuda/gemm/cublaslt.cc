@@ -1,52 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/gemm/cublaslt.h"
 
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <mutex>
-
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "plugins/cuda/device/driver.h"
 #include "plugins/cuda/device/library.h"
+#include "plugins/cuda/device/optional_library.h"
 
 namespace tessera::cuda {
 namespace {
 
-// Null, and why, if the library cannot be used.
-const CublasLt* load_cublaslt(std::string& why) {
-  if (std::getenv(kCublasLtVariable) == nullptr && std::getenv(kDriverVariable) != nullptr) {
-    why = fmt::format("{} names another driver, which NVIDIA's libraries do not use",
-                      kDriverVariable);
-    return nullptr;
-  }
-  auto table = std::make_unique<CublasLt>();
+CublasLt cublaslt_functions(const Library& library) {
+  CublasLt table;
+  library.find(table.cublasLtCreate, "cublasLtCreate");
+  library.find(table.cublasLtDestroy, "cublasLtDestroy");
+  library.find(table.cublasLtGetVersion, "cublasLtGetVersion");
+  library.find(table.cublasLtGetStatusName, "cublasLtGetStatusName");
+  library.find(table.cublasLtMatmulDescCreate, "cublasLtMatmulDescCreate");
+  library.find(table.cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy");
+  library.find(table.cublasLtMatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
+  library.find(table.cublasLtMatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
+  library.find(table.cublasLtMatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
+  library.find(table.cublasLtMatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
+  library.find(table.cublasLtMatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
+  library.find(table.cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+  library.find(table.cublasLtMatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
+  library.find(table.cublasLtMatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+  library.find(table.cublasLtMatmulAlgoCheck, "cublasLtMatmulAlgoCheck");
+  library.find(table.cublasLtMatmul, "cublasLtMatmul");
+  return table;
+}
+
+CublasLt load_cublaslt() {
   try {
-    const Library library(toolkit_library_files("cublasLt", kCublasLtVariable));
-    library.find(table->cublasLtCreate, "cublasLtCreate");
-    library.find(table->cublasLtDestroy, "cublasLtDestroy");
-    library.find(table->cublasLtGetVersion, "cublasLtGetVersion");
-    library.find(table->cublasLtGetStatusName, "cublasLtGetStatusName");
-    library.find(table->cublasLtMatmulDescCreate, "cublasLtMatmulDescCreate");
-    library.find(table->cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy");
-    library.find(table->cublasLtMatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
-    library.find(table->cublasLtMatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
-    library.find(table->cublasLtMatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
-    library.find(table->cublasLtMatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
-    library.find(table->cublasLtMatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
-    library.find(table->cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
-    library.find(table->cublasLtMatmulPreferenceSetAttribute,
-                 "cublasLtMatmulPreferenceSetAttribute");
-    library.find(table->cublasLtMatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
-    library.find(table->cublasLtMatmulAlgoCheck, "cublasLtMatmulAlgoCheck");
-    library.find(table->cublasLtMatmul, "cublasLtMatmul");
+    return cublaslt_functions(Library(toolkit_library_files("cublasLt", kCublasLtVariable)));
   } catch (const Error& error) {
-    why = fmt::format("no cuBLASLt: {}", error.what());
-    return nullptr;
+    fail("no cuBLASLt: {}", error.what());
   }
-  return table.release();  // Used until the process ends.
 }
 
 cudaDataType_t cublaslt_type(DType dtype) {
@@ -74,24 +65,11 @@ void CublasLt::check(cublasStatus_t status, std::string_view what) const {
   if (status != CUBLAS_STATUS_SUCCESS) fail("{}: {}", what, cublasLtGetStatusName(status));
 }
 
-std::string CublasLt::version() const {
-  const size_t version = cublasLtGetVersion();  // 130100
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
+std::string CublasLt::version() const { return version_text(cublasLtGetVersion()); }
 
 const CublasLt* find_cublaslt(std::string& why) {
-  struct Loaded {
-    const CublasLt* library = nullptr;
-    std::string why;
-  };
-  static std::mutex mutex;
-  static std::map<std::string, Loaded> loaded;  // By the file that was asked for.
-  const char* const named = std::getenv(kCublasLtVariable);
-  const std::lock_guard lock(mutex);
-  const auto [each, is_new] = loaded.try_emplace(named == nullptr ? "" : named);
-  if (is_new) each->second.library = load_cublaslt(each->second.why);
-  why = each->second.why;
-  return each->second.library;
+  static auto* const library = new OptionalLibrary<CublasLt>(kCublasLtVariable, load_cublaslt);
+  return library->find(why);
 }
 
 CublasLtHandle::CublasLtHandle(Context& context) {

@@ -42,8 +42,7 @@ struct CublasLt {
 // The file that is opened instead, if this environment variable is set.
 inline constexpr const char* kCublasLtVariable = "TESSERA_CUBLASLT";
 
-// Null if there is no library; `why` then says so in one sentence. With another driver than the
-// system's (kDriverVariable) only kCublasLtVariable names a library: NVIDIA's would not use it.
+// Null if the library cannot be used; `why` then says so in one sentence (OptionalLibrary).
 const CublasLt* find_cublaslt(std::string& why);
 
 // The library's handle on a GPU, if both are usable: a part of the context.
