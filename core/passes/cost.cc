@@ -23,12 +23,11 @@ bool same_but_count(const CollectiveUse& a, const CollectiveUse& b) {
 
 CollectiveUse use_of(const Graph& graph, const Node& node, int64_t count) {
   const Type& type = graph.type(node.inputs[0]);
-  const bool whole_shards = node.op == &kPermuteOp;  // Some devices keep their shard.
   return {.op = std::string(node.op->name),
           .value = graph.describe(node.outputs[0]),
           .mesh_axes = node.attributes.get<std::vector<std::string>>("mesh_axes"),
           .dtype = type.dtype,
-          .bytes = whole_shards ? type.bytes() : collective_bytes(graph, node),
+          .bytes = sent_bytes(graph, node),
           .count = count,
           .site = node.site,
           .path = node.path,
@@ -92,6 +91,11 @@ double node_bytes(const Graph& graph, const Node& node) {
   for (const auto* values : {&node.inputs, &node.outputs})
     for (const ValueId value : *values) bytes += static_cast<double>(graph.type(value).bytes());
   return bytes;
+}
+
+int64_t sent_bytes(const Graph& graph, const Node& node) {
+  return node.op == &kPermuteOp ? graph.type(node.inputs[0]).bytes()
+                                : collective_bytes(graph, node);
 }
 
 std::vector<CollectiveUse> collectives(const Graph& lowered) {

@@ -18,6 +18,10 @@ double graph_flops(const Graph& graph);
 // Bytes that one execution of a node reads and writes in memory. Not for loops.
 double node_bytes(const Graph& graph, const Node& node);
 
+// Bytes that one execution of a collective sends from a device. In a permute some devices keep
+// their shard: those of the others.
+int64_t sent_bytes(const Graph& graph, const Node& node);
+
 // A collective of the graph of one device, with the layer line it serves.
 struct CollectiveUse {
   std::string op;                      // "all_gather"

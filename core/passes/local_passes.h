@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over the lowered graph of one device, in the order of compilation: dead code elimination
 // and common subexpression elimination (simplify.cc), copies of parameters in bf16
-// (keep_copies.cc), fusion of updates (fuse_updates.cc), of
-// elementwise nodes with products (fuse_products.cc) and with each other (fuse.cc), and the order
-// of nodes (schedule.cc).
+// (keep_copies.cc), fusion of updates (fuse_updates.cc), of elementwise nodes with products
+// (fuse_products.cc) and with each other (fuse.cc), and the order of nodes (schedule.cc).
 #pragma once
 
 #include <string>

@@ -231,16 +231,14 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
     all *= as_double(axis.size());
     slices *= as_double(axis.dcn);
   }
-  const bool moves = node.op == &kPermuteOp;  // Whole shards.
-  const double bytes =
-      as_double(moves ? graph.type(node.inputs[0]).bytes() : collective_bytes(graph, node));
+  const double bytes = as_double(sent_bytes(graph, node));
   // Within slices first, so that only a slice's share crosses the network.
   const double here = all / slices;
   double within = 1.0;
   if (slices > 1.0) {
     within = ((here - 1.0) / here) / ((all - 1.0) / all);
     if (node.op == &kAllToAllOp) within = (here - 1.0) / (all - 1.0);
-    if (moves) within = 0.0;
+    if (node.op == &kPermuteOp) within = 0.0;  // Whole shards.
   }
   const double seconds = bytes * within / (gpu.link_bandwidth * kLinkShare) +
                          bytes * (1.0 - within) / (gpu.network_bandwidth * kLinkShare);

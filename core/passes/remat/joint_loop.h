@@ -18,15 +18,16 @@ NodeId find_forward_loop(const Graph& graph, const Node& backward);
 class JointLoop {
  public:
   JointLoop(const Graph& graph, NodeId forward, NodeId backward);
+  JointLoop(const JointLoop&) = delete;
+  JointLoop& operator=(const JointLoop&) = delete;
 
   // Copies of the loops, which stay valid when the outer graph changes.
   const Loop& forward() const { return forward_; }
   const Loop& backward() const { return backward_; }
 
   const Graph& body() const { return body_; }
-  NodeId forward_end() const {
-    return forward_end_;
-  }  // Where the nodes of the backward body begin.
+  // Where the nodes of the backward body begin.
+  NodeId forward_end() const { return forward_end_; }
   // The value of the joined body for a value of the backward body.
   ValueId joined(ValueId value) const { return map_[value]; }
 

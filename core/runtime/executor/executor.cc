@@ -48,13 +48,11 @@ size_t index_of(const std::vector<Placement>& placements, std::string_view name,
   fail("the program has no {} '{}'{}", what, name, did_you_mean(name, names));
 }
 
-// Whether a run changes parameters but not their copies.
-bool leaves_copies(const Program& program) {
-  return !program.copies &&
-         std::ranges::any_of(program.plan.graph->outputs(), [&](const auto& each) {
-           const GraphInput* const input = program.plan.graph->find_input(each.name);
-           return each.is_update && input->kind == InputKind::kParameter;
-         });
+bool writes_parameters(const Program& program) {
+  const Graph& graph = *program.plan.graph;
+  return std::ranges::any_of(graph.outputs(), [&](const GraphOutput& each) {
+    return each.is_update && graph.find_input(each.name)->kind == InputKind::kParameter;
+  });
 }
 
 using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
@@ -270,10 +268,12 @@ struct Executor::Impl {
     program.graphs.assign(parts.size(), program.plan.graph);
   }
 
-  // Whether the copies of a program must be made before it runs; they are current then.
+  // Whether the copies of a program must be made before it runs. After its run they are current,
+  // and those of other programs are not if it has written parameters.
   bool must_make_copies(const Program& program) {
-    const bool make = program.copies && !copies_are_current;
-    copies_are_current = program.copies || (copies_are_current && !leaves_copies(program));
+    const bool make = program.copies && current_copies != program.copies;
+    if (program.copies || (current_copies && writes_parameters(program)))
+      current_copies = program.copies;
     return make;
   }
 
@@ -283,9 +283,10 @@ struct Executor::Impl {
   std::vector<Program> programs;
   DeviceParts parts;
   std::vector<Placement> persistent;
-  std::vector<Buffer> buffers;      // As `persistent`.
-  std::vector<Placement> copies;    // Of parameters in another dtype; nobody else sees them.
-  bool copies_are_current = false;  // They have the values of the parameters.
+  std::vector<Buffer> buffers;    // As `persistent`.
+  std::vector<Placement> copies;  // Of parameters in another dtype; nobody else sees them.
+  // The Program::copies whose copies have the values of the parameters.
+  std::optional<int> current_copies;
   int64_t persistent_bytes = 0;
   int64_t bytes = 0;
   bool allocated = false;
@@ -394,7 +395,7 @@ int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
 int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
 
 std::vector<Shard> Executor::shards(std::string_view name) {
-  impl_->copies_are_current = false;  // The caller may write to the memory.
+  impl_->current_copies.reset();  // The caller may write to the memory.
   const ShardedPlace place = impl_->state(name);
   std::vector<Shard> shards;
   for (const auto& part : impl_->parts) {
@@ -411,7 +412,7 @@ std::vector<Shard> Executor::shards(std::string_view name) {
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
   if (impl_->guard)
     for (const Shard& shard : shards(name)) impl_->guard(shard.memory);
-  impl_->copies_are_current = false;
+  impl_->current_copies.reset();
   write_whole(impl_->state(name), impl_->parts, bytes);
   for (const auto& part : impl_->parts) part->synchronize();
 }
