@@ -134,6 +134,7 @@ bool only_sums(const Loop& loop) {
     const NodeId sum = body.value(loop.carry_out(i)).producer;
     if (sum == kNone || body.node(sum).op != &kAddOp) return false;
     if (readers[loop.carry_in(i)] != std::vector<NodeId>{sum}) return false;
+    if (!readers[loop.carry_out(i)].empty()) return false;  // It would see the order of iterations.
   }
   return true;
 }
