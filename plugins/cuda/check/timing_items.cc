@@ -5,10 +5,10 @@
 #include <cctype>
 #include <memory>
 #include <optional>
-#include <regex>
 
 #include <fmt/format.h>
 
+#include "core/backend/gpu.h"
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/check/bench_cases.h"
@@ -214,33 +214,32 @@ std::vector<std::string> preset_arguments(const Preset& preset, int64_t batch, b
   return arguments;
 }
 
-// The name of this GPU for --hardware: "h200" for "NVIDIA H200 SXM".
-std::string hardware_name(std::string name) {
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char* const known : {"h200", "h100", "a100", "b200"})
-    if (name.find(known) != std::string::npos) return known;
-  return name;
+// The name of this GPU for --hardware: "h200" for "NVIDIA H200", "rtx4090" for "NVIDIA GeForce RTX
+// 4090".
+std::string hardware_name(const std::string& title) {
+  std::string letters;
+  for (const char c : title)
+    if (c != ' ') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const Gpu& gpu : all_gpus())
+    if (letters.find(gpu.name) != std::string::npos) return std::string(gpu.name);
+  return title;
 }
 
-// What --mode=plan --hardware=… prints, added to the row.
+// What --mode=plan --hardware=… predicts, added to the row. The virtual GPU counts as an H200.
 void add_prediction(Row& row, const std::filesystem::path& directory,
-                    std::vector<std::string> arguments) {
-  std::string printed;
+                    std::vector<std::string> arguments, bool tiny) {
+  const std::string file = directory.string() + "_plan.json";
   try {
+    const std::string hardware = tiny ? "h200" : hardware_name(shared_context(0)->name());
     arguments.insert(arguments.end(),
-                     {"--mode=plan", "--hardware=" + hardware_name(shared_context(0)->name())});
+                     {"--mode=plan", "--hardware=" + hardware, "--output=" + file});
     run(directory, arguments);
-    printed = read_file("/proc/self/fd/1");  // This item's standard output is its log.
+    const Json plan = parse_json(read_file(file), file);
+    const Json& prediction = plan.at("prediction");
+    row.insert(row.end(), {{"predicted ms", 1e3 * prediction.at("step_seconds").as_number()},
+                           {"predicted MFU %", 100.0 * prediction.at("mfu").as_number()}});
   } catch (const Error& error) {
     row.emplace_back("prediction", fmt::format("none: {}", error.what()));
-    return;
-  }
-  static const std::pair<const char*, std::regex> kNumbers[] = {
-      {"predicted ms", std::regex("step time +([0-9.]+) ms")},
-      {"predicted MFU %", std::regex("MFU +([0-9.]+) %")}};
-  for (const auto& [name, pattern] : kNumbers) {
-    std::smatch found;
-    if (std::regex_search(printed, found, pattern)) row.emplace_back(name, std::stod(found[1]));
   }
 }
 
@@ -276,7 +275,7 @@ Findings time_preset(const Preset& preset, const CheckOptions& options) {
              {"tokens/s", line.at("tokens_per_sec").as_number()},
              {"MFU %", 100.0 * line.at("mfu").as_number()}};
   std::filesystem::remove_all(directory);
-  add_prediction(row, directory, preset_arguments(preset, batch, options.tiny));
+  add_prediction(row, directory, preset_arguments(preset, batch, options.tiny), options.tiny);
   findings.rows.push_back(std::move(row));
   return findings;
 }
