@@ -122,9 +122,7 @@ void finish_element(const ProductShape& shape, const HostOperands& operands, dou
   const Epilogue& epilogue = shape.epilogue;
   if (epilogue.bias) sum += operands.bias[static_cast<size_t>(column)];
   if (epilogue.saves_operand) result.saved[i] = sum;
-  const bool gradient = epilogue.activation == Activation::kGeluGradient ||
-                        epilogue.activation == Activation::kSiluGradient;
-  sum = activation_of(epilogue.activation, sum, gradient ? operands.slopes[i] : sum);
+  sum = activation_of(epilogue.activation, sum, epilogue.takes_slopes() ? operands.slopes[i] : sum);
   result.c[i] = epilogue.adds ? operands.addend[i] + sum : sum;
 }
 
@@ -218,14 +216,12 @@ ProductResult run_product(Device& device, const ProductShape& shape,
   const int64_t scratch_bytes = product->scratch_bytes();
   const DeviceAddress scratch = device.allocate(scratch_bytes);
   const Epilogue& epilogue = shape.epilogue;
-  const bool gradient = epilogue.activation == Activation::kGeluGradient ||
-                        epilogue.activation == Activation::kSiluGradient;
   context_of(device).make_current();
   product->enqueue(native(*stream), {.a = a.address(),
                                      .b = b.address(),
                                      .c = c.address(),
                                      .bias = epilogue.bias ? bias.address() : 0,
-                                     .slopes = gradient ? slopes.address() : 0,
+                                     .slopes = epilogue.takes_slopes() ? slopes.address() : 0,
                                      .addend = epilogue.adds ? addend.address() : 0,
                                      .saved = epilogue.saves_operand ? saved.address() : 0,
                                      .scratch = pointer_of(scratch)});
