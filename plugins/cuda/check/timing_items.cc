@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "core/backend/gpu.h"
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/check/bench_cases.h"
+#include "core/check/run_graph.h"
 #include "core/graph/mesh.h"
 #include "core/io/file.h"
 #include "core/passes/cost.h"
@@ -99,8 +99,7 @@ CUdeviceptr made_value(Context& context, TrialMemory& memory, CUstream stream, c
     state = state * 1664525u + 1013904223u;
     value = type.dtype == DType::kBool ? 1.0 : static_cast<double>((state >> 8) % integers);
   }
-  std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
-  encode_values(type.dtype, values, bytes.data());
+  const std::vector<std::byte> bytes = encoded(type.dtype, values);
   context.check(context.driver().cuMemcpyHtoDAsync(address, bytes.data(), bytes.size(), stream),
                 "copying operands");
   context.check(context.driver().cuStreamSynchronize(stream), "copying operands");
