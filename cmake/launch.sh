@@ -122,7 +122,7 @@ build_targets() {
       give_up "configuring failed (all of it: $build/configure.log)"
   fi
   ! lacks_nvcc "$@" ||
-    give_up "this build has no CUDA device; it needs nvcc of the CUDA toolkit 12.4 or newer, and TESSERA_CUDA not OFF (docs/cuda.md)"
+    give_up "this build has no CUDA device; it needs nvcc of CUDA 12.4 or newer (docs/cuda.md)"
   run_logged building "$build/build.log" ninja -C "$build" -j "$(compile_jobs)" "$@" ||
     give_up "building failed (all of it: $build/build.log)"
   mv "$begun" "$stamp"
