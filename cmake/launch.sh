@@ -99,6 +99,9 @@ first_build() {
   say "first time here: compiles what is needed, about $(minutes $((seconds / $(compile_jobs))))"
 }
 
+# lacks_nvcc TARGET…: whether the target is gpu_check, which is configured only where nvcc is.
+lacks_nvcc() { [[ $* == gpu_check ]] && ! grep -qs '^build gpu_check:' "$build/build.ninja"; }
+
 # build_targets SET KINDS TARGET…: installs packages of these kinds and builds, while it holds the
 # lock.
 build_targets() {
@@ -113,11 +116,13 @@ build_targets() {
   begun=$build/.launch_begun
   touch "$begun"  # Changes during the build are for the next build.
   if [[ ! -e $build/build.ninja || $root/CMakePresets.json -nt $build/build.ninja ]] ||
-    mpi_is_new "$build/build.ninja"; then
+    mpi_is_new "$build/build.ninja" || lacks_nvcc "$@"; then
     [[ -e $build/build.ninja ]] || first_build "$@"
     run_logged configuring "$build/configure.log" cmake -S "$root" --preset release ||
       give_up "configuring failed (all of it: $build/configure.log)"
   fi
+  ! lacks_nvcc "$@" ||
+    give_up "this build has no CUDA device; it needs nvcc of CUDA 12.4 or newer (docs/cuda.md)"
   run_logged building "$build/build.log" ninja -C "$build" -j "$(compile_jobs)" "$@" ||
     give_up "building failed (all of it: $build/build.log)"
   mv "$begun" "$stamp"

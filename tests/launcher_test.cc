@@ -62,6 +62,19 @@ TEST_CASE("a run on another kind of device needs the device plugins, too") {
                Catch::StartsWith("c4 build ") && !Catch::Contains("devices"));
 }
 
+TEST_CASE("gpu_check without nvcc is one sentence, after the build was configured again") {
+  const TemporaryDirectory scratch;
+  const std::string said = fmt::format(
+      "build={}; touch $build/build.ninja; install_packages() {{ :; }}; mpi_is_new() {{ false; }}; "
+      "run_logged() {{ echo $1; }}; ",
+      scratch.path().string());
+  const std::string built = launcher_output(said + "build_targets gpu_check build gpu_check");
+  REQUIRE_THAT(built, Catch::StartsWith("configuring\nrunexp: this build has no CUDA device; ") &&
+                          Catch::EndsWith("(docs/cuda.md)\n"));
+  std::ofstream(scratch / "build.ninja") << "build gpu_check: phony bin/gpu_check\n";
+  REQUIRE(launcher_output(said + "build_targets gpu_check build gpu_check") == "building\n");
+}
+
 TEST_CASE("progress is parsed from the output of ninja and apt") {
   const TemporaryDirectory scratch;
   const std::string log = (scratch / "log").string();

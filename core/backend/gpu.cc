@@ -14,9 +14,17 @@ namespace {
 constexpr double kGiga = 1e9, kTera = 1e12;
 constexpr int64_t kGigabyte = 1'000'000'000;
 
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const Gpu& gpu : all_gpus()) result.emplace_back(gpu.name);
+  return result;
+}
+
+}  // namespace
+
 // Machines of eight SXM GPUs have a network card per GPU: 200 Gbit/s with A100, 400 with the later
 // ones. RTX cards have no NVLink: PCIe 4.0 with 16 lanes, and a network of 100 Gbit/s for four.
-const std::vector<Gpu>& table() {
+const std::vector<Gpu>& all_gpus() {
   static const std::vector<Gpu> gpus = {{"a100", "NVIDIA A100 SXM 80 GB", 80, 108, 1.41 * kGiga,
                                          2.039 * kTera, 80 * kGigabyte, 300 * kGiga, 25 * kGiga},
                                         {"h100", "NVIDIA H100 SXM", 90, 132, 1.83 * kGiga,
@@ -30,14 +38,6 @@ const std::vector<Gpu>& table() {
   return gpus;
 }
 
-std::vector<std::string> names() {
-  std::vector<std::string> result;
-  for (const Gpu& gpu : table()) result.emplace_back(gpu.name);
-  return result;
-}
-
-}  // namespace
-
 // From the datasheets' peaks, divided by multiprocessors and clock: A100 312 TFLOP/s /
 // (108 · 1.41 GHz), H100 SXM 989 / (132 · 1.83), B200 2250 / (148 · 1.85), RTX 4090 165 /
 // (128 · 2.52).
@@ -49,8 +49,8 @@ double operations_per_cycle(int capability, DType dtype) {
 }
 
 const Gpu& find_gpu(std::string_view name) {
-  const auto found = std::ranges::find(table(), name, &Gpu::name);
-  if (found == table().end())
+  const auto found = std::ranges::find(all_gpus(), name, &Gpu::name);
+  if (found == all_gpus().end())
     fail("--hardware={}: unknown GPU{}; expected one of {}", name, did_you_mean(name, names()),
          gpu_names());
   return *found;

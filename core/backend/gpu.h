@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/dtype.h"
 
@@ -32,6 +33,7 @@ struct Gpu {
   }
 };
 
+const std::vector<Gpu>& all_gpus();
 // Error with the nearest name and all names for an unknown one.
 const Gpu& find_gpu(std::string_view name);
 // "a100, h100, …".

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/attention.h"
+#include "core/passes/memory/step_plan.h"
 #include "plugins/cuda/attention/attention_choice.h"
 #include "plugins/cuda/device/kernel.h"
 
@@ -86,12 +87,12 @@ bool rows_aligned(int64_t row_bytes,
   return true;
 }
 
-// Consecutive arrays in scratch memory, each at a multiple of 64 bytes.
+// Consecutive arrays in scratch memory, each at a multiple of kAlignment.
 class ScratchLayout {
  public:
   int64_t take(int64_t bytes) {
     const int64_t at = bytes_;
-    bytes_ += ceil_div(bytes, 64) * 64;
+    bytes_ += aligned(bytes);
     return at;
   }
   int64_t bytes() const { return bytes_; }

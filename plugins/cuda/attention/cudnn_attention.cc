@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/attention.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera::cuda {
 namespace {
@@ -23,7 +24,6 @@ constexpr int kOldestCapability = 90;
 // first.
 constexpr int kFirstBlackwell = 100;
 constexpr int64_t kElementsPerUnit = 8;  // bf16 of 16 bytes.
-constexpr int64_t kArenaAlignment = 64;  // Of what the memory plan gives.
 
 constexpr auto kBf16 = CUDNN_DATA_BFLOAT16;
 constexpr auto kF32 = CUDNN_DATA_FLOAT;
@@ -226,7 +226,7 @@ class CudnnAttentionKernel final : public CudaKernel {
       : plans_(plans), plan_(plan), own_(std::move(own)) {}
 
   int64_t scratch_bytes() const override {
-    return std::max(plan_.scratch_bytes() + CudnnPlan::kAlignment - kArenaAlignment,
+    return std::max(plan_.scratch_bytes() + CudnnPlan::kAlignment - kAlignment,
                     own_->scratch_bytes());
   }
 
@@ -237,9 +237,9 @@ class CudnnAttentionKernel final : public CudaKernel {
       for (const DeviceAddress address : addresses)
         all |= operands.emplace_back(pointer_of(address));
     if (all % 16 != 0) return own_->enqueue(stream, args);  // Views may begin anywhere.
-    constexpr auto kAlignment = static_cast<CUdeviceptr>(CudnnPlan::kAlignment);
-    const CUdeviceptr scratch = (pointer_of(args.scratch) + kAlignment - 1) / kAlignment;
-    plans_.run(plan_, stream, operands, scratch * kAlignment);
+    constexpr auto kUnit = static_cast<CUdeviceptr>(CudnnPlan::kAlignment);
+    const CUdeviceptr scratch = (pointer_of(args.scratch) + kUnit - 1) / kUnit * kUnit;
+    plans_.run(plan_, stream, operands, scratch);
   }
 
  private:

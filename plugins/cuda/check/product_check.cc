@@ -8,6 +8,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/check/run_graph.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
@@ -27,12 +28,6 @@ Type flat_type(DType dtype, size_t elements) {
   return make_type(dtype, {{"element", static_cast<int64_t>(elements), {}}});
 }
 
-std::vector<double> rounded_to(DType dtype, const std::vector<double>& values) {
-  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  encode_values(dtype, values, bytes.data());
-  return decode_values(flat_type(dtype, values.size()), bytes.data());
-}
-
 HostOperands host_operands(const ProductShape& shape) {
   uint32_t state = 12345;
   const auto random = [&](int64_t elements, DType dtype) {
@@ -41,7 +36,7 @@ HostOperands host_operands(const ProductShape& shape) {
       state = state * 1664525u + 1013904223u;
       value = static_cast<double>(state >> 8) / (1 << 23) - 1.0;
     }
-    return rounded_to(dtype, values);
+    return rounded(flat_type(dtype, values.size()), values);
   };
   const DType input = shape.matrices.input, output = shape.matrices.output;
   HostOperands operands;
@@ -65,9 +60,7 @@ class DeviceVector {
         bytes_((static_cast<int64_t>(values.size()) + offset) * dtype_bytes(dtype)),
         memory_(device.allocate(bytes_)),
         begin_(memory_ + offset * dtype_bytes(dtype)) {
-    std::vector<std::byte> bytes(elements_ * static_cast<size_t>(dtype_bytes(dtype)));
-    encode_values(dtype, values, bytes.data());
-    stream.copy_from_host(begin_, bytes);
+    stream.copy_from_host(begin_, encoded(dtype, values));
   }
   ~DeviceVector() { device_.release(memory_, bytes_); }
   DeviceVector(const DeviceVector&) = delete;
@@ -122,9 +115,7 @@ void finish_element(const ProductShape& shape, const HostOperands& operands, dou
   const Epilogue& epilogue = shape.epilogue;
   if (epilogue.bias) sum += operands.bias[static_cast<size_t>(column)];
   if (epilogue.saves_operand) result.saved[i] = sum;
-  const bool gradient = epilogue.activation == Activation::kGeluGradient ||
-                        epilogue.activation == Activation::kSiluGradient;
-  sum = activation_of(epilogue.activation, sum, gradient ? operands.slopes[i] : sum);
+  sum = activation_of(epilogue.activation, sum, epilogue.takes_slopes() ? operands.slopes[i] : sum);
   result.c[i] = epilogue.adds ? operands.addend[i] + sum : sum;
 }
 
@@ -218,14 +209,12 @@ ProductResult run_product(Device& device, const ProductShape& shape,
   const int64_t scratch_bytes = product->scratch_bytes();
   const DeviceAddress scratch = device.allocate(scratch_bytes);
   const Epilogue& epilogue = shape.epilogue;
-  const bool gradient = epilogue.activation == Activation::kGeluGradient ||
-                        epilogue.activation == Activation::kSiluGradient;
   context_of(device).make_current();
   product->enqueue(native(*stream), {.a = a.address(),
                                      .b = b.address(),
                                      .c = c.address(),
                                      .bias = epilogue.bias ? bias.address() : 0,
-                                     .slopes = gradient ? slopes.address() : 0,
+                                     .slopes = epilogue.takes_slopes() ? slopes.address() : 0,
                                      .addend = epilogue.adds ? addend.address() : 0,
                                      .saved = epilogue.saves_operand ? saved.address() : 0,
                                      .scratch = pointer_of(scratch)});

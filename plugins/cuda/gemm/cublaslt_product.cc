@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/passes/memory/step_plan.h"
 #include "plugins/cuda/device/timing.h"
 #include "plugins/cuda/gemm/algorithm_cache.h"
 #include "plugins/cuda/gemm/cublaslt.h"
@@ -20,7 +21,6 @@ namespace {
 constexpr int kCandidates = 16;
 constexpr float kRefused = std::numeric_limits<float>::max();
 constexpr int64_t kWorkspaceAlignment = 256;
-constexpr int64_t kScratchAlignment = 64;  // Of what the memory plan gives.
 
 // As cuBLAS recommends: 32 MiB from Hopper on, else 4 MiB.
 int64_t workspace_bytes(const Context& context) {
@@ -52,9 +52,7 @@ class CublasLtProduct final : public Product {
     return all;
   }
 
-  int64_t scratch_bytes() const override {
-    return workspace_ + kWorkspaceAlignment - kScratchAlignment;
-  }
+  int64_t scratch_bytes() const override { return workspace_ + kWorkspaceAlignment - kAlignment; }
 
   void enqueue(CUstream stream, const ProductOperands& operands) override {
     const CUdeviceptr all = operands.a | operands.b | operands.c | operands.bias | operands.slopes |

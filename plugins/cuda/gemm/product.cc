@@ -81,14 +81,12 @@ ProductOperands random_operands(Context& context, TrialMemory& memory, CUstream 
     if (address != 0) fill_with_random(context, stream, address, elements, dtype);
     return address;
   };
-  const bool gradient = epilogue.activation == Activation::kGeluGradient ||
-                        epilogue.activation == Activation::kSiluGradient;
   const DType input = shape.matrices.input, output = shape.matrices.output;
   return {.a = made(true, shape.a_extent(), input),
           .b = made(true, shape.b_extent(), input),
           .c = made(true, shape.c_extent(), output),
           .bias = made(epilogue.bias, shape.matrices.n, output),
-          .slopes = made(gradient, shape.c_extent(), output),
+          .slopes = made(epilogue.takes_slopes(), shape.c_extent(), output),
           .addend = made(epilogue.adds, shape.c_extent(), output),
           .saved = made(epilogue.saves_operand, shape.c_extent(), output),
           .scratch = memory.allocate(scratch_bytes)};

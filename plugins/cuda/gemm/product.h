@@ -23,6 +23,10 @@ struct Epilogue {
   bool adds = false;
   bool operator==(const Epilogue&) const = default;
   bool empty() const { return *this == Epilogue(); }
+  // Whether it multiplies by the activation's slope at another matrix.
+  bool takes_slopes() const {
+    return activation == Activation::kGeluGradient || activation == Activation::kSiluGradient;
+  }
 };
 
 // `batches` products of one shape; strides in elements from one to the next.

@@ -153,7 +153,6 @@ TEST_CASE("cuDNN makes plans for the attention of every experiment") {
     const TemporaryDirectory directory;
     const std::unique_ptr<Device> device = make_cpu_device(1);
     ProcessGroup alone;
-    const size_t before = found.size();
     const Session session(config,
                           {.run_directory = directory.path(),
                            .allocates = false,
@@ -162,7 +161,6 @@ TEST_CASE("cuDNN makes plans for the attention of every experiment") {
                                  if (stage == "fuse") collect(graph, &found);
                                }},
                           {device.get()}, alone);
-    REQUIRE(found.size() >= before);
   }
   REQUIRE(found.size() >= 10);
   const std::vector<CudnnAttention> attentions(found.begin(), found.end());

@@ -75,6 +75,8 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
   REQUIRE(check.item(report, "kernels in the binary").at("rows").as_array().size() > 100);
   const Json& preset = check.item(report, "preset tiny").at("rows").as_array().at(0);
   REQUIRE(preset.at("tokens/s").as_number() > 0);
+  REQUIRE(preset.at("predicted ms").as_number() > 0);
+  REQUIRE(preset.at("predicted MFU %").as_number() > 0);
   const Json& curve = check.item(report, "curve f32").at("rows").as_array().at(0);
   REQUIRE(curve.at("largest difference").as_number() > 0);  // The two devices did run.
   const Json& resumed =

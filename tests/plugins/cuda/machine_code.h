@@ -25,8 +25,8 @@ struct MachineCode {
   int local = 0;                    // Loads and stores of the stack.
   int tensor = 0;                   // HMMA: a warp's products on tensor cores.
   int exponentials = 0, reciprocals = 0;
-  int conversions =
-      0;  // Of f32 to integers. A division of integers is a reciprocal and one of these.
+  // Of f32 to integers. A division of integers is a reciprocal and one of these.
+  int conversions = 0;
 
   bool operator==(const MachineCode&) const = default;
 };
