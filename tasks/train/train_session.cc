@@ -177,10 +177,7 @@ void warn_of_layouts(const Session& session, Console& console) {
 
 StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& window,
                        std::filesystem::path trace_file, Console& console)
-    : session_(session),
-      window_(session.processes().is_first() ? window : std::nullopt),
-      trace_file_(std::move(trace_file)),
-      console_(console) {}
+    : session_(session), window_(window), trace_file_(std::move(trace_file)), console_(console) {}
 
 // The trace is written after the last step of the window or of the run.
 StepResult StepRunner::run(const Batch& batch, int64_t step) {
@@ -191,7 +188,8 @@ StepResult StepRunner::run(const Batch& batch, int64_t step) {
   session_.executor().observe(trace_.observer());
   const StepResult result = run_counted(batch, step);
   session_.executor().observe({});
-  if (taken + 1 == end || step + 1 == session_.train().num_train_steps) {
+  const bool is_last = taken + 1 == end || step + 1 == session_.train().num_train_steps;
+  if (is_last && session_.processes().is_first()) {
     trace_.write(trace_file_);
     console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
                               trace_file_.string(), taken + 1 - window_->start));

@@ -86,8 +86,8 @@ void warn_of_layouts(const Session& session, Console& console);
 // --profile selects.
 class StepRunner {
  public:
-  // Process 0 traces the window, if there is one, and writes `trace_file`. The session and the
-  // console outlive the runner.
+  // All processes trace the window, if there is one, and process 0 writes `trace_file`. The session
+  // and the console outlive the runner.
   StepRunner(Session& session, const std::optional<ProfileWindow>& window,
              std::filesystem::path trace_file, Console& console);
 

@@ -65,7 +65,6 @@ int max_threads(std::string_view ptx, const std::string& kernel) {
   return x * y * z;
 }
 
-// PTX does not say how many registers the machine code has; at most those that let a block run.
 CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& module,
                        const std::string& name) {
   const KernelInfo* const info = find_kernel(*module->code, name);
@@ -75,6 +74,7 @@ CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& modul
       module, info, max_threads(module->ptx, name), kSharedDefault - info->static_shared_bytes}));
 }
 
+// PTX does not say how many registers the machine code has; at most those that let a block run.
 int registers_of(const LoadedFunction& function) {
   return std::clamp(function.info->registers, 1, std::min(255, kRegisters / function.max_threads));
 }

@@ -89,7 +89,9 @@ class Executor {
   void read_output(int program, std::string_view name, std::span<std::byte> bytes) const;
   float read_scalar(int program, std::string_view name) const;  // Of an f32 scalar output.
 
-  // When set, called for each launch of a run.
+  // When set, called for each launch of a run. All processes set it for the same runs: observed
+  // launches are not replayed from a CUDA graph, and NCCL expects of all ranks that a collective is
+  // in a graph, or of none.
   void observe(LaunchObserver observer);
   // When set, called before a launch of any program, or write_state, writes to a parameter or
   // state.

@@ -74,13 +74,9 @@ NcclCommunicator::~NcclCommunicator() {
   ends_.notify_all();
   watching_.join();
   if (!is_stopped()) end_ranks();
-  for (const auto& it : progress_) {
-    it->ranks.clear();
-    // After a failure, a stream that was given up may still write.
+  // After a failure, a stream that was given up may still write.
+  for (const auto& it : progress_)
     if (is_stopped()) keep_until_exit(it->position);
-    it->context->driver().cuCtxSetCurrent(it->context->handle());
-    it->position.reset();
-  }
 }
 
 void NcclCommunicator::require_different_gpus() const {

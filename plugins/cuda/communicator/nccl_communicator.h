@@ -58,7 +58,7 @@ class NcclCommunicator final : public Communicator {
     // last, and whether it has left that.
     std::shared_ptr<PinnedBuffer> position;
     uint32_t current = 0;             // What the last collective wrote; of the device's thread.
-    std::atomic<int64_t> joined = 0;  // Collectives that were enqueued.
+    std::atomic<int64_t> joined = 0;  // The number of the collective that was enqueued last.
     std::atomic<int64_t> runs = 0;    // Of programs: a graph that is replayed writes the same.
     std::atomic<int64_t> sent = 0;    // Bytes.
     // Of the device's thread: `joined` and `sent` when the run began, and what each program sends

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.h"
+#include "core/base/process.h"
+
 namespace tessera::cuda {
 
 NcclRank::NcclRank(const Nccl& library, Context& context, int ranks, int rank,
@@ -18,7 +21,9 @@ NcclRank::NcclRank(const Nccl& library, Context& context, int ranks, int rank,
   comm_ = comm;
 }
 
-NcclRank::~NcclRank() { abort(); }
+NcclRank::~NcclRank() {
+  if (nccl::Comm* const comm = comm_) library_.ncclCommAbort(comm);
+}
 
 void NcclRank::check(nccl::Result result, std::string_view what) const {
   library_.check(result, comm_, fmt::format("GPU {}, {}", context_.ordinal(), what));
@@ -49,7 +54,14 @@ void NcclRank::abort() {
   // The GPU's thread may be inside a call that does not return before this one: it then holds the
   // lock, and the library allows the two calls together.
   const std::unique_lock lock(mutex_, std::chrono::seconds(1));
-  if (nccl::Comm* const comm = comm_.exchange(nullptr)) library_.ncclCommAbort(comm);
+  nccl::Comm* const comm = comm_.exchange(nullptr);
+  if (comm == nullptr) return;
+  const auto end = [&library = library_, comm] { library.ncclCommAbort(comm); };
+  try {
+    start_thread(end).detach();
+  } catch (const Error&) {
+    end();
+  }
 }
 
 }  // namespace tessera::cuda

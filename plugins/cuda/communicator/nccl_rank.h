@@ -34,7 +34,9 @@ class NcclRank {
   // When the GPU has run all collectives. The first only begins, as above.
   void finalize();
   void destroy();
-  // Ends collectives under way. Their results are of no use.
+  // Ends collectives under way, soon after it returns. Their results are of no use. A thread of its
+  // own does so: the library's call ends the collectives first, but returns only when no CUDA graph
+  // has any of them, and after a failure graphs may be kept until the process ends.
   void abort();
 
  private:

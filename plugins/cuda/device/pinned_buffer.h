@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 
 // Page-locked host memory, which a GPU's streams read and write beside the host's work. The context
-// is current where it is made and destroyed.
+// is current where it is made.
 class PinnedBuffer {
  public:
   PinnedBuffer(Context& context, size_t bytes) : context_(context), bytes_(bytes) {

@@ -17,12 +17,11 @@ class SquaredNormKernel final : public CudaKernel {
       : context_(context),
         squares_(context.function("squared_norms", "sum_of_squares")),
         total_(context.function("squared_norms", "add_squared_norms")) {
-    constexpr int64_t kBlock = decltype(SquaredNormParameters::table)::kBlockElements;
     for (const ValueId value : node.inputs) {
       const int64_t elements = graph.type(value).elements();
       const bool is_bf16 = float_suffix(graph, node, value) == "bf16";
       tensors_.push_back({.elements = elements, .is_bf16 = is_bf16});
-      blocks_ += (elements + kBlock - 1) / kBlock;
+      blocks_ += decltype(SquaredNormParameters::table)::blocks_of(elements);
     }
   }
 

@@ -22,7 +22,7 @@ class TensorLaunches {
     if (p_.table.tensors == p_.table.kMost) finish();
     tensor.first_block = static_cast<uint32_t>(blocks_);
     p_.table.entries[p_.table.tensors++] = tensor;
-    blocks_ += (tensor.elements - 1) / p_.table.kBlockElements + 1;
+    blocks_ += p_.table.blocks_of(tensor.elements);
   }
 
   // Launches what is left.

@@ -17,6 +17,7 @@ template <typename Entry, int kTensors, int64_t kBlock>
 struct TensorTable {
   static constexpr int kMost = kTensors;
   static constexpr int64_t kBlockElements = kBlock;
+  static constexpr int64_t blocks_of(int64_t elements) { return (elements + kBlock - 1) / kBlock; }
   int tensors;
   uint32_t blocks_before;   // Of earlier launches.
   Entry entries[kTensors];  // By first_block.

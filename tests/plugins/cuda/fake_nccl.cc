@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/dtype.h"
 #include "plugins/cuda/communicator/nccl.h"
 #include "tests/virtual_gpu/device_state.h"
 
@@ -155,16 +155,9 @@ size_t size_of(DataType type) {
   }
 }
 
-struct BFloat16 {
-  uint16_t bits;
-  explicit operator float() const {
-    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  }
-};
+using tessera::BFloat16;
 BFloat16 operator+(BFloat16 a, BFloat16 b) {
-  uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(a) + static_cast<float>(b));
-  bits += 0x7fff + (bits >> 16 & 1);  // To the nearest, ties to even.
-  return {static_cast<uint16_t>(bits >> 16)};
+  return BFloat16(static_cast<float>(a) + static_cast<float>(b));
 }
 bool operator<(BFloat16 a, BFloat16 b) { return static_cast<float>(a) < static_cast<float>(b); }
 
