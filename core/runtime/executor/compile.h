@@ -41,7 +41,7 @@ Graph compile_for_device(const Graph& rematerialized, const CompileOptions& opti
                          Stages stages, const Device& kind);
 
 // The next value of each copy in a compiled program (keep_copies()), from the parameter that is an
-// input; nullopt if there are none.
+// input; nullopt if the program keeps no copies.
 std::optional<Graph> graph_of_copies(const Graph& compiled);
 
 }  // namespace tessera

@@ -77,7 +77,7 @@ class DeviceExecutor {
   void enqueue(const Program& program, const PreparedLaunch& launch, LaunchTime* time);
   void enqueue_all(Program& program, bool timed, const WriteGuard& guard);
   void run_all(Program& program, bool timed, const WriteGuard& guard);
-  // After a failure, those launches of which one must have failed.
+  // After a failure: one of these launches has failed.
   std::vector<const PreparedLaunch*> suspects(const Program& program) const;
   CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
   // The prepared kernel of a node; equal nodes share one, as in the layers of an unrolled stack.

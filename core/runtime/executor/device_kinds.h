@@ -34,7 +34,7 @@ struct DeviceKind {
 // The later of two with one name counts.
 void register_device_kind(std::string_view name, const DeviceKind& kind);
 
-// Those of which devices can be made, in order of name.
+// The kinds that can make devices, in order of name.
 std::vector<std::string> registered_device_kinds();
 
 // Error with the nearest name and all names if no such kind is registered.

@@ -99,7 +99,7 @@ class CudnnDescriptor {
   std::unique_ptr<void, cudnnStatus_t (*)(cudnnBackendDescriptor_t)> descriptor_;
 };
 
-// The GPU that plans are made for: the handle's, or, where there is none, one that `description`
+// The GPU that plans are made for: the handle's, or without a handle the one that `description`
 // describes. A plan for a description shows what the library supports, and its memory.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;

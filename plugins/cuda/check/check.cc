@@ -31,7 +31,7 @@ constexpr int kSanitizerFoundErrors = 86;
 constexpr const char* kSanitizerVariable = "TESSERA_COMPUTE_SANITIZER";
 constexpr size_t kLogBytes = 4000;  // Of a failed item's output, in the report.
 
-// The file of compute-sanitizer, or the reason why there is none.
+// The file of compute-sanitizer, or the reason why it cannot be used.
 std::pair<std::string, std::string> find_sanitizer() {
   if (const char* const file = std::getenv(kSanitizerVariable)) return {file, ""};
   if (std::getenv(kDriverVariable) != nullptr)

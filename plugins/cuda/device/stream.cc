@@ -49,7 +49,7 @@ class CudaEvent final : public Event {
 // and long, so each has its mark.
 constexpr int64_t kLaunchesPerMark = 16;
 
-// Of the work that a stream has left when it is destroyed, which is none unless a step failed.
+// How long a destroyed stream waits for its work. Only a failed step leaves work to wait for.
 constexpr std::chrono::seconds kLongestEnd(3);
 
 class CudaStream final : public Stream {
