@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kHelp =
     R"(Checks and times this machine's GPUs, and writes a report to send back.
 
-  gpu_check                  all stages, about half an hour; run again to resume where it stopped
+  gpu_check                  all stages (estimate: half an hour); run again to resume where it stopped
 
   --stage=N[,N...]           only these stages: 1 GPU and launches, 2 kernels, 3 compute-sanitizer,
                              4 training, 5 speed
