@@ -20,6 +20,17 @@ target_link_libraries(tessera_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 add_library(Tessera::hdf5 ALIAS tessera_hdf5)
 
 # JSON, and libraries that read token files, text files and tokenizers of other tools.
-foreach(package simdjson sentencepiece libpcre2-8 libutf8proc libzstd blosc)
+foreach(package simdjson libpcre2-8 libutf8proc libzstd blosc)
   pkg_check_modules(${package} REQUIRED IMPORTED_TARGET GLOBAL ${package})
 endforeach()
+
+# Not by pkg-config: Debian 13's sentencepiece.pc requires protobuf-lite, whose development files
+# libsentencepiece-dev does not install.
+find_path(SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+find_library(SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
+add_library(tessera_sentencepiece INTERFACE)
+target_include_directories(tessera_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
+target_link_libraries(tessera_sentencepiece
+                      INTERFACE ${SENTENCEPIECE_LIBRARY} ${SENTENCEPIECE_TRAIN_LIBRARY})
+add_library(Tessera::sentencepiece ALIAS tessera_sentencepiece)
