@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # All dependencies are Debian packages (docs/adr/0001-dependencies.md).
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)  # Boost's own configuration files.
+endif()
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
