@@ -166,8 +166,8 @@ TEST_CASE("a GPU with more bandwidth is faster where memory is the limit") {
 }
 
 TEST_CASE("optimizer and gradients are updated in place, without copies") {
-  for (const PricedLaunch& launch : plan_on("h200", kOne).prediction->launches)
-    REQUIRE(launch.name != "copy");
+  const Prediction one = *plan_on("h200", kOne).prediction;
+  for (const PricedLaunch& launch : one.launches) REQUIRE(launch.name != "copy");
 }
 
 TEST_CASE("the text of a prediction names the heaviest launches, and fits 100 columns") {
