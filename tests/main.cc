@@ -28,8 +28,9 @@ bool machine_has(tessera::CpuLevel level) {
 }
 
 // Counts the test cases that were run.
-struct Counter : Catch::TestEventListenerBase {
-  using TestEventListenerBase::TestEventListenerBase;
+using Listener = Catch::TestEventListenerBase;
+struct Counter : Listener {
+  using Listener::Listener;
   void testCaseEnded(const Catch::TestCaseStats&) override { ++count; }
   static inline int count = 0;
 };

@@ -27,6 +27,7 @@ using Matchers::StartsWith;
 inline auto Contains(const std::string& part) { return Matchers::ContainsSubstring(part); }
 using TestEventListenerBase = EventListenerBase;
 }  // namespace Catch
+using Catch::Approx;
 #endif
 
 namespace tessera {
