@@ -34,7 +34,8 @@ Graph fuse(const Graph& lowered);
 
 // Moves what is done to each element of a matrix product into the node of the product, for backends
 // that apply it before they store the product (the epilogue of a GEMM library). Before fuse().
-// Nodes are not moved to another phase. Loop bodies are treated separately.
+// Nodes are not moved to another phase. An activation whose result an elementwise node reads is
+// left to fuse(). Loop bodies are treated separately.
 //
 // The body of a `fused_product` node is an einsum, then, each at most once and in this order:
 //   cast from bf16 to f32                 the sums are stored as they are
