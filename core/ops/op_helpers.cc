@@ -66,6 +66,16 @@ Types infer_gradient(const InferContext& context) {
   return {result};
 }
 
+Types infer_fused(const InferContext& context) {
+  const Graph& body = *context.bodies[0];
+  CHECK(body.inputs().size() == context.inputs.size());
+  for (size_t i = 0; i < context.inputs.size(); ++i)
+    CHECK(body.type(body.inputs()[i].value) == context.inputs[i], "operand {} of a fused node", i);
+  Types types;
+  for (const GraphOutput& output : body.outputs()) types.push_back(body.type(output.value));
+  return types;
+}
+
 void check_floating_operand(const InferContext& context, size_t i) {
   const DType dtype = context.inputs[i].dtype;
   if (is_floating(dtype)) return;

@@ -56,6 +56,8 @@ constexpr auto infer_linear = checked<infer_same, refuse_maximum>;
 // Any number of operands of one dtype, aligned by axis name; none may be partial.
 Types infer_nonlinear(const InferContext& context);
 constexpr auto infer_nonlinear_floating = checked<infer_nonlinear, check_floating>;
+// Of a node that a pass makes of several: the types of its body's results.
+Types infer_fused(const InferContext& context);
 // Operands (saved, dy), linear in dy: only dy may be partial. For gradients of nonlinear ops.
 Types infer_gradient(const InferContext& context);
 

@@ -5,6 +5,7 @@
 
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
+#include "core/ops/norm.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
@@ -42,6 +43,7 @@ Graph compile_for_device(const Graph& rematerialized, const CompileOptions& opti
   end_stage("lower", graph, local, options, stages);
   if (kind.has_kernel(kFusedUpdatesOp)) graph = fuse_updates(keep_copies(graph));
   if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(graph);
+  if (kind.has_kernel(kFusedNormOp)) graph = fuse_norms(graph);
   graph = fuse(graph);
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(graph);

@@ -101,6 +101,20 @@ TEST_CASE("a loss in chunks has the CPU's whole loss on a GPU") {
   }
 }
 
+TEST_CASE("gradients that products add up over microbatches on a GPU give the CPU's losses") {
+  const TinyRun run;
+  for (const std::string dtype : {"f32", "bf16"}) {
+    const std::string steps =
+        "--set num_train_steps=5 --set task.train.num_microbatches=2 "
+        "--set compute_dtype=" +
+        dtype + " ";
+    run.train("cpu_" + dtype, steps);
+    run.train("gpu_" + dtype, steps + "--device=cuda");
+    require_close(losses(run.folder() / ("gpu_" + dtype)), losses(run.folder() / ("cpu_" + dtype)),
+                  dtype == "f32" ? kF32 : kBf16);
+  }
+}
+
 TEST_CASE("a run that is resumed on a GPU has the same bits as without the interruption") {
   const filesystem::path gpu = runs().gpu();
   const filesystem::path resumed = runs().continued(gpu, "gpu_to_gpu", "--device=cuda");
