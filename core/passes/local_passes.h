@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over the lowered graph of one device, in the order of compilation: dead code elimination
-// and common subexpression elimination (simplify.cc), copies of parameters in bf16
-// (keep_copies.cc), fusion of updates (fuse_updates.cc), of elementwise nodes with products
-// (fuse_products.cc) and with each other (fuse.cc), of norms with the sums beside them
-// (fuse_norms.cc), and the order of nodes (schedule.cc).
+// and common subexpression elimination (simplify.cc), composite ops without a kernel
+// (decompose.cc), copies of parameters in bf16 (keep_copies.cc), fusion of updates
+// (fuse_updates.cc), of elementwise nodes with products (fuse_products.cc) and with each other
+// (fuse.cc), of norms with the sums beside them (fuse_norms.cc), and the order of nodes
+// (schedule.cc).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "core/graph/graph.h"
+#include "core/graph/op.h"
 
 namespace tessera {
 
@@ -21,6 +24,10 @@ Graph dce(const Graph& graph);
 // merged only with another clone. Elementwise work and generators of the backward pass are not
 // merged with those of the forward pass, which would keep their results in memory in between.
 Graph cse(const Graph& graph);
+
+// Replaces composite ops for which the device has no kernel by their decompositions, and merges
+// equal nodes of these.
+Graph decompose(const Graph& lowered, const std::function<bool(const OpDef&)>& has_kernel);
 
 // Groups elementwise nodes with the same iteration space into `fused` nodes, which a backend runs
 // as one loop without storing intermediate results. Only generators are computed more than once,

@@ -41,6 +41,7 @@ Graph compile_for_device(const Graph& rematerialized, const CompileOptions& opti
   const Mesh local;  // Lowered graphs have local types.
   Graph graph = lower(rematerialized, options.mesh, number);
   end_stage("lower", graph, local, options, stages);
+  graph = decompose(graph, [&](const OpDef& op) { return kind.has_kernel(op); });
   if (kind.has_kernel(kFusedUpdatesOp)) graph = fuse_updates(keep_copies(graph));
   if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(graph);
   if (kind.has_kernel(kFusedNormOp)) graph = fuse_norms(graph);

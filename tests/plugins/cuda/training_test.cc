@@ -89,6 +89,15 @@ TEST_CASE("training on a GPU in bf16 has the CPU's losses within its rounding") 
   require_close(losses(run.folder() / "gpu"), losses(run.folder() / "cpu"), kBf16);
 }
 
+TEST_CASE("training on a GPU with 8-bit products has the CPU's losses within rounding") {
+  const TinyRun run;
+  const std::string fp8 = "--set task.dtypes.matmul=fp8 ";
+  run.train("cpu", fp8);
+  run.train("gpu", fp8 + "--device=cuda");
+  require_close(losses(run.folder() / "gpu"), losses(run.folder() / "cpu"), kF32);
+  REQUIRE(losses(run.folder() / "cpu") != losses(runs().cpu()));
+}
+
 TEST_CASE("a loss in chunks has the CPU's whole loss on a GPU") {
   const TinyRun run;
   const std::string loss = "--set task.model.lm_tpl.softmax_tpl.loss.chunk_tokens=";
