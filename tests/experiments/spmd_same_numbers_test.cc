@@ -151,7 +151,8 @@ SpmdCase in_f32(SpmdCase trial) {
 
 void require_near(const SpmdCase& trial) {
   INFO(trial.text());
-  const SpmdRun& exact = one_device_run(in_f32(trial));
+  const SpmdCase f32 = in_f32(trial);
+  const SpmdRun& exact = one_device_run(f32);
   const SpmdRun& one = one_device_run(trial);
   const SpmdRun run = run_spmd(trial);
   REQUIRE(run.weights == one.weights);  // Weights are f32.

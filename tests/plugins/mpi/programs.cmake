@@ -9,5 +9,8 @@ if(TARGET tessera_mpi)
   target_compile_definitions(test_plugins_mpi PRIVATE TESSERA_HAS_MPI)
 endif()
 add_dependencies(test_plugins_mpi programs)
+if(TESSERA_SANITIZE MATCHES "address")  # Open MPI does not free what it allocates.
+  set_tests_properties(test_plugins_mpi PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
+endif()
 # Tests under Slurm are an entry of their own, so that ctest shows when they are skipped.
 tessera_test_entry(test_plugins_mpi.slurm full "[slurm]" "")
