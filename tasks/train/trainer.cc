@@ -264,7 +264,7 @@ class Trainer final : public BaseRun {
   }
 
   // Whether saving, evaluation or sampling reads the state after this step, before the next.
-  bool needs_state_of(int64_t step) const {
+  bool needs_state_of(int64_t step) {
     return step == p().num_train_steps || is_due(step, p().save_interval_steps) ||
            is_due(step, p().eval_interval_steps) ||
            (session_.samples() && is_due(step, p().sample.interval_steps));
