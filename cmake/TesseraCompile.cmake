@@ -67,21 +67,28 @@ function(tessera_headers name)
 endfunction()
 if(TESSERA_PRECOMPILE)
   tessera_headers(common_headers ${TESSERA_COMMON_HEADERS})
+  # g++ 13 and newer refuse precompiled headers of another optimization level.
+  tessera_headers(host_headers ${TESSERA_COMMON_HEADERS})
+  target_compile_options(host_headers PRIVATE $<$<CONFIG:Release>:-O1>)
 endif()
 
 # tessera_compile(TARGET [HOST]): uses precompiled headers with TESSERA_PRECOMPILE. HOST: code
 # without inner loops, which is optimized less in a release.
 function(tessera_compile target)
   cmake_parse_arguments(ARG "HOST" "" "" ${ARGN})
+  set(headers common_headers)
   if(ARG_HOST)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    set(headers host_headers)
   endif()
   if(TESSERA_PRECOMPILE)
-    target_precompile_headers(${target} REUSE_FROM common_headers)
+    target_precompile_headers(${target} REUSE_FROM ${headers})
   endif()
 endfunction()
 
-# Files with performance-critical loops in a HOST target; each is compiled separately.
+# Files with performance-critical loops in a HOST target; each is compiled separately, and without
+# the target's precompiled headers, which are of another optimization level.
 function(tessera_optimize)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>"
+                              SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

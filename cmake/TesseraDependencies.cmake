@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # All dependencies are Debian packages (docs/adr/0001-dependencies.md).
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)  # Boost's own configuration files.
+endif()
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
@@ -20,6 +23,17 @@ target_link_libraries(tessera_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 add_library(Tessera::hdf5 ALIAS tessera_hdf5)
 
 # JSON, and libraries that read token files, text files and tokenizers of other tools.
-foreach(package simdjson sentencepiece libpcre2-8 libutf8proc libzstd blosc)
+foreach(package simdjson libpcre2-8 libutf8proc libzstd blosc)
   pkg_check_modules(${package} REQUIRED IMPORTED_TARGET GLOBAL ${package})
 endforeach()
+
+# Not by pkg-config: Debian 13's sentencepiece.pc requires protobuf-lite, whose development files
+# libsentencepiece-dev does not install.
+find_path(SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+find_library(SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
+add_library(tessera_sentencepiece INTERFACE)
+target_include_directories(tessera_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
+target_link_libraries(tessera_sentencepiece
+                      INTERFACE ${SENTENCEPIECE_LIBRARY} ${SENTENCEPIECE_TRAIN_LIBRARY})
+add_library(Tessera::sentencepiece ALIAS tessera_sentencepiece)

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
+#include "core/ops/fp8.h"
 #include "core/ops/layout.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
@@ -103,6 +104,11 @@ Tensor Layer::param_like(Weight weight, const Tensor& partner, DType dtype, Sour
                             : partner.type().axes[static_cast<size_t>(shared)].split;
   }
   return reshard(value, type).named(table_->at(weight.index).path);
+}
+
+Tensor Layer::product(Operand x, const Tensor& w, const Over& contracted) const {
+  const bool fp8 = dtypes_.matmul == MatmulPrecision::kFp8 && !FpropScope::decodes();
+  return fp8 ? fp8_product(x, {w, x.site}, contracted) : einsum(x, {w, x.site}, contracted);
 }
 
 LayerScope::LayerScope(const Layer& layer)

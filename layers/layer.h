@@ -18,6 +18,7 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/layer_params.h"
 #include "core/hparams/template.h"
+#include "core/ops/einsum.h"
 #include "layers/parameter.h"
 
 namespace tessera {
@@ -110,6 +111,10 @@ class Layer {
   }
   Tensor param_like(Weight weight, const Tensor& partner, DType dtype,
                     SourceSite site = SourceSite::current()) const;
+
+  // einsum(x, w, contracted) in the precision of dtypes().matmul. A model that decodes computes in
+  // the compute dtype: there the scale of 8-bit floats would make a row depend on the other rows.
+  Tensor product(Operand x, const Tensor& w, const Over& contracted) const;
 
  private:
   Tensor one_layer(Weight weight, DType dtype) const;  // This iteration's slice if stacked.

@@ -100,11 +100,13 @@ ExperimentEntry find_experiment(std::string_view name,
   }
 }
 
-const DeviceKind& find_device(const std::string& name, std::vector<std::filesystem::path> folders) {
+const DeviceKind& find_device(const std::string& name,
+                              const std::vector<std::filesystem::path>& path) {
   const auto is_registered = [&] {
     const std::vector<std::string> kinds = registered_device_kinds();
     return std::find(kinds.begin(), kinds.end(), name) != kinds.end();
   };
+  std::vector<std::filesystem::path> folders = path;
   folders.push_back(own_plugins("devices"));
   for (const std::filesystem::path& file : find_plugins(folders))
     if (file.stem() == name && !is_registered()) load_plugin(file);

@@ -22,7 +22,8 @@ ExperimentEntry find_experiment(std::string_view name,
 // The kind of device called `name`. If it is not registered, the plugin NAME.so is loaded from the
 // given folders or from tessera/devices beside our libraries. Error with the nearest name and all
 // names if it is not found.
-const DeviceKind& find_device(const std::string& name, std::vector<std::filesystem::path> folders);
+const DeviceKind& find_device(const std::string& name,
+                              const std::vector<std::filesystem::path>& path);
 
 // Kinds that are registered or have a plugin in tessera/devices, sorted.
 std::vector<std::string> known_device_kinds();

@@ -239,10 +239,11 @@ Ending act(const CommandLine& line, ProcessGroup& processes, Watchdog* watch, st
       out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
     return check_printed({});
   }
-  const DeviceKind& kind = find_device(line.device, plugin_path(line.plugin_path));
+  const auto folders = plugin_path(line.plugin_path);
+  const DeviceKind& kind = find_device(line.device, folders);
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
-  const ExperimentEntry entry = find_experiment(line.experiment, plugin_path(line.plugin_path));
+  const ExperimentEntry entry = find_experiment(line.experiment, folders);
   const ConfiguredExperiment configured = configure(entry, line.sets);
   if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});

@@ -131,7 +131,11 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     const ModelOutput output = finished(model(microbatch));
     std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
     for (const Tensor& each : flatten(output)) terms.push_back(each);
-    for (size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + terms[i];
+    for (size_t i = 0; i < sums.size(); ++i) {
+      // In the phase of the product that makes the gradient, which can then add it to the sum.
+      const PhaseScope phase(i < trained.size() ? Phase::kBackward : Phase::kForward);
+      sums[i] = sums[i] + terms[i];
+    }
     return RepeatBody{sums, {}};
   };
   std::vector<Tensor> sums = repeat(kMicrobatch, num_microbatches, carries, stacked, body).carries;

@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <cstdio>
 
-#include <catch2/catch.hpp>
 #include <fmt/core.h>
 
-#undef CHECK  // Ours is in core/base/error.h.
 #include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 // HDF5 does not clean up at exit (core/io/hdf5_dataset.cc); its caches are not leaks.
@@ -29,8 +28,9 @@ bool machine_has(tessera::CpuLevel level) {
 }
 
 // Counts the test cases that were run.
-struct Counter : Catch::TestEventListenerBase {
-  using TestEventListenerBase::TestEventListenerBase;
+using Listener = Catch::TestEventListenerBase;
+struct Counter : Listener {
+  using Listener::Listener;
   void testCaseEnded(const Catch::TestCaseStats&) override { ++count; }
   static inline int count = 0;
 };

@@ -22,10 +22,10 @@ Ffn::Ffn(const HParams& p) : UnaryLayer(p.layer) {
 
 Tensor Ffn::fprop(Tensor x) const {
   x = place(x);
-  Tensor hidden = place(einsum(x, param(up_), over("embed")));
+  Tensor hidden = place(product(x, param(up_), over("embed")));
   hidden = square(relu(save_for_backward(hidden, "ffn1")));
   hidden = hidden * param_like(scale_, hidden);
-  return place(einsum(hidden, param(down_), over("mlp")), "residual");
+  return place(product(hidden, param(down_), over("mlp")), "residual");
 }
 
 }  // namespace my_project

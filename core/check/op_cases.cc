@@ -241,6 +241,7 @@ std::map<const OpDef*, std::string> ops_without_cases() {
           {&kMaskToOwnerOp, lowering},
           {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
           {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"},
+          {&kFusedNormOp, "made by the fusion pass of norms; tests/core/passes"},
           {&kFusedUpdatesOp, "made by the fusion pass of updates; tests/core/passes"}};
 }
 

@@ -7,6 +7,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/generator.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
@@ -33,6 +34,21 @@ void add_norms(std::vector<OpCase>& rows) {
   });
 }
 
+// The cotangents of a composite op's operands from that of its first result.
+Tensors called_vjp(const Tensor& output, const Tensor& cotangent) {
+  Graph& graph = traced_graph();
+  const Node node = graph.node(graph.value(output.id()).producer);  // A copy: tracing changes it.
+  Tensors inputs, outputs, cotangents;
+  for (const ValueId id : node.inputs) inputs.emplace_back(&graph, id);
+  for (const ValueId id : node.outputs) outputs.emplace_back(&graph, id);
+  cotangents.resize(outputs.size());
+  cotangents[0] = cotangent;
+  Tensors gradients;
+  for (const Tensor& each : node.op->vjp({node, inputs, outputs, cotangents}))
+    if (each.valid()) gradients.push_back(each);
+  return gradients;
+}
+
 // Only the gradient op of a composite op, called as by its vjp.
 OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
   OpCase row = forward;
@@ -47,16 +63,7 @@ OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
       output = Tensor(&graph, node->inputs[0]);
       node = &graph.node(graph.value(output.id()).producer);
     }
-    Tensors inputs, outputs, cotangents;
-    for (const ValueId id : node->inputs) inputs.emplace_back(&graph, id);
-    for (const ValueId id : node->outputs) outputs.emplace_back(&graph, id);
-    cotangents.resize(outputs.size());
-    cotangents[0] = output * output + 0.5;
-    Tensors gradients;
-    const Node copy = *node;
-    for (const Tensor& each : copy.op->vjp({copy, inputs, outputs, cotangents}))
-      if (each.valid()) gradients.push_back(each);
-    return gradients;
+    return called_vjp(output, output * output + 0.5);
   };
   return row;
 }
@@ -109,6 +116,17 @@ void add_cross_entropies(std::vector<OpCase>& rows) {
     rows.push_back(row);
   }
   add_split_cross_entropies(rows, options);
+}
+
+// Without finite differences, since products of rounded numbers have steps, and without other ops,
+// since a backend's rounding of their results moves the steps.
+void add_fp8_products(std::vector<OpCase>& rows) {
+  const std::string x = "float[\"batch=3 seq=5 embed=16\"]", w = "float[\"embed=16 mlp=8\"]";
+  const auto product = [](const Tensors& in) { return fp8_product(in[0], in[1], over("embed")); };
+  add_case(rows, kFp8ProductOp, {x, w, "float[\"batch=3 seq=5 mlp=8\"]"},
+           [product](const Tensors& in) { return called_vjp(product(in), in[2]); })
+      .differentiable = false;
+  add_case(rows, kFp8ProductOp, {x, w}, product).differentiable = false;
 }
 
 Tensors attend(const Tensors& in, AttentionOptions options) {
@@ -290,6 +308,7 @@ std::vector<OpCase> composite_cases() {
   std::vector<OpCase> rows;
   add_norms(rows);
   add_cross_entropies(rows);
+  add_fp8_products(rows);
   add_attentions(rows);
   add_caches(rows);
   add_rotaries(rows);

@@ -12,6 +12,16 @@
 
 namespace tessera {
 
+// The precision of products of activations with weights.
+enum class MatmulPrecision {
+  kCompute,  // That of the compute dtype.
+  kFp8,      // Operands rounded to 8-bit floats with a scale per tensor: core/ops/fp8.h.
+};
+
+constexpr std::array<EnumName<MatmulPrecision>, 2> enum_names(MatmulPrecision) {
+  return {{{MatmulPrecision::kCompute, "compute"}, {MatmulPrecision::kFp8, "fp8"}}};
+}
+
 // The element types a layer works in. Written "param=f32,compute=bf16" in --set.
 struct DTypePolicy {
   static constexpr std::string_view kName = "DTypePolicy";
@@ -19,7 +29,8 @@ struct DTypePolicy {
   DType compute = DType::kF32;  // Activations, and weights in layers.
   DType reduce = DType::kF32;   // Gradients in collectives.
   DType output = DType::kF32;   // Logits and other outputs of the model.
-  FIELDS(param, compute, reduce, output)
+  MatmulPrecision matmul = MatmulPrecision::kCompute;  // Not of logits, nor inside attention.
+  FIELDS(param, compute, reduce, output, matmul)
   bool operator==(const DTypePolicy&) const = default;
 };
 

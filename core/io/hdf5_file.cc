@@ -147,7 +147,8 @@ bool Hdf5File::has(const std::string& path) const {
 std::vector<std::string> Hdf5File::dataset_paths() const {
   silence();
   std::vector<std::string> paths;
-  const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
+  // HDF5 1.10 and 1.14 pass H5O_info_t and H5O_info1_t.
+  const auto visit = [](hid_t, const char* name, const auto* info, void* out) -> herr_t {
     if (info->type == H5O_TYPE_DATASET)
       static_cast<std::vector<std::string>*>(out)->push_back(name);
     return 0;

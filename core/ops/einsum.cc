@@ -72,15 +72,8 @@ Types infer_einsum(const InferContext& context) {
   return {result};
 }
 
-// The cotangent of one operand: the result's cotangent with the other operand, over the axes the
-// operand lacks.
 Tensor operand_vjp(const Tensor& dy, const Tensor& other, const Tensor& operand) {
-  Names summed;
-  for (const std::string& name : dy.type().names()) {
-    if (!operand.has(name)) summed.push_back(name);
-  }
-  const Attributes attributes = {{"contracted", summed}, {"output", operand.type().names()}};
-  return trace_op(kEinsumOp, {dy, other}, attributes, {});
+  return trace_op(kEinsumOp, {dy, other}, einsum_gradient_attributes(dy, operand), {});
 }
 
 Tensors einsum_vjp(const VjpContext& c) {
@@ -133,14 +126,8 @@ const Op kEinsumOp{{.name = "einsum",
 Over over(std::string_view axes) { return {parse_names(axes)}; }
 
 Tensor einsum(Operand a, Operand b, const Over& contracted) {
-  Names output;
-  for (const Tensor& operand : {a.tensor, b.tensor}) {
-    for (const std::string& name : operand.type().names()) {
-      if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
-    }
-  }
   return trace_op(kEinsumOp, {a.tensor, b.tensor},
-                  {{"contracted", contracted.axes}, {"output", output}}, a.site);
+                  einsum_attributes(a.tensor, b.tensor, contracted), a.site);
 }
 
 Tensor einsum(std::string_view equation, Operand a, Operand b) {

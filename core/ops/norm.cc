@@ -227,6 +227,8 @@ const Op kRmsNormGradOp{norm_grad("rms_norm_grad")};
 const Op kLayerNormGradOp{norm_grad("layer_norm_grad")};
 const Op kRmsNormOp{norm_op("rms_norm")};
 const Op kLayerNormOp{norm_op("layer_norm")};
+const Op kFusedNormOp{
+    {.name = "fused_norm", .op_class = OpClass::kReduction, .infer = infer_fused}};
 
 Tensor reduce_mean(Operand x, std::string_view axes) {
   const Tensor sum = reduce_sum(x, axes);

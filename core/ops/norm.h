@@ -23,6 +23,10 @@ Tensor layer_norm(Operand x, const Tensor& scale, const Tensor& bias, std::strin
 
 Tensor softmax(Operand x, std::string_view axis);
 
+// A norm and the add before it, or the gradient of a norm and the add behind it
+// (core/passes/local_passes.h). Never traced.
+extern const Op kFusedNormOp;
+
 extern const Op kRmsNormOp, kRmsNormGradOp, kLayerNormOp, kLayerNormGradOp, kSoftmaxOp,
     kSoftmaxGradOp;
 

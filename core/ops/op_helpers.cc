@@ -48,6 +48,25 @@ std::vector<std::string> names_at(const Operand& operand, std::string_view text)
   return parse_names(text);
 }
 
+Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted) {
+  std::vector<std::string> output;
+  for (const Tensor& operand : {a, b}) {
+    for (const std::string& name : operand.type().names()) {
+      if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
+    }
+  }
+  return {{"contracted", contracted.axes}, {"output", output}};
+}
+
+// Sums over the axes that the operand lacks.
+Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand) {
+  std::vector<std::string> summed;
+  for (const std::string& name : dy.type().names()) {
+    if (!operand.has(name)) summed.push_back(name);
+  }
+  return {{"contracted", summed}, {"output", operand.type().names()}};
+}
+
 Types infer_nonlinear(const InferContext& context) {
   refuse_partial(context);
   check_same_dtype(context);
@@ -64,6 +83,16 @@ Types infer_gradient(const InferContext& context) {
   const Type result = {context.inputs[0].dtype, aligned_axes(context), partial};
   check_mesh_axes_once(context, result);
   return {result};
+}
+
+Types infer_fused(const InferContext& context) {
+  const Graph& body = *context.bodies[0];
+  CHECK(body.inputs().size() == context.inputs.size());
+  for (size_t i = 0; i < context.inputs.size(); ++i)
+    CHECK(body.type(body.inputs()[i].value) == context.inputs[i], "operand {} of a fused node", i);
+  Types types;
+  for (const GraphOutput& output : body.outputs()) types.push_back(body.type(output.value));
+  return types;
 }
 
 void check_floating_operand(const InferContext& context, size_t i) {

@@ -11,6 +11,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
+#include "core/ops/einsum.h"
 
 namespace tessera {
 
@@ -42,6 +43,11 @@ OpDef linear_view(OpDef op);
 Tensor trace_unary(const OpDef& op, const Operand& x);
 Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b);
 
+// The attributes of einsum(a, b, contracted), and of the einsum of a result's cotangent `dy` with
+// the other operand that is the cotangent of `operand`.
+Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted);
+Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand);
+
 // A type rule with checks before it: checked<infer_linear, check_numeric>.
 template <auto kRule, auto... kChecks>
 Types checked(const InferContext& context) {
@@ -56,6 +62,8 @@ constexpr auto infer_linear = checked<infer_same, refuse_maximum>;
 // Any number of operands of one dtype, aligned by axis name; none may be partial.
 Types infer_nonlinear(const InferContext& context);
 constexpr auto infer_nonlinear_floating = checked<infer_nonlinear, check_floating>;
+// Of a node that a pass makes of several: the types of its body's results.
+Types infer_fused(const InferContext& context);
 // Operands (saved, dy), linear in dy: only dy may be partial. For gradients of nonlinear ops.
 Types infer_gradient(const InferContext& context);
 

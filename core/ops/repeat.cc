@@ -11,6 +11,7 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
@@ -54,17 +55,6 @@ std::vector<Type> infer_repeat(const InferContext& context) {
                          context.names[i], context.inputs[i].text_sized(), inner.text_sized()));
     types.push_back(i < parts.carries ? inner : stacked_type(inner, parts.axis, parts.count));
   }
-  return types;
-}
-
-// A fused node has the types of its body.
-std::vector<Type> infer_fused(const InferContext& context) {
-  const Graph& body = *context.bodies[0];
-  CHECK(body.inputs().size() == context.inputs.size());
-  for (size_t i = 0; i < context.inputs.size(); ++i)
-    CHECK(body.type(body.inputs()[i].value) == context.inputs[i], "operand {} of a fused node", i);
-  std::vector<Type> types;
-  for (const GraphOutput& output : body.outputs()) types.push_back(body.type(output.value));
   return types;
 }
 

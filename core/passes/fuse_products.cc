@@ -49,32 +49,28 @@ class ProductFuser {
   }
 
   Graph fuse() {
-    std::unordered_map<NodeId, ProductChain> by_last;
-    IndexedVector<NodeId, bool> is_inner(graph_.nodes().size());
+    std::unordered_map<NodeId, ProductChain> by_place;
+    NodeFlags is_taken(graph_.nodes().size());
     for (const NodeId id : graph_.nodes().ids()) {
       if (graph_.node(id).op != &kEinsumOp) continue;
       ProductChain chain = chain_of(id);
       // A node may follow two products: the first takes it.
-      const auto taken = [&](NodeId each) { return is_inner[each] || by_last.contains(each); };
-      const auto end = std::find_if(chain.nodes.begin(), chain.nodes.end(), taken);
+      const auto end = std::find_if(chain.nodes.begin(), chain.nodes.end(),
+                                    [&](NodeId each) { return is_taken[each]; });
       if (end != chain.nodes.end()) {
         chain.nodes.erase(end, chain.nodes.end());
         chain.result = graph_.node(chain.nodes.back()).outputs[0];
         chain.saved = {};
       }
       if (chain.nodes.size() == 1) continue;
-      for (const NodeId each : chain.nodes) is_inner[each] = true;
-      const NodeId last = chain.nodes.back();
-      is_inner[last] = false;
-      by_last.emplace(last, std::move(chain));
+      for (const NodeId each : chain.nodes) is_taken[each] = true;
+      by_place.emplace(place_of(chain), std::move(chain));
     }
     rewriter_.copy_inputs();
     for (const NodeId id : graph_.nodes().ids()) {
-      if (is_inner[id]) continue;
-      const auto found = by_last.find(id);
-      if (found != by_last.end())
+      if (const auto found = by_place.find(id); found != by_place.end())
         add_product(found->second);
-      else
+      else if (!is_taken[id])
         copy(id);
     }
     rewriter_.copy_outputs();
@@ -131,6 +127,18 @@ class ProductFuser {
     if (axes == row_axes(graph_, first(chain))) take(chain, id);
   }
 
+  // Whether an elementwise node reads the result of an activation, as the product with the other
+  // half of a gated layer does. One loop then computes both, and nobody stores the activation.
+  bool joins_loop(NodeId activation) const {
+    const Node& node = graph_.node(activation);
+    const Type& space = graph_.type(node.outputs[0]);
+    return std::ranges::any_of(readers_[node.outputs[0]], [&](NodeId id) {
+      const Node& reader = graph_.node(id);
+      return reader.op->fusible && reader.phase == node.phase &&
+             graph_.type(reader.outputs[0]).axes == space.axes;
+    });
+  }
+
   // Reads of others may precede the activation only if they are not moved before the product.
   bool take_activation(ProductChain& chain) const {
     NodeId found;
@@ -139,7 +147,7 @@ class ProductFuser {
       if (node.op != &kGeluTanhOp && node.op != &kSiluOp) continue;
       if (node.phase == first(chain).phase && found == kNone) found = id;
     }
-    if (found == kNone) return false;
+    if (found == kNone || joins_loop(found)) return false;
     const std::vector<NodeId>& readers = readers_[chain.result];
     if (std::any_of(readers.begin(), readers.end(), [&](NodeId id) { return id < found; }))
       return false;
@@ -162,6 +170,21 @@ class ProductFuser {
     } else if (const auto [add, other] = only_add(chain); add != kNone) {
       if (graph_.type(other) == result) take(chain, add);
     }
+  }
+
+  // The node whose place the chain takes: the product, which frees its factors, or the last node if
+  // an operand of the others is not there yet. A sum of gradients may be traced far behind.
+  NodeId place_of(const ProductChain& chain) const {
+    const NodeId product = chain.nodes.front();
+    for (const NodeId id : chain.nodes) {
+      for (const ValueId value : graph_.node(id).inputs) {
+        const NodeId producer = graph_.value(value).producer;
+        const bool inside =
+            std::find(chain.nodes.begin(), chain.nodes.end(), producer) != chain.nodes.end();
+        if (!inside && producer != kNone && producer > product) return chain.nodes.back();
+      }
+    }
+    return product;
   }
 
   void copy(NodeId id) {

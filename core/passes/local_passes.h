@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over the lowered graph of one device, in the order of compilation: dead code elimination
-// and common subexpression elimination (simplify.cc), copies of parameters in bf16
-// (keep_copies.cc), fusion of updates (fuse_updates.cc), of elementwise nodes with products
-// (fuse_products.cc) and with each other (fuse.cc), and the order of nodes (schedule.cc).
+// and common subexpression elimination (simplify.cc), composite ops without a kernel
+// (decompose.cc), copies of parameters in bf16 (keep_copies.cc), fusion of updates
+// (fuse_updates.cc), of elementwise nodes with products (fuse_products.cc) and with each other
+// (fuse.cc), of norms with the sums beside them (fuse_norms.cc), and the order of nodes
+// (schedule.cc).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "core/graph/graph.h"
+#include "core/graph/op.h"
 
 namespace tessera {
 
@@ -20,6 +24,10 @@ Graph dce(const Graph& graph);
 // merged only with another clone. Elementwise work and generators of the backward pass are not
 // merged with those of the forward pass, which would keep their results in memory in between.
 Graph cse(const Graph& graph);
+
+// Replaces composite ops for which the device has no kernel by their decompositions, and merges
+// equal nodes of these.
+Graph decompose(const Graph& lowered, const std::function<bool(const OpDef&)>& has_kernel);
 
 // Groups elementwise nodes with the same iteration space into `fused` nodes, which a backend runs
 // as one loop without storing intermediate results. Only generators are computed more than once,
@@ -34,7 +42,8 @@ Graph fuse(const Graph& lowered);
 
 // Moves what is done to each element of a matrix product into the node of the product, for backends
 // that apply it before they store the product (the epilogue of a GEMM library). Before fuse().
-// Nodes are not moved to another phase. Loop bodies are treated separately.
+// Nodes are not moved to another phase. An activation whose result an elementwise node reads is
+// left to fuse(). Loop bodies are treated separately.
 //
 // The body of a `fused_product` node is an einsum, then, each at most once and in this order:
 //   cast from bf16 to f32                 the sums are stored as they are
@@ -44,6 +53,15 @@ Graph fuse(const Graph& lowered);
 //   or add of an array like the product   a sum of gradients, a residual
 // Operands and results of the node are those of the body, as in `fused`.
 Graph fuse_products(const Graph& lowered);
+
+// Makes one node of a norm and the add of its operand, or of the gradient of a norm and the add of
+// its dx and another cotangent: the two sums of a residual. Behind fuse_products(), which adds a
+// residual to a product before it is stored, and before fuse(). Loop bodies are treated separately.
+//
+// The body of a `fused_norm` node is an add of two arrays like the sum, then rms_norm or layer_norm
+// of it; results are the norm's, then the sum if others read it. Or it is rms_norm_grad or
+// layer_norm_grad, then the add of its dx; results are the gradient's, with the sum for dx.
+Graph fuse_norms(const Graph& lowered);
 
 // Keeps a copy in bf16 of each f32 parameter that adam_update writes and casts read, so that a step
 // need not cast: the update stores the new parameter in both dtypes. The copy is a further state,

@@ -83,6 +83,10 @@ Tensor nth(Tensor x, std::string_view axis, int64_t index) {
 }  // namespace
 
 SeqaxModel::SeqaxModel(const HParams& p) : BaseModel({.dtypes = p.dtypes}), p_(p) {
+  if (dtypes().matmul != MatmulPrecision::kCompute)
+    fail(
+        "SeqaxModel writes its products out, in the compute dtype: got dtypes.matmul=fp8, expected "
+        "compute");
   const std::map<std::string, int64_t> sizes = {{"layers", p.num_layers.get()},
                                                 {"vocab", p.vocab_size.get()},
                                                 {"embed", p.model_dims.get()},

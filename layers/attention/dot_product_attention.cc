@@ -130,7 +130,7 @@ void DotProductAttention::declare_projections(const HParams& p) {
 // for the few tokens of a decoding step.
 DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) const {
   if (FpropScope::current().cache() != nullptr) {
-    Tensor all = place(einsum(x, param(combined_), over("embed")));
+    Tensor all = place(product(x, param(combined_), over("embed")));
     if (combined_bias_.valid()) all = all + param_like(combined_bias_, all);
     const auto slice_of = [&](int64_t index) {
       return reduce_sum(slice(all, "qkv", index, index + 1), "qkv");
@@ -139,7 +139,7 @@ DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) co
             rename(slice_of(2), "heads", "kv_heads")};
   }
   const auto project = [&](int64_t index) {
-    Tensor y = place(einsum(x, param_slice(combined_, "qkv", index), over("embed")));
+    Tensor y = place(product(x, param_slice(combined_, "qkv", index), over("embed")));
     if (combined_bias_.valid()) y = y + param_slice(combined_bias_, "qkv", index);
     return save_for_backward(y, "combined_qkv_proj");
   };
@@ -149,7 +149,7 @@ DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) co
 
 DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) const {
   const auto project = [&](Weight matrix, Weight bias, std::string_view name) {
-    Tensor y = place(einsum(x, param(matrix), over("embed")));
+    Tensor y = place(product(x, param(matrix), over("embed")));
     if (bias.valid()) y = y + param_like(bias, y);
     return save_for_backward(y, name);
   };
@@ -212,7 +212,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
       cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),
       "context");
   // If heads are split, the product is a partial sum: placing it reduces.
-  const Tensor y = place(einsum(context, param(output_), over("heads head_dim")), "residual");
+  const Tensor y = place(product(context, param(output_), over("heads head_dim")), "residual");
   return save_for_backward(output_bias_.valid() ? y + param_like(output_bias_, y) : y, "out_proj");
 }
 

@@ -27,7 +27,7 @@ Linear::Linear(const HParams& p) : UnaryLayer(p.layer), p_(p) {
 }
 
 Tensor Linear::fprop(Tensor x) const {
-  Tensor y = place(einsum(x, param(w_), over(p_.input_axis)));
+  Tensor y = place(product(x, param(w_), over(p_.input_axis)));
   return bias_.valid() ? y + param_like(bias_, y) : y;
 }
 
@@ -53,7 +53,7 @@ FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.layer) {
 }
 
 Tensor FeedForward::project(Tensor x, Weight matrix, Weight bias) const {
-  const Tensor y = place(einsum(x, param(matrix), over("embed")));
+  const Tensor y = place(product(x, param(matrix), over("embed")));
   return save_for_backward(bias.valid() ? y + param_like(bias, y) : y, "ffn1");
 }
 
@@ -67,7 +67,7 @@ Tensor FeedForward::fprop(Tensor x) const {
   }
   hidden = dropout_(hidden);
   // If `mlp` is split, the product is a partial sum: placing it reduces.
-  const Tensor y = place(einsum(hidden, param(down_), over("mlp")), "residual");
+  const Tensor y = place(product(hidden, param(down_), over("mlp")), "residual");
   return save_for_backward(down_bias_.valid() ? y + param_like(down_bias_, y) : y, "ffn2");
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/fp8.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/device_kinds.h"
@@ -52,7 +53,8 @@ class PlannedGpu final : public Device {
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return std::make_unique<PlannedKernel>(graph, node);
   }
-  bool has_kernel(const OpDef&) const override { return true; }
+  // Those of the CUDA device, which rounds the operands of fp8_product beside the product.
+  bool has_kernel(const OpDef& op) const override { return &op != &kFp8ProductOp; }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
   std::unique_ptr<Event> make_event() override { return nothing_runs(); }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/backend/cpu/gemm/einsum.h"
+#include "core/graph/decomposition.h"
 #include "core/graph/op.h"
-#include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -138,18 +138,7 @@ void Products::add_all(const Graph& graph, double times) {
 // dtype.
 void Products::add_decomposition(const Graph& graph, const Node& node) {
   if (node.op->decomposition == nullptr) return;
-  const Mesh local;
-  const AxisRules no_rules;
-  Graph body;
-  {
-    const TraceScope trace(body, local, no_rules);
-    const ServeScope serve(node);
-    std::vector<Tensor> inputs;
-    for (size_t i = 0; i < node.inputs.size(); ++i)
-      inputs.push_back(input(std::to_string(i), InputKind::kLoop, graph.type(node.inputs[i])));
-    node.op->decomposition(node, inputs);
-  }
-  add_all(body, 1.0);
+  add_all(decomposition_of(graph, node, Mesh()), 1.0);
   const DType dtype = graph.type(node.inputs[0]).dtype;
   for (ProductSize& size : sizes) size.input = dtype;
   copied = 0.0, copies = 0;

@@ -75,11 +75,19 @@ TransformerBlock::HParams dropping_block() {
   return {.ffn_tpl = FeedForward::HParams{.dropout_rate = 0.2}, .residual_dropout_rate = 0.1};
 }
 
-TEST_CASE("repeated and unrolled layers are bitwise equal, with dropout and remat") {
-  const auto unrolled = trained(tiny(StackedTransformer::HParams{.block_tpl = dropping_block()}));
+LanguageModel::HParams with_dtypes(LanguageModel::HParams p, const DTypePolicy& dtypes) {
+  p.lm_tpl.as<TransformerLm::HParams>().dtypes = dtypes;
+  return p;
+}
+
+// With dropout, for each remat policy.
+void require_equal_stacks(const DTypePolicy& dtypes) {
+  const auto unrolled = trained(
+      with_dtypes(tiny(StackedTransformer::HParams{.block_tpl = dropping_block()}), dtypes));
   for (const std::string remat : {"save_everything", "save_nothing", "query_proj,ffn1"}) {
     INFO(remat);
-    const auto repeated = trained(tiny(Repeated::HParams{.block_tpl = dropping_block()}), remat);
+    const auto repeated =
+        trained(with_dtypes(tiny(Repeated::HParams{.block_tpl = dropping_block()}), dtypes), remat);
     REQUIRE(repeated.at("loss") == unrolled.at("loss"));
     for (const auto& [path, stacked] : repeated) {
       const size_t bracket = path.find("[]");
@@ -101,6 +109,11 @@ TEST_CASE("repeated and unrolled layers are bitwise equal, with dropout and rema
   }
 }
 
+TEST_CASE("repeated and unrolled layers are bitwise equal, with dropout and remat") {
+  require_equal_stacks({});
+  require_equal_stacks({.compute = DType::kBF16, .matmul = MatmulPrecision::kFp8});
+}
+
 TEST_CASE("dropout changes the loss in training and not in evaluation") {
   const auto loss = [](double rate, Mode mode) {
     const TransformerBlock::HParams block{.residual_dropout_rate = rate};
@@ -114,13 +127,33 @@ TEST_CASE("dropout changes the loss in training and not in evaluation") {
 TEST_CASE("bf16 compute keeps f32 weights and gradients, and a similar loss") {
   LanguageModel::HParams p = tiny(Repeated::HParams{});
   const auto wide = trained(p);
-  p.lm_tpl.as<TransformerLm::HParams>().dtypes = DTypePolicy{.compute = DType::kBF16};
+  p = with_dtypes(p, {.compute = DType::kBF16});
   const auto narrow = trained(p);
   REQUIRE(narrow.at("loss") != wide.at("loss"));
   REQUIRE(narrow.at("loss").front() == Approx(wide.at("loss").front()).epsilon(2e-3));
   const auto model = Template<BaseModel>(p).instantiate();
   for (const Parameter& each : model->parameters().parameters())
     REQUIRE(each.type.dtype == DType::kF32);
+}
+
+// The cosine of the angle between gradients with and without rounding.
+TEST_CASE("8-bit products change the loss and the gradients a little") {
+  const LanguageModel::HParams p = tiny(Repeated::HParams{});
+  const auto exact = trained(p);
+  const auto rounded = trained(with_dtypes(p, {.matmul = MatmulPrecision::kFp8}));
+  REQUIRE(rounded.at("loss") != exact.at("loss"));
+  REQUIRE(rounded.at("loss").front() == Approx(exact.at("loss").front()).epsilon(2e-2));
+  for (const auto& [path, gradient] : exact) {
+    INFO(path);
+    double dot = 0.0, squares = 0.0, rounded_squares = 0.0;
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      dot += gradient[i] * rounded.at(path)[i];
+      squares += gradient[i] * gradient[i];
+      rounded_squares += rounded.at(path)[i] * rounded.at(path)[i];
+    }
+    if (squares < 1e-12) continue;  // The bias of keys has none.
+    REQUIRE(dot > 0.9 * std::sqrt(squares * rounded_squares));
+  }
 }
 
 TEST_CASE("every layer inherits the sizes of the language model") {

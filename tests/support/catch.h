@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Catch2 without its CHECK, which conflicts with core/base/error.h: tests use REQUIRE. Include this
-// instead of <catch2/catch.hpp>, in any order.
+// Catch2, version 2 (Debian 12) or 3 (Debian 13), without its CHECK, which conflicts with
+// core/base/error.h: tests use REQUIRE. Include this instead of Catch2's headers, in any order.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,25 @@
 
 #pragma push_macro("CHECK")
 #undef CHECK
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#else
 #include <catch2/catch.hpp>
+#endif
 #undef CHECK
 #pragma pop_macro("CHECK")
+
+#if __has_include(<catch2/catch_all.hpp>)
+namespace Catch {  // The names of version 2.
+using Matchers::EndsWith;
+using Matchers::Equals;
+using Matchers::Matches;
+using Matchers::StartsWith;
+inline auto Contains(const std::string& part) { return Matchers::ContainsSubstring(part); }
+using TestEventListenerBase = EventListenerBase;
+}  // namespace Catch
+using Catch::Approx;
+#endif
 
 namespace tessera {
 

@@ -81,8 +81,8 @@ TEST_CASE("each failure is logged as one line with the time") {
   log_failure(directory.path(), "of two\nlines");
   const std::string text = read_bytes(directory / "failures.log");
   const std::string time = "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ ";
-  REQUIRE_THAT(text, Catch::Matchers::Matches(time + "process 1 \\(host b\\) is missing\n" + time +
-                                              "of two lines\n"));
+  REQUIRE_THAT(
+      text, Catch::Matches(time + "process 1 \\(host b\\) is missing\n" + time + "of two lines\n"));
 }
 
 TEST_CASE("no failure is logged through a link or into a missing directory") {

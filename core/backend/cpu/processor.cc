@@ -101,7 +101,7 @@ constexpr int kWideSums = 16;  // For 32 registers.
 // the compiler cannot evaluate it.
 volatile float factor = 0.5f;
 volatile float term = 1.0f;
-volatile float kept = 0.0f;  // Written results cannot be optimized away.
+thread_local volatile float kept = 0.0f;  // Written results cannot be optimized away.
 
 // A loop, and the operations of one round.
 struct PeakLoop {

@@ -8,9 +8,8 @@
 
 #include "core/backend/reference/primitives.h"
 #include "core/base/error.h"
+#include "core/graph/decomposition.h"
 #include "core/graph/op.h"
-#include "core/graph/rules.h"
-#include "core/graph/trace.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +42,8 @@ class Interpreter {
       const Type& type = graph.type(node.outputs.front());
       return {{type.axes, primitive({node, operands, type})}};
     }
-    if (node.op->decomposition != nullptr) return run_decomposition(graph, node, operands);
+    if (node.op->decomposition != nullptr)
+      return run(decomposition_of(graph, node, mesh_), copies_of(operands));
     fail("the reference interpreter has no op '{}', and the op has no decomposition",
          node.op->name);
   }
@@ -53,32 +53,6 @@ class Interpreter {
     std::vector<ReferenceArray> copies;
     for (const ReferenceArray* array : arrays) copies.push_back(*array);
     return copies;
-  }
-
-  static Type without_layout(Type type) {
-    for (Axis& axis : type.axes) axis.split.clear();
-    type.partial = {};
-    return type;
-  }
-
-  // Traces the op's decomposition on whole arrays of the node's types, and runs it.
-  std::vector<ReferenceArray> run_decomposition(
-      const Graph& graph, const Node& node,
-      const std::vector<const ReferenceArray*>& operands) const {
-    const AxisRules no_rules;
-    Graph body;
-    {
-      const TraceScope trace(body, mesh_, no_rules);
-      const ServeScope serve(node);  // Random keys come from the node's path.
-      std::vector<Tensor> inputs;
-      for (size_t i = 0; i < node.inputs.size(); ++i)
-        inputs.push_back(input(fmt::format("{}", i), InputKind::kLoop,
-                               without_layout(graph.type(node.inputs[i]))));
-      const std::vector<Tensor> results = node.op->decomposition(node, inputs);
-      for (size_t i = 0; i < results.size(); ++i)
-        body.add_output(fmt::format("{}", i), imported(results[i]).id());
-    }
-    return run(body, copies_of(operands));
   }
 
   // core/ops/repeat.h gives the order of inputs and outputs.

@@ -5,6 +5,7 @@
 
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
+#include "core/ops/norm.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
@@ -40,8 +41,10 @@ Graph compile_for_device(const Graph& rematerialized, const CompileOptions& opti
   const Mesh local;  // Lowered graphs have local types.
   Graph graph = lower(rematerialized, options.mesh, number);
   end_stage("lower", graph, local, options, stages);
+  graph = decompose(graph, [&](const OpDef& op) { return kind.has_kernel(op); });
   if (kind.has_kernel(kFusedUpdatesOp)) graph = fuse_updates(keep_copies(graph));
   if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(graph);
+  if (kind.has_kernel(kFusedNormOp)) graph = fuse_norms(graph);
   graph = fuse(graph);
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(graph);

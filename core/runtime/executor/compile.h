@@ -36,7 +36,7 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
                      std::vector<SavedValue>& saved);
 
 // The other passes, for device `number` of the mesh. `kind` is a device like it: updates are fused,
-// and products with what follows them, if it can run that.
+// products with what follows them, and norms with residuals, if it can run that.
 Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t number,
                          Stages stages, const Device& kind);
 

@@ -136,10 +136,12 @@ struct Executor::Impl {
     plan.persistent_bytes = persistent_bytes;
   }
 
-  // work(part) for each device, on its thread.
-  void on_all(const std::function<void(DeviceExecutor&, size_t)>& work) {
-    threads.run([&](int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
-                [&](const std::string& reason) {
+  // work(part) for each device, on its thread. After an error a thread that hangs may use its copy
+  // of `work` when this function has returned.
+  void on_all(std::function<void(DeviceExecutor&, size_t)> work) {
+    threads.run([this, work = std::move(work)](
+                    int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
+                [this](const std::string& reason) {
                   if (communicator != nullptr) communicator->stop(reason);
                 });
   }
@@ -194,12 +196,14 @@ struct Executor::Impl {
     if (make_copies) require_no_run();
     const auto timing =
         observer ? DeviceExecutor::Timing::kTimed : DeviceExecutor::Timing::kUntimed;
-    const auto start_on = [&](DeviceExecutor& part, size_t i) {
+    const auto start_on = [this, program, own_copies, make_copies, timing,
+                           offsets = std::vector<int64_t>(scalars.begin(), scalars.end())](
+                              DeviceExecutor& part, size_t i) {
       if (make_copies) {
         part.start(*own_copies, DeviceExecutor::Timing::kUntimed, nullptr);
         part.finish(nullptr);
       }
-      part.start(program, timing, guard, i == 0 ? scalars : std::span<const int64_t>());
+      part.start(program, timing, guard, i == 0 ? offsets : std::span<const int64_t>());
     };
     on_each(start_on);
     ++under_way;
@@ -207,14 +211,13 @@ struct Executor::Impl {
   std::span<const float> finish() {
     CHECK(under_way > 0, "no run is under way");
     const size_t left = std::exchange(under_way, 0) - 1;  // None, if this one has failed.
-    std::span<const float> scalars;
-    const auto finish_on = [&](DeviceExecutor& part, size_t i) {
+    const auto finish_on = [this](DeviceExecutor& part, size_t i) {
       const std::span<const float> own = part.finish(observer);
-      if (i == 0) scalars = own;
+      if (i == 0) finished = own;
     };
     on_each(finish_on);
     under_way = left;
-    return scalars;
+    return finished;
   }
   // As on_all, but on this thread if there is one device, so that a run allocates nothing. After an
   // error of several devices nothing can be finished.
@@ -240,7 +243,8 @@ struct Executor::Impl {
   int64_t persistent_bytes = 0;
   int64_t bytes = 0;
   bool allocated = false;
-  size_t under_way = 0;  // Runs.
+  size_t under_way = 0;             // Runs.
+  std::span<const float> finished;  // Scalars of the last run that was finished.
   LaunchObserver observer;
   WriteGuard guard;
   DeviceThreads threads;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm (Zhang and Sennrich, 2019), LayerNorm (Ba et al., 2016) and their gradients. A row that
-// fits in the registers of its threads is read once: 4 bytes an element in bf16, 6 for the
-// gradient. The gradients of the weights are summed over the rows of a block in registers, then
-// over the blocks in order.
+// RMSNorm (Zhang and Sennrich, 2019), LayerNorm (Ba et al., 2016) and their gradients, alone or
+// with a residual: the norm of a sum, the gradient plus another cotangent. A row that fits in the
+// registers of its threads is read once: 4 bytes an element in bf16, 6 for the gradient; with a
+// residual 8 each. Sums are rounded as if they were launches of their own. The gradients of the
+// weights are summed over the rows of a block in registers, then over the blocks in order.
 #include "plugins/cuda/kernels/norm.h"
 #include "plugins/cuda/kernels/rows.cuh"
 
@@ -47,8 +48,11 @@ __device__ float2 statistics(const HeldRow<T, kElements, kHeldPacks>& x, const P
 template <bool kCentered, typename T, int kElements>
 __device__ void norm(const NormParameters& p) {
   const Place at = place_of(p.rows, blockIdx.x, kElements);
-  const HeldRow<T, kElements, kHeldPacks> x(static_cast<const T*>(p.x) + at.row * p.rows.width, at);
-  T* const y = static_cast<T*>(p.y) + at.row * p.rows.width;
+  const int64_t begin = at.row * p.rows.width;
+  HeldRow<T, kElements, kHeldPacks> x(static_cast<const T*>(p.x) + begin, at);
+  if (p.addend != nullptr)
+    x.add(static_cast<const T*>(p.addend) + begin, static_cast<T*>(p.sum) + begin, at);
+  T* const y = static_cast<T*>(p.y) + begin;
   const auto [mean, rstd] = statistics<kCentered>(x, at, p);
   if (at.leads()) {
     p.rstd[at.row] = rstd;
@@ -137,6 +141,11 @@ struct NoSums {
   __device__ void finish(const Place&, int64_t) {}
 };
 
+__device__ Place without_columns(Place at) {
+  at.width = 0;
+  return at;
+}
+
 // One row of the gradient: with x̂ = (x - mean)·rstd and s = dy·scale,
 // dx = (s - x̂·mean(s·x̂) - mean(s))·rstd, the last mean for layer_norm only.
 template <bool kCentered, typename T, int kElements>
@@ -147,6 +156,8 @@ class GradRow {
         at_(at),
         x_(static_cast<const T*>(p.x) + at.row * p.rows.width, at),
         cotangent_(static_cast<const T*>(p.cotangent) + at.row * p.rows.width, at),
+        addend_(static_cast<const T*>(p.addend) + at.row * p.rows.width,
+                p.addend == nullptr ? without_columns(at) : at),
         mean_(kCentered && at.width > 0 ? p.mean[at.row] : 0.0f),
         rstd_(at.width > 0 ? p.rstd[at.row] : 0.0f) {}
 
@@ -174,6 +185,7 @@ class GradRow {
         scaled_[i] = (fmaf(-normal_[i], projection, scaled_[i]) - level) * rstd_;
       }
       dscale.add(column, slot, dy_, first);
+      if (p_.addend != nullptr) add_to_gradient(column, slot);
       store_vector(dx + column, scaled_);
     });
   }
@@ -190,9 +202,17 @@ class GradRow {
     }
   }
 
+  __device__ void add_to_gradient(int64_t column, int slot) {
+    float term[kElements];
+    addend_.get(column, slot, term);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i)  // Not contracted with the product before it.
+      scaled_[i] = __fadd_rn(to_float(from_float<T>(scaled_[i])), term[i]);
+  }
+
   const NormGradParameters& p_;
   const Place& at_;
-  HeldRow<T, kElements, kGradPacks> x_, cotangent_;
+  HeldRow<T, kElements, kGradPacks> x_, cotangent_, addend_;
   float mean_, rstd_;
   float normal_[kElements], dy_[kElements], scaled_[kElements];  // Of the current pack.
 };

@@ -6,11 +6,13 @@
 
 namespace tessera::cuda {
 
-// x and y are of the kernel's dtype, weights f32 or bf16.
+// x, y, the addend and the sum are of the kernel's dtype, weights f32 or bf16.
 struct NormParameters {
   RowShape rows;
   const void *x, *scale, *bias;  // No scale or no bias: null.
-  void* y;                       // May be x.
+  const void* addend;            // Added to x before the norm, or null.
+  void* sum;                     // x + addend. May be x, the addend or y.
+  void* y;                       // May be x or the addend.
   float *rstd, *mean;            // One a row; the mean of layer_norm only.
   float inverse_width, epsilon;
   bool narrow_weights;  // Whether they are bf16.
@@ -20,7 +22,8 @@ struct NormGradParameters {
   RowShape rows;
   const void *x, *cotangent, *scale;
   const float *rstd, *mean;
-  void* dx;  // May be x or the cotangent.
+  const void* addend;  // Added to dx after it is rounded, or null.
+  void* dx;            // May be x, the cotangent or the addend.
   // Sums over the rows of each block, [blocks][width]; null where there is no such weight.
   float *scale_sums, *bias_sums;
   float inverse_width;

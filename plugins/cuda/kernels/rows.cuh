@@ -54,6 +54,22 @@ class HeldRow {
       if (column < at.width) held_[slot].load(x + column);
     }
   }
+  // Adds a row, rounds to T and writes the sum, of which packs that are not held are read again.
+  __device__ void add(const T* addend, T* sum, const Place& at) {
+    const HeldRow other(addend, at);
+    for_packs<kHeld>(at, [&](int64_t column, int slot) {
+      float value[kElements], term[kElements];
+      get(column, slot, value);
+      other.get(column, slot, term);
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) value[i] += term[i];
+      Pack<T, kElements> pack;
+      pack.narrow(value);
+      pack.store(sum + column);
+      if (slot >= 0) held_[slot] = pack;
+    });
+    x_ = sum;
+  }
   __device__ void get(int64_t column, int slot, float (&to)[kElements]) const {
     if (slot >= 0) {
       held_[slot].widen(to);

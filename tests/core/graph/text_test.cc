@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 TEST_CASE("A graph prints one line per node below its layer path") {
   Trial trial(Mesh::standard({1, 2, 4}),
@@ -53,7 +53,7 @@ TEST_CASE("Bodies are indented below their loop") {
   REQUIRE_THAT(text, Contains("= repeat(%0) {axis=layers count=3"));
   REQUIRE_THAT(text, Contains("\n  {\n    %0 index : loop i32[\"\"]\n"));
   REQUIRE_THAT(text, Contains("\n    %2 = tanh(%1) : f32[\"b=8\"]"));
-  REQUIRE_THAT(text, Catch::Matchers::EndsWith("  }\n"));
+  REQUIRE_THAT(text, Catch::EndsWith("  }\n"));
 }
 
 Graph small_graph() {

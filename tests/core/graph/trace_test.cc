@@ -67,8 +67,7 @@ TEST_CASE("Nodes traced in a ServeScope take its source line and layer path") {
   REQUIRE(producer(gradient).path == "ffn");
   REQUIRE(producer(gradient).site.text() == producer(y).site.text());
   REQUIRE_THAT(error_of([&] { reduce_sum(y, "q"); }),
-               Catch::Matchers::StartsWith(producer(y).site.text()) &&
-                   Catch::Matchers::EndsWith("[in ffn]"));
+               Catch::StartsWith(producer(y).site.text()) && Catch::EndsWith("[in ffn]"));
 }
 
 TEST_CASE("An error in a list of axes gives the line of the op") {

@@ -81,7 +81,7 @@ TEST_CASE("Bodies of loops are verified with the loop") {
   wrong_rule.node(NodeId(0)).inputs[0] = ValueId(0);  // The loop index, an integer.
   loop.bodies[0] = std::make_shared<const Graph>(wrong_rule);
   REQUIRE_THAT(error_of([&] { verify(trial.graph(), mesh); }),
-               Catch::Matchers::Contains("tanh: index is i32, expected a floating dtype"));
+               Catch::Contains("tanh: index is i32, expected a floating dtype"));
 }
 
 }  // namespace

@@ -22,6 +22,9 @@ TEST_CASE("A dtype policy is read from text") {
   REQUIRE(parse<DTypePolicy>("") == DTypePolicy{});
   REQUIRE(error_of([] { parse<DTypePolicy>("comptue=bf16"); }) ==
           "no field 'dtypes.comptue' in DTypePolicy; did you mean 'dtypes.compute'?");
+  REQUIRE(parse<DTypePolicy>("matmul=fp8") == DTypePolicy{.matmul = MatmulPrecision::kFp8});
+  REQUIRE(error_of([] { parse<DTypePolicy>("matmul=fp9"); }) ==
+          "dtypes.matmul: got 'fp9', expected one of compute, fp8; did you mean 'fp8'?");
 }
 
 TEST_CASE("A weight initialisation is read from text, and every kind has its own name") {

@@ -40,7 +40,8 @@ TEST_CASE("A dump gives the origin of values") {
   const int line = __LINE__;
   set_path(p, "vocab_size", "50");
   const std::string file = "tests/core/hparams/text_test.cc";
-  const std::string policy = R"({param = "f32", compute = "bf16", reduce = "f32", output = "f32"})";
+  const std::string policy =
+      R"({param = "f32", compute = "bf16", reduce = "f32", output = "f32", matmul = "compute"})";
   REQUIRE(to_toml(to_tree(p), "Model of a test.") == fmt::format(
                                                          R"(# Model of a test.
 title = "a \"b\"\n"                       # experiment

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 TEST_CASE("members keep their order and values") {
   const Json json =

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 std::string with_length(const std::string& json) {
   std::string head;

@@ -77,7 +77,7 @@ TEST_CASE("A loop refuses carries whose type changes, wrong stacks and zero iter
              [&](Tensor, Tensors carries, Tensors) -> RepeatBody { return body(carries[0]); });
     });
   };
-  using Catch::Matchers::Contains;
+  using Catch::Contains;
   REQUIRE_THAT(looped(2, {},
                       [](Tensor x) {
                         return RepeatBody{{cast(x, DType::kBF16)}, {}};

@@ -65,7 +65,7 @@ TEST_CASE("Sums of squares of split and replicated gradients cannot be added wit
   const Tensor split = reduce_sum(square(trial.inputs()[0])).named("split");
   const Tensor whole = reduce_sum(square(trial.inputs()[1])).named("whole");
   REQUIRE_THAT(error_of([&] { split + whole; }),
-               Catch::Matchers::Contains("whole would count once for each device along data"));
+               Catch::Contains("whole would count once for each device along data"));
   REQUIRE((split + reshard(whole, "+ sum(data)")).type().text() == "f32[\"\" + sum(data)]");
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("A maximum has no gradient; stop_gradient its operand") {
   Trial trial(kMesh, {"f32[\"b=8\"]"});
   const Tensor x = trial.inputs()[0];
   REQUIRE_THAT(error_of([&] { gradients(reduce_max(x, "b"), {x}); }),
-               Catch::Matchers::Contains("reduce_max has no gradient; stop_gradient its operand"));
+               Catch::Contains("reduce_max has no gradient; stop_gradient its operand"));
   REQUIRE(gradients(reduce_sum(x) - reduce_max(stop_gradient(x), "b"), {x})[0].valid());
 }
 

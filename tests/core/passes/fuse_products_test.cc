@@ -8,17 +8,18 @@
 #include "core/graph/verify.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/fused_names.h"
 
 namespace tessera {
 namespace {
 
-// The nodes of `build`'s graph in order: "fused_product(einsum cast)", "silu", …; in loops too. The
-// results must be those of the trace.
+// The nodes of `build`'s graph in order, in loops too. The results must be those of the trace.
 template <typename Build>
 std::vector<std::string> products(Build build) {
   const Mesh mesh;
@@ -38,25 +39,7 @@ std::vector<std::string> products(Build build) {
   const auto expected = evaluate(graph, inputs);
   for (const auto& [name, array] : evaluate(result, inputs))
     REQUIRE(array.values == expected.at(name).values);
-  std::vector<std::string> names;
-  const auto add_names = [&](const Graph& of, const auto& self) -> void {
-    for (const Node& node : of.nodes()) {
-      if (node.op == &kRepeatOp) {
-        self(*node.bodies[0], self);
-        continue;
-      }
-      std::string name(node.op->name);
-      if (!node.bodies.empty()) {
-        std::string inner;
-        for (const Node& each : node.bodies[0]->nodes())
-          inner += (inner.empty() ? "" : " ") + std::string(each.op->name);
-        name += "(" + inner + ")";
-      }
-      names.push_back(name);
-    }
-  };
-  add_names(result, add_names);
-  return names;
+  return fused_names(result);
 }
 
 using Names = std::vector<std::string>;
@@ -107,6 +90,16 @@ TEST_CASE("the operand of an activation is a second result if others read it") {
           }) == Names{"einsum", "exp", "silu"});
 }
 
+TEST_CASE("an activation that an elementwise node reads is left to their loop") {
+  REQUIRE(products([](Tensor x, Tensor w, Tensor y, Tensor) {
+            output("z", silu(product(x, w)) * y);
+          }) == Names{"einsum", "silu", "mul"});
+  // No loop contains a sum over a row.
+  REQUIRE(products([](Tensor x, Tensor w, Tensor, Tensor) {
+            output("z", reduce_sum(gelu_tanh(product(x, w)), "column"));
+          }) == Names{"fused_product(einsum gelu_tanh)", "reduce_sum"});
+}
+
 TEST_CASE("a product that others read, or that is an output, stays as it is") {
   REQUIRE(products([](Tensor x, Tensor w, Tensor y, Tensor) {
             const Tensor h = product(x, w);
@@ -117,6 +110,20 @@ TEST_CASE("a product that others read, or that is an output, stays as it is") {
             const Tensor h = product(x, w);
             output("z", h + h);
           }) == Names{"einsum", "add"});
+}
+
+// All sums of a microbatch's gradients are traced behind its backward pass.
+TEST_CASE(
+    "a product and a sum far behind it run where the product was, if all operands are there") {
+  REQUIRE(products([](Tensor x, Tensor w, Tensor y, Tensor) {
+            const Tensor h = product(x, w);
+            output("w", exp(y));
+            output("z", y + h);
+          }) == Names{"fused_product(einsum add)", "exp"});
+  REQUIRE(products([](Tensor x, Tensor w, Tensor y, Tensor) {
+            const Tensor h = product(x, w);
+            output("z", exp(y) + h);
+          }) == Names{"exp", "fused_product(einsum add)"});
 }
 
 TEST_CASE("of two products that are added, the first takes the sum") {

@@ -152,12 +152,11 @@ TEST_CASE("a process that does not join a collective is named", "[processes]") {
 TEST_CASE("a process without an answer from process 0 reports that", "[processes]") {
   const auto transports = make_loopback(2);
   ProcessGroup processes(transports[1], 50ms);
-  REQUIRE_THROWS_WITH(processes.barrier("the start"),
-                      Catch::Matchers::StartsWith(
-                          "process 0 (host host) did not answer at 'the start' within 0.05 s"));
+  REQUIRE_THROWS_WITH(
+      processes.barrier("the start"),
+      Catch::StartsWith("process 0 (host host) did not answer at 'the start' within 0.05 s"));
   REQUIRE_FALSE(processes.fail_together("this too", 1, 50ms).has_value());
-  REQUIRE_THROWS_WITH(processes.barrier("more"),
-                      Catch::Matchers::Contains("no communication is possible"));
+  REQUIRE_THROWS_WITH(processes.barrier("more"), Catch::Contains("no communication is possible"));
 }
 
 TEST_CASE("processes that call different collectives are reported as diverged", "[processes]") {
@@ -172,7 +171,7 @@ TEST_CASE("processes that call different collectives are reported as diverged", 
 
 TEST_CASE("a transport is made by its registered name", "[processes]") {
   REQUIRE_THROWS_WITH(make_transport("pigeon"),
-                      Catch::Matchers::StartsWith("no transport 'pigeon' is loaded"));
+                      Catch::StartsWith("no transport 'pigeon' is loaded"));
   register_transport("pigeon", [] { return make_loopback(1).front(); });
   REQUIRE(make_transport("pigeon")->kind() == "loopback");
   REQUIRE_THROWS_WITH(make_transport("owl"), "no transport 'owl' is loaded; loaded: pigeon");

@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 TEST_CASE("a deadline expires after its timeout, and is nearly expired shortly before") {
   const WaitDeadline::Clock::time_point begin{};

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 const std::filesystem::path kText = TESSERA_SOURCE_DIR "/docs/graph.md";
 

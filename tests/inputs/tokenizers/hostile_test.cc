@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/golden/tokenizers/";
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 // A small GPT-2: every byte, then " t", "he", " the", and the end of documents.
 constexpr const char* kMerges = "#version: 0.2\n\xc4\xa0 t\nh e\n\xc4\xa0t he\n";

@@ -8,9 +8,12 @@
 #include <fmt/format.h>
 
 #include "core/check/op_cases.h"
+#include "core/check/run_graph.h"
+#include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
 #include "core/ops/norm.h"
@@ -18,6 +21,7 @@
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/rotary.h"
+#include "core/passes/local_passes.h"
 #include "tests/plugins/cuda/product_trial.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/kernel_check.h"
@@ -62,6 +66,17 @@ std::vector<Example> row_examples() {
            },
        .types = {kRows, kWeights, kWeights},
        .gradient = true},
+      {.op = "layer_norm of a sum, and its gradient plus a cotangent",
+       .build =
+           [](const Tensors& in) {
+             const Tensor sum = in[0] + in[1];
+             output("sum", sum);
+             layer_norm(sum, in[3], in[4], "embed", 1e-5);
+             Graph& graph = traced_graph();
+             const Node norm(graph.nodes().back());
+             return Tensors{traced_gradient(graph, norm)[0] + in[2]};
+           },
+       .types = {kRows, kRows, kRows, kWeights, kWeights}},
       {.op = "softmax",
        .build = [](const Tensors& in) { return Tensors{softmax(in[0], "column")}; },
        .types = {"float[\"row=256 column=1024\"]"},
@@ -236,7 +251,8 @@ void run(const Example& example, const std::string& dtype, Device& gpu,
                                              const virtual_gpu::AccessLog& log) {
     launches.push_back(launch_of(example, text, task, log));
   };
-  run_launched(gpu, trial.graph(), random_inputs(trial.graph(), 7, example.integers));
+  const Graph graph = fuse_norms(trial.graph());
+  run_launched(gpu, graph, random_inputs(graph, 7, example.integers));
   virtual_gpu::state().kernel_observer = nullptr;
 }
 

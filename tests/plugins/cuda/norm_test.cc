@@ -7,10 +7,14 @@
 #include <fmt/core.h>
 
 #include "core/check/op_cases.h"
+#include "core/check/run_graph.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/rotary.h"
+#include "core/passes/local_passes.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
+#include "tests/support/launched_graph.h"
 #include "tests/support/trial.h"
 
 namespace tessera::cuda {
@@ -80,6 +84,85 @@ TEST_CASE("gradients of norms of many rows on the virtual GPU") {
   const TestDevices devices;
   check_norm(*devices.gpu, "bf16[\"batch=1100 embed=520\"]", "f32[\"embed=520\"]", true, 2, 0);
   check_norm(*devices.gpu, "f32[\"batch=3200 embed=33\"]", "bf16[\"embed=33\"]", false, 1, 0);
+}
+
+// Both sums of a residual: the norm of x + y, and its gradient plus another cotangent z.
+Graph residual(const std::string& x, const std::string& weights, bool centered) {
+  Trial trial({}, {x, x, x, weights, weights});
+  const std::vector<Tensor>& in = trial.inputs();
+  const Tensor sum = in[0] + in[1];
+  output("sum", sum);
+  output("norm", centered ? layer_norm(sum, in[3], in[4], "embed", 1e-5)
+                          : rms_norm(sum, in[3], "embed", 1e-5));
+  const std::vector<Tensor> gradient =
+      traced_gradient(trial.graph(), Node(trial.graph().nodes().back()));
+  output("dx", gradient[0] + in[2]);
+  for (size_t i = 1; i < gradient.size(); ++i) output(fmt::format("weight {}", i), gradient[i]);
+  return trial.graph();
+}
+
+void check_residual(const TestDevices& devices, const Graph& alone) {
+  const Graph fused = fuse_norms(alone);
+  REQUIRE(fused.nodes().size() == 2);
+  const ReferenceInputs inputs = random_inputs(alone, 7);
+  // Sums of f32 in another order, and results in bf16 that round to the other neighbor.
+  const bool narrow = alone.type(alone.inputs()[0].value).dtype == DType::kBF16;
+  const Tolerance tolerance = narrow ? Tolerance{1e-2, 3e-2} : Tolerance{1e-4, 1e-4};
+  for (const int64_t shift : {0, 1}) {
+    const GraphResults bits = run_launched(*devices.gpu, alone, inputs, {.shift = shift});
+    REQUIRE(element_difference(run_launched(*devices.gpu, fused, inputs, {.shift = shift}), bits) ==
+            "");
+    REQUIRE(element_difference(bits, rounded_reference(alone, inputs), tolerance) == "");
+    // The norm replaces x. Then dx replaces the sum.
+    GraphResults in_place =
+        run_launched(*devices.gpu, fused, inputs, {.shift = shift, .in_place = true});
+    in_place["sum"] = bits.at("sum");
+    REQUIRE(element_difference(in_place, bits) == "");
+  }
+}
+
+TEST_CASE("residuals have the bits of a sum and a norm of their own on the virtual GPU") {
+  const TestDevices devices;
+  const std::string dtype = GENERATE("f32", "bf16");
+  const int width = GENERATE(1, 7, 40, 131, 600, 8200);
+  const std::string weights = width == 40 ? "bf16" : "f32";
+  for (const bool centered : {false, true})
+    check_residual(devices, residual(fmt::format("{}[\"batch={} embed={}\"]", dtype,
+                                                 width < 100 ? 11 : 3, width),
+                                     fmt::format("{}[\"embed={}\"]", weights, width), centered));
+}
+
+// A norm without another reader of the sum stores none.
+TEST_CASE("a sum that only its norm reads needs no memory of its own") {
+  const TestDevices devices;
+  for (const int width : {40, 8200}) {
+    const std::string x = fmt::format("bf16[\"batch=3 embed={}\"]", width);
+    Trial trial({}, {x, x});
+    output("norm", rms_norm(trial.inputs()[0] + trial.inputs()[1], {}, "embed", 1e-5));
+    const Graph fused = fuse_norms(trial.graph());
+    REQUIRE(fused.nodes().front().op == &kFusedNormOp);
+    REQUIRE(fused.nodes().front().outputs.size() == 2);
+    const ReferenceInputs inputs = random_inputs(fused, 7);
+    REQUIRE(element_difference(run_launched(*devices.gpu, fused, inputs),
+                               run_launched(*devices.gpu, trial.graph(), inputs)) == "");
+  }
+}
+
+TEST_CASE("results of residuals may replace rows that the launch reads, and no weights") {
+  const TestDevices devices;
+  const Graph graph = fuse_norms(residual("f32[\"row=3 embed=8\"]", "f32[\"embed=8\"]", true));
+  const auto pairs = [&](const Node& node) {
+    const std::unique_ptr<Kernel> kernel = devices.gpu->prepare(graph, node);
+    std::string text;
+    for (int64_t o = 0; o < static_cast<int64_t>(node.outputs.size()); ++o)
+      for (int64_t i = 0; i < static_cast<int64_t>(node.inputs.size()); ++i)
+        if (kernel->may_overwrite(o, i)) text += fmt::format(" {}<-{}", o, i);
+    return text;
+  };
+  // Operands x, y, scale, bias; results y, 1/sqrt, mean, sum.
+  REQUIRE(pairs(graph.nodes().front()) == " 0<-0 0<-1 3<-0 3<-1");
+  // Operands x, scale, 1/sqrt, mean, dy, cotangent; results dx, dscale, dbias.
+  REQUIRE(pairs(graph.nodes().back()) == " 0<-0 0<-4 0<-5");
 }
 
 TEST_CASE("a norm of large values with a large mean keeps its precision on the virtual GPU") {

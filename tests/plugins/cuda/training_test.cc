@@ -89,6 +89,15 @@ TEST_CASE("training on a GPU in bf16 has the CPU's losses within its rounding") 
   require_close(losses(run.folder() / "gpu"), losses(run.folder() / "cpu"), kBf16);
 }
 
+TEST_CASE("training on a GPU with 8-bit products has the CPU's losses within rounding") {
+  const TinyRun run;
+  const std::string fp8 = "--set task.dtypes.matmul=fp8 ";
+  run.train("cpu", fp8);
+  run.train("gpu", fp8 + "--device=cuda");
+  require_close(losses(run.folder() / "gpu"), losses(run.folder() / "cpu"), kF32);
+  REQUIRE(losses(run.folder() / "cpu") != losses(runs().cpu()));
+}
+
 TEST_CASE("a loss in chunks has the CPU's whole loss on a GPU") {
   const TinyRun run;
   const std::string loss = "--set task.model.lm_tpl.softmax_tpl.loss.chunk_tokens=";
@@ -96,6 +105,20 @@ TEST_CASE("a loss in chunks has the CPU's whole loss on a GPU") {
     const std::string steps = "--set num_train_steps=5 --set compute_dtype=" + dtype + " " + loss;
     run.train("cpu_" + dtype, steps + "0");
     run.train("gpu_" + dtype, steps + "12 --device=cuda");  // Of 32 tokens; the last is not full.
+    require_close(losses(run.folder() / ("gpu_" + dtype)), losses(run.folder() / ("cpu_" + dtype)),
+                  dtype == "f32" ? kF32 : kBf16);
+  }
+}
+
+TEST_CASE("gradients that products add up over microbatches on a GPU give the CPU's losses") {
+  const TinyRun run;
+  for (const std::string dtype : {"f32", "bf16"}) {
+    const std::string steps =
+        "--set num_train_steps=5 --set task.train.num_microbatches=2 "
+        "--set compute_dtype=" +
+        dtype + " ";
+    run.train("cpu_" + dtype, steps);
+    run.train("gpu_" + dtype, steps + "--device=cuda");
     require_close(losses(run.folder() / ("gpu_" + dtype)), losses(run.folder() / ("cpu_" + dtype)),
                   dtype == "f32" ? kF32 : kBf16);
   }

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
@@ -82,7 +82,7 @@ TEST_CASE(
   // mpirun resumes the suspended process to end it; that process does not blame the other one.
   REQUIRE_THAT(outcome.errors, Contains("SIGTERM came after this process itself, process 1") &&
                                    !Contains("for process 0") && !Contains("for device 0") &&
-                                   !Catch::Matchers::Matches("process 0 \\(host [^)]*\\) did not"));
+                                   !Catch::Matches("process 0 \\(host [^)]*\\) did not"));
   const std::string log = read_bytes(folder / "run/failures.log");
   REQUIRE_THAT(log, Contains("process 1") && Contains("Z "));
   require_resumes(folder, endless);

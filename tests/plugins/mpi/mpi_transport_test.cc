@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 // Whether tests of several processes can run here; if not, the test is reported as skipped.
 bool can_run() {

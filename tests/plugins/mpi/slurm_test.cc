@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 

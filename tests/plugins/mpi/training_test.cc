@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Losses = std::map<std::string, std::string>;
 
 // A transformer that trains in a second, with weights and activations split over both axes.

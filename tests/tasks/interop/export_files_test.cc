@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 // Every file of a directory: its text, or for weights the header and a checksum.
 std::string listing(const fs::path& directory) {

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 std::string golden(const std::string& name) {
   return read_file(

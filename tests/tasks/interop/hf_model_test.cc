@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 std::string reasons_of(const LanguageModel::HParams& model) {
   return error_of([&] { hf_model_of(hf_experiment(model)); });

@@ -25,7 +25,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 constexpr const char* kTokenizer = R"({"version": "1.0",
   "added_tokens": [{"id": 3, "content": "<end>", "special": true, "single_word": false,
@@ -72,7 +72,7 @@ TEST_CASE("a missing tokenizer is reported and is not an error") {
 }
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 const std::string kSource = TESSERA_SOURCE_DIR;
 const std::string kModels = kSource + "/tests/golden/tokenizers/";

@@ -25,7 +25,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 constexpr double kTolerance = 1e-4;
 

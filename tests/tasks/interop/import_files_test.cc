@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 struct Tensor {
   SafetensorsTensor tensor;

@@ -32,7 +32,8 @@ namespace tessera {
 namespace {
 
 // A Llama with four wide layers, on one device or fully sharded over a mesh.
-ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_policy) {
+ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_policy,
+                             int64_t num_microbatches) {
   const FeedForward::HParams ffn{.activation_tpl = SiLU::HParams{}, .use_gated_activation = true};
   const TransformerLm::HParams lm{.vocab_size = 8192,
                                   .model_dims = 1024,
@@ -46,6 +47,7 @@ ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_po
           .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = DType::kBF16},
                                       .model = LanguageModel::HParams{.lm_tpl = lm},
                                       .train = {.num_train_steps = 1,
+                                                .num_microbatches = num_microbatches,
                                                 .remat_policy = remat_policy,
                                                 .save_interval_steps = 0,
                                                 .eval_interval_steps = 0}},
@@ -53,11 +55,11 @@ ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_po
 }
 
 Plan plan_on(const std::string& gpu, const MeshConfig& mesh,
-             const std::string& remat_policy = "save_everything") {
+             const std::string& remat_policy = "save_everything", int64_t num_microbatches = 1) {
   const TemporaryDirectory directory;
   const std::unique_ptr<Device> device = make_planned_gpu(find_gpu(gpu));
   ProcessGroup alone;
-  Session session(wide_config(mesh, remat_policy),
+  Session session(wide_config(mesh, remat_policy, num_microbatches),
                   {.run_directory = directory.path(), .allocates = false}, {device.get()}, alone);
   Plan plan = session.plan();
   plan.prediction = predict(session.executor().plan(session.train_program().program()),
@@ -166,8 +168,25 @@ TEST_CASE("a GPU with more bandwidth is faster where memory is the limit") {
 }
 
 TEST_CASE("optimizer and gradients are updated in place, without copies") {
-  for (const PricedLaunch& launch : plan_on("h200", kOne).prediction->launches)
+  const Plan plan = plan_on("h200", kOne);
+  REQUIRE_FALSE(plan.prediction->launches.empty());
+  for (const PricedLaunch& launch : plan.prediction->launches) REQUIRE(launch.name != "copy");
+}
+
+TEST_CASE("products, gated activations and residuals are launches with what is beside them") {
+  const Plan plan = plan_on("h200", kOne, "save_everything", 2);
+  std::map<std::string, int> times;  // In the layers.
+  for (const PricedLaunch& launch : plan.prediction->launches) {
+    CAPTURE(launch.name, launch.path);
     REQUIRE(launch.name != "copy");
+    // The sums of the gradients of norms alone: 1024 numbers each.
+    if (launch.name == "add") REQUIRE(launch.cost.bytes <= 3 * 4 * 1024);
+    if (launch.path.find("x_layers") != std::string::npos) ++times[launch.name];
+  }
+  // In each of two microbatches four layers have seven matrices, a gate and two norms.
+  REQUIRE(times["fused einsum cast add"] == 2 * 4 * 7);
+  REQUIRE(times["fused silu mul"] == 2 * 4);
+  REQUIRE(times["fused layer_norm_grad add"] == 2 * 4 * 2);
 }
 
 TEST_CASE("the text of a prediction names the heaviest launches, and fits 100 columns") {

@@ -15,6 +15,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
+#include "core/ops/norm.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
@@ -32,7 +33,7 @@ using Build = std::function<Tensor(const std::vector<Tensor>&)>;
 Graph compiled(const Mesh& mesh, const std::vector<std::string>& types, const Build& build) {
   Trial trial(mesh, types);
   output("y", build(trial.inputs()));
-  return fuse(fuse_products(lower(trial.graph(), mesh)));
+  return fuse(fuse_norms(fuse_products(lower(trial.graph(), mesh))));
 }
 
 // The cost of the graph's last node on an H200.
@@ -219,12 +220,17 @@ TEST_CASE("every op has a price") {
         compiled(mesh, {type}, [&](const auto& x) { return reshard(reshard(x[0], over), to); }),
         mesh, priced);
   }
-  // What passes make: products with an epilogue, updates of several parameters, and copies.
+  // What passes make: products with an epilogue, norms of sums, updates of several parameters, and
+  // copies.
   Graph step;
   add_adam_step(step, {3, 5});
   price_all(fuse_updates(lower(step, one)), one, priced);
   price_all(compiled(mesh, {"f32[\"row=8 inner=8\"]", "f32[\"inner=8 column=8\"]"},
                      [](const auto& x) { return gelu_tanh(einsum(x[0], x[1], over("inner"))); }),
+            mesh, priced);
+  const std::string rows = "f32[\"row=8 embed=8\"]";
+  price_all(compiled(mesh, {rows, rows},
+                     [](const auto& x) { return rms_norm(x[0] + x[1], {}, "embed", 1e-5); }),
             mesh, priced);
   price_all(
       compiled(mesh, {"f32[\"row=8\"]"},

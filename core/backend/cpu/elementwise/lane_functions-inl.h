@@ -9,6 +9,7 @@
 #include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/simd-inl.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 
 #if defined(TESSERA_LANE_FUNCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_LANE_FUNCTIONS_INL_H_
@@ -89,6 +90,28 @@ HWY_INLINE Vec larger(Vec a, Vec b) {
 }
 HWY_INLINE Vec smaller(Vec a, Vec b) {
   return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
+}
+
+// core/ops/fp8.h. The scale comes from the exponent of amax, one less if its fraction is above
+// 1.75. Adding and subtracting a number whose last digit has the spacing of the result rounds to
+// nearest even.
+template <const Float8Format& kFormat>
+HWY_INLINE Vec round_to(Vec x, Vec amax) {
+  const auto number = [](int value) HWY_ATTR { return hn::Set(Ints(), value); };
+  const IntVec bits = as_ints(hn::Max(amax, splat(kLeastAmax)));
+  const auto above = hn::Gt(hn::And(bits, number(0x7fffff)), number(0x600000));
+  // Of the inverse of the scale, biased by 127.
+  const IntVec exponent = hn::Add(hn::ShiftRight<23>(bits), hn::IfThenElseZero(above, number(1)));
+  const IntVec inverse = hn::Sub(exponent, number(kFormat.max_exponent));
+  const Vec scale = as_floats(hn::ShiftLeft<23>(hn::Sub(number(254), inverse)));
+  const Vec limit = splat(largest(kFormat));
+  const Vec scaled = smaller(larger(hn::Mul(x, scale), hn::Neg(limit)), limit);
+  const Vec binade = as_floats(hn::And(as_ints(scaled), number(0x7f800000)));
+  const Vec shift = hn::Mul(hn::Max(binade, splat(power_of_two(kFormat.min_exponent))),
+                            splat(1.5f * power_of_two(23 - kFormat.digits)));
+  const Vec rounded = hn::Sub(hn::Add(scaled, shift), shift);
+  const Vec result = hn::Mul(rounded, as_floats(hn::ShiftLeft<23>(inverse)));
+  return hn::IfThenElse(hn::IsFinite(amax), result, hn::NaN(kFloats));
 }
 
 // Loops of instructions. kFunction maps vectors of operands to the vector of the result.
@@ -213,6 +236,8 @@ const LaneRow kLaneRows[] = {
     {&kGeluGradOp, {binary<[](Vec x, Vec dy) HWY_ATTR { return hn::Mul(dy, gelu_gradient(x)); }>}},
     {&kGeluTanhGradOp,
      {binary<[](Vec x, Vec dy) HWY_ATTR { return hn::Mul(dy, gelu_tanh_gradient(x)); }>}},
+    {&kRoundE4M3Op, {binary<[](Vec x, Vec amax) HWY_ATTR { return round_to<kE4M3>(x, amax); }>}},
+    {&kRoundE5M2Op, {binary<[](Vec x, Vec amax) HWY_ATTR { return round_to<kE5M2>(x, amax); }>}},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 
 namespace tessera::cuda {
 
@@ -52,6 +53,8 @@ const ElementCode* element_code(const OpDef& op) {
       {&kSiluGradOp, {"{1} * silu_slope({0})", "", ""}},
       {&kGeluGradOp, {"{1} * gelu_slope({0})", "", ""}},
       {&kGeluTanhGradOp, {"{1} * gelu_tanh_slope({0})", "", ""}},
+      {&kRoundE4M3Op, {"round_to<3, -6, 8>({0}, {1})", "", ""}},
+      {&kRoundE5M2Op, {"round_to<2, -14, 15>({0}, {1})", "", ""}},
   };
   const auto found = kCode.find(&op);
   return found != kCode.end() ? &found->second : nullptr;
@@ -167,6 +170,24 @@ __device__ inline float gelu_tanh_slope(float x) {
   const float s = sigmoid(gelu_inner(x));
   const float slope = fmaf(x * x, 3.0f * 0.044715f, 1.0f) * 1.5957691216057308f;
   return s * fmaf(x * slope, 1.0f - s, 1.0f);
+}
+
+// 2^exponent.
+__device__ inline float power(int exponent) { return __int_as_float((exponent + 127) << 23); }
+
+// Float8Format, in core/ops/fp8.h. The scale comes from the exponent of amax, one less if its
+// fraction is above 1.75. Adding and subtracting a number whose last digit has the spacing of the
+// result rounds to nearest even.
+template <int kDigits, int kMinExponent, int kMaxExponent>
+__device__ inline float round_to(float x, float amax) {
+  if (!(amax < __int_as_float(0x7f800000))) return __int_as_float(0x7fffffff);
+  const int bits = __float_as_int(fmaxf(amax, power(-100)));
+  const int inverse = (bits >> 23) - 127 + ((bits & 0x7fffff) > 0x600000) - kMaxExponent;
+  const float limit = 1.75f * power(kMaxExponent);
+  const float scaled = smaller(larger(x * power(-inverse), -limit), limit);
+  const float binade = __int_as_float(__float_as_int(scaled) & 0x7f800000);
+  const float shift = fmaxf(binade, power(kMinExponent)) * (1.5f * power(23 - kDigits));
+  return ((scaled + shift) - shift) * power(inverse);
 }
 )cuda";
 

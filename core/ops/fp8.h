@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of 8-bit floats: the formats E4M3 and E5M2 of Micikevicius et al., "FP8 formats
+// for deep learning" (2022), with per-tensor current scaling as in NVIDIA's Transformer Engine
+// (recipe Float8CurrentScaling, hybrid format, scales that are powers of two). Values are rounded
+// to such a format, but stored in the dtype of their tensor.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "core/graph/graph.h"
+#include "core/graph/op.h"
+#include "core/ops/einsum.h"
+
+namespace tessera {
+
+// x rounded to the values of an 8-bit float times a power of two, in x's dtype. `amax` is a scalar,
+// the largest |element| of the whole tensor. The scale is the largest power of two for which
+// amax·scale is in the range of the format, and that of 2^-100 for all smaller amax. Then the
+// result is q/scale, where q is x·scale rounded to nearest even. Larger x saturate: E5M2's
+// infinities are not used. If amax is infinite or NaN, the result is NaN. No gradient.
+//
+// A power of two changes no digits: multiplying by scales and dividing the product by them rounds
+// nothing, so that a product of such results has the value that 8-bit operands and a scaled result
+// give, up to the order of the sums.
+Tensor round_e4m3(Operand x, Operand amax);
+Tensor round_e5m2(Operand x, Operand amax);
+
+// The largest |element| of x, of all its shards: a scalar in x's dtype, replicated. No gradient.
+Tensor absolute_maximum(Operand x);
+
+// einsum of two operands that are rounded to E4M3. Its gradient rounds the cotangent to E5M2, which
+// has a wider range and fewer digits, and the other operand to E4M3 as before; the rounding itself
+// has the gradient of the identity. Sums are in f32, the result has the operands' dtype. Operands
+// are not partial sums.
+//
+// The op's operands are a, b and their absolute maxima. Attributes: those of einsum, and "formats".
+Tensor fp8_product(Operand a, Operand b, const Over& contracted);
+
+extern const Op kRoundE4M3Op, kRoundE5M2Op, kFp8ProductOp;
+
+// Numbers of a format, for the code of the rounding ops.
+struct Float8Format {
+  int digits;        // Of the fraction.
+  int min_exponent;  // Of normal numbers.
+  int max_exponent;  // The largest number is 1.75·2^max_exponent.
+};
+inline constexpr Float8Format kE4M3{.digits = 3, .min_exponent = -6, .max_exponent = 8};
+inline constexpr Float8Format kE5M2{.digits = 2, .min_exponent = -14, .max_exponent = 15};
+inline constexpr float kLeastAmax = 0x1p-100f;
+
+constexpr float power_of_two(int exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
+}
+constexpr float largest(const Float8Format& format) {
+  return 1.75f * power_of_two(format.max_exponent);
+}
+
+}  // namespace tessera
