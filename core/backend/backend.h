@@ -69,7 +69,7 @@ struct LaunchTime {
 
 // How far a stream is known to be.
 struct LaunchProgress {
-  int64_t done = 0;     // Launches since the last synchronize() that are done.
+  int64_t done = 0;     // Launches since begin_run() or synchronize() that are done.
   int64_t unknown = 1;  // If one has failed, it is one of this many that follow.
 };
 
@@ -104,6 +104,15 @@ class Stream {
   }
   // After a LaunchFailure of any stream of the device (launch_failure.h).
   virtual LaunchProgress progress() const { return {}; }
+
+  // For several runs that are under way.
+
+  // What follows is another run of a program. When `order`, this stream or another, has done what
+  // it was asked for until now, progress() counts the launches of this stream from 0.
+  virtual void begin_run(Stream& order) { static_cast<void>(order); }
+  // Returns when the event, as last recorded in this stream, has happened. Throws the failure of
+  // the work before it, but not that of work behind the next begin_run().
+  virtual void synchronize(Event& event) = 0;
 };
 
 // What a stream is for. A device may give the streams of one kind their own priority or thread.
@@ -153,6 +162,13 @@ class Device {
     if (access == HostAccess::kRead) return;
     stream->copy_from_host(memory, host);
     stream->synchronize();
+  }
+
+  // Whether streams work beside the host's thread, so that it can be ahead of the device.
+  virtual bool is_asynchronous() const { return false; }
+  // Memory of the host to which copy_to_host() copies beside the host's thread.
+  virtual std::shared_ptr<std::byte[]> host_memory(int64_t bytes) {
+    return std::make_shared<std::byte[]>(static_cast<size_t>(bytes));
   }
 };
 

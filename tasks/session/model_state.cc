@@ -153,11 +153,11 @@ void initialise_state(Executor& executor, const ParameterTable& table, uint64_t 
   start_averages(executor, table);
 }
 
-std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
+std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor) {
   std::vector<CheckpointArray> arrays;
   for (const Buffer& buffer : executor.persistent()) {
     if (!is_kept(buffer)) continue;
-    for (const Shard& shard : executor.shards(buffer.name))
+    for (const Shard& shard : executor.shards_to_read(buffer.name))
       if (shard.owned)
         arrays.push_back({.path = checkpoint_path(buffer),
                           .dtype = buffer.type.dtype,

@@ -36,7 +36,7 @@ std::vector<int64_t> shape_of(const Type& type);
 // What this process writes to a checkpoint: the blocks of parameters and state that its devices
 // own, with their names in a checkpoint: "params/<path>" and "learner/…". They refer to the
 // devices' memory.
-std::vector<CheckpointArray> checkpoint_arrays(Executor& executor);
+std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor);
 
 // Reads all parameters and state. Error if the checkpoint lacks one or has another shape.
 void restore_state(Executor& executor, const Checkpoint& checkpoint);

@@ -19,13 +19,14 @@ std::vector<std::string> outputs_after(const Executor& executor, int program,
   return found;
 }
 
-// The sums and weights that a program has output for these metrics.
-std::map<std::string, ExampleScore> read_totals(const Executor& executor, int program,
-                                                const std::vector<std::string>& metrics) {
+// The sums and weights of these metrics, of which scalar(name) is an output of a program.
+template <typename Scalar>
+std::map<std::string, ExampleScore> totals_of(const std::vector<std::string>& metrics,
+                                              const Scalar& scalar) {
   std::map<std::string, ExampleScore> totals;
   for (const std::string& name : metrics)
-    totals[name] = {executor.read_scalar(program, std::string(names::kSumPrefix) + name),
-                    executor.read_scalar(program, std::string(names::kWeightPrefix) + name)};
+    totals[name] = {scalar(std::string(names::kSumPrefix) + name),
+                    scalar(std::string(names::kWeightPrefix) + name)};
   return totals;
 }
 
@@ -59,25 +60,39 @@ TrainProgram::TrainProgram(Executor& executor, int program, const BaseTask& task
   for (const std::string_view prefix : {names::kParameterNormPrefix, names::kGradientNormPrefix})
     for (const std::string& path : outputs_after(executor, program, prefix))
       norms_.push_back(std::string(prefix) + path);
+  for (const std::string_view name :
+       {names::kLoss, names::kGradNorm, names::kApplied, names::kSkipped, names::kSkippedInARow})
+    scalars_.emplace_back(name);
+  for (const std::string_view prefix : {names::kSumPrefix, names::kWeightPrefix})
+    for (const std::string& name : metrics_) scalars_.push_back(std::string(prefix) + name);
+  scalars_.insert(scalars_.end(), norms_.begin(), norms_.end());
 }
 
-StepResult TrainProgram::run(const Batch& batch, int64_t step) {
-  StepResult result;
-  result.learning_rate =
+void TrainProgram::start(const Batch& batch, int64_t step) {
+  const double learning_rate =
       task_.learner().optimizer().learning_rate(step, task_.train().num_train_steps);
   write_batch(executor_, program_, batch);
   write_scalar(executor_, program_, names::kStep, static_cast<int32_t>(step));
-  write_scalar(executor_, program_, names::kLearningRate, static_cast<float>(result.learning_rate));
-  executor_.run(program_);
+  write_scalar(executor_, program_, names::kLearningRate, static_cast<float>(learning_rate));
+  executor_.start(program_, scalars_);
+  learning_rates_.push_back(learning_rate);
+}
 
-  const auto scalar = [&](std::string_view name) { return executor_.read_scalar(program_, name); };
+StepResult TrainProgram::finish() {
+  const std::vector<float> values = executor_.finish();
+  std::map<std::string, float, std::less<>> by_name;
+  for (size_t i = 0; i < values.size(); ++i) by_name[scalars_[i]] = values[i];
+  const auto scalar = [&](std::string_view name) { return by_name.find(name)->second; };
+  StepResult result;
+  result.learning_rate = learning_rates_.front();
+  learning_rates_.pop_front();
   result.loss = scalar(names::kLoss);
   result.grad_norm = scalar(names::kGradNorm);
   result.applied = scalar(names::kApplied) != 0.0f;
   result.skipped = static_cast<int64_t>(scalar(names::kSkipped));
   result.skipped_in_a_row = static_cast<int64_t>(scalar(names::kSkippedInARow));
   MetricMeans means;
-  for (const auto& [name, total] : read_totals(executor_, program_, metrics_))
+  for (const auto& [name, total] : totals_of(metrics_, scalar))
     means.add(name, total.sum, total.weight);
   result.metrics = means.means();
   for (const std::string& name : norms_) result.parameter_norms[name] = scalar(name);
@@ -105,7 +120,8 @@ ScoredBatch EvalProgram::run(const Batch& batch) {
   write_batch(executor_, program_, batch);
   executor_.run(program_);
   ScoredBatch scored;
-  scored.totals = read_totals(executor_, program_, metrics_);
+  scored.totals = totals_of(
+      metrics_, [this](std::string_view name) { return executor_.read_scalar(program_, name); });
   for (const std::string& name : row_metrics_) {
     const auto sums = read_rows<float>(std::string(names::kRowSumPrefix) + name);
     const auto weights = read_rows<float>(std::string(names::kRowWeightPrefix) + name);

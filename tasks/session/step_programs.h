@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -38,8 +39,15 @@ struct StepResult {
 class TrainProgram {
  public:
   TrainProgram(Executor& executor, int program, const BaseTask& task);
-  // Runs step number `step` (from 0) on this batch; updates weights and state in place.
-  StepResult run(const Batch& batch, int64_t step);
+  // Starts step number `step` (from 0) on this batch, which the caller may then change. The step
+  // updates weights and state in place.
+  void start(const Batch& batch, int64_t step);
+  // The results of the oldest step that was started (Executor::finish).
+  StepResult finish();
+  StepResult run(const Batch& batch, int64_t step) {
+    start(batch, step);
+    return finish();
+  }
   int program() const { return program_; }
 
  private:
@@ -47,6 +55,8 @@ class TrainProgram {
   int program_;
   const BaseTask& task_;
   std::vector<std::string> metrics_, norms_;
+  std::vector<std::string> scalars_;   // All outputs that the results are made of.
+  std::deque<double> learning_rates_;  // Of the steps that were started and not finished.
 };
 
 // The scores of a global batch, the same in every process.

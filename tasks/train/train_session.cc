@@ -179,29 +179,50 @@ StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& win
                        std::filesystem::path trace_file, Console& console)
     : session_(session), window_(window), trace_file_(std::move(trace_file)), console_(console) {}
 
-// The trace is written after the last step of the window or of the run.
-StepResult StepRunner::run(const Batch& batch, int64_t step) {
-  const int64_t taken = taken_++;
-  const int64_t end = window_ ? window_->start + window_->steps : 0;
-  if (!window_ || taken < window_->start || taken >= end) return run_counted(batch, step);
-  trace_.begin_step(step);
-  session_.executor().observe(trace_.observer());
-  const StepResult result = run_counted(batch, step);
-  session_.executor().observe({});
-  const bool is_last = taken + 1 == end || step + 1 == session_.train().num_train_steps;
-  if (is_last && session_.processes().is_first()) {
-    trace_.write(trace_file_);
-    console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
-                              trace_file_.string(), taken + 1 - window_->start));
-  }
-  return result;
+void StepRunner::begin_step() {
+  if (under_way() == 0) last_end_ = Clock::now();
 }
 
-StepResult StepRunner::run_counted(const Batch& batch, int64_t step) {
-  const int64_t before = session_.bytes_sent();
-  StepResult result = session_.train_program().run(batch, step);
-  sent_ += session_.bytes_sent() - before;
-  return result;
+void StepRunner::start(const Batch& batch, int64_t step, double input_wait) {
+  if (window_ && taken_ >= window_->start && taken_ < window_->start + window_->steps) {
+    traced_ = step;
+    trace_.begin_step(step);
+    session_.executor().observe(trace_.observer());
+  }
+  if (under_way() == 0) sent_before_ = session_.bytes_sent();
+  session_.train_program().start(batch, step);
+  input_wait_ += input_wait;
+  ++taken_;
+}
+
+FinishedStep StepRunner::finish() {
+  FinishedStep finished{.result = session_.train_program().finish(),
+                        .input_wait = std::exchange(input_wait_, 0.0)};
+  const Clock::time_point now = Clock::now();
+  finished.seconds = std::chrono::duration<double>(now - std::exchange(last_end_, now)).count();
+  const int64_t sent = session_.bytes_sent();
+  sent_ += sent - std::exchange(sent_before_, sent);
+  if (!traced_) return finished;
+  session_.executor().observe({});
+  write_trace(*std::exchange(traced_, std::nullopt));
+  return finished;
+}
+
+// After the last step of the window or of the run.
+void StepRunner::write_trace(int64_t step) {
+  const bool is_last =
+      taken_ == window_->start + window_->steps || step + 1 == session_.train().num_train_steps;
+  if (!is_last || !session_.processes().is_first()) return;
+  trace_.write(trace_file_);
+  console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
+                            trace_file_.string(), taken_ - window_->start));
+}
+
+// None if the last step or the next is traced.
+size_t StepRunner::most_under_way() const {
+  const bool is_traced =
+      window_ && taken_ >= window_->start && taken_ <= window_->start + window_->steps;
+  return is_traced ? 0 : session_.executor().most_under_way() - 1;
 }
 
 std::map<std::string, double> StepRunner::traffic(int64_t devices_here) const {

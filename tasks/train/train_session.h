@@ -4,6 +4,7 @@
 // and saves checkpoints.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -82,8 +83,16 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
                    Console& console);
 void warn_of_layouts(const Session& session, Console& console);
 
-// Runs training steps: counts the bytes that they send, and traces the kernels of the steps that
-// --profile selects.
+// A training step that was run.
+struct FinishedStep {
+  StepResult result;
+  double seconds = 0.0;     // From the end of the step before, or from begin_step(), to its end.
+  double input_wait = 0.0;  // Part of it, in which training waited for a batch.
+};
+
+// Runs training steps, of which the host may start one before the last is done: measures their
+// time, counts the bytes that they send, and traces the kernels of the steps that --profile
+// selects.
 class StepRunner {
  public:
   // All processes trace the window, if there is one, and process 0 writes `trace_file`. The session
@@ -91,22 +100,35 @@ class StepRunner {
   StepRunner(Session& session, const std::optional<ProfileWindow>& window,
              std::filesystem::path trace_file, Console& console);
 
-  // The step numbered `step`, from 0.
-  StepResult run(const Batch& batch, int64_t step);
+  // The time of the next step begins, unless a step is under way.
+  void begin_step();
+  // Starts the step numbered `step`, from 0, on this batch, which the caller may then change.
+  void start(const Batch& batch, int64_t step, double input_wait);
+  // The oldest step that was started.
+  FinishedStep finish();
+  // Steps that were started and not finished, and how many may be when the next one is started. A
+  // traced step is alone.
+  size_t under_way() const { return session_.executor().under_way(); }
+  size_t most_under_way() const;
   // Bytes that each device sent per step on average since this start, to compare with the plan.
   // Empty for a single device.
   std::map<std::string, double> traffic(int64_t devices_here) const;
 
  private:
-  StepResult run_counted(const Batch& batch, int64_t step);
+  using Clock = std::chrono::steady_clock;
+  void write_trace(int64_t step);
 
   Session& session_;
   std::optional<ProfileWindow> window_;
   std::filesystem::path trace_file_;
   Console& console_;
   LaunchTrace trace_;
-  int64_t taken_ = 0;  // Steps since this start.
-  int64_t sent_ = 0;   // Bytes sent in these steps by the devices of this process.
+  Clock::time_point last_end_;     // Of a step, or begin_step() after that.
+  double input_wait_ = 0.0;        // Since then.
+  int64_t taken_ = 0;              // Steps since this start.
+  std::optional<int64_t> traced_;  // The step under way, if it is traced.
+  int64_t sent_ = 0;               // Bytes sent in these steps by the devices of this process,
+  int64_t sent_before_ = 0;        // up to when its session had sent this many.
 };
 
 }  // namespace tessera

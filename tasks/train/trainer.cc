@@ -31,11 +31,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
@@ -236,18 +231,15 @@ class Trainer final : public BaseRun {
   bool step_until_complete(const StopSignal& stop) {
     while (!complete()) {
       // Pax's order: save the state before the step, train, evaluate, stop early.
-      if (is_due(step_, p().save_interval_steps)) save();
-      const Clock::time_point begin = Clock::now();
-      const Outlook outlook = agreed_outlook(stop);
-      if (outlook.signal != 0) {
+      if (is_due(started(), p().save_interval_steps)) save();
+      if (const int signal = start_step(stop); signal != 0) {
+        finish_steps(0);
         StopSignal::heed();
-        leave(outlook.signal);
+        leave(signal);
         return false;
       }
-      train_step(begin, outlook.has_batch);
-      if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
-      if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
-        session_.samples()->report(step_, *log_, console_);
+      finish_steps(needs_state_of(started()) ? 0 : runner_.most_under_way());
+      if (step_ == started()) use_state();
       report_saves();
       log_lost_console();
       if (drawing_ && drawing_->is_done()) drawing_.reset();
@@ -271,6 +263,20 @@ class Trainer final : public BaseRun {
     log_->event("console_lost", step_, console_.loss());
   }
 
+  // Whether saving, evaluation or sampling reads the state after this step, before the next.
+  bool needs_state_of(int64_t step) {
+    return step == p().num_train_steps || is_due(step, p().save_interval_steps) ||
+           is_due(step, p().eval_interval_steps) ||
+           (session_.samples() && is_due(step, p().sample.interval_steps));
+  }
+
+  // All steps that were started are finished.
+  void use_state() {
+    if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
+    if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
+      session_.samples()->report(step_, *log_, console_);
+  }
+
   // What all processes agree on before a step.
   struct Outlook {
     int signal = 0;          // A stop signal that some process received; 0: none.
@@ -281,7 +287,7 @@ class Trainer final : public BaseRun {
   Outlook agreed_outlook(const StopSignal& stop) {
     const int64_t has_batch = session_.input().await_next() ? 1 : 0;
     const int64_t agreed = processes_.all_reduce_max(2 * stop.requested() + has_batch,
-                                                     fmt::format("step {}", step_ + 1));
+                                                     fmt::format("step {}", started() + 1));
     // A signal takes precedence over the end of the input.
     return {static_cast<int>(agreed / 2), agreed % 2 == 1};
   }
@@ -309,21 +315,36 @@ class Trainer final : public BaseRun {
                                     StopSignal::name(signal), step_));
   }
 
-  void train_step(Clock::time_point begin, bool has_batch) {
-    if (!has_batch)
+  // Starts the next step, unless there is a stop signal, which it returns. Of what prevents the
+  // step, an earlier step may be the cause; if not, it has results to report.
+  int start_step(const StopSignal& stop) try {
+    runner_.begin_step();
+    const Outlook outlook = agreed_outlook(stop);
+    if (outlook.signal != 0) return outlook.signal;
+    if (!outlook.has_batch)
       fail(
           "the training input ended after {} batches, before num_train_steps={}; set repeat=true "
           "of the input, or train for fewer steps",
-          step_, p().num_train_steps);
+          started(), p().num_train_steps);
     std::optional<Batch> batch = session_.input().get_next();
     if (!batch) batch = padding_batch(session_.input().specification());
-    const double input_wait = session_.input().take_wait_seconds();
-    const StepResult result = runner_.run(*batch, step_);
-    ++step_;
-    throughput_.add_step(seconds_since(begin));
+    runner_.start(*batch, started(), session_.input().take_wait_seconds());
     session_.input().recycle(std::move(*batch));
-    record(result, input_wait);
-    check_health(result);
+    return 0;
+  } catch (...) {
+    finish_steps(0);
+    throw;
+  }
+
+  // Until at most `left` steps are under way.
+  void finish_steps(size_t left) {
+    while (runner_.under_way() > left) {
+      const FinishedStep finished = runner_.finish();
+      ++step_;
+      throughput_.add_step(finished.seconds);
+      record(finished.result, finished.input_wait);
+      check_health(finished.result);
+    }
   }
 
   void check_health(const StepResult& result) {
@@ -434,6 +455,7 @@ class Trainer final : public BaseRun {
   }
 
   const TrainHParams& p() const { return session_.train(); }
+  int64_t started() const { return step_ + static_cast<int64_t>(runner_.under_way()); }
   bool complete() const { return step_ >= p().num_train_steps || !stop_reason_.empty(); }
 
   RunOptions options_;
@@ -452,7 +474,7 @@ class Trainer final : public BaseRun {
   Console console_;
   std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
   StepRunner runner_;
-  int64_t step_ = 0;         // Steps done.
+  int64_t step_ = 0;         // Steps done, and their results reported.
   int64_t saved_step_ = -1;  // Step of the last checkpoint.
   int64_t damaged_ = 0;      // Damaged checkpoints that were skipped at the start.
   std::string stop_reason_;  // Why to end before num_train_steps; "": continue.

@@ -66,6 +66,7 @@ class GuardedDevice final : public Device {
     return cpu_->prepare(graph, node);
   }
   bool has_kernel(const OpDef& op) const override { return cpu_->has_kernel(op); }
+  bool is_asynchronous() const override { return true; }
 
   std::unique_ptr<Stream> make_stream(StreamUse) override {
     return make_thread_stream(

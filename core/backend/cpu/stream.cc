@@ -123,6 +123,7 @@ class InlineStream final : public Stream {
     timed(time, [&] { it.await(it.last_recording()); });
   }
   void synchronize() override {}
+  void synchronize(Event& event) override { wait(event, nullptr); }
 
  private:
   Launcher launcher_{nullptr};
@@ -167,8 +168,15 @@ class ThreadStream final : public Stream {
     std::unique_lock lock(mutex_);
     drained_.wait(lock, [&] { return done_ == tasks_.size(); });
     if (failure_) std::rethrow_exception(failure_);
-    tasks_.clear();
-    done_ = 0;
+    drop_done();
+  }
+  void synchronize(Event& event) override {
+    auto& it = static_cast<HostEvent&>(event);
+    it.await(it.last_recording());
+  }
+  void begin_run(Stream&) override {
+    const std::lock_guard lock(mutex_);
+    drop_done();
   }
 
  private:
@@ -184,6 +192,11 @@ class ThreadStream final : public Stream {
     std::span<std::byte> destination = {};  // From there.
     DeviceAddress memory = {};
   };
+
+  void drop_done() {
+    tasks_.erase(tasks_.begin(), tasks_.begin() + static_cast<ptrdiff_t>(done_));
+    done_ = 0;
+  }
 
   void add(Task task) {
     {
@@ -245,7 +258,7 @@ class ThreadStream final : public Stream {
   Launcher launcher_;  // Of the thread.
   std::mutex mutex_;   // Of what follows.
   std::condition_variable added_, drained_;
-  std::vector<Task> tasks_;  // Since the last synchronize().
+  std::vector<Task> tasks_;  // Since the last synchronize() or begin_run().
   size_t done_ = 0;
   std::exception_ptr failure_;
   bool leaving_ = false;

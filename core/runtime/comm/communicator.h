@@ -48,10 +48,9 @@ class Communicator {
   // missing from which collective of which layer, and where the others are.
   virtual std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) = 0;
 
-  // A device's thread calls these before it launches a program, and when all launches are done. A
-  // communicator whose kernels only enqueue throws here what prepare() says of running them.
+  // A device's thread calls these before it launches a program, and when it has launched all of
+  // it. `program` is any number that tells its programs apart.
   virtual void begin_run(int64_t device) { static_cast<void>(device); }
-  // `program` is any number that tells its programs apart.
   virtual void end_run(int64_t device, int program) {
     static_cast<void>(device), static_cast<void>(program);
   }
@@ -66,6 +65,17 @@ class Communicator {
 
   // Bytes that device `device` has sent in collectives so far.
   virtual int64_t bytes_sent(int64_t device) const = 0;
+
+  // A device's thread calls this in a run, when it has captured its launches or could not. Returns
+  // whether the capture may be launched: each device must have one. If not, the collectives that
+  // were captured do not count, and the device launches them.
+  virtual bool agree_on_capture(int64_t device, bool captured) {
+    static_cast<void>(device);
+    return captured;
+  }
+  // When all launches of a run are done. A communicator whose kernels only enqueue throws here, and
+  // in begin_run(), what prepare() says of running them.
+  virtual void require_running() const {}
 
  private:
   CommunicatorOptions options_;

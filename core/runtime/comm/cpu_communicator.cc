@@ -103,6 +103,10 @@ int64_t CpuCommunicator::join_collective(int64_t device) {
   return it.joined++;
 }
 
+void CpuCommunicator::forget_collectives(int64_t device, int64_t count) {
+  progress(device).joined -= count;
+}
+
 void CpuCommunicator::note_position(int64_t device,
                                     const std::shared_ptr<const CollectiveInfo>& info,
                                     int64_t number, bool inside) {

@@ -87,6 +87,8 @@ class CpuCommunicator final : public Communicator {
   // The same in two parts, for a device that runs collectives later than its thread enqueues them:
   // the thread joins, which returns the collective's number, and positions are noted as they are.
   int64_t join_collective(int64_t device);
+  // The last `count` collectives that the thread has joined will not be run.
+  void forget_collectives(int64_t device, int64_t count);
   void note_position(int64_t device, const std::shared_ptr<const CollectiveInfo>& info,
                      int64_t number, bool inside);
   // In its current collective a local device has been waiting for these devices.

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
@@ -97,6 +96,7 @@ bool DeviceExecutor::allocate(int64_t bytes) {
   bytes_ = bytes;
   if (arena_.is_null()) return false;
   compute_ = device_.make_stream(StreamUse::kCompute);
+  for (Run& run : runs_) run.end = device_.make_event();
   return true;
 }
 
@@ -165,15 +165,15 @@ void DeviceExecutor::copy_to_host(std::span<std::byte> to, int64_t offset) {
 // Of each stream the launches behind those that are done. Of these, a launch on the compute stream
 // cannot have begun if it waits for a collective that is not done, and a collective cannot have
 // begun if it waits for a launch that is not done.
-std::vector<const DeviceExecutor::PreparedLaunch*> DeviceExecutor::suspects(
-    const Program& program) const {
+std::vector<const DeviceExecutor::PreparedLaunch*> DeviceExecutor::suspects(const Run& run) const {
+  const Program& program = programs_[run.program];
   const LaunchProgress computed = compute_->progress();
   const LaunchProgress communicated =
       communication_ ? communication_->progress() : LaunchProgress{};
   std::vector<const PreparedLaunch*> found;
   int64_t runs = 0, starts = 0;
-  std::vector<bool> is_done(program.enqueued);
-  for (size_t i = 0; i < program.enqueued; ++i) {
+  std::vector<bool> is_done(run.enqueued);
+  for (size_t i = 0; i < run.enqueued; ++i) {
     const PreparedLaunch& launch = program.launches[i];
     if (launch.kind == LaunchKind::kWait) {
       if (is_done[launch.start]) continue;
@@ -187,6 +187,17 @@ std::vector<const DeviceExecutor::PreparedLaunch*> DeviceExecutor::suspects(
     if (number >= done && number < done + unknown) found.push_back(&launch);
   }
   return found;
+}
+
+void DeviceExecutor::fail_run(const Run& run, const LaunchFailure& failure) const {
+  const auto found = suspects(run);
+  if (found.empty()) throw failure;
+  std::string others;
+  const Node& last = *found.back()->node;
+  if (found.size() > 1) others = fmt::format(" or op '{}' ({})", last.op->name, last.site.text());
+  if (found.size() > 2)
+    others += fmt::format(", or one of the {} launches between,", found.size() - 2);
+  fail_launch(*found.front()->node, others, failure.what());
 }
 
 void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launch,
@@ -208,63 +219,111 @@ void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launc
 
 // Each start has its wait (core/passes/memory/overlap.cc), so at the end the compute stream has
 // waited for the other.
-void DeviceExecutor::enqueue_all(Program& program, bool timed, const WriteGuard& guard) {
+void DeviceExecutor::enqueue_all(Run& run, Timing timing, const WriteGuard& guard) {
+  Program& program = program_of(run);
   for (size_t i = 0; i < program.launches.size(); ++i) {
     const PreparedLaunch& launch = program.launches[i];
     if (guard && launch.kind != LaunchKind::kWait)
       for (const DeviceBuffer& output : launch.persistent) guard(output);
-    program.enqueued = i + 1;
-    enqueue(program, launch, timed ? &program.times[i] : nullptr);
+    run.enqueued = i + 1;
+    enqueue(program, launch, timing == Timing::kTimed ? &program.times[i] : nullptr);
   }
 }
 
 // The first run loads code and sets up libraries, which a capture does not allow. The second is
-// captured, and with it all that follow: no address in it ever changes. Times of single launches
-// are only known when these are enqueued one by one.
-void DeviceExecutor::run_all(Program& program, bool timed, const WriteGuard& guard) {
-  if (program.runs++ == 1) {
-    program.captured = compute_->capture([&] { enqueue_all(program, false, nullptr); });
-    if (communication_) communication_->synchronize();  // It counts launches from 0.
-  }
-  if (program.captured && !timed) {
-    // The whole step waits, not only its update; a save delays one step by this at most.
-    if (guard)
-      for (const PreparedLaunch& launch : program.launches)
-        for (const DeviceBuffer& output : launch.persistent) guard(output);
-    compute_->launch(*program.captured, {});
-  } else {
-    enqueue_all(program, timed, guard);
-  }
+// captured, and with it all that follow: no address in it ever changes.
+void DeviceExecutor::capture(Run& run) {
   compute_->synchronize();
-  if (communication_) communication_->synchronize();
+  auto captured = compute_->capture([&] { enqueue_all(run, Timing::kUntimed, nullptr); });
+  const bool agreed =
+      communicator_ == nullptr || communicator_->agree_on_capture(number_, captured != nullptr);
+  if (agreed) program_of(run).captured = std::move(captured);
 }
 
-void DeviceExecutor::run(int program, const LaunchObserver& observer, const WriteGuard& guard) {
-  Program& running = programs_[static_cast<size_t>(program)];
-  if (communicator_ != nullptr) communicator_->begin_run(number_);
-  if (observer) running.times.assign(running.launches.size(), {});
-  try {
-    run_all(running, static_cast<bool>(observer), guard);
-  } catch (const LaunchFailure& failure) {
-    const auto found = suspects(running);
-    if (found.empty()) throw;
-    std::string others;
-    const Node& last = *found.back()->node;
-    if (found.size() > 1) others = fmt::format(" or op '{}' ({})", last.op->name, last.site.text());
-    if (found.size() > 2)
-      others += fmt::format(", or one of the {} launches between,", found.size() - 2);
-    fail_launch(*found.front()->node, others, failure.what());
+// Times of single launches are only known when these are enqueued one by one.
+void DeviceExecutor::enqueue_run(Run& run, Timing timing, const WriteGuard& guard) {
+  Program& program = program_of(run);
+  if (program.runs++ == 1) capture(run);
+  compute_->begin_run(*compute_);
+  if (communication_) communication_->begin_run(*compute_);
+  if (!program.captured || timing == Timing::kTimed) return enqueue_all(run, timing, guard);
+  // The whole step waits, not only its update; a save delays one step by this at most.
+  if (guard)
+    for (const PreparedLaunch& launch : program.launches)
+      for (const DeviceBuffer& output : launch.persistent) guard(output);
+  run.enqueued = program.launches.size();
+  compute_->launch(*program.captured, {});
+}
+
+void DeviceExecutor::copy_scalars(Run& run, std::span<const int64_t> offsets) {
+  constexpr size_t kBytes = sizeof(float);
+  run.scalars = offsets.size();
+  if (run.scalars > run.room) {
+    run.results = device_.host_memory(static_cast<int64_t>(run.scalars * kBytes));
+    run.room = run.scalars;
   }
+  for (size_t i = 0; i < run.scalars; ++i)
+    compute_->copy_to_host({run.results.get() + i * kBytes, kBytes}, arena_ + offsets[i]);
+}
+
+void DeviceExecutor::start(int program, Timing timing, const WriteGuard& guard,
+                           std::span<const int64_t> scalars) {
+  CHECK(under_way_ < (timing == Timing::kTimed ? 1 : kMostRunsUnderWay), "{} runs are under way",
+        under_way_);
+  Run& run = run_under_way(under_way_);
+  run.program = static_cast<size_t>(program);
+  run.enqueued = 0;
+  if (communicator_ != nullptr) communicator_->begin_run(number_);
+  if (timing == Timing::kTimed) {
+    Program& timed = program_of(run);
+    timed.times.assign(timed.launches.size(), {});
+  }
+  try {
+    enqueue_run(run, timing, guard);
+    copy_scalars(run, scalars);
+    compute_->record(*run.end);
+  } catch (const LaunchFailure& failure) {
+    if (under_way_ > 0) await_oldest();
+    fail_run(run, failure);
+  }
+  ++under_way_;
   if (communicator_ != nullptr) communicator_->end_run(number_, program);
-  if (!observer) return;
-  for (size_t i = 0; i < running.launches.size(); ++i) {
-    const PreparedLaunch& launch = running.launches[i];
+}
+
+// Does not wait for the run behind it, whose failure is not one of this.
+void DeviceExecutor::await_oldest() {
+  const Run& run = run_under_way(0);
+  try {
+    compute_->synchronize(*run.end);
+  } catch (const LaunchFailure& failure) {
+    fail_run(run, failure);
+  }
+}
+
+std::span<const float> DeviceExecutor::finish(const LaunchObserver& observer) {
+  CHECK(under_way_ > 0, "no run is under way");
+  const Run& run = run_under_way(0);
+  await_oldest();
+  if (--under_way_ == 0) {
+    compute_->synchronize();
+    if (communication_) communication_->synchronize();
+  }
+  oldest_ = (oldest_ + 1) % kMostRunsUnderWay;
+  if (communicator_ != nullptr) communicator_->require_running();
+  if (observer) observe_launches(program_of(run), observer);
+  return {reinterpret_cast<const float*>(run.results.get()), run.scalars};
+}
+
+void DeviceExecutor::observe_launches(const Program& program,
+                                      const LaunchObserver& observer) const {
+  for (size_t i = 0; i < program.launches.size(); ++i) {
+    const PreparedLaunch& launch = program.launches[i];
     observer(*launch.graph, *launch.node,
              {.device = number_,
               .track = launch.kind == LaunchKind::kStart ? Track::kCommunication : Track::kCompute,
               .kind = launch.kind,
-              .begin_ns = running.times[i].begin_ns,
-              .end_ns = running.times[i].end_ns});
+              .begin_ns = program.times[i].begin_ns,
+              .end_ns = program.times[i].end_ns});
   }
 }
 

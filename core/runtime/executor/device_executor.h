@@ -3,6 +3,7 @@
 // devices; it knows nothing of names, layouts or threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,11 +12,15 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/launch_failure.h"
 #include "core/passes/memory/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
+
+// The host enqueues a run while the device still does the one before.
+inline constexpr size_t kMostRunsUnderWay = 2;
 
 class DeviceExecutor {
  public:
@@ -44,9 +49,16 @@ class DeviceExecutor {
   void copy_to_host(std::span<std::byte> to, int64_t offset);
   void synchronize() { compute_->synchronize(); }
 
-  // Returns when all launches are done. Starts run on a second stream, for which waits wait. After
-  // an Error, launches may still be under way until end_streams().
-  void run(int program, const LaunchObserver& observer, const WriteGuard& guard);
+  // A run of a program, in two parts. start() enqueues its launches and copies of the f32 scalars
+  // at these offsets to the host. Starts run on a second stream, for which waits wait. Observed
+  // runs are alone.
+  enum class Timing { kUntimed, kTimed };
+  void start(int program, Timing timing, const WriteGuard& guard,
+             std::span<const int64_t> scalars = {});
+  // Returns when the oldest run that was started is done, with the values of its scalars, which are
+  // valid until the next start. An Error is of the first run that has failed; launches may then
+  // still be under way until end_streams().
+  std::span<const float> finish(const LaunchObserver& observer);
   // Waits for the launches that have begun and drops the others. Nothing can be run after that.
   void end_streams();
 
@@ -70,15 +82,28 @@ class DeviceExecutor {
     std::vector<LaunchTime> times;     // Of `launches`, while they are observed.
     int64_t runs = 0;                  // So far.
     std::unique_ptr<Kernel> captured;  // Does all launches, if the device can.
-    size_t enqueued = 0;               // Launches of this run so far.
+  };
+  struct Run {
+    size_t program = 0;
+    size_t enqueued = 0;                   // Launches so far.
+    std::shared_ptr<std::byte[]> results;  // The scalars, in the device's kind of host memory.
+    size_t scalars = 0, room = 0;          // In `results`: of this run, and at most.
+    std::unique_ptr<Event> end;
   };
 
   PreparedLaunch prepare(const StepPlan& plan, const Launch& launch, const Graph& graph);
   void enqueue(const Program& program, const PreparedLaunch& launch, LaunchTime* time);
-  void enqueue_all(Program& program, bool timed, const WriteGuard& guard);
-  void run_all(Program& program, bool timed, const WriteGuard& guard);
-  // After a failure: one of these launches has failed.
-  std::vector<const PreparedLaunch*> suspects(const Program& program) const;
+  void enqueue_all(Run& run, Timing timing, const WriteGuard& guard);
+  void capture(Run& run);
+  void enqueue_run(Run& run, Timing timing, const WriteGuard& guard);
+  void copy_scalars(Run& run, std::span<const int64_t> offsets);
+  void await_oldest();
+  void observe_launches(const Program& program, const LaunchObserver& observer) const;
+  // After a failure in this run: one of these launches has failed.
+  std::vector<const PreparedLaunch*> suspects(const Run& run) const;
+  [[noreturn]] void fail_run(const Run& run, const LaunchFailure& failure) const;
+  Program& program_of(const Run& run) { return programs_[run.program]; }
+  Run& run_under_way(size_t age) { return runs_[(oldest_ + age) % kMostRunsUnderWay]; }
   CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
   // The prepared kernel of a node; equal nodes share one, as in the layers of an unrolled stack.
   // Each collective node has its own, which can name the layer it serves.
@@ -93,6 +118,8 @@ class DeviceExecutor {
   DeviceAddress arena_;
   int64_t bytes_ = 0;
   std::vector<Program> programs_;
+  std::array<Run, kMostRunsUnderWay> runs_;  // A ring.
+  size_t oldest_ = 0, under_way_ = 0;
   std::unique_ptr<Stream> compute_, communication_;  // The second if any program has starts.
 };
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -12,11 +11,11 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/base/region.h"
 #include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/device_threads.h"
+#include "core/runtime/executor/sharded_place.h"
 
 namespace tessera {
 namespace {
@@ -55,105 +54,6 @@ bool writes_parameters(const Program& program) {
   });
 }
 
-using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
-
-std::vector<int64_t> shape_of(const Type& type) {
-  std::vector<int64_t> shape;
-  for (const Axis& axis : type.axes) shape.push_back(axis.size);
-  return shape;
-}
-
-// An array at one offset in each device's arena.
-struct ShardedPlace {
-  const std::string& name;
-  const Type& type;  // Global.
-  const Mesh& mesh;
-  int64_t offset = 0;
-
-  // The device's block in an array of this shape.
-  Subarray within(const std::vector<int64_t>& shape, const Region& block) const {
-    return {Region::whole(shape), block, dtype_bytes(type.dtype)};
-  }
-  void expect_whole(size_t bytes) const {
-    if (static_cast<int64_t>(bytes) != type.bytes())
-      fail("{} is {}, {} bytes; got {}", name, type.text_sized(), type.bytes(), bytes);
-  }
-};
-
-void write_block(const Subarray& from, std::span<const std::byte> array, DeviceExecutor& part,
-                 int64_t offset) {
-  const auto bytes = static_cast<size_t>(from.bytes());
-  if (from.is_contiguous()) {
-    part.copy_from_host(offset, array.subspan(static_cast<size_t>(from.begin()), bytes));
-    return;
-  }
-  std::vector<std::byte> block(bytes);
-  from.pack(array.data(), block.data());
-  part.copy_from_host(offset, block);
-}
-
-// Each device takes its block of a whole array.
-void write_whole(const ShardedPlace& place, const DeviceParts& parts,
-                 std::span<const std::byte> bytes) {
-  place.expect_whole(bytes.size());
-  const std::vector<int64_t> shape = shape_of(place.type);
-  for (const auto& part : parts)
-    write_block(place.within(shape, shard_block(place.type, place.mesh, part->number())), bytes,
-                *part, place.offset);
-}
-
-// The whole array; an Error if these devices do not hold all of it.
-void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
-  place.expect_whole(bytes.size());
-  const std::vector<int64_t> shape = shape_of(place.type);
-  std::set<std::vector<int64_t>> read;  // Origins of blocks.
-  int64_t bytes_read = 0;
-  for (const auto& part : parts) {
-    const Region region = shard_block(place.type, place.mesh, part->number());
-    if (!read.insert(region.origin).second) continue;
-    const Subarray to = place.within(shape, region);
-    const auto size = static_cast<size_t>(to.bytes());
-    bytes_read += to.bytes();
-    if (to.is_contiguous()) {
-      part->copy_to_host(bytes.subspan(static_cast<size_t>(to.begin()), size), place.offset);
-      continue;
-    }
-    std::vector<std::byte> block(size);
-    part->copy_to_host(block, place.offset);
-    to.unpack(block.data(), bytes.data());
-  }
-  if (bytes_read != place.type.bytes())
-    fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
-         place.name, place.type.text_sized(), bytes_read, place.type.bytes());
-}
-
-// Each device takes its block of the rows that these devices hold together (rows_of).
-void write_rows(const ShardedPlace& place, const DeviceParts& parts,
-                std::span<const std::byte> bytes) {
-  if (place.type.rank() == 0) return write_whole(place, parts, bytes);
-  const std::vector<RowRange> held =
-      rows_of(place.type, place.mesh, parts[0]->number(), static_cast<int64_t>(parts.size()));
-  std::vector<int64_t> shape = shape_of(place.type);
-  shape[0] = 0;
-  for (const RowRange& range : held) shape[0] += range.size();
-  const int64_t expected = Region::whole(shape).elements() * dtype_bytes(place.type.dtype);
-  if (static_cast<int64_t>(bytes.size()) != expected)
-    fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
-         place.type.text_sized(), shape[0], expected, bytes.size());
-  for (const auto& part : parts) {
-    Region block = shard_block(place.type, place.mesh, part->number());
-    int64_t before = 0;  // Rows of the ranges before the block's own.
-    for (const RowRange& range : held) {
-      if (block.origin[0] < range.end) {
-        block.origin[0] += before - range.begin;
-        break;
-      }
-      before += range.size();
-    }
-    write_block(place.within(shape, block), bytes, *part, place.offset);
-  }
-}
-
 }  // namespace
 
 struct Executor::Impl {
@@ -174,11 +74,20 @@ struct Executor::Impl {
 
   const Program& program(int number) const { return programs[static_cast<size_t>(number)]; }
 
+  void require_no_run() const { CHECK(under_way == 0, "{} runs are under way", under_way); }
   ShardedPlace place(const Placement& placement, const Type& global) const {
     CHECK(allocated, "allocate() comes before data");
     return {placement.name, global, mesh, placement.offset};
   }
+  // The place of an f32 scalar output in the arena of each device.
+  int64_t scalar_offset(const Program& program, std::string_view name) const {
+    const Placement& output = program.plan.outputs[index_of(program.plan.outputs, name, "output")];
+    if (output.type.rank() != 0 || output.type.dtype != DType::kF32)
+      fail("{} is {}, not an f32 scalar", name, output.type.text_sized());
+    return output.offset;
+  }
   ShardedPlace state(std::string_view name) const {
+    require_no_run();
     const size_t index = index_of(persistent, name, "parameter or state");
     return place(persistent[index], buffers[index].type);
   }
@@ -227,10 +136,12 @@ struct Executor::Impl {
     plan.persistent_bytes = persistent_bytes;
   }
 
-  // work(part) for each device, on its thread.
-  void on_all(const std::function<void(DeviceExecutor&, size_t)>& work) {
-    threads.run([&](int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
-                [&](const std::string& reason) {
+  // work(part) for each device, on its thread. After an error a thread that hangs may use its copy
+  // of `work` when this function has returned.
+  void on_all(std::function<void(DeviceExecutor&, size_t)> work) {
+    threads.run([this, work = std::move(work)](
+                    int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
+                [this](const std::string& reason) {
                   if (communicator != nullptr) communicator->stop(reason);
                 });
   }
@@ -277,6 +188,48 @@ struct Executor::Impl {
     return make;
   }
 
+  // The first device has the scalars; each device has the same.
+  void start(int program, std::span<const int64_t> scalars) {
+    CHECK(allocated, "allocate() comes before a run");
+    const std::optional<int> own_copies = this->program(program).copies;
+    const bool make_copies = must_make_copies(this->program(program));
+    if (make_copies) require_no_run();
+    const auto timing =
+        observer ? DeviceExecutor::Timing::kTimed : DeviceExecutor::Timing::kUntimed;
+    const auto start_on = [this, program, own_copies, make_copies, timing,
+                           offsets = std::vector<int64_t>(scalars.begin(), scalars.end())](
+                              DeviceExecutor& part, size_t i) {
+      if (make_copies) {
+        part.start(*own_copies, DeviceExecutor::Timing::kUntimed, nullptr);
+        part.finish(nullptr);
+      }
+      part.start(program, timing, guard, i == 0 ? offsets : std::span<const int64_t>());
+    };
+    on_each(start_on);
+    ++under_way;
+  }
+  std::span<const float> finish() {
+    CHECK(under_way > 0, "no run is under way");
+    const size_t left = std::exchange(under_way, 0) - 1;  // None, if this one has failed.
+    const auto finish_on = [this](DeviceExecutor& part, size_t i) {
+      const std::span<const float> own = part.finish(observer);
+      if (i == 0) finished = own;
+    };
+    on_each(finish_on);
+    under_way = left;
+    return finished;
+  }
+  // As on_all, but on this thread if there is one device, so that a run allocates nothing. After an
+  // error of several devices nothing can be finished.
+  template <typename Work>
+  void on_each(const Work& work) try {
+    if (parts.size() == 1 && communicator == nullptr) return work(*parts[0], 0);
+    on_all(work);
+  } catch (...) {
+    if (communicator != nullptr) under_way = 0;
+    throw;
+  }
+
   Communicator* communicator;
   bool planning;
   Mesh mesh;
@@ -290,6 +243,8 @@ struct Executor::Impl {
   int64_t persistent_bytes = 0;
   int64_t bytes = 0;
   bool allocated = false;
+  size_t under_way = 0;             // Runs.
+  std::span<const float> finished;  // Scalars of the last run that was finished.
   LaunchObserver observer;
   WriteGuard guard;
   DeviceThreads threads;
@@ -396,6 +351,10 @@ int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->par
 
 std::vector<Shard> Executor::shards(std::string_view name) {
   impl_->current_copies.reset();  // The caller may write to the memory.
+  return shards_to_read(name);
+}
+
+std::vector<Shard> Executor::shards_to_read(std::string_view name) const {
   const ShardedPlace place = impl_->state(name);
   std::vector<Shard> shards;
   for (const auto& part : impl_->parts) {
@@ -411,7 +370,7 @@ std::vector<Shard> Executor::shards(std::string_view name) {
 
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
   if (impl_->guard)
-    for (const Shard& shard : shards(name)) impl_->guard(shard.memory);
+    for (const Shard& shard : shards_to_read(name)) impl_->guard(shard.memory);
   impl_->current_copies.reset();
   write_whole(impl_->state(name), impl_->parts, bytes);
   for (const auto& part : impl_->parts) part->synchronize();
@@ -435,21 +394,34 @@ void Executor::write_input(int program, std::string_view name, std::span<const s
 }
 
 void Executor::run(int program) {
-  Impl& impl = *impl_;
-  CHECK(impl.allocated, "allocate() comes before run()");
-  const std::optional<int> copies = impl.program(program).copies;
-  const bool make_copies = impl.must_make_copies(impl.program(program));
-  const auto run_on = [&](DeviceExecutor& part, size_t) {
-    if (make_copies) part.run(*copies, nullptr, nullptr);
-    part.run(program, impl.observer, impl.guard);
-  };
-  if (impl.parts.size() == 1 && impl.communicator == nullptr) return run_on(*impl.parts[0], 0);
-  impl.on_all(run_on);
+  impl_->require_no_run();
+  impl_->start(program, {});
+  impl_->finish();
+}
+
+void Executor::start(int program, std::span<const std::string> scalars) {
+  std::vector<int64_t> offsets;
+  for (const std::string& name : scalars)
+    offsets.push_back(impl_->scalar_offset(impl_->program(program), name));
+  impl_->start(program, offsets);
+}
+
+std::vector<float> Executor::finish() {
+  const std::span<const float> scalars = impl_->finish();
+  std::vector<float> values;
+  for (const float value : scalars) values.push_back(static_cast<float>(plain_nan(value)));
+  return values;
+}
+
+size_t Executor::under_way() const { return impl_->under_way; }
+size_t Executor::most_under_way() const {
+  return impl_->parts[0]->device().is_asynchronous() ? kMostRunsUnderWay : 1;
 }
 
 void Executor::read_output(int program, std::string_view name, std::span<std::byte> bytes) const {
   const Program& it = impl_->program(program);
   const size_t index = index_of(it.plan.outputs, name, "output");
+  impl_->require_no_run();
   read_whole(impl_->place(it.plan.outputs[index], it.outputs[index]), impl_->parts, bytes);
 }
 

@@ -71,14 +71,16 @@ class Executor {
 
   // Parameters and state of all programs.
   const std::vector<Buffer>& persistent() const;
-  // The parts that this process's devices hold, in the order of the devices.
+  // The parts that this process's devices hold, in the order of the devices. Who writes to their
+  // memory asks for them each time, by the first function.
   std::vector<Shard> shards(std::string_view name);
+  std::vector<Shard> shards_to_read(std::string_view name) const;
   // Whole arrays: each device takes its part. Reading is an Error unless this process's devices
   // hold all of it.
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes) const;
 
-  // Batch inputs and outputs are valid until another program runs. The bytes of an input are this
+  // Batch inputs and outputs are valid until another run begins. The bytes of an input are this
   // process's rows (input_rows, one range after the other) with all other axes whole, or the value
   // of a scalar. An output is read whole, as by read_state.
   std::vector<RowRange> input_rows(int program, std::string_view name) const;
@@ -86,6 +88,17 @@ class Executor {
   // Runs a program on all devices of this process. The first error of any device stops the others
   // (Communicator::stop) and is thrown; nothing can be run after that.
   void run(int program);
+  // A run in two parts, so that the host need not wait for the devices between two runs: start()
+  // returns when it has enqueued the run and copies of these f32 scalar outputs, finish() when the
+  // oldest run that was started is done, with the values of its scalars. Between the two, only
+  // write_input and start() may be called.
+  void start(int program, std::span<const std::string> scalars);
+  std::vector<float> finish();
+  // Runs that were started and not finished. None after an error, unless it may be that of a run
+  // that was started before, which finish() then throws.
+  size_t under_way() const;
+  // How many may be; 1 if the devices work on the host's own thread.
+  size_t most_under_way() const;
   void read_output(int program, std::string_view name, std::span<std::byte> bytes) const;
   float read_scalar(int program, std::string_view name) const;  // Of an f32 scalar output.
 

@@ -2,8 +2,10 @@
 #include "plugins/cuda/communicator/nccl_communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -106,26 +108,41 @@ std::unique_ptr<Kernel> NcclCommunicator::prepare(int64_t device, const Graph& g
 
 // ---- Connecting.
 
-// The group's first device makes the id; the others get it as the devices of a CPU would.
-nccl::UniqueId NcclCommunicator::share_id(int64_t device, const Node& node, int64_t ranks) {
-  std::vector<nccl::UniqueId> ids(static_cast<size_t>(ranks));
-  nccl::UniqueId own = {};
-  if (node.attributes.get<int64_t>("index") == 0)
-    library_.check(library_.ncclGetUniqueId(&own), nullptr, "making an id");
-  constexpr int64_t kWords = sizeof(nccl::UniqueId) / sizeof(uint32_t);
-  Node gather{.op = &kAllGatherOp, .inputs = {ValueId(0)}, .attributes = node.attributes};
-  gather.attributes.set("axis", std::string("id"));
-  gather.path = "connecting GPUs for " + node.path;
-  gather.site = node.site;
+// Words of each device of a group, by the group's members, as the devices of a CPU would gather
+// them. `like` has the group and what reports say.
+void NcclCommunicator::gather(int64_t device, const Node& like, std::span<const uint32_t> own,
+                              std::span<uint32_t> all) {
+  Node node{.op = &kAllGatherOp, .inputs = {ValueId(0)}, .attributes = like.attributes};
+  node.attributes.set("axis", std::string("word"));
+  node.path = like.path;
+  node.site = like.site;
   Graph graph;
-  graph.add_input("id", InputKind::kBatch, make_type(DType::kU32, {{"id", kWords}}));
-  graph.add_node(std::move(gather), {make_type(DType::kU32, {{"id", kWords * ranks}})});
+  const auto words = [](auto span) { return make_type(DType::kU32, {{"word", std::ssize(span)}}); };
+  graph.add_input("own", InputKind::kBatch, words(own));
+  graph.add_node(std::move(node), {words(all)});
   const std::unique_ptr<Kernel> kernel = host_.prepare(device, graph, graph.nodes().front());
   std::vector<std::byte> scratch(static_cast<size_t>(kernel->scratch_bytes()));
-  const std::byte* const in = std::as_bytes(std::span(&own, 1)).data();
-  std::byte* const out = std::as_writable_bytes(std::span(ids)).data();
+  const std::byte* const in = std::as_bytes(own).data();
+  std::byte* const out = std::as_writable_bytes(all).data();
   host_kernel(*kernel).run({{&in, 1}, {&out, 1}, scratch.data()});
-  return ids[0];
+}
+
+// The group's first device makes the id.
+nccl::UniqueId NcclCommunicator::share_id(int64_t device, const Node& node, int64_t ranks) {
+  constexpr size_t kWords = sizeof(nccl::UniqueId) / sizeof(uint32_t);
+  std::array<uint32_t, kWords> own = {};
+  if (node.attributes.get<int64_t>("index") == 0) {
+    nccl::UniqueId id = {};
+    library_.check(library_.ncclGetUniqueId(&id), nullptr, "making an id");
+    std::memcpy(own.data(), &id, sizeof(id));
+  }
+  Node like = node;
+  like.path = "connecting GPUs for " + node.path;
+  std::vector<uint32_t> all(kWords * static_cast<size_t>(ranks));
+  gather(device, like, own, all);
+  nccl::UniqueId first;
+  std::memcpy(&first, all.data(), sizeof(first));
+  return first;
 }
 
 std::shared_ptr<NcclRank> NcclCommunicator::connect(
@@ -188,6 +205,7 @@ void NcclCommunicator::arrive(int64_t device, uint32_t collective, CUstream stre
   Progress& it = at(device);
   require_running();
   it.joined = host_.join_collective(device);
+  ++it.enqueued;
   it.current = collective << kCountBits | (static_cast<uint32_t>(it.joined) & kCountMask);
   write(it, it.current, stream);
 }
@@ -198,6 +216,7 @@ void NcclCommunicator::leave(int64_t device, int64_t bytes_sent, CUstream stream
   it.sent += bytes_sent;
 }
 
+// Collectives that were aborted have ended, too.
 void NcclCommunicator::require_running() const {
   {
     const std::lock_guard lock(mutex_);
@@ -210,18 +229,37 @@ void NcclCommunicator::begin_run(int64_t device) {
   require_running();
   Progress& it = at(device);
   ++it.runs;
-  it.joined_before = it.joined;
+  it.enqueued = 0;
   it.sent_before = it.sent;
 }
 
 void NcclCommunicator::end_run(int64_t device, int program) {
-  require_running();  // Collectives that were aborted have ended, too.
   Progress& it = at(device);
   // A graph that is replayed sends what its kernels sent when they were captured.
-  if (it.joined != it.joined_before)
+  if (it.enqueued > 0)
     it.sent_by[program] = it.sent - it.sent_before;
   else
     it.sent += it.sent_by[program];
+}
+
+// The library expects that a collective is in a graph on all devices of its group, or on none.
+bool NcclCommunicator::agree_on_capture(int64_t device, bool captured) {
+  const auto count = static_cast<size_t>(num_devices());
+  std::vector<int64_t> group(count);
+  std::iota(group.begin(), group.end(), 0);
+  Node everybody;
+  everybody.attributes.set("group", group);
+  everybody.attributes.set("index", device);
+  everybody.path = "agreeing on CUDA graphs";
+  const uint32_t own = captured ? 1 : 0;
+  std::vector<uint32_t> all(count);
+  gather(device, everybody, {&own, 1}, all);
+  if (std::ranges::find(all, 0u) == all.end()) return true;
+  Progress& it = at(device);
+  host_.forget_collectives(device, it.enqueued);
+  it.joined -= std::exchange(it.enqueued, 0);
+  it.sent = it.sent_before;
+  return false;
 }
 
 // ---- Failures.

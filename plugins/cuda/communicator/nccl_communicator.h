@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +30,8 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) override;
   void begin_run(int64_t device) override;
   void end_run(int64_t device, int program) override;
+  bool agree_on_capture(int64_t device, bool captured) override;
+  void require_running() const override;
   void stop(const std::string& reason) override;
   bool is_stopped() const override { return host_.is_stopped(); }
   std::string stalled(std::chrono::milliseconds least) const override {
@@ -61,9 +64,9 @@ class NcclCommunicator final : public Communicator {
     std::atomic<int64_t> joined = 0;  // The number of the collective that was enqueued last.
     std::atomic<int64_t> runs = 0;    // Of programs: a graph that is replayed writes the same.
     std::atomic<int64_t> sent = 0;    // Bytes.
-    // Of the device's thread: `joined` and `sent` when the run began, and what each program sends
-    // in a run.
-    int64_t joined_before = 0, sent_before = 0;
+    // Of the device's thread: how many collectives the run has enqueued so far, what `sent` was when
+    // it began, and what each program sends in a run.
+    int64_t enqueued = 0, sent_before = 0;
     std::map<int, int64_t> sent_by;
     std::vector<std::shared_ptr<const CollectiveInfo>> collectives;   // By number; under mutex_.
     std::map<std::vector<int64_t>, std::shared_ptr<NcclRank>> ranks;  // By group; under mutex_.
@@ -78,9 +81,10 @@ class NcclCommunicator final : public Communicator {
   }
   void require_different_gpus() const;
   nccl::UniqueId share_id(int64_t device, const Node& node, int64_t ranks);
+  void gather(int64_t device, const Node& like, std::span<const uint32_t> own,
+              std::span<uint32_t> all);
   static void write(const Progress& it, uint32_t position, CUstream stream);
   std::vector<std::shared_ptr<NcclRank>> ranks() const;
-  void require_running() const;
   std::vector<int64_t> missing(int64_t device, const CollectiveInfo& info) const;
   void keep_waiting(int64_t device, const CollectiveInfo& info, WaitDeadline& deadline);
   void watch();

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/pinned_buffer.h"
 #include "plugins/cuda/device/stream.h"
 
 namespace tessera::cuda {
@@ -53,6 +54,13 @@ class CudaDevice final : public Device {
   void release(DeviceAddress memory, int64_t) override {
     if (!memory.is_null() && context_.can_destroy())
       context_.driver().cuMemFree(pointer_of(memory));
+  }
+
+  bool is_asynchronous() const override { return true; }
+  std::shared_ptr<std::byte[]> host_memory(int64_t bytes) override {
+    context_.make_current();
+    const auto buffer = std::make_shared<PinnedBuffer>(context_, static_cast<size_t>(bytes));
+    return {buffer, static_cast<std::byte*>(buffer->data())};
   }
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {

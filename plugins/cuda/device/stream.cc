@@ -37,6 +37,10 @@ class CudaEvent final : public Event {
   }
   CUevent get() const { return event_; }
 
+  // Of the stream when it last recorded the event: its run, and the buffers it had staged.
+  uint32_t run = 0;
+  int64_t staged = 0;
+
  private:
   Context& context_;
   CUevent event_ = nullptr;
@@ -57,12 +61,13 @@ class CudaStream final : public Stream {
   CudaStream(Context& context, StreamUse use)
       : context_(current(context)),
         captured_per_mark_(use == StreamUse::kCommunication ? 1 : kLaunchesPerMark),
-        progress_(context, sizeof(uint32_t)) {
+        progress_(context, kWords * sizeof(uint32_t)) {
     // Lower numbers are higher priorities; the driver clamps to what it has.
     const int priority = use == StreamUse::kCommunication ? -5 : 0;
     context_.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
                    "making a stream");
-    note_progress(0);
+    word(kLaunches) = 0;
+    word(kRun) = 0;
   }
   ~CudaStream() override {
     if (!context_.can_destroy()) return;
@@ -98,15 +103,20 @@ class CudaStream final : public Stream {
   }
   void copy_to_host(std::span<std::byte> to, DeviceAddress from) override {
     if (to.empty()) return;
-    context_.make_current();
-    context_.check(driver().cuMemcpyDtoHAsync(to.data(), pointer_of(from), to.size(), stream_),
-                   "copying from the GPU");
+    checked([&] {
+      context_.make_current();
+      context_.check(driver().cuMemcpyDtoHAsync(to.data(), pointer_of(from), to.size(), stream_),
+                     "copying from the GPU");
+    });
   }
   void record(Event& event) override {
     checked([&] {
       context_.make_current();
       context_.check(driver().cuEventRecord(native(event), stream_), "recording an event");
     });
+    auto& it = static_cast<CudaEvent&>(event);
+    it.run = runs_;
+    it.staged = freed_ + std::ssize(staged_);
   }
   void wait(Event& event, LaunchTime* time) override {
     checked([&] {
@@ -124,16 +134,38 @@ class CudaStream final : public Stream {
     });
     launches_ = 0;
     per_mark_ = 1;
-    note_progress(0);
-    for (std::unique_ptr<PinnedBuffer>& buffer : staged_)
-      if (buffer->bytes() <= kLongestKept) free_.push_back(std::move(buffer));
-    staged_.clear();
+    word(kLaunches) = 0;
+    free_staged(freed_ + std::ssize(staged_));
     for (const Timing& timing : timings_) {
       timing.time->begin_ns = clock_ns(*timing.begin);
       timing.time->end_ns = clock_ns(*timing.end);
     }
     timings_.clear();
     base_.reset();
+  }
+
+  void synchronize(Event& event) override {
+    const auto& it = static_cast<CudaEvent&>(event);
+    try {
+      checked([&] {
+        context_.make_current();
+        context_.check(driver().cuEventSynchronize(it.get()), "running the step");
+      });
+    } catch (const Error&) {
+      // After a fault the driver says so of events before it, too.
+      if (word(kRun) <= it.run) throw;
+    }
+    free_staged(it.staged);
+  }
+  void begin_run(Stream& order) override {
+    launches_ = 0;
+    per_mark_ = 1;
+    ++runs_;
+    checked([&] {
+      context_.make_current();
+      write_word(kRun, runs_, native(order));
+      write_word(kLaunches, 0, native(order));
+    });
   }
 
   std::unique_ptr<Kernel> capture(const std::function<void()>& enqueue) override {
@@ -151,7 +183,7 @@ class CudaStream final : public Stream {
     }
   }
   LaunchProgress progress() const override {
-    return {.done = *static_cast<const volatile uint32_t*>(progress_.data()), .unknown = per_mark_};
+    return {.done = word(kLaunches), .unknown = per_mark_};
   }
 
   CUstream get() const { return stream_; }
@@ -217,16 +249,19 @@ class CudaStream final : public Stream {
       throw;
     }
   }
-  // Each launch writes its number to host memory, which a fault of the GPU spares.
-  void mark_progress() {
-    context_.check(driver().cuStreamWriteValue32(
-                       stream_, reinterpret_cast<CUdeviceptr>(progress_.data()),
-                       static_cast<uint32_t>(launches_), CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
-                   "recording the progress");
+  // What the stream writes to host memory, which a fault of the GPU spares: the number of each
+  // launch when it is done, and that of each run when it begins.
+  enum Word { kLaunches, kRun, kWords };
+  volatile uint32_t& word(Word which) const {
+    return static_cast<volatile uint32_t*>(progress_.data())[which];
   }
-  void note_progress(uint32_t launches) {
-    *static_cast<volatile uint32_t*>(progress_.data()) = launches;
+  void write_word(Word which, uint32_t value, CUstream stream) {
+    const CUdeviceptr to = reinterpret_cast<CUdeviceptr>(progress_.data()) + which * sizeof(value);
+    context_.check(
+        driver().cuStreamWriteValue32(stream, to, value, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+        "recording the progress");
   }
+  void mark_progress() { write_word(kLaunches, static_cast<uint32_t>(launches_), stream_); }
 
   // Buffers of batches are kept for later copies, since allocating page-locked memory is slow;
   // those of weights are not.
@@ -241,6 +276,14 @@ class CudaStream final : public Stream {
     free_.erase(fits);
     std::memcpy(buffer.data(), bytes.data(), bytes.size());
     return buffer.data();
+  }
+  // The copies from the first `count` buffers that were ever staged are done.
+  void free_staged(int64_t count) {
+    const auto end = staged_.begin() + std::max<int64_t>(count - freed_, 0);
+    for (auto buffer = staged_.begin(); buffer != end; ++buffer)
+      if ((*buffer)->bytes() <= kLongestKept) free_.push_back(std::move(*buffer));
+    staged_.erase(staged_.begin(), end);
+    freed_ = std::max(freed_, count);
   }
 
   std::unique_ptr<CudaEvent> mark() {
@@ -271,10 +314,12 @@ class CudaStream final : public Stream {
   Context& context_;
   CUstream stream_ = nullptr;
   const int64_t captured_per_mark_;  // Launches per mark of progress in a graph,
-  int64_t per_mark_ = 1;             // and in what was enqueued since the last synchronize().
-  PinnedBuffer progress_;            // Launches since then: how many are done,
-  int64_t launches_ = 0;             // and how many were enqueued or captured.
-  std::vector<std::unique_ptr<PinnedBuffer>> staged_;  // Since the last synchronize().
+  int64_t per_mark_ = 1;             // and in what was enqueued since begin_run().
+  PinnedBuffer progress_;
+  int64_t launches_ = 0;  // Enqueued or captured since begin_run() or synchronize().
+  uint32_t runs_ = 0;     // Begun.
+  std::vector<std::unique_ptr<PinnedBuffer>> staged_;  // Copies from them may be under way.
+  int64_t freed_ = 0;                                  // How many were staged and are free again.
   std::vector<std::unique_ptr<PinnedBuffer>> free_;
   std::vector<Timing> timings_;
   std::unique_ptr<CudaEvent> base_;  // Of the timings: at base_ns_ of the host's clock.

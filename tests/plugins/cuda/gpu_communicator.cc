@@ -111,9 +111,10 @@ std::vector<Bytes> steps_of_device(const CommunicatorTrial& trial, int64_t numbe
     compute->wait(*done);
     compute->copy_to_host(results[step], out);
   }
+  communicator.end_run(number, 0);
   compute->synchronize();
   communication->synchronize();
-  communicator.end_run(number, 0);
+  communicator.require_running();
   device.release(in, in_bytes);
   device.release(scratch, scratch_bytes);
   if (!trial.in_place) device.release(out, out_bytes);

@@ -195,6 +195,22 @@ TEST_CASE("the copies of parameters in bf16 follow updates, and writes of the ho
   REQUIRE(gpu.step() == cpu.step());
 }
 
+TEST_CASE("reading a parameter, as a checkpoint does, does not make its copies again") {
+  const TestDevices devices;
+  SteppedWeight gpu(*devices.gpu);
+  gpu.write({1.0f, 2.0f, 3.0f, 4.0f, 5.0f});
+  const auto graphs_of_step = [&] {
+    const int64_t before = tessera_virtual_gpu_graph_launches();
+    gpu.step();
+    return tessera_virtual_gpu_graph_launches() - before;
+  };
+  REQUIRE(graphs_of_step() == 0);  // First runs: copies, and the step.
+  REQUIRE(gpu.executor().shards_to_read("w").size() == 1);
+  REQUIRE(graphs_of_step() == 1);
+  gpu.write_shard({1.0f, 2.0f, 3.0f, 4.0f, 5.0f});
+  REQUIRE(graphs_of_step() == 2);
+}
+
 TEST_CASE("squared_norm on a GPU has the same bits at any address, and the reference's value") {
   const TestDevices devices;
   constexpr int64_t kPiece = decltype(SquaredNormParameters::table)::kBlockElements;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/executor/sharded_place.h"
+
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/region.h"
+
+namespace tessera {
+namespace {
+
+std::vector<int64_t> shape_of(const Type& type) {
+  std::vector<int64_t> shape;
+  for (const Axis& axis : type.axes) shape.push_back(axis.size);
+  return shape;
+}
+
+// The device's block in an array of this shape.
+Subarray within(const ShardedPlace& place, const std::vector<int64_t>& shape, const Region& block) {
+  return {Region::whole(shape), block, dtype_bytes(place.type.dtype)};
+}
+
+void expect_whole(const ShardedPlace& place, size_t bytes) {
+  if (static_cast<int64_t>(bytes) != place.type.bytes())
+    fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
+         bytes);
+}
+
+void write_block(const Subarray& from, std::span<const std::byte> array, DeviceExecutor& part,
+                 int64_t offset) {
+  const auto bytes = static_cast<size_t>(from.bytes());
+  if (from.is_contiguous()) {
+    part.copy_from_host(offset, array.subspan(static_cast<size_t>(from.begin()), bytes));
+    return;
+  }
+  std::vector<std::byte> block(bytes);
+  from.pack(array.data(), block.data());
+  part.copy_from_host(offset, block);
+}
+
+}  // namespace
+
+void write_whole(const ShardedPlace& place, const DeviceParts& parts,
+                 std::span<const std::byte> bytes) {
+  expect_whole(place, bytes.size());
+  const std::vector<int64_t> shape = shape_of(place.type);
+  for (const auto& part : parts)
+    write_block(within(place, shape, shard_block(place.type, place.mesh, part->number())), bytes,
+                *part, place.offset);
+}
+
+void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
+  expect_whole(place, bytes.size());
+  const std::vector<int64_t> shape = shape_of(place.type);
+  std::set<std::vector<int64_t>> read;  // Origins of blocks.
+  int64_t bytes_read = 0;
+  for (const auto& part : parts) {
+    const Region region = shard_block(place.type, place.mesh, part->number());
+    if (!read.insert(region.origin).second) continue;
+    const Subarray to = within(place, shape, region);
+    const auto size = static_cast<size_t>(to.bytes());
+    bytes_read += to.bytes();
+    if (to.is_contiguous()) {
+      part->copy_to_host(bytes.subspan(static_cast<size_t>(to.begin()), size), place.offset);
+      continue;
+    }
+    std::vector<std::byte> block(size);
+    part->copy_to_host(block, place.offset);
+    to.unpack(block.data(), bytes.data());
+  }
+  if (bytes_read != place.type.bytes())
+    fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
+         place.name, place.type.text_sized(), bytes_read, place.type.bytes());
+}
+
+void write_rows(const ShardedPlace& place, const DeviceParts& parts,
+                std::span<const std::byte> bytes) {
+  if (place.type.rank() == 0) return write_whole(place, parts, bytes);
+  const std::vector<RowRange> held =
+      rows_of(place.type, place.mesh, parts[0]->number(), static_cast<int64_t>(parts.size()));
+  std::vector<int64_t> shape = shape_of(place.type);
+  shape[0] = 0;
+  for (const RowRange& range : held) shape[0] += range.size();
+  const int64_t expected = Region::whole(shape).elements() * dtype_bytes(place.type.dtype);
+  if (static_cast<int64_t>(bytes.size()) != expected)
+    fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
+         place.type.text_sized(), shape[0], expected, bytes.size());
+  for (const auto& part : parts) {
+    Region block = shard_block(place.type, place.mesh, part->number());
+    int64_t before = 0;  // Rows of the ranges before the block's own.
+    for (const RowRange& range : held) {
+      if (block.origin[0] < range.end) {
+        block.origin[0] += before - range.begin;
+        break;
+      }
+      before += range.size();
+    }
+    write_block(within(place, shape, block), bytes, *part, place.offset);
+  }
+}
+
+}  // namespace tessera
