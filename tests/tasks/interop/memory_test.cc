@@ -14,6 +14,8 @@
 #include "tasks/session/model_state.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
+#include "tests/support/compiler.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/interop/hf_run.h"
 
@@ -124,6 +126,7 @@ Growth growth_with(const HfConfig& hf_config, HfStack stack) {
 }
 
 TEST_CASE("import and export hold a piece of the model in memory, not the whole model") {
+  if (kSanitized) return skip_test("a sanitizer keeps memory that was freed");
   // 66 MiB in 16 layers, no tensor larger than 2 MiB.
   const Growth growth = growth_with(llama_of(16, 256), HfStack::kUnrolled);
   if (growth.import < 0 || growth.export_ < 0) {
