@@ -23,13 +23,13 @@ using Lines = std::vector<std::string>;
 // The lines of metrics.jsonl without times. When a checkpoint is complete depends on time, too.
 Lines log_of(const std::filesystem::path& directory) {
   static const std::regex kTimes(
-      R"("(time|seconds|tokens_per_sec|step_time|mfu|input_wait)": [^,}]*)");
+      R"re("(time|seconds|tokens_per_sec|step_time|mfu|input_wait)": [^,}]*)re");
   std::ifstream file(directory / "metrics.jsonl");
-Lines lines;
-for (std::string line; std::getline(file, line);)
-  if (line.find("\"save\"") == std::string::npos)
-    lines.push_back(std::regex_replace(line, kTimes, "$1"));
-return lines;
+  Lines lines;
+  for (std::string line; std::getline(file, line);)
+    if (line.find("\"save\"") == std::string::npos)
+      lines.push_back(std::regex_replace(line, kTimes, "$1"));
+  return lines;
 }
 
 Lines log_on(const char* device, const ExperimentConfig& config) {
