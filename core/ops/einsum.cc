@@ -125,6 +125,25 @@ const Op kEinsumOp{{.name = "einsum",
 
 Over over(std::string_view axes) { return {parse_names(axes)}; }
 
+Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted) {
+  Names output;
+  for (const Tensor& operand : {a, b}) {
+    for (const std::string& name : operand.type().names()) {
+      if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
+    }
+  }
+  return {{"contracted", contracted.axes}, {"output", output}};
+}
+
+// Sums over the axes that the operand lacks.
+Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand) {
+  Names summed;
+  for (const std::string& name : dy.type().names()) {
+    if (!operand.has(name)) summed.push_back(name);
+  }
+  return {{"contracted", summed}, {"output", operand.type().names()}};
+}
+
 Tensor einsum(Operand a, Operand b, const Over& contracted) {
   return trace_op(kEinsumOp, {a.tensor, b.tensor},
                   einsum_attributes(a.tensor, b.tensor, contracted), a.site);

@@ -27,5 +27,9 @@ Tensor einsum(Operand a, Operand b, const Over& contracted);
 Tensor einsum(std::string_view equation, Operand a, Operand b);
 
 extern const Op kEinsumOp;
+// The attributes of einsum(a, b, contracted), and of the einsum of a result's cotangent `dy` with
+// the other operand that is the cotangent of `operand`.
+Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted);
+Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand);
 
 }  // namespace tessera

@@ -48,25 +48,6 @@ std::vector<std::string> names_at(const Operand& operand, std::string_view text)
   return parse_names(text);
 }
 
-Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted) {
-  std::vector<std::string> output;
-  for (const Tensor& operand : {a, b}) {
-    for (const std::string& name : operand.type().names()) {
-      if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
-    }
-  }
-  return {{"contracted", contracted.axes}, {"output", output}};
-}
-
-// Sums over the axes that the operand lacks.
-Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand) {
-  std::vector<std::string> summed;
-  for (const std::string& name : dy.type().names()) {
-    if (!operand.has(name)) summed.push_back(name);
-  }
-  return {{"contracted", summed}, {"output", operand.type().names()}};
-}
-
 Types infer_nonlinear(const InferContext& context) {
   refuse_partial(context);
   check_same_dtype(context);

@@ -11,7 +11,6 @@
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
-#include "core/ops/einsum.h"
 
 namespace tessera {
 
@@ -42,11 +41,6 @@ OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(
 OpDef linear_view(OpDef op);
 Tensor trace_unary(const OpDef& op, const Operand& x);
 Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b);
-
-// The attributes of einsum(a, b, contracted), and of the einsum of a result's cotangent `dy` with
-// the other operand that is the cotangent of `operand`.
-Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted);
-Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand);
 
 // A type rule with checks before it: checked<infer_linear, check_numeric>.
 template <auto kRule, auto... kChecks>

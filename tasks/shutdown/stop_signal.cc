@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/shutdown/stop_signal.h"
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <iterator>
@@ -16,7 +17,9 @@
 namespace tessera {
 namespace {
 
-volatile std::sig_atomic_t received = 0;
+// Any thread may receive a signal.
+std::atomic<int> received = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 std::mutex mutex;  // Guards the variables below.
 int listeners = 0;
 int stoppers = 0;  // Listeners that stop the run.

@@ -64,8 +64,8 @@ class NcclCommunicator final : public Communicator {
     std::atomic<int64_t> joined = 0;  // The number of the collective that was enqueued last.
     std::atomic<int64_t> runs = 0;    // Of programs: a graph that is replayed writes the same.
     std::atomic<int64_t> sent = 0;    // Bytes.
-    // Of the device's thread: how many collectives the run has enqueued so far, what `sent` was when
-    // it began, and what each program sends in a run.
+    // Of the device's thread: how many collectives the run has enqueued so far, what `sent` was
+    // when it began, and what each program sends in a run.
     int64_t enqueued = 0, sent_before = 0;
     std::map<int, int64_t> sent_by;
     std::vector<std::shared_ptr<const CollectiveInfo>> collectives;   // By number; under mutex_.

@@ -166,7 +166,8 @@ TEST_CASE("describe prints one line per value") {
   Tree tree = to_tree(root);
   const std::string where = fmt::format("tests/core/hparams/text_test.cc:{}", line);
   const std::string policy =
-      "model.dtypes = {param = \"f32\", compute = \"bf16\", reduce = \"f32\", output = \"f32\"}";
+      "model.dtypes = {param = \"f32\", compute = \"bf16\", reduce = \"f32\", output = \"f32\", "
+      "matmul = \"compute\"}";
   const auto padded = [](std::string text) { return text.append(72 - text.size(), ' '); };
   REQUIRE(describe(tree) == padded("model = FeedForward") + "  # " + where + "\n" +
                                 padded("model.hidden_dims = 8") + "  # " + where + "\n" +
