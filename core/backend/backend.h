@@ -105,13 +105,13 @@ class Stream {
   // After a LaunchFailure of any stream of the device (launch_failure.h).
   virtual LaunchProgress progress() const { return {}; }
 
-  // For several runs that are under way.
+  // Several runs of programs may be enqueued at a time.
 
-  // What follows is another run of a program. When `order`, this stream or another, has done what
-  // it was asked for until now, progress() counts the launches of this stream from 0.
+  // Begins the next run. progress() counts the launches of this stream from 0 as soon as `order`,
+  // which is this stream or another, has done all that was enqueued in it before this call.
   virtual void begin_run(Stream& order) { static_cast<void>(order); }
-  // Returns when the event, as last recorded in this stream, has happened. Throws the failure of
-  // the work before it, but not that of work behind the next begin_run().
+  // Waits for the event as last recorded in this stream. Throws the failure of a launch of its run
+  // or of an earlier one, but not of a later run.
   virtual void synchronize(Event& event) = 0;
 };
 

@@ -33,7 +33,7 @@ class Gate {
     }
     changed_.notify_all();
   }
-  // A test that never opens the gate fails, instead of waiting for ever.
+  // A test that does not open the gate within a minute fails.
   void pass() {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, std::chrono::seconds(60), [this] { return open_; }))
