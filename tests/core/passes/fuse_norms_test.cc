@@ -22,9 +22,9 @@ namespace {
 using Names = std::vector<std::string>;
 const std::string kRows = "bf16[\"row=2 embed=3\"]";
 
-// The nodes of `build`'s graph after the pass. The results must be those of the trace.
+// `build`'s graph after the pass. The results must be those of the trace.
 template <typename Build>
-Names fused(Build build) {
+Graph after_pass(Build build) {
   Trial trial(Mesh(), {kRows, kRows, kRows, "f32[\"embed=3\"]"});
   const std::vector<Tensor>& in = trial.inputs();
   build(in[0], in[1], in[2], in[3]);
@@ -34,7 +34,11 @@ Names fused(Build build) {
   const auto expected = evaluate(trial.graph(), inputs);
   for (const auto& [name, array] : evaluate(result, inputs))
     REQUIRE(array.values == expected.at(name).values);
-  return fused_names(result);
+  return result;
+}
+template <typename Build>
+Names fused(Build build) {
+  return fused_names(after_pass(build));
 }
 
 Tensor norm(const Tensor& x, const Tensor& scale) { return rms_norm(x, scale, "embed", 1e-5); }
@@ -60,6 +64,24 @@ TEST_CASE("a norm takes the sum before it, which others may read later") {
             output("z", norm(sum, scale));
             output("w", exp(sum));
           }) == Names{"fused_norm(add rms_norm)", "exp"});
+}
+
+TEST_CASE("the sum is stored only if others than the norm read it") {
+  const auto results = [](bool is_read) {
+    const Graph graph = after_pass([&](Tensor x, Tensor y, Tensor, Tensor scale) {
+      const Tensor sum = x + y;
+      output("z", norm(sum, scale));
+      if (is_read) output("w", exp(sum));
+    });
+    return graph.nodes().front().outputs.size();
+  };
+  const size_t of_norm =
+      after_pass([](Tensor x, Tensor, Tensor, Tensor scale) { output("z", norm(x, scale)); })
+          .nodes()
+          .front()
+          .outputs.size();
+  REQUIRE(results(false) == of_norm);
+  REQUIRE(results(true) == of_norm + 1);
 }
 
 TEST_CASE("a sum that others read before the norm stays where it is") {
