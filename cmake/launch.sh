@@ -44,7 +44,8 @@ mpi_is_new() {
   compiler=$(command -v mpicc) && [[ -n $(find "$compiler" -cnewer "$1" 2>/dev/null) ]]
 }
 
-# Installs the packages of cmake/packages.txt of the given kinds ("build", "test").
+# Installs the packages of cmake/packages.txt of the given kinds ("build", "test"). Sets `installed`
+# to their names, if any was missing.
 install_packages() {
   command -v dpkg-query >/dev/null || return 0  # Not Debian: CMake will report what is missing.
   local kinds=" $* " kind package missing=()
@@ -65,6 +66,7 @@ install_packages() {
   # Before the progress line, which would hide the password prompt.
   ((${#as_root[@]} == 0)) || sudo -v || give_up "sudo refused; as root: apt-get install ${missing[*]}"
   say "installing ${missing[*]}"
+  installed=${missing[*]}
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600)
   { with_progress 'reading package lists' "$build/install.log" "${as_root[@]}" "${apt[@]}" update &&
     with_progress 'installing' "$build/install.log" \
@@ -110,13 +112,14 @@ build_targets() {
   mkdir -p "$build"
   exec 9>"$build/.launch_lock"
   flock -n 9 || { say "waiting for another build to end"; flock 9; }
+  local installed=
   # shellcheck disable=SC2086  # Several kinds are several words.
   install_packages $kinds
   stamp=$(stamp_of "$set")
   begun=$build/.launch_begun
   touch "$begun"  # Changes during the build are for the next build.
   if [[ ! -e $build/build.ninja || $root/CMakePresets.json -nt $build/build.ninja ]] ||
-    mpi_is_new "$build/build.ninja" || lacks_nvcc "$@"; then
+    [[ -n $installed ]] || mpi_is_new "$build/build.ninja" || lacks_nvcc "$@"; then
     [[ -e $build/build.ninja ]] || first_build "$@"
     run_logged configuring "$build/configure.log" cmake -S "$root" --preset release ||
       give_up "configuring failed (all of it: $build/configure.log)"
