@@ -18,6 +18,7 @@
 #include "core/io/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"
+#include "tests/support/skip.h"
 #include "tests/support/source_tree.h"
 #include "tests/support/temporary_directory.h"
 
@@ -194,10 +195,9 @@ TEST_CASE("a fuzzer saves failing inputs in the temporary directory") {
 }
 
 TEST_CASE("every file is formatted by clang-format") {
-  if (std::system("command -v clang-format >/dev/null 2>&1") != 0) {
-    WARN("clang-format is not installed");
-    return;
-  }
+  // Versions differ in what they make of the same code.
+  if (std::system("clang-format --version 2>/dev/null | grep -q 'version 14\\.'") != 0)
+    return skip_test("no clang-format of version 14, which formats this tree (Debian 12)");
   const TemporaryDirectory scratch;
   const std::string list = (scratch / "files").string();
   std::ofstream stream(list);
