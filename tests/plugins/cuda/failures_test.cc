@@ -68,22 +68,28 @@ std::vector<std::string> saved_steps(const filesystem::path& run) {
   return steps;
 }
 
-const std::string kSix = "--set num_train_steps=6 --set task.train.save_interval_steps=2 ";
+// Of six steps, with a checkpoint each `interval` steps.
+std::string six_steps(int interval) {
+  return fmt::format(
+      "--device=cuda --set num_train_steps=6 --set task.train.save_interval_steps={}", interval);
+}
 
 // The same command continues what a failure ended, with the losses of a run that did not fail.
-void require_continues(const TinyRun& run) {
-  run.train("failed", kSix + "--device=cuda");
-  run.train("sound", kSix + "--device=cuda");
+void require_continues(const TinyRun& run, const std::string& arguments) {
+  run.train("failed", arguments);
+  run.train("sound", arguments);
   REQUIRE(losses_of(run.folder() / "failed") == losses_of(run.folder() / "sound"));
 }
 
-// A run in which a kernel fails, after some steps. `others` and `more` are patterns.
+// A run in which a kernel fails in the last step, two steps after the last checkpoint, whose thread
+// would also report the failure if it still read the GPU. `others` and `more` are patterns.
 void require_named_fault(const std::string& graphs, const std::string& others,
                          const std::string& more) {
   const TinyRun run;
+  const std::string arguments = six_steps(3);
   const Outcome failed = run.run(
-      "failed", kSix + "--device=cuda",
-      {{"TESSERA_VIRTUAL_GPU_FAULT", "launch_failure:600"}, {"TESSERA_CUDA_GRAPH", graphs}});
+      "failed", arguments,
+      {{"TESSERA_VIRTUAL_GPU_FAULT", "launch_failure:700"}, {"TESSERA_CUDA_GRAPH", graphs}});
   require_one_line_error(failed, 1, "CUDA_ERROR_LAUNCH_FAILED");
   static const std::string kSite = "(layers|tasks|core|experiments)/[a-z_/]+\\.(h|cc):[0-9]+";
   REQUIRE_THAT(errors_of(failed),
@@ -91,11 +97,10 @@ void require_named_fault(const std::string& graphs, const std::string& others,
                               fmt::format(fmt::runtime(others), kSite) +
                               " failed: GPU 0: [^\\n]*CUDA_ERROR_LAUNCH_FAILED\\)" + more +
                               " \\[in [^\\n]+\\]\\n"));
-  const size_t steps = losses_of(run.folder() / "failed").size();
-  REQUIRE((steps > 1 && steps < 6));  // Graphs begin with the second step.
+  REQUIRE(losses_of(run.folder() / "failed").size() == 5);
   for (const std::string& step : saved_steps(run.folder() / "failed"))
-    REQUIRE(step <= fmt::format("step_{:010}", steps));
-  require_continues(run);
+    REQUIRE(step <= "step_0000000003");
+  require_continues(run, arguments);
 }
 
 TEST_CASE("a kernel that faults ends the run with its op, its line and its layer") {
@@ -110,8 +115,9 @@ TEST_CASE("a kernel that faults in a graph ends the run with the few ops that it
 
 TEST_CASE("a GPU that is lost while a checkpoint is saved leaves no damaged checkpoint") {
   const TinyRun run;
-  const Outcome failed = run.run("failed", kSix + "--device=cuda",
-                                 {{"TESSERA_VIRTUAL_GPU_FAULT", "lost_while_reading:2"}});
+  const std::string arguments = six_steps(2);
+  const Outcome failed =
+      run.run("failed", arguments, {{"TESSERA_VIRTUAL_GPU_FAULT", "lost_while_reading:2"}});
   INFO(failed.errors);
   REQUIRE(failed.exit_code == 1);
   // One line of the thread that saves, and one if a step was under way.
@@ -120,7 +126,7 @@ TEST_CASE("a GPU that is lost while a checkpoint is saved leaves no damaged chec
     REQUIRE_THAT(line,
                  Catch::Contains("GPU 0: ") && Catch::Contains("(CUDA_ERROR_DEVICE_UNAVAILABLE)"));
   REQUIRE(saved_steps(run.folder() / "failed").empty());
-  require_continues(run);
+  require_continues(run, arguments);
 }
 
 }  // namespace
