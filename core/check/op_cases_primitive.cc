@@ -127,6 +127,15 @@ void add_selections(std::vector<OpCase>& rows) {
            [](const Tensors& in) {
              return scatter_add(in[0], in[1], {"vocab", 6, {}});
            });
+  // Rows of each example, with ids outside the axis.
+  add_case(rows, kGatherOp, {"float[\"batch=3 seq=4 embed=2\"]", "i32[\"batch=3 slots=5\"]"},
+           [](const Tensors& in) { return gather(in[0], in[1], "seq"); })
+      .ids = 6;
+  add_case(rows, kScatterAddOp, {"float[\"batch=3 slots=5 embed=2\"]", "i32[\"batch=3 slots=5\"]"},
+           [](const Tensors& in) {
+             return scatter_add(in[0], in[1], {"seq", 4, {}}, 1);
+           })
+      .ids = 6;
   add_case(rows, kPickOp, {"float[\"batch=2 seq=4 vocab=5\"]", "i32[\"batch=2 seq=4\"]"},
            [](const Tensors& in) { return pick(in[0], in[1], "vocab"); })
       .ids = 5;

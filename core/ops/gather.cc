@@ -19,6 +19,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+constexpr std::string_view kBatchAxes = "batch_axes";
+
 void check_ids(const InferContext& context) {
   check_dtype(context, 1, DType::kI32);
   refuse_partial_operand(context, 1, "the index tensor");
@@ -35,6 +37,23 @@ void check_one_hot(const InferContext& context, const Axis& axis) {
   }
 }
 
+// The number of batch axes: leading axes that table and ids share. Error if they share others.
+size_t batch_axes_of(const InferContext& context) {
+  const Type &table = context.inputs[0], &ids = context.inputs[1];
+  size_t count = 0;
+  while (count < table.axes.size() && count < ids.axes.size() &&
+         table.axes[count].name == ids.axes[count].name)
+    ++count;
+  for (size_t i = count; i < ids.axes.size(); ++i) {
+    if (!table.has(ids.axes[i].name)) continue;
+    refuse(context,
+           fmt::format("{} and {} both have axis {}, which is not a batch axis (first in both); "
+                       "rename one",
+                       context.names[0], context.names[1], ids.axes[i].name));
+  }
+  return count;
+}
+
 // The result is also partial over the mesh axes that split the summed axis.
 Partial plus_split(const InferContext& context, Partial partial, const Names& split) {
   if (split.empty()) return partial;
@@ -46,25 +65,26 @@ Types infer_gather(const InferContext& context) {
   check_ids(context);
   const Partial partial = partial_of_product(context);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
-  if (table.axes.front().name != axis.name) {
-    refuse(context, fmt::format("{} must come first in {}, which is {}; transpose it", axis.name,
+  const size_t batch_axes = batch_axes_of(context);
+  if (batch_axes == table.axes.size() || table.axes[batch_axes].name != axis.name) {
+    const std::string place = batch_axes == 0 ? "come first" : "follow the batch axes";
+    refuse(context, fmt::format("{} must {} in {}, which is {}; transpose it", axis.name, place,
                                 context.names[0], table.text()));
   }
-  for (const Axis& other : ids.axes) {
-    if (!table.has(other.name)) continue;
-    refuse(context, fmt::format("{} and {} both have axis {}; rename one", context.names[0],
-                                context.names[1], other.name));
-  }
+  check_agreement(context, 0, 1);
   check_one_hot(context, axis);
   Type result{table.dtype, ids.axes, plus_split(context, partial, axis.split)};
-  result.axes.insert(result.axes.end(), table.axes.begin() + 1, table.axes.end());
+  const auto rest = table.axes.begin() + static_cast<int64_t>(batch_axes) + 1;
+  result.axes.insert(result.axes.end(), rest, table.axes.end());
   check_mesh_axes_once(context, result);
   return {result};
 }
 
-// Attributes "axis", "size" and "split": the axis that replaces the axes of ids.
+// Attributes "axis", "size" and "split": the axis that replaces the axes of ids behind the first
+// "batch_axes" ones.
 Types infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];
+  const int64_t batch_axes = context.attributes.get<int64_t>(kBatchAxes);
   const Axis axis{context.attributes.get<std::string>("axis"),
                   context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
   check_ids(context);
@@ -78,9 +98,12 @@ Types infer_scatter_add(const InferContext& context) {
   }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis);
-  Type result{updates.dtype, {axis}, {}};
-  for (const Axis& summed : ids.axes) partial = plus_split(context, partial, summed.split);
+  const auto summed = ids.axes.begin() + batch_axes;
+  Type result{updates.dtype, {ids.axes.begin(), summed}, {}};
+  for (auto each = summed; each != ids.axes.end(); ++each)
+    partial = plus_split(context, partial, each->split);
   result.partial = partial;
+  result.axes.push_back(axis);
   result.axes.insert(result.axes.end(), updates.axes.begin() + ids.rank(), updates.axes.end());
   check_mesh_axes_once(context, result);
   return {result};
@@ -104,8 +127,10 @@ Types infer_pick(const InferContext& context) {
 }
 
 Tensors gather_vjp(const VjpContext& c) {
-  const Axis& axis = c.inputs[0].type().axes.front();
-  return {scatter_add(c.cotangents[0], c.inputs[1], axis), Tensor()};
+  const Type& table = c.inputs[0].type();
+  const int64_t axis = table.find(c.node.attributes.get<std::string>("axis"));
+  return {scatter_add(c.cotangents[0], c.inputs[1], table.axes[static_cast<size_t>(axis)], axis),
+          Tensor()};
 }
 
 Tensors scatter_add_vjp(const VjpContext& c) {
@@ -148,9 +173,13 @@ Tensor gather(Operand table, Operand ids, std::string_view axis) {
   return trace_op(kGatherOp, {table.tensor, ids.tensor}, {{"axis", std::string(axis)}}, table.site);
 }
 
-Tensor scatter_add(Operand updates, Operand ids, Axis axis) {
+Tensor scatter_add(Operand updates, Operand ids, Axis axis, int64_t batch_axes) {
   return trace_op(kScatterAddOp, {updates.tensor, ids.tensor},
-                  {{"axis", axis.name}, {"size", axis.size}, {"split", axis.split}}, updates.site);
+                  {{"axis", axis.name},
+                   {"size", axis.size},
+                   {"split", axis.split},
+                   {std::string(kBatchAxes), batch_axes}},
+                  updates.site);
 }
 
 Tensor pick(Operand x, Operand ids, std::string_view axis) {

@@ -2,6 +2,7 @@
 // Table lookup by integer ids, and its gradient. Typed like einsum(one_hot(ids), table).
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "core/graph/graph.h"
@@ -10,12 +11,14 @@
 namespace tessera {
 
 // table["vocab embed"], ids["batch seq"] (i32) -> ["batch seq embed"]: rows of `axis` of the table.
-// The host checks ids when it makes a batch; on a device an id outside the axis gives zeros.
+// First axes that both have are batch axes: table["batch seq embed"], ids["batch slots"] ->
+// ["batch slots embed"] selects rows of each example. The host checks ids when it makes a batch; on
+// a device an id outside the axis gives zeros.
 Tensor gather(Operand table, Operand ids, std::string_view axis);
 
 // The transpose of gather: adds rows of `updates` ["batch seq embed"] at `ids` to zeros, where
-// `axis` replaces the axes of ids. Sums in f32, in a fixed order.
-Tensor scatter_add(Operand updates, Operand ids, Axis axis);
+// `axis` replaces the axes of ids behind its first `batch_axes`. Sums in f32, in a fixed order.
+Tensor scatter_add(Operand updates, Operand ids, Axis axis, int64_t batch_axes = 0);
 
 // x["… axis"], ids[…] -> […]: the element of `axis` at each id.
 Tensor pick(Operand x, Operand ids, std::string_view axis);

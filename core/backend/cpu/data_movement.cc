@@ -174,29 +174,52 @@ Range shard_range(const Node& node, const Type& anchor, int64_t axis) {
 
 const int32_t* ids_of(const HostArgs& args) { return input_as<int32_t>(args, 1); }
 
+// Which row of a table each id names: rows of `table` along its axis, counted over all batches.
+class SelectedRows {
+ public:
+  SelectedRows(const Graph& graph, const Node& node, const Type& table) {
+    const int64_t axis = table.find(node.attributes.get<std::string>("axis"));
+    int64_t batches = 1;
+    for (int64_t i = 0; i < axis; ++i) batches *= table.axes[static_cast<size_t>(i)].size;
+    rows_ = shard_range(node, table, axis);
+    all_rows_ = batches * rows_.size();
+    ids_ = graph.type(node.inputs[1]).elements();
+    ids_of_batch_ = std::max<int64_t>(1, ids_ / batches);
+  }
+
+  int64_t ids() const { return ids_; }
+  int64_t all_rows() const { return all_rows_; }
+  // -1 for an id outside the axis.
+  int64_t row(const int32_t* ids, int64_t i) const {
+    if (!rows_.contains(ids[i])) return -1;
+    return i / ids_of_batch_ * rows_.size() + ids[i] - rows_.begin;
+  }
+
+ private:
+  int64_t ids_ = 0, ids_of_batch_ = 1, all_rows_ = 0;
+  Range rows_;
+};
+
 class GatherKernel final : public HostKernel {
  public:
   GatherKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : ids_(graph.type(node.inputs[1]).elements()),
-        rows_(shard_range(node, graph.type(node.inputs[0]), 0)),
-        row_bytes_(graph.type(node.inputs[0]).bytes() / rows_.size()),
+      : rows_(graph, node, graph.type(node.inputs[0])),
+        row_bytes_(graph.type(node.inputs[0]).bytes() / rows_.all_rows()),
         pool_(pool) {}
 
   void run(const HostArgs& args) override {
     const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_bytes_));
-    pool_.parallel(ids_, grain, [&](Range part, int) {
+    pool_.parallel(rows_.ids(), grain, [&](Range part, int) {
       for (int64_t i = part.begin; i < part.end; ++i) {
-        const int64_t id = ids_of(args)[i];
-        const std::byte* const from =
-            rows_.contains(id) ? args.inputs[0] + (id - rows_.begin) * row_bytes_ : nullptr;
+        const int64_t row = rows_.row(ids_of(args), i);
+        const std::byte* const from = row >= 0 ? args.inputs[0] + row * row_bytes_ : nullptr;
         copy_or_zero(args.outputs[0] + i * row_bytes_, from, row_bytes_);
       }
     });
   }
 
  private:
-  int64_t ids_;
-  Range rows_;
+  SelectedRows rows_;
   int64_t row_bytes_;
   ThreadPool& pool_;
 };
@@ -206,11 +229,11 @@ class GatherKernel final : public HostKernel {
 class ScatterAddKernel final : public HostKernel {
  public:
   ScatterAddKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : updates_(graph.type(node.inputs[1]).elements()), pool_(pool) {
+      : selected_(graph, node, graph.type(node.outputs[0])),
+        updates_(selected_.ids()),
+        rows_(selected_.all_rows()),
+        pool_(pool) {
     const Type& result = graph.type(node.outputs[0]);
-    const Range rows = shard_range(node, result, 0);
-    first_ = rows.begin;
-    rows_ = rows.size();
     columns_ = result.elements() / rows_;
     dtype_ = result.dtype;
   }
@@ -264,20 +287,21 @@ class ScatterAddKernel final : public HostKernel {
   void sort(const int32_t* ids, int32_t* begins, int32_t* order) const {
     std::fill_n(begins, rows_ + 1, 0);
     for (int64_t i = 0; i < updates_; ++i) {
-      const int64_t row = ids[i] - first_;
-      if (row >= 0 && row < rows_) ++begins[row + 1];
+      const int64_t row = selected_.row(ids, i);
+      if (row >= 0) ++begins[row + 1];
     }
     std::partial_sum(begins, begins + rows_ + 1, begins);
     for (int64_t i = 0; i < updates_; ++i) {
-      const int64_t row = ids[i] - first_;
-      if (row >= 0 && row < rows_) order[begins[row]++] = static_cast<int32_t>(i);
+      const int64_t row = selected_.row(ids, i);
+      if (row >= 0) order[begins[row]++] = static_cast<int32_t>(i);
     }
     // Each start has moved to that of the next row: shift them back.
     std::copy_backward(begins, begins + rows_, begins + rows_ + 1);
     begins[0] = 0;
   }
 
-  int64_t updates_, first_ = 0, rows_ = 0, columns_ = 0;
+  SelectedRows selected_;
+  int64_t updates_, rows_, columns_ = 0;
   DType dtype_ = DType::kF32;
   ThreadPool& pool_;
 };

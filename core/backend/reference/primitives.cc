@@ -118,31 +118,42 @@ std::vector<double> run_reduce_max(const ReferenceCall& call) {
 }
 
 // Rows of the first axis; an id outside it gives zeros.
-std::vector<double> run_gather(const ReferenceCall& call) {
-  const ReferenceArray &table = call.input(0), &ids = call.input(1);
-  const int64_t rows = table.axes.front().size;
-  const size_t width = table.values.size() / static_cast<size_t>(rows);
-  std::vector<double> result = filled(call, 0.0);
+// Calls row_of_id(i, row) for each id that is in the axis of `table`: the table's row that it
+// names, counted over all batches.
+template <typename RowOfId>
+void for_each_selected_row(const ReferenceCall& call, const std::vector<Axis>& table,
+                           RowOfId row_of_id) {
+  const ReferenceArray& ids = call.input(1);
+  const auto axis =
+      std::ranges::find(table, call.node.attributes.get<std::string>("axis"), &Axis::name);
+  size_t batches = 1;
+  for (auto each = table.begin(); each != axis; ++each) batches *= static_cast<size_t>(each->size);
+  const size_t ids_of_batch = std::max<size_t>(1, ids.values.size() / batches);
+  const int64_t origin = call.origin(static_cast<size_t>(axis - table.begin()));
   for (size_t i = 0; i < ids.values.size(); ++i) {
-    const int64_t id = static_cast<int64_t>(ids.values[i]) - call.origin(0);
-    if (id < 0 || id >= rows) continue;
-    std::copy_n(table.values.begin() + id * static_cast<int64_t>(width), width,
-                result.begin() + static_cast<int64_t>(i * width));
+    const int64_t id = static_cast<int64_t>(ids.values[i]) - origin;
+    if (id < 0 || id >= axis->size) continue;
+    row_of_id(i, i / ids_of_batch * static_cast<size_t>(axis->size) + static_cast<size_t>(id));
   }
+}
+
+std::vector<double> run_gather(const ReferenceCall& call) {
+  const ReferenceArray& table = call.input(0);
+  std::vector<double> result = filled(call, 0.0);
+  const size_t width = result.size() / std::max<size_t>(1, call.input(1).values.size());
+  for_each_selected_row(call, table.axes, [&](size_t i, size_t row) {
+    for (size_t j = 0; j < width; ++j) result[i * width + j] = table.values[row * width + j];
+  });
   return result;
 }
 
 std::vector<double> run_scatter_add(const ReferenceCall& call) {
-  const ReferenceArray &updates = call.input(0), &ids = call.input(1);
-  const int64_t rows = call.type.axes.front().size;
+  const ReferenceArray& updates = call.input(0);
   std::vector<double> result = filled(call, 0.0);
-  const size_t width = result.size() / static_cast<size_t>(rows);
-  for (size_t i = 0; i < ids.values.size(); ++i) {
-    const int64_t id = static_cast<int64_t>(ids.values[i]) - call.origin(0);
-    if (id < 0 || id >= rows) continue;
-    for (size_t j = 0; j < width; ++j)
-      result[static_cast<size_t>(id) * width + j] += updates.values[i * width + j];
-  }
+  const size_t width = updates.values.size() / std::max<size_t>(1, call.input(1).values.size());
+  for_each_selected_row(call, call.type.axes, [&](size_t i, size_t row) {
+    for (size_t j = 0; j < width; ++j) result[row * width + j] += updates.values[i * width + j];
+  });
   return result;
 }
 

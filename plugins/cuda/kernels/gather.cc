@@ -20,9 +20,11 @@ class GatherKernel final : public CudaKernel {
   GatherKernel(const Graph& graph, const Node& node, Context& context)
       : context_(context), functions_(context, "gather", "gather_b") {
     const Type& table = graph.type(node.inputs[0]);
+    const int64_t axis = table.find(node.attributes.get<std::string>("axis"));
     p_.count = graph.type(node.inputs[1]).elements();
-    p_.first = origin_along(node.attributes, 0);
-    p_.rows = table.axes[0].size;
+    p_.first = origin_along(node.attributes, axis);
+    p_.rows = table.axes[static_cast<size_t>(axis)].size;
+    p_.ids_of_batch = ids_of_batch(p_.count, table, axis);
     row_bytes_ = p_.count == 0 ? 0 : graph.type(node.outputs[0]).bytes() / p_.count;
   }
 

@@ -24,8 +24,10 @@ __device__ void gather(const Gather& p) {
   for (int64_t i = thread_number() >> p.lanes_shift; i < p.count;
        i += thread_count() >> p.lanes_shift) {
     const int64_t row = p.ids[i] - p.first;
+    const bool inside = row >= 0 && row < p.rows;
+    const int64_t from_row = divide(i, p.ids_of_batch).quotient * p.rows + row;
     const Unit* const from =
-        row >= 0 && row < p.rows ? static_cast<const Unit*>(p.table) + row * p.row_units : nullptr;
+        inside ? static_cast<const Unit*>(p.table) + from_row * p.row_units : nullptr;
     copy_row(from, static_cast<Unit*>(p.to) + i * p.row_units, p.row_units, p.lanes_shift);
   }
 }

@@ -9,12 +9,14 @@
 
 namespace tessera::cuda {
 
-// gather_…: row i of the result is row ids[i] - first of the table, zeros outside [0, rows).
+// gather_…: row i of the result is row ids[i] - first of its batch of the table, zeros outside
+// [0, rows).
 struct Gather {
   const void* table;
   const int32_t* ids;
   void* to;
   int64_t count, first, rows;
+  Divider ids_of_batch;
   int64_t row_units;
   int lanes_shift;  // 2^lanes_shift threads copy a row.
 };

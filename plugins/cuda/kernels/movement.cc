@@ -36,6 +36,17 @@ int lanes_shift_of(int64_t items) {
   return std::bit_width(static_cast<uint32_t>(std::clamp<int64_t>(items, 1, 32) - 1));
 }
 
+int64_t batches_before(const Type& table, int64_t axis) {
+  int64_t batches = 1;
+  for (int64_t i = 0; i < axis; ++i) batches *= table.axes[static_cast<size_t>(i)].size;
+  return batches;
+}
+
+Divider ids_of_batch(int64_t ids, const Type& table, int64_t axis) {
+  return make_divider(
+      static_cast<uint64_t>(std::max<int64_t>(1, ids / batches_before(table, axis))));
+}
+
 AccessFunctions::AccessFunctions(Context& context, std::string_view file, std::string_view prefix) {
   for (size_t i = 0; i < functions_.size(); ++i)
     functions_[i] = context.function(file, fmt::format("{}{}", prefix, 8 << i));

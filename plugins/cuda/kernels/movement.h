@@ -10,6 +10,7 @@
 #include "core/backend/iteration_space.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/kernels/rectangles.h"
+#include "plugins/cuda/kernels/strided.h"
 
 namespace tessera::cuda {
 
@@ -20,6 +21,11 @@ inline int64_t length_of(DeviceAddress address) { return static_cast<int64_t>(ad
 // 2^lanes_shift_of(items) threads work on one row of this many items: up to a warp, and fewer on
 // short rows, so that few threads are idle.
 int lanes_shift_of(int64_t items);
+
+// Tables whose rows ids select (core/ops/gather.h): the number of batches, which are the axes
+// before `axis`, and the ids of each.
+int64_t batches_before(const Type& table, int64_t axis);
+Divider ids_of_batch(int64_t ids, const Type& table, int64_t axis);
 
 // The functions of one kernel for accesses of 1, 2, 4, 8 and 16 bytes: "gather_b8" to
 // "gather_b128", with the prefix "gather_b".

@@ -31,10 +31,14 @@ class ScatterAddKernel final : public CudaKernel {
     sum_ = context.function("scatter_add", fmt::format("scatter_add_sum_{}", dtype));
     join_ = context.function("scatter_add", fmt::format("scatter_add_join_{}", dtype));
     const Type& result = graph.type(node.outputs[0]);
+    const int64_t axis = result.find(node.attributes.get<std::string>("axis"));
     sums_.count = graph.type(node.inputs[1]).elements();
-    sums_.first = origin_along(node.attributes, 0);
-    sums_.rows = result.axes[0].size;
-    sums_.columns = result.elements() / std::max<int64_t>(1, sums_.rows);
+    SelectedRows& selected = sums_.selected;
+    selected.first = origin_along(node.attributes, axis);
+    selected.rows = result.axes[static_cast<size_t>(axis)].size;
+    selected.all_rows = selected.rows * batches_before(result, axis);
+    selected.ids_of_batch = ids_of_batch(sums_.count, result, axis);
+    sums_.columns = result.elements() / std::max<int64_t>(1, selected.all_rows);
     bytes_ = dtype_bytes(result.dtype);
     if (sums_.count > std::numeric_limits<int32_t>::max())
       fail(
@@ -54,12 +58,12 @@ class ScatterAddKernel final : public CudaKernel {
   }
 
   void enqueue(CUstream stream, const LaunchArgs& args) override {
-    zero_.zero(stream, args.outputs[0], sums_.rows * sums_.columns * bytes_);
+    zero_.zero(stream, args.outputs[0], sums_.selected.all_rows * sums_.columns * bytes_);
     if (sums_.count == 0 || sums_.columns == 0) return;
     const DeviceAddress order = enqueue_sort(stream, args);
     ScatterAdd p = sums_;
     p.updates = pointer_as<const void>(args.inputs[0]);
-    p.ids = pointer_as<const int32_t>(args.inputs[1]);
+    p.selected.ids = pointer_as<const int32_t>(args.inputs[1]);
     p.order = pointer_as<const int32_t>(order);
     p.result = pointer_as<void>(args.outputs[0]);
     p.partial = pointer_as<float>(args.scratch + counts_bytes() + 2 * order_bytes());
@@ -80,17 +84,17 @@ class ScatterAddKernel final : public CudaKernel {
   // Returns the order.
   DeviceAddress enqueue_sort(CUstream stream, const LaunchArgs& args) const {
     DeviceAddress next = args.scratch + counts_bytes(), other = next + order_bytes();
-    SortPass p{.ids = pointer_as<const int32_t>(args.inputs[1]),
+    SortPass p{.selected = sums_.selected,
                .order = nullptr,
                .next_order = nullptr,
                .counts = pointer_as<uint32_t>(args.scratch),
-               .first = sums_.first,
-               .rows = sums_.rows,
                .updates = sums_.count,
                .part = part_,
                .shift = 0};
+    p.selected.ids = pointer_as<const int32_t>(args.inputs[1]);
     const LaunchShape shape{.blocks_x = blocks_, .threads = kDigits};
-    const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(sums_.rows)));
+    const int bits =
+        static_cast<int>(std::bit_width(static_cast<uint64_t>(sums_.selected.all_rows)));
     for (; p.shift < std::max(bits, 1); p.shift += kDigitBits) {
       p.next_order = pointer_as<int32_t>(next);
       launch(context_, stream, count_, shape, p);

@@ -3,6 +3,7 @@
 // updates are sorted by row, and each row's are summed in their order (the way of PyTorch's
 // embedding_dense_backward). Reads each update once, 2 or 4 bytes an element.
 #include "plugins/cuda/kernels/scatter_add.h"
+#include "plugins/cuda/kernels/strided.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
 
 namespace tessera::cuda {
@@ -11,9 +12,10 @@ namespace {
 constexpr unsigned kAllLanes = 0xffffffff;
 constexpr int kWarps = 8;
 
-__device__ int64_t key_of(const int32_t* ids, int64_t update, int64_t first, int64_t rows) {
-  const int64_t row = ids[update] - first;
-  return row < 0 || row >= rows ? rows : row;
+__device__ int64_t row_of(const SelectedRows& p, int64_t update) {
+  const int64_t row = p.ids[update] - p.first;
+  if (row < 0 || row >= p.rows) return p.all_rows;
+  return divide(update, p.ids_of_batch).quotient * p.rows + row;
 }
 
 // The part of the updates that one warp places, in groups of 32.
@@ -38,7 +40,7 @@ struct Sorted {
     update = 0, digit = 0;
     if (valid) {
       update = p.order == nullptr ? static_cast<int32_t>(position) : p.order[position];
-      digit = key_of(p.ids, update, p.first, p.rows) >> p.shift & (kDigits - 1);
+      digit = row_of(p.selected, update) >> p.shift & (kDigits - 1);
     }
     peers = __ballot_sync(kAllLanes, valid);
 #pragma unroll
@@ -142,7 +144,7 @@ __device__ void store(T* to, const float (&from)[width]) {
 }
 
 __device__ int64_t sorted_key(const ScatterAdd& p, int64_t position) {
-  return key_of(p.ids, p.order[position], p.first, p.rows);
+  return row_of(p.selected, p.order[position]);
 }
 
 // A chunk's updates and their keys, with the keys of its neighbours; -1 past the ends.
@@ -207,7 +209,8 @@ __device__ void sum_chunk(const ScatterAdd& p) {
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int j = first + b;
-      if (j >= count || chunk.keys[j + 1] == p.rows) return;  // The rest is outside the axis.
+      if (j >= count || chunk.keys[j + 1] == p.selected.all_rows)
+        return;  // The rest is outside the axis.
       sums.add(values[b]);
       const bool later = chunk.keys[j + 2] == chunk.keys[j + 1];
       if (later && j + 1 < count) continue;
@@ -228,7 +231,7 @@ __device__ void join_chunks(const ScatterAdd& p) {
   const int64_t column = (blockIdx.y * static_cast<int64_t>(blockDim.x) + threadIdx.x) * width;
   if (end >= p.count || column >= p.columns) return;
   const int64_t row = sorted_key(p, end);
-  if (row == p.rows || sorted_key(p, end - 1) != row) return;
+  if (row == p.selected.all_rows || sorted_key(p, end - 1) != row) return;
   if (begin > 0 && sorted_key(p, begin - 1) == row) return;
   // The chunks (number, stop) begin with the row.
   int64_t known = number + 1, stop = (p.count + kSumChunk - 1) / kSumChunk;

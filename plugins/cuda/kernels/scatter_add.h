@@ -4,10 +4,19 @@
 
 #include <cstdint>
 
+#include "plugins/cuda/kernels/strided.h"
+
 namespace tessera::cuda {
 
-// The updates in the order of their rows: a stable radix sort, one digit of kDigitBits a pass. The
-// key of update i is ids[i] - first, or `rows` outside [0, rows).
+// The row of the result that update i belongs to: ids[i] - first of its batch, counted over all
+// batches; `all_rows` if that is outside [0, rows).
+struct SelectedRows {
+  const int32_t* ids;
+  int64_t first, rows, all_rows;
+  Divider ids_of_batch;
+};
+
+// The updates in the order of their rows: a stable radix sort, one digit of kDigitBits a pass.
 inline constexpr int kDigitBits = 8;
 inline constexpr int kDigits = 1 << kDigitBits;
 inline constexpr int kMostSortBlocks = 128;
@@ -15,11 +24,10 @@ inline constexpr int kMostSortBlocks = 128;
 // scatter_add_count, then scatter_add_place; a block sorts `part` updates, its warps one after
 // another.
 struct SortPass {
-  const int32_t* ids;
+  SelectedRows selected;
   const int32_t* order;  // Of the pass before; null: 0, 1, 2, …
   int32_t* next_order;
   uint32_t* counts;  // [blocks][kDigits]
-  int64_t first, rows;
   int64_t updates, part;
   int shift;  // Of the digit.
 };
@@ -29,12 +37,13 @@ struct SortPass {
 // partial sum in each, which scatter_add_join_… adds up.
 inline constexpr int kSumChunk = 64;
 struct ScatterAdd {
+  SelectedRows selected;
   const void* updates;  // [count columns]
-  const int32_t *ids, *order;
-  void* result;    // [rows columns], zeros.
+  const int32_t* order;
+  void* result;    // [all_rows columns], zeros.
   float* partial;  // [chunks 2 columns]: of the chunk's first row, if an earlier chunk begins it;
                    // of its last row, if this chunk begins it and a later one has more of it.
-  int64_t count, first, rows, columns;
+  int64_t count, columns;
   bool vectors;  // Accesses of 16 bytes.
 };
 

@@ -358,7 +358,16 @@ TEST_CASE("gather: typed as the one-hot product") {
        {{"f32[\"v=16 e=16\"]", "f32[\"b=8\"]"}, "gather: y is f32, expected i32"},
        {{"f32[\"e=16 v=16\"]", "i32[\"b=8\"]"},
         "gather: v must come first in x, which is f32[\"e v\"]; transpose it"},
-       {{"f32[\"v=16 e=16\"]", "i32[\"e=16\"]"}, "gather: x and y both have axis e; rename one"},
+       {{"f32[\"v=16 e=16\"]", "i32[\"e=16\"]"},
+        "gather: x and y both have axis e, which is not a batch axis (first in both); rename one"},
+       {{"f32[\"b/data=8 v=16 e/mdl=16\"]", "i32[\"b/data=8 s=4 t=2\"]"},
+        "f32[\"b/data s t e/mdl\"]"},
+       {{"f32[\"b/data=8 v/mdl=16 e=16\"]", "i32[\"b/data=8 s=4\"]"},
+        "f32[\"b/data s e\" + sum(mdl)]"},
+       {{"f32[\"b/data=8 v=16\"]", "i32[\"b=8 s=4\"]"},
+        "gather: x has b/data, y has b; reshard y to b/data (free slice) or gather x"},
+       {{"f32[\"b=8 e=16 v=16\"]", "i32[\"b=8 s=4\"]"},
+        "gather: v must follow the batch axes in x, which is f32[\"b e v\"]; transpose it"},
        {{"f32[\"u=16 e=16\"]", "i32[\"b=8\"]"}, "gather: x has no axis 'v': it is f32[\"u e\"]"}});
 }
 
@@ -379,6 +388,12 @@ TEST_CASE("scatter_add: the transposed one-hot product") {
         "scatter_add: x has b/data, y has b; reshard y to b/data (free slice) or gather x"},
        {{"f32[\"e=16 b=8\"]", "i32[\"b=8\"]"},
         "scatter_add: x is f32[\"e b\"], expected to begin with the axes [b] of y"}});
+  run("scatter_add by example",
+      [](T t) {
+        return scatter_add(t[0], t[1], {"v", 16, {}}, 1);
+      },
+      {{{"f32[\"b/data=8 s=4 e=16\"]", "i32[\"b/data=8 s=4\"]"}, "f32[\"b/data v e\"]"},
+       {{"f32[\"b=8 s/mdl=4 e=16\"]", "i32[\"b=8 s/mdl=4\"]"}, "f32[\"b v e\" + sum(mdl)]"}});
 }
 
 TEST_CASE("pick: one element of an axis, by id") {
