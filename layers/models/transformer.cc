@@ -13,6 +13,7 @@ namespace tessera {
 REGISTER_TEMPLATE(SequenceLayer, TransformerBlock);
 REGISTER_TEMPLATE(SequenceLayer, StackedTransformer);
 REGISTER_TEMPLATE(SequenceLayer, Repeated);
+REGISTER_TEMPLATE(SequenceLayer, LayerSequence);
 
 namespace {
 
@@ -91,6 +92,18 @@ Tensor Repeated::fprop(Tensor x, const SequenceInfo& sequence) const {
              });
   if (cache != nullptr) cache->end_loop(result.stacked);
   return result.carries[0];
+}
+
+LayerSequence::LayerSequence(const HParams& p) {
+  if (p.layers_tpl.empty()) fail("LayerSequence: layers_tpl is empty, expected at least one layer");
+  // Without brackets: an index in a path is the place in a stack, and selects random numbers.
+  for (size_t i = 0; i < p.layers_tpl.size(); ++i)
+    layers_.push_back(child(fmt::format("part{}", i), p.layers_tpl[i]));
+}
+
+Tensor LayerSequence::fprop(Tensor x, const SequenceInfo& sequence) const {
+  for (const auto& layer : layers_) x = layer(x, sequence);
+  return x;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransformerBlock: attention and feed-forward, each with norm, residual dropout and residual. And
-// two stacks of a block with the same results: StackedTransformer is unrolled, Repeated loops.
+// TransformerBlock: attention and feed-forward, each with norm, residual dropout and residual. Two
+// stacks of a block with the same results: StackedTransformer is unrolled, Repeated loops. And
+// LayerSequence, for models whose blocks differ.
 #pragma once
 
 #include <array>
@@ -96,8 +97,28 @@ class Repeated final : public SequenceLayer {
   ChildLayer<SequenceLayer> x_layers_;
 };
 
+// Layers one after another. Every second feed-forward layer a mixture of experts (GShard, GLaM):
+// Repeated, of half as many layers, of a LayerSequence of two blocks. Some dense layers before the
+// others (DeepSeek): a LayerSequence of a StackedTransformer and a Repeated.
+class LayerSequence final : public SequenceLayer {
+ public:
+  struct HParams {
+    using Instance = LayerSequence;
+    static constexpr std::string_view kName = "LayerSequence";
+    std::vector<Template<SequenceLayer>> layers_tpl;  // At least one.
+    FIELDS(layers_tpl)
+  };
+  explicit LayerSequence(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
+
+  std::vector<ChildLayer<SequenceLayer>> layers_;
+};
+
 extern template class HolderOf<SequenceLayer, TransformerBlock::HParams>;
 extern template class HolderOf<SequenceLayer, StackedTransformer::HParams>;
 extern template class HolderOf<SequenceLayer, Repeated::HParams>;
+extern template class HolderOf<SequenceLayer, LayerSequence::HParams>;
 
 }  // namespace tessera

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/experts/moe_feed_forward.h"
+
+#include <variant>
+
+#include "core/base/error.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/grouped_product.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "layers/feed_forward/feed_forward.h"
+
+namespace tessera {
+
+REGISTER_TEMPLATE(UnaryLayer, MoeFeedForward);
+
+namespace {
+
+constexpr std::string_view kExperts = "experts";
+
+// x whole along the mesh axes that split the experts of `matrix`: every device of an expert group
+// sees the tokens of the whole group.
+Tensor gathered_for(const Tensor& x, const Tensor& matrix) {
+  const std::vector<std::string>& split = matrix.type().axis(kExperts).split;
+  Type type = x.type();
+  for (Axis& axis : type.axes)
+    std::erase_if(axis.split, [&](const std::string& name) {
+      return std::find(split.begin(), split.end(), name) != split.end();
+    });
+  return reshard(x, type);
+}
+
+}  // namespace
+
+MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer) {
+  const Axis experts{std::string(kExperts), p.num_experts.get(), {}};
+  const Axis embed{"embed", p.model_dims.get(), {}};
+  const Axis mlp{"mlp", p.hidden_dims.get(), {}};
+  const WeightInit init = p.layer.init();
+  const FanAxes in{{"embed"}, {"mlp"}}, out{{"mlp"}, {"embed"}};
+  router_ = child("router", p.router_tpl);
+  if (p.use_gated_activation) gate_ = weight("gate", {experts, embed, mlp}, init, in);
+  up_ = weight("up", {experts, embed, mlp}, init, in);
+  activation_ = child("activation", p.activation_tpl);
+  down_ = weight("down", {experts, mlp, embed}, p.down_init.get_or(init), out);
+  if (p.num_shared_experts < 0)
+    fail("MoeFeedForward: num_shared_experts is {}, expected at least 0", p.num_shared_experts);
+  if (p.num_shared_experts > 0)
+    shared_ = child<UnaryLayer>(
+        "shared", FeedForward::HParams{.model_dims = p.model_dims,
+                                       .hidden_dims = p.num_shared_experts * p.hidden_dims.get(),
+                                       .activation_tpl = p.activation_tpl,
+                                       .use_gated_activation = p.use_gated_activation,
+                                       .layer = p.layer,
+                                       .down_init = p.down_init});
+}
+
+Tensor MoeFeedForward::fprop(Tensor x) const {
+  x = place(x);  // All-gathers a residual that is split along its sequence.
+  const Routing routing = router_(x);
+  const Tensor y = std::visit([&](const auto& chosen) { return processed(x, chosen); }, routing);
+  return save_for_backward(shared_ ? y + shared_(x) : y, "ffn2");
+}
+
+template <typename Product>
+Tensor MoeFeedForward::hidden(const Tensor& x, const Product& product) const {
+  const Tensor up = save_for_backward(product(x, up_), "ffn1");
+  if (!gate_.valid()) return activation_(up);
+  return activation_(save_for_backward(product(x, gate_), "ffn1")) * up;
+}
+
+Tensor MoeFeedForward::processed(const Tensor& x, const TokenChoices& choices) const {
+  const Tensor down = param(down_);
+  const Tensor rows = gathered_for(x, down), experts = gathered_for(choices.experts, down);
+  // A partial sum over the devices of the experts: linear ops only until it is reduced.
+  const Tensor weights = as_dtype(gathered_for(choices.weights, down), x.dtype());
+  const Tensor activations = hidden(rows, [&](const Tensor& row, Weight matrix) {
+    return place(grouped_product(row, param(matrix), experts, kExperts, over("embed")));
+  });
+  const Tensor y = grouped_product(activations, down, experts, kExperts, over("mlp"));
+  return place(reduce_sum(y * weights, "top_k"), "residual");
+}
+
+Tensor MoeFeedForward::processed(const Tensor& x, const ExpertSlots& slots) const {
+  const Tensor here = transpose(gather(x, slots.tokens, "seq"), "experts batch capacity embed");
+  const Tensor activations = hidden(place(here), [&](const Tensor& rows, Weight matrix) {
+    return place(product(rows, param(matrix), over("embed")));
+  });
+  const Tensor y = product(activations, param(down_), over("mlp"));
+  // Back to the devices of the tokens. A partial sum over a split `mlp` stays one until the slots,
+  // more than there are tokens, have been added up.
+  Type type = here.type();
+  type.partial = y.type().partial;
+  const Tensor back = transpose(reshard(y, type), "batch experts capacity embed");
+  const Tensor weighted = back * as_dtype(slots.weights, x.dtype());
+  return place(scatter_add(weighted, slots.tokens, {"seq", x.size("seq"), {}}, 1), "residual");
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// MoeFeedForward: a mixture of experts in place of a feed-forward layer. A router chooses the
+// experts of each token; the result is the sum of their outputs, weighted by the router, and of the
+// outputs of shared experts, which process every token (DeepSeekMoE, Dai et al., 2024).
+//
+// With a rule `experts -> data` for weights and activations, experts are spread over the devices of
+// `data` (expert parallelism). Slots then travel to the devices of their experts and back, an
+// all-to-all each (GShard, Lepikhin et al., 2020); a dropless router's tokens are all-gathered over
+// these devices instead, and the sums reduce-scattered.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/hparams/template.h"
+#include "layers/experts/routers.h"
+#include "layers/feed_forward/activations.h"
+#include "layers/layer.h"
+
+namespace tessera {
+
+// x["batch seq embed"] -> ["batch seq embed"], laid out as the residual.
+class MoeFeedForward final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = MoeFeedForward;
+    static constexpr std::string_view kName = "MoeFeedForward";
+    Required<int64_t> model_dims;
+    Required<int64_t> hidden_dims;  // Of each expert.
+    Required<int64_t> num_experts;
+    Template<BaseRouter> router_tpl = TopKRouter::HParams{};
+    Template<Activation> activation_tpl = ReLU::HParams{};
+    bool use_gated_activation = false;  // activation(x·gate) ⊙ (x·up): SwiGLU with SiLU.
+    int64_t num_shared_experts = 0;     // One FeedForward of this many times hidden_dims.
+    LayerHParams layer;
+    Field<WeightInit> down_init;  // Of the second matrix; params_init unless set.
+    FIELDS(model_dims, hidden_dims, num_experts, router_tpl, activation_tpl, use_gated_activation,
+           num_shared_experts, layer, down_init)
+  };
+  explicit MoeFeedForward(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x) const override;
+  Tensor processed(const Tensor& x, const TokenChoices& choices) const;
+  Tensor processed(const Tensor& x, const ExpertSlots& slots) const;
+  // The hidden activations of rows x["… embed"], where product(x, matrix) multiplies each row by
+  // the matrix of its expert.
+  template <typename Product>
+  Tensor hidden(const Tensor& x, const Product& product) const;
+
+  ChildLayer<BaseRouter> router_;
+  ChildLayer<Activation> activation_;
+  ChildLayer<UnaryLayer> shared_;
+  Weight up_, gate_, down_;
+};
+
+extern template class HolderOf<UnaryLayer, MoeFeedForward::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/experts/routers.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/norm.h"
+#include "core/ops/order.h"
+#include "core/ops/random.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "layers/fprop_scope.h"
+#include "layers/summaries.h"
+
+namespace tessera {
+
+REGISTER_TEMPLATE(BaseRouter, TopKRouter);
+REGISTER_TEMPLATE(BaseRouter, ExpertChoiceRouter);
+
+namespace {
+
+constexpr std::string_view kExperts = "experts", kTopK = "top_k", kChoice = "choice",
+                           kCapacity = "capacity";
+
+// f32 of the shape of i32 `x`.
+Tensor ones_like(const Tensor& x) { return constant(1.0, DType::kF32, x.type().axes); }
+
+Tensor number_of_elements(const Tensor& x) {
+  return constant(static_cast<double>(x.type().elements()), DType::kF32);
+}
+
+// (log Σ exp(logits))², its mean over tokens.
+Tensor mean_squared_log_sum(const Tensor& logits) {
+  const Tensor highest = reduce_max(stop_gradient(logits), kExperts);
+  const Tensor log_sum = log(reduce_sum(exp(logits - highest), kExperts)) + highest;
+  return reduced(reduce_sum(square(log_sum))) / number_of_elements(log_sum);
+}
+
+// ["batch seq top_k"] -> ["batch choice"]: all first choices in the order of tokens, then all
+// second ones.
+Tensor in_order_of_choice(const Tensor& x) {
+  return merge_axes(transpose(x, "batch top_k seq"), kTopK, "seq", kChoice);
+}
+
+// The first `capacity` choices of each expert, in the order of choices.
+ExpertSlots slots_of(const TokenChoices& choices, int64_t num_experts, int64_t capacity) {
+  const Tensor experts = in_order_of_choice(choices.experts);
+  const Tensor counts =
+      cast(scatter_add(ones_like(experts), experts, {std::string(kExperts), num_experts, {}}, 1),
+           DType::kI32);
+  // Choices sorted by expert: those of an expert begin behind those of all earlier ones.
+  const Tensor sorted = argsort(experts, kChoice);
+  const Tensor begins = cumulative_sum(counts, kExperts, {.exclusive = true});
+  const Tensor slot = iota({std::string(kCapacity), capacity, {}});
+  const Tensor is_used = less(slot, counts);
+  const Tensor empty = constant(-1.0, DType::kI32);
+  const Tensor choice =
+      where(transpose(is_used, "batch experts capacity"),
+            gather(sorted, transpose(begins + slot, "batch experts capacity"), kChoice), empty);
+  const Axis seq{"seq", choices.experts.size("seq"), {}};
+  const Axis top_k{std::string(kTopK), choices.experts.size(kTopK), {}};
+  const Tensor token_of_choice =
+      merge_axes(broadcast(iota(seq), {top_k}, "top_k seq"), kTopK, "seq", kChoice);
+  const Tensor tokens = gather(token_of_choice, choice, kChoice);
+  return {.tokens = where(less(choice, constant(0.0, DType::kI32)), empty, tokens),
+          .weights = gather(in_order_of_choice(choices.weights), choice, kChoice)};
+}
+
+}  // namespace
+
+BaseRouter::BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts)
+    : LayerOf(layer), num_experts_(num_experts) {
+  w_ = weight("w", {{"embed", model_dims, {}}, {std::string(kExperts), num_experts, {}}},
+              layer.init());
+}
+
+Tensor BaseRouter::logits(const Tensor& x) const {
+  const Tensor wide = as_dtype(x, DType::kF32);
+  return einsum(wide, param_like(w_, wide, DType::kF32), over("embed"));
+}
+
+int64_t BaseRouter::capacity(double factor, int64_t seq, int64_t top_k) const {
+  const double share =
+      factor * static_cast<double>(seq * top_k) / static_cast<double>(num_experts_);
+  const auto slots = static_cast<int64_t>(std::ceil(share));
+  return std::min(slots, seq);
+}
+
+TopKRouter::TopKRouter(const HParams& p)
+    : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get()), p_(p) {
+  if (p.top_k < 1 || p.top_k > p.num_experts.get())
+    fail("TopKRouter: top_k is {}, expected 1 to num_experts={}", p.top_k, p.num_experts.get());
+  if (p.capacity_factor.has() && !(p.capacity_factor.get() > 0.0))
+    fail(
+        "TopKRouter: capacity_factor is {}, expected a number above 0; leave it unset to process "
+        "every token (dropless)",
+        p.capacity_factor.get());
+  if (!(p.jitter >= 0.0 && p.jitter < 1.0))
+    fail("TopKRouter: jitter is {}, expected 0 <= jitter < 1", p.jitter);
+}
+
+Tensor TopKRouter::with_jitter(const Tensor& x) const {
+  const FpropScope& call = FpropScope::current();
+  if (p_.jitter == 0.0 || call.mode() == Mode::kEval) return x;
+  if (!call.step().valid())
+    fail("jitter derives its noise from the step, but Features::step is not set");
+  const Tensor noise = random_uniform(x.type().axes, call.step());
+  return x * as_dtype((noise * 2.0 - 1.0) * p_.jitter + 1.0, x.dtype());
+}
+
+Routing TopKRouter::fprop(Tensor x) const {
+  const Tensor scored = logits(with_jitter(x));
+  const bool softmaxes = p_.scores == RouterScores::kSoftmax;
+  const Tensor scores = softmaxes ? softmax(scored, kExperts) : sigmoid(scored);
+  const TopK best = top_k(scores, kExperts, {std::string(kTopK), p_.top_k, {}});
+  TokenChoices choices{best.indices, best.values};
+  if (p_.normalize_weights) choices.weights = choices.weights / reduce_sum(choices.weights, kTopK);
+  if (p_.weight_scale != 1.0) choices.weights = choices.weights * p_.weight_scale;
+  const Tensor shares = softmaxes ? scores : scores / reduce_sum(scores, kExperts);
+  add_summaries(scored, shares, choices.experts);
+  // A token alone cannot exceed a capacity, and tokens of a step are few: no slots.
+  if (!p_.capacity_factor.has() || FpropScope::decodes()) return choices;
+  const int64_t slots = capacity(p_.capacity_factor.get(), x.size("seq"), p_.top_k);
+  ExpertSlots result = slots_of(choices, num_experts(), slots);
+  const Tensor is_used = less_equal(constant(0.0, DType::kI32), result.tokens);
+  const Tensor one = constant(1.0, DType::kF32), zero = constant(0.0, DType::kF32);
+  const Tensor routed = number_of_elements(choices.experts);
+  add_metric("dropped_tokens", {routed - reduced(reduce_sum(where(is_used, one, zero))), routed});
+  return result;
+}
+
+void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
+                               const Tensor& choices) const {
+  if (!collects_summaries()) return;
+  const int64_t experts = num_experts();
+  const Axis axis{std::string(kExperts), experts, {}};
+  const bool by_example = p_.load_balance_scope == BalanceScope::kExample;
+  // f32["batch experts"]: in each example, the choices of each expert, and its summed share.
+  const Tensor counts = scatter_add(ones_like(choices), choices, axis, 1);
+  const Tensor summed = reduce_sum(shares, "seq");
+  const Tensor all_counts = reduced(reduce_sum(counts, "batch"));
+  const Tensor fractions = by_example ? counts : all_counts;
+  const Tensor means = by_example ? summed : reduced(reduce_sum(summed, "batch"));
+  const double examples = static_cast<double>(by_example ? choices.size("batch") : 1);
+  const double tokens = static_cast<double>(shares.type().elements() / experts);
+  const double tokens_of_mean = tokens / examples;
+  const double scale = static_cast<double>(experts) /
+                       (tokens_of_mean * static_cast<double>(p_.top_k) * tokens_of_mean * examples);
+  if (p_.load_balance_weight != 0.0)
+    add_loss("load_balance",
+             reduced(reduce_sum(fractions * means)) * (scale * p_.load_balance_weight));
+  if (p_.z_loss_weight != 0.0)
+    add_loss("router_z_loss", mean_squared_log_sum(logits) * p_.z_loss_weight);
+  const double equal_share = tokens * static_cast<double>(p_.top_k) / static_cast<double>(experts);
+  add_metric("expert_load", {all_counts, constant(equal_share, DType::kF32)});
+  const Tensor positive = maximum(shares, constant(1e-30, DType::kF32));
+  add_metric("router_entropy",
+             {reduced(reduce_sum(-(shares * log(positive)))), constant(tokens, DType::kF32)});
+}
+
+ExpertChoiceRouter::ExpertChoiceRouter(const HParams& p)
+    : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get()), p_(p) {
+  if (!(p.capacity_factor > 0.0))
+    fail("ExpertChoiceRouter: capacity_factor is {}, expected a number above 0", p.capacity_factor);
+}
+
+Routing ExpertChoiceRouter::fprop(Tensor x) const {
+  if (FpropScope::decodes())
+    fail(
+        "ExpertChoiceRouter cannot decode token by token: whether an expert chooses a token "
+        "depends "
+        "on later tokens; use TopKRouter");
+  const Tensor scored = logits(x);
+  const Tensor by_expert = transpose(softmax(scored, kExperts), "batch experts seq");
+  const int64_t slots = capacity(p_.capacity_factor, x.size("seq"), 1);
+  const TopK best = top_k(by_expert, "seq", {std::string(kCapacity), slots, {}});
+  if (p_.z_loss_weight != 0.0)
+    add_loss("router_z_loss", mean_squared_log_sum(scored) * p_.z_loss_weight);
+  return ExpertSlots{.tokens = best.indices, .weights = best.values};
+}
+
+}  // namespace tessera
