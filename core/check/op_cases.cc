@@ -24,6 +24,7 @@
 #include "core/ops/layout.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
+#include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
@@ -193,6 +194,11 @@ std::string family_of(const OpCase& row) {
       {&kGatherOp, "gather"},
       {&kScatterAddOp, "gather"},
       {&kPickOp, "gather"},
+      {&kScatterAlongOp, "gather"},
+      {&kArgsortOp, "order"},
+      {&kSortOp, "order"},
+      {&kTopKOp, "order"},
+      {&kCumulativeSumOp, "order"},
       {&kRmsNormOp, "norm"},
       {&kRmsNormGradOp, "norm"},
       {&kLayerNormOp, "norm"},

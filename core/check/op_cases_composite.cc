@@ -11,6 +11,7 @@
 #include "core/ops/generator.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
+#include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/rotary.h"
 
@@ -31,6 +32,15 @@ void add_norms(std::vector<OpCase>& rows) {
            [](const Tensors& in) { return layer_norm(in[0], in[1], {}, "embed", 1e-1); });
   add_case(rows, kSoftmaxOp, {kHidden}, [](const Tensors& in) -> Tensors {
     return {softmax(in[0], "embed"), softmax(in[0] * 3.0, "seq")};
+  });
+}
+
+void add_sorts(std::vector<OpCase>& rows) {
+  add_case(rows, kSortOp, {"i32[\"seq=5 embed=3\"]"}, [](const Tensors& in) {
+    return sort(in[0], "seq", SortOrder::kDescending);
+  }).differentiable = false;
+  add_case(rows, kSortOp, {kHidden}, [](const Tensors& in) -> Tensors {
+    return {sort(in[0], "embed"), sort(in[0], "seq", SortOrder::kDescending)};
   });
 }
 
@@ -307,6 +317,7 @@ void add_caches(std::vector<OpCase>& rows) {
 std::vector<OpCase> composite_cases() {
   std::vector<OpCase> rows;
   add_norms(rows);
+  add_sorts(rows);
   add_cross_entropies(rows);
   add_fp8_products(rows);
   add_attentions(rows);

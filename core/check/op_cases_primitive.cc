@@ -12,6 +12,7 @@
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/order.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -119,6 +120,39 @@ void add_large(std::vector<OpCase>& rows) {
         [order](const Tensors& in) { return transpose(in[0], order); });
 }
 
+void add_orders(std::vector<OpCase>& rows) {
+  for (const std::string axis : {"a", "b", "c"}) {
+    for (const std::string& type : {kCube, std::string("i32[\"a=3 b=4 c=5\"]")}) {
+      const bool floating = type == kCube;
+      add_case(rows, kArgsortOp, {type}, [=](const Tensors& in) -> Tensors {
+        return {argsort(in[0], axis), argsort(in[0], axis, SortOrder::kDescending)};
+      }).differentiable = false;
+      add_case(rows, kCumulativeSumOp, {type}, [=](const Tensors& in) -> Tensors {
+        return {cumulative_sum(in[0], axis), cumulative_sum(in[0], axis, {.exclusive = true}),
+                cumulative_sum(in[0], axis, {.reverse = true}),
+                cumulative_sum(in[0], axis, {.exclusive = true, .reverse = true})};
+      }).differentiable = floating;
+      add_case(rows, kTopKOp, {type}, [=](const Tensors& in) {
+        return top_k(in[0], axis, {axis, 3, {}}).values;
+      }).differentiable = floating;
+      add_case(rows, kTopKOp, {type}, [=](const Tensors& in) {
+        return top_k(in[0], axis, {"top", 2, {}}).indices;
+      }).differentiable = false;
+    }
+  }
+  // Large enough for several threads, with equal elements among the integers.
+  for (const std::string type :
+       {"float[\"row=9 column=601 n=3\"]", "i32[\"row=9 column=601 n=3\"]"}) {
+    OpCase& order = add_case(rows, kArgsortOp, {type}, [=](const Tensors& in) -> Tensors {
+      return {argsort(in[0], "column"), top_k(in[0], "column", {"top", 70, {}}).indices};
+    });
+    order.differentiable = false, order.ids = 50;
+    OpCase& sum = add_case(rows, kCumulativeSumOp, {type},
+                           [](const Tensors& in) { return cumulative_sum(in[0], "column"); });
+    sum.differentiable = false, sum.tolerance_f32 = 1e-4;
+  }
+}
+
 void add_selections(std::vector<OpCase>& rows) {
   add_case(rows, kGatherOp, {"float[\"vocab=5 embed=3\"]", "i32[\"batch=2 seq=4\"]"},
            [](const Tensors& in) { return gather(in[0], in[1], "vocab"); })
@@ -139,6 +173,19 @@ void add_selections(std::vector<OpCase>& rows) {
   add_case(rows, kPickOp, {"float[\"batch=2 seq=4 vocab=5\"]", "i32[\"batch=2 seq=4\"]"},
            [](const Tensors& in) { return pick(in[0], in[1], "vocab"); })
       .ids = 5;
+  // Several ids for each row, some outside the axis; an axis of the same name.
+  add_case(rows, kPickOp, {"float[\"batch=2 vocab=4 embed=3\"]", "i32[\"batch=2 k=5 embed=3\"]"},
+           [](const Tensors& in) { return pick(in[0], in[1], "vocab"); })
+      .ids = 6;
+  add_case(rows, kPickOp, {"float[\"batch=2 vocab=4\"]", "i32[\"batch=2 vocab=3\"]"},
+           [](const Tensors& in) { return pick(in[0], in[1], "vocab"); })
+      .ids = 4;
+  add_case(rows, kScatterAlongOp,
+           {"float[\"batch=2 k=5 embed=3\"]", "i32[\"batch=2 k=5 embed=3\"]"},
+           [](const Tensors& in) {
+             return scatter_along(in[0], in[1], "k", {"vocab", 4, {}});
+           })
+      .ids = 6;
 }
 
 void add_generators(std::vector<OpCase>& rows) {
@@ -283,6 +330,7 @@ std::vector<OpCase> primitive_cases() {
   add_einsums(rows);
   add_large(rows);
   add_selections(rows);
+  add_orders(rows);
   add_generators(rows);
   add_loops(rows);
   return rows;

@@ -109,20 +109,56 @@ Types infer_scatter_add(const InferContext& context) {
   return {result};
 }
 
+// Checks that x and ids agree in their axes but those at `position`, of which ids may lack theirs.
+void check_other_axes(const InferContext& context, size_t position, std::string_view replaced) {
+  const Type &x = context.inputs[0], &ids = context.inputs[1];
+  const auto without = [&](Type type) {
+    if (type.rank() == x.rank())
+      type.axes.erase(type.axes.begin() + static_cast<int64_t>(position));
+    return type;
+  };
+  const Type others[] = {without(x), without(ids)};
+  if (others[0].names() != others[1].names()) {
+    refuse(context, "{} is {} and {} is {}; expected the same axes in the same order, {}",
+           context.names[0], x.text(), context.names[1], ids.text(), replaced);
+  }
+  InferContext rest = context;
+  rest.inputs = others;
+  check_agreement(rest, 0, 1);
+}
+
 Types infer_pick(const InferContext& context) {
   const Type &x = context.inputs[0], &ids = context.inputs[1];
   check_ids(context);
   const Partial partial = partial_of_product(context);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
-  Type result = without_axis(x, axis.name, x.dtype);
-  result.partial = plus_split(context, partial, axis.split);
-  if (result.names() != ids.names()) {
-    refuse(context,
-           fmt::format("{} is {} and {} is {}; expected the same axes in the same order, "
-                       "without {}",
-                       context.names[0], x.text(), context.names[1], ids.text(), axis.name));
+  check_other_axes(context, static_cast<size_t>(x.find(axis.name)),
+                   fmt::format("without {} or with another axis in its place", axis.name));
+  check_one_hot(context, axis);
+  Type result{x.dtype, ids.axes, plus_split(context, partial, axis.split)};
+  check_mesh_axes_once(context, result);
+  return {result};
+}
+
+// Attributes "k"; "axis", "size" and "split": the axis that replaces it.
+Types infer_scatter_along(const InferContext& context) {
+  const Type& x = context.inputs[0];
+  const Axis axis{context.attributes.get<std::string>("axis"),
+                  context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
+  check_ids(context);
+  Partial partial = partial_of_product(context);
+  check_floating_operand(context, 0);
+  const Axis& k = axis_of(context, 0, context.attributes.get<std::string>("k"));
+  if (axis.name != k.name) refuse_axis(context, 0, axis.name);
+  if (x.names() != context.inputs[1].names()) {
+    refuse(context, "{} is {} and {} is {}; expected the same axes in the same order",
+           context.names[0], x.text(), context.names[1], context.inputs[1].text());
   }
   check_agreement(context, 0, 1);
+  check_one_hot(context, axis);
+  Type result{x.dtype, x.axes, plus_split(context, partial, k.split)};
+  result.axes[static_cast<size_t>(x.find(k.name))] = axis;
+  check_mesh_axes_once(context, result);
   return {result};
 }
 
@@ -139,10 +175,18 @@ Tensors scatter_add_vjp(const VjpContext& c) {
 }
 
 Tensors pick_vjp(const VjpContext& c) {
-  const Tensor& x = c.inputs[0];
+  const Tensor &x = c.inputs[0], &ids = c.inputs[1];
   const Axis& axis = x.type().axis(c.node.attributes.get<std::string>("axis"));
+  if (ids.type().rank() == x.type().rank()) {
+    const Axis& k = ids.type().axes[static_cast<size_t>(x.type().find(axis.name))];
+    return {scatter_along(c.cotangents[0], ids, k.name, axis), Tensor()};
+  }
   const Tensor chosen = one_hot(c.inputs[1], axis, x.dtype());
   return {match(mul(chosen, c.cotangents[0]), x), Tensor()};
+}
+
+Tensors scatter_along_vjp(const VjpContext& c) {
+  return {pick(c.cotangents[0], c.inputs[1], c.node.attributes.get<std::string>("axis")), Tensor()};
 }
 
 }  // namespace
@@ -168,6 +212,13 @@ const Op kPickOp{{.name = "pick",
                   .flops = no_flops,
                   .bytes = selected_bytes,
                   .anchor = ShardAnchor::kFirstOperand}};
+const Op kScatterAlongOp{{.name = "scatter_along",
+                          .op_class = OpClass::kOther,
+                          .infer = infer_scatter_along,
+                          .vjp = scatter_along_vjp,
+                          .flops = flops_per_element<1>,
+                          .anchor = ShardAnchor::kResult,
+                          .axis_size = {.axis = "axis", .size = "size"}}};
 
 Tensor gather(Operand table, Operand ids, std::string_view axis) {
   return trace_op(kGatherOp, {table.tensor, ids.tensor}, {{"axis", std::string(axis)}}, table.site);
@@ -184,6 +235,13 @@ Tensor scatter_add(Operand updates, Operand ids, Axis axis, int64_t batch_axes) 
 
 Tensor pick(Operand x, Operand ids, std::string_view axis) {
   return trace_op(kPickOp, {x.tensor, ids.tensor}, {{"axis", std::string(axis)}}, x.site);
+}
+
+Tensor scatter_along(Operand x, Operand ids, std::string_view k, Axis axis) {
+  return trace_op(
+      kScatterAlongOp, {x.tensor, ids.tensor},
+      {{"k", std::string(k)}, {"axis", axis.name}, {"size", axis.size}, {"split", axis.split}},
+      x.site);
 }
 
 }  // namespace tessera

@@ -20,9 +20,16 @@ Tensor gather(Operand table, Operand ids, std::string_view axis);
 // `axis` replaces the axes of ids behind its first `batch_axes`. Sums in f32, in a fixed order.
 Tensor scatter_add(Operand updates, Operand ids, Axis axis, int64_t batch_axes = 0);
 
-// x["… axis"], ids[…] -> […]: the element of `axis` at each id.
+// x["… axis …"], ids["… …"] -> "… …": the element of `axis` at each id. Ids may have another axis
+// in the place of `axis`, or a part of it: x["… axis …"], ids["… k …"] -> "… k …", k elements for
+// each. An id outside the axis gives zero.
 Tensor pick(Operand x, Operand ids, std::string_view axis);
 
-extern const Op kGatherOp, kScatterAddOp, kPickOp;
+// The transpose of pick with several ids: x["… k …"], ids["… k …"] -> "… axis …", where `axis`
+// replaces `k`. Adds each element of x at its id to zeros; for an axis k that is short, since each
+// element of the result looks at all k ids. Sums in f32, in the order of the ids.
+Tensor scatter_along(Operand x, Operand ids, std::string_view k, Axis axis);
+
+extern const Op kGatherOp, kScatterAddOp, kPickOp, kScatterAlongOp;
 
 }  // namespace tessera

@@ -293,6 +293,29 @@ Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSit
   return trace_op(kConcatOp, parts, {{"axis", std::string(axis)}}, site);
 }
 
+// A slice of size 1 is merged into the axis before it. A first axis is moved behind the next one.
+std::vector<Tensor> unbind(Operand x, std::string_view axis) {
+  Names names = x.tensor.type().names();
+  if (names.size() < 2) {
+    const ErrorPrefix where(x.site.text());
+    fail("unbind: {} has fewer than two axes; slice it", x.tensor.type().text());
+  }
+  const auto position = static_cast<size_t>(std::ranges::find(names, axis) - names.begin());
+  Tensor from = x.tensor;
+  if (position == 0) {
+    std::swap(names[0], names[1]);
+    from = transpose(x, joined(names));
+  }
+  const std::string& before = names[position <= 1 ? 0 : position - 1];
+  const int64_t size = from.has(axis) ? from.size(axis) : 1;  // slice raises the Error.
+  std::vector<Tensor> slices;
+  for (int64_t i = 0; i < size; ++i) {
+    const Tensor one = slice({from, x.site}, axis, i, i + 1);
+    slices.push_back(merge_axes({one, x.site}, before, axis, before));
+  }
+  return slices;
+}
+
 Tensor shift_right(Operand x, std::string_view axis, double fill) {
   return trace_op(kShiftRightOp, {x.tensor}, {{"axis", std::string(axis)}, {"fill", fill}}, x.site);
 }

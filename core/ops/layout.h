@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
@@ -26,6 +27,8 @@ Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end);
 Tensor pad(Operand x, std::string_view axis, int64_t before, int64_t after);
 Tensor concat(const std::vector<Tensor>& parts, std::string_view axis,
               SourceSite site = SourceSite::current());
+// x["… axis …"] of two axes or more: the slices of an unsplit axis, each without the axis.
+std::vector<Tensor> unbind(Operand x, std::string_view axis);
 // x shifted right by one along an unsplit axis; the first element is `fill`.
 Tensor shift_right(Operand x, std::string_view axis, double fill);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of copy, transpose, slice, pad, concat and shift_right, which are lists of strided
-// copies and fills; of mask_to_owner; and of gather, scatter_add and pick. An id outside the axis
-// selects zeros; an id outside the shard of a split axis belongs to another device.
+// copies and fills; of mask_to_owner; and of gather, scatter_add, pick and scatter_along. An id
+// outside the axis selects zeros; an id outside the shard of a split axis belongs to another
+// device.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -311,8 +312,10 @@ class PickKernel final : public HostKernel {
   PickKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
     const Type& x = graph.type(node.inputs[0]);
     const int64_t axis = x.find(node.attributes.get<std::string>("axis"));
-    count_ = graph.type(node.inputs[1]).elements();
+    const Type& ids = graph.type(node.inputs[1]);
+    count_ = ids.elements();
     inner_ = strides_in(x, x.axes)[static_cast<size_t>(axis)];
+    if (ids.rank() == x.rank()) several_ = ids.axes[static_cast<size_t>(axis)].size;
     ids_ = shard_range(node, x, axis);
     bytes_ = dtype_bytes(x.dtype);
   }
@@ -320,8 +323,8 @@ class PickKernel final : public HostKernel {
   void run(const HostArgs& args) override {
     pool_.parallel(count_, 1024, [&](Range part, int) {
       for (int64_t i = part.begin; i < part.end; ++i) {
-        const int64_t id = ids_of(args)[i];
-        const int64_t at = (i / inner_ * ids_.size() + id - ids_.begin) * inner_ + i % inner_;
+        const int64_t id = ids_of(args)[i], outer = i / (inner_ * several_);
+        const int64_t at = (outer * ids_.size() + id - ids_.begin) * inner_ + i % inner_;
         const std::byte* const from = ids_.contains(id) ? args.inputs[0] + at * bytes_ : nullptr;
         copy_or_zero(args.outputs[0] + i * bytes_, from, bytes_);
       }
@@ -330,6 +333,56 @@ class PickKernel final : public HostKernel {
 
  private:
   int64_t count_ = 0, inner_ = 1, bytes_ = 0;  // `inner_` elements per position on the axis.
+  int64_t several_ = 1;                        // Ids that replace the axis.
+  Range ids_;
+  ThreadPool& pool_;
+};
+
+// Adds the elements of a row in the order of their ids, in f32.
+class ScatterAlongKernel final : public HostKernel {
+ public:
+  ScatterAlongKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : dtype_(vector_dtype(graph, node, 0)), pool_(pool) {
+    const Type& x = graph.type(node.inputs[0]);
+    const int64_t axis = x.find(node.attributes.get<std::string>("k"));
+    several_ = x.axes[static_cast<size_t>(axis)].size;
+    inner_ = strides_in(x, x.axes)[static_cast<size_t>(axis)];
+    rows_ = x.elements() / several_;
+    ids_ = shard_range(node, graph.type(node.outputs[0]), axis);
+  }
+
+  // The sums of one row for each thread.
+  int64_t scratch_bytes() const override {
+    return float_bytes(pool_.size() * padded_floats(ids_.size()));
+  }
+
+  void run(const HostArgs& args) override {
+    dtype_ == DType::kBF16 ? run_rows<BFloat16>(args) : run_rows<float>(args);
+  }
+
+ private:
+  template <typename T>
+  void run_rows(const HostArgs& args) {
+    const int64_t grain = std::max<int64_t>(1, 4096 / (several_ + ids_.size()));
+    pool_.parallel(rows_, grain, [&](Range part, int thread) {
+      float* const sums = scratch_floats(args) + thread * padded_floats(ids_.size());
+      for (int64_t row = part.begin; row < part.end; ++row) {
+        const int64_t outer = row / inner_, inner = row % inner_;
+        const int64_t from = outer * several_ * inner_ + inner;
+        std::fill_n(sums, ids_.size(), 0.0f);
+        for (int64_t i = 0; i < several_; ++i) {
+          const int64_t at = from + i * inner_, id = ids_of(args)[at];
+          if (!ids_.contains(id)) continue;
+          sums[id - ids_.begin] += static_cast<float>(input_as<T>(args, 0)[at]);
+        }
+        T* const to = output_as<T>(args, 0) + outer * ids_.size() * inner_ + inner;
+        for (int64_t i = 0; i < ids_.size(); ++i) to[i * inner_] = static_cast<T>(sums[i]);
+      }
+    });
+  }
+
+  DType dtype_;
+  int64_t rows_ = 0, several_ = 1, inner_ = 1;
   Range ids_;
   ThreadPool& pool_;
 };
@@ -337,6 +390,7 @@ class PickKernel final : public HostKernel {
 const KernelRegistrar kRegisterGather{kGatherOp, make_kernel<GatherKernel>};
 const KernelRegistrar kRegisterScatterAdd{kScatterAddOp, make_kernel<ScatterAddKernel>};
 const KernelRegistrar kRegisterPick{kPickOp, make_kernel<PickKernel>};
+const KernelRegistrar kRegisterScatterAlong{kScatterAlongOp, make_kernel<ScatterAlongKernel>};
 
 }  // namespace
 }  // namespace tessera

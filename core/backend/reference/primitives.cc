@@ -14,6 +14,7 @@
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
@@ -163,14 +164,99 @@ std::vector<double> run_pick(const ReferenceCall& call) {
   const auto axis = std::ranges::find(x.axes, name, &Axis::name);
   const int64_t stride = strides_along(x, {*axis}).front();
   const int64_t origin = call.origin(static_cast<size_t>(axis - x.axes.begin()));
+  std::vector<int64_t> strides = strides_along(x, call.type.axes);
+  if (ids.axes.size() == x.axes.size()) strides[static_cast<size_t>(axis - x.axes.begin())] = 0;
   std::vector<double> result = filled(call, 0.0);
-  for_each_index(
-      call.type.axes, {strides_along(x, call.type.axes)},
-      [&](int64_t position, const std::vector<int64_t>& at) {
-        const int64_t id = static_cast<int64_t>(ids.values[static_cast<size_t>(position)]) - origin;
-        if (id < 0 || id >= axis->size) return;
-        result[static_cast<size_t>(position)] = x.values[static_cast<size_t>(at[0] + id * stride)];
-      });
+  for_each_index(call.type.axes, {strides}, [&](int64_t position, const std::vector<int64_t>& at) {
+    const int64_t id = static_cast<int64_t>(ids.values[static_cast<size_t>(position)]) - origin;
+    if (id < 0 || id >= axis->size) return;
+    result[static_cast<size_t>(position)] = x.values[static_cast<size_t>(at[0] + id * stride)];
+  });
+  return result;
+}
+
+std::vector<double> run_scatter_along(const ReferenceCall& call) {
+  const ReferenceArray &x = call.input(0), &ids = call.input(1);
+  const ReferenceArray sums{call.type.axes, {}};
+  const auto k = static_cast<size_t>(
+      std::ranges::find(x.axes, call.node.attributes.get<std::string>("k"), &Axis::name) -
+      x.axes.begin());
+  const int64_t stride = strides_along(sums, {call.type.axes[k]}).front();
+  std::vector<int64_t> strides = strides_along(sums, x.axes);
+  strides[k] = 0;
+  std::vector<double> result = filled(call, 0.0);
+  for_each_index(x.axes, {strides}, [&](int64_t position, const std::vector<int64_t>& at) {
+    const auto i = static_cast<size_t>(position);
+    const int64_t id = static_cast<int64_t>(ids.values[i]) - call.origin(k);
+    if (id < 0 || id >= call.type.axes[k].size) return;
+    result[static_cast<size_t>(at[0] + id * stride)] += x.values[i];
+  });
+  return result;
+}
+
+// The rows of operand and result along attribute "axis", of which the result keeps the first
+// positions.
+struct RowPair {
+  int64_t from, to;  // The first elements.
+};
+struct Rows {
+  int64_t size, kept, stride;
+  std::vector<RowPair> starts;
+
+  explicit Rows(const ReferenceCall& call) {
+    const ReferenceArray& x = call.input(0);
+    const std::string& name = call.node.attributes.get<std::string>("axis");
+    const auto axis =
+        static_cast<size_t>(std::ranges::find(x.axes, name, &Axis::name) - x.axes.begin());
+    size = x.axes[axis].size, kept = call.type.axes[axis].size;
+    stride = strides_along(x, {x.axes[axis]}).front();
+    const int64_t outer = element_count(x.axes) / (size * stride);
+    for (int64_t i = 0; i < outer; ++i) {
+      for (int64_t inner = 0; inner < stride; ++inner)
+        starts.push_back({i * size * stride + inner, i * kept * stride + inner});
+    }
+  }
+};
+
+// Of argsort and top_k, which keeps the first positions.
+std::vector<double> run_order(const ReferenceCall& call) {
+  const std::vector<double>& x = call.input(0).values;
+  const bool descending = flag_attribute(call.node, "descending");
+  const auto less = [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); };
+  std::vector<double> result = filled(call, 0.0);
+  const Rows rows(call);
+  for (const auto& [from, to] : rows.starts) {
+    std::vector<int64_t> order(static_cast<size_t>(rows.size));
+    std::iota(order.begin(), order.end(), int64_t{0});
+    const auto value = [&, from = from](int64_t i) {
+      return x[static_cast<size_t>(from + i * rows.stride)];
+    };
+    std::ranges::stable_sort(order, [&](int64_t i, int64_t j) {
+      return descending ? less(value(j), value(i)) : less(value(i), value(j));
+    });
+    for (int64_t i = 0; i < rows.kept; ++i)
+      result[static_cast<size_t>(to + i * rows.stride)] =
+          static_cast<double>(order[static_cast<size_t>(i)]);
+  }
+  return result;
+}
+
+std::vector<double> run_cumulative_sum(const ReferenceCall& call) {
+  const std::vector<double>& x = call.input(0).values;
+  const bool exclusive = flag_attribute(call.node, "exclusive");
+  const bool reverse = flag_attribute(call.node, "reverse");
+  std::vector<double> result = filled(call, 0.0);
+  const Rows rows(call);
+  for (const auto& [from, to] : rows.starts) {
+    double sum = 0.0;
+    for (int64_t step = 0; step < rows.size; ++step) {
+      const auto at =
+          static_cast<size_t>(from + (reverse ? rows.size - 1 - step : step) * rows.stride);
+      if (exclusive) result[at] = sum;
+      sum += x[at];
+      if (!exclusive) result[at] = sum;
+    }
+  }
   return result;
 }
 
@@ -313,6 +399,10 @@ const ReferenceOp kReferenceOps[] = {
     {&kGatherOp, run_gather},
     {&kScatterAddOp, run_scatter_add},
     {&kPickOp, run_pick},
+    {&kScatterAlongOp, run_scatter_along},
+    {&kArgsortOp, run_order},
+    {&kTopKOp, run_order},
+    {&kCumulativeSumOp, run_cumulative_sum},
     {&kReshardOp, run_view},
     {&kSaveForBackwardOp, run_view},
     {&kRenameOp, run_view},

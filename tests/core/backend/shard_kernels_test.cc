@@ -13,6 +13,7 @@
 #include "core/ops/generator.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
+#include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rotary.h"
@@ -226,6 +227,39 @@ TEST_CASE("labels pick from the logits of a shard") {
   REQUIRE(shards_match(
       {"f32[\"batch/data=4 vocab/replica/mdl=12 seq=3\"]", "i32[\"batch/data=4 seq=3\"]"},
       [](const Tensors& in) { return pick(in[0], in[1], "vocab"); }, 15));
+}
+
+TEST_CASE("several ids for each row pick from a shard, and add to a shard") {
+  REQUIRE(shards_match(
+      {"f32[\"batch/data=4 vocab/replica/mdl=12 seq=3\"]", "i32[\"batch/data=4 k=5 seq=3\"]"},
+      [](const Tensors& in) { return pick(in[0], in[1], "vocab"); }, 15));
+  const std::vector<std::string> types = {"f32[\"batch/data=4 k/replica=6 seq=3\"]",
+                                          "i32[\"batch/data=4 k/replica=6 seq=3\"]"};
+  REQUIRE(shards_match(
+      types,
+      [](const Tensors& in) {
+        return scatter_along(in[0], in[1], "k", {"vocab", 8, {"mdl"}});
+      },
+      [](const Tensors& in) {
+        return scatter_along(in[0], in[1], "k", {"vocab", 8, {}});
+      },
+      10));
+}
+
+TEST_CASE("orders and running sums of rows that are split among devices") {
+  const std::vector<std::string> types = {"f32[\"batch/data=4 seq=9 embed/mdl=6\"]"};
+  REQUIRE(shards_match(types, [](const Tensors& in) { return argsort(in[0], "seq"); }));
+  REQUIRE(shards_match(types, [](const Tensors& in) {
+    return top_k(in[0], "seq", {"k", 4, {}}).indices;
+  }));
+  const Application sums = [](const Tensors& in) { return cumulative_sum(in[0], "seq"); };
+  const auto of_pending = [&](const Tensors& in) {
+    Type pending = in[0].type();
+    pending.partial = {PartialKind::kSum, {"replica"}};
+    return sums({reshard(in[0], pending)});
+  };
+  REQUIRE(shards_match(types, sums));
+  REQUIRE(shards_match(types, of_pending, sums));
 }
 
 TEST_CASE("the terms of cross-entropy of all shards add up to the whole") {

@@ -11,37 +11,12 @@
 #include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
+#include "tests/support/typing_rows.h"
 
 namespace tessera {
 namespace {
 
 using T = const std::vector<Tensor>&;
-
-struct Row {
-  std::string op;
-  std::vector<std::string> inputs;
-  Application apply;
-  std::string outcome;
-};
-
-void run(const std::vector<Row>& rows) {
-  const Mesh many = Mesh::standard({1, 2, 4});
-  const Mesh one = Mesh::standard({1, 1, 1});
-  for (const Row& row : rows) {
-    INFO(row.op);
-    for (const std::string& type : row.inputs) UNSCOPED_INFO(type);
-    REQUIRE(outcome(many, row.inputs, row.apply) == row.outcome);
-    REQUIRE(without_numbers(outcome(one, row.inputs, row.apply)) == without_numbers(row.outcome));
-  }
-}
-
-// A row for each list of operands with its outcome.
-using Cases = std::vector<std::pair<std::vector<std::string>, std::string>>;
-void run(const std::string& op, const Application& apply, const Cases& cases) {
-  std::vector<Row> rows;
-  for (const auto& [inputs, outcome] : cases) rows.push_back({op, inputs, apply, outcome});
-  run(rows);
-}
 
 // Types used throughout; b, s, e, m and v are axes, sums and maxima over mdl unless named.
 const std::string kWhole = "f32[\"b=8 e=16\"]";
@@ -339,73 +314,6 @@ TEST_CASE(
       {{{kSplit}, "f32[\"b n e/mdl\"]"},
        {{kVector}, "broadcast: order has b, the result does not"},
        {{"f32[\"b=8 e=16 s=4\"]"}, "broadcast: order [b n e] must name each axis of [b e s n]"}});
-}
-
-TEST_CASE("gather: typed as the one-hot product") {
-  run("gather", [](T t) { return gather(t[0], t[1], "v"); },
-      {{{"f32[\"v=16 e=16\"]", "i32[\"b/data=8 s=4\"]"}, "f32[\"b/data s e\"]"},
-       {{"f32[\"v/mdl=16 e=16\"]", "i32[\"b/data=8 s=4\"]"}, "f32[\"b/data s e\" + sum(mdl)]"},
-       {{"f32[\"v=16 e/mdl=16\"]", "i32[\"b/data=8 s=4\"]"}, "f32[\"b/data s e/mdl\"]"},
-       {{"f32[\"v=16 e=16\" + sum(mdl)]", "i32[\"b/data=8\"]"}, "f32[\"b/data e\" + sum(mdl)]"},
-       {{"f32[\"v/data=16 e=16\"]", "i32[\"b/data=8 s=4\"]"},
-        "gather: x v/data, y b/data; place(x)"},
-       {{"f32[\"v=16 e/data=16\"]", "i32[\"b/data=8\"]"},
-        "gather: result uses data for both b and e; place(x)"},
-       {{"f32[\"v=16 e=16\" + sum(data)]", "i32[\"b/data=8\"]"},
-        "gather: x is partial over data, which splits b of y; place(x)"},
-       {{"f32[\"v=16 e=16\"]", "i32[\"b=8\" + sum(mdl)]"},
-        "gather: the index tensor y is partial over mdl; place(y)"},
-       {{"f32[\"v=16 e=16\"]", "f32[\"b=8\"]"}, "gather: y is f32, expected i32"},
-       {{"f32[\"e=16 v=16\"]", "i32[\"b=8\"]"},
-        "gather: v must come first in x, which is f32[\"e v\"]; transpose it"},
-       {{"f32[\"v=16 e=16\"]", "i32[\"e=16\"]"},
-        "gather: x and y both have axis e, which is not a batch axis (first in both); rename one"},
-       {{"f32[\"b/data=8 v=16 e/mdl=16\"]", "i32[\"b/data=8 s=4 t=2\"]"},
-        "f32[\"b/data s t e/mdl\"]"},
-       {{"f32[\"b/data=8 v/mdl=16 e=16\"]", "i32[\"b/data=8 s=4\"]"},
-        "f32[\"b/data s e\" + sum(mdl)]"},
-       {{"f32[\"b/data=8 v=16\"]", "i32[\"b=8 s=4\"]"},
-        "gather: x has b/data, y has b; reshard y to b/data (free slice) or gather x"},
-       {{"f32[\"b=8 e=16 v=16\"]", "i32[\"b=8 s=4\"]"},
-        "gather: v must follow the batch axes in x, which is f32[\"b e v\"]; transpose it"},
-       {{"f32[\"u=16 e=16\"]", "i32[\"b=8\"]"}, "gather: x has no axis 'v': it is f32[\"u e\"]"}});
-}
-
-TEST_CASE("scatter_add: the transposed one-hot product") {
-  run("scatter_add",
-      [](T t) {
-        return scatter_add(t[0], t[1], {"v", 16, {"mdl"}});
-      },
-      {{{"f32[\"b=8 e=16\"]", "i32[\"b=8\"]"}, "f32[\"v/mdl e\"]"},
-       {{"f32[\"b/data=8 e=16\"]", "i32[\"b/data=8\"]"}, "f32[\"v/mdl e\" + sum(data)]"},
-       {{"f32[\"b/mdl=8 e=16\"]", "i32[\"b/mdl=8\"]"}, "scatter_add: x v/mdl, y b/mdl; place(x)"},
-       {{"f32[\"b=8 e/mdl=16\"]", "i32[\"b=8\"]"},
-        "scatter_add: result uses mdl for both v and e; place(x)"},
-       {{"f32[\"b=8 e=16\" + sum(data)]", "i32[\"b=8\"]"}, "f32[\"v/mdl e\" + sum(data)]"},
-       {{"f32[\"b=8 e=16\" + sum(mdl)]", "i32[\"b=8\"]"},
-        "scatter_add: result is partial over mdl, which also splits v; reshard an operand"},
-       {{"f32[\"b/data=8 e=16\"]", "i32[\"b=8\"]"},
-        "scatter_add: x has b/data, y has b; reshard y to b/data (free slice) or gather x"},
-       {{"f32[\"e=16 b=8\"]", "i32[\"b=8\"]"},
-        "scatter_add: x is f32[\"e b\"], expected to begin with the axes [b] of y"}});
-  run("scatter_add by example",
-      [](T t) {
-        return scatter_add(t[0], t[1], {"v", 16, {}}, 1);
-      },
-      {{{"f32[\"b/data=8 s=4 e=16\"]", "i32[\"b/data=8 s=4\"]"}, "f32[\"b/data v e\"]"},
-       {{"f32[\"b=8 s/mdl=4 e=16\"]", "i32[\"b=8 s/mdl=4\"]"}, "f32[\"b v e\" + sum(mdl)]"}});
-}
-
-TEST_CASE("pick: one element of an axis, by id") {
-  run("pick", [](T t) { return pick(t[0], t[1], "v"); },
-      {{{"f32[\"b/data=8 v=16\"]", "i32[\"b/data=8\"]"}, "f32[\"b/data\"]"},
-       {{"f32[\"b/data=8 v/mdl=16\"]", "i32[\"b/data=8\"]"}, "f32[\"b/data\" + sum(mdl)]"},
-       {{"f32[\"b=8 v=16\" + sum(mdl)]", "i32[\"b=8\"]"}, "f32[\"b\" + sum(mdl)]"},
-       {{"f32[\"b=8 v/mdl=16\"]", "i32[\"b/mdl=8\"]"},
-        "pick: x has b, y has b/mdl; reshard x to b/mdl (free slice) or gather y"},
-       {{"f32[\"b=8 v=16\"]", "i32[\"s=8\"]"},
-        "pick: x is f32[\"b v\"] and y is i32[\"s\"]; expected the same axes in the same order, "
-        "without v"}});
 }
 
 TEST_CASE("Generators have the layout of their argument") {

@@ -15,6 +15,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
+#include "core/ops/order.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "tests/support/catch.h"
@@ -87,6 +88,18 @@ std::vector<Subject> primitive_subjects() {
           {"pick",
            {"f32[\"b=8 v=8 s=8\"]", "i32[\"b=8 s=8\"]"},
            [](T t) { return pick(t[0], t[1], "v"); }},
+          {"pick",
+           {"f32[\"b=8 v=8 s=8\"]", "i32[\"b=8 k=8 s=8\"]"},
+           [](T t) { return pick(t[0], t[1], "v"); }},
+          {"pick",
+           {"f32[\"b=8 v=8 s=8\"]", "i32[\"b=8 v=4 s=8\"]"},
+           [](T t) { return pick(t[0], t[1], "v"); }},
+          {"scatter_along",
+           {"f32[\"b=8 k=8 s=8\"]", "i32[\"b=8 k=8 s=8\"]"},
+           [](T t) {
+             return scatter_along(t[0], t[1], "k", {"v", 8, {"mdl"}});
+           }},
+          unary("cumulative_sum", [](const Tensor& x) { return cumulative_sum(x, "b"); }),
           unary("rename", [](const Tensor& x) { return rename(x, "e", "k"); }),
           unary("transpose", [](const Tensor& x) { return transpose(x, "e b"); }),
           unary("split_axis",

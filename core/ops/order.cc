@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/order.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/gather.h"
+#include "core/ops/op_helpers.h"
+
+namespace tessera {
+namespace {
+
+const std::string& axis_attribute(const Attributes& attributes) {
+  return attributes.get<std::string>("axis");
+}
+
+void check_ordered(const InferContext& context) {
+  const DType dtype = context.inputs[0].dtype;
+  if (!is_floating(dtype) && dtype != DType::kI32) {
+    refuse(context, "{} is {}, expected a floating dtype or i32; cast it", context.names[0],
+           dtype_name(dtype));
+  }
+  unsplit_axis_of(context, 0, axis_attribute(context.attributes));
+}
+
+Types infer_argsort(const InferContext& context) {
+  refuse_partial(context, 0);
+  check_ordered(context);
+  Type result = context.inputs[0];
+  result.dtype = DType::kI32;
+  return {result};
+}
+
+Types infer_sort(const InferContext& context) {
+  refuse_partial(context);
+  check_ordered(context);
+  check_dtype(context, 1, DType::kI32);
+  check_same_axes(context, 1, context.inputs[0].axes);
+  return {context.inputs[0]};
+}
+
+// Attributes "axis"; "k" and "size", the axis that replaces it.
+Types infer_top_k(const InferContext& context) {
+  Type result = infer_argsort(context).front();
+  const std::string& name = axis_attribute(context.attributes);
+  Axis& axis = result.axes[static_cast<size_t>(result.find(name))];
+  const Axis k{
+      context.attributes.get<std::string>("k"), context.attributes.get<int64_t>("size"), {}};
+  if (k.size < 1 || k.size > axis.size) {
+    refuse(context, "{}={} of {}={} of {}; expected 1 to {}", k.name, k.size, name, axis.size,
+           context.names[0], axis.size);
+  }
+  if (k.name != name) refuse_axis(context, 0, k.name);
+  axis = k;
+  return {result};
+}
+
+Types infer_cumulative_sum(const InferContext& context) {
+  refuse_maximum(context);
+  check_ordered(context);
+  return {context.inputs[0]};
+}
+
+Tensors decompose_sort(const Node& node, std::span<const Tensor> inputs) {
+  return {pick(inputs[0], inputs[1], axis_attribute(node.attributes))};
+}
+
+// The inverse of a permutation is its argsort. A pick by it is faster than adding to zeros.
+Tensors sort_vjp(const VjpContext& c) {
+  const std::string& axis = axis_attribute(c.node.attributes);
+  return {pick(c.cotangents[0], argsort(c.inputs[1], axis), axis), Tensor()};
+}
+
+Tensors cumulative_sum_vjp(const VjpContext& c) {
+  const Attributes& attributes = c.node.attributes;
+  return {cumulative_sum(c.cotangents[0], axis_attribute(attributes),
+                         {.exclusive = flag_attribute(c.node, "exclusive"),
+                          .reverse = !flag_attribute(c.node, "reverse")})};
+}
+
+// Comparisons of a sort by merging, n·log2(n) for each row.
+double sort_flops(const Graph& graph, const Node& node) {
+  const Type& x = graph.type(node.inputs[0]);
+  const int64_t size = x.axis(axis_attribute(node.attributes)).size;
+  const int steps = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(size - 1, 1)));
+  return steps * static_cast<double>(x.elements());
+}
+
+Tensor trace_argsort(const OpDef& op, const Operand& x, std::string_view axis, SortOrder order,
+                     Attributes attributes) {
+  attributes.set("axis", std::string(axis));
+  attributes.set("descending", int64_t{order == SortOrder::kDescending});
+  return trace_op(op, {x.tensor}, std::move(attributes), x.site);
+}
+
+}  // namespace
+
+const Op kArgsortOp{
+    {.name = "argsort", .op_class = OpClass::kOther, .infer = infer_argsort, .flops = sort_flops}};
+const Op kSortOp{{.name = "sort",
+                  .op_class = OpClass::kOther,
+                  .infer = infer_sort,
+                  .vjp = sort_vjp,
+                  .decomposition = decompose_sort,
+                  .flops = no_flops}};
+const Op kTopKOp{{.name = "top_k",
+                  .op_class = OpClass::kOther,
+                  .infer = infer_top_k,
+                  .flops = flops_per_element<2>}};
+const Op kCumulativeSumOp{{.name = "cumulative_sum",
+                           .op_class = OpClass::kOther,
+                           .infer = infer_cumulative_sum,
+                           .vjp = cumulative_sum_vjp,
+                           .flops = flops_per_element<1>}};
+
+Tensor argsort(Operand x, std::string_view axis, SortOrder order) {
+  return trace_argsort(kArgsortOp, x, axis, order, {});
+}
+
+Tensor sort(Operand x, std::string_view axis, SortOrder order) {
+  const Tensor positions = argsort(x, axis, order);
+  return trace_op(kSortOp, {x.tensor, positions}, {{"axis", std::string(axis)}}, x.site);
+}
+
+TopK top_k(Operand x, std::string_view axis, const Axis& k) {
+  if (!k.split.empty()) {
+    const ErrorPrefix where(x.site.text());
+    fail("top_k: the new axis {} is split; expected {}={}, unsplit", k.text(), k.name, k.size);
+  }
+  const Tensor indices =
+      trace_argsort(kTopKOp, x, axis, SortOrder::kDescending, {{"k", k.name}, {"size", k.size}});
+  return {pick(x, {indices, x.site}, axis), indices};
+}
+
+Tensor cumulative_sum(Operand x, std::string_view axis, const CumulativeSumOptions& options) {
+  return trace_op(kCumulativeSumOp, {x.tensor},
+                  {{"axis", std::string(axis)},
+                   {"exclusive", int64_t{options.exclusive}},
+                   {"reverse", int64_t{options.reverse}}},
+                  x.site);
+}
+
+}  // namespace tessera
