@@ -19,31 +19,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-void check_ids(const InferContext& context) {
-  check_dtype(context, 1, DType::kI32);
-  refuse_partial_operand(context, 1, "the index tensor");
-}
-
-// These ops are typed like one_hot(ids, axis), which cannot use a mesh axis twice.
-void check_one_hot(const InferContext& context, const Axis& axis) {
-  for (const std::string& mesh_axis : axis.split) {
-    for (const Axis& other : context.inputs[1].axes) {
-      if (!contains(other.split, mesh_axis)) continue;
-      refuse(context, fmt::format("{} {}, {} {}; {}", context.names[0], axis.text(),
-                                  context.names[1], other.text(), place_hint(context.names[0])));
-    }
-  }
-}
-
-// The result is also partial over the mesh axes that split the summed axis.
-Partial plus_split(const InferContext& context, Partial partial, const Names& split) {
-  if (split.empty()) return partial;
-  return {PartialKind::kSum, mesh_union(context.mesh, partial.mesh_axes, split)};
-}
-
 Types infer_gather(const InferContext& context) {
   const Type &table = context.inputs[0], &ids = context.inputs[1];
-  check_ids(context);
+  check_ids(context, 1);
   const Partial partial = partial_of_product(context);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
   if (table.axes.front().name != axis.name) {
@@ -55,7 +33,7 @@ Types infer_gather(const InferContext& context) {
     refuse(context, fmt::format("{} and {} both have axis {}; rename one", context.names[0],
                                 context.names[1], other.name));
   }
-  check_one_hot(context, axis);
+  check_one_hot(context, axis, 1);
   Type result{table.dtype, ids.axes, plus_split(context, partial, axis.split)};
   result.axes.insert(result.axes.end(), table.axes.begin() + 1, table.axes.end());
   check_mesh_axes_once(context, result);
@@ -67,7 +45,7 @@ Types infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];
   const Axis axis{context.attributes.get<std::string>("axis"),
                   context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
-  check_ids(context);
+  check_ids(context, 1);
   Partial partial = partial_of_product(context);
   check_floating_operand(context, 0);
   for (size_t i = 0; i < ids.axes.size(); ++i) {
@@ -77,7 +55,7 @@ Types infer_scatter_add(const InferContext& context) {
                        updates.text(), joined(ids.names()), context.names[1]));
   }
   check_agreement(context, 0, 1);
-  check_one_hot(context, axis);
+  check_one_hot(context, axis, 1);
   Type result{updates.dtype, {axis}, {}};
   for (const Axis& summed : ids.axes) partial = plus_split(context, partial, summed.split);
   result.partial = partial;
@@ -88,7 +66,7 @@ Types infer_scatter_add(const InferContext& context) {
 
 Types infer_pick(const InferContext& context) {
   const Type &x = context.inputs[0], &ids = context.inputs[1];
-  check_ids(context);
+  check_ids(context, 1);
   const Partial partial = partial_of_product(context);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
   Type result = without_axis(x, axis.name, x.dtype);
