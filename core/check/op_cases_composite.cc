@@ -9,6 +9,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/generator.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
@@ -137,6 +138,43 @@ void add_fp8_products(std::vector<OpCase>& rows) {
            [product](const Tensors& in) { return called_vjp(product(in), in[2]); })
       .differentiable = false;
   add_case(rows, kFp8ProductOp, {x, w}, product).differentiable = false;
+}
+
+// Ids of 4 experts. Integers from 0 to `ids` - 1 are drawn: expert 3 has no rows, or all rows go to
+// expert 0, or most go to expert 2, or some ids are of no expert.
+void add_grouped_products(std::vector<OpCase>& rows, const std::string& batch,
+                          const std::string& embed, const std::string& mlp) {
+  const auto floats = [&](const std::string& axes) { return "float[\"" + axes + "\"]"; };
+  const std::string by_choice = "batch=" + batch + " seq=3 top_k=2 ";
+  const std::string shared = "batch=" + batch + " seq=3 ";
+  const std::string ids = "i32[\"" + by_choice + "\"]";
+  const std::string up = floats("experts=4 " + embed + " " + mlp);
+  const std::string down = floats("experts=4 " + mlp + " " + embed);
+  const auto clamped = [](const Tensor& drawn) {
+    return minimum(drawn - constant(1.0, DType::kI32), constant(2.0, DType::kI32));
+  };
+  for (const int drawn : {3, 1, 9, 6, 4}) {
+    const auto add = [&](const std::string& x, const std::string& weights) {
+      add_case(rows, kGroupedProductOp, {floats(x + embed), weights, ids}, [=](const Tensors& in) {
+        return grouped_product(in[0], in[1], drawn == 9 ? clamped(in[2]) : in[2], "experts",
+                               over("embed"));
+      }).ids = drawn;
+    };
+    for (const std::string& weights : {up, down})
+      for (const std::string& x : {shared, by_choice}) add(x, weights);
+    const auto add_outer = [&](const std::string& x, const std::string& y) {
+      add_case(rows, kGroupedOuterProductOp, {floats(x + embed), floats(y + mlp), ids},
+               [=](const Tensors& in) {
+                 return grouped_outer_product(in[0], in[1], drawn == 9 ? clamped(in[2]) : in[2],
+                                              {"experts", 4, {}});
+               })
+          .ids = drawn;
+    };
+    add_outer(shared, by_choice);
+    add_outer(by_choice, shared);
+    add_outer("top_k=2 ", "top_k=2 ");
+    add_outer(by_choice, by_choice);
+  }
 }
 
 Tensors attend(const Tensors& in, AttentionOptions options) {
@@ -320,6 +358,7 @@ std::vector<OpCase> composite_cases() {
   add_sorts(rows);
   add_cross_entropies(rows);
   add_fp8_products(rows);
+  add_grouped_products(rows, "2", "embed=5", "mlp=7");
   add_attentions(rows);
   add_caches(rows);
   add_rotaries(rows);

@@ -21,22 +21,6 @@ using Names = std::vector<std::string>;
 
 constexpr std::string_view kBatchAxes = "batch_axes";
 
-void check_ids(const InferContext& context) {
-  check_dtype(context, 1, DType::kI32);
-  refuse_partial_operand(context, 1, "the index tensor");
-}
-
-// These ops are typed like one_hot(ids, axis), which cannot use a mesh axis twice.
-void check_one_hot(const InferContext& context, const Axis& axis) {
-  for (const std::string& mesh_axis : axis.split) {
-    for (const Axis& other : context.inputs[1].axes) {
-      if (!contains(other.split, mesh_axis)) continue;
-      refuse(context, fmt::format("{} {}, {} {}; {}", context.names[0], axis.text(),
-                                  context.names[1], other.text(), place_hint(context.names[0])));
-    }
-  }
-}
-
 // The number of batch axes: leading axes that table and ids share. Error if they share others.
 size_t batch_axes_of(const InferContext& context) {
   const Type &table = context.inputs[0], &ids = context.inputs[1];
@@ -54,15 +38,9 @@ size_t batch_axes_of(const InferContext& context) {
   return count;
 }
 
-// The result is also partial over the mesh axes that split the summed axis.
-Partial plus_split(const InferContext& context, Partial partial, const Names& split) {
-  if (split.empty()) return partial;
-  return {PartialKind::kSum, mesh_union(context.mesh, partial.mesh_axes, split)};
-}
-
 Types infer_gather(const InferContext& context) {
   const Type &table = context.inputs[0], &ids = context.inputs[1];
-  check_ids(context);
+  check_ids(context, 1);
   const Partial partial = partial_of_product(context);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
   const size_t batch_axes = batch_axes_of(context);
@@ -72,7 +50,7 @@ Types infer_gather(const InferContext& context) {
                                 context.names[0], table.text()));
   }
   check_agreement(context, 0, 1);
-  check_one_hot(context, axis);
+  check_one_hot(context, axis, 1);
   Type result{table.dtype, ids.axes, plus_split(context, partial, axis.split)};
   const auto rest = table.axes.begin() + static_cast<int64_t>(batch_axes) + 1;
   result.axes.insert(result.axes.end(), rest, table.axes.end());
@@ -87,7 +65,7 @@ Types infer_scatter_add(const InferContext& context) {
   const int64_t batch_axes = context.attributes.get<int64_t>(kBatchAxes);
   const Axis axis{context.attributes.get<std::string>("axis"),
                   context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
-  check_ids(context);
+  check_ids(context, 1);
   Partial partial = partial_of_product(context);
   check_floating_operand(context, 0);
   for (size_t i = 0; i < ids.axes.size(); ++i) {
@@ -97,7 +75,7 @@ Types infer_scatter_add(const InferContext& context) {
                        updates.text(), joined(ids.names()), context.names[1]));
   }
   check_agreement(context, 0, 1);
-  check_one_hot(context, axis);
+  check_one_hot(context, axis, 1);
   const auto summed = ids.axes.begin() + batch_axes;
   Type result{updates.dtype, {ids.axes.begin(), summed}, {}};
   for (auto each = summed; each != ids.axes.end(); ++each)
@@ -129,12 +107,12 @@ void check_other_axes(const InferContext& context, size_t position, std::string_
 
 Types infer_pick(const InferContext& context) {
   const Type &x = context.inputs[0], &ids = context.inputs[1];
-  check_ids(context);
+  check_ids(context, 1);
   const Partial partial = partial_of_product(context);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
   check_other_axes(context, static_cast<size_t>(x.find(axis.name)),
                    fmt::format("without {} or with another axis in its place", axis.name));
-  check_one_hot(context, axis);
+  check_one_hot(context, axis, 1);
   Type result{x.dtype, ids.axes, plus_split(context, partial, axis.split)};
   check_mesh_axes_once(context, result);
   return {result};
@@ -145,7 +123,7 @@ Types infer_scatter_along(const InferContext& context) {
   const Type& x = context.inputs[0];
   const Axis axis{context.attributes.get<std::string>("axis"),
                   context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
-  check_ids(context);
+  check_ids(context, 1);
   Partial partial = partial_of_product(context);
   check_floating_operand(context, 0);
   const Axis& k = axis_of(context, 0, context.attributes.get<std::string>("k"));
@@ -155,7 +133,7 @@ Types infer_scatter_along(const InferContext& context) {
            context.names[0], x.text(), context.names[1], context.inputs[1].text());
   }
   check_agreement(context, 0, 1);
-  check_one_hot(context, axis);
+  check_one_hot(context, axis, 1);
   Type result{x.dtype, x.axes, plus_split(context, partial, k.split)};
   result.axes[static_cast<size_t>(x.find(k.name))] = axis;
   check_mesh_axes_once(context, result);

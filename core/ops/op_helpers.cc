@@ -111,6 +111,27 @@ void check_axis_names(const InferContext& context, size_t i, std::string_view na
                               context.names[i], type.text(), names));
 }
 
+void check_ids(const InferContext& context, size_t i) {
+  check_dtype(context, i, DType::kI32);
+  refuse_partial_operand(context, i, "the index tensor");
+}
+
+void check_one_hot(const InferContext& context, const Axis& axis, size_t i) {
+  for (const std::string& mesh_axis : axis.split) {
+    for (const Axis& other : context.inputs[i].axes) {
+      if (!contains(other.split, mesh_axis)) continue;
+      refuse(context, fmt::format("{} {}, {} {}; {}", context.names[0], axis.text(),
+                                  context.names[i], other.text(), place_hint(context.names[0])));
+    }
+  }
+}
+
+Partial plus_split(const InferContext& context, Partial partial,
+                   const std::vector<std::string>& split) {
+  if (split.empty()) return partial;
+  return {PartialKind::kSum, mesh_union(context.mesh, partial.mesh_axes, split)};
+}
+
 Type without_axis(Type type, std::string_view axis, DType dtype) {
   type.dtype = dtype;
   type.axes.erase(type.axes.begin() + type.find(axis));

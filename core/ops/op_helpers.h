@@ -71,6 +71,15 @@ void refuse_axis(const InferContext& context, size_t i, std::string_view name);
 void check_axis_names(const InferContext& context, size_t i, std::string_view names);
 void check_same_axes(const InferContext& context, size_t i, const std::vector<Axis>& expected);
 
+// Checks of ids, operand `i`: i32 and not partial; and, since the ops are typed like
+// one_hot(ids, axis), which cannot use a mesh axis twice, not split over a mesh axis of `axis`.
+void check_ids(const InferContext& context, size_t i);
+void check_one_hot(const InferContext& context, const Axis& axis, size_t i);
+
+// The partial of a sum along an axis that is split over these mesh axes too.
+Partial plus_split(const InferContext& context, Partial partial,
+                   const std::vector<std::string>& split);
+
 // The type without one of its axes, in another dtype.
 Type without_axis(Type type, std::string_view axis, DType dtype);
 

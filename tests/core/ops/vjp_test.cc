@@ -14,6 +14,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
 #include "core/ops/order.h"
 #include "core/ops/reduce.h"
@@ -84,6 +85,14 @@ std::vector<Subject> primitive_subjects() {
            {"f32[\"b=8 s=8 e=8\"]", "i32[\"b=8 s=8\"]"},
            [](T t) {
              return scatter_add(t[0], t[1], {"v", 8, {"mdl"}});
+           }},
+          {"grouped_product",
+           {"f32[\"b=8 e=8\"]", "f32[\"x=8 e=8 m=8\"]", "i32[\"b=8 s=8\"]"},
+           [](T t) { return grouped_product(t[0], t[1], t[2], "x", over("e")); }},
+          {"grouped_outer_product",
+           {"f32[\"b=8 e=8\"]", "f32[\"b=8 s=8 m=8\"]", "i32[\"b=8 s=8\"]"},
+           [](T t) {
+             return grouped_outer_product(t[0], t[1], t[2], {"x", 8, {"mdl"}});
            }},
           {"pick",
            {"f32[\"b=8 v=8 s=8\"]", "i32[\"b=8 s=8\"]"},
