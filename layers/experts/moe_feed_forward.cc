@@ -19,12 +19,10 @@ REGISTER_TEMPLATE(UnaryLayer, MoeFeedForward);
 
 namespace {
 
-constexpr std::string_view kExperts = "experts";
-
 // x whole along the mesh axes that split the experts of `matrix`: every device of an expert group
 // sees the tokens of the whole group.
 Tensor gathered_for(const Tensor& x, const Tensor& matrix) {
-  const std::vector<std::string>& split = matrix.type().axis(kExperts).split;
+  const std::vector<std::string>& split = matrix.type().axis(kExpertsAxis).split;
   Type type = x.type();
   for (Axis& axis : type.axes)
     std::erase_if(axis.split, [&](const std::string& name) {
@@ -36,7 +34,7 @@ Tensor gathered_for(const Tensor& x, const Tensor& matrix) {
 }  // namespace
 
 MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer) {
-  const Axis experts{std::string(kExperts), p.num_experts.get(), {}};
+  const Axis experts{std::string(kExpertsAxis), p.num_experts.get(), {}};
   const Axis embed{"embed", p.model_dims.get(), {}};
   const Axis mlp{"mlp", p.hidden_dims.get(), {}};
   const WeightInit init = p.layer.init();
@@ -78,9 +76,9 @@ Tensor MoeFeedForward::processed(const Tensor& x, const TokenChoices& choices) c
   // A partial sum over the devices of the experts: linear ops only until it is reduced.
   const Tensor weights = as_dtype(gathered_for(choices.weights, down), x.dtype());
   const Tensor activations = hidden(rows, [&](const Tensor& row, Weight matrix) {
-    return place(grouped_product(row, param(matrix), experts, kExperts, over("embed")));
+    return place(grouped_product(row, param(matrix), experts, kExpertsAxis, over("embed")));
   });
-  const Tensor y = grouped_product(activations, down, experts, kExperts, over("mlp"));
+  const Tensor y = grouped_product(activations, down, experts, kExpertsAxis, over("mlp"));
   return place(reduce_sum(y * weights, "top_k"), "residual");
 }
 

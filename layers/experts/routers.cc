@@ -24,8 +24,7 @@ REGISTER_TEMPLATE(BaseRouter, ExpertChoiceRouter);
 
 namespace {
 
-constexpr std::string_view kExperts = "experts", kTopK = "top_k", kChoice = "choice",
-                           kCapacity = "capacity";
+constexpr std::string_view kTopK = "top_k", kChoice = "choice", kCapacity = "capacity";
 
 // f32 of the shape of i32 `x`.
 Tensor ones_like(const Tensor& x) { return constant(1.0, DType::kF32, x.type().axes); }
@@ -36,8 +35,8 @@ Tensor number_of_elements(const Tensor& x) {
 
 // (log Σ exp(logits))², its mean over tokens.
 Tensor mean_squared_log_sum(const Tensor& logits) {
-  const Tensor highest = reduce_max(stop_gradient(logits), kExperts);
-  const Tensor log_sum = log(reduce_sum(exp(logits - highest), kExperts)) + highest;
+  const Tensor highest = reduce_max(stop_gradient(logits), kExpertsAxis);
+  const Tensor log_sum = log(reduce_sum(exp(logits - highest), kExpertsAxis)) + highest;
   return reduced(reduce_sum(square(log_sum))) / number_of_elements(log_sum);
 }
 
@@ -50,12 +49,12 @@ Tensor in_order_of_choice(const Tensor& x) {
 // The first `capacity` choices of each expert, in the order of choices.
 ExpertSlots slots_of(const TokenChoices& choices, int64_t num_experts, int64_t capacity) {
   const Tensor experts = in_order_of_choice(choices.experts);
-  const Tensor counts =
-      cast(scatter_add(ones_like(experts), experts, {std::string(kExperts), num_experts, {}}, 1),
-           DType::kI32);
+  const Tensor counts = cast(
+      scatter_add(ones_like(experts), experts, {std::string(kExpertsAxis), num_experts, {}}, 1),
+      DType::kI32);
   // Choices sorted by expert: those of an expert begin behind those of all earlier ones.
   const Tensor sorted = argsort(experts, kChoice);
-  const Tensor begins = cumulative_sum(counts, kExperts, {.exclusive = true});
+  const Tensor begins = cumulative_sum(counts, kExpertsAxis, {.exclusive = true});
   const Tensor slot = iota({std::string(kCapacity), capacity, {}});
   const Tensor is_used = less(slot, counts);
   const Tensor empty = constant(-1.0, DType::kI32);
@@ -75,7 +74,7 @@ ExpertSlots slots_of(const TokenChoices& choices, int64_t num_experts, int64_t c
 
 BaseRouter::BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts)
     : LayerOf(layer), num_experts_(num_experts) {
-  w_ = weight("w", {{"embed", model_dims, {}}, {std::string(kExperts), num_experts, {}}},
+  w_ = weight("w", {{"embed", model_dims, {}}, {std::string(kExpertsAxis), num_experts, {}}},
               layer.init());
 }
 
@@ -116,12 +115,12 @@ Tensor TopKRouter::with_jitter(const Tensor& x) const {
 Routing TopKRouter::fprop(Tensor x) const {
   const Tensor scored = logits(with_jitter(x));
   const bool softmaxes = p_.scores == RouterScores::kSoftmax;
-  const Tensor scores = softmaxes ? softmax(scored, kExperts) : sigmoid(scored);
-  const TopK best = top_k(scores, kExperts, {std::string(kTopK), p_.top_k, {}});
+  const Tensor scores = softmaxes ? softmax(scored, kExpertsAxis) : sigmoid(scored);
+  const TopK best = top_k(scores, kExpertsAxis, {std::string(kTopK), p_.top_k, {}});
   TokenChoices choices{best.indices, best.values};
   if (p_.normalize_weights) choices.weights = choices.weights / reduce_sum(choices.weights, kTopK);
   if (p_.weight_scale != 1.0) choices.weights = choices.weights * p_.weight_scale;
-  const Tensor shares = softmaxes ? scores : scores / reduce_sum(scores, kExperts);
+  const Tensor shares = softmaxes ? scores : scores / reduce_sum(scores, kExpertsAxis);
   add_summaries(scored, shares, choices.experts);
   // A token alone cannot exceed a capacity, and tokens of a step are few: no slots.
   if (!p_.capacity_factor.has() || FpropScope::decodes()) return choices;
@@ -138,7 +137,7 @@ void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
                                const Tensor& choices) const {
   if (!collects_summaries()) return;
   const int64_t experts = num_experts();
-  const Axis axis{std::string(kExperts), experts, {}};
+  const Axis axis{std::string(kExpertsAxis), experts, {}};
   const bool by_example = p_.load_balance_scope == BalanceScope::kExample;
   // f32["batch experts"]: in each example, the choices of each expert, and its summed share.
   const Tensor counts = scatter_add(ones_like(choices), choices, axis, 1);
@@ -176,7 +175,7 @@ Routing ExpertChoiceRouter::fprop(Tensor x) const {
         "depends "
         "on later tokens; use TopKRouter");
   const Tensor scored = logits(x);
-  const Tensor by_expert = transpose(softmax(scored, kExperts), "batch experts seq");
+  const Tensor by_expert = transpose(softmax(scored, kExpertsAxis), "batch experts seq");
   const int64_t slots = capacity(p_.capacity_factor, x.size("seq"), 1);
   const TopK best = top_k(by_expert, "seq", {std::string(kCapacity), slots, {}});
   if (p_.z_loss_weight != 0.0)

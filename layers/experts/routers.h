@@ -16,6 +16,9 @@
 
 namespace tessera {
 
+// The axis of the experts, for rules such as "experts -> data".
+inline constexpr std::string_view kExpertsAxis = "experts";
+
 // Every token is processed by all the experts that it chose ("dropless").
 struct TokenChoices {
   Tensor experts;  // i32["batch seq top_k"]
