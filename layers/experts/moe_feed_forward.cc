@@ -19,16 +19,11 @@ REGISTER_TEMPLATE(UnaryLayer, MoeFeedForward);
 
 namespace {
 
-// x whole along the mesh axes that split the experts of `matrix`: every device of an expert group
-// sees the tokens of the whole group.
-Tensor gathered_for(const Tensor& x, const Tensor& matrix) {
-  const std::vector<std::string>& split = matrix.type().axis(kExpertsAxis).split;
-  Type type = x.type();
-  for (Axis& axis : type.axes)
-    std::erase_if(axis.split, [&](const std::string& name) {
-      return std::find(split.begin(), split.end(), name) != split.end();
-    });
-  return reshard(x, type);
+// ["experts …"] with all experts on each device.
+Tensor of_all_experts(const Tensor& matrix) {
+  Type type = matrix.type();
+  type.axes[static_cast<size_t>(type.find(kExpertsAxis))].split.clear();
+  return reshard(matrix, type);
 }
 
 }  // namespace
@@ -71,15 +66,16 @@ Tensor MoeFeedForward::hidden(const Tensor& x, const Product& product) const {
 }
 
 Tensor MoeFeedForward::processed(const Tensor& x, const TokenChoices& choices) const {
-  const Tensor down = param(down_);
-  const Tensor rows = gathered_for(x, down), experts = gathered_for(choices.experts, down);
-  // A partial sum over the devices of the experts: linear ops only until it is reduced.
-  const Tensor weights = as_dtype(gathered_for(choices.weights, down), x.dtype());
-  const Tensor activations = hidden(rows, [&](const Tensor& row, Weight matrix) {
-    return place(grouped_product(row, param(matrix), experts, kExpertsAxis, over("embed")));
+  const auto product = [&](const Tensor& rows, Weight matrix, const Over& contracted) {
+    return grouped_product(rows, of_all_experts(param(matrix)), choices.experts, kExpertsAxis,
+                           contracted);
+  };
+  const Tensor activations = hidden(x, [&](const Tensor& rows, Weight matrix) {
+    return place(product(rows, matrix, over("embed")));
   });
-  const Tensor y = grouped_product(activations, down, experts, kExpertsAxis, over("mlp"));
-  return place(reduce_sum(y * weights, "top_k"), "residual");
+  // If `mlp` is split, y is a partial sum: it is reduced when a token's choices have been added up.
+  const Tensor y = product(activations, down_, over("mlp"));
+  return place(reduce_sum(y * as_dtype(choices.weights, x.dtype()), "top_k"), "residual");
 }
 
 Tensor MoeFeedForward::processed(const Tensor& x, const ExpertSlots& slots) const {

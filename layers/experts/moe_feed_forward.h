@@ -4,9 +4,10 @@
 // outputs of shared experts, which process every token (DeepSeekMoE, Dai et al., 2024).
 //
 // With a rule `experts -> data` for weights and activations, experts are spread over the devices of
-// `data` (expert parallelism). Slots then travel to the devices of their experts and back, an
-// all-to-all each (GShard, Lepikhin et al., 2020); a dropless router's tokens are all-gathered over
-// these devices instead, and the sums reduce-scattered.
+// `data` (expert parallelism). With a capacity, slots travel to the devices of their experts and
+// back, an all-to-all each (GShard, Lepikhin et al., 2020). Without one, nobody knows before a step
+// how many tokens an expert gets; then the weights of the experts are gathered before use, as those
+// of other layers are under FSDP.
 #pragma once
 
 #include <cstdint>

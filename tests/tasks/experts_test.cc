@@ -18,8 +18,8 @@ namespace {
 using Catch::Contains;
 using Values = std::vector<double>;
 
-constexpr size_t kBatch = 2, kSeq = 6, kEmbed = 3, kHidden = 4, kExperts = 4;
-const std::string kInput = "f32[\"batch=2 seq=6 embed=3\"]";
+constexpr size_t kBatch = 2, kSeq = 6, kEmbed = 4, kHidden = 4, kExperts = 4;
+const std::string kInput = "f32[\"batch=2 seq=6 embed=4\"]";
 
 // Values without ties, so that finite differences do not change any choice.
 Values sample(size_t count, double frequency, double size) {
@@ -222,7 +222,7 @@ TEST_CASE("a router refuses what it cannot do") {
   LayerSetting three = kExpertParallel;
   three.mesh.ici_mesh_shape = {1, 3, 1};
   REQUIRE_THROWS_WITH(
-      TestedLayer(layer_of(TopKRouter::HParams{}), "f32[\"batch=3 seq=6 embed=3\"]", three)
+      TestedLayer(layer_of(TopKRouter::HParams{}), "f32[\"batch=3 seq=6 embed=4\"]", three)
           .result(),
       Contains("experts=4 cannot be split by data=3"));
 }
