@@ -4,11 +4,11 @@
 // selects zeros; an id outside the shard of a split axis belongs to another device.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <ranges>
 #include <string>
 #include <vector>
 
+#include "core/backend/cpu/id_order.h"
 #include "core/backend/cpu/reduction.h"
 #include "core/backend/cpu/registry.h"
 #include "core/backend/cpu/strided_copy.h"
@@ -224,7 +224,7 @@ class ScatterAddKernel final : public HostKernel {
     int32_t* const begins = reinterpret_cast<int32_t*>(args.scratch);
     int32_t* const order = begins + rows_ + 1;
     float* const sums = reinterpret_cast<float*>(order + updates_);
-    sort(ids_of(args), begins, order);
+    order_ids(ids_of(args), updates_, {first_, first_ + rows_}, begins, order);
     const int64_t bytes = dtype_bytes(dtype_);
     // The cost of a row is its updates plus the store.
     const int64_t work = rows_ + begins[rows_];
@@ -260,23 +260,6 @@ class ScatterAddKernel final : public HostKernel {
   }
 
  private:
-  // A stable counting sort of the ids within the axis.
-  void sort(const int32_t* ids, int32_t* begins, int32_t* order) const {
-    std::fill_n(begins, rows_ + 1, 0);
-    for (int64_t i = 0; i < updates_; ++i) {
-      const int64_t row = ids[i] - first_;
-      if (row >= 0 && row < rows_) ++begins[row + 1];
-    }
-    std::partial_sum(begins, begins + rows_ + 1, begins);
-    for (int64_t i = 0; i < updates_; ++i) {
-      const int64_t row = ids[i] - first_;
-      if (row >= 0 && row < rows_) order[begins[row]++] = static_cast<int32_t>(i);
-    }
-    // Each start has moved to that of the next row: shift them back.
-    std::copy_backward(begins, begins + rows_, begins + rows_ + 1);
-    begins[0] = 0;
-  }
-
   int64_t updates_, first_ = 0, rows_ = 0, columns_ = 0;
   DType dtype_ = DType::kF32;
   ThreadPool& pool_;
