@@ -11,8 +11,10 @@
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
+#include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
@@ -71,6 +73,22 @@ void add_activation_cases(std::vector<BenchCase>& cases, const std::string& dtyp
   cases.back().integers = s.vocab;
 }
 
+// Rows times the matrices of their experts, and as many rows times one matrix.
+void add_products(std::vector<BenchCase>& cases, const std::string& dtype, const BenchSizes& s) {
+  const std::string rows =
+      fmt::format("{}[\"row={} embed={}\"]", dtype, s.routed_rows, s.expert_embed);
+  const std::string matrix = fmt::format("embed={} mlp={}\"]", s.expert_embed, s.expert_mlp);
+  cases.push_back(
+      {"grouped product/" + dtype,
+       {rows, fmt::format("{}[\"experts={} {}", dtype, s.experts, matrix),
+        fmt::format("i32[\"row={}\"]", s.routed_rows)},
+       [](const Tensors& in) { grouped_product(in[0], in[1], in[2], "experts", over("embed")); }});
+  cases.back().integers = s.experts;
+  cases.push_back({"product of as many rows/" + dtype,
+                   {rows, fmt::format("{}[\"{}", dtype, matrix)},
+                   [](const Tensors& in) { einsum(in[0], in[1], over("embed")); }});
+}
+
 }  // namespace
 
 std::vector<BenchCase> bench_cases(const BenchSizes& s) {
@@ -78,6 +96,7 @@ std::vector<BenchCase> bench_cases(const BenchSizes& s) {
   for (const std::string dtype : {"f32", "bf16"}) {
     for (const BenchAttention& each : s.attention) cases.push_back(attention_case(dtype, each));
     add_activation_cases(cases, dtype, s);
+    add_products(cases, dtype, s);
     cases.push_back({"cross_entropy/" + dtype,
                      {fmt::format("{}[\"row={} vocab={}\"]", dtype, s.loss_rows, s.vocab),
                       fmt::format("i32[\"row={}\"]", s.loss_rows)},

@@ -21,6 +21,7 @@ struct BenchSizes {
   int64_t batch = 8, seq = 512, embed = 768, vocab = 50257;
   int64_t loss_rows = 1024;    // Of cross_entropy.
   int64_t weights = 16 << 20;  // Of adam_update.
+  int64_t routed_rows = 4096, experts = 8, expert_embed = 256, expert_mlp = 1024;
   std::vector<BenchAttention> attention = {
       {8, 256, 8, 8, 32}, {4, 512, 12, 12, 64}, {1, 2048, 16, 4, 128}};
 };

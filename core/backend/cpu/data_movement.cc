@@ -5,11 +5,11 @@
 // device.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <ranges>
 #include <string>
 #include <vector>
 
+#include "core/backend/cpu/id_order.h"
 #include "core/backend/cpu/reduction.h"
 #include "core/backend/cpu/registry.h"
 #include "core/backend/cpu/strided_copy.h"
@@ -248,7 +248,8 @@ class ScatterAddKernel final : public HostKernel {
     int32_t* const begins = reinterpret_cast<int32_t*>(args.scratch);
     int32_t* const order = begins + rows_ + 1;
     float* const sums = reinterpret_cast<float*>(order + updates_);
-    sort(ids_of(args), begins, order);
+    order_by_value(
+        updates_, rows_, [&](int64_t i) { return selected_.row(ids_of(args), i); }, begins, order);
     const int64_t bytes = dtype_bytes(dtype_);
     // The cost of a row is its updates plus the store.
     const int64_t work = rows_ + begins[rows_];
@@ -284,23 +285,6 @@ class ScatterAddKernel final : public HostKernel {
   }
 
  private:
-  // A stable counting sort of the ids within the axis.
-  void sort(const int32_t* ids, int32_t* begins, int32_t* order) const {
-    std::fill_n(begins, rows_ + 1, 0);
-    for (int64_t i = 0; i < updates_; ++i) {
-      const int64_t row = selected_.row(ids, i);
-      if (row >= 0) ++begins[row + 1];
-    }
-    std::partial_sum(begins, begins + rows_ + 1, begins);
-    for (int64_t i = 0; i < updates_; ++i) {
-      const int64_t row = selected_.row(ids, i);
-      if (row >= 0) order[begins[row]++] = static_cast<int32_t>(i);
-    }
-    // Each start has moved to that of the next row: shift them back.
-    std::copy_backward(begins, begins + rows_, begins + rows_ + 1);
-    begins[0] = 0;
-  }
-
   SelectedRows selected_;
   int64_t updates_, rows_, columns_ = 0;
   DType dtype_ = DType::kF32;

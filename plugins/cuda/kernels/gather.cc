@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of gather, pick and cache_update. An id outside the axis selects zeros; an id outside
-// the shard of a split axis belongs to another device.
+// The kernels of gather, pick, scatter_along and cache_update. An id outside the axis selects
+// zeros; an id outside the shard of a split axis belongs to another device.
 #include "plugins/cuda/kernels/gather.h"
 
 #include <string>
@@ -55,6 +55,10 @@ class PickKernel final : public CudaKernel {
     p_.count = graph.type(node.outputs[0]).elements();
     const int64_t inner = strides_in(x, x.axes)[static_cast<size_t>(axis)];
     p_.inner = make_divider(static_cast<uint64_t>(inner));
+    const Type& ids = graph.type(node.inputs[1]);
+    const bool several = ids.rank() == x.rank();
+    p_.several =
+        make_divider(static_cast<uint64_t>(several ? ids.axes[static_cast<size_t>(axis)].size : 1));
     p_.first = origin_along(node.attributes, axis);
     p_.rows = x.axes[static_cast<size_t>(axis)].size;
     function_ = context.function("gather", fmt::format("pick_b{}", 8 * dtype_bytes(x.dtype)));
@@ -71,6 +75,35 @@ class PickKernel final : public CudaKernel {
   Context& context_;
   Function function_;
   Pick p_ = {};
+};
+
+class ScatterAlongKernel final : public CudaKernel {
+ public:
+  ScatterAlongKernel(const Graph& graph, const Node& node, Context& context)
+      : context_(context),
+        function_(context.function(
+            "gather", fmt::format("scatter_along_{}", float_suffix(graph, node, node.inputs[0])))) {
+    const Type &x = graph.type(node.inputs[0]), &result = graph.type(node.outputs[0]);
+    const int64_t axis = x.find(node.attributes.get<std::string>("k"));
+    const auto at = static_cast<size_t>(axis);
+    p_.count = result.elements();
+    p_.inner = make_divider(static_cast<uint64_t>(strides_in(x, x.axes)[at]));
+    p_.rows = make_divider(static_cast<uint64_t>(result.axes[at].size));
+    p_.several = x.axes[at].size;
+    p_.first = origin_along(node.attributes, axis);
+  }
+
+  void enqueue(CUstream stream, const LaunchArgs& args) override {
+    ScatterAlong p = p_;
+    p.x = pointer_as<const void>(args.inputs[0]), p.to = pointer_as<void>(args.outputs[0]);
+    p.ids = pointer_as<const int32_t>(args.inputs[1]);
+    launch(context_, stream, function_, elementwise_shape(context_, p.count), p);
+  }
+
+ private:
+  Context& context_;
+  Function function_;
+  ScatterAlong p_ = {};
 };
 
 class CacheUpdateKernel final : public CudaKernel {
@@ -112,6 +145,7 @@ class CacheUpdateKernel final : public CudaKernel {
 
 const KernelRegistrar kRegisterGather{&kGatherOp, make_kernel<GatherKernel>};
 const KernelRegistrar kRegisterPick{&kPickOp, make_kernel<PickKernel>};
+const KernelRegistrar kRegisterScatterAlong{&kScatterAlongOp, make_kernel<ScatterAlongKernel>};
 const KernelRegistrar kRegisterCacheUpdate{&kCacheUpdateOp, make_kernel<CacheUpdateKernel>};
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows and elements selected by integer operands: gather, pick and cache_update.
+// Rows and elements selected by integer operands: gather, pick, scatter_along and cache_update.
 #include "plugins/cuda/kernels/gather.h"
 #include "plugins/cuda/kernels/strided.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
@@ -38,9 +38,29 @@ __device__ void pick(const Pick& p) {
   for (int64_t i = thread_number(); i < p.count; i += thread_count()) {
     const int64_t row = p.ids[i] - p.first;
     const Division at = divide(i, p.inner);
-    const int64_t from = (at.quotient * p.rows + row) * p.inner.divisor + at.remainder;
+    const int64_t outer = divide(at.quotient, p.several).quotient;
+    const int64_t from = (outer * p.rows + row) * p.inner.divisor + at.remainder;
     const bool inside = row >= 0 && row < p.rows;
     static_cast<Unit*>(p.to)[i] = inside ? static_cast<const Unit*>(p.from)[from] : Unit{};
+  }
+}
+
+// A thread reads all ids of its row, mostly from the L1 cache.
+template <typename T>
+__device__ void scatter_along(const ScatterAlong& p) {
+#pragma unroll 1
+  for (int64_t i = thread_number(); i < p.count; i += thread_count()) {
+    const Division at = divide(i, p.inner);
+    const Division row = divide(at.quotient, p.rows);
+    const int64_t id = p.first + row.remainder, stride = p.inner.divisor;
+    const int64_t begin = row.quotient * p.several * stride + at.remainder;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int64_t j = 0; j < p.several; ++j) {
+      const int64_t from = begin + j * stride;
+      if (p.ids[from] == id) sum += to_float(static_cast<const T*>(p.x)[from]);
+    }
+    static_cast<T*>(p.to)[i] = from_float<T>(sum);
   }
 }
 
@@ -73,6 +93,8 @@ TESSERA_KERNEL(pick_b8, Pick, pick<uint8_t>(p))
 TESSERA_KERNEL(pick_b16, Pick, pick<uint16_t>(p))
 TESSERA_KERNEL(pick_b32, Pick, pick<uint32_t>(p))
 TESSERA_KERNEL(pick_b64, Pick, pick<uint64_t>(p))
+TESSERA_KERNEL(scatter_along_f32, ScatterAlong, scatter_along<float>(p))
+TESSERA_KERNEL(scatter_along_bf16, ScatterAlong, scatter_along<bf16>(p))
 TESSERA_KERNEL(cache_update_b8, CacheUpdate, cache_update<uint8_t>(p))
 TESSERA_KERNEL(cache_update_b16, CacheUpdate, cache_update<uint16_t>(p))
 TESSERA_KERNEL(cache_update_b32, CacheUpdate, cache_update<uint32_t>(p))

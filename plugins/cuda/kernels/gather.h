@@ -21,14 +21,24 @@ struct Gather {
   int lanes_shift;  // 2^lanes_shift threads copy a row.
 };
 
-// pick_…: x[outer rows inner] -> [outer inner], the element at ids[…] - first of the middle axis.
-// Units are elements.
+// pick_…: x[outer rows inner] -> [outer several inner], the elements at ids[…] - first of the
+// middle axis. Units are elements.
 struct Pick {
   const void* from;
   const int32_t* ids;
   void* to;
   int64_t count, first, rows;
-  Divider inner;
+  Divider inner, several;
+};
+
+// scatter_along_…: x[outer several inner] -> [outer rows inner], where the element at row r of the
+// middle axis is the sum of the elements of x whose ids[…] - first is r, in their order.
+struct ScatterAlong {
+  const void* x;
+  const int32_t* ids;
+  void* to;
+  int64_t count, first, several;
+  Divider inner, rows;
 };
 
 // cache_update_…: rows[batch seq heads] of units to cache[batch heads keys], where row s goes to

@@ -107,7 +107,8 @@ struct Product {
   Matrix a, b, result;
 };
 
-void multiply(const Path& path, const Case& c, Product& p) {
+// `adds`: continues the sums in the result.
+void multiply(const Path& path, const Case& c, Product& p, bool adds = false) {
   const Gemm gemm({.m = c.m,
                    .n = c.n,
                    .k = c.k,
@@ -115,7 +116,8 @@ void multiply(const Path& path, const Case& c, Product& p) {
                    .b = p.b.layout(),
                    .c_leading = p.result.layout().leading,
                    .input = path.input,
-                   .output = c.output},
+                   .output = c.output,
+                   .adds = adds},
                   path.kernels);
   // Packed blocks must not depend on the contents of scratch memory.
   const auto bytes = static_cast<size_t>(gemm.scratch_bytes() + 63) / 64 * 64;
@@ -229,6 +231,34 @@ TEST_CASE("a row has the same bits with any number of rows and columns, and when
         }
       }
     });
+  }
+}
+
+TEST_CASE("sums that are continued have the bits of one product") {
+  constexpr int64_t kRows = 41, kColumns = 75, kDepth = 403;
+  for (const Path& path : all_paths()) {
+    for (const int64_t first : {kWholeDepth, int64_t{384}}) {
+      for (const int64_t rows : {kRows, int64_t{5}}) {
+        const Case whole{.m = rows, .n = kColumns, .k = kDepth, .a_transposed = true};
+        Product at_once(path, whole);
+        multiply(path, whole, at_once);
+        Case part = whole;
+        part.k = first;
+        Product parts(path, part);
+        multiply(path, part, parts);
+        part.k = kDepth - first;
+        Product rest(path, part);
+        for (int64_t k = 0; k < part.k; ++k) {
+          for (int64_t i = 0; i < rows; ++i)
+            rest.a.set_element(rest.a.index(i, k), at_once.a.get(i, first + k));
+          for (int64_t j = 0; j < kColumns; ++j)
+            rest.b.set_element(rest.b.index(k, j), at_once.b.get(first + k, j));
+        }
+        rest.result = parts.result;
+        multiply(path, part, rest, /*adds=*/true);
+        REQUIRE(rest.result.bytes() == at_once.result.bytes());
+      }
+    }
   }
 }
 

@@ -213,35 +213,32 @@ TEST_CASE("a device gathers its own rows, and zeros for those of others") {
 }
 
 TEST_CASE("a device multiplies the rows of its own experts") {
-  const std::string layout = GENERATE(
-      "batch=4 experts/mdl=4 embed=6 mlp=5", "batch/replica=4 experts/mdl/data=4 embed=6 mlp=5",
-      "batch/data=4 experts/mdl=4 embed=6 mlp/replica=10",
-      "batch=4 experts/data=4 embed/mdl=6 mlp=5", "batch/mdl/data=4 experts=4 embed=6 mlp=5");
-  const std::string dtype = GENERATE("f32", "bf16");
-  CAPTURE(layout, dtype);
+  const std::string layout = GENERATE("batch=4 seq=7 experts/mdl=4 embed=6 mlp=5",
+                                      "batch/replica=4 seq=7 experts/mdl/data=4 embed=6 mlp=5",
+                                      "batch/data=4 seq=7 experts/mdl=4 embed=6 mlp/replica=10",
+                                      "batch=4 seq=7 experts/data=4 embed/mdl=6 mlp=5",
+                                      "batch/mdl=4 seq/data=6 experts=4 embed=6 mlp=5");
+  CAPTURE(layout);
   const std::vector<Axis> axes = parse_layout(layout).axes;
-  const auto type = [&](const std::string& of, const std::vector<size_t>& chosen) {
-    Type made{parse_dtype(of), {}, {}};
+  const auto type = [&](DType dtype, const std::vector<size_t>& chosen) {
+    Type made{dtype, {}, {}};
     for (const size_t axis : chosen) made.axes.push_back(axes[axis]);
-    made.axes.insert(made.axes.begin() + (chosen[0] == 0 ? 1 : 0), {"seq", 7, {}});
     return made.text_sized();
   };
-  const std::string rows = type(dtype, {0, 2}), ids = type("i32", {0});
-  Type weights = parse_type(type(dtype, {1, 2, 3}));
-  weights.axes.erase(weights.axes.begin());
+  const std::string ids = type(DType::kI32, {0, 1}), rows = type(DType::kF32, {0, 1, 3});
+  const std::string weights = type(DType::kF32, {2, 3, 4});
+  const std::string cotangents = type(DType::kF32, {0, 1, 4});
   // Some ids are of no expert.
-  REQUIRE(shards_match(
-      {rows, weights.text_sized(), ids},
-      [](const Tensors& in) {
-        return grouped_product(in[0], in[1], in[2], "experts", over("embed"));
-      },
-      6));
-  const auto outer = [&](bool split) {
-    return [&, split](const Tensors& in) {
-      return grouped_outer_product(in[0], in[1], in[2], split ? axes[1] : unsplit_axis(axes[1]));
+  const auto product = [](const Tensors& in) {
+    return grouped_product(in[0], in[1], in[2], "experts", over("embed"));
+  };
+  REQUIRE(shards_match({rows, weights, ids}, product, 6));
+  const auto outer = [&](const Axis& experts) {
+    return [experts](const Tensors& in) {
+      return grouped_outer_product(in[0], in[1], in[2], experts);
     };
   };
-  REQUIRE(shards_match({rows, type(dtype, {0, 3}), ids}, outer(true), outer(false), 6));
+  REQUIRE(shards_match({rows, cotangents, ids}, outer(axes[2]), outer(unsplit_axis(axes[2])), 6));
 }
 
 TEST_CASE("updates split along the other axes of the table are scattered to its shards") {

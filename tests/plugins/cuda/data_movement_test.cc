@@ -127,7 +127,37 @@ TEST_CASE("gather and pick on the GPU, with ids outside the axis") {
                   devices, {fmt::format("{}[\"{}\"]", dtype, axes), "i32[\"b=3 s=13\"]"},
                   [](const Tensors& in) { return pick(in[0], in[1], "v"); }, 6) == "");
     }
+    for (const char* ids : {"b=3 k=5 s=13", "b=3 k=1 s=13"}) {
+      INFO(dtype << " " << ids);
+      REQUIRE(moved_difference(
+                  devices,
+                  {fmt::format("{}[\"b=3 v=4 s=13\"]", dtype), fmt::format("i32[\"{}\"]", ids)},
+                  [](const Tensors& in) { return pick(in[0], in[1], "v"); }, 6) == "");
+    }
   }
+}
+
+TEST_CASE("scatter_along on the GPU adds in the order of the ids") {
+  const TestDevices devices;
+  for (const char* axes : {"b=7 k=5 s=3", "k=300", "b=40 k=2"}) {
+    INFO(axes);
+    for (const char* dtype : {"f32", "bf16"}) {
+      REQUIRE(moved_difference(
+                  devices,
+                  {fmt::format("{}[\"{}\"]", dtype, axes), fmt::format("i32[\"{}\"]", axes)},
+                  [](const Tensors& in) {
+                    return scatter_along(in[0], in[1], "k", {"v", 9, {}});
+                  },
+                  11, {.relative = 1e-2, .absolute = dtype[0] == 'f' ? 1e-4 : 0.3}) == "");
+    }
+  }
+  // 1e8 + 1 = 1e8 in f32: only this order gives 2.
+  Trial trial(Mesh(), {"f32[\"k=5\"]", "i32[\"k=5\"]"});
+  trial.graph().add_output(
+      "y", scatter_along(trial.inputs()[0], trial.inputs()[1], "k", {"v", 3, {}}).id());
+  const ReferenceInputs inputs = {{"x", {1e8, 1, -1e8, 2, 7}}, {"y", {1, 1, 1, 1, 3}}};
+  REQUIRE(run_launched(*devices.gpu, trial.graph(), inputs).at("y") ==
+          std::vector<double>{0, 2, 0});
 }
 
 // The ids of a row fill no chunk, several chunks, or end where a chunk ends; digits of one, two and
@@ -171,7 +201,7 @@ TEST_CASE("scatter_add on the GPU adds a row's updates in their order") {
   REQUIRE(got.at("y") == std::vector<double>{5, 2});
 }
 
-TEST_CASE("shards of gather, pick and scatter_add on the GPU have the CPU's bits") {
+TEST_CASE("shards of gather, pick, scatter_along and scatter_add on the GPU have the CPU's bits") {
   const TestDevices devices;
   const Mesh mesh = Mesh::standard({2, 2, 2});
   const auto difference = [&](const std::vector<std::string>& types, const Application& apply) {
@@ -183,6 +213,12 @@ TEST_CASE("shards of gather, pick and scatter_add on the GPU have the CPU's bits
                      [](const Tensors& in) { return gather(in[0], in[1], "v"); }) == "");
   REQUIRE(difference({"f32[\"b/data=4 v/mdl=8\"]", "i32[\"b/data=4\"]"},
                      [](const Tensors& in) { return pick(in[0], in[1], "v"); }) == "");
+  REQUIRE(difference({"f32[\"b/data=4 v/mdl=8 s=3\"]", "i32[\"b/data=4 k=5 s=3\"]"},
+                     [](const Tensors& in) { return pick(in[0], in[1], "v"); }) == "");
+  REQUIRE(
+      difference({"f32[\"b/data=4 k=5 s=3\"]", "i32[\"b/data=4 k=5 s=3\"]"}, [](const Tensors& in) {
+        return scatter_along(in[0], in[1], "k", {"v", 8, {"mdl"}});
+      }) == "");
   REQUIRE(difference({"f32[\"b=10 e=3\"]", "i32[\"b=10\"]"}, [](const Tensors& in) {
             return scatter_add(in[0], in[1], {"v", 8, {"mdl"}});
           }) == "");

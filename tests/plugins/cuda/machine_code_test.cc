@@ -43,9 +43,10 @@ bool moves_narrow_units(std::string_view name) {
   for (const std::string_view part : {"unaligned", "scattered", "b8", "b16", "b32", "b64"})
     if (has_part(name, part) && !name.starts_with("transpose_vectors")) return true;
   // Elements of arrays with any strides, or of a few bytes a row or block.
-  return begins_with_one_of(name, {"pack_", "product_epilogue", "product_fill", "segment_bounds",
-                                   "norm_column_sums", "cached_attention_join", "scatter_add_count",
-                                   "scatter_add_place", "add_squared_norms"});
+  return begins_with_one_of(
+      name, {"pack_", "product_epilogue", "product_fill", "segment_bounds", "norm_column_sums",
+             "cached_attention_join", "scatter_add_count", "scatter_add_place", "scatter_along",
+             "add_squared_norms", "argsort", "top_k", "cumulative_sum"});
 }
 bool loads_128_bits(std::string_view name) {
   return !moves_narrow_units(name) && !begins_with_one_of(name, {"random_uniform"});  // No loads.

@@ -122,13 +122,6 @@ Contraction make_contraction(const Graph& graph, const Node& node) {
 
 namespace {
 
-constexpr int64_t kAlign = 64;
-int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-// Parts are multiples of these, so that few register tiles are incomplete.
-constexpr int64_t kRowGrain = 8;
-constexpr int64_t kColumnGrain = 32;
-
 // The number of parts of each dimension; their product is at most the number of threads.
 struct Grid {
   int batch = 1, m = 1, n = 1;
@@ -192,7 +185,7 @@ class EinsumKernel final : public HostKernel {
                     .n = columns,
                     .gemm = Gemm(own, path),
                     .scratch = scratch_};
-          scratch_ += aligned(part.gemm.scratch_bytes());
+          scratch_ += aligned_bytes(part.gemm.scratch_bytes());
           parts_.push_back(part);
         }
       }
@@ -225,7 +218,7 @@ class EinsumKernel final : public HostKernel {
   void reserve_packings() {
     const auto reserve = [&](const std::optional<Packing>& packing, int64_t bytes) {
       const int64_t begin = scratch_;
-      if (packing) scratch_ += aligned(packing->elements * bytes);
+      if (packing) scratch_ += aligned_bytes(packing->elements * bytes);
       return begin;
     };
     a_scratch_ = reserve(contraction_.pack_a, input_bytes_);

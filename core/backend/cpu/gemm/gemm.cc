@@ -24,16 +24,6 @@ constexpr int64_t kSkinnyPackedFloats = int64_t{1} << 16;
 // If the result is bf16 and k has several chunks, f32 sums are kept for this many rows.
 constexpr int64_t kSumRows = 1024;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t rounded_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-
-// The size of the fewest equal parts of `count` that are at most `most` and multiples of `grain`.
-int64_t even_part(int64_t count, int64_t most, int64_t grain) {
-  count = std::max<int64_t>(count, 1);
-  const int64_t parts = ceil_div(count, most);
-  return std::min(rounded_up(ceil_div(count, parts), grain), rounded_up(most, grain));
-}
-
 }  // namespace
 
 std::string_view path_name(GemmPath path) {
@@ -59,6 +49,7 @@ Gemm::Gemm(const GemmShape& shape, GemmPath path) : Gemm(shape, gemm_kernels(pat
 Gemm::Gemm(const GemmShape& shape, const GemmKernels& kernels) : shape_(shape), kernels_(&kernels) {
   CHECK(kernels.multiply != nullptr, "this processor lacks the instructions of the microkernel");
   blocks_ = choose_blocks();
+  CHECK(!shape.adds || (shape.a.transposed && shape.output == DType::kF32));
 }
 
 int64_t Gemm::words() const { return ceil_div(shape_.k, kernels_->word_depth); }
@@ -205,7 +196,7 @@ void Gemm::run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk
       blocks.words =
           rounded_up(ceil_div(source.depth, kernels_->word_depth), kernels_->word_multiple);
       blocks.b = scratch.b + inner / kernels_->word_depth * blocks_.n;
-      blocks.first = chunk.begin + inner == 0;
+      blocks.first = chunk.begin + inner == 0 && !shape_.adds;
       blocks.last = chunk.begin + inner + source.depth == shape_.k;
       (shape_.a.transposed ? kernels_->pack_a_transposed : kernels_->pack_a)(source, scratch.a);
       const int64_t tiles = tiles_of(blocks.m, part.columns);

@@ -7,6 +7,7 @@
 // the threads or the other elements. tests/core/backend/gemm_test.cc checks it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -31,7 +32,24 @@ struct GemmShape {
   int64_t c_leading = 0;
   DType input = DType::kF32;   // f32 or bf16.
   DType output = DType::kF32;  // f32, or bf16 if the input is.
+  // Continues the sums that are in C (f32, with A stored transposed). The bits are those of one
+  // product if all but the last have a multiple of kWholeDepth as k.
+  bool adds = false;
 };
+inline constexpr int64_t kWholeDepth = 32;  // Of a tile of bf16 in AMX.
+
+// How a product is divided: the size of the fewest equal parts of `count` that are at most `most`
+// and multiples of `grain`, and grains with which few register tiles are incomplete.
+inline constexpr int64_t kRowGrain = 8, kColumnGrain = 32;
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t rounded_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+inline int64_t even_part(int64_t count, int64_t most, int64_t grain) {
+  count = std::max<int64_t>(count, 1);
+  const int64_t parts = ceil_div(count, most);
+  return std::min(rounded_up(ceil_div(count, parts), grain), rounded_up(most, grain));
+}
+// Bytes of scratch, rounded up to cache lines.
+inline int64_t aligned_bytes(int64_t bytes) { return rounded_up(bytes, 64); }
 
 std::string_view path_name(GemmPath path);
 
