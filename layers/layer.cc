@@ -41,8 +41,8 @@ Layer::Layer(const LayerHParams& p)
       dtypes_(p.dtypes.get_or(DTypePolicy{})),
       rules_{parse_rules(p.rules.weights), parse_rules(p.rules.activations)} {}
 
-Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
-                     FanAxes fans) {
+Parameter Layer::declared(std::string_view name, std::vector<Axis> axes,
+                          const WeightInit& init) const {
   Parameter parameter;
   parameter.path = path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
   const ErrorContext where(parameter.path);
@@ -60,7 +60,22 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
   parameter.rules = rules_.weights;
   parameter.type = make_type(dtypes_.param, std::move(axes));
   parameter.init = init;
+  return parameter;
+}
+
+Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
+                     FanAxes fans) {
+  Parameter parameter = declared(name, std::move(axes), init);
   parameter.fans = std::move(fans);
+  return {table_->add(std::move(parameter))};
+}
+
+Weight Layer::balancing_weight(std::string_view name, Axis axis, std::string_view metric,
+                               double rate) {
+  Parameter parameter = declared(name, {std::move(axis)}, zeros());
+  parameter.type.dtype = DType::kF32;  // Steps of 0.001 would vanish in bf16.
+  parameter.balanced_by = {
+      path_.empty() ? std::string(metric) : fmt::format("{}.{}", path_, metric), rate};
   return {table_->add(std::move(parameter))};
 }
 

@@ -76,6 +76,10 @@ class Layer {
   Weight weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
                 FanAxes fans = {});
 
+  // Declares a weight, initially zero, that follows the layer's metric of this name instead of a
+  // gradient (BalancedBy). The metric has the weight's axis.
+  Weight balancing_weight(std::string_view name, Axis axis, std::string_view metric, double rate);
+
   // Makes a layer below this one; `name` is appended to its path.
   template <typename Base>
   ChildLayer<Base> child(std::string_view name, const Template<Base>& layer_tpl) {
@@ -117,6 +121,7 @@ class Layer {
   Tensor product(Operand x, const Tensor& w, const Over& contracted) const;
 
  private:
+  Parameter declared(std::string_view name, std::vector<Axis> axes, const WeightInit& init) const;
   Tensor one_layer(Weight weight, DType dtype) const;  // This iteration's slice if stacked.
   Tensor unplaced(Weight weight, DType dtype) const;
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,13 @@ struct FanAxes {
 inline WeightInit zeros() { return {InitKind::kConstant, 0.0}; }
 inline WeightInit ones() { return {InitKind::kConstant, 1.0}; }
 
+// A weight that no gradient trains: each training step moves every element by `rate` towards the
+// mean of the metric's sums, up where its own is below the mean and down where it is above.
+struct BalancedBy {
+  std::string metric;  // The full name of a metric of layers with the weight's axes.
+  double rate = 0.0;
+};
+
 struct Parameter {
   std::string path;  // "lm.transformer.x_layers[3].ffn.up", or x_layers[] when stacked.
   Type type;         // Global, unsplit, in the param dtype; stacked: with leading axis `layers`.
@@ -41,6 +49,7 @@ struct Parameter {
   int64_t stack = 0;            // Number of stacked layers; 0: not stacked.
   std::vector<AxisRule> rules;  // Of its layer; they precede the experiment's.
   std::vector<Axis> layout;     // As declared, if that has splits; the rules then do not apply.
+  std::optional<BalancedBy> balanced_by;  // None: trained by gradients.
 };
 
 class ParameterTable {

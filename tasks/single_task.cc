@@ -142,12 +142,12 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
 
   std::vector<int32_t> trained;
   for (size_t i = 0; i < parameters.size(); ++i)
-    if (learner_.trains(table.parameters()[i].path)) trained.push_back(static_cast<int32_t>(i));
+    if (learner_.trains(table.parameters()[i])) trained.push_back(static_cast<int32_t>(i));
   const Differentiated step =
       differentiate(*model_, parameters, trained, features, p_.train.num_microbatches);
 
-  const LearnerReport report =
-      learner_.step(table, parameters, step.gradients, step.loss, learning_rate);
+  const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
+                                             step.output.metrics, learning_rate);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
   output(std::string(names::kGradNorm), report.grad_norm);

@@ -24,7 +24,8 @@ REGISTER_TEMPLATE(BaseRouter, ExpertChoiceRouter);
 
 namespace {
 
-constexpr std::string_view kTopK = "top_k", kChoice = "choice", kCapacity = "capacity";
+constexpr std::string_view kTopK = "top_k", kChoice = "choice", kCapacity = "capacity",
+                           kExpertLoad = "expert_load";
 
 // f32 of the shape of i32 `x`.
 Tensor ones_like(const Tensor& x) { return constant(1.0, DType::kF32, x.type().axes); }
@@ -101,6 +102,11 @@ TopKRouter::TopKRouter(const HParams& p)
         p.capacity_factor.get());
   if (!(p.jitter >= 0.0 && p.jitter < 1.0))
     fail("TopKRouter: jitter is {}, expected 0 <= jitter < 1", p.jitter);
+  if (!(p.bias_rate >= 0.0))
+    fail("TopKRouter: bias_rate is {}, expected a number from 0", p.bias_rate);
+  if (p.bias_rate > 0.0)
+    bias_ = balancing_weight("bias", {std::string(kExpertsAxis), p.num_experts.get(), {}},
+                             kExpertLoad, p.bias_rate);
 }
 
 Tensor TopKRouter::with_jitter(const Tensor& x) const {
@@ -116,8 +122,11 @@ Routing TopKRouter::fprop(Tensor x) const {
   const Tensor scored = logits(with_jitter(x));
   const bool softmaxes = p_.scores == RouterScores::kSoftmax;
   const Tensor scores = softmaxes ? softmax(scored, kExpertsAxis) : sigmoid(scored);
-  const TopK best = top_k(scores, kExpertsAxis, {std::string(kTopK), p_.top_k, {}});
+  const Tensor preferred =
+      bias_.valid() ? stop_gradient(scores) + param_like(bias_, scores, DType::kF32) : scores;
+  const TopK best = top_k(preferred, kExpertsAxis, {std::string(kTopK), p_.top_k, {}});
   TokenChoices choices{best.indices, best.values};
+  if (bias_.valid()) choices.weights = pick(scores, best.indices, kExpertsAxis);
   if (p_.normalize_weights) choices.weights = choices.weights / reduce_sum(choices.weights, kTopK);
   if (p_.weight_scale != 1.0) choices.weights = choices.weights * p_.weight_scale;
   const Tensor shares = softmaxes ? scores : scores / reduce_sum(scores, kExpertsAxis);
@@ -156,7 +165,7 @@ void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
   if (p_.z_loss_weight != 0.0)
     add_loss("router_z_loss", mean_squared_log_sum(logits) * p_.z_loss_weight);
   const double equal_share = tokens * static_cast<double>(p_.top_k) / static_cast<double>(experts);
-  add_metric("expert_load", {all_counts, constant(equal_share, DType::kF32)});
+  add_metric(kExpertLoad, {all_counts, constant(equal_share, DType::kF32)});
   const Tensor positive = maximum(shares, constant(1e-30, DType::kF32));
   add_metric("router_entropy",
              {reduced(reduce_sum(-(shares * log(positive)))), constant(tokens, DType::kF32)});

@@ -94,10 +94,14 @@ class TopKRouter final : public BaseRouter {
     double load_balance_weight = 0.01;
     BalanceScope load_balance_scope = BalanceScope::kBatch;
     double z_loss_weight = 0.0;
+    // Balances experts without a loss (Wang et al., 2024; DeepSeek-V3): a bias for each expert,
+    // which is added to its score for the choice only, moves by this much in each step, up for an
+    // expert with less than its share of choices and down for one with more. 0: no bias.
+    double bias_rate = 0.0;
     double jitter = 0.0;  // In training the router's input is multiplied by U(1-jitter, 1+jitter).
     LayerHParams layer;
     FIELDS(model_dims, num_experts, top_k, scores, normalize_weights, weight_scale, capacity_factor,
-           load_balance_weight, load_balance_scope, z_loss_weight, jitter, layer)
+           load_balance_weight, load_balance_scope, z_loss_weight, bias_rate, jitter, layer)
   };
   explicit TopKRouter(const HParams& p);
 
@@ -107,6 +111,7 @@ class TopKRouter final : public BaseRouter {
   void add_summaries(const Tensor& logits, const Tensor& shares, const Tensor& choices) const;
 
   HParams p_;
+  Weight bias_;
 };
 
 // Each expert chooses the tokens of an example with the highest scores, as many as it has slots, so

@@ -37,6 +37,17 @@ bool matches(const std::regex& pattern, std::string_view path) {
   return std::regex_match(path.begin(), path.end(), pattern);
 }
 
+// `weight` one step closer to equal sums of the metric along its last axis.
+Tensor balanced(const Tensor& weight, const BalancedBy& by,
+                const std::map<std::string, Metric>& metrics) {
+  const auto metric = metrics.find(by.metric);
+  CHECK(metric != metrics.end(), "no layer adds the metric {}", by.metric);
+  const Tensor& sums = metric->second.sum;
+  const Axis& axis = sums.type().axes.back();
+  const Tensor mean = reduce_sum(sums, axis.name) / static_cast<double>(axis.size);
+  return weight + reshard(sign(mean - sums) * by.rate, weight.type());
+}
+
 }  // namespace
 
 PathPatterns::PathPatterns(const std::vector<std::string>& patterns, std::string_view field)
@@ -91,14 +102,15 @@ void Learner::check(const ParameterTable& table) const {
   frozen_.check(table);
   trained_.check(table);
   for (const Parameter& each : table.parameters())
-    if (trains(each.path)) return;
+    if (trains(each)) return;
   fail(
       "learner: every parameter is frozen, so there is nothing to train; see "
       "bprop_variable_exclusion and bprop_variable_inclusion");
 }
 
-bool Learner::trains(std::string_view path) const {
-  return !frozen_.match(path) && (trained_.empty() || trained_.match(path));
+bool Learner::trains(const Parameter& parameter) const {
+  if (parameter.balanced_by) return false;
+  return !frozen_.match(parameter.path) && (trained_.empty() || trained_.match(parameter.path));
 }
 
 double Learner::weight_decay(const Parameter& parameter) const {
@@ -108,6 +120,7 @@ double Learner::weight_decay(const Parameter& parameter) const {
 
 LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                             const std::vector<Tensor>& gradients, const Tensor& loss,
+                            const std::map<std::string, Metric>& metrics,
                             const Tensor& learning_rate) const {
   const PhaseScope phase(Phase::kUpdate);
   Graph& graph = traced_graph();
@@ -132,7 +145,7 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
     const Parameter& declared = table.parameters()[i];
     const PathScope path(declared.path);
     Tensor value = parameters[i];
-    if (trains(declared.path)) {
+    if (trains(declared)) {
       Tensor gradient = gradients[next_gradient++];
       if (p_.clip_gradient_single_norm_to_value > 0.0)
         gradient = gradient * clip_scale(p_.clip_gradient_single_norm_to_value,
@@ -147,6 +160,10 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
       graph.add_update(declared.path, value.id());
       for (size_t s = 0; s < slots.size(); ++s)
         graph.add_update(slot_name(slots[s], declared.path), updated.slots[s].id());
+    }
+    if (declared.balanced_by) {
+      value = where(apply, balanced(value, *declared.balanced_by, metrics), value);
+      graph.add_update(declared.path, value.id());
     }
     if (averages()) {
       const Tensor old = input(ema_name(declared.path), InputKind::kState, value.type());

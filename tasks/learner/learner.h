@@ -3,6 +3,7 @@
 // skips steps with a non-finite gradient, averages weights and counts; the optimizer only steps.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <regex>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "layers/parameter.h"
+#include "layers/summaries.h"
 #include "tasks/learner/optimizers.h"
 
 namespace tessera {
@@ -70,14 +72,16 @@ class Learner {
 
   // Error for an expression that matches no parameter of the table, or if all are frozen.
   void check(const ParameterTable& table) const;
-  bool trains(std::string_view path) const;
+  bool trains(const Parameter& parameter) const;
 
   // Traces the step: adds the learner's state as graph inputs, and updates of it and of the
   // parameters. The state is f32 scalars "learner/count", "learner/skipped" and
   // "learner/skipped_in_a_row", and "learner/<slot>/<path>" and "learner/ema/<path>" for
   // parameters. `gradients` has one for each trained parameter, in order; `loss` is not partial.
+  // `metrics` of the layers move the weights that are balanced by them.
   LearnerReport step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                      const std::vector<Tensor>& gradients, const Tensor& loss,
+                     const std::map<std::string, Metric>& metrics,
                      const Tensor& learning_rate) const;
 
  private:
