@@ -68,6 +68,70 @@ TEST_CASE("a loss in chunks has the whole loss's numbers, with each strategy") {
     require_same_numbers(trial);
 }
 
+// Experts over `data`, beside other ways to split a model.
+const TrialRules kExperts{"experts", "experts -> data",
+                          "experts -> data, batch -> (replica, data)"};
+const TrialRules kExpertsAndTensor{
+    "experts, fsdp and tensor",
+    "experts -> data, embed -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+    "residual: seq -> mdl, experts -> data, batch -> (replica, data), mlp -> mdl, heads -> mdl, "
+    "kv_heads -> mdl, vocab -> mdl"};
+
+TEST_CASE("a mixture of experts has one device's numbers, whole or spread over devices") {
+  const TopKRouter::HParams dropless{.load_balance_weight = 0.1, .z_loss_weight = 0.01};
+  const TopKRouter::HParams slots{.capacity_factor = 1.0,
+                                  .load_balance_weight = 0.1,
+                                  .load_balance_scope = BalanceScope::kExample};
+  const TopKRouter::HParams balanced{.top_k = 3,
+                                     .scores = RouterScores::kSigmoid,
+                                     .capacity_factor = 2.0,
+                                     .load_balance_weight = 0.0,
+                                     .bias_rate = 0.01};
+  const ExpertChoiceRouter::HParams chosen{};
+  const TrialRules fsdp = strategy("fsdp");
+  for (const SpmdCase& trial : std::vector<SpmdCase>{
+           {.ici = {1, 2, 1}, .own_rules = kExperts, .router = slots},
+           {.ici = {1, 4, 1}, .own_rules = fsdp, .router = dropless, .repeated = true},
+           {.ici = {1, 8, 1},
+           .own_rules = kExperts,
+           .router = balanced,
+           .repeated = true,
+           .remat = "save_nothing"},
+           {.ici = {2, 2, 2},
+           .own_rules = kExpertsAndTensor,
+           .router = slots,
+           .repeated = true,
+           .remat = "save_nothing",
+           .microbatches = 2},
+           {.ici = {1, 2, 2}, .own_rules = kExpertsAndTensor, .router = dropless},
+           {.ici = {1, 4, 2}, .own_rules = kExpertsAndTensor, .router = chosen}}) {
+    SpmdCase few_steps = trial;
+    few_steps.model = kLlama;
+    few_steps.steps = 3;
+    require_same_numbers(few_steps);
+  }
+}
+
+TEST_CASE("biases of experts move by whole steps towards an equal load, on every mesh alike") {
+  const TopKRouter::HParams balanced{.load_balance_weight = 0.0, .bias_rate = 0.01};
+  SpmdCase trial{.model = kLlama,
+                 .ici = {1, 4, 1},
+                 .own_rules = kExperts,
+                 .router = balanced,
+                 .repeated = true,
+                 .microbatches = 2,
+                 .steps = 2};
+  const std::string path = "lm.transformer.x_layers[].ffn.router.bias";
+  const std::vector<float> biases = run_spmd(trial).trained.at(path);
+  REQUIRE(biases == one_device_run(trial).trained.at(path));
+  REQUIRE(std::set<float>(biases.begin(), biases.end()).size() > 1);
+  for (const float bias : biases) {
+    const double steps = static_cast<double>(bias) / 0.01;
+    REQUIRE(std::abs(steps - std::round(steps)) < 1e-5);
+    REQUIRE(std::abs(steps) < 2.5);
+  }
+}
+
 // Whether a strategy uses exactly the axes that a shape splits.
 bool suits(const TrialRules& rules, const std::vector<int64_t>& shape) {
   const std::string text = rules.weights + rules.activations;

@@ -7,8 +7,10 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/hparams/text.h"
 #include "core/passes/remat/remat.h"
 #include "core/passes/spmd/lower.h"
+#include "layers/experts/moe_feed_forward.h"
 #include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
@@ -79,11 +81,18 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
     attention.num_kv_heads = trial.sizes.key_heads;
     attention.dims_per_head = trial.sizes.head_dim;
   }
+  if (trial.router.has())
+    block.ffn_tpl = MoeFeedForward::HParams{.hidden_dims = 16,
+                                            .num_experts = 8,
+                                            .router_tpl = trial.router,
+                                            .activation_tpl = SiLU::HParams{},
+                                            .use_gated_activation = true,
+                                            .num_shared_experts = 1};
   if (trial.dropout) {
     lm.embedding_dropout_rate = 0.1;
     block.residual_dropout_rate = 0.1;
     attention.dropout_rate = 0.1;
-    block.ffn_tpl.as<FeedForward::HParams>().dropout_rate = 0.2;
+    if (!trial.router.has()) block.ffn_tpl.as<FeedForward::HParams>().dropout_rate = 0.2;
   }
   if (trial.repeated) {
     stack = Repeated::HParams{.block_tpl = block};
@@ -150,8 +159,9 @@ std::string SpmdCase::text() const {
   const std::string by =
       own_rules ? fmt::format("weights: {}; activations: {}", rules().weights, rules().activations)
                 : strategy;
-  return fmt::format("{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, chunks of {}, {}",
-                     models[static_cast<int>(model)], ici,
+  return fmt::format("{}{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, chunks of {}, {}",
+                     models[static_cast<int>(model)],
+                     !router.has() ? "" : fmt::format(" with {}", to_toml(router.to_tree())), ici,
                      dcn.empty() ? "" : fmt::format(" × {}", dcn), by, repeated ? ", repeated" : "",
                      packed ? ", packed" : "", dropout ? ", dropout" : "", remat, microbatches,
                      chunk_tokens, dtype_name(compute));

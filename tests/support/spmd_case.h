@@ -12,6 +12,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "inputs/base_input.h"
+#include "layers/experts/routers.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -38,8 +39,10 @@ struct SpmdCase {
   std::vector<int64_t> ici = {1, 1, 1}, dcn = {};  // Sizes of the axes replica, data, mdl.
   std::string strategy = "replica";
   std::optional<TrialRules> own_rules;  // Used instead of a named strategy.
-  bool repeated = false;                // Layers are one traced block in a loop.
-  bool packed = true;                   // Several documents per row.
+  // Set: every feed-forward layer is a mixture of eight experts, and one shared expert.
+  Template<BaseRouter> router;
+  bool repeated = false;  // Layers are one traced block in a loop.
+  bool packed = true;     // Several documents per row.
   bool dropout = false;
   std::string remat = "save_everything";
   int64_t microbatches = 1;

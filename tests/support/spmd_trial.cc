@@ -28,7 +28,8 @@ NamedFloats weights_of(const Executor& executor, const ParameterTable& table,
                        const std::string& prefix = "") {
   NamedFloats weights;
   for (const Parameter& each : table.parameters())
-    weights[each.path] = floats_of(executor, prefix + each.path, each.type.elements());
+    if (prefix.empty() || !each.balanced_by)  // Which have no optimizer state.
+      weights[each.path] = floats_of(executor, prefix + each.path, each.type.elements());
   return weights;
 }
 
