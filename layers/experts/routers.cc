@@ -27,18 +27,21 @@ namespace {
 constexpr std::string_view kTopK = "top_k", kChoice = "choice", kCapacity = "capacity",
                            kExpertLoad = "expert_load";
 
-// f32 of the shape of i32 `x`.
-Tensor ones_like(const Tensor& x) { return constant(1.0, DType::kF32, x.type().axes); }
-
 Tensor number_of_elements(const Tensor& x) {
   return constant(static_cast<double>(x.type().elements()), DType::kF32);
 }
 
-// (log Σ exp(logits))², its mean over tokens.
+// The mean over tokens of (log Σ exp(logits))², possibly a partial sum.
 Tensor mean_squared_log_sum(const Tensor& logits) {
   const Tensor highest = reduce_max(stop_gradient(logits), kExpertsAxis);
   const Tensor log_sum = log(reduce_sum(exp(logits - highest), kExpertsAxis)) + highest;
-  return reduced(reduce_sum(square(log_sum))) / number_of_elements(log_sum);
+  return reduce_sum(square(log_sum)) / number_of_elements(log_sum);
+}
+
+// f32["batch experts"]: how often each expert is chosen in each example, from i32["batch …"].
+Tensor counts_of(const Tensor& choices, int64_t num_experts) {
+  const Tensor ones = constant(1.0, DType::kF32, choices.type().axes);
+  return scatter_add(ones, choices, {std::string(kExpertsAxis), num_experts, {}}, 1);
 }
 
 // ["batch seq top_k"] -> ["batch choice"]: all first choices in the order of tokens, then all
@@ -47,17 +50,15 @@ Tensor in_order_of_choice(const Tensor& x) {
   return merge_axes(transpose(x, "batch top_k seq"), kTopK, "seq", kChoice);
 }
 
-// The first `capacity` choices of each expert, in the order of choices.
-ExpertSlots slots_of(const TokenChoices& choices, int64_t num_experts, int64_t capacity) {
+// The first `capacity` choices of each expert, in the order of choices. `counts` as counts_of.
+ExpertSlots slots_of(const TokenChoices& choices, const Tensor& counts, int64_t capacity) {
   const Tensor experts = in_order_of_choice(choices.experts);
-  const Tensor counts = cast(
-      scatter_add(ones_like(experts), experts, {std::string(kExpertsAxis), num_experts, {}}, 1),
-      DType::kI32);
+  const Tensor numbers = cast(counts, DType::kI32);
   // Choices sorted by expert: those of an expert begin behind those of all earlier ones.
   const Tensor sorted = argsort(experts, kChoice);
-  const Tensor begins = cumulative_sum(counts, kExpertsAxis, {.exclusive = true});
+  const Tensor begins = cumulative_sum(numbers, kExpertsAxis, {.exclusive = true});
   const Tensor slot = iota({std::string(kCapacity), capacity, {}});
-  const Tensor is_used = less(slot, counts);
+  const Tensor is_used = less(slot, numbers);
   const Tensor empty = constant(-1.0, DType::kI32);
   const Tensor choice =
       where(transpose(is_used, "batch experts capacity"),
@@ -130,45 +131,35 @@ Routing TopKRouter::fprop(Tensor x) const {
   if (p_.normalize_weights) choices.weights = choices.weights / reduce_sum(choices.weights, kTopK);
   if (p_.weight_scale != 1.0) choices.weights = choices.weights * p_.weight_scale;
   const Tensor shares = softmaxes ? scores : scores / reduce_sum(scores, kExpertsAxis);
-  add_summaries(scored, shares, choices.experts);
+  const Tensor counts = counts_of(choices.experts, num_experts());
+  add_summaries(scored, shares, counts);
   // A token alone cannot exceed a capacity, and tokens of a step are few: no slots.
   if (!p_.capacity_factor.has() || FpropScope::decodes()) return choices;
   const int64_t slots = capacity(p_.capacity_factor.get(), x.size("seq"), p_.top_k);
-  ExpertSlots result = slots_of(choices, num_experts(), slots);
-  const Tensor is_used = less_equal(constant(0.0, DType::kI32), result.tokens);
-  const Tensor one = constant(1.0, DType::kF32), zero = constant(0.0, DType::kF32);
-  const Tensor routed = number_of_elements(choices.experts);
-  add_metric("dropped_tokens", {routed - reduced(reduce_sum(where(is_used, one, zero))), routed});
-  return result;
+  const Tensor excess = relu(counts - constant(static_cast<double>(slots), DType::kF32));
+  add_metric("dropped_tokens", {reduce_sum(excess), number_of_elements(choices.experts)});
+  return slots_of(choices, counts, slots);
 }
 
 void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
-                               const Tensor& choices) const {
-  if (!collects_summaries()) return;
-  const int64_t experts = num_experts();
-  const Axis axis{std::string(kExpertsAxis), experts, {}};
-  const bool by_example = p_.load_balance_scope == BalanceScope::kExample;
-  // f32["batch experts"]: in each example, the choices of each expert, and its summed share.
-  const Tensor counts = scatter_add(ones_like(choices), choices, axis, 1);
-  const Tensor summed = reduce_sum(shares, "seq");
-  const Tensor all_counts = reduced(reduce_sum(counts, "batch"));
-  const Tensor fractions = by_example ? counts : all_counts;
-  const Tensor means = by_example ? summed : reduced(reduce_sum(summed, "batch"));
-  const double examples = static_cast<double>(by_example ? choices.size("batch") : 1);
-  const double tokens = static_cast<double>(shares.type().elements() / experts);
-  const double tokens_of_mean = tokens / examples;
-  const double scale = static_cast<double>(experts) /
-                       (tokens_of_mean * static_cast<double>(p_.top_k) * tokens_of_mean * examples);
-  if (p_.load_balance_weight != 0.0)
-    add_loss("load_balance",
-             reduced(reduce_sum(fractions * means)) * (scale * p_.load_balance_weight));
+                               const Tensor& counts) const {
+  const double tokens = static_cast<double>(logits.type().elements() / num_experts());
+  const double equal_share =
+      tokens * static_cast<double>(p_.top_k) / static_cast<double>(num_experts());
+  const Tensor all_counts = reduce_sum(counts, "batch");
+  add_metric(kExpertLoad, {all_counts, constant(equal_share, DType::kF32)});
+  const Tensor log_shares = log(maximum(shares, constant(1e-30, DType::kF32)));
+  add_metric("router_entropy", {-reduce_sum(shares * log_shares), constant(tokens, DType::kF32)});
   if (p_.z_loss_weight != 0.0)
     add_loss("router_z_loss", mean_squared_log_sum(logits) * p_.z_loss_weight);
-  const double equal_share = tokens * static_cast<double>(p_.top_k) / static_cast<double>(experts);
-  add_metric(kExpertLoad, {all_counts, constant(equal_share, DType::kF32)});
-  const Tensor positive = maximum(shares, constant(1e-30, DType::kF32));
-  add_metric("router_entropy",
-             {reduced(reduce_sum(-(shares * log(positive)))), constant(tokens, DType::kF32)});
+  if (p_.load_balance_weight == 0.0) return;
+  const Tensor summed = reduce_sum(shares, "seq");  // ["batch experts"]
+  const bool by_example = p_.load_balance_scope == BalanceScope::kExample;
+  const double tokens_of_mean = by_example ? static_cast<double>(logits.size("seq")) : tokens;
+  // A product of two sums over tokens, of which one may be partial.
+  const Tensor overlap = by_example ? reduce_sum(counts * summed)
+                                    : reduce_sum(reduced(all_counts) * reduce_sum(summed, "batch"));
+  add_loss("load_balance", overlap * (p_.load_balance_weight / (equal_share * tokens_of_mean)));
 }
 
 ExpertChoiceRouter::ExpertChoiceRouter(const HParams& p)

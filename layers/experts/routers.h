@@ -108,7 +108,7 @@ class TopKRouter final : public BaseRouter {
  private:
   Routing fprop(Tensor x) const override;
   Tensor with_jitter(const Tensor& x) const;
-  void add_summaries(const Tensor& logits, const Tensor& shares, const Tensor& choices) const;
+  void add_summaries(const Tensor& logits, const Tensor& shares, const Tensor& counts) const;
 
   HParams p_;
   Weight bias_;

@@ -80,14 +80,15 @@ LanguageModel::HParams with_dtypes(LanguageModel::HParams p, const DTypePolicy& 
   return p;
 }
 
-// With dropout, for each remat policy.
-void require_equal_stacks(const DTypePolicy& dtypes) {
-  const auto unrolled = trained(
-      with_dtypes(tiny(StackedTransformer::HParams{.block_tpl = dropping_block()}), dtypes));
+// For each remat policy.
+void require_equal_stacks(const DTypePolicy& dtypes,
+                          const Template<SequenceLayer>& block = dropping_block()) {
+  const auto unrolled =
+      trained(with_dtypes(tiny(StackedTransformer::HParams{.block_tpl = block}), dtypes));
   for (const std::string remat : {"save_everything", "save_nothing", "query_proj,ffn1"}) {
     INFO(remat);
     const auto repeated =
-        trained(with_dtypes(tiny(Repeated::HParams{.block_tpl = dropping_block()}), dtypes), remat);
+        trained(with_dtypes(tiny(Repeated::HParams{.block_tpl = block}), dtypes), remat);
     REQUIRE(repeated.at("loss") == unrolled.at("loss"));
     for (const auto& [path, stacked] : repeated) {
       const size_t bracket = path.find("[]");
@@ -112,6 +113,17 @@ void require_equal_stacks(const DTypePolicy& dtypes) {
 TEST_CASE("repeated and unrolled layers are bitwise equal, with dropout and remat") {
   require_equal_stacks({});
   require_equal_stacks({.compute = DType::kBF16, .matmul = MatmulPrecision::kFp8});
+}
+
+TEST_CASE("a sequence of a dense block and one with experts is repeated or unrolled alike") {
+  TransformerBlock::HParams sparse = dropping_block();
+  sparse.ffn_tpl =
+      MoeFeedForward::HParams{.num_experts = 4,
+                              .router_tpl = TopKRouter::HParams{
+                                  .capacity_factor = 1.0, .z_loss_weight = 0.1, .jitter = 0.1}};
+  const LayerSequence::HParams pair{.layers_tpl = {dropping_block(), sparse}};
+  require_equal_stacks({}, pair);
+  require_equal_stacks({.compute = DType::kBF16}, pair);
 }
 
 TEST_CASE("dropout changes the loss in training and not in evaluation") {

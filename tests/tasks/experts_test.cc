@@ -8,6 +8,8 @@
 #include "core/base/error.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/feed_forward/feed_forward.h"
+#include "layers/summaries.h"
+#include "tasks/config/experiment.h"
 #include "tasks/testing/tested_layer.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
@@ -133,6 +135,7 @@ const LayerSetting kExpertParallel{
     .rules = {.weights = "experts -> data, embed -> data, mlp -> mdl",
               .activations = "residual: seq -> mdl, experts -> data, batch -> (replica, data), "
                              "mlp -> mdl"}};
+const LayerSetting kOneDevice{.mesh = {.ici_mesh_shape = {1, 1, 1}}};
 const LayerSetting kSharded{
     .mesh = {.ici_mesh_shape = {1, 2, 2}},
     .rules = {.weights = "embed -> data, mlp -> mdl",
@@ -204,6 +207,111 @@ TEST_CASE("shared experts process every token") {
                                                {"down", zero["shared.down"]}}})
                            .result();
   require_close(TestedLayer(p, kInput, {.values = zero}).result(), alone, 1e-9);
+}
+
+// The value of what a layer adds under this name, on one device and on the mesh.
+double reported(const MoeFeedForward::HParams& p, const std::string& name, bool is_loss) {
+  const Numbers n;
+  Values values;
+  for (const LayerSetting& setting : {kOneDevice, kExpertParallel}) {
+    LayerTrial trial(Mode::kEval, Mesh::standard(setting.mesh.ici_mesh_shape),
+                     make_rules(setting.rules));
+    const std::string split = setting.rules.weights.empty() ? "" : "/data";
+    const Tensor x = trial.in("x", fmt::format("f32[\"batch{}=2 seq=6 embed=4\"]", split), n.x);
+    values.push_back(trial
+                         .run(Template<UnaryLayer>(p), n.inputs(),
+                              [&](const UnaryLayer& layer) {
+                                const SummaryScope summaries;
+                                layer(x);
+                                if (is_loss) return summaries.losses().at("router." + name);
+                                const Metric metric = summaries.metrics().at("router." + name);
+                                return metric.sum / metric.weight;
+                              })
+                         .values.at(0));
+  }
+  REQUIRE(values[1] == Approx(values[0]));
+  return values[0];
+}
+
+TEST_CASE("routers report losses, load, entropy and dropped tokens by their formulas") {
+  const Numbers n;
+  constexpr double kTokens = kBatch * kSeq;
+  double entropy = 0.0, by_batch = 0.0, by_example = 0.0, z_loss = 0.0, dropped = 0.0;
+  Values all_counts(kExperts, 0.0), all_shares(kExperts, 0.0);
+  for (size_t example = 0; example < kBatch; ++example) {
+    Values counts(kExperts, 0.0), summed(kExperts, 0.0);
+    for (size_t s = 0; s < kSeq; ++s) {
+      const size_t token = example * kSeq + s;
+      const Values shares = scores_of(n, token, RouterScores::kSoftmax);
+      for (const size_t expert : greatest(shares, 2)) counts[expert] += 1.0;
+      double sum_of_exponentials = 0.0;
+      for (size_t e = 0; e < kExperts; ++e) {
+        summed[e] += shares[e];
+        entropy -= shares[e] * std::log(shares[e]) / kTokens;
+        double logit = 0.0;
+        for (size_t i = 0; i < kEmbed; ++i)
+          logit += n.x[token * kEmbed + i] * n.router[i * kExperts + e];
+        sum_of_exponentials += std::exp(logit);
+      }
+      z_loss += std::pow(std::log(sum_of_exponentials), 2.0) / kTokens;
+    }
+    for (size_t e = 0; e < kExperts; ++e) {
+      all_counts[e] += counts[e];
+      all_shares[e] += summed[e];
+      by_example += kExperts * (counts[e] / (2.0 * kSeq)) * (summed[e] / kSeq) / kBatch;
+      dropped += std::max(0.0, counts[e] - 2.0) / (2.0 * kTokens);
+    }
+  }
+  for (size_t e = 0; e < kExperts; ++e)
+    by_batch += kExperts * (all_counts[e] / (2.0 * kTokens)) * (all_shares[e] / kTokens);
+  REQUIRE(std::abs(by_batch - by_example) > 1e-3);
+  REQUIRE(dropped > 0.0);
+
+  TopKRouter::HParams router{
+      .capacity_factor = 0.5, .load_balance_weight = 0.3, .z_loss_weight = 0.7};
+  REQUIRE(reported(layer_of(router), "load_balance", true) == Approx(0.3 * by_batch));
+  REQUIRE(reported(layer_of(router), "router_z_loss", true) == Approx(0.7 * z_loss));
+  REQUIRE(reported(layer_of(router), "router_entropy", false) == Approx(entropy));
+  REQUIRE(reported(layer_of(router), "dropped_tokens", false) == Approx(dropped));
+  // Of the first expert, relative to an equal share.
+  REQUIRE(reported(layer_of(router), "expert_load", false) ==
+          Approx(all_counts[0] / (2.0 * kTokens / kExperts)));
+  router.load_balance_scope = BalanceScope::kExample;
+  REQUIRE(reported(layer_of(router), "load_balance", true) == Approx(0.3 * by_example));
+}
+
+TEST_CASE("jitter changes the routing of training steps only") {
+  const TopKRouter::HParams plain, jittered{.jitter = 0.5};
+  const auto result = [](const TopKRouter::HParams& router, Mode mode) {
+    LayerTrial trial(mode);
+    const Tensor x = trial.in("x", kInput, Numbers().x);
+    return trial.apply(layer_of(router), x, Numbers().inputs());
+  };
+  REQUIRE(result(jittered, Mode::kEval) == result(plain, Mode::kEval));
+  REQUIRE(result(jittered, Mode::kTrain) != result(plain, Mode::kTrain));
+  REQUIRE(result(plain, Mode::kTrain) == result(plain, Mode::kEval));
+}
+
+TEST_CASE("a bias decides the choice, but is no part of the weights") {
+  const TopKRouter::HParams router{.scores = RouterScores::kSigmoid, .bias_rate = 0.001};
+  ReferenceInputs inputs = Numbers().inputs();
+  inputs["router.bias"] = Values(kExperts, 0.0);
+  const auto result = [&] {
+    return TestedLayer(layer_of(router), kInput, {.values = inputs}).result();
+  };
+  require_close(result(), by_token_choice({}, router, 0), 1e-9);
+  inputs["router.bias"] = {7.0, 7.0, 7.0, 7.0};
+  require_close(result(), by_token_choice({}, router, 0), 1e-9);
+  // Scores are below 1: experts 1 and 3 are always chosen, with weights from their own scores.
+  inputs["router.bias"] = {0.0, 2.0, 0.0, 2.0};
+  const Numbers n;
+  Values expected(n.x.size(), 0.0);
+  for (size_t token = 0; token < kBatch * kSeq; ++token) {
+    const Values scores = scores_of(n, token, RouterScores::kSigmoid);
+    for (const size_t expert : {size_t{1}, size_t{3}})
+      add_expert(n, token, expert, scores[expert] / (scores[1] + scores[3]), &expected);
+  }
+  require_close(result(), expected, 1e-9);
 }
 
 TEST_CASE("a router refuses what it cannot do") {
