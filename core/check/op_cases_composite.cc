@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+
 #include <fmt/core.h>
 
 #include "core/check/op_cases.h"
@@ -140,41 +142,41 @@ void add_fp8_products(std::vector<OpCase>& rows) {
   add_case(rows, kFp8ProductOp, {x, w}, product).differentiable = false;
 }
 
-// Ids of 4 experts. Integers from 0 to `ids` - 1 are drawn: expert 3 has no rows, or all rows go to
-// expert 0, or most go to expert 2, or some ids are of no expert.
-void add_grouped_products(std::vector<OpCase>& rows, const std::string& batch,
-                          const std::string& embed, const std::string& mlp) {
-  const auto floats = [&](const std::string& axes) { return "float[\"" + axes + "\"]"; };
-  const std::string by_choice = "batch=" + batch + " seq=3 top_k=2 ";
-  const std::string shared = "batch=" + batch + " seq=3 ";
-  const std::string ids = "i32[\"" + by_choice + "\"]";
-  const std::string up = floats("experts=4 " + embed + " " + mlp);
-  const std::string down = floats("experts=4 " + mlp + " " + embed);
-  const auto clamped = [](const Tensor& drawn) {
-    return minimum(drawn - constant(1.0, DType::kI32), constant(2.0, DType::kI32));
-  };
-  for (const int drawn : {3, 1, 9, 6, 4}) {
-    const auto add = [&](const std::string& x, const std::string& weights) {
-      add_case(rows, kGroupedProductOp, {floats(x + embed), weights, ids}, [=](const Tensors& in) {
-        return grouped_product(in[0], in[1], drawn == 9 ? clamped(in[2]) : in[2], "experts",
-                               over("embed"));
-      }).ids = drawn;
-    };
-    for (const std::string& weights : {up, down})
-      for (const std::string& x : {shared, by_choice}) add(x, weights);
-    const auto add_outer = [&](const std::string& x, const std::string& y) {
-      add_case(rows, kGroupedOuterProductOp, {floats(x + embed), floats(y + mlp), ids},
-               [=](const Tensors& in) {
-                 return grouped_outer_product(in[0], in[1], drawn == 9 ? clamped(in[2]) : in[2],
+const std::string kByChoice = "batch=2 seq=3 top_k=2", kShared = "batch=2 seq=3";
+
+// Integers from 0 to `drawn` - 1 as ids of 4 experts: expert 3 has no rows (3), expert 0 has all
+// (1), expert 2 has most and one id is -1 (9), some ids are too large (6).
+constexpr std::array kDrawnIds = {3, 1, 9, 6, 4};
+Tensor chosen_experts(const Tensor& integers, int drawn) {
+  if (drawn != 9) return integers;
+  return minimum(integers - constant(1.0, DType::kI32), constant(2.0, DType::kI32));
+}
+
+std::string floats_of(const std::string& axes) { return "float[\"" + axes + "\"]"; }
+
+void add_grouped_products(std::vector<OpCase>& rows) {
+  const std::string ids = "i32[\"" + kByChoice + "\"]";
+  for (const int drawn : kDrawnIds)
+    for (const std::string matrix : {"embed=5 mlp=7", "mlp=7 embed=5"})
+      for (const std::string& x : {kShared, kByChoice})
+        add_case(rows, kGroupedProductOp,
+                 {floats_of(x + " embed=5"), floats_of("experts=4 " + matrix), ids},
+                 [drawn](const Tensors& in) {
+                   return grouped_product(in[0], in[1], chosen_experts(in[2], drawn), "experts",
+                                          over("embed"));
+                 })
+            .ids = drawn;
+  const std::vector<std::pair<std::string, std::string>> axes = {
+      {kShared, kByChoice}, {kByChoice, kShared}, {"top_k=2", "top_k=2"}, {kByChoice, kByChoice}};
+  for (const int drawn : kDrawnIds)
+    for (const auto& [a, b] : axes)
+      add_case(rows, kGroupedOuterProductOp,
+               {floats_of(a + " embed=5"), floats_of(b + " mlp=7"), ids},
+               [drawn](const Tensors& in) {
+                 return grouped_outer_product(in[0], in[1], chosen_experts(in[2], drawn),
                                               {"experts", 4, {}});
                })
           .ids = drawn;
-    };
-    add_outer(shared, by_choice);
-    add_outer(by_choice, shared);
-    add_outer("top_k=2 ", "top_k=2 ");
-    add_outer(by_choice, by_choice);
-  }
 }
 
 Tensors attend(const Tensors& in, AttentionOptions options) {
@@ -358,7 +360,7 @@ std::vector<OpCase> composite_cases() {
   add_sorts(rows);
   add_cross_entropies(rows);
   add_fp8_products(rows);
-  add_grouped_products(rows, "2", "embed=5", "mlp=7");
+  add_grouped_products(rows);
   add_attentions(rows);
   add_caches(rows);
   add_rotaries(rows);

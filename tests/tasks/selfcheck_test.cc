@@ -137,8 +137,9 @@ std::string mismatch_of(const std::string& row, const std::string& op, Fault fau
 TEST_CASE("a wrong kernel of each kind is named, in its own case and in cases of other ops") {
   for (const std::string op :
        {"rms_norm", "rms_norm_grad", "layer_norm_grad", "einsum", "attention", "attention_grad",
-        "cached_attention", "scatter_add", "gather", "reduce_sum", "adam_update", "cross_entropy",
-        "cross_entropy_grad", "softmax", "rotary", "dropout", "random_uniform"})
+        "cached_attention", "grouped_product", "grouped_outer_product", "scatter_add", "gather",
+        "reduce_sum", "adam_update", "cross_entropy", "cross_entropy_grad", "softmax", "rotary",
+        "dropout", "random_uniform"})
     REQUIRE_THAT(mismatch_of(op, op, Fault::kOneElement), Contains(": kernel " + op + " of "));
   REQUIRE_THAT(mismatch_of("dropout", "random_uniform", Fault::kOneElement), Catch::Equals(""));
   REQUIRE_THAT(mismatch_of("softmax_grad", "softmax", Fault::kOneElement),

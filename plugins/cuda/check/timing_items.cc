@@ -146,7 +146,8 @@ Findings time_kernels(const BenchCase& bench) {
   Findings findings;
   const std::unique_ptr<Device> gpu = make_gpu();
   const Mesh mesh;
-  const Graph graph = fuse(lower(traced_bench(bench), mesh));
+  const Graph graph = fuse(decompose(lower(traced_bench(bench), mesh),
+                                     [&](const OpDef& op) { return gpu->has_kernel(op); }));
   for (const Node& node : graph.nodes()) {
     if (node.inputs.empty() || node.op->op_class == OpClass::kView) continue;
     note_failures(findings, std::string(node.op->name),
@@ -163,6 +164,10 @@ BenchSizes bench_sizes(bool tiny) {
             .vocab = 50,
             .loss_rows = 8,
             .weights = 512,
+            .routed_rows = 32,
+            .experts = 4,
+            .expert_embed = 16,
+            .expert_mlp = 32,
             .attention = {{1, 16, 2, 1, 16}}};
   return {.batch = 64,
           .seq = 1024,

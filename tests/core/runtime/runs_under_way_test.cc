@@ -16,6 +16,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
