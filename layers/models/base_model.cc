@@ -4,11 +4,35 @@
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
+#include "layers/parameter.h"
 
 namespace tessera {
 namespace {
+
+// The sum of all losses. Those of unrolled layers are stacked and added as those of a loop are, so
+// that both give the same bits.
+Tensor sum_of(const std::map<std::string, Tensor>& losses) {
+  std::map<std::string, std::map<int64_t, Tensor>> layers;  // By name without the layer's index.
+  for (const auto& [name, loss] : losses) {
+    const StreamPath place = stream_path(name);
+    const bool is_unrolled = place.layer >= 0;
+    const Axis one{std::string(kLayersAxis), 1, {}};
+    layers[place.path][place.layer] = is_unrolled ? broadcast(loss, {one}) : loss;
+  }
+  Tensor total;
+  for (const auto& [name, by_layer] : layers) {
+    std::vector<Tensor> parts;
+    for (const auto& [index, loss] : by_layer) parts.push_back(loss);
+    Tensor sum = parts.size() > 1 ? concat(parts, kLayersAxis) : parts.front();
+    if (sum.type().rank() > 0) sum = reduce_sum(sum);
+    total = total.valid() ? total + sum : sum;
+  }
+  return total;
+}
 
 // Auxiliary losses have the weight of the model's loss, so that sums over microbatches and batches
 // are means weighted by tokens. Evaluation does not optimise, and its loss is a mean over examples,
@@ -16,13 +40,8 @@ namespace {
 void add_losses(const std::map<std::string, Tensor>& losses, Mode mode, ModelOutput* output) {
   if (losses.empty()) return;
   const Tensor weight = reduced(output->loss.weight);
-  Tensor total;
-  for (const auto& [name, loss] : losses) {
-    output->metrics[name] = {loss * weight, weight};
-    const Tensor sum = loss.type().rank() > 0 ? reduce_sum(loss) : loss;
-    total = total.valid() ? total + sum : sum;
-  }
-  const Tensor weighted = total * weight;
+  for (const auto& [name, loss] : losses) output->metrics[name] = {loss * weight, weight};
+  const Tensor weighted = sum_of(losses) * weight;
   output->metrics[std::string(kAuxLoss)] = {weighted, weight};
   if (mode == Mode::kTrain) output->loss = {reduced(output->loss.sum) + weighted, weight};
 }
