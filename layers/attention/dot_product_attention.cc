@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/attention/dot_product_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -21,6 +26,8 @@ namespace tessera {
 REGISTER_TEMPLATE(SequenceLayer, DotProductAttention);
 
 namespace {
+
+constexpr std::string_view kAttention = "attention";  // The role of queries, keys and values.
 
 int64_t head_dim_of(const DotProductAttention::HParams& p) {
   if (p.dims_per_head.has()) return p.dims_per_head.get();
@@ -67,6 +74,20 @@ Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptio
       "batch seq kv_heads group head_dim",
       cast(probabilities, v.dtype()), v);
   return merge_axes(context, "kv_heads", "group", "heads");
+}
+
+// x["… kv_heads …"] with each key head repeated, so that as many devices as split the heads in
+// attention have equal numbers. Query heads read the same keys as before. The repetition is local,
+// and the all-to-all after it sends at most as many bytes as an all-gather of x would.
+Tensor divisible_heads(const Tensor& x) {
+  const Type inside = apply_rules(traced_rules().activations, traced_mesh(), x.type(), kAttention);
+  const int64_t heads = x.size("kv_heads");
+  const int64_t devices = traced_mesh().size_along(inside.axis("kv_heads").split);
+  const int64_t copies = std::lcm(heads, devices) / heads;
+  if (copies == 1) return x;
+  const Tensor repeated =
+      broadcast(x, {{"copies", copies, {}}}, "batch seq kv_heads copies head_dim");
+  return merge_axes(repeated, "kv_heads", "copies", "kv_heads");
 }
 
 }  // namespace
@@ -164,6 +185,25 @@ Tensor DotProductAttention::scaled_query(Tensor query) const {
   return query * cast(factor, query.dtype());
 }
 
+// Context parallelism by all-to-alls (DeepSpeed-Ulysses; Jacobs et al., 2023): the rules of the
+// role "attention" exchange a split of the sequence for one of the heads.
+DotProductAttention::Heads DotProductAttention::whole_sequences(Heads heads) const {
+  const auto& rules = traced_rules().activations;
+  if (std::ranges::find(rules, kAttention, &AxisRule::role) != rules.end()) {
+    heads.query = place(heads.query, kAttention);
+    heads.key = place(divisible_heads(heads.key), kAttention);
+    heads.value = place(divisible_heads(heads.value), kAttention);
+  }
+  const std::vector<std::string>& split = heads.query.type().axis("seq").split;
+  if (!split.empty())
+    fail(
+        "rules.activations split the sequence over {0} inside attention too, which needs whole "
+        "sequences; add \"attention: seq -> (), attention: heads -> {0}, attention: kv_heads -> "
+        "{0}\", or set a strategy such as context",
+        split.size() == 1 ? split[0] : fmt::format("({})", fmt::join(split, ", ")));
+  return heads;
+}
+
 Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& options) const {
   const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
   const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
@@ -195,22 +235,26 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   if (query_norm_) heads.query = query_norm_(heads.query);
   if (key_norm_) heads.key = key_norm_(heads.key);
   if (rotary_) {
-    heads.query = rotary_(heads.query, sequence.positions).named("query");
-    heads.key = rotary_(heads.key, sequence.positions);
+    const Tensor positions = place(sequence.positions);
+    heads.query = rotary_(heads.query, positions).named("query");
+    heads.key = rotary_(heads.key, positions);
   }
   AttentionOptions options;
   options.mask = p_.causal ? AttentionMask::kCausal : AttentionMask::kFull;
   options.logit_cap = p_.logit_cap;
-  options.segment_ids = sequence.segment_ids;
+  if (sequence.segment_ids.valid()) options.segment_ids = place(sequence.segment_ids, kAttention);
   if (per_dim_scale_.valid()) {
     heads.query = scaled_query(heads.query);
   } else {
     options.scale = p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   }
+  const Type outside = heads.query.type();
+  heads = whole_sequences(std::move(heads));
   DecodeCache* const cache = FpropScope::current().cache();
-  const Tensor context = save_for_backward(
+  Tensor context = save_for_backward(
       cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),
       "context");
+  context = reshard(context, outside);
   // If heads are split, the product is a partial sum: placing it reduces.
   const Tensor y = place(product(context, param(output_), over("heads head_dim")), "residual");
   return save_for_backward(output_bias_.valid() ? y + param_like(output_bias_, y) : y, "out_proj");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multi-head self-attention with grouped queries (GQA; Ainslie et al., 2023): projections, rotary
 // embedding, scaling, and the fused attention op. Norm and residual belong to the block around it.
+// Rules that split the sequence exchange it for heads in the role "attention": context parallelism.
 #pragma once
 
 #include "core/hparams/template.h"
@@ -54,6 +55,7 @@ class DotProductAttention final : public SequenceLayer {
   Heads combined_projection(Tensor x) const;
   Heads separate_projections(Tensor x) const;
   Tensor scaled_query(Tensor query) const;
+  Heads whole_sequences(Heads heads) const;
   Tensor attend(const Heads& heads, const AttentionOptions& options) const;
   Tensor attend_to_cache(const Heads& heads, const AttentionOptions& options,
                          DecodeCache& cache) const;

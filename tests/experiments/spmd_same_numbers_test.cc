@@ -47,6 +47,20 @@ TEST_CASE("a model has one device's numbers on a mesh, with each strategy") {
        .microbatches = 2},
       {.model = kPax, .ici = {1, 1, 8}, .strategy = "vocabulary", .packed = false},
       {.model = kLlama, .ici = {1, 2, 2}, .strategy = "fsdp inside tensor", .dropout = true},
+      {.model = kGpt2, .ici = {1, 2, 2}, .strategy = "context", .dropout = true},
+      // Four key heads over eight devices: each is repeated.
+      {.model = kLlama,
+       .ici = {1, 1, 8},
+       .strategy = "fsdp and context",
+       .repeated = true,
+       .remat = "save_nothing"},
+      {.model = kLlama, .ici = {1, 4, 2}, .strategy = "tensor and context", .dropout = true},
+      {.model = kPax,
+       .ici = {2, 2, 2},
+       .strategy = "fsdp, sequence and context",
+       .repeated = true,
+       .remat = "save_context_and_out_proj",
+       .microbatches = 2},
       // Slow links between two slices.
       {.model = kGpt2, .ici = {1, 2, 2}, .dcn = {2, 1, 1}, .strategy = "fsdp and sequence"}};
   for (const SpmdCase& trial : cases) require_same_numbers(trial);
@@ -58,6 +72,12 @@ TEST_CASE("a loss in chunks has the whole loss's numbers, with each strategy") {
            {.model = kPax, .ici = {2, 2, 1}, .strategy = "replica", .chunk_tokens = 24},
            {.model = kLlama, .ici = {1, 4, 1}, .strategy = "fsdp", .chunk_tokens = 9},
            {.model = kPax, .ici = {1, 1, 2}, .strategy = "tensor", .chunk_tokens = 96},
+           {.model = kPax, .ici = {1, 1, 4}, .strategy = "context", .chunk_tokens = 24},
+           {.model = kLlama,
+           .ici = {1, 4, 2},
+           .strategy = "fsdp, sequence and context",
+           .repeated = true,
+           .chunk_tokens = 20},
            {.model = kGpt2,
            .ici = {1, 2, 2},
            .strategy = "fsdp and sequence",
