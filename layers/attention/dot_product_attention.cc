@@ -6,8 +6,6 @@
 #include <numbers>
 #include <numeric>
 
-#include <fmt/ranges.h>
-
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
@@ -38,15 +36,20 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
   return dims / heads;
 }
 
+// x with an axis that is not split.
+Tensor with_whole(const Tensor& x, std::string_view axis) {
+  Type type = x.type();
+  type.axes[static_cast<size_t>(type.find(axis))].split.clear();
+  return reshard(x, type);
+}
+
 // bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
 Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   Tensor mask;
   if (options.mask == AttentionMask::kCausal)
     mask = causal_mask(scores.type().axis("seq"), scores.type().axis("key_seq"));
   if (!options.segment_ids.valid()) return mask;
-  const Tensor keys = options.key_segment_ids.valid()
-                          ? options.key_segment_ids
-                          : rename(options.segment_ids, "seq", "key_seq");
+  const Tensor keys = with_whole(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
   const Tensor same = equal(options.segment_ids, keys);
   return mask.valid() ? logical_and(same, mask) : same;
 }
@@ -55,8 +58,9 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
 // which the fused op avoids, so it is for training with attention dropout only.
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
-  k = shared_heads(k, q.type().axis("heads"));
-  v = shared_heads(v, q.type().axis("heads"));
+  // All scores of a query are on one device.
+  k = shared_heads(with_whole(k, "key_seq"), q.type().axis("heads"));
+  v = shared_heads(with_whole(v, "key_seq"), q.type().axis("heads"));
   const int64_t kv_heads = k.size("kv_heads");
   const Tensor grouped =
       split_axis(q, "heads", {"kv_heads", kv_heads, {}}, {"group", q.size("heads") / kv_heads, {}});
@@ -185,22 +189,16 @@ Tensor DotProductAttention::scaled_query(Tensor query) const {
   return query * cast(factor, query.dtype());
 }
 
-// Context parallelism by all-to-alls (DeepSpeed-Ulysses; Jacobs et al., 2023): the rules of the
-// role "attention" exchange a split of the sequence for one of the heads.
-DotProductAttention::Heads DotProductAttention::whole_sequences(Heads heads) const {
+// Rules of the role "attention" exchange a split of the sequence for one of the heads, by
+// all-to-alls (DeepSpeed-Ulysses; Jacobs et al., 2023). Without them a sequence that is split stays
+// so, and keys travel (ring attention).
+DotProductAttention::Heads DotProductAttention::as_attended(Heads heads) const {
   const auto& rules = traced_rules().activations;
   if (std::ranges::find(rules, kAttention, &AxisRule::role) != rules.end()) {
     heads.query = place(heads.query, kAttention);
     heads.key = place(divisible_heads(heads.key), kAttention);
     heads.value = place(divisible_heads(heads.value), kAttention);
   }
-  const std::vector<std::string>& split = heads.query.type().axis("seq").split;
-  if (!split.empty())
-    fail(
-        "rules.activations split the sequence over {0} inside attention too, which needs whole "
-        "sequences; add \"attention: seq -> (), attention: heads -> {0}, attention: kv_heads -> "
-        "{0}\", or set a strategy such as context",
-        split.size() == 1 ? split[0] : fmt::format("({})", fmt::join(split, ", ")));
   return heads;
 }
 
@@ -249,7 +247,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
     options.scale = p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   }
   const Type outside = heads.query.type();
-  heads = whole_sequences(std::move(heads));
+  heads = as_attended(std::move(heads));
   DecodeCache* const cache = FpropScope::current().cache();
   Tensor context = save_for_backward(
       cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),

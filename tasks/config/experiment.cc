@@ -16,9 +16,15 @@ bool is_one_of(Strategy strategy, std::initializer_list<Strategy> some) {
   return std::ranges::find(some, strategy) != some.end();
 }
 
+bool is_ring(Strategy strategy) {
+  using enum Strategy;
+  return is_one_of(strategy, {kRing, kFullyShardedRing, kFullyShardedTensorRing});
+}
+
 bool uses_context(Strategy strategy) {
   using enum Strategy;
-  return is_one_of(strategy, {kContext, kFullyShardedContext, kFullyShardedTensorContext});
+  return is_ring(strategy) ||
+         is_one_of(strategy, {kContext, kFullyShardedContext, kFullyShardedTensorContext});
 }
 
 }  // namespace
@@ -57,16 +63,17 @@ RulesConfig strategy_rules(Strategy strategy) {
     activations.push_back("residual: seq -> mdl");
   if (strategy == kPax) activations.push_back("residual: embed -> mdl");
   const bool is_context = uses_context(strategy);
-  const bool is_tensor =
-      !is_one_of(strategy, {kReplicas, kFullySharded, kContext, kFullyShardedContext});
-  if (is_context) {
+  const bool is_tensor = !is_one_of(strategy, {kReplicas, kFullySharded, kContext,
+                                               kFullyShardedContext, kRing, kFullyShardedRing});
+  if (is_context && !is_ring(strategy)) {
     activations.push_back(is_tensor ? "attention: heads -> (mdl, ctx), attention: kv_heads -> "
-                                      "(mdl, ctx), attention: seq -> (), seq -> ctx"
+                                      "(mdl, ctx), attention: seq -> ()"
                                     : "attention: heads -> ctx, attention: kv_heads -> ctx, "
-                                      "attention: seq -> (), seq -> ctx");
+                                      "attention: seq -> ()");
   }
+  if (is_context) activations.push_back("seq -> ctx");
   activations.push_back("batch -> (replica, data)");
-  if (!is_one_of(strategy, {kReplicas, kTensor, kSequence, kContext}))
+  if (!is_one_of(strategy, {kReplicas, kTensor, kSequence, kContext, kRing}))
     weights.push_back(is_context ? "embed -> (data, ctx)" : "embed -> data");
   if (is_tensor) {
     // The same for weights and activations, so that no weight moves along mdl: all-gathers are over

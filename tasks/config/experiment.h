@@ -45,9 +45,14 @@ enum class Strategy {
   kContext,
   kFullyShardedContext,        // Weights at rest over `data` and `ctx`.
   kFullyShardedTensorContext,  // In attention the heads over `mdl` and `ctx`.
+  // The same with the sequence over `ctx` in attention too, where keys and values travel (ring
+  // attention; Liu et al., 2023, arXiv 2310.01889).
+  kRing,
+  kFullyShardedRing,
+  kFullyShardedTensorRing,
 };
 
-constexpr std::array<EnumName<Strategy>, 10> enum_names(Strategy) {
+constexpr std::array<EnumName<Strategy>, 13> enum_names(Strategy) {
   using enum Strategy;
   return {{{kReplicas, "replicas"},
            {kFullySharded, "fsdp"},
@@ -58,7 +63,10 @@ constexpr std::array<EnumName<Strategy>, 10> enum_names(Strategy) {
            {kPax, "pax"},
            {kContext, "context"},
            {kFullyShardedContext, "fsdp_context"},
-           {kFullyShardedTensorContext, "fsdp_tensor_context"}}};
+           {kFullyShardedTensorContext, "fsdp_tensor_context"},
+           {kRing, "ring"},
+           {kFullyShardedRing, "fsdp_ring"},
+           {kFullyShardedTensorRing, "fsdp_tensor_ring"}}};
 }
 
 RulesConfig strategy_rules(Strategy strategy);

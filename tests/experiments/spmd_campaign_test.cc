@@ -51,7 +51,10 @@ class Chance {
     if (!activations.empty()) std::erase(free, inner);
     if (!activations.empty() && coin())
       activations = fmt::format("residual: seq -> {}, {}", inner, activations);
-    if (!free.empty() && below(3) == 0) {
+    if (!free.empty() && below(6) == 0) {
+      activations = fmt::format("seq -> {}, ", free.back()) + activations;
+      free.pop_back();
+    } else if (!free.empty() && below(3) == 0) {
       activations = fmt::format(
                         "seq -> {0}, attention: seq -> (), attention: heads -> {1}, attention: "
                         "kv_heads -> {1}, ",

@@ -307,6 +307,34 @@ TEST_CASE("context parallel: 4 + 4 all-to-alls per block, and each gradient is a
   }
 }
 
+// Ring attention: keys and values make k - 1 steps in each pass, with their gradients in the
+// backward pass. For the zig-zag order queries, keys, values and results change devices once.
+TEST_CASE("ring attention: keys and values make k - 1 steps forward and backward") {
+  for (const int64_t k : {2, 4, 8}) {
+    for (const bool repeated : {false, true}) {
+      const SpmdCase trial{.model = kGpt2,
+                           .ici = {1, 1, k},
+                           .strategy = "ring",
+                           .repeated = repeated,
+                           .packed = false};
+      INFO(trial.text());
+      const int64_t shard = activation_bytes(k);
+      const int64_t lse = spmd_tokens().elements() * TrialSizes{}.heads * kF32Bytes / k;
+      const int64_t forward = (k - 1) * 2 * shard + 4 * shard + lse;
+      const int64_t backward = (k - 1) * (2 + 2) * shard + 8 * shard + lse;
+      Table got = table_of(collectives(lowered_step(trial)));
+      REQUIRE(got["permute mdl"].bytes == kBlocks * (forward + backward));
+      got.erase("permute mdl");
+      Table expected;
+      for (const WeightSize& weight : weights_of(trial))
+        add(&expected, "all_reduce mdl", twice_share(weight.elements * kF32Bytes, k),
+            weight.layers);
+      expected["all_reduce mdl"].count = got["all_reduce mdl"].count;
+      REQUIRE(text(got) == text(expected));
+    }
+  }
+}
+
 // A recomputed block repeats one all-reduce: the last one is not needed.
 TEST_CASE(
     "recomputing a tensor-parallel block costs one more all-reduce, saving its sums costs none") {

@@ -47,6 +47,13 @@ TEST_CASE("a model has one device's numbers on a mesh, with each strategy") {
        .microbatches = 2},
       {.model = kPax, .ici = {1, 1, 8}, .strategy = "vocabulary", .packed = false},
       {.model = kLlama, .ici = {1, 2, 2}, .strategy = "fsdp inside tensor", .dropout = true},
+      // Slow links between two slices.
+      {.model = kGpt2, .ici = {1, 2, 2}, .dcn = {2, 1, 1}, .strategy = "fsdp and sequence"}};
+  for (const SpmdCase& trial : cases) require_same_numbers(trial);
+}
+
+TEST_CASE("a model whose sequences are split has one device's numbers on a mesh") {
+  const std::vector<SpmdCase> cases = {
       {.model = kGpt2, .ici = {1, 2, 2}, .strategy = "context", .dropout = true},
       // Four key heads over eight devices: each is repeated.
       {.model = kLlama,
@@ -61,8 +68,16 @@ TEST_CASE("a model has one device's numbers on a mesh, with each strategy") {
        .repeated = true,
        .remat = "save_context_and_out_proj",
        .microbatches = 2},
-      // Slow links between two slices.
-      {.model = kGpt2, .ici = {1, 2, 2}, .dcn = {2, 1, 1}, .strategy = "fsdp and sequence"}};
+      {.model = kGpt2, .ici = {1, 1, 2}, .strategy = "ring"},
+      {.model = kLlama,
+       .ici = {1, 2, 4},
+       .strategy = "fsdp and ring",
+       .repeated = true,
+       .remat = "save_nothing",
+       .microbatches = 2},
+      {.model = kPax, .ici = {1, 1, 8}, .strategy = "ring", .packed = false},
+      {.model = kGpt2, .ici = {1, 4, 2}, .strategy = "tensor and ring", .dropout = true},
+      {.model = kLlama, .ici = {2, 2, 2}, .strategy = "tensor and ring", .chunk_tokens = 20}};
   for (const SpmdCase& trial : cases) require_same_numbers(trial);
 }
 
@@ -199,6 +214,8 @@ TEST_CASE("a mesh that computes in bf16 is as close to f32 as one device") {
                 .strategy = "fsdp and tensor",
                 .chunk_tokens = 12,
                 .compute = DType::kBF16});
+  require_near({.model = kPax, .ici = {1, 1, 4}, .strategy = "context", .compute = DType::kBF16});
+  require_near({.model = kLlama, .ici = {1, 1, 4}, .strategy = "ring", .compute = DType::kBF16});
   require_near({.model = kLlama,
                 .ici = {1, 4, 1},
                 .strategy = "fsdp",

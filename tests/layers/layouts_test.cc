@@ -55,6 +55,9 @@ const std::vector<Split>& splits() {
       {"context and tensor parallel", "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
        "batch -> replica, seq -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl, "
        "attention: seq -> (), attention: heads -> (mdl, data), attention: kv_heads -> (mdl, data)"},
+      {"ring and tensor parallel",
+       "embed -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "batch -> replica, seq -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl"},
   };
   return all;
 }

@@ -156,6 +156,7 @@ TEST_CASE("every bundled experiment has the knob strategy, which sets its rules 
     REQUIRE(rules.weights == expected.weights);
     REQUIRE(rules.activations == expected.activations);
     sets[0] = "strategy=fsdp_context";
+    sets.insert(sets.end(), {"mesh.ici_mesh_shape=[1,1,1,1]", "mesh.dcn_mesh_shape=[1,1,1,1]"});
     const std::vector<std::string> axes = configure(entry, sets).config.mesh.axis_names;
     REQUIRE(std::ranges::count(axes, "ctx") == 1);
   }

@@ -54,7 +54,11 @@ std::vector<TrialRules> all_strategies() {
       {"fsdp and context", "embed -> (data, mdl)", context},
       {"tensor and context", std::string(kTensor), tensor_context},
       {"fsdp, sequence and context", joined_words("embed -> (replica, data)", kTensor),
-       joined_words(tensor_context, "residual: seq -> (data, mdl)")}};
+       joined_words(tensor_context, "residual: seq -> (data, mdl)")},
+      {"ring", "", joined_words(kData, "seq -> mdl")},
+      {"fsdp and ring", "embed -> (data, mdl)", joined_words(kData, "seq -> mdl")},
+      {"tensor and ring", std::string(kTensor),
+       joined_words("batch -> replica, seq -> data", kTensor)}};
 }
 
 void resize(const TrialSizes& sizes, TransformerLm::HParams& lm) {

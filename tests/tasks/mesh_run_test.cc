@@ -212,7 +212,8 @@ TEST_CASE("samples of a run do not depend on the mesh") {
   for (const auto& [shape, strategy] :
        {std::pair{std::vector<int64_t>{1, 8, 1}, Strategy::kFullySharded},
         std::pair{std::vector<int64_t>{2, 2, 2}, Strategy::kFullyShardedSequence},
-        std::pair{std::vector<int64_t>{1, 2, 2, 1}, Strategy::kContext}}) {
+        std::pair{std::vector<int64_t>{1, 2, 2, 1}, Strategy::kContext},
+        std::pair{std::vector<int64_t>{1, 1, 4, 1}, Strategy::kRing}}) {
     const std::vector<DecodedExample> split = samples(shape, strategy);
     REQUIRE(split.size() == expected.size());
     for (size_t i = 0; i < split.size(); ++i) {
@@ -297,24 +298,26 @@ TEST_CASE(
                                "mean 'residual'?"));
   misspelt.rules.activations = "batch -> (data, data)";
   REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("batch is split over data twice"));
+  REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {0, 2, 1}, Strategy::kReplicas), 2),
+               Catch::Contains("axis 'replica' has size 0"));
+}
+
+TEST_CASE("a sequence that the mesh cannot split is rejected before step 0") {
   using enum Strategy;
   REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {1, 1, 4, 1}, kContext), 4),
                Catch::Contains("heads=2 cannot be split by ctx=4"));
   ExperimentConfig odd = on_mesh(tiny_config(2), {1, 1, 2, 1}, kContext);
   odd.input.as<SyntheticInput::HParams>().seq_len = 15;
   REQUIRE_THAT(message_of(odd, 2), Catch::Contains("seq=15 cannot be split by ctx=2"));
-  ExperimentConfig inside = on_mesh(tiny_config(2), {1, 1, 2, 1}, kContext);
-  inside.rules.activations = "batch -> data, seq -> ctx";
+  odd = on_mesh(tiny_config(2), {1, 1, 4, 1}, kRing);
+  odd.input.as<SyntheticInput::HParams>().seq_len = 12;
   REQUIRE_THAT(
-      message_of(inside, 2),
-      Catch::Contains("split the sequence over ctx inside attention too, which needs whole "
-                      "sequences; add \"attention: seq -> (), attention: heads -> ctx, attention: "
-                      "kv_heads -> ctx\", or set a strategy such as context"));
+      message_of(odd, 4),
+      Catch::Contains("causal attention cuts seq=12 of query_proj into two chunks for each of "
+                      "the devices of ctx=4; the nearest size that can be cut is 16"));
   REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {1, 2, 1}, kContext), 2),
                Catch::Contains("ici_mesh_shape has 3 sizes, expected one for each of the axes "
                                "replica, data, ctx, mdl"));
-  REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {0, 2, 1}, Strategy::kReplicas), 2),
-               Catch::Contains("axis 'replica' has size 0"));
 }
 
 }  // namespace
