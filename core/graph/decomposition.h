@@ -2,6 +2,10 @@
 // A composite op as a graph of simpler ops.
 #pragma once
 
+#include <functional>
+#include <span>
+#include <vector>
+
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 
@@ -11,5 +15,10 @@ namespace tessera {
 // the same order, as whole arrays without layout; its nodes have the node's source line, layer path
 // and phase.
 Graph decomposition_of(const Graph& graph, const Node& node, const Mesh& mesh);
+
+// What `trace` makes of operands of these types, as a graph to replace `node` by. Its nodes have
+// the node's source line, layer path and phase.
+Graph traced_for(const Node& node, const std::vector<Type>& operands, const Mesh& mesh,
+                 const std::function<std::vector<Tensor>(std::span<const Tensor>)>& trace);
 
 }  // namespace tessera

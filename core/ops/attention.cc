@@ -27,7 +27,7 @@ namespace {
 
 // Operands: q, k, v, [segment_ids, key_segment_ids]; for the gradient also out, lse and out's
 // cotangent. Results: out and lse (the logarithm of the softmax's denominator, saved for the
-// gradient; 0 for a query that may attend to no key).
+// gradient; kEmptyLse for a query that may attend to no key).
 enum : size_t { kQuery, kKey, kValue, kSegments, kKeySegments };
 
 struct AttentionAttributes {
@@ -66,14 +66,32 @@ void check_query_key_value(const InferContext& context, std::string_view key_nam
   check_agreement(context, kQuery, kKey);
   check_same_axes(context, kValue, context.inputs[kKey].axes);
   for (const size_t i : {kKey, kValue}) check_dtypes_agree(context, kQuery, i);
-  unsplit_axis_of(context, kQuery, "seq");
   unsplit_axis_of(context, kQuery, "head_dim");
-  unsplit_axis_of(context, kKey, "key_seq");
   check_heads(context);
+}
+
+// Whole sequences, or queries and keys split alike. A causal ring needs two chunks for each device.
+void check_sequences(const InferContext& context) {
+  const Axis& seq = context.inputs[kQuery].axis("seq");
+  const Axis& key_seq = context.inputs[kKey].axis("key_seq");
+  if (seq.split.empty() && key_seq.split.empty()) return;
+  if (seq.split != key_seq.split || seq.size != key_seq.size)
+    refuse(context, fmt::format("{} has {}={}, {} has {}={}; split both the same way, or neither",
+                                context.names[kQuery], seq.text(), seq.size, context.names[kKey],
+                                key_seq.text(), key_seq.size));
+  const int64_t devices = context.mesh.size_along(seq.split);
+  if (devices > 1 && AttentionAttributes(context.attributes).causal &&
+      seq.size % (2 * devices) != 0)
+    refuse(context,
+           fmt::format("causal attention cuts seq={} of {} into two chunks for each of the "
+                       "devices of {}={}; the nearest size that can be cut is {}",
+                       seq.size, context.names[kQuery], fmt::join(seq.split, "*"), devices,
+                       nearest_multiple(seq.size, 2 * devices)));
 }
 
 void check_attention_operands(const InferContext& context) {
   check_query_key_value(context, "batch key_seq kv_heads head_dim");
+  check_sequences(context);
   if (!AttentionAttributes(context.attributes).segments) return;
   const Type& q = context.inputs[kQuery];
   check_dtype(context, kSegments, DType::kI32);
@@ -158,7 +176,7 @@ Attended attend(const Scores& scores, const Tensor& value) {
                                         joined(value.type().names())),
                             weights / divisor, widened(value));
   return {as_dtype(ungrouped(out), value.dtype()),
-          ungrouped(where(empty, zero, maximum + log(divisor)))};
+          ungrouped(where(empty, constant(kEmptyLse, sum.dtype()), maximum + log(divisor)))};
 }
 
 // [batch kv_heads group seq] from the [batch heads seq] or [batch seq heads] of the op's results.
@@ -285,6 +303,8 @@ Tensors decompose_cache_update(const Node&, std::span<const Tensor> inputs) {
 
 Types infer_cached_attention(const InferContext& context) {
   check_query_key_value(context, "batch kv_heads key_seq head_dim");
+  unsplit_axis_of(context, kQuery, "seq");
+  unsplit_axis_of(context, kKey, "key_seq");
   check_floating_operand(context, kQuery);
   const Type& q = context.inputs[kQuery];
   check_starts(context, kStarts, q.axes[0]);

@@ -24,9 +24,16 @@ struct AttentionOptions {
 // h / (heads/kv_heads) (grouped queries; Ainslie et al., 2023). The axes must have these names and
 // this order, else Error. Scores and softmax in f32. Causal: key index <= query index. A query that
 // may attend to no key gives 0.
+//
+// seq and key_seq may be split alike, over devices that hold parts of each sequence. Then keys and
+// values travel around these devices (ring attention; core/passes/spmd/ring_attention.h).
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options);
 
 extern const Op kAttentionOp, kAttentionGradOp;
+
+// The second result of attention, the logarithm of the softmax's denominator, for a query that may
+// attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.
+inline constexpr float kEmptyLse = -1e30f;
 
 // x["… kv_heads …"] for more devices than kv heads: unsplit kv_heads are repeated to one per device
 // that splits `heads`, and split like `heads`. x itself if heads are unsplit, or if kv_heads is

@@ -25,7 +25,7 @@ class Decomposer {
     rewriter_.copy_inputs();
     for (const NodeId id : graph_.nodes().ids()) {
       if (is_composite(graph_.node(id)))
-        replace(graph_.node(id));
+        rewriter_.replace(graph_.node(id), decomposition_of(graph_, graph_.node(id), {}));
       else
         copy(id);
     }
@@ -50,29 +50,6 @@ class Decomposer {
     for (auto& body : node.bodies)
       body = std::make_shared<const Graph>(Decomposer(*body, has_kernel_).run());
     rewriter_.add(std::move(node), graph_.node(id).outputs);
-  }
-
-  // Copies the nodes of the decomposition into the graph.
-  void replace(const Node& node) {
-    const Mesh local;
-    const Graph body = decomposition_of(graph_, node, local);
-    IndexedVector<ValueId, ValueId> outer(body.values().size());
-    for (size_t i = 0; i < node.inputs.size(); ++i)
-      outer[body.inputs()[i].value] = rewriter_.at(node.inputs[i]);
-    for (const Node& inner : body.nodes()) {
-      Node made = inner;
-      made.remat_clone = node.remat_clone;
-      made.outputs.clear();
-      for (ValueId& value : made.inputs) value = outer[value];
-      const NodeId id = rewriter_.to().add_node(std::move(made), output_types(body, inner));
-      for (size_t i = 0; i < inner.outputs.size(); ++i)
-        outer[inner.outputs[i]] = rewriter_.to().node(id).outputs[i];
-    }
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      const ValueId value = outer[body.outputs()[i].value];
-      rewriter_.to().value(value).name = graph_.value(node.outputs[i]).name;
-      rewriter_.set(node.outputs[i], value);
-    }
   }
 
   const Graph& graph_;

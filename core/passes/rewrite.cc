@@ -84,6 +84,26 @@ NodeId Rewriter::add_group(const OpDef& op, const std::vector<NodeId>& ids,
   return add(std::move(node), results);
 }
 
+void Rewriter::replace(const Node& node, const Graph& body) {
+  IndexedVector<ValueId, ValueId> outer(body.values().size());
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    outer[body.inputs()[i].value] = at(node.inputs[i]);
+  for (const Node& inner : body.nodes()) {
+    Node made = inner;
+    made.remat_clone = node.remat_clone;
+    made.outputs.clear();
+    for (ValueId& value : made.inputs) value = outer[value];
+    const NodeId id = to_.add_node(std::move(made), output_types(body, inner));
+    for (size_t i = 0; i < inner.outputs.size(); ++i)
+      outer[inner.outputs[i]] = to_.node(id).outputs[i];
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueId value = outer[body.outputs()[i].value];
+    to_.value(value).name = from_.value(node.outputs[i]).name;
+    set(node.outputs[i], value);
+  }
+}
+
 void Rewriter::copy_outputs() {
   for (const GraphOutput& output : from_.outputs()) {
     if (output.is_update) {

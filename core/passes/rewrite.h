@@ -33,6 +33,9 @@ class Rewriter {
   // and the layer path of the first. `results` are those values of the nodes that others read.
   NodeId add_group(const OpDef& op, const std::vector<NodeId>& ids,
                    const std::vector<ValueId>& results);
+  // Copies the nodes of `body`, which computes the results of `node` from its operands, in place of
+  // `node`.
+  void replace(const Node& node, const Graph& body);
   // Copies all graph outputs.
   void copy_outputs();
 

@@ -19,6 +19,10 @@ def quarter_across(d):
     return (0, 1, d / 4, (d + 1) / 4)
 
 
+def keys_of_step(step):
+    return lambda d: quarter_across((d - step) % 4)
+
+
 def row(d):
     return d // 2
 
@@ -49,6 +53,14 @@ STRATEGIES = {
     "vocabulary": ([("table", "vocab × embed", quarter_down), ("residual", "batch × embed", WHOLE),
                     ("logits", "batch × vocab", quarter_across), ("loss", "batch", WHOLE)],
                    [("all-reduce", ""), ("", "all-reduce"), ("max, sums", "")], "mdl"),
+    "context": ([(*RESIDUAL, quarter_across), ("q, k, v", "heads × seq", quarter_across),
+                 ("in attention", "heads × seq", quarter_down),
+                 ("result", "heads × seq", quarter_across), (*RESIDUAL, quarter_across)],
+                [("", ""), ("all-to-all", "all-to-all"), ("all-to-all", "all-to-all"), ("", "")],
+                "ctx"),
+    "ring": ([("queries", "heads × seq", quarter_across),
+              *((f"keys, step {step}", "heads × seq", keys_of_step(step)) for step in range(4))],
+             [None, *[("permute", "permute")] * 3], "ctx"),
     "product": ([(*WEIGHT, lambda d: (row(d) / 2, row(d) / 2 + .5, column(d) / 2,
                                       column(d) / 2 + .5)),
                  (*USED, lambda d: (0, 1, column(d) / 2, column(d) / 2 + .5)),

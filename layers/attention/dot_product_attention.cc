@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/attention/dot_product_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "core/base/error.h"
+#include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -22,6 +25,8 @@ REGISTER_TEMPLATE(SequenceLayer, DotProductAttention);
 
 namespace {
 
+constexpr std::string_view kAttention = "attention";  // The role of queries, keys and values.
+
 int64_t head_dim_of(const DotProductAttention::HParams& p) {
   if (p.dims_per_head.has()) return p.dims_per_head.get();
   const int64_t dims = p.model_dims.get(), heads = p.num_heads.get();
@@ -31,15 +36,20 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
   return dims / heads;
 }
 
+// x with an axis that is not split.
+Tensor with_whole(const Tensor& x, std::string_view axis) {
+  Type type = x.type();
+  type.axes[static_cast<size_t>(type.find(axis))].split.clear();
+  return reshard(x, type);
+}
+
 // bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
 Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   Tensor mask;
   if (options.mask == AttentionMask::kCausal)
     mask = causal_mask(scores.type().axis("seq"), scores.type().axis("key_seq"));
   if (!options.segment_ids.valid()) return mask;
-  const Tensor keys = options.key_segment_ids.valid()
-                          ? options.key_segment_ids
-                          : rename(options.segment_ids, "seq", "key_seq");
+  const Tensor keys = with_whole(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
   const Tensor same = equal(options.segment_ids, keys);
   return mask.valid() ? logical_and(same, mask) : same;
 }
@@ -48,8 +58,9 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
 // which the fused op avoids, so it is for training with attention dropout only.
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
-  k = shared_heads(k, q.type().axis("heads"));
-  v = shared_heads(v, q.type().axis("heads"));
+  // All scores of a query are on one device.
+  k = shared_heads(with_whole(k, "key_seq"), q.type().axis("heads"));
+  v = shared_heads(with_whole(v, "key_seq"), q.type().axis("heads"));
   const int64_t kv_heads = k.size("kv_heads");
   const Tensor grouped =
       split_axis(q, "heads", {"kv_heads", kv_heads, {}}, {"group", q.size("heads") / kv_heads, {}});
@@ -67,6 +78,20 @@ Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptio
       "batch seq kv_heads group head_dim",
       cast(probabilities, v.dtype()), v);
   return merge_axes(context, "kv_heads", "group", "heads");
+}
+
+// x["… kv_heads …"] with each key head repeated, so that as many devices as split the heads in
+// attention have equal numbers. Query heads read the same keys as before. The repetition is local,
+// and the all-to-all after it sends at most as many bytes as an all-gather of x would.
+Tensor divisible_heads(const Tensor& x) {
+  const Type inside = apply_rules(traced_rules().activations, traced_mesh(), x.type(), kAttention);
+  const int64_t heads = x.size("kv_heads");
+  const int64_t devices = traced_mesh().size_along(inside.axis("kv_heads").split);
+  const int64_t copies = std::lcm(heads, devices) / heads;
+  if (copies == 1) return x;
+  const Tensor repeated =
+      broadcast(x, {{"copies", copies, {}}}, "batch seq kv_heads copies head_dim");
+  return merge_axes(repeated, "kv_heads", "copies", "kv_heads");
 }
 
 }  // namespace
@@ -164,6 +189,19 @@ Tensor DotProductAttention::scaled_query(Tensor query) const {
   return query * cast(factor, query.dtype());
 }
 
+// Rules of the role "attention" exchange a split of the sequence for one of the heads, by
+// all-to-alls (DeepSpeed-Ulysses; Jacobs et al., 2023). Without them a sequence that is split stays
+// so, and keys travel (ring attention).
+DotProductAttention::Heads DotProductAttention::as_attended(Heads heads) const {
+  const auto& rules = traced_rules().activations;
+  if (std::ranges::find(rules, kAttention, &AxisRule::role) != rules.end()) {
+    heads.query = place(heads.query, kAttention);
+    heads.key = place(divisible_heads(heads.key), kAttention);
+    heads.value = place(divisible_heads(heads.value), kAttention);
+  }
+  return heads;
+}
+
 Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& options) const {
   const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
   const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
@@ -195,22 +233,26 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   if (query_norm_) heads.query = query_norm_(heads.query);
   if (key_norm_) heads.key = key_norm_(heads.key);
   if (rotary_) {
-    heads.query = rotary_(heads.query, sequence.positions).named("query");
-    heads.key = rotary_(heads.key, sequence.positions);
+    const Tensor positions = place(sequence.positions);
+    heads.query = rotary_(heads.query, positions).named("query");
+    heads.key = rotary_(heads.key, positions);
   }
   AttentionOptions options;
   options.mask = p_.causal ? AttentionMask::kCausal : AttentionMask::kFull;
   options.logit_cap = p_.logit_cap;
-  options.segment_ids = sequence.segment_ids;
+  if (sequence.segment_ids.valid()) options.segment_ids = place(sequence.segment_ids, kAttention);
   if (per_dim_scale_.valid()) {
     heads.query = scaled_query(heads.query);
   } else {
     options.scale = p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   }
+  const Type outside = heads.query.type();
+  heads = as_attended(std::move(heads));
   DecodeCache* const cache = FpropScope::current().cache();
-  const Tensor context = save_for_backward(
+  Tensor context = save_for_backward(
       cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),
       "context");
+  context = reshard(context, outside);
   // If heads are split, the product is a partial sum: placing it reduces.
   const Tensor y = place(product(context, param(output_), over("heads head_dim")), "residual");
   return save_for_backward(output_bias_.valid() ? y + param_like(output_bias_, y) : y, "out_proj");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multi-head self-attention with grouped queries (GQA; Ainslie et al., 2023): projections, rotary
 // embedding, scaling, and the fused attention op. Norm and residual belong to the block around it.
+// Context parallelism: rules of the role "attention" exchange a split of the sequence for one of
+// the heads; without them a split sequence is attended to in a ring of its devices.
 #pragma once
 
 #include "core/hparams/template.h"
@@ -54,6 +56,7 @@ class DotProductAttention final : public SequenceLayer {
   Heads combined_projection(Tensor x) const;
   Heads separate_projections(Tensor x) const;
   Tensor scaled_query(Tensor query) const;
+  Heads as_attended(Heads heads) const;
   Tensor attend(const Heads& heads, const AttentionOptions& options) const;
   Tensor attend_to_cache(const Heads& heads, const AttentionOptions& options,
                          DecodeCache& cache) const;

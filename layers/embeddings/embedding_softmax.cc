@@ -46,21 +46,37 @@ std::string order_with(const Tensor& x, std::string_view axis, std::string_view 
   return order;
 }
 
-// ["batch seq …"] -> ["chunks batch seq …"], the sequence cut into consecutive chunks of `size`
-// positions, the last filled with zeros.
+// x["batch seq/ctx …"] -> ["batch shards/ctx seq …"]: the part of a sequence that a device holds is
+// an axis of its own, which can be cut without communication. x itself if seq is not split.
+Tensor split_shards(const Tensor& x) {
+  const Axis& seq = x.type().axis("seq");
+  if (seq.split.empty()) return x;
+  const int64_t shards = traced_mesh().size_along(seq.split);
+  return split_axis(x, "seq", {"shards", shards, seq.split}, {"seq", seq.size / shards, {}});
+}
+
+Tensor join_shards(const Tensor& x) {
+  return x.has("shards") ? merge_axes(x, "shards", "seq", "seq") : x;
+}
+
+// ["batch seq …"] -> ["chunks batch seq …"]: each device's part of the sequence is cut into
+// consecutive chunks of `size` positions, the last filled with zeros.
 Tensor split_chunks(Tensor x, int64_t size) {
+  x = split_shards(x);
   const int64_t count = (x.size("seq") + size - 1) / size;
   if (const int64_t missing = count * size - x.size("seq"); missing > 0)
     x = pad(x, "seq", 0, missing);
   const Tensor parts = split_axis(x, "seq", {"chunks", count, {}}, {"seq", size, {}});
-  return transpose(parts, order_with(parts, "chunks", ""));
+  return join_shards(transpose(parts, order_with(parts, "chunks", "")));
 }
 
-// The reverse, for a sequence of this length.
-Tensor join_chunks(const Tensor& parts, int64_t length) {
+// The reverse, for tokens of this type.
+Tensor join_chunks(const Tensor& chunks, const Type& tokens) {
+  const Tensor parts = split_shards(chunks);
   const Tensor in_order = transpose(parts, order_with(parts, "chunks", "seq"));
   const Tensor joined = merge_axes(in_order, "chunks", "seq", "seq");
-  return joined.size("seq") == length ? joined : slice(joined, "seq", 0, length);
+  const int64_t length = local_type(tokens, traced_mesh()).axis("seq").size;
+  return join_shards(joined.size("seq") == length ? joined : slice(joined, "seq", 0, length));
 }
 
 }  // namespace
@@ -117,15 +133,16 @@ CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
   return size == 0 ? whole_loss(weights, x, labels) : chunked_loss(weights, x, labels, size);
 }
 
-// The positions of a sequence in each chunk; 0: no chunks. All rows of a device are in each chunk,
-// so their layout stays.
+// The positions of a device's part of a sequence in each chunk; 0: no chunks. All rows of a device
+// are in each chunk, so their layout stays.
 int64_t BaseSoftmax::chunk_size(const Tensor& x) const {
-  if (options_.chunk_tokens == 0 || !x.has("seq") || !x.type().axis("seq").split.empty()) return 0;
+  if (options_.chunk_tokens == 0 || !x.has("seq")) return 0;
+  const Type local = local_type(x.type(), traced_mesh());
   int64_t tokens = 1;  // Of one device.
-  for (const Axis& axis : local_type(x.type(), traced_mesh()).axes)
+  for (const Axis& axis : local.axes)
     if (axis.name != "embed") tokens *= axis.size;
   const int64_t chunks = (tokens + options_.chunk_tokens - 1) / options_.chunk_tokens;
-  return chunks <= 1 ? 0 : (x.size("seq") + chunks - 1) / chunks;
+  return chunks <= 1 ? 0 : (local.axis("seq").size + chunks - 1) / chunks;
 }
 
 CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor labels) const {
@@ -137,7 +154,6 @@ CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor
 // the same iteration (core/passes/remat/joint_loop.h): logits are neither kept nor recomputed.
 CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tensor labels,
                                        int64_t size) const {
-  const int64_t length = x.size("seq");
   const Tensor hidden = split_chunks(x, size), targets = split_chunks(labels, size);
   const RepeatResult result =
       repeat("chunks", hidden.size("chunks"), {}, {hidden, targets},
@@ -145,8 +161,8 @@ CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tens
                const CrossEntropy chunk = whole_loss(weights, slices[0], slices[1]);
                return {{}, {chunk.loss, chunk.log_likelihood, chunk.correct}};
              });
-  return {join_chunks(result.stacked[0], length), join_chunks(result.stacked[1], length),
-          join_chunks(result.stacked[2], length)};
+  const auto joined = [&](size_t i) { return join_chunks(result.stacked[i], labels.type()); };
+  return {joined(0), joined(1), joined(2)};
 }
 
 FullSoftmax::FullSoftmax(const HParams& p)

@@ -36,6 +36,8 @@ SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) 
     return sequence;  // A row is one document.
   }
   if (p_.packed_input) sequence.segment_ids = features.find("segment_ids");
+  // Attention compares the ids of whole sequences: gathered here once instead of in each layer.
+  if (sequence.segment_ids.valid()) sequence.segment_ids = place(sequence.segment_ids, "attention");
   if (p_.packed_input && p_.segment_positions) sequence.positions = features.find("segment_pos");
   if (!sequence.positions.valid()) sequence.positions = iota({"seq", ids.size("seq"), {}});
   return sequence;

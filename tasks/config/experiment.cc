@@ -1,11 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/config/experiment.h"
 
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
 #include <fmt/ranges.h>
 
 #include "core/hparams/convert.h"
 
 namespace tessera {
+namespace {
+
+bool is_one_of(Strategy strategy, std::initializer_list<Strategy> some) {
+  return std::ranges::find(some, strategy) != some.end();
+}
+
+bool is_ring(Strategy strategy) {
+  using enum Strategy;
+  return is_one_of(strategy, {kRing, kFullyShardedRing, kFullyShardedTensorRing});
+}
+
+bool uses_context(Strategy strategy) {
+  using enum Strategy;
+  return is_ring(strategy) ||
+         is_one_of(strategy, {kContext, kFullyShardedContext, kFullyShardedTensorContext});
+}
+
+}  // namespace
 
 ExperimentConfig with_all_evals(ExperimentConfig config) {
   std::erase_if(config.eval.datasets, [&](const auto& entry) {
@@ -18,8 +40,16 @@ ExperimentConfig with_all_evals(ExperimentConfig config) {
 
 ExperimentConfig Experiment::config() const {
   ExperimentConfig config = build();
-  if (strategy.has()) config.rules = strategy_rules(strategy.get());
+  if (!strategy.has()) return config;
+  config.rules = strategy_rules(strategy.get());
+  config.mesh.axis_names = strategy_axes(strategy.get(), std::move(config.mesh.axis_names));
   return config;
+}
+
+std::vector<std::string> strategy_axes(Strategy strategy, std::vector<std::string> axis_names) {
+  if (uses_context(strategy) && std::ranges::find(axis_names, "ctx") == axis_names.end())
+    axis_names.insert(std::ranges::find(axis_names, "mdl"), "ctx");
+  return axis_names;
 }
 
 AxisRules make_rules(const RulesConfig& config) {
@@ -32,10 +62,19 @@ RulesConfig strategy_rules(Strategy strategy) {
   if (strategy == kSequence || strategy == kFullyShardedSequence)
     activations.push_back("residual: seq -> mdl");
   if (strategy == kPax) activations.push_back("residual: embed -> mdl");
+  const bool is_context = uses_context(strategy);
+  const bool is_tensor = !is_one_of(strategy, {kReplicas, kFullySharded, kContext,
+                                               kFullyShardedContext, kRing, kFullyShardedRing});
+  if (is_context && !is_ring(strategy)) {
+    activations.push_back(is_tensor ? "attention: heads -> (mdl, ctx), attention: kv_heads -> "
+                                      "(mdl, ctx), attention: seq -> ()"
+                                    : "attention: heads -> ctx, attention: kv_heads -> ctx, "
+                                      "attention: seq -> ()");
+  }
+  if (is_context) activations.push_back("seq -> ctx");
   activations.push_back("batch -> (replica, data)");
-  const bool is_tensor = strategy != kReplicas && strategy != kFullySharded;
-  if (strategy != kReplicas && strategy != kTensor && strategy != kSequence)
-    weights.push_back("embed -> data");
+  if (!is_one_of(strategy, {kReplicas, kTensor, kSequence, kContext, kRing}))
+    weights.push_back(is_context ? "embed -> (data, ctx)" : "embed -> data");
   if (is_tensor) {
     // The same for weights and activations, so that no weight moves along mdl: all-gathers are over
     // `data` only.

@@ -29,9 +29,9 @@ struct RulesConfig {
 };
 AxisRules make_rules(const RulesConfig& config);
 
-// Ready-made rules: the usual ways to split a transformer over `replica × data × mdl`. All of them
-// split the batch over `replica` and `data`. An experiment may also change one or write its own
-// (docs/parallelism.md). Layers do not know them.
+// Ready-made rules: the usual ways to split a transformer over `replica × data × mdl`, or for long
+// sequences `replica × data × ctx × mdl`. All of them split the batch over `replica` and `data`. An
+// experiment may also change one or write its own (docs/parallelism.md). Layers do not know them.
 enum class Strategy {
   kReplicas,            // Data parallelism: weights replicated.
   kFullySharded,        // FSDP (ZeRO-3): weights, gradients and optimizer state over `data`.
@@ -40,9 +40,19 @@ enum class Strategy {
   kFullyShardedTensor,  // kFullySharded and kTensor.
   kFullyShardedSequence,
   kPax,  // kFullyShardedTensor with the residual's embed axis over `mdl`, as in Pax.
+  // The sequence over `ctx`, in attention the heads instead (DeepSpeed-Ulysses; Jacobs et al.,
+  // 2023, arXiv 2309.14509).
+  kContext,
+  kFullyShardedContext,        // Weights at rest over `data` and `ctx`.
+  kFullyShardedTensorContext,  // In attention the heads over `mdl` and `ctx`.
+  // The same with the sequence over `ctx` in attention too, where keys and values travel (ring
+  // attention; Liu et al., 2023, arXiv 2310.01889).
+  kRing,
+  kFullyShardedRing,
+  kFullyShardedTensorRing,
 };
 
-constexpr std::array<EnumName<Strategy>, 7> enum_names(Strategy) {
+constexpr std::array<EnumName<Strategy>, 13> enum_names(Strategy) {
   using enum Strategy;
   return {{{kReplicas, "replicas"},
            {kFullySharded, "fsdp"},
@@ -50,10 +60,19 @@ constexpr std::array<EnumName<Strategy>, 7> enum_names(Strategy) {
            {kSequence, "sequence"},
            {kFullyShardedTensor, "fsdp_tensor"},
            {kFullyShardedSequence, "fsdp_sequence"},
-           {kPax, "pax"}}};
+           {kPax, "pax"},
+           {kContext, "context"},
+           {kFullyShardedContext, "fsdp_context"},
+           {kFullyShardedTensorContext, "fsdp_tensor_context"},
+           {kRing, "ring"},
+           {kFullyShardedRing, "fsdp_ring"},
+           {kFullyShardedTensorRing, "fsdp_tensor_ring"}}};
 }
 
 RulesConfig strategy_rules(Strategy strategy);
+// The names with `ctx` before `mdl` (without that, at the end), if the strategy splits the sequence
+// over `ctx` and they lack it. Otherwise the names.
+std::vector<std::string> strategy_axes(Strategy strategy, std::vector<std::string> axis_names);
 
 // The root of a run's configuration: the content of hparams.toml, reachable by `--set`.
 struct ExperimentConfig {
@@ -79,10 +98,12 @@ class Experiment {
  public:
   virtual ~Experiment() = default;
   virtual ExperimentConfig build() const = 0;
-  // What build() gives, with the rules of `strategy` if that is set.
+  // What build() gives, with the rules and the mesh axes of `strategy` if that is set.
   ExperimentConfig config() const;
 
-  std::vector<int64_t> ici_mesh_shape;  // "replica data mdl"; empty: all devices on data.
+  // Sizes of "replica data mdl", or of "replica data ctx mdl" with a strategy that needs `ctx`;
+  // empty: all devices on data.
+  std::vector<int64_t> ici_mesh_shape;
   std::vector<int64_t> dcn_mesh_shape;
   Field<Strategy> strategy;  // Replaces the rules of build(); unset: those.
   FIELDS(ici_mesh_shape, dcn_mesh_shape, strategy)

@@ -22,7 +22,7 @@ namespace {
 const std::vector<std::string> kVocabulary = {"batch", "seq",      "key_seq",  "embed",
                                               "heads", "kv_heads", "head_dim", "mlp",
                                               "vocab", "layers",   "experts"};
-const std::vector<std::string> kRoles = {"residual"};
+const std::vector<std::string> kRoles = {"residual", "attention"};
 
 // Calls visit(type) for each value of the graph and of its loop bodies.
 template <typename Visit>

@@ -51,6 +51,20 @@ class Chance {
     if (!activations.empty()) std::erase(free, inner);
     if (!activations.empty() && coin())
       activations = fmt::format("residual: seq -> {}, {}", inner, activations);
+    if (!free.empty() && below(6) == 0) {
+      activations = fmt::format("seq -> {}, ", free.back()) + activations;
+      free.pop_back();
+    } else if (!free.empty() && below(3) == 0) {
+      activations = fmt::format(
+                        "seq -> {0}, attention: seq -> (), attention: heads -> {1}, attention: "
+                        "kv_heads -> {1}, ",
+                        free.back(),
+                        activations.find("heads") == std::string::npos
+                            ? free.back()
+                            : fmt::format("({}, {})", inner, free.back())) +
+                    activations;
+      free.pop_back();
+    }
     activations += "batch -> " + some_axes(free);
     std::vector<std::string> axes = {"embed", "mlp", "heads", "vocab", "kv_heads", "positions"};
     std::shuffle(axes.begin(), axes.end(), random_);

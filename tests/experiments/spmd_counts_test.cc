@@ -276,6 +276,65 @@ TEST_CASE("vocabulary parallel alone: the embedding, the head and three numbers 
   REQUIRE(text(table_of(collectives(lowered_step(trial)))) == text(expected));
 }
 
+// Ulysses: queries, keys, values and results are exchanged in an all-to-all each, forward and
+// backward, and a device sends (k-1)/k of its part. Segment ids are gathered once for all layers,
+// and no other activation moves.
+TEST_CASE("context parallel: 4 + 4 all-to-alls per block, and each gradient is all-reduced once") {
+  struct Sizes {
+    TrialModel model;
+    int64_t devices, query_dims, key_dims;  // Together in all heads, as sent.
+  };
+  for (const Sizes& sizes : {Sizes{kGpt2, 4, 32, 32}, Sizes{kPax, 2, 32, 32},
+                             Sizes{kLlama, 4, 64, 32}, Sizes{kLlama, 8, 64, 64}}) {
+    for (const bool repeated : {false, true}) {
+      const SpmdCase trial{.model = sizes.model,
+                           .ici = {1, 1, sizes.devices},
+                           .strategy = "context",
+                           .repeated = repeated};
+      INFO(trial.text());
+      const int64_t k = sizes.devices, token_bytes = spmd_tokens().elements() * kF32Bytes;
+      Table expected;
+      for (const int64_t dims : {sizes.query_dims, sizes.key_dims})
+        add(&expected, "all_to_all mdl", share(token_bytes * dims / k, k), kBlocks * (2 + 2));
+      add(&expected, "all_gather mdl", share(token_bytes, k));
+      for (const WeightSize& weight : weights_of(trial))
+        add(&expected, "all_reduce mdl", twice_share(weight.elements * kF32Bytes, k),
+            weight.layers);
+      Table got = table_of(collectives(lowered_step(trial)));
+      expected["all_reduce mdl"].count = got["all_reduce mdl"].count;
+      REQUIRE(text(got) == text(expected));
+    }
+  }
+}
+
+// Ring attention: keys and values make k - 1 steps in each pass, with their gradients in the
+// backward pass. For the zig-zag order queries, keys, values and results change devices once.
+TEST_CASE("ring attention: keys and values make k - 1 steps forward and backward") {
+  for (const int64_t k : {2, 4, 8}) {
+    for (const bool repeated : {false, true}) {
+      const SpmdCase trial{.model = kGpt2,
+                           .ici = {1, 1, k},
+                           .strategy = "ring",
+                           .repeated = repeated,
+                           .packed = false};
+      INFO(trial.text());
+      const int64_t shard = activation_bytes(k);
+      const int64_t lse = spmd_tokens().elements() * TrialSizes{}.heads * kF32Bytes / k;
+      const int64_t forward = (k - 1) * 2 * shard + 4 * shard + lse;
+      const int64_t backward = (k - 1) * (2 + 2) * shard + 8 * shard + lse;
+      Table got = table_of(collectives(lowered_step(trial)));
+      REQUIRE(got["permute mdl"].bytes == kBlocks * (forward + backward));
+      got.erase("permute mdl");
+      Table expected;
+      for (const WeightSize& weight : weights_of(trial))
+        add(&expected, "all_reduce mdl", twice_share(weight.elements * kF32Bytes, k),
+            weight.layers);
+      expected["all_reduce mdl"].count = got["all_reduce mdl"].count;
+      REQUIRE(text(got) == text(expected));
+    }
+  }
+}
+
 // A recomputed block repeats one all-reduce: the last one is not needed.
 TEST_CASE(
     "recomputing a tensor-parallel block costs one more all-reduce, saving its sums costs none") {

@@ -52,12 +52,47 @@ TEST_CASE("a model has one device's numbers on a mesh, with each strategy") {
   for (const SpmdCase& trial : cases) require_same_numbers(trial);
 }
 
+TEST_CASE("a model whose sequences are split has one device's numbers on a mesh") {
+  const std::vector<SpmdCase> cases = {
+      {.model = kGpt2, .ici = {1, 2, 2}, .strategy = "context", .dropout = true},
+      // Four key heads over eight devices: each is repeated.
+      {.model = kLlama,
+       .ici = {1, 1, 8},
+       .strategy = "fsdp and context",
+       .repeated = true,
+       .remat = "save_nothing"},
+      {.model = kLlama, .ici = {1, 4, 2}, .strategy = "tensor and context", .dropout = true},
+      {.model = kPax,
+       .ici = {2, 2, 2},
+       .strategy = "fsdp, sequence and context",
+       .repeated = true,
+       .remat = "save_context_and_out_proj",
+       .microbatches = 2},
+      {.model = kGpt2, .ici = {1, 1, 2}, .strategy = "ring"},
+      {.model = kLlama,
+       .ici = {1, 2, 4},
+       .strategy = "fsdp and ring",
+       .repeated = true,
+       .remat = "save_nothing",
+       .microbatches = 2},
+      {.model = kPax, .ici = {1, 1, 8}, .strategy = "ring", .packed = false},
+      {.model = kGpt2, .ici = {1, 4, 2}, .strategy = "tensor and ring", .dropout = true},
+      {.model = kLlama, .ici = {2, 2, 2}, .strategy = "tensor and ring", .chunk_tokens = 20}};
+  for (const SpmdCase& trial : cases) require_same_numbers(trial);
+}
+
 TEST_CASE("a loss in chunks has the whole loss's numbers, with each strategy") {
   for (const SpmdCase& trial : std::vector<SpmdCase>{
            {.model = kGpt2, .chunk_tokens = 100},
            {.model = kPax, .ici = {2, 2, 1}, .strategy = "replica", .chunk_tokens = 24},
            {.model = kLlama, .ici = {1, 4, 1}, .strategy = "fsdp", .chunk_tokens = 9},
            {.model = kPax, .ici = {1, 1, 2}, .strategy = "tensor", .chunk_tokens = 96},
+           {.model = kPax, .ici = {1, 1, 4}, .strategy = "context", .chunk_tokens = 24},
+           {.model = kLlama,
+           .ici = {1, 4, 2},
+           .strategy = "fsdp, sequence and context",
+           .repeated = true,
+           .chunk_tokens = 20},
            {.model = kGpt2,
            .ici = {1, 2, 2},
            .strategy = "fsdp and sequence",
@@ -243,6 +278,8 @@ TEST_CASE("a mesh that computes in bf16 is as close to f32 as one device") {
                 .strategy = "fsdp and tensor",
                 .chunk_tokens = 12,
                 .compute = DType::kBF16});
+  require_near({.model = kPax, .ici = {1, 1, 4}, .strategy = "context", .compute = DType::kBF16});
+  require_near({.model = kLlama, .ici = {1, 1, 4}, .strategy = "ring", .compute = DType::kBF16});
   require_near({.model = kLlama,
                 .ici = {1, 4, 1},
                 .strategy = "fsdp",

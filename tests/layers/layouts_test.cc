@@ -49,6 +49,15 @@ const std::vector<Split>& splits() {
        "embed -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
        "residual: embed -> mdl, batch -> (replica, data), mlp -> mdl, heads -> mdl, "
        "kv_heads -> mdl, vocab -> mdl"},
+      {"context", "embed -> (data, mdl)",
+       "batch -> (replica, data), seq -> mdl, attention: seq -> (), attention: heads -> mdl, "
+       "attention: kv_heads -> mdl"},
+      {"context and tensor parallel", "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "batch -> replica, seq -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl, "
+       "attention: seq -> (), attention: heads -> (mdl, data), attention: kv_heads -> (mdl, data)"},
+      {"ring and tensor parallel",
+       "embed -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "batch -> replica, seq -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl"},
   };
   return all;
 }

@@ -138,7 +138,7 @@ TEST_CASE("no bundled experiment has a member missing from FIELDS") {
   REQUIRE(ours >= 2);
 }
 
-TEST_CASE("every bundled experiment has the knob strategy, which sets its rules") {
+TEST_CASE("every bundled experiment has the knob strategy, which sets its rules and mesh axes") {
   load_plugins(find_plugins(plugin_path({})));
   int64_t ours = 0;
   for (const ExperimentEntry& entry : registered_experiments()) {
@@ -155,6 +155,10 @@ TEST_CASE("every bundled experiment has the knob strategy, which sets its rules"
     const RulesConfig expected = strategy_rules(Strategy::kFullyShardedSequence);
     REQUIRE(rules.weights == expected.weights);
     REQUIRE(rules.activations == expected.activations);
+    sets[0] = "strategy=fsdp_context";
+    sets.insert(sets.end(), {"mesh.ici_mesh_shape=[1,1,1,1]", "mesh.dcn_mesh_shape=[1,1,1,1]"});
+    const std::vector<std::string> axes = configure(entry, sets).config.mesh.axis_names;
+    REQUIRE(std::ranges::count(axes, "ctx") == 1);
   }
   REQUIRE(ours >= 10);
 }

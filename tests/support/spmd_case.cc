@@ -31,6 +31,13 @@ std::vector<TrialRules> all_strategies() {
   const std::string tensor = joined_words(kData, kTensor);
   const std::string sequence = joined_words(tensor, "residual: seq -> mdl");
   const std::string heads = "mlp -> mdl, heads -> mdl, kv_heads -> mdl";
+  const std::string context = joined_words(
+      kData,
+      "seq -> mdl, attention: seq -> (), attention: heads -> mdl, attention: kv_heads -> mdl");
+  const std::string tensor_context = joined_words(
+      "batch -> replica, seq -> data, attention: seq -> (), attention: heads -> (mdl, data), "
+      "attention: kv_heads -> (mdl, data)",
+      kTensor);
   return {
       {"replica", "", std::string(kData)},
       {"fsdp", "embed -> data", std::string(kData)},
@@ -44,7 +51,16 @@ std::vector<TrialRules> all_strategies() {
       {"fsdp and sequence", joined_words("embed -> data", kTensor), sequence},
       {"fsdp over all, and sequence", joined_words("embed -> (replica, data)", kTensor), sequence},
       {"fsdp inside tensor",
-       "mlp -> (mdl, data), heads -> mdl, kv_heads -> mdl, vocab -> (mdl, data)", tensor}};
+       "mlp -> (mdl, data), heads -> mdl, kv_heads -> mdl, vocab -> (mdl, data)", tensor},
+      {"context", "", context},
+      {"fsdp and context", "embed -> (data, mdl)", context},
+      {"tensor and context", std::string(kTensor), tensor_context},
+      {"fsdp, sequence and context", joined_words("embed -> (replica, data)", kTensor),
+       joined_words(tensor_context, "residual: seq -> (data, mdl)")},
+      {"ring", "", joined_words(kData, "seq -> mdl")},
+      {"fsdp and ring", "embed -> (data, mdl)", joined_words(kData, "seq -> mdl")},
+      {"tensor and ring", std::string(kTensor),
+       joined_words("batch -> replica, seq -> data", kTensor)}};
 }
 
 void resize(const TrialSizes& sizes, TransformerLm::HParams& lm) {

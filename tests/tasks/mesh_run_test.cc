@@ -3,7 +3,11 @@
 // traffic match the plan.
 #include <cmath>
 #include <csignal>
+#include <functional>
+#include <numeric>
 #include <thread>
+
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/passes/cost.h"
@@ -22,10 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tiny run on a mesh of shape {replica, data, mdl}.
+// The tiny run on a mesh of shape {replica, data, mdl}, or {replica, data, ctx, mdl}.
 ExperimentConfig on_mesh(ExperimentConfig config, const std::vector<int64_t>& shape,
                          Strategy strategy) {
   config.mesh.ici_mesh_shape = shape;
+  config.mesh.axis_names = strategy_axes(strategy, std::move(config.mesh.axis_names));
   config.rules = strategy_rules(strategy);
   return config;
 }
@@ -36,7 +41,9 @@ RunOptions with_devices(int64_t devices) {
   return options;
 }
 
-int64_t devices_of(const std::vector<int64_t>& shape) { return shape[0] * shape[1] * shape[2]; }
+int64_t devices_of(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
 
 std::vector<double> numbers(const fs::path& directory, const std::string& key) {
   std::vector<double> values;
@@ -67,11 +74,12 @@ TEST_CASE("a run gives the same losses and evaluation on 1, 2, 4 and 8 devices")
   const std::vector<double> scores = numbers(directory / "one", "eval/validation/log_pplx");
   REQUIRE(expected.size() == 20);
   int number = 0;
-  for (const Case& trial : {Case{{1, 2, 1}, kReplicas}, Case{{1, 1, 2}, kSequence},
-                            Case{{1, 4, 1}, kFullySharded, 2}, Case{{1, 2, 2}, kFullyShardedTensor},
-                            Case{{2, 2, 2}, kPax}, Case{{1, 4, 2}, kFullyShardedSequence}}) {
-    INFO("mesh " << trial.shape[0] << trial.shape[1] << trial.shape[2] << ", "
-                 << enum_name(trial.strategy));
+  for (const Case& trial :
+       {Case{{1, 2, 1}, kReplicas}, Case{{1, 1, 2}, kSequence}, Case{{1, 4, 1}, kFullySharded, 2},
+        Case{{1, 2, 2}, kFullyShardedTensor}, Case{{2, 2, 2}, kPax},
+        Case{{1, 4, 2}, kFullyShardedSequence}, Case{{1, 1, 2, 1}, kContext},
+        Case{{1, 4, 2, 1}, kFullyShardedContext}, Case{{1, 2, 1, 2}, kFullyShardedTensorContext}}) {
+    INFO("mesh " << fmt::format("{}", trial.shape) << ", " << enum_name(trial.strategy));
     ExperimentConfig split = on_mesh(config, trial.shape, trial.strategy);
     task_of(split).train.num_microbatches = trial.microbatches;
     const fs::path run = directory / std::to_string(++number);
@@ -146,7 +154,8 @@ TEST_CASE("devices send as many bytes as the plan predicts") {
   for (const auto& [shape, strategy] :
        {std::pair{std::vector<int64_t>{1, 4, 1}, kReplicas},
         std::pair{std::vector<int64_t>{1, 4, 1}, kFullySharded},
-        std::pair{std::vector<int64_t>{1, 2, 2}, kFullyShardedSequence}}) {
+        std::pair{std::vector<int64_t>{1, 2, 2}, kFullyShardedSequence},
+        std::pair{std::vector<int64_t>{1, 2, 2, 1}, kFullyShardedContext}}) {
     INFO(enum_name(strategy));
     Machine machine(on_mesh(tiny_config(), shape, strategy));
     const int64_t planned = bytes_per_step(collectives(machine.lowered));
@@ -202,7 +211,9 @@ TEST_CASE("samples of a run do not depend on the mesh") {
   REQUIRE(expected.size() == 3);
   for (const auto& [shape, strategy] :
        {std::pair{std::vector<int64_t>{1, 8, 1}, Strategy::kFullySharded},
-        std::pair{std::vector<int64_t>{2, 2, 2}, Strategy::kFullyShardedSequence}}) {
+        std::pair{std::vector<int64_t>{2, 2, 2}, Strategy::kFullyShardedSequence},
+        std::pair{std::vector<int64_t>{1, 2, 2, 1}, Strategy::kContext},
+        std::pair{std::vector<int64_t>{1, 1, 4, 1}, Strategy::kRing}}) {
     const std::vector<DecodedExample> split = samples(shape, strategy);
     REQUIRE(split.size() == expected.size());
     for (size_t i = 0; i < split.size(); ++i) {
@@ -289,6 +300,24 @@ TEST_CASE(
   REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("batch is split over data twice"));
   REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {0, 2, 1}, Strategy::kReplicas), 2),
                Catch::Contains("axis 'replica' has size 0"));
+}
+
+TEST_CASE("a sequence that the mesh cannot split is rejected before step 0") {
+  using enum Strategy;
+  REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {1, 1, 4, 1}, kContext), 4),
+               Catch::Contains("heads=2 cannot be split by ctx=4"));
+  ExperimentConfig odd = on_mesh(tiny_config(2), {1, 1, 2, 1}, kContext);
+  odd.input.as<SyntheticInput::HParams>().seq_len = 15;
+  REQUIRE_THAT(message_of(odd, 2), Catch::Contains("seq=15 cannot be split by ctx=2"));
+  odd = on_mesh(tiny_config(2), {1, 1, 4, 1}, kRing);
+  odd.input.as<SyntheticInput::HParams>().seq_len = 12;
+  REQUIRE_THAT(
+      message_of(odd, 4),
+      Catch::Contains("causal attention cuts seq=12 of query_proj into two chunks for each of "
+                      "the devices of ctx=4; the nearest size that can be cut is 16"));
+  REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {1, 2, 1}, kContext), 2),
+               Catch::Contains("ici_mesh_shape has 3 sizes, expected one for each of the axes "
+                               "replica, data, ctx, mdl"));
 }
 
 }  // namespace

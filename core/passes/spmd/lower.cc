@@ -19,6 +19,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/spmd/ring_attention.h"
 
 namespace tessera {
 namespace {
@@ -144,6 +145,8 @@ class Localizer {
         replace_with(node.outputs[0], rewriter_.at(node.inputs[0]));
       } else if (node.op->op_class == OpClass::kReshard) {
         lower_reshard(node);
+      } else if (is_ring_attention(graph_, node, mesh_)) {
+        rewriter_.replace(node, ring_attention(graph_, node, mesh_));
       } else {
         copy(id);
       }
@@ -242,10 +245,20 @@ class DeviceAttributes {
     return found->second;
   }
 
-  // This device receives its shard from the device whose number before the permute is this device's
-  // number after it.
+  // With `routes` each device of the group sends to the one that they give. Otherwise this device
+  // receives its shard from the device whose number before the permute is this device's number
+  // after it.
   void fill_permute(Attributes& attributes) {
     const Names changing = attributes.get<Names>("mesh_axes");
+    if (attributes.has("routes")) {
+      const auto& routes = attributes.get<std::vector<int64_t>>("routes");
+      const int64_t index = mesh_.index_along(device_, changing);
+      const auto sender = std::ranges::find(routes, index) - routes.begin();
+      attributes.set("from", group(changing)[static_cast<size_t>(sender)]);
+      attributes.set("to",
+                     group(changing)[static_cast<size_t>(routes[static_cast<size_t>(index)])]);
+      return;
+    }
     const Names before = order_of(attributes.get<Type>("before"), changing, mesh_);
     const Names after = order_of(attributes.get<Type>("after"), changing, mesh_);
     const auto at = [&](const Names& order, int64_t place) {

@@ -17,6 +17,8 @@
 #include "plugins/cuda/device/kernel.h"
 
 namespace tessera::cuda {
+static_assert(kEmptyLse == tessera::kEmptyLse);
+
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;

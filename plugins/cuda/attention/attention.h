@@ -12,6 +12,8 @@ struct SegmentBounds {
 };
 inline constexpr int kSegmentRun = 32;
 
+inline constexpr float kEmptyLse = -1e30f;  // As in core/ops/attention.h.
+
 // Decoding splits the keys into runs at fixed positions, so that the bits of a row's result do not
 // depend on other rows.
 inline constexpr int kCacheRun = 256;

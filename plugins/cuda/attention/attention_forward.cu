@@ -136,7 +136,7 @@ __device__ void store_result(const AttentionParameters& p, const Item& item, int
     const int row = warp_row + lane / 4 + 8 * h;
     if (p.lse != nullptr && row < rows && lane % 4 == 0)
       p.lse[(static_cast<int64_t>(item.batch) * p.heads + item.head) * p.queries + row] =
-          empty ? 0.0f : (running.maximum[h] + log2f(running.sum[h])) * kLn2;
+          empty ? kEmptyLse : (running.maximum[h] + log2f(running.sum[h])) * kLn2;
   }
   store_rows<kWidth>(query_rows(p, item, static_cast<T*>(p.out)), warp_row, 0, sums, inverse,
                      staging, p.aligned);

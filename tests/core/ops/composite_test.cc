@@ -242,7 +242,7 @@ TEST_CASE("Attention refuses mismatched names, orders, sizes and layouts") {
               "f32[\"batch=4 key_seq=4 kv_heads=3 head_dim=8\"]"},
              attended) == "attention: heads=4 of x is not a multiple of kv_heads=3 of y");
   REQUIRE(of({q, split, split}, attended) ==
-          "attention: key_seq of y is split over mdl; reshard it to unsplit key_seq");
+          "attention: x has seq=4, y has key_seq/mdl=4; split both the same way, or neither");
   REQUIRE(of({q, kv, "bf16[\"batch=4 key_seq=4 kv_heads=2 head_dim=8\"]"}, attended) ==
           "attention: x is f32, z is bf16; cast one");
   REQUIRE(of({q, kv, "f32[\"batch=4 key_seq=4 kv_heads=2 head_dim=8\" + sum(mdl)]"}, attended) ==

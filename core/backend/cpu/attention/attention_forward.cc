@@ -4,6 +4,7 @@
 
 #include "core/backend/cpu/attention/attention_kernels.h"
 #include "core/backend/cpu/processor.h"
+#include "core/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_forward.cc"
@@ -165,7 +166,8 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
   for (int64_t i = 0; i < queries; ++i) {
     const bool nothing = running.sum[i] == 0.0f;
     inverse_sum[i] = nothing ? 0.0f : 1.0f / running.sum[i];
-    if (lse != nullptr) lse[i] = nothing ? 0.0f : running.maximum[i] + std::log(running.sum[i]);
+    if (lse != nullptr)
+      lse[i] = nothing ? kEmptyLse : running.maximum[i] + std::log(running.sum[i]);
   }
   const HeadRows<T> out =
       head_rows<T>(results.out, shape.queries, shape.heads, head_dim, batch, head, first);
