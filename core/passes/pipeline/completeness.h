@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a pipeline schedule contains the work of a step, each task once. Not whether the tasks
+// are in an order that works (check.h).
+#pragma once
+
+#include "core/passes/pipeline/table.h"
+
+namespace tessera {
+
+// Error unless
+// - all sizes are positive, and all tasks within them;
+// - every piece has, for every microbatch, exactly one forward, and either exactly one backward
+//   or exactly one backward of input and one of weight;
+// - no stage has two tasks at one tick.
+void check_complete(const PipelineTable& table);
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/pipeline/pipeline_schedules.h"
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/passes/pipeline/check.h"
+#include "core/passes/pipeline/generators.h"
+#include "core/passes/pipeline/text.h"
+
+namespace tessera {
+
+REGISTER_TEMPLATE(PipelineSchedule, GPipe);
+REGISTER_TEMPLATE(PipelineSchedule, OneForwardOneBackward);
+REGISTER_TEMPLATE(PipelineSchedule, InterleavedOneForwardOneBackward);
+REGISTER_TEMPLATE(PipelineSchedule, CircularPipeline);
+REGISTER_TEMPLATE(PipelineSchedule, ZeroBubbleH1);
+REGISTER_TEMPLATE(PipelineSchedule, WrittenPipeline);
+
+PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t stages,
+                            int64_t microbatches) {
+  PipelineTable table = schedule.instantiate()->table(stages, microbatches);
+  check_pipeline(table);
+  if (table.stages != stages || table.microbatches != microbatches)
+    fail(
+        "{}: the schedule has {} stages and {} microbatches, expected {} and {}; write it for "
+        "these "
+        "numbers, or change the mesh or num_microbatches",
+        schedule.name(), table.stages, table.microbatches, stages, microbatches);
+  return table;
+}
+
+PipelineTable GPipe::table(int64_t stages, int64_t microbatches) const {
+  return gpipe_table(stages, microbatches);
+}
+
+PipelineTable OneForwardOneBackward::table(int64_t stages, int64_t microbatches) const {
+  return one_forward_one_backward_table(stages, microbatches);
+}
+
+PipelineTable InterleavedOneForwardOneBackward::table(int64_t stages, int64_t microbatches) const {
+  return interleaved_table(stages, microbatches, chunks_);
+}
+
+PipelineTable CircularPipeline::table(int64_t stages, int64_t microbatches) const {
+  return circular_table(stages, microbatches, chunks_);
+}
+
+PipelineTable ZeroBubbleH1::table(int64_t stages, int64_t microbatches) const {
+  return zero_bubble_h1_table(stages, microbatches);
+}
+
+PipelineTable WrittenPipeline::table(int64_t, int64_t) const {
+  PipelineTable table =
+      parse_pipeline(HParams::kName, fmt::format("{}", fmt::join(p_.stages, "\n")));
+  table.live_bound = p_.live_bound;
+  return table;
+}
+
+}  // namespace tessera

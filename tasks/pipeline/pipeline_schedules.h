@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipeline schedules as templates: an experiment chooses one by name, and a plugin adds its own.
+// core/passes/pipeline has the tables, their generators and the checker.
+//
+//   Template<PipelineSchedule> schedule = InterleavedOneForwardOneBackward::HParams{.chunks = 2};
+//   const PipelineTable table = checked_table(schedule, /*stages=*/4, /*microbatches=*/8);
+//
+// A schedule of a plugin derives from PipelineSchedule, returns a table, and is registered by
+// REGISTER_TEMPLATE(PipelineSchedule, Mine).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "core/passes/pipeline/table.h"
+
+namespace tessera {
+
+class PipelineSchedule {
+ public:
+  virtual ~PipelineSchedule() = default;
+  // The table for this many stages and microbatches per batch. Error for sizes that the schedule
+  // cannot have. Need not check the table.
+  virtual PipelineTable table(int64_t stages, int64_t microbatches) const = 0;
+};
+
+// The table of the schedule. Error if it is not correct (core/passes/pipeline/check.h), or is for
+// other numbers of stages or microbatches.
+PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t stages,
+                            int64_t microbatches);
+
+// The schedules below are described in core/passes/pipeline/generators.h.
+
+class GPipe final : public PipelineSchedule {
+ public:
+  struct HParams {
+    using Instance = GPipe;
+    static constexpr std::string_view kName = "GPipe";
+    FIELDS()
+  };
+  explicit GPipe(const HParams&) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+};
+
+class OneForwardOneBackward final : public PipelineSchedule {
+ public:
+  struct HParams {
+    using Instance = OneForwardOneBackward;
+    static constexpr std::string_view kName = "OneForwardOneBackward";
+    FIELDS()
+  };
+  explicit OneForwardOneBackward(const HParams&) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+};
+
+class InterleavedOneForwardOneBackward final : public PipelineSchedule {
+ public:
+  struct HParams {
+    using Instance = InterleavedOneForwardOneBackward;
+    static constexpr std::string_view kName = "InterleavedOneForwardOneBackward";
+    int64_t chunks = 2;  // Per stage.
+    FIELDS(chunks)
+  };
+  explicit InterleavedOneForwardOneBackward(const HParams& p) : chunks_(p.chunks) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+
+ private:
+  int64_t chunks_;
+};
+
+class CircularPipeline final : public PipelineSchedule {
+ public:
+  struct HParams {
+    using Instance = CircularPipeline;
+    static constexpr std::string_view kName = "CircularPipeline";
+    int64_t chunks = 1;  // Per stage (Pax: circular_repeat).
+    FIELDS(chunks)
+  };
+  explicit CircularPipeline(const HParams& p) : chunks_(p.chunks) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+
+ private:
+  int64_t chunks_;
+};
+
+class ZeroBubbleH1 final : public PipelineSchedule {
+ public:
+  struct HParams {
+    using Instance = ZeroBubbleH1;
+    static constexpr std::string_view kName = "ZeroBubbleH1";
+    FIELDS()
+  };
+  explicit ZeroBubbleH1(const HParams&) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+};
+
+// A schedule written by hand (core/passes/pipeline/text.h), for one number of stages and of
+// microbatches.
+class WrittenPipeline final : public PipelineSchedule {
+ public:
+  struct HParams {
+    using Instance = WrittenPipeline;
+    static constexpr std::string_view kName = "WrittenPipeline";
+    std::vector<std::string> stages;  // One text for each: "F0 F1 . B0 . B1".
+    std::vector<int64_t> live_bound;  // Of live activations, one for each stage; empty: none.
+    FIELDS(stages, live_bound)
+  };
+  explicit WrittenPipeline(const HParams& p) : p_(p) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+
+ private:
+  HParams p_;
+};
+
+extern template class HolderOf<PipelineSchedule, GPipe::HParams>;
+extern template class HolderOf<PipelineSchedule, OneForwardOneBackward::HParams>;
+extern template class HolderOf<PipelineSchedule, InterleavedOneForwardOneBackward::HParams>;
+extern template class HolderOf<PipelineSchedule, CircularPipeline::HParams>;
+extern template class HolderOf<PipelineSchedule, ZeroBubbleH1::HParams>;
+extern template class HolderOf<PipelineSchedule, WrittenPipeline::HParams>;
+
+}  // namespace tessera
