@@ -72,6 +72,10 @@ RulesConfig strategy_rules(Strategy strategy) {
                                       "attention: seq -> ()");
   }
   if (is_context) activations.push_back("seq -> ctx");
+  if (strategy == kExperts) {
+    weights.push_back("experts -> data");
+    activations.push_back("experts -> data");
+  }
   activations.push_back("batch -> (replica, data)");
   if (!is_one_of(strategy, {kReplicas, kTensor, kSequence, kContext, kRing}))
     weights.push_back(is_context ? "embed -> (data, ctx)" : "embed -> data");

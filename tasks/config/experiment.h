@@ -40,6 +40,7 @@ enum class Strategy {
   kFullyShardedTensor,  // kFullySharded and kTensor.
   kFullyShardedSequence,
   kPax,  // kFullyShardedTensor with the residual's embed axis over `mdl`, as in Pax.
+  kExperts,  // kFullyShardedTensor with the experts of a mixture over `data`.
   // The sequence over `ctx`, in attention the heads instead (DeepSpeed-Ulysses; Jacobs et al.,
   // 2023, arXiv 2309.14509).
   kContext,
@@ -52,7 +53,7 @@ enum class Strategy {
   kFullyShardedTensorRing,
 };
 
-constexpr std::array<EnumName<Strategy>, 13> enum_names(Strategy) {
+constexpr std::array<EnumName<Strategy>, 14> enum_names(Strategy) {
   using enum Strategy;
   return {{{kReplicas, "replicas"},
            {kFullySharded, "fsdp"},
@@ -61,6 +62,7 @@ constexpr std::array<EnumName<Strategy>, 13> enum_names(Strategy) {
            {kFullyShardedTensor, "fsdp_tensor"},
            {kFullyShardedSequence, "fsdp_sequence"},
            {kPax, "pax"},
+           {kExperts, "experts"},
            {kContext, "context"},
            {kFullyShardedContext, "fsdp_context"},
            {kFullyShardedTensorContext, "fsdp_tensor_context"},
