@@ -84,7 +84,7 @@ void add_products(std::vector<BenchCase>& cases, const std::string& dtype, const
         fmt::format("i32[\"row={}\"]", s.routed_rows)},
        [](const Tensors& in) { grouped_product(in[0], in[1], in[2], "experts", over("embed")); }});
   cases.back().integers = s.experts;
-  cases.push_back({"product of as many rows/" + dtype,
+  cases.push_back({"dense product/" + dtype,
                    {rows, fmt::format("{}[\"{}", dtype, matrix)},
                    [](const Tensors& in) { einsum(in[0], in[1], over("embed")); }});
 }
