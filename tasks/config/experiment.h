@@ -39,7 +39,7 @@ enum class Strategy {
   kSequence,            // kTensor plus Megatron sequence parallelism of the residual over `mdl`.
   kFullyShardedTensor,  // kFullySharded and kTensor.
   kFullyShardedSequence,
-  kPax,  // kFullyShardedTensor with the residual's embed axis over `mdl`, as in Pax.
+  kPax,      // kFullyShardedTensor with the residual's embed axis over `mdl`, as in Pax.
   kExperts,  // kFullyShardedTensor with the experts of a mixture over `data`.
   // The sequence over `ctx`, in attention the heads instead (DeepSpeed-Ulysses; Jacobs et al.,
   // 2023, arXiv 2309.14509).

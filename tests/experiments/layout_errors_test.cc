@@ -44,10 +44,6 @@ TEST_CASE("rules that give operands clashing layouts are refused at the op") {
           "runexp: layers/attention/dot_product_attention.cc:#: attention: query has heads/mdl, "
           "key has kv_heads; split "
           "both the same way with rules.activations [in lm.transformer.x_layers[0].attention]");
-  REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, seq -> mdl"}) ==
-          "runexp: layers/attention/dot_product_attention.cc:#: attention: seq of query is split "
-          "over mdl; reshard it to "
-          "unsplit seq [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, head_dim -> mdl"}) ==
           "runexp: layers/embeddings/position_embedding.cc:#: rotary: head_dim of query_proj is "
           "split over mdl; "
