@@ -102,18 +102,10 @@ Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
     return next;
   }
   const Tensor next = cache_update(body->slice(cache), rows, starts);
-  names_.push_back(state);
-  slices_.push_back(next);
+  body->stack({next}, [&graph = graph_, state](const std::vector<Tensor>& stacked) {
+    graph.add_update(state, stacked[0].id());
+  });
   return next;
-}
-
-void DecodeCache::end_loop(const std::vector<Tensor>& stacked) {
-  CHECK(stacked.size() >= names_.size(), "a loop stacked {} of {} caches", stacked.size(),
-        names_.size());
-  const size_t first = stacked.size() - names_.size();
-  for (size_t i = 0; i < names_.size(); ++i) graph_.add_update(names_[i], stacked[first + i].id());
-  names_.clear();
-  slices_.clear();
 }
 
 CastWeights::CastWeights(const ParameterTable& table) : graph_(traced_graph()), table_(table) {}

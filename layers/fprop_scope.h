@@ -55,19 +55,11 @@ class DecodeCache {
   // rows; stacked on `layers` inside a loop.
   Tensor extended(std::string_view name, const Tensor& rows);
 
-  // For layers that loop (core/ops/repeat.h): the body returns `loop_slices` as its last slices,
-  // and the loop's stacked results go to `end_loop`.
-  std::vector<Tensor> loop_slices() const { return slices_; }
-  void end_loop(const std::vector<Tensor>& stacked);
-
  private:
   Graph& graph_;
   std::string prefix_;  // Of the names of states.
   Tensor starts_;
   int64_t length_;
-  // Of the loop being traced: names of states, and their next slices.
-  std::vector<std::string> names_;
-  std::vector<Tensor> slices_;
 };
 
 // Weights in the dtype that a model computes in, as state beside the originals, so that a decoding

@@ -20,12 +20,10 @@ namespace {
 constexpr std::string_view kMicrobatch = "microbatch";
 constexpr std::string_view kBatchAxis = "batch";
 
-Tensor finished(const Tensor& scalar) { return reshard(scalar, make_type(scalar.dtype(), {})); }
-
 ModelOutput finished(const ModelOutput& output) {
-  ModelOutput result{{finished(output.loss.sum), finished(output.loss.weight)}, {}};
+  ModelOutput result{{replicated(output.loss.sum), replicated(output.loss.weight)}, {}};
   for (const auto& [name, metric] : output.metrics)
-    result.metrics[name] = {finished(metric.sum), finished(metric.weight)};
+    result.metrics[name] = {replicated(metric.sum), replicated(metric.weight)};
   return result;
 }
 
@@ -70,7 +68,7 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
   return rename(transpose(split, order), "batch_in_microbatch", kBatchAxis);
 }
 
-// Packs a model's output into a flat list of scalars for the loop carry, and unpacks it.
+// Packs a model's output into a flat list of sums and weights for the loop carry, and unpacks it.
 std::vector<Tensor> flatten(const ModelOutput& output) {
   std::vector<Tensor> flat = {output.loss.sum, output.loss.weight};
   for (const auto& [name, metric] : output.metrics) {
@@ -87,18 +85,30 @@ ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<T
   return output;
 }
 
-// The names of a model's metrics, from a trace that is discarded.
-std::vector<std::string> metric_names(const BaseModel& model, const Features& features) {
-  Graph scratch;
-  const TraceScope trace(scratch, traced_mesh(), traced_rules());
-  Features copies{{}, features.mode, {}};
-  for (const auto& [name, tensor] : features.tensors)
-    copies.tensors[name] = input("batch/" + name, InputKind::kBatch, tensor.type());
-  if (features.step) copies.step = input("step", InputKind::kScalar, features.step.type());
-  const FpropScope scope(parameter_inputs(model.parameters()), copies);
+// The names of a model's metrics, and the zeros that its output is added to.
+struct EmptyOutput {
   std::vector<std::string> names;
-  for (const auto& [name, metric] : model(copies).metrics) names.push_back(name);
-  return names;
+  std::vector<Tensor> zeros;  // As flatten() orders them.
+};
+
+// The types come from a trace that is discarded.
+EmptyOutput empty_output(const BaseModel& model, const Features& features) {
+  EmptyOutput empty;
+  std::vector<Type> types;
+  {
+    Graph scratch;
+    const TraceScope trace(scratch, traced_mesh(), traced_rules());
+    Features copies{{}, features.mode, {}};
+    for (const auto& [name, tensor] : features.tensors)
+      copies.tensors[name] = input("batch/" + name, InputKind::kBatch, tensor.type());
+    if (features.step) copies.step = input("step", InputKind::kScalar, features.step.type());
+    const FpropScope scope(parameter_inputs(model.parameters()), copies);
+    const ModelOutput output = finished(model(copies));
+    for (const auto& [name, metric] : output.metrics) empty.names.push_back(name);
+    for (const Tensor& each : flatten(output)) types.push_back(each.type());
+  }
+  for (const Type& type : types) empty.zeros.push_back(constant(0.0, type.dtype, type.axes));
+  return empty;
 }
 
 }  // namespace
@@ -108,7 +118,6 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
                              int64_t num_microbatches) {
   if (num_microbatches == 1) return whole_batch(model, parameters, trained, features);
 
-  const std::vector<std::string> metrics = metric_names(model, features);
   std::vector<Tensor> stacked;
   std::vector<std::string> stacked_names;
   for (const auto& [name, tensor] : features.tensors) {
@@ -119,7 +128,8 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   std::vector<Tensor> carries;
   for (const Tensor& parameter : select(parameters, trained))
     carries.push_back(constant(0.0, parameter.dtype(), parameter.type().axes));
-  for (size_t i = 0; i < 2 * metrics.size() + 2; ++i) carries.push_back(constant(0.0, DType::kF32));
+  const EmptyOutput empty = empty_output(model, features);
+  carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
 
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
     const ExampleScope examples(index, num_microbatches);
@@ -141,7 +151,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   std::vector<Tensor> sums = repeat(kMicrobatch, num_microbatches, carries, stacked, body).carries;
 
   const auto first_scalar = sums.begin() + static_cast<int64_t>(trained.size());
-  const ModelOutput output = unflatten(metrics, std::vector<Tensor>(first_scalar, sums.end()));
+  const ModelOutput output = unflatten(empty.names, std::vector<Tensor>(first_scalar, sums.end()));
   sums.erase(first_scalar, sums.end());
   const Tensor weight = output.loss.weight;
   for (Tensor& sum : sums)

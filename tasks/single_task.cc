@@ -48,18 +48,11 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
   return inputs;
 }
 
-// Replicates the value.
-Tensor gathered(const Tensor& x) {
-  std::vector<Axis> axes = x.type().axes;
-  for (Axis& axis : axes) axis.split.clear();
-  return reshard(x, make_type(x.dtype(), std::move(axes)));
-}
-
 // Adds the loss to the metrics as "loss". Sums and weights are output without dividing.
 void output_metrics(const ModelOutput& output) {
   const auto add = [](const std::string& name, const Metric& metric) {
-    tessera::output(std::string(names::kSumPrefix) + name, gathered(metric.sum));
-    tessera::output(std::string(names::kWeightPrefix) + name, gathered(metric.weight));
+    tessera::output(std::string(names::kSumPrefix) + name, replicated(metric.sum));
+    tessera::output(std::string(names::kWeightPrefix) + name, replicated(metric.weight));
   };
   add(std::string(names::kLoss), output.loss);
   for (const auto& [name, metric] : output.metrics) add(name, metric);
@@ -88,7 +81,7 @@ Tensor sum_of_rows(const Tensor& terms) {
   std::string others;
   for (const std::string& name : terms.type().names())
     if (name != "batch") others += (others.empty() ? "" : " ") + name;
-  return gathered(others.empty() ? terms : reduce_sum(terms, others));
+  return replicated(others.empty() ? terms : reduce_sum(terms, others));
 }
 
 // Per-example outputs, f32["batch"], replicated; the host sums them by dataset, source and tag, in
@@ -105,7 +98,7 @@ void output_rows(const ModelOutput& output, const Features& features) {
   }
   for (const char* name : {"eval_sample_weights", "label_bytes", "source"})
     if (const Tensor rows = features.find(name); rows.valid())
-      tessera::output(std::string(names::kRowPrefix) + name, gathered(rows));
+      tessera::output(std::string(names::kRowPrefix) + name, replicated(rows));
 }
 
 // Attention without a cache would see only the new tokens.
@@ -194,7 +187,7 @@ Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) con
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
   // All copies are equal, so the maximum over the batch is any of them.
   const Tensor one = reduce_max(logits, "batch");
-  output(std::string(names::kLogits), gathered(one));
+  output(std::string(names::kLogits), replicated(one));
   return graph;
 }
 
@@ -218,7 +211,7 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
                          setting.keep_cast_weights ? &cast_weights : nullptr);
   Tensor logits = model_->next_logits(features);
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
-  output(std::string(names::kLogits), gathered(logits));
+  output(std::string(names::kLogits), replicated(logits));
   check_all_attention_is_cached(graph);
   return graph;
 }

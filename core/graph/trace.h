@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -118,6 +119,12 @@ struct Capture {
   ValueId inner;
 };
 
+// Values of a loop's body that leave it stacked, and what gets the stacks.
+struct Stacking {
+  std::vector<Tensor> values;
+  std::function<void(const std::vector<Tensor>& stacked)> then;
+};
+
 // Traces the body of a loop. `repeat` opens one, adds the declared inputs (carries, slices), traces
 // the body, calls finish() and reads the captured tensors.
 class BodyScope {
@@ -133,11 +140,18 @@ class BodyScope {
   Axis axis() const { return {axis_, count_, {}}; }  // The axis of the loop.
   // This iteration's slice of an outer tensor whose leading axis is the axis of the loop.
   Tensor slice(const Tensor& outer);
+  // The loop also stacks these values of the body along its axis, which leads. `then` is called
+  // with the stacks, in the enclosing trace, when the loop has been traced: so that what a body
+  // computes deep inside can leave the loop without passing through its layers.
+  void stack(std::vector<Tensor> values, std::function<void(const std::vector<Tensor>&)> then) {
+    stackings_.push_back({std::move(values), std::move(then)});
+  }
   // Orders the inputs of the body: index, declared inputs, slices(), constants().
   void finish();
   // In order of first use, without repetitions.
   const std::vector<Capture>& slices() const { return slices_; }
   const std::vector<Capture>& constants() const { return constants_; }
+  const std::vector<Stacking>& stackings() const { return stackings_; }
 
  private:
   friend Tensor imported(const Tensor& tensor);
@@ -150,6 +164,7 @@ class BodyScope {
   ValueId index_;
   std::vector<Capture> slices_;
   std::vector<Capture> constants_;
+  std::vector<Stacking> stackings_;
   Restored<RematBlockId> remat_block_;
 };
 BodyScope* innermost_body();  // Null outside loop bodies.

@@ -63,6 +63,27 @@ void add_outputs(Graph& body, const std::vector<Tensor>& tensors, std::string_vi
     body.add_output(fmt::format("{} {}", kind, i), imported(tensors[i]).id());
 }
 
+std::vector<Tensor> all_slices(std::vector<Tensor> slices, const std::vector<Stacking>& stackings) {
+  for (const Stacking& each : stackings)
+    slices.insert(slices.end(), each.values.begin(), each.values.end());
+  return slices;
+}
+
+// The outputs of a loop's node for its caller, and the others for those who asked for stacks.
+RepeatResult handed_out(const std::vector<Tensor>& outputs, size_t carries, size_t slices,
+                        const std::vector<Stacking>& stackings) {
+  auto next = outputs.begin();
+  const auto take = [&](size_t count) {
+    const auto first = std::exchange(next, next + static_cast<std::ptrdiff_t>(count));
+    return std::vector<Tensor>(first, next);
+  };
+  RepeatResult result{take(carries), {}};
+  result.stacked = take(slices);
+  for (const Stacking& each : stackings) each.then(take(each.values.size()));
+  CHECK(next == outputs.end());
+  return result;
+}
+
 }  // namespace
 
 const Op kRepeatOp{{.name = "repeat", .op_class = OpClass::kLoop, .infer = infer_repeat}};
@@ -79,6 +100,7 @@ RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tens
   if (count < 1) fail("repeat: count is {}, expected at least 1", count);
   const auto graph = std::make_shared<Graph>();
   std::vector<Capture> slice_captures, constant_captures;
+  std::vector<Stacking> stackings;
   size_t num_slices_out = 0;
   {
     BodyScope scope(*graph, std::string(axis), count);
@@ -94,8 +116,9 @@ RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tens
       fail("repeat: the body takes {} carries and returns {}", carries.size(),
            results.carries.size());
     add_outputs(*graph, results.carries, "carry");
-    add_outputs(*graph, results.slices, "slice");
     num_slices_out = results.slices.size();
+    stackings = scope.stackings();
+    add_outputs(*graph, all_slices(results.slices, stackings), "slice");
     scope.finish();
     slice_captures = scope.slices();
     constant_captures = scope.constants();
@@ -104,13 +127,10 @@ RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tens
       loop_attributes(std::string(axis), count, carries.size(), slice_captures.size(),
                       constant_captures.size(), false);
   std::vector<Tensor> operands = carries;
-  const size_t num_carries = operands.size();
   for (const Capture& capture : slice_captures) operands.push_back(capture.outer);
   for (const Capture& capture : constant_captures) operands.push_back(capture.outer);
   const std::vector<Tensor> outputs = trace_node(kRepeatOp, operands, attributes, site, {graph});
-  CHECK(outputs.size() == num_carries + num_slices_out);
-  const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(num_carries);
-  return {{outputs.begin(), middle}, {middle, outputs.end()}};
+  return handed_out(outputs, carries.size(), num_slices_out, stackings);
 }
 
 Tensor loop_slice(const Tensor& outer) {

@@ -243,6 +243,12 @@ Tensor reduced(Operand x) {
   return reshard(x, type);
 }
 
+Tensor replicated(Operand x) {
+  std::vector<Axis> axes = x.tensor.type().axes;
+  for (Axis& axis : axes) axis.split.clear();
+  return reshard(x, make_type(x.tensor.dtype(), std::move(axes)));
+}
+
 Tensor reshard(Operand x, std::string_view layout) {
   const ErrorPrefix where(x.site.text());
   Type type = parse_layout(layout);

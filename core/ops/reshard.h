@@ -38,6 +38,8 @@ Tensor reshard(Operand x, std::string_view layout);
 Tensor reshard(Operand x, const Type& type);
 // x with its partial sum or maximum computed on all devices; x itself if it is not partial.
 Tensor reduced(Operand x);
+// All of x on all devices: neither split nor partial.
+Tensor replicated(Operand x);
 // x in the layout of the experiment's activation rules; `role` selects scoped rules ("residual").
 Tensor place(Operand x, std::string_view role = "");
 

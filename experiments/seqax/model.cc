@@ -187,14 +187,11 @@ Tensor SeqaxModel::blocks(Tensor ids, Tensor segment_ids) const {
   const Tensor x = reshard(rows, "batch/data seq embed/mdl");
 
   // Transformer blocks.
-  DecodeCache* const cache = FpropScope::current().cache();
   const RepeatResult blocks =
       repeat("layers", p_.num_layers.get(), {x}, {},
              [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) -> RepeatBody {
-               const Tensor y = loop_body(carries[0], segment_ids);
-               return {{y}, cache != nullptr ? cache->loop_slices() : std::vector<Tensor>{}};
+               return {{loop_body(carries[0], segment_ids)}, {}};
              });
-  if (cache != nullptr) cache->end_loop(blocks.stacked);
   return reshard(blocks.carries[0], "batch/data seq embed");
 }
 

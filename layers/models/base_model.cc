@@ -5,8 +5,29 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
+namespace {
+
+// Auxiliary losses have the weight of the model's loss, so that sums over microbatches and batches
+// are means weighted by tokens. Evaluation does not optimise, and its loss is a mean over examples,
+// in whatever batches they come: it leaves them out.
+void add_losses(const std::map<std::string, Tensor>& losses, Mode mode, ModelOutput* output) {
+  if (losses.empty()) return;
+  const Tensor weight = reduced(output->loss.weight);
+  Tensor total;
+  for (const auto& [name, loss] : losses) {
+    output->metrics[name] = {loss * weight, weight};
+    const Tensor sum = loss.type().rank() > 0 ? reduce_sum(loss) : loss;
+    total = total.valid() ? total + sum : sum;
+  }
+  const Tensor weighted = total * weight;
+  output->metrics[std::string(kAuxLoss)] = {weighted, weight};
+  if (mode == Mode::kTrain) output->loss = {reduced(output->loss.sum) + weighted, weight};
+}
+
+}  // namespace
 
 ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights) {
   if (!weights.valid()) weights = constant(1.0, DType::kF32, scores.loss.type().axes);
@@ -20,6 +41,15 @@ ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights) {
   output.loss = mean("loss", scores.loss);
   output.metrics["log_pplx"] = mean("log_pplx", neg(scores.log_likelihood));
   output.metrics["accuracy"] = mean("accuracy", scores.correct);
+  return output;
+}
+
+ModelOutput BaseModel::operator()(const Features& features) const {
+  const SummaryScope summaries;
+  ModelOutput output = LayerOf::operator()(features);
+  summaries.check_names(output.metrics);
+  output.metrics.insert(summaries.metrics().begin(), summaries.metrics().end());
+  add_losses(summaries.losses(), features.mode, &output);
   return output;
 }
 

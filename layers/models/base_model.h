@@ -9,19 +9,16 @@
 #include "core/ops/cross_entropy.h"
 #include "layers/fprop_scope.h"
 #include "layers/layer.h"
+#include "layers/summaries.h"
 
 namespace tessera {
 
-// A weighted mean before the division: f32 scalars, both possibly partial sums. Sums and weights
-// are added over microbatches, hosts and eval batches; the quotient is taken last.
-struct Metric {
-  Tensor sum;
-  Tensor weight;
-};
-
 struct ModelOutput {
-  Metric loss;                            // What is optimised: sum / weight.
-  std::map<std::string, Metric> metrics;  // log_pplx, accuracy, …
+  // f32 scalars. The mean sum / weight is optimised, in training with the auxiliary losses of all
+  // layers: then `sum` contains their sum times `weight`.
+  Metric loss;
+  // log_pplx, accuracy, …: f32 scalars; and what layers have added (layers/summaries.h).
+  std::map<std::string, Metric> metrics;
   // The terms of these sums, one element an example or token: f32["batch …"], including "loss".
   // Evaluation derives per-example scores from them; empty: only whole batches are scored.
   std::map<std::string, Metric> terms;
@@ -34,6 +31,8 @@ ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights);
 // `model(features)` gives the loss and the metrics.
 class BaseModel : public LayerOf<ModelOutput(const Features& features)> {
  public:
+  // What fprop returns, with the auxiliary losses and metrics of all layers below.
+  ModelOutput operator()(const Features& features) const;
   // f32["batch seq vocab"], or of the axes that the model scores.
   Tensor logits(const Features& features) const;
   // f32["batch vocab"], while decoding: scores of the token after the one numbered `last`

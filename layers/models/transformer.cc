@@ -6,7 +6,6 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/dropout.h"
-#include "layers/fprop_scope.h"
 
 namespace tessera {
 
@@ -81,15 +80,12 @@ Repeated::Repeated(const HParams& p) : num_layers_(p.num_layers.get()) {
 }
 
 Tensor Repeated::fprop(Tensor x, const SequenceInfo& sequence) const {
-  DecodeCache* const cache = FpropScope::current().cache();
   const RepeatResult result =
       repeat(kLayersAxis, num_layers_, {place(x, "residual")}, {},
              [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) -> RepeatBody {
                const Tensor input = save_for_backward(carries[0], "iteration_input");
-               const Tensor y = x_layers_(input, sequence);
-               return {{y}, cache != nullptr ? cache->loop_slices() : std::vector<Tensor>{}};
+               return {{x_layers_(input, sequence)}, {}};
              });
-  if (cache != nullptr) cache->end_loop(result.stacked);
   return result.carries[0];
 }
 

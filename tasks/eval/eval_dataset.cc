@@ -83,8 +83,10 @@ void EvalDataset::compile_predictions(ModelSession& session, const Template<Base
 void EvalDataset::begin(const EvalProgram& program) {
   if (predictions_) predictions_->begin();
   program_.emplace(program);
-  model_names_ = reported_names(program.metrics(), input().tokenizer() != nullptr);
-  if (program.has_rows()) return;
+  const bool knows_bytes = input().tokenizer() != nullptr;
+  model_names_ = reported_names(program.metrics(), knows_bytes);
+  source_names_ = reported_names(program.row_metrics(), knows_bytes);
+  if (!program.row_metrics().empty()) return;
   const ErrorContext where("eval.datasets." + name_);
   if (!p_.score_metrics.empty())
     fail(
@@ -96,7 +98,7 @@ void EvalDataset::begin(const EvalProgram& program) {
 std::vector<std::string> EvalDataset::metric_names() const {
   std::vector<std::string> names = model_names_;
   for (const std::string& source : sources_)
-    for (const std::string& name : model_names_) names.push_back(source + "/" + name);
+    for (const std::string& name : source_names_) names.push_back(source + "/" + name);
   std::ranges::copy(make_score_metrics(p_).names(), std::back_inserter(names));
   std::ranges::copy(make_predict_metrics(p_).names(), std::back_inserter(names));
   return names;
@@ -130,8 +132,9 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
         "eval.datasets.{}: num_batches is {}, but the dataset ends after {}; all of it is scored",
         name_, num_batches_, taken);
   result.metrics = reported_values(result.scores.whole(), model_names_);
+  result.histograms = result.scores.whole().histograms();
   for (size_t i = 0; i < sources_.size(); ++i)
-    for (const auto& [name, value] : reported_values(result.scores.by_source()[i], model_names_))
+    for (const auto& [name, value] : reported_values(result.scores.by_source()[i], source_names_))
       result.metrics[sources_[i] + "/" + name] = value;
   result.metrics.merge(metrics.values());
   if (predictions_) result.metrics.merge(predictions_->run(processes));
@@ -192,10 +195,10 @@ std::map<std::string, double> reported_values(const MetricMeans& means,
 }
 
 void DatasetScores::add(const ScoredBatch& batch) {
-  if (batch.rows.empty()) {
-    for (const auto& [name, total] : batch.totals) whole_.add(name, total.sum, total.weight);
-    return;
-  }
+  MetricMeans totals = batch.totals;
+  for (const auto& [name, rows] : batch.rows) totals.remove(name);
+  whole_.add(totals);
+  if (batch.rows.empty()) return;
   const size_t rows = batch.rows.begin()->second.size();
   for (size_t row = 0; row < rows; ++row) {
     if (!batch.sample_weights.empty() && batch.sample_weights[row] == 0.0f) continue;

@@ -42,7 +42,8 @@ class DatasetScores {
  public:
   explicit DatasetScores(size_t num_sources) : by_source_(num_sources) {}
 
-  // Skips rows whose sample weight is 0.
+  // Skips rows whose sample weight is 0. Metrics that rows do not have, which layers add, count as
+  // the whole batch gives them, and not for sources.
   void add(const ScoredBatch& batch);
 
   const MetricMeans& whole() const { return whole_; }
@@ -71,15 +72,18 @@ class EvalDataset {
                            const std::filesystem::path& run_directory);
   // After programs are compiled and the executor has allocated.
   void begin(const EvalProgram& program);
-  // Metrics of the model, and all reported metrics:
+  // Metrics of the model, of the whole dataset and of each source, sorted; and all reported
+  // metrics:
   const std::vector<std::string>& model_names() const { return model_names_; }
+  const std::vector<std::string>& source_names() const { return source_names_; }
   // "accuracy", "<source>/accuracy", "<score or predict metric>/…".
   std::vector<std::string> metric_names() const;
 
   struct Result {
     DatasetScores scores{0};
     std::map<std::string, double> metrics;  // By metric_names().
-    std::string remark;                     // "" or a remark, which is returned only once.
+    std::map<std::string, std::vector<double>> histograms;
+    std::string remark;  // "" or a remark, which is returned only once.
   };
   // A collective call with the same result everywhere. Error if there is nothing to score.
   Result run(ProcessGroup& processes);
@@ -102,7 +106,7 @@ class EvalDataset {
   std::vector<std::string> sources_;
   std::optional<EvalProgram> program_;
   std::unique_ptr<Predictions> predictions_;  // Null without predict metrics.
-  std::vector<std::string> model_names_;
+  std::vector<std::string> model_names_, source_names_;
   bool has_remarked_ = false;
 };
 

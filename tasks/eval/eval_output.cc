@@ -19,6 +19,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "tasks/logging/jsonl_writer.h"
+#include "tasks/logging/run_log.h"
 
 namespace tessera {
 namespace {
@@ -41,6 +42,7 @@ size_t rank(const std::string& metric) {
 EvalLines lines_of(const std::map<std::string, double>& metrics) {
   EvalLines lines;
   for (const auto& [full, value] : metrics) {
+    if (is_of_one_layer(full, metrics)) continue;
     const std::string name = full.substr(full.starts_with(kEvalPrefix) ? kEvalPrefix.size() : 0);
     const size_t slash = name.rfind('/');
     std::string of = slash == std::string::npos ? "" : name.substr(0, slash);
@@ -140,22 +142,25 @@ void print_evaluation(int64_t step, const EvalReport& report, Console* console) 
 EvalWriter::EvalWriter(std::filesystem::path run_directory)
     : directory_(std::move(run_directory) / "eval_out") {}
 
-void EvalWriter::add(int64_t step, const std::map<std::string, double>& metrics) {
+EventFile& EvalWriter::events_of(const std::string& split) {
+  std::unique_ptr<EventFile>& events = events_[split];
+  if (!events) events = std::make_unique<EventFile>(directory_ / "summaries" / split, 0);
+  return *events;
+}
+
+void EvalWriter::add(int64_t step, const EvalReport& report) {
   std::map<std::string, JsonLine> lines;  // By file: the first part of the metric's name.
-  for (const auto& [full, value] : metrics) {
-    CHECK(full.starts_with(kEvalPrefix));
-    const std::string name = full.substr(kEvalPrefix.size());
-    const size_t first = name.find('/'), last = name.rfind('/');
-    CHECK(first != std::string::npos, "eval metric '{}'", full);
-    const auto [line, is_new] = lines.try_emplace(name.substr(0, first));
+  for (const auto& [full, value] : report.metrics) {
+    const std::string split = split_of(full);
+    const std::string file = split.substr(0, split.find('/'));
+    const auto [line, is_new] = lines.try_emplace(file);
     if (is_new) line->second.add("step", step);
-    line->second.add(name.substr(first + 1), value);
+    line->second.add(full.substr(kEvalPrefix.size() + file.size() + 1), value);
     if (!std::isfinite(value)) continue;
-    const std::string split = name.substr(0, last);
-    std::unique_ptr<EventFile>& events = events_[split];
-    if (!events) events = std::make_unique<EventFile>(directory_ / "summaries" / split, 0);
-    events->scalar(step, name.substr(last + 1), value);
+    events_of(split).scalar(step, metric_tag(full, report.metrics), value);
   }
+  for (const auto& [full, values] : report.histograms)
+    events_of(split_of(full)).histogram(step, metric_tag(full, report.histograms), values);
   for (const auto& [file, line] : lines)
     append_shared_line(directory_ / (file + ".jsonl"), line.text());
   for (const auto& [split, events] : events_) events->flush();

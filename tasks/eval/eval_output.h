@@ -18,7 +18,8 @@
 
 namespace tessera {
 
-// The table's lines from the metrics of an EvalReport; empty if the report has no metrics.
+// The table's lines from the metrics of an EvalReport; empty if the report has no metrics. It
+// leaves out what single layers report.
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics);
 
 // Prints the table and the report's remarks.
@@ -31,13 +32,15 @@ class EvalWriter {
  public:
   explicit EvalWriter(std::filesystem::path run_directory);
 
-  // Appends the metrics of an EvalReport, after `step` training steps.
-  void add(int64_t step, const std::map<std::string, double>& metrics);
+  // Appends the metrics of a report, after `step` training steps.
+  void add(int64_t step, const EvalReport& report);
   // Steps for which the dataset's file has a line.
   std::set<int64_t> steps(const std::string& dataset) const;
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
+  EventFile& events_of(const std::string& split);
+
   std::filesystem::path directory_;
   std::map<std::string, std::unique_ptr<EventFile>> events_;  // By split.
 };

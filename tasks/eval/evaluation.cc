@@ -119,15 +119,16 @@ std::vector<std::string> Evaluation::names_of_tag(const std::vector<std::string>
   std::vector<std::string> common;
   bool is_first = true;
   for (const EvalDataset& dataset : datasets_) {
-    const bool takes_part = std::any_of(members.begin(), members.end(), [&](const auto& member) {
-      return member.substr(0, member.find('/')) == dataset.name();
-    });
-    if (!takes_part) continue;
-    std::vector<std::string> both;
-    std::set_intersection(common.begin(), common.end(), dataset.model_names().begin(),
-                          dataset.model_names().end(), std::back_inserter(both));
-    common = is_first ? dataset.model_names() : both;
-    is_first = false;
+    for (const std::string& member : members) {
+      const size_t slash = member.find('/');
+      if (member.substr(0, slash) != dataset.name()) continue;
+      const std::vector<std::string>& own =
+          slash == std::string::npos ? dataset.model_names() : dataset.source_names();
+      std::vector<std::string> both;
+      std::ranges::set_intersection(common, own, std::back_inserter(both));
+      common = is_first ? own : both;
+      is_first = false;
+    }
   }
   return common;
 }
@@ -139,6 +140,8 @@ EvalReport Evaluation::run(ProcessGroup& processes) {
     const EvalDataset::Result result = dataset.run(processes);
     for (const auto& [name, value] : result.metrics)
       report.metrics[fmt::format("eval/{}/{}", dataset.name(), name)] = value;
+    for (const auto& [name, elements] : result.histograms)
+      report.histograms[fmt::format("eval/{}/{}", dataset.name(), name)] = elements;
     if (!result.remark.empty()) report.remarks.push_back(result.remark);
     means[dataset.name()] = result.scores.whole();
     for (size_t i = 0; i < dataset.sources().size(); ++i)

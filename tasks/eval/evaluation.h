@@ -39,6 +39,7 @@ std::vector<std::string> tag_names(const std::vector<std::string>& names);
 struct EvalReport {
   // "eval/<dataset>/<metric>", "eval/<dataset>/<source>/<metric>", "eval/tag/<tag>/<metric>".
   std::map<std::string, double> metrics;
+  std::map<std::string, std::vector<double>> histograms;  // "eval/<dataset>/<metric>".
   std::vector<std::string> remarks;
 };
 

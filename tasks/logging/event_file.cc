@@ -3,11 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 #include "core/base/crc32c.h"
@@ -54,10 +57,42 @@ constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventS
 constexpr int kSessionLogStatus = 1;
 constexpr int64_t kSessionStart = 1;
 constexpr int kSummaryValue = 1;
-constexpr int kValueTag = 1, kValueSimple = 2, kValueTensor = 8, kValueMetadata = 9;
+constexpr int kValueTag = 1, kValueSimple = 2, kValueHistogram = 5, kValueTensor = 8,
+              kValueMetadata = 9;
 constexpr int kMetadataPluginData = 1, kPluginName = 1;
 constexpr int kTensorDtype = 1, kTensorStringValue = 8;
 constexpr int64_t kDtypeString = 7;
+constexpr int kHistogramMin = 1, kHistogramMax = 2, kHistogramNum = 3, kHistogramSum = 4,
+              kHistogramSumOfSquares = 5, kHistogramBucketLimit = 6, kHistogramBucket = 7;
+
+std::string doubles_field(int field, const std::vector<double>& values) {
+  std::string bytes;
+  for (const double value : values) bytes += little_endian(value);
+  return bytes_field(field, bytes);
+}
+
+// Buckets of equal width from the least to the greatest value; one if all are equal. TensorBoard
+// draws as many.
+std::string histogram_proto(const std::vector<double>& values) {
+  constexpr size_t kBuckets = 30;
+  const auto [least, greatest] = std::ranges::minmax(values);
+  const double width = (greatest - least) / static_cast<double>(kBuckets);
+  const size_t buckets = width > 0.0 ? kBuckets : 1;
+  std::vector<double> limits, counts(buckets, 0.0);
+  for (size_t i = 1; i < buckets; ++i) limits.push_back(least + static_cast<double>(i) * width);
+  limits.push_back(greatest);
+  double sum = 0.0, squares = 0.0;
+  for (const double value : values) {
+    const auto limit = std::ranges::lower_bound(limits, value);
+    counts[static_cast<size_t>(limit - limits.begin())] += 1.0;
+    sum += value;
+    squares += value * value;
+  }
+  return double_field(kHistogramMin, least) + double_field(kHistogramMax, greatest) +
+         double_field(kHistogramNum, static_cast<double>(values.size())) +
+         double_field(kHistogramSum, sum) + double_field(kHistogramSumOfSquares, squares) +
+         doubles_field(kHistogramBucketLimit, limits) + doubles_field(kHistogramBucket, counts);
+}
 
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(std::as_bytes(std::span(bytes)));
@@ -112,6 +147,16 @@ void EventFile::text(int64_t step, std::string_view tag, std::string_view markdo
   const std::string metadata = bytes_field(kMetadataPluginData, bytes_field(kPluginName, "text"));
   const std::string entry = bytes_field(kValueTag, tag) + bytes_field(kValueTensor, tensor) +
                             bytes_field(kValueMetadata, metadata);
+  write_event(step, bytes_field(kEventSummary, bytes_field(kSummaryValue, entry)));
+}
+
+void EventFile::histogram(int64_t step, std::string_view tag, const std::vector<double>& values) {
+  std::vector<double> finite;
+  std::ranges::copy_if(values, std::back_inserter(finite),
+                       [](double value) { return std::isfinite(value); });
+  if (finite.empty()) return;
+  const std::string entry =
+      bytes_field(kValueTag, tag) + bytes_field(kValueHistogram, histogram_proto(finite));
   write_event(step, bytes_field(kEventSummary, bytes_field(kSummaryValue, entry)));
 }
 

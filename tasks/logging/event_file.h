@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes TensorBoard event files: TFRecords of Event protocol buffers, encoded by hand. Scalars and
-// texts only.
+// Writes TensorBoard event files: TFRecords of Event protocol buffers, encoded by hand. Scalars,
+// texts and histograms only.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -21,6 +22,8 @@ class EventFile {
 
   void scalar(int64_t step, std::string_view tag, double value);
   void text(int64_t step, std::string_view tag, std::string_view markdown);
+  // Of the values that are finite; nothing if none is.
+  void histogram(int64_t step, std::string_view tag, const std::vector<double>& values);
   void flush();
   const std::filesystem::path& path() const { return path_; }
 

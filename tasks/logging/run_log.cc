@@ -22,6 +22,14 @@ constexpr std::string_view kEvalMetricPrefix = "eval/";
 
 }  // namespace
 
+std::string split_of(std::string_view eval_metric) {
+  const size_t slash = eval_metric.rfind('/');
+  CHECK(eval_metric.starts_with(kEvalMetricPrefix) && slash > kEvalMetricPrefix.size(),
+        "eval metric '{}'", eval_metric);
+  return std::string(
+      eval_metric.substr(kEvalMetricPrefix.size(), slash - kEvalMetricPrefix.size()));
+}
+
 RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step)
     : run_directory_(run_directory), first_step_(restored_step + 1) {
   lines_.emplace(run_directory / "metrics.jsonl", restored_step);
@@ -60,7 +68,9 @@ void RunLog::summarise(const TrainLine& line) {
   EventFile& file = events_of("train");
   file.scalar(line.step, "loss", line.loss);
   for (const auto& [name, value] : line.metrics)
-    if (name != "loss") file.scalar(line.step, name, value);
+    if (name != "loss") file.scalar(line.step, metric_tag(name, line.metrics), value);
+  for (const auto& [name, values] : line.histograms)
+    file.histogram(line.step, metric_tag(name, line.histograms), values);
   file.scalar(line.step, "learning_rate", line.learning_rate);
   file.scalar(line.step, "grad_norm", line.grad_norm);
   file.scalar(line.step, "skipped", static_cast<double>(line.skipped));
@@ -72,19 +82,18 @@ void RunLog::summarise(const TrainLine& line) {
   flush();
 }
 
-void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
+// Each dataset is a split, so that TensorBoard draws their losses in one chart.
+void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics,
+                  const Histograms& histograms) {
   if (!lines_) return;
   JsonLine json;
   json.add("step", step);
   for (const auto& [name, value] : metrics) {
     json.add(name, value);
-    // Each dataset is a split, so that TensorBoard draws their losses in one chart.
-    const size_t slash = name.rfind('/');
-    CHECK(name.starts_with(kEvalMetricPrefix) && slash > kEvalMetricPrefix.size(),
-          "eval metric '{}'", name);
-    events_of(name.substr(kEvalMetricPrefix.size(), slash - kEvalMetricPrefix.size()))
-        .scalar(step, name.substr(slash + 1), value);
+    events_of(split_of(name)).scalar(step, metric_tag(name, metrics), value);
   }
+  for (const auto& [name, values] : histograms)
+    events_of(split_of(name)).histogram(step, metric_tag(name, histograms), values);
   lines_->append(json.text());
   flush();
 }

@@ -18,6 +18,8 @@
 
 namespace tessera {
 
+using Histograms = std::map<std::string, std::vector<double>>;
+
 // The values of one training step.
 struct TrainLine {
   int64_t step = 0;  // Number of steps done, this one included.
@@ -31,8 +33,32 @@ struct TrainLine {
   double input_wait = 0.0;  // Seconds of step_time spent waiting for input.
   int64_t skipped = 0;
   std::map<std::string, double> metrics;  // log_pplx, accuracy, …
+  Histograms histograms;                  // By metric; for TensorBoard.
   std::map<std::string, double> parameter_norms;
 };
+
+// Whether a metric is that of one layer: `all` has its name without the path of a layer, too
+// (layers/summaries.h). Names may begin "eval/<dataset>/".
+template <typename Value>
+bool is_of_one_layer(const std::string& name, const std::map<std::string, Value>& all) {
+  const size_t begin = name.rfind('/') + 1, dot = name.rfind('.');
+  return dot != std::string::npos && dot > begin &&
+         all.contains(name.substr(0, begin) + name.substr(dot + 1));
+}
+
+// The tag of a metric in TensorBoard, which groups charts by what precedes the first '/': the
+// values that layers have of one metric ("….x_layers[3].ffn.z_loss") are in the group of that
+// metric ("z_loss/….x_layers[3].ffn").
+template <typename Value>
+std::string metric_tag(const std::string& name, const std::map<std::string, Value>& all) {
+  const std::string metric = name.substr(name.rfind('/') + 1);
+  if (!is_of_one_layer(name, all)) return metric;
+  const size_t dot = metric.rfind('.');
+  return metric.substr(dot + 1) + "/" + metric.substr(0, dot);
+}
+
+// The split of "eval/mixture/books/loss" is "mixture/books".
+std::string split_of(std::string_view eval_metric);
 
 class RunLog {
  public:
@@ -43,7 +69,8 @@ class RunLog {
   void train(const TrainLine& line);
   void summarise(const TrainLine& line);
   // Metrics by name, "eval/<dataset>/<metric>", after `step` steps.
-  void eval(int64_t step, const std::map<std::string, double>& metrics);
+  void eval(int64_t step, const std::map<std::string, double>& metrics,
+            const Histograms& histograms = {});
   // start, restore, save, skip, broken_documents, preempt, done, …; with further numbers.
   void event(std::string_view name, int64_t step,
              const std::map<std::string, double>& details = {});

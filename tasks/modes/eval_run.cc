@@ -280,7 +280,7 @@ class EvalRun final : public BaseRun {
   void score(int64_t step) {
     const EvalReport report = session_->evaluation().run(processes_);
     print_evaluation(step, report, &console_);
-    if (processes_.is_first()) out_.add(step, report.metrics);
+    if (processes_.is_first()) out_.add(step, report);
     if (const auto undefined = undefined_loss(report.metrics); undefined && problem_.empty())
       problem_ = fmt::format("step {}: {}", step, *undefined);
   }

@@ -2,33 +2,13 @@
 #include "tasks/session/step_programs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 #include "core/base/error.h"
-#include "tasks/metric_means.h"
 
 namespace tessera {
 namespace {
-
-// The names of a program's outputs that begin with `prefix`, without the prefix.
-std::vector<std::string> outputs_after(const Executor& executor, int program,
-                                       std::string_view prefix) {
-  std::vector<std::string> found;
-  for (const Placement& output : executor.plan(program).outputs)
-    if (output.name.starts_with(prefix)) found.push_back(output.name.substr(prefix.size()));
-  return found;
-}
-
-// The sums and weights of these metrics, of which scalar(name) is an output of a program.
-template <typename Scalar>
-std::map<std::string, ExampleScore> totals_of(const std::vector<std::string>& metrics,
-                                              const Scalar& scalar) {
-  std::map<std::string, ExampleScore> totals;
-  for (const std::string& name : metrics)
-    totals[name] = {scalar(std::string(names::kSumPrefix) + name),
-                    scalar(std::string(names::kWeightPrefix) + name)};
-  return totals;
-}
 
 template <typename T>
 void write_scalar(Executor& executor, int program, std::string_view name, T value) {
@@ -53,19 +33,16 @@ bool has_input(const Executor& executor, int program, std::string_view name) {
 }
 
 TrainProgram::TrainProgram(Executor& executor, int program, const BaseTask& task)
-    : executor_(executor),
-      program_(program),
-      task_(task),
-      metrics_(outputs_after(executor, program, names::kSumPrefix)) {
+    : executor_(executor), program_(program), task_(task), metrics_(executor, program) {
   for (const std::string_view prefix : {names::kParameterNormPrefix, names::kGradientNormPrefix})
     for (const std::string& path : outputs_after(executor, program, prefix))
       norms_.push_back(std::string(prefix) + path);
   for (const std::string_view name :
        {names::kLoss, names::kGradNorm, names::kApplied, names::kSkipped, names::kSkippedInARow})
     scalars_.emplace_back(name);
-  for (const std::string_view prefix : {names::kSumPrefix, names::kWeightPrefix})
-    for (const std::string& name : metrics_) scalars_.push_back(std::string(prefix) + name);
   scalars_.insert(scalars_.end(), norms_.begin(), norms_.end());
+  outputs_ = scalars_;
+  outputs_.insert(outputs_.end(), metrics_.outputs().begin(), metrics_.outputs().end());
 }
 
 void TrainProgram::start(const Batch& batch, int64_t step) {
@@ -74,14 +51,14 @@ void TrainProgram::start(const Batch& batch, int64_t step) {
   write_batch(executor_, program_, batch);
   write_scalar(executor_, program_, names::kStep, static_cast<int32_t>(step));
   write_scalar(executor_, program_, names::kLearningRate, static_cast<float>(learning_rate));
-  executor_.start(program_, scalars_);
+  executor_.start(program_, outputs_);
   learning_rates_.push_back(learning_rate);
 }
 
 StepResult TrainProgram::finish() {
   const std::vector<float> values = executor_.finish();
   std::map<std::string, float, std::less<>> by_name;
-  for (size_t i = 0; i < values.size(); ++i) by_name[scalars_[i]] = values[i];
+  for (size_t i = 0; i < scalars_.size(); ++i) by_name[scalars_[i]] = values[i];
   const auto scalar = [&](std::string_view name) { return by_name.find(name)->second; };
   StepResult result;
   result.learning_rate = learning_rates_.front();
@@ -91,10 +68,9 @@ StepResult TrainProgram::finish() {
   result.applied = scalar(names::kApplied) != 0.0f;
   result.skipped = static_cast<int64_t>(scalar(names::kSkipped));
   result.skipped_in_a_row = static_cast<int64_t>(scalar(names::kSkippedInARow));
-  MetricMeans means;
-  for (const auto& [name, total] : totals_of(metrics_, scalar))
-    means.add(name, total.sum, total.weight);
-  result.metrics = means.means();
+  const MetricMeans totals = metrics_.totals(std::span(values).subspan(scalars_.size()));
+  result.metrics = totals.means();
+  result.histograms = totals.histograms();
   for (const std::string& name : norms_) result.parameter_norms[name] = scalar(name);
   return result;
 }
@@ -102,37 +78,39 @@ StepResult TrainProgram::finish() {
 EvalProgram::EvalProgram(Executor& executor, int program)
     : executor_(executor),
       program_(program),
-      metrics_(outputs_after(executor, program, names::kSumPrefix)),
+      metrics_(executor, program),
       row_metrics_(outputs_after(executor, program, names::kRowSumPrefix)) {}
 
 // Empty if the program has no such output.
 template <typename T>
-std::vector<T> EvalProgram::read_rows(const std::string& output) const {
+std::vector<T> EvalProgram::read_output(const std::string& output) const {
   const auto& outputs = executor_.plan(program_).outputs;
   const auto found = std::ranges::find(outputs, output, &Placement::name);
   if (found == outputs.end()) return {};
-  std::vector<T> rows(static_cast<size_t>(found->type.elements()));
-  executor_.read_output(program_, output, std::as_writable_bytes(std::span(rows)));
-  return rows;
+  std::vector<T> elements(static_cast<size_t>(found->type.elements()));
+  executor_.read_output(program_, output, std::as_writable_bytes(std::span(elements)));
+  return elements;
 }
 
 ScoredBatch EvalProgram::run(const Batch& batch) {
   write_batch(executor_, program_, batch);
   executor_.run(program_);
   ScoredBatch scored;
-  scored.totals = totals_of(
-      metrics_, [this](std::string_view name) { return executor_.read_scalar(program_, name); });
+  std::vector<float> elements;
+  for (const std::string& output : metrics_.outputs())
+    std::ranges::copy(read_output<float>(output), std::back_inserter(elements));
+  scored.totals = metrics_.totals(elements);
   for (const std::string& name : row_metrics_) {
-    const auto sums = read_rows<float>(std::string(names::kRowSumPrefix) + name);
-    const auto weights = read_rows<float>(std::string(names::kRowWeightPrefix) + name);
+    const auto sums = read_output<float>(std::string(names::kRowSumPrefix) + name);
+    const auto weights = read_output<float>(std::string(names::kRowWeightPrefix) + name);
     CHECK(sums.size() == weights.size());
     std::vector<ExampleScore>& rows = scored.rows[name];
     for (size_t i = 0; i < sums.size(); ++i) rows.push_back({sums[i], weights[i]});
   }
   const std::string row(names::kRowPrefix);
-  scored.sample_weights = read_rows<float>(row + "eval_sample_weights");
-  scored.label_bytes = read_rows<float>(row + "label_bytes");
-  scored.sources = read_rows<int32_t>(row + "source");
+  scored.sample_weights = read_output<float>(row + "eval_sample_weights");
+  scored.label_bytes = read_output<float>(row + "label_bytes");
+  scored.sources = read_output<int32_t>(row + "source");
   return scored;
 }
 

@@ -15,6 +15,8 @@
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
 #include "tasks/eval_metrics.h"
+#include "tasks/metric_means.h"
+#include "tasks/session/metric_outputs.h"
 
 namespace tessera {
 
@@ -32,7 +34,8 @@ struct StepResult {
   bool applied = true;
   int64_t skipped = 0;
   int64_t skipped_in_a_row = 0;
-  std::map<std::string, double> metrics;          // Means over the batch.
+  std::map<std::string, double> metrics;  // Means over the batch.
+  std::map<std::string, std::vector<double>> histograms;
   std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if enabled.
 };
 
@@ -54,14 +57,16 @@ class TrainProgram {
   Executor& executor_;
   int program_;
   const BaseTask& task_;
-  std::vector<std::string> metrics_, norms_;
-  std::vector<std::string> scalars_;   // All outputs that the results are made of.
+  MetricOutputs metrics_;
+  std::vector<std::string> norms_;
+  std::vector<std::string> scalars_;   // The norms and all other scalars, but not the metrics.
+  std::vector<std::string> outputs_;   // The scalars, then the metrics.
   std::deque<double> learning_rates_;  // Of the steps that were started and not finished.
 };
 
 // The scores of a global batch, the same in every process.
 struct ScoredBatch {
-  std::map<std::string, ExampleScore> totals;             // By metric, "loss" included.
+  MetricMeans totals;                                     // Of all metrics, "loss" included.
   std::map<std::string, std::vector<ExampleScore>> rows;  // Empty: only totals are available.
   // Per-row fields of the batch; empty if it has none.
   std::vector<float> sample_weights;
@@ -74,16 +79,17 @@ class EvalProgram {
   EvalProgram(Executor& executor, int program);
   // A collective call; `batch` holds this process's rows.
   ScoredBatch run(const Batch& batch);
-  const std::vector<std::string>& metrics() const { return metrics_; }
-  bool has_rows() const { return !row_metrics_.empty(); }
+  // The names of all metrics, and of those that each example has; sorted.
+  std::vector<std::string> metrics() const { return metrics_.names(); }
+  const std::vector<std::string>& row_metrics() const { return row_metrics_; }
 
  private:
   template <typename T>
-  std::vector<T> read_rows(const std::string& output) const;
+  std::vector<T> read_output(const std::string& output) const;
 
   Executor& executor_;
   int program_;
-  std::vector<std::string> metrics_;
+  MetricOutputs metrics_;
   std::vector<std::string> row_metrics_;
 };
 

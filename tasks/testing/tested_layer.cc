@@ -12,6 +12,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
+#include "layers/summaries.h"
 
 namespace tessera {
 namespace {
@@ -20,6 +21,8 @@ Tensor operand(const std::string& name, const std::string& text) {
   const Type type = apply_rules(traced_rules().activations, traced_mesh(), parse_type(text));
   return input(name, InputKind::kBatch, type).named(name);
 }
+
+const std::string kLossPrefix = "auxiliary loss ", kMetricPrefix = "metric ";
 
 // A loss in which every element of the result has a different weight.
 Tensor weighted_sum(const Tensor& result) {
@@ -43,11 +46,17 @@ Graph TestedLayer::traced(bool with_gradients, const Mesh& mesh) const {
   features.step = operand("step", "i32[\"\"]");
   const std::vector<Tensor> weights = parameter_inputs(*table_);
   const FpropScope scope(weights, features);
+  const SummaryScope summaries;
   const Tensor result = apply_(in);
   output("result", result);
+  for (const auto& [name, loss] : summaries.losses()) output(kLossPrefix + name, loss);
+  for (const auto& [name, metric] : summaries.metrics())
+    output(kMetricPrefix + name, metric.sum / metric.weight);
   if (!with_gradients) return graph;
 
-  const Tensor loss = weighted_sum(result);
+  Tensor loss = weighted_sum(result);
+  for (const auto& [name, each] : summaries.losses())
+    loss = loss + (each.type().rank() > 0 ? reduce_sum(each) : each);
   output("loss", loss);
   std::vector<std::string> names = this->weights();
   std::vector<Tensor> targets = weights;
@@ -77,10 +86,24 @@ ReferenceInputs TestedLayer::values_for(const Graph& graph) const {
   return values;
 }
 
-std::vector<double> TestedLayer::result() const {
+std::vector<double> TestedLayer::result() const { return outputs("").at("result"); }
+
+std::map<std::string, std::vector<double>> TestedLayer::losses() const {
+  return outputs(kLossPrefix);
+}
+
+std::map<std::string, std::vector<double>> TestedLayer::metrics() const {
+  return outputs(kMetricPrefix);
+}
+
+// Those whose names begin with the prefix, without it.
+std::map<std::string, std::vector<double>> TestedLayer::outputs(const std::string& prefix) const {
   const Mesh mesh = planned_mesh(setting_.mesh, 1);
   const Graph graph = traced(false, mesh);
-  return evaluate(graph, values_for(graph), mesh).at("result").values;
+  std::map<std::string, std::vector<double>> found;
+  for (const auto& [name, array] : evaluate(graph, values_for(graph), mesh))
+    if (name.starts_with(prefix)) found[name.substr(prefix.size())] = array.values;
+  return found;
 }
 
 void TestedLayer::check_gradients(double tolerance) const {

@@ -57,10 +57,14 @@ class TestedLayer {
 
   // Row-major, in the order of the result's axes.
   std::vector<double> result() const;
+  // The auxiliary losses and the metrics that the layer and those below it add, by full name.
+  std::map<std::string, std::vector<double>> losses() const;
+  std::map<std::string, std::vector<double>> metrics() const;
 
   // Error, naming the worst element, if the gradient of a weight or floating operand differs from
   // finite differences by more than `tolerance`, relative to max(1, largest element of the
-  // gradient). The loss is a weighted sum of the result's elements.
+  // gradient). The loss is a weighted sum of the result's elements
+  // plus the auxiliary losses.
   void check_gradients(double tolerance = 1e-6) const;
 
   std::vector<std::string> weights() const;  // The paths of all weights.
@@ -68,6 +72,7 @@ class TestedLayer {
  private:
   TestedLayer(OperandTypes operands, LayerSetting setting);
   Graph traced(bool with_gradients, const Mesh& mesh) const;
+  std::map<std::string, std::vector<double>> outputs(const std::string& prefix) const;
   ReferenceInputs values_for(const Graph& graph) const;
 
   OperandTypes operands_;

@@ -388,6 +388,7 @@ class Trainer final : public BaseRun {
                          .input_wait = input_wait,
                          .skipped = result.skipped,
                          .metrics = result.metrics,
+                         .histograms = result.histograms,
                          .parameter_norms = result.parameter_norms};
     if (last || is_due(step_, p().metrics_interval_steps)) log_->train(line);
     if (last || is_due(step_, p().summary_interval_steps)) log_->summarise(line);
@@ -402,7 +403,7 @@ class Trainer final : public BaseRun {
   void evaluate() {
     const EvalReport report = session_.evaluation().run(processes_);
     if (report.metrics.empty()) return;
-    log_->eval(step_, report.metrics);
+    log_->eval(step_, report.metrics, report.histograms);
     print_evaluation(step_, report, &console_);
     if (const auto problem = undefined_loss(report.metrics))
       fail(

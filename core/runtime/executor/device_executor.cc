@@ -255,19 +255,24 @@ void DeviceExecutor::enqueue_run(Run& run, Timing timing, const WriteGuard& guar
   compute_->launch(*program.captured, {});
 }
 
-void DeviceExecutor::copy_scalars(Run& run, std::span<const int64_t> offsets) {
+void DeviceExecutor::copy_results(Run& run, std::span<const ResultPlace> places) {
   constexpr size_t kBytes = sizeof(float);
-  run.scalars = offsets.size();
-  if (run.scalars > run.room) {
-    run.results = device_.host_memory(static_cast<int64_t>(run.scalars * kBytes));
-    run.room = run.scalars;
+  run.elements = 0;
+  for (const ResultPlace& place : places) run.elements += static_cast<size_t>(place.elements);
+  if (run.elements > run.room) {
+    run.results = device_.host_memory(static_cast<int64_t>(run.elements * kBytes));
+    run.room = run.elements;
   }
-  for (size_t i = 0; i < run.scalars; ++i)
-    compute_->copy_to_host({run.results.get() + i * kBytes, kBytes}, arena_ + offsets[i]);
+  std::byte* to = run.results.get();
+  for (const ResultPlace& place : places) {
+    const size_t bytes = static_cast<size_t>(place.elements) * kBytes;
+    compute_->copy_to_host({to, bytes}, arena_ + place.offset);
+    to += bytes;
+  }
 }
 
 void DeviceExecutor::start(int program, Timing timing, const WriteGuard& guard,
-                           std::span<const int64_t> scalars) {
+                           std::span<const ResultPlace> results) {
   CHECK(under_way_ < (timing == Timing::kTimed ? 1 : kMostRunsUnderWay), "{} runs are under way",
         under_way_);
   Run& run = run_under_way(under_way_);
@@ -280,7 +285,7 @@ void DeviceExecutor::start(int program, Timing timing, const WriteGuard& guard,
   }
   try {
     enqueue_run(run, timing, guard);
-    copy_scalars(run, scalars);
+    copy_results(run, results);
     compute_->record(*run.end);
   } catch (const LaunchFailure& failure) {
     if (under_way_ > 0) await_oldest();
@@ -311,7 +316,7 @@ std::span<const float> DeviceExecutor::finish(const LaunchObserver& observer) {
   oldest_ = (oldest_ + 1) % kMostRunsUnderWay;
   if (communicator_ != nullptr) communicator_->require_running();
   if (observer) observe_launches(program_of(run), observer);
-  return {reinterpret_cast<const float*>(run.results.get()), run.scalars};
+  return {reinterpret_cast<const float*>(run.results.get()), run.elements};
 }
 
 void DeviceExecutor::observe_launches(const Program& program,

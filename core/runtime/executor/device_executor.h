@@ -22,6 +22,12 @@ namespace tessera {
 // The host enqueues a run while the device still does the one before.
 inline constexpr size_t kMostRunsUnderWay = 2;
 
+// An f32 array in the arena, contiguous.
+struct ResultPlace {
+  int64_t offset = 0;
+  int64_t elements = 0;
+};
+
 class DeviceExecutor {
  public:
   // `number` is the device's place in the mesh. Without a communicator, collectives can only be
@@ -49,14 +55,14 @@ class DeviceExecutor {
   void copy_to_host(std::span<std::byte> to, int64_t offset);
   void synchronize() { compute_->synchronize(); }
 
-  // A run of a program, in two parts. start() enqueues its launches and copies of the f32 scalars
-  // at these offsets to the host. Starts run on a second stream, for which waits wait. Observed
+  // A run of a program, in two parts. start() enqueues its launches and copies of the f32 arrays
+  // at these places to the host. Starts run on a second stream, for which waits wait. Observed
   // runs are alone.
   enum class Timing { kUntimed, kTimed };
   void start(int program, Timing timing, const WriteGuard& guard,
-             std::span<const int64_t> scalars = {});
-  // Returns when the oldest run that was started is done, with the values of its scalars, which are
-  // valid until the next start. An Error is of the first run that has failed; launches may then
+             std::span<const ResultPlace> results = {});
+  // Returns when the oldest run that was started is done, with the elements of these arrays, which
+  // are valid until the next start. An Error is of the first run that has failed; launches may then
   // still be under way until end_streams().
   std::span<const float> finish(const LaunchObserver& observer);
   // Waits for the launches that have begun and drops the others. Nothing can be run after that.
@@ -86,8 +92,8 @@ class DeviceExecutor {
   struct Run {
     size_t program = 0;
     size_t enqueued = 0;                   // Launches so far.
-    std::shared_ptr<std::byte[]> results;  // The scalars, in the device's kind of host memory.
-    size_t scalars = 0, room = 0;          // In `results`: of this run, and at most.
+    std::shared_ptr<std::byte[]> results;  // f32, in the device's kind of host memory.
+    size_t elements = 0, room = 0;         // In `results`: of this run, and at most.
     std::unique_ptr<Event> end;
   };
 
@@ -96,7 +102,7 @@ class DeviceExecutor {
   void enqueue_all(Run& run, Timing timing, const WriteGuard& guard);
   void capture(Run& run);
   void enqueue_run(Run& run, Timing timing, const WriteGuard& guard);
-  void copy_scalars(Run& run, std::span<const int64_t> offsets);
+  void copy_results(Run& run, std::span<const ResultPlace> places);
   void await_oldest();
   void observe_launches(const Program& program, const LaunchObserver& observer) const;
   // After a failure in this run: one of these launches has failed.

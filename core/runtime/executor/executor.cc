@@ -79,12 +79,15 @@ struct Executor::Impl {
     CHECK(allocated, "allocate() comes before data");
     return {placement.name, global, mesh, placement.offset};
   }
-  // The place of an f32 scalar output in the arena of each device.
-  int64_t scalar_offset(const Program& program, std::string_view name) const {
-    const Placement& output = program.plan.outputs[index_of(program.plan.outputs, name, "output")];
-    if (output.type.rank() != 0 || output.type.dtype != DType::kF32)
-      fail("{} is {}, not an f32 scalar", name, output.type.text_sized());
-    return output.offset;
+  // The place in the arena of each device of an f32 output that all of them hold whole.
+  ResultPlace result_place(const Program& program, std::string_view name) const {
+    const size_t index = index_of(program.plan.outputs, name, "output");
+    const Type& type = program.outputs[index];
+    const bool is_split =
+        std::ranges::any_of(type.axes, [](const Axis& axis) { return !axis.split.empty(); });
+    if (is_split || type.dtype != DType::kF32)
+      fail("{} is {}, expected f32 with no split axis", name, type.text_sized());
+    return {program.plan.outputs[index].offset, type.elements()};
   }
   ShardedPlace state(std::string_view name) const {
     require_no_run();
@@ -188,8 +191,8 @@ struct Executor::Impl {
     return make;
   }
 
-  // The first device has the scalars; each device has the same.
-  void start(int program, std::span<const int64_t> scalars) {
+  // The results are copied from the first device; each device has the same.
+  void start(int program, std::span<const ResultPlace> results) {
     CHECK(allocated, "allocate() comes before a run");
     const std::optional<int> own_copies = this->program(program).copies;
     const bool make_copies = must_make_copies(this->program(program));
@@ -197,13 +200,13 @@ struct Executor::Impl {
     const auto timing =
         observer ? DeviceExecutor::Timing::kTimed : DeviceExecutor::Timing::kUntimed;
     const auto start_on = [this, program, own_copies, make_copies, timing,
-                           offsets = std::vector<int64_t>(scalars.begin(), scalars.end())](
+                           places = std::vector<ResultPlace>(results.begin(), results.end())](
                               DeviceExecutor& part, size_t i) {
       if (make_copies) {
         part.start(*own_copies, DeviceExecutor::Timing::kUntimed, nullptr);
         part.finish(nullptr);
       }
-      part.start(program, timing, guard, i == 0 ? offsets : std::span<const int64_t>());
+      part.start(program, timing, guard, i == 0 ? places : std::span<const ResultPlace>());
     };
     on_each(start_on);
     ++under_way;
@@ -399,17 +402,17 @@ void Executor::run(int program) {
   impl_->finish();
 }
 
-void Executor::start(int program, std::span<const std::string> scalars) {
-  std::vector<int64_t> offsets;
-  for (const std::string& name : scalars)
-    offsets.push_back(impl_->scalar_offset(impl_->program(program), name));
-  impl_->start(program, offsets);
+void Executor::start(int program, std::span<const std::string> outputs) {
+  std::vector<ResultPlace> places;
+  for (const std::string& name : outputs)
+    places.push_back(impl_->result_place(impl_->program(program), name));
+  impl_->start(program, places);
 }
 
 std::vector<float> Executor::finish() {
-  const std::span<const float> scalars = impl_->finish();
+  const std::span<const float> results = impl_->finish();
   std::vector<float> values;
-  for (const float value : scalars) values.push_back(static_cast<float>(plain_nan(value)));
+  for (const float value : results) values.push_back(static_cast<float>(plain_nan(value)));
   return values;
 }
 

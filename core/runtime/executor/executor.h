@@ -89,10 +89,10 @@ class Executor {
   // (Communicator::stop) and is thrown; nothing can be run after that.
   void run(int program);
   // A run in two parts, so that the host need not wait for the devices between two runs: start()
-  // returns when it has enqueued the run and copies of these f32 scalar outputs, finish() when the
-  // oldest run that was started is done, with the values of its scalars. Between the two, only
-  // write_input and start() may be called.
-  void start(int program, std::span<const std::string> scalars);
+  // returns when it has enqueued the run and copies of these f32 outputs, which are not split;
+  // finish() when the oldest run that was started is done, with their elements, one output after
+  // the other. Between the two, only write_input and start() may be called.
+  void start(int program, std::span<const std::string> outputs);
   std::vector<float> finish();
   // Runs that were started and not finished. None after an error, unless it may be that of a run
   // that was started before, which finish() then throws.

@@ -16,6 +16,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
@@ -177,20 +178,27 @@ TEST_CASE("a failure belongs to the run in which it happens") {
   }
 }
 
-TEST_CASE("only f32 scalars are results of a run") {
+TEST_CASE("the results of a run are the elements of f32 arrays, one array after the other") {
   const auto devices = make_cpu_devices(1, 1);
   Executor executor(*devices[0]);
   Graph graph;
   const Mesh mesh;
   const AxisRules rules;
   const TraceScope trace(graph, mesh, rules);
-  output("y", square(input("x", InputKind::kBatch, parse_type("f32[\"x=3\"]"))));
+  const Tensor x = input("x", InputKind::kBatch, parse_type("f32[\"x=3\"]"));
+  output("y", square(x));
+  output("sum", reduce_sum(x));
+  output("rounded", cast(x, DType::kBF16));
   executor.add_program(graph, {});
   executor.allocate();
+  executor.write_input(0, "x", encoded(DType::kF32, {1.0, 2.0, 3.0}));
+  executor.start(0, std::vector<std::string>{"sum", "y", "sum"});
+  REQUIRE(executor.finish() == Values{6.0f, 1.0f, 4.0f, 9.0f, 6.0f});
   const auto error = [&](const std::string& name) {
     return error_of([&] { executor.start(0, std::vector<std::string>{name}); });
   };
-  REQUIRE_THAT(error("y"), Catch::Contains("y is f32[\"x=3\"], not an f32 scalar"));
+  REQUIRE_THAT(error("rounded"),
+               Catch::Contains("rounded is bf16[\"x=3\"], expected f32 with no split axis"));
   REQUIRE_THAT(error("z"), Catch::Contains("the program has no output 'z'"));
 }
 
