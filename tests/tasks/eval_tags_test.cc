@@ -65,5 +65,13 @@ TEST_CASE("scores are printed as a table: datasets, their sources, then tags") {
   REQUIRE(eval_table(1, {}).empty());
 }
 
+TEST_CASE("the table has a metric of all layers, not those of each") {
+  const std::vector<std::string> table = eval_table(7, {{"eval/books/load", 2.25},
+                                                        {"eval/books/lm.x_layers[0].ffn.load", 1.0},
+                                                        {"eval/books/recall.5", 0.5}});
+  REQUIRE(table == std::vector<std::string>{"step 7    load  recall.5",  //
+                                            "books   2.2500    0.5000"});
+}
+
 }  // namespace
 }  // namespace tessera

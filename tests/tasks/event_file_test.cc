@@ -2,6 +2,7 @@
 // TensorBoard event files: compared with bytes written by hand, and read by TensorBoard.
 #include "tasks/logging/event_file.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -44,9 +45,11 @@ TEST_CASE("events are encoded as the protocol buffers that TensorBoard expects")
   EventFile file(directory / "summaries/train", 301);
   file.scalar(300, "loss", 1.5);
   file.text(1, "t", "*x*");
+  file.histogram(1, "h", {2.0, NAN, 2.0});
+  file.histogram(1, "nothing", {NAN});
   file.flush();
   const std::vector<std::string> events = records(file.path());
-  REQUIRE(events.size() == 4);
+  REQUIRE(events.size() == 5);
   for (const std::string& event : events) REQUIRE(event[0] == '\x09');  // wall_time
   const auto after_time = [&](size_t i) { return events[i].substr(9); };
   REQUIRE(after_time(0) ==
@@ -57,6 +60,12 @@ TEST_CASE("events are encoded as the protocol buffers that TensorBoard expects")
   REQUIRE(after_time(3) ==
           "\x10\x01\x2a\x18\x0a\x16\x0a\x01t\x42\x07\x08\x07\x42\x03*x*\x4a\x08\x0a\x06\x0a\x04"
           "text"s);
+  // min, max, num, sum, sum_squares as doubles; then one bucket up to 2, with 2 values.
+  const std::string two = "\0\0\0\0\0\0\0\x40"s, four = "\0\0\0\0\0\0\x10\x40"s,
+                    eight = "\0\0\0\0\0\0\x20\x40"s;
+  const std::string proto = "\x09" + two + "\x11" + two + "\x19" + two + "\x21" + four + "\x29" +
+                            eight + "\x32\x08" + two + "\x3a\x08" + two;
+  REQUIRE(after_time(4) == "\x10\x01\x2a\x48\x0a\x46\x0a\x01h\x2a\x41" + proto);
 }
 
 TEST_CASE("TensorBoard reads the event files") {
@@ -70,6 +79,7 @@ TEST_CASE("TensorBoard reads the event files") {
     EventFile file(directory / "train", 0);
     for (int64_t step = 1; step <= 300; ++step)
       file.scalar(step, "loss", 1.0 / static_cast<double>(step));
+    file.histogram(7, "load", {0.0, 0.25, 0.25, 1.0, 3.0});
     file.text(0, "parameters", "| a | b |\n|---|---|\n| 1 | é |");
   }
   {
@@ -93,6 +103,21 @@ assert abs(loss[99][1] - 0.01) < 1e-8 and loss[200][1] == 7.0 and loss[309][1] =
 text = accumulator.Tensors("parameters")[0].tensor_proto.string_val[0].decode()
 assert text == "| a | b |\n|---|---|\n| 1 | é |", text
 assert accumulator.SummaryMetadata("parameters").plugin_data.plugin_name == "text"
+if "load" in tags["histograms"]:
+    (load,) = accumulator.Histograms("load")
+    value = load.histogram_value
+    left = [value.min] + list(value.bucket_limit[:-1])
+    buckets = list(zip(left, value.bucket_limit, value.bucket))
+else:
+    from tensorboard.util import tensor_util
+    (load,) = accumulator.Tensors("load")
+    buckets = tensor_util.make_ndarray(load.tensor_proto).tolist()
+    assert accumulator.SummaryMetadata("load").plugin_data.plugin_name == "histograms"
+assert load.step == 7 and len(buckets) == 30, buckets
+assert buckets[0][0] == 0 and buckets[-1][1] == 3, buckets
+for low, high, count in buckets:
+    inside = [v for v in (0, 0.25, 0.25, 1, 3) if low < v <= high or v == low == 0]
+    assert count == len(inside), (low, high, count)
 )");
   REQUIRE(std::system(fmt::format("{} {} {} 2>/dev/null", python, (directory / "read.py").string(),
                                   (directory / "train").string())

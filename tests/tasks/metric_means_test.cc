@@ -24,5 +24,25 @@ TEST_CASE("the mean of no labels is NaN") {
   REQUIRE(std::isnan(means.means().at("accuracy")));
 }
 
+TEST_CASE("a histogram has the mean of each element, and their least, mean and greatest") {
+  MetricMeans means;
+  means.add_histogram("load", {{6.0, 2.0}, {1.0, 1.0}, {0.0, 0.0}});
+  MetricMeans more;
+  more.add_histogram("load", {{2.0, 2.0}, {4.0, 4.0}, {0.0, 0.0}});
+  means.add(more);
+  const std::vector<double> load = means.histograms().at("load");
+  REQUIRE(load.size() == 3);
+  REQUIRE(load[0] == 2.0);
+  REQUIRE(load[1] == 1.0);
+  REQUIRE(std::isnan(load[2]));
+  const std::map<std::string, double> reported = means.means();
+  REQUIRE(reported ==
+          std::map<std::string, double>{{"load_max", 2.0}, {"load_mean", 1.5}, {"load_min", 1.0}});
+  means.add_histogram("load", {{NAN, 1.0}, {0.0, 0.0}, {0.0, 0.0}});
+  REQUIRE(std::isnan(means.means().at("load_min")));
+  means.remove("load");
+  REQUIRE(means.means().empty());
+}
+
 }  // namespace
 }  // namespace tessera

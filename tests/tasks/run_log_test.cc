@@ -75,6 +75,34 @@ TEST_CASE("summaries have one directory per split") {
   }
 }
 
+TEST_CASE("summaries group the values that layers have of one metric, and draw histograms") {
+  const TemporaryDirectory directory;
+  RunLog log(directory.path(), 0);
+  const std::map<std::string, double> metrics = {
+      {"load_max", 2.0}, {"lm.x_layers[3].ffn.load_max", 2.0}, {"top.5", 0.5}};
+  const Histograms histograms = {{"load", {1.0, 2.0}}, {"lm.x_layers[3].ffn.load", {1.0, 2.0}}};
+  TrainLine line = line_of(1);
+  line.metrics = metrics;
+  line.histograms = histograms;
+  log.summarise(line);
+  std::map<std::string, double> of_eval;
+  Histograms histograms_of_eval;
+  for (const auto& [name, value] : metrics) of_eval["eval/validation/" + name] = value;
+  for (const auto& [name, values] : histograms)
+    histograms_of_eval["eval/validation/" + name] = values;
+  log.eval(1, of_eval, histograms_of_eval);
+  for (const char* split : {"train", "validation"}) {
+    INFO(split);
+    const auto file = *std::filesystem::directory_iterator(directory / "summaries" / split);
+    const std::string text = read_bytes(file.path());
+    REQUIRE_THAT(text, Contains("load_max/lm.x_layers[3].ffn") && Contains("top.5"));
+    // A tag, then field 5 of a value: a histogram.
+    REQUIRE_THAT(text, Contains("\x04load\x2a") && Contains("load/lm.x_layers[3].ffn\x2a"));
+  }
+  REQUIRE_THAT(read_bytes(directory / "metrics.jsonl"),
+               Contains("\"eval/validation/lm.x_layers[3].ffn.load_max\": 2"));
+}
+
 TEST_CASE("each failure is logged as one line with the time") {
   const TemporaryDirectory directory;
   log_failure(directory.path(), "process 1 (host b) is missing");

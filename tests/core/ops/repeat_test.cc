@@ -68,6 +68,34 @@ TEST_CASE("Nested loops: the inner loop reads carries of the outer loop and tens
   REQUIRE(inner.attributes.get<int64_t>("constants") == 2);
 }
 
+TEST_CASE("Values that a body stacks leave the loop after its own slices, from any depth") {
+  Trial trial({}, {"f32[\"embed=4\"]"});
+  const Tensor x = trial.inputs()[0];
+  std::vector<std::string> types;
+  const auto seen = [&](const Tensors& stacked) {
+    REQUIRE(&traced_graph() == stacked[0].graph());
+    for (const Tensor& each : stacked) types.push_back(each.type().text_sized());
+  };
+  const RepeatResult result =
+      repeat("micro", 2, {}, {}, [&](Tensor, Tensors, Tensors) -> RepeatBody {
+        repeat("layers", 3, {}, {}, [&](Tensor index, Tensors, Tensors) -> RepeatBody {
+          // The inner stack is handed out in the outer body, which stacks it again.
+          innermost_body()->stack({x * 2.0}, [&](const Tensors& stacked) {
+            seen(stacked);
+            innermost_body()->stack(stacked, seen);
+          });
+          return {{}, {index}};
+        });
+        innermost_body()->stack({x, x + x}, seen);
+        return {{}, {neg(x)}};
+      });
+  REQUIRE(types ==
+          std::vector<std::string>{"f32[\"layers=3 embed=4\"]", "f32[\"micro=2 layers=3 embed=4\"]",
+                                   "f32[\"micro=2 embed=4\"]", "f32[\"micro=2 embed=4\"]"});
+  REQUIRE(result.stacked.size() == 1);
+  REQUIRE(loop_of(trial).outputs.size() == 4);
+}
+
 TEST_CASE("A loop refuses carries whose type changes, wrong stacks and zero iterations") {
   Trial trial({}, {"f32[\"embed=4\"]", "f32[\"layers=2 embed=4\"]"});
   const Tensors& in = trial.inputs();
