@@ -53,6 +53,12 @@ std::vector<std::string> reported_names(std::string_view name, bool is_histogram
   return names;
 }
 
+BodyScope& body_of_loop() {
+  BodyScope* const body = innermost_body();
+  CHECK(body != nullptr, "a layer of another graph adds to a SummaryScope");
+  return *body;
+}
+
 // What a loop has stacked: one value for each layer of a stack, else the sum of all iterations.
 Tensor out_of_loop(const std::string& name, const Tensor& stacked) {
   const std::string axis = stacked.type().axes.front().name;
@@ -116,7 +122,7 @@ void SummaryScope::keep_loss(const std::string& name, const Tensor& loss) {
     losses_[name] = replicated(loss);
     return;
   }
-  innermost_body()->stack({loss}, [this, name](const std::vector<Tensor>& stacked) {
+  body_of_loop().stack({loss}, [this, name](const std::vector<Tensor>& stacked) {
     keep_loss(name, out_of_loop(name, stacked[0]));
   });
 }
@@ -126,7 +132,7 @@ void SummaryScope::keep_metric(const std::string& name, const Metric& metric) {
     metrics_[name] = {replicated(metric.sum), replicated(metric.weight)};
     return;
   }
-  innermost_body()->stack(
+  body_of_loop().stack(
       {metric.sum, metric.weight}, [this, name](const std::vector<Tensor>& stacked) {
         keep_metric(name, {out_of_loop(name, stacked[0]), out_of_loop(name, stacked[1])});
       });
