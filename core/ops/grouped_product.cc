@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/grouped_product.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
-#include "core/ops/layout.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
@@ -120,56 +120,46 @@ Tensor contract(const Node& node, const Tensor& a, const Tensor& b, Names contra
                   node.site);
 }
 
-// The axes of `type` that none of the others has.
-Names names_beside(const Type& type, std::initializer_list<const Type*> others) {
+// The axes of `type` that `other` lacks.
+Names names_beside(const Type& type, const Type& other) {
   Names names;
   for (const std::string& name : type.names())
-    if (std::ranges::none_of(others, [&](const Type* other) { return other->has(name); }))
-      names.push_back(name);
+    if (!other.has(name)) names.push_back(name);
   return names;
 }
 
-// The products with all matrices, of which one is kept.
+// Each row at the place of its expert, zeros at the others: one product with all matrices, whose
+// contracted axes are the experts and the given one.
 Tensors decompose_grouped_product(const Node& node, std::span<const Tensor> inputs) {
   const Tensor &weights = inputs[0], &rows = inputs[1], &ids = inputs[kIds];
-  const std::string& contracted = node.attributes.get<std::string>("contracted");
   const Axis& axis = weights.type().axis(axis_attribute(node));
-  Names all = names_beside(rows.type(), {&weights.type()});
-  const std::string made = names_beside(weights.type(), {&rows.type()}).back();
-  all.insert(all.end(), {axis.name, made});
-  const Tensor products = contract(node, rows, weights, {contracted}, std::move(all));
+  const Tensor spread = mul(chosen_of(node, ids, axis, rows.dtype()), rows);
   Names output = ids.type().names();
-  output.push_back(made);
-  const Tensor chosen = chosen_of(node, ids, axis, rows.dtype());
-  return {contract(node, chosen, products, {axis.name}, std::move(output))};
+  output.push_back(names_beside(weights.type(), spread.type()).back());
+  return {contract(node, spread, weights, {axis.name, rows.type().axes.back().name},
+                   std::move(output))};
 }
 
-// The operand with more axes of ids is spread over the experts first, so that the other's missing
-// axes are summed in the same product.
+// The operand with more axes of ids is spread over the experts, and first summed over those that
+// the other lacks.
 Tensors decompose_grouped_outer_product(const Node& node, std::span<const Tensor> inputs) {
   const bool swapped = inputs[1].type().rank() > inputs[0].type().rank();
-  const Tensor &spread = inputs[swapped ? 1 : 0], &other = inputs[swapped ? 0 : 1];
+  const Tensor &rows = inputs[swapped ? 1 : 0], &other = inputs[swapped ? 0 : 1];
   const Tensor& ids = inputs[kIds];
   const Axis axis{axis_attribute(node), node.attributes.get<int64_t>("size"), {}};
-  Tensor chosen = chosen_of(node, ids, axis, spread.dtype());
-  const Names in_neither = names_beside(ids.type(), {&spread.type(), &other.type()});
-  if (!in_neither.empty()) chosen = reduce_sum(chosen, joined(in_neither));
-  Names summed, kept;
-  for (const std::string& name : chosen.type().names()) {
-    if (name == axis.name) continue;
-    (spread.has(name) && !other.has(name) ? summed : kept).push_back(name);
-  }
-  Names output = kept;
-  output.insert(output.end(), {axis.name, spread.type().axes.back().name});
-  const Tensor rows = contract(node, chosen, spread, std::move(summed), std::move(output));
+  Tensor spread = mul(chosen_of(node, ids, axis, rows.dtype()), rows);
+  const Names summed = names_beside(ids.type(), other.type());
+  if (!summed.empty()) spread = reduce_sum(spread, joined(summed));
+  Names kept = other.type().names();
+  kept.pop_back();
   return {
-      contract(node, other, rows, std::move(kept),
+      contract(node, other, spread, std::move(kept),
                {axis.name, inputs[0].type().axes.back().name, inputs[1].type().axes.back().name})};
 }
 
 // Sums over the axes of ids that the operand lacks.
 Tensor summed_to(const Tensor& cotangent, const Tensor& operand) {
-  const Names summed = names_beside(cotangent.type(), {&operand.type()});
+  const Names summed = names_beside(cotangent.type(), operand.type());
   return summed.empty() ? cotangent : reduce_sum(cotangent, joined(summed));
 }
 
