@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPT-2 or Llama with the sizes of a Hugging Face directory. --mode=import --input=<path> imports
+// A GPT-2, Llama or Mixtral with the sizes of a Hugging Face directory. --mode=import --input=<path> imports
 // its weights; otherwise they are initialised. Importing, exporting and continuing prompts need no
 // data; training and evaluation do.
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace tessera {
 struct Pretrained : Experiment {
   using Base = Experiment;
   static constexpr std::string_view kSummary =
-      "a GPT-2 or Llama, as in the config.json of a Hugging Face directory (--set path=DIR)";
+      "a GPT-2, Llama or Mixtral, as in the config.json of a Hugging Face directory (--set "
+      "path=DIR)";
   std::string path;              // The directory with config.json.
   std::string flat_tokens_path;  // Training data: a token file,
   std::string text_path;         // or text (file, directory or pattern), tokenised on the fly.

@@ -17,7 +17,7 @@ constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr int64_t kMostDims = 1 << 20;
 constexpr int64_t kMostLayers = 4096;
 
-// The names of sizes and numbers in each family's config.json; "" if the family has none.
+// The names of sizes and numbers in config.json. Mixtral has those of Llama.
 struct Names {
   std::string_view gpt2, llama;
   std::string_view of(HfFamily family) const { return family == HfFamily::kGpt2 ? gpt2 : llama; }
@@ -113,7 +113,7 @@ HfFamily parse_family(const Reader& reader) {
     if (row.name == type) return row.value;
     names.emplace_back(row.name);
   }
-  fail("{}: model_type is '{}', expected {}{}", reader.where(), type, fmt::join(names, " or "),
+  fail("{}: model_type is '{}', expected one of {}{}", reader.where(), type, fmt::join(names, ", "),
        did_you_mean(type, names));
 }
 
@@ -160,15 +160,42 @@ void parse_rotation(const Json& json, HfConfig* into) {
   }
 }
 
+// transformers writes all of these members, whatever their values.
+void parse_experts(const Reader& reader, HfConfig* config) {
+  config->num_experts = reader.size("num_local_experts", kMostDims);
+  config->experts_per_token = reader.size("num_experts_per_tok", kMostDims);
+  if (config->experts_per_token > config->num_experts)
+    fail("{}: num_experts_per_tok={} exceeds num_local_experts={}", reader.where(),
+         config->experts_per_token, config->num_experts);
+  if (const Json* coef = reader.find("router_aux_loss_coef"))
+    config->router_loss_coef = coef->as_number();
+  if (!(config->router_loss_coef >= 0.0) || !std::isfinite(config->router_loss_coef))
+    fail("{}: router_aux_loss_coef is {}, expected a number from 0", reader.where(),
+         config->router_loss_coef);
+  config->router_jitter = reader.rate_or("router_jitter_noise", 0.0);
+  // A window as long as the longest sequence changes nothing.
+  const int64_t window = reader.size_or("sliding_window", kMostTokens, config->max_positions);
+  if (window < config->max_positions)
+    fail(
+        "{}: sliding_window={} is shorter than max_position_embeddings={}, but attention in a "
+        "window is not supported",
+        reader.where(), window, config->max_positions);
+}
+
 void parse_llama(const Reader& reader, HfConfig* config) {
-  config->num_kv_heads = reader.size_or("num_key_value_heads", kMostDims, config->num_heads);
+  const bool has_experts = config->family == HfFamily::kMixtral;
+  config->num_kv_heads = has_experts
+                             ? reader.size("num_key_value_heads", kMostDims)
+                             : reader.size_or("num_key_value_heads", kMostDims, config->num_heads);
   const int64_t even = config->model_dims / config->num_heads;
   config->head_dim = reader.size_or("head_dim", kMostDims, std::max<int64_t>(1, even));
   config->hidden_dims = reader.size("intermediate_size", kMostDims * 16);
-  config->attention_bias = reader.flag_or("attention_bias", false);
-  config->mlp_bias = reader.flag_or("mlp_bias", false);
+  if (!has_experts) {
+    config->attention_bias = reader.flag_or("attention_bias", false);
+    config->mlp_bias = reader.flag_or("mlp_bias", false);
+  }
   config->attention_dropout = reader.rate_or("attention_dropout", 0.0);
-  config->rope_theta = reader.positive_or("rope_theta", 10000.0);
+  config->rope_theta = reader.positive_or("rope_theta", has_experts ? 1e6 : 1e4);
   // The name up to version 5 of transformers, and the later one.
   for (const std::string_view name : {"rope_scaling", "rope_parameters"})
     if (const Json* json = reader.find(name)) parse_rotation(*json, config);
@@ -177,6 +204,7 @@ void parse_llama(const Reader& reader, HfConfig* config) {
          config->num_kv_heads, config->num_heads);
   if (config->head_dim % 2 != 0)
     fail("{}: head_dim={} is odd; it is rotated in pairs", reader.where(), config->head_dim);
+  if (has_experts) parse_experts(reader, config);
 }
 
 void parse_gpt2(const Reader& reader, HfConfig* config) {
@@ -196,6 +224,11 @@ std::string number_text(double number) {
   std::string text = fmt::format("{}", number);
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
+}
+
+std::string_view architecture(HfFamily family) {
+  if (family == HfFamily::kGpt2) return "GPT2LMHeadModel";
+  return family == HfFamily::kLlama ? "LlamaForCausalLM" : "MixtralForCausalLM";
 }
 
 class Writer {
@@ -240,9 +273,17 @@ void write_gpt2(const HfConfig& config, Writer* writer) {
 void write_llama(const HfConfig& config, Writer* writer) {
   writer->add("num_key_value_heads", config.num_kv_heads);
   writer->add("head_dim", config.head_dim);
-  writer->add_flag("attention_bias", config.attention_bias);
+  const bool has_experts = config.family == HfFamily::kMixtral;
+  if (!has_experts) writer->add_flag("attention_bias", config.attention_bias);
   writer->add("attention_dropout", config.attention_dropout);
-  writer->add_flag("mlp_bias", config.mlp_bias);
+  if (!has_experts) writer->add_flag("mlp_bias", config.mlp_bias);
+  if (has_experts) {
+    writer->add("num_local_experts", config.num_experts);
+    writer->add("num_experts_per_tok", config.experts_per_token);
+    writer->add("router_aux_loss_coef", config.router_loss_coef);
+    writer->add("router_jitter_noise", config.router_jitter);
+    writer->add("sliding_window", "null");
+  }
   write_rotation(config, writer);
 }
 
@@ -252,6 +293,23 @@ bool alike(const T& a, const T& b) {
 }
 // Equal up to rounding.
 bool alike(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(a); }
+
+// The differences of two models with rotary positions.
+template <typename Compare>
+void compare_rotary(const HfConfig& file, const HfConfig& experiment, const Compare& compare) {
+  compare("attention_bias", file.attention_bias, experiment.attention_bias);
+  compare("mlp_bias", file.mlp_bias, experiment.mlp_bias);
+  compare("num_local_experts", file.num_experts, experiment.num_experts);
+  compare("num_experts_per_tok", file.experts_per_token, experiment.experts_per_token);
+  compare("rope_theta", file.rope_theta, experiment.rope_theta);
+  compare("rope_scaling.factor of type linear", file.rope_factor, experiment.rope_factor);
+  compare("rope_scaling.factor of type llama3", file.stretch.factor, experiment.stretch.factor);
+  if (file.stretch.factor == 1.0 || experiment.stretch.factor == 1.0) return;
+  compare("rope_scaling.low_freq_factor", file.stretch.low, experiment.stretch.low);
+  compare("rope_scaling.high_freq_factor", file.stretch.high, experiment.stretch.high);
+  compare("rope_scaling.original_max_position_embeddings", file.stretch.length,
+          experiment.stretch.length);
+}
 
 }  // namespace
 
@@ -283,9 +341,11 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   config.model_dims = reader.size(kModelDims.of(family), kMostDims);
   config.num_layers = reader.size(kNumLayers.of(family), kMostLayers);
   config.num_heads = reader.size(kNumHeads.of(family), kMostDims);
-  config.max_positions = is_gpt2 ? reader.size(kMaxPositions.of(family), kMostTokens)
-                                 : reader.size_or(kMaxPositions.of(family), kMostTokens, 2048);
-  config.norm_epsilon = reader.positive_or(kEpsilon.of(family), is_gpt2 ? 1e-5 : 1e-6);
+  const bool is_llama = family == HfFamily::kLlama;
+  config.max_positions =
+      is_gpt2 ? reader.size(kMaxPositions.of(family), kMostTokens)
+              : reader.size_or(kMaxPositions.of(family), kMostTokens, is_llama ? 2048 : 131072);
+  config.norm_epsilon = reader.positive_or(kEpsilon.of(family), is_llama ? 1e-6 : 1e-5);
   config.activation = hf_activation_name(
       hf_activation(reader.text_or(kActivation.of(family), is_gpt2 ? "gelu_new" : "silu"), where));
   config.tied = reader.flag_or(kTied, is_gpt2);
@@ -298,7 +358,7 @@ std::string hf_config_text(const HfConfig& config, std::string_view dtype,
   const HfFamily family = config.family;
   const bool is_gpt2 = family == HfFamily::kGpt2;
   Writer writer;
-  writer.add("architectures", is_gpt2 ? R"(["GPT2LMHeadModel"])" : R"(["LlamaForCausalLM"])");
+  writer.add("architectures", fmt::format("[\"{}\"]", architecture(family)));
   writer.add_text("model_type", enum_name(family));
   const auto id = [](int64_t value) { return value < 0 ? "null" : std::to_string(value); };
   writer.add("bos_token_id", id(special.begin));
@@ -333,7 +393,7 @@ std::vector<std::string> hf_differences(const HfConfig& file, const HfConfig& ex
   compare_named(kModelDims, file.model_dims, experiment.model_dims);
   compare_named(kNumLayers, file.num_layers, experiment.num_layers);
   compare_named(kNumHeads, file.num_heads, experiment.num_heads);
-  if (file.family == HfFamily::kLlama || file.num_kv_heads != file.num_heads)
+  if (file.family != HfFamily::kGpt2 || file.num_kv_heads != file.num_heads)
     compare_named(kNumKvHeads, file.num_kv_heads, experiment.num_kv_heads);
   compare_named(kHeadDim, file.head_dim, experiment.head_dim);
   compare_named(kHiddenDims, file.hidden_dims, experiment.hidden_dims);
@@ -342,19 +402,8 @@ std::vector<std::string> hf_differences(const HfConfig& file, const HfConfig& ex
   compare_named(kEpsilon, file.norm_epsilon, experiment.norm_epsilon);
   compare_named(kActivation, file.activation, experiment.activation);
   compare(kTied, file.tied, experiment.tied);
-  if (file.family == experiment.family && file.family == HfFamily::kLlama) {
-    compare("attention_bias", file.attention_bias, experiment.attention_bias);
-    compare("mlp_bias", file.mlp_bias, experiment.mlp_bias);
-    compare("rope_theta", file.rope_theta, experiment.rope_theta);
-    compare("rope_scaling.factor of type linear", file.rope_factor, experiment.rope_factor);
-    compare("rope_scaling.factor of type llama3", file.stretch.factor, experiment.stretch.factor);
-    if (file.stretch.factor != 1.0 && experiment.stretch.factor != 1.0) {
-      compare("rope_scaling.low_freq_factor", file.stretch.low, experiment.stretch.low);
-      compare("rope_scaling.high_freq_factor", file.stretch.high, experiment.stretch.high);
-      compare("rope_scaling.original_max_position_embeddings", file.stretch.length,
-              experiment.stretch.length);
-    }
-  }
+  if (file.family == experiment.family && file.family != HfFamily::kGpt2)
+    compare_rotary(file, experiment, compare);
   return lines;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hugging Face's config.json of the supported architectures, GPT-2 and Llama, as a struct.
-// hf_model.h converts it to and from our layers.
+// Hugging Face's config.json of the supported architectures, GPT-2, Llama and Mixtral, as a
+// struct. hf_model.h converts it to and from our layers.
 #pragma once
 
 #include <array>
@@ -15,10 +15,12 @@
 
 namespace tessera {
 
-enum class HfFamily { kGpt2, kLlama };
+// Mixtral is a Llama with experts (Jiang et al., 2024).
+enum class HfFamily { kGpt2, kLlama, kMixtral };
 
-constexpr std::array<EnumName<HfFamily>, 2> enum_names(HfFamily) {
-  return {{{HfFamily::kGpt2, "gpt2"}, {HfFamily::kLlama, "llama"}}};
+constexpr std::array<EnumName<HfFamily>, 3> enum_names(HfFamily) {
+  return {
+      {{HfFamily::kGpt2, "gpt2"}, {HfFamily::kLlama, "llama"}, {HfFamily::kMixtral, "mixtral"}}};
 }
 
 struct HfConfig {
@@ -30,25 +32,32 @@ struct HfConfig {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t hidden_dims = 0;
-  int64_t max_positions = 0;  // For GPT-2 the size of a table; for Llama informational.
+  int64_t max_positions = 0;  // For GPT-2 the size of a table; otherwise informational.
   double norm_epsilon = 0.0;
   std::string activation;  // The first of its names.
   bool tied = false;       // Embedding and softmax share a table.
-  // Llama only; GPT-2 has every bias.
+  // Not GPT-2, which has every bias; Mixtral has none.
   bool attention_bias = false;
   bool mlp_bias = false;
+  // With rotary positions.
   double rope_theta = 10000.0;
   double rope_factor = 1.0;      // Divides positions ("linear"); 1: none.
   RotaryStretchHParams stretch;  // "llama3"; factor 1: none.
+  // Mixtral only; 0: a dense feed-forward.
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;
   // Used only in training; ignored when configurations are compared.
   double residual_dropout = 0.0;
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
+  double router_loss_coef = 0.0;  // Mixtral's router_aux_loss_coef.
+  double router_jitter = 0.0;
 };
 
 // Parses config.json. Error for missing members, wrong types, values out of range, and features
-// that our models lack (quantised weights, other rotary scalings, sliding windows); `where` is the
-// file. Members without effect on logits are ignored.
+// that our models lack (quantised weights, other rotary scalings, a sliding window of Mixtral that
+// is shorter than max_position_embeddings); `where` is the file. Members without effect on logits
+// are ignored.
 HfConfig parse_hf_config(std::string_view text, const std::string& where);
 
 // Token ids that begin and end generated text; negative: unknown.

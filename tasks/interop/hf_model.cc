@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/hparams/tree.h"
 #include "layers/embeddings/embedding_softmax.h"
+#include "layers/experts/moe_feed_forward.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "tasks/single_task.h"
@@ -18,7 +19,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kInitScale = 0.02;  // In both families, for weights that are not read.
+constexpr double kInitScale = 0.02;  // In all families, for weights that are not read.
 
 // Collects everything that prevents the conversion, to be reported together.
 class Reasons {
@@ -32,7 +33,7 @@ class Reasons {
   }
   void raise() const {
     if (reasons_.empty()) return;
-    fail("this model is neither a GPT-2 nor a Llama of transformers: {}",
+    fail("this model is not a GPT-2, Llama or Mixtral of transformers: {}",
          fmt::join(reasons_, "; "));
   }
 
@@ -40,7 +41,7 @@ class Reasons {
   std::vector<std::string> reasons_;
 };
 
-// A norm as both families describe it.
+// A norm as all families describe it.
 struct Norm {
   std::string_view kind;  // "LayerNorm", …
   double epsilon = 0.0;
@@ -60,7 +61,7 @@ Norm norm_of(const Template<UnaryLayer>& norm_tpl, std::string_view which, Reaso
   } else if (norm_tpl.holds<RmsNorm::HParams>()) {
     describe(norm_tpl.as<RmsNorm::HParams>());
   } else {
-    reasons->add("{} is {}, expected LayerNorm (GPT-2) or RmsNorm (Llama)", which,
+    reasons->add("{} is {}, expected LayerNorm (GPT-2) or RmsNorm (Llama, Mixtral)", which,
                  norm_tpl.has() ? norm_tpl.name() : "unset");
   }
   if (axis != "embed") reasons->add("{} is over '{}', expected 'embed'", which, axis);
@@ -103,13 +104,74 @@ void describe_attention(const DotProductAttention::HParams& p, HfModel* model, R
                   "rotary_tpl.stretch.length is not a whole number");
 }
 
-void describe_feed_forward(const FeedForward::HParams& p, HfConfig* config, Reasons* reasons) {
-  config->hidden_dims = p.hidden_dims.get();
-  config->mlp_bias = p.use_bias;
-  config->activation = hf_activation_name(p.activation_tpl);
+void describe_activation(const Template<Activation>& activation_tpl, HfConfig* config,
+                         Reasons* reasons) {
+  config->activation = hf_activation_name(activation_tpl);
   if (config->activation.empty())
     reasons->add("ffn_tpl.activation_tpl is {}, which transformers does not have",
-                 p.activation_tpl.name());
+                 activation_tpl.name());
+}
+
+// transformers' loss is of the choices and scores of all layers together, and counts every choice
+// of a token as one; ours is of each layer, with choices as fractions of all. They are equal if all
+// layers route alike: theirs·coef = top_k·(ours of one layer)·coef.
+double loss_weight_of(const HfConfig& config) {
+  return config.router_loss_coef * static_cast<double>(config.experts_per_token) /
+         static_cast<double>(config.num_layers);
+}
+double loss_coef_of(double weight, const HfConfig& config) {
+  const double coef = weight * static_cast<double>(config.num_layers) /
+                      static_cast<double>(std::max<int64_t>(1, config.experts_per_token));
+  return std::stod(fmt::format("{:.14g}", coef));  // Without the rounding of the conversion.
+}
+
+void describe_router(const TopKRouter::HParams& p, HfConfig* config, Reasons* reasons) {
+  config->experts_per_token = p.top_k;
+  config->router_loss_coef = loss_coef_of(p.load_balance_weight, *config);
+  config->router_jitter = p.jitter;
+  if (p.scores != RouterScores::kSoftmax)
+    reasons->add("router_tpl.scores is {}, expected softmax", enum_name(p.scores));
+  reasons->unless(p.normalize_weights,
+                  "router_tpl.normalize_weights is false; Mixtral divides the scores of the chosen "
+                  "experts by their sum");
+  if (p.weight_scale != 1.0)
+    reasons->add("router_tpl.weight_scale is {}, expected 1", p.weight_scale);
+  if (p.capacity_factor.has())
+    reasons->add("router_tpl.capacity_factor is {}, expected unset; Mixtral drops no tokens",
+                 p.capacity_factor.get());
+  if (p.bias_rate > 0.0)
+    reasons->add("router_tpl.bias_rate is {}: Mixtral's choices have no bias", p.bias_rate);
+}
+
+void describe_experts(const MoeFeedForward::HParams& p, HfConfig* config, Reasons* reasons) {
+  config->hidden_dims = p.hidden_dims.get();
+  config->num_experts = p.num_experts.get();
+  describe_activation(p.activation_tpl, config, reasons);
+  reasons->unless(p.use_gated_activation,
+                  "ffn_tpl.use_gated_activation is false; Mixtral's experts are gated");
+  if (p.num_shared_experts > 0)
+    reasons->add("ffn_tpl.num_shared_experts is {}; Mixtral has no shared experts",
+                 p.num_shared_experts);
+  if (p.router_tpl.holds<TopKRouter::HParams>()) {
+    describe_router(p.router_tpl.as<TopKRouter::HParams>(), config, reasons);
+  } else {
+    reasons->add("router_tpl is {}, expected TopKRouter", p.router_tpl.name());
+  }
+}
+
+void describe_feed_forward(const Template<UnaryLayer>& ffn_tpl, HfConfig* config,
+                           Reasons* reasons) {
+  if (ffn_tpl.holds<MoeFeedForward::HParams>()) {
+    describe_experts(ffn_tpl.as<MoeFeedForward::HParams>(), config, reasons);
+  } else if (ffn_tpl.holds<FeedForward::HParams>()) {
+    const auto& p = ffn_tpl.as<FeedForward::HParams>();
+    config->hidden_dims = p.hidden_dims.get();
+    config->mlp_bias = p.use_bias;
+    describe_activation(p.activation_tpl, config, reasons);
+  } else {
+    reasons->add("ffn_tpl is {}, expected FeedForward, or MoeFeedForward (Mixtral)",
+                 ffn_tpl.name());
+  }
 }
 
 void describe_block(const TransformerBlock::HParams& p, HfModel* model, Reasons* reasons) {
@@ -121,11 +183,7 @@ void describe_block(const TransformerBlock::HParams& p, HfModel* model, Reasons*
   } else {
     reasons->add("attention_tpl is {}, expected DotProductAttention", p.attention_tpl.name());
   }
-  if (p.ffn_tpl.holds<FeedForward::HParams>()) {
-    describe_feed_forward(p.ffn_tpl.as<FeedForward::HParams>(), &model->config, reasons);
-  } else {
-    reasons->add("ffn_tpl is {}, expected FeedForward", p.ffn_tpl.name());
-  }
+  describe_feed_forward(p.ffn_tpl, &model->config, reasons);
 }
 
 // The stacked block, or null.
@@ -137,13 +195,14 @@ const TransformerBlock::HParams* block_of(const Template<SequenceLayer>& stack_t
   if (stack_tpl.holds<Repeated::HParams>())
     block_tpl = &stack_tpl.as<Repeated::HParams>().block_tpl;
   if (block_tpl == nullptr) {
-    reasons->add("stacked_transformer_tpl is {}, expected StackedTransformer or Repeated",
-                 stack_tpl.name());
+    reasons->add(
+        "stacked_transformer_tpl is {}, expected StackedTransformer or Repeated, with equal layers",
+        stack_tpl.name());
     return nullptr;
   }
   if (block_tpl->holds<TransformerBlock::HParams>())
     return &block_tpl->as<TransformerBlock::HParams>();
-  reasons->add("block_tpl is {}, expected TransformerBlock", block_tpl->name());
+  reasons->add("block_tpl is {}, expected TransformerBlock in every layer", block_tpl->name());
   return nullptr;
 }
 
@@ -178,13 +237,16 @@ void describe_as_gpt2(const TransformerLm::HParams& p, const TransformerBlock::H
   config->family = HfFamily::kGpt2;
   if (norm.kind == RmsNorm::HParams::kName)
     reasons->add("norm_tpl is RmsNorm without rotary positions; Llama has both, GPT-2 neither");
+  if (config->num_experts > 0)
+    reasons->add("ffn_tpl is {} without rotary positions; Mixtral has both, GPT-2 neither",
+                 block.ffn_tpl.name());
   if (p.position_emb_tpl.holds<TrainablePositionalEmbedding::HParams>()) {
     config->max_positions =
         p.position_emb_tpl.as<TrainablePositionalEmbedding::HParams>().max_seq_length.get();
   } else {
     reasons->add(
         "position_emb_tpl is {}, expected TrainablePositionalEmbedding (GPT-2), or rotary_tpl in "
-        "attention (Llama)",
+        "attention (Llama, Mixtral)",
         p.position_emb_tpl.has() ? p.position_emb_tpl.name() : "unset");
   }
   if (config->num_kv_heads != config->num_heads)
@@ -198,9 +260,13 @@ void describe_as_gpt2(const TransformerLm::HParams& p, const TransformerBlock::H
                     "ffn_tpl.use_gated_activation: GPT-2's feed-forward has no gate");
 }
 
+// Features that only Llama and Mixtral have or lack.
 void describe_as_llama(const TransformerLm::HParams& p, const TransformerBlock::HParams& block,
                        const Norm& norm, HfConfig* config, Reasons* reasons) {
-  config->family = HfFamily::kLlama;
+  const bool has_experts = block.ffn_tpl.holds<MoeFeedForward::HParams>();
+  config->family = has_experts ? HfFamily::kMixtral : HfFamily::kLlama;
+  if (has_experts && config->attention_bias)
+    reasons->add("attention_tpl.use_bias or use_output_bias is true; Mixtral has no biases");
   if (norm.kind == LayerNorm::HParams::kName)
     reasons->add(
         "norm_tpl is LayerNorm with rotary positions; GPT-2 has only the first, Llama only the "
@@ -267,11 +333,33 @@ HfModel hf_model_of(const ExperimentConfig& experiment) {
          whole.task.name());
   const Template<BaseModel>& model = whole.task.as<SingleTask::HParams>().model;
   if (!model.holds<LanguageModel::HParams>())
-    fail("the model is {}, which cannot be converted to a GPT-2 or a Llama; expected LanguageModel",
-         model.name());
+    fail(
+        "the model is {}, which cannot be converted to a GPT-2, Llama or Mixtral; expected "
+        "LanguageModel",
+        model.name());
   const auto& lm_tpl = model.as<LanguageModel::HParams>().lm_tpl;
   return describe(lm_tpl.as<TransformerLm::HParams>(), seq_len_of(experiment));
 }
+
+namespace {
+
+Template<UnaryLayer> feed_forward_of(const HfConfig& config) {
+  const bool is_gpt2 = config.family == HfFamily::kGpt2;
+  const Template<Activation> activation = hf_activation(config.activation, "model");
+  if (config.family == HfFamily::kMixtral)
+    return MoeFeedForward::HParams{
+        .num_experts = config.num_experts,
+        .router_tpl = TopKRouter::HParams{.top_k = config.experts_per_token,
+                                          .load_balance_weight = loss_weight_of(config),
+                                          .jitter = config.router_jitter},
+        .activation_tpl = activation,
+        .use_gated_activation = true};
+  return FeedForward::HParams{.activation_tpl = activation,
+                              .use_gated_activation = !is_gpt2,
+                              .use_bias = is_gpt2 || config.mlp_bias};
+}
+
+}  // namespace
 
 LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {
   const bool is_gpt2 = config.family == HfFamily::kGpt2;
@@ -288,11 +376,7 @@ LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {
     attention.rotary_tpl = rotary;
   }
   const TransformerBlock::HParams block{
-      .attention_tpl = attention,
-      .ffn_tpl = FeedForward::HParams{.activation_tpl = hf_activation(config.activation, "model"),
-                                      .use_gated_activation = !is_gpt2,
-                                      .use_bias = is_gpt2 || config.mlp_bias},
-      .norm_tpl = norm};
+      .attention_tpl = attention, .ffn_tpl = feed_forward_of(config), .norm_tpl = norm};
   TransformerLm::HParams lm{.vocab_size = config.vocab_size,
                             .model_dims = config.model_dims,
                             .num_layers = config.num_layers,

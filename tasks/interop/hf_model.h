@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts between our layers and the configuration in hf_config.h, and lists every reason why a
-// model is neither a GPT-2 nor a Llama. Weights: hf_weights.h.
+// model is none of the supported architectures. Weights: hf_weights.h.
 #pragma once
 
 #include "core/hparams/fields.h"
@@ -22,8 +22,9 @@ struct HfModel {
   HfConventions conventions;
 };
 
-// The configuration of an experiment's model. Error with everything that neither architecture
-// supports. If a Llama does not give max_positions, the input's sequence length is used.
+// The configuration of an experiment's model. Error with everything that no architecture
+// supports. If a model with rotary positions does not give max_positions, the input's sequence
+// length is used.
 HfModel hf_model_of(const ExperimentConfig& experiment);
 
 enum class HfStack { kRepeated, kUnrolled };

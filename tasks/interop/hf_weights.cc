@@ -23,11 +23,14 @@ using Condition = bool (*)(const HfConfig&);
 constexpr Condition kAlways = [](const HfConfig&) { return true; };
 constexpr Condition kUntied = [](const HfConfig& config) { return !config.tied; };
 constexpr Condition kAttentionBias = [](const HfConfig& config) { return config.attention_bias; };
+constexpr Condition kDense = [](const HfConfig& config) { return config.num_experts == 0; };
+constexpr Condition kExperts = [](const HfConfig& config) { return config.num_experts > 0; };
 constexpr Condition kMlpBias = [](const HfConfig& config) { return config.mlp_bias; };
 
-// A row of the table. `theirs` has {} for the layer's number, and `axes` names the dimensions,
-// outermost first. `ours` is the path of our weight, relative to the block for layers: the first of
-// the alternatives a|b that the model has; for a weight with an axis qkv, the part after the colon.
+// A row of the table. `theirs` has {} for the layer's number, and a second {} if each expert of a
+// layer has the tensor; then our weight has an axis experts. `axes` names the dimensions, outermost
+// first. `ours` is the path of our weight, relative to the block for layers: the first of the
+// alternatives a|b that the model has; for a weight with an axis qkv, the part after the colon.
 // Three weights fill an axis qkv of theirs. If the model has none of the weights, the tensor is
 // filled with `otherwise`.
 struct WeightRow {
@@ -66,7 +69,7 @@ constexpr std::array<WeightRow, 17> kGpt2 = {{
     {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, kUntied},
 }};
 
-constexpr std::array<WeightRow, 19> kLlama = {{
+constexpr std::array<WeightRow, 23> kLlama = {{
     {"model.embed_tokens.weight", "vocab, embed", "embedding.w|softmax.w"},
     {"model.layers.{}.input_layernorm.weight", "embed", "attention_norm.scale", 1.0},
     {"model.layers.{}.self_attn.q_proj.weight", "heads head_dim, embed", kQuery},
@@ -79,12 +82,20 @@ constexpr std::array<WeightRow, 19> kLlama = {{
     {"model.layers.{}.self_attn.o_proj.bias", "embed", "attention.output_bias", 0.0,
      kAttentionBias},
     {"model.layers.{}.post_attention_layernorm.weight", "embed", "ffn_norm.scale", 1.0},
-    {"model.layers.{}.mlp.gate_proj.weight", "mlp, embed", "ffn.gate"},
+    {"model.layers.{}.mlp.gate_proj.weight", "mlp, embed", "ffn.gate", kNoFill, kDense},
     {"model.layers.{}.mlp.gate_proj.bias", "mlp", "ffn.gate_bias", 0.0, kMlpBias},
-    {"model.layers.{}.mlp.up_proj.weight", "mlp, embed", "ffn.up"},
+    {"model.layers.{}.mlp.up_proj.weight", "mlp, embed", "ffn.up", kNoFill, kDense},
     {"model.layers.{}.mlp.up_proj.bias", "mlp", "ffn.up_bias", 0.0, kMlpBias},
-    {"model.layers.{}.mlp.down_proj.weight", "embed, mlp", "ffn.down"},
+    {"model.layers.{}.mlp.down_proj.weight", "embed, mlp", "ffn.down", kNoFill, kDense},
     {"model.layers.{}.mlp.down_proj.bias", "embed", "ffn.down_bias", 0.0, kMlpBias},
+    {"model.layers.{}.block_sparse_moe.gate.weight", "experts, embed", "ffn.router.w", kNoFill,
+     kExperts},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w1.weight", "mlp, embed", "ffn.gate", kNoFill,
+     kExperts},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w3.weight", "mlp, embed", "ffn.up", kNoFill,
+     kExperts},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w2.weight", "embed, mlp", "ffn.down", kNoFill,
+     kExperts},
     {"model.norm.weight", "embed", "final_ln.scale", 1.0},
     {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, kUntied},
 }};
@@ -101,19 +112,29 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-std::string with_layer(std::string_view name, int64_t layer) {
+// Of a tensor that each layer, or each expert of a layer, has; 0 otherwise.
+struct Place {
+  int64_t layer = 0, expert = 0;
+};
+
+std::string with_place(std::string_view name, const Place& place) {
   std::string text(name);
-  if (const size_t at = text.find("{}"); at != std::string::npos)
-    text.replace(at, 2, std::to_string(layer));
+  for (const int64_t number : {place.layer, place.expert})
+    if (const size_t at = text.find("{}"); at != std::string::npos)
+      text.replace(at, 2, std::to_string(number));
   return text;
 }
 
 int64_t size_of(const std::string& axis, const HfConfig& config) {
-  const std::map<std::string, int64_t> sizes = {
-      {"vocab", config.vocab_size},  {"embed", config.model_dims},
-      {"mlp", config.hidden_dims},   {"positions", config.max_positions},
-      {"heads", config.num_heads},   {"kv_heads", config.num_kv_heads},
-      {"head_dim", config.head_dim}, {"qkv", 3}};
+  const std::map<std::string, int64_t> sizes = {{"vocab", config.vocab_size},
+                                                {"embed", config.model_dims},
+                                                {"mlp", config.hidden_dims},
+                                                {"positions", config.max_positions},
+                                                {"heads", config.num_heads},
+                                                {"kv_heads", config.num_kv_heads},
+                                                {"head_dim", config.head_dim},
+                                                {"experts", config.num_experts},
+                                                {"qkv", 3}};
   return sizes.at(axis);
 }
 
@@ -128,8 +149,9 @@ int64_t axis_in(const Type& type, const std::string& name) {
 // One of our weights, as a row names it.
 struct Ours {
   int32_t parameter = -1;
-  int64_t layer = -1;  // Index in a stacked weight.
-  int64_t part = -1;   // Index along its axis qkv.
+  int64_t layer = -1;   // Index in a stacked weight,
+  int64_t expert = -1;  // along its axis experts,
+  int64_t part = -1;    // and along its axis qkv.
 };
 
 class Mapper {
@@ -148,7 +170,8 @@ class Mapper {
       const int64_t layers = is_of_layer(rows[i]) ? config_.num_layers : 1;
       for (int64_t layer = 0; layer < layers; ++layer)
         for (size_t j = i; j < end; ++j)
-          if (rows[j].exists(config_)) tensors.push_back(tensor(rows[j], layer));
+          for (int64_t expert = 0; expert < copies_in_layer(rows[j]); ++expert)
+            tensors.push_back(tensor(rows[j], {layer, expert}));
       i = end;
     }
     check_all_held();
@@ -160,8 +183,17 @@ class Mapper {
     return row.theirs.find("{}") != std::string_view::npos;
   }
 
-  Ours find(const WeightRow& row, const std::string& name, int64_t layer) const {
+  static bool is_of_expert(const WeightRow& row) {
+    return row.theirs.find("{}") != row.theirs.rfind("{}");
+  }
+  int64_t copies_in_layer(const WeightRow& row) const {
+    if (!row.exists(config_)) return 0;
+    return is_of_expert(row) ? config_.num_experts : 1;
+  }
+
+  Ours find(const WeightRow& row, const std::string& name, const Place& place) const {
     Ours ours;
+    if (is_of_expert(row)) ours.expert = place.expert;
     std::string weight = name;
     if (const size_t colon = name.find(':'); colon != std::string::npos) {
       ours.part = std::stoll(name.substr(colon + 1));
@@ -176,19 +208,19 @@ class Mapper {
     };
     if (!is_of_layer(row)) {
       look("lm." + weight);
-    } else if (!look(fmt::format("lm.transformer.x_layers[{}].{}", layer, weight)) &&
+    } else if (!look(fmt::format("lm.transformer.x_layers[{}].{}", place.layer, weight)) &&
                look("lm.transformer.x_layers[]." + weight)) {
-      ours.layer = layer;
+      ours.layer = place.layer;
     }
     return ours;
   }
 
   // The weights that fill the tensor: one, or three for an axis qkv; none if the model has none.
-  std::vector<Ours> sources(const WeightRow& row, int64_t layer) const {
+  std::vector<Ours> sources(const WeightRow& row, const Place& place) const {
     for (const std::string& alternative : split(row.ours, '|')) {
       std::vector<Ours> found;
       for (const std::string& name : split(alternative, ' '))
-        found.push_back(find(row, name, layer));
+        found.push_back(find(row, name, place));
       if (std::all_of(found.begin(), found.end(),
                       [](const Ours& each) { return each.parameter >= 0; }))
         return found;
@@ -196,9 +228,9 @@ class Mapper {
     return {};
   }
 
-  HfTensor tensor(const WeightRow& row, int64_t layer) {
+  HfTensor tensor(const WeightRow& row, const Place& place) {
     HfTensor tensor;
-    tensor.name = with_layer(row.theirs, layer);
+    tensor.name = with_place(row.theirs, place);
     int64_t elements = 1;
     std::vector<std::string> axes;
     for (const std::string& dimension : split(row.axes, ',')) {
@@ -212,7 +244,7 @@ class Mapper {
     tensor.rows = size_of(axes[0], config_);
     tensor.row_elements = elements / tensor.rows;
     tensor.constant = row.otherwise;
-    const std::vector<Ours> found = sources(row, layer);
+    const std::vector<Ours> found = sources(row, place);
     if (found.empty() && std::isnan(row.otherwise))
       fail("the model has no weight {} for the tensor '{}'", row.ours, tensor.name);
     for (size_t i = 0; i < found.size(); ++i)
@@ -230,8 +262,12 @@ class Mapper {
     part.parameter = ours.parameter;
     part.begin.assign(parameter.type.axes.size(), 0);
     int64_t shared = 1;
-    if (ours.layer >= 0) part.begin[0] = ours.layer;
-    if (ours.part >= 0) part.begin[static_cast<size_t>(parameter.type.find("qkv"))] = ours.part;
+    const auto fix = [&](std::string_view axis, int64_t index) {
+      if (index >= 0) part.begin[static_cast<size_t>(parameter.type.find(axis))] = index;
+    };
+    fix(kLayersAxis, ours.layer);
+    fix("experts", ours.expert);
+    fix("qkv", ours.part);
     int64_t stride = elements;
     for (const std::string& axis : axes) {
       const int64_t size = size_of(axis, config_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps each tensor of a Hugging Face file to our weights. One table per architecture serves reading
-// and writing. Axes are named on both sides, so transpositions are implicit. hf_copy.h moves
-// values.
+// Maps each tensor of a Hugging Face file to our weights. A table for GPT-2 and one for Llama and
+// Mixtral serve reading and writing. Axes are named on both sides, so transpositions are implicit.
+// hf_copy.h moves values.
 #pragma once
 
 #include <cstdint>

@@ -53,21 +53,41 @@ void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
         files.directory().string(), tensor.name, *other, tensor.constant);
 }
 
+// A shard of this process that holds values of a part.
+struct Target {
+  const HfPart& part;
+  const Parameter& parameter;
+  Shard shard;
+};
+
+std::vector<Target> targets_of(const HfTensor& tensor, RowRange rows, const ParameterTable& table,
+                               Executor& executor) {
+  std::vector<Target> targets;
+  for (const HfPart& part : tensor.parts) {
+    const Parameter& parameter = table.at(part.parameter);
+    for (const Shard& shard : executor.shards(parameter.path))
+      if (intersect(block_for(part, rows), shard.block))
+        targets.push_back({part, parameter, shard});
+  }
+  return targets;
+}
+
+// Reads only rows that a shard of this process holds: the experts of other processes are not read.
 void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const ParameterTable& table,
                  Executor& executor, std::vector<float>* values) {
   const int64_t rows_at_a_time = std::max<int64_t>(1, kFileValuesAtATime / tensor.row_elements);
   for (int64_t row = 0; row < tensor.rows; row += rows_at_a_time) {
     const RowRange rows{row, std::min(tensor.rows, row + rows_at_a_time)};
+    const std::vector<Target> targets = targets_of(tensor, rows, table, executor);
+    if (targets.empty() && !tensor.parts.empty()) continue;
     values->resize(static_cast<size_t>(rows.size() * tensor.row_elements));
     files.read(tensor.name, row * tensor.row_elements, *values);
     if (tensor.parts.empty()) check_constant(files, tensor, *values);
-    for (const HfPart& part : tensor.parts) {
-      const Parameter& parameter = table.at(part.parameter);
-      for (const Shard& shard : executor.shards(parameter.path))
-        shard.memory.map(HostAccess::kUpdate, [&](std::span<std::byte> bytes) {
-          copy_from_hf(tensor, part, rows, *values, {shard.block, parameter.type.dtype, bytes});
-        });
-    }
+    for (const Target& target : targets)
+      target.shard.memory.map(HostAccess::kUpdate, [&](std::span<std::byte> bytes) {
+        copy_from_hf(tensor, target.part, rows, *values,
+                     {target.shard.block, target.parameter.type.dtype, bytes});
+      });
   }
 }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small random GPT-2 and Llama models, saved and evaluated by `transformers`, as references for
+"""Small random GPT-2, Llama and Mixtral models, saved and evaluated by `transformers`, as references for
 tests/tasks/interop. `python3 tests/golden/hugging_face.py` rewrites hugging_face/<name>/ beside it:
 config.json, weights as safetensors (some in shards) and scores.safetensors (ids and f32 logits).
+`hugging_face.py NAME...` rewrites only those.
 
 `hugging_face.py --check DIR...` loads Tessera's exports with `transformers` and compares the logits
 with Tessera's in DIR/scores.safetensors.
@@ -13,7 +14,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 HERE = pathlib.Path(__file__).parent / "hugging_face"
 VOCAB, EMBED, HEADS, LAYERS, SEQ, BATCH = 48, 16, 4, 2, 20, 2
@@ -54,6 +55,13 @@ def llama(**changes):
     return LlamaForCausalLM(config)
 
 
+def mixtral(**changes):
+    config = MixtralConfig(vocab_size=VOCAB, hidden_size=EMBED, intermediate_size=8,
+                           num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+                           num_key_value_heads=2, max_position_embeddings=64, **changes)
+    return MixtralForCausalLM(config)
+
+
 # For each model: a factory, the dtype of its file, and the shard size.
 MODELS = {
     "gpt2": (lambda: gpt2(), torch.float32, "1GB"),
@@ -71,6 +79,14 @@ MODELS = {
     "llama_stretched": (lambda: llama(num_key_value_heads=2, tie_word_embeddings=True,
                                       rope_scaling={"rope_type": "linear", "factor": 4.0}),
                         torch.float32, "1GB"),
+    "mixtral": (lambda: mixtral(num_local_experts=4), torch.float32, "8KB"),
+    "mixtral_tied": (lambda: mixtral(num_local_experts=5, num_experts_per_tok=3, head_dim=8,
+                                     tie_word_embeddings=True, sliding_window=64,
+                                     hidden_act="gelu_pytorch_tanh", rms_norm_eps=1e-3,
+                                     router_aux_loss_coef=0.02, router_jitter_noise=0.1,
+                                     rope_parameters={"rope_type": "linear", "factor": 4.0,
+                                                      "rope_theta": 500.0}),
+                     torch.bfloat16, "1GB"),
 }
 
 
@@ -106,5 +122,5 @@ if __name__ == "__main__":
         for each in sys.argv[2:]:
             check(each)
     else:
-        for each in MODELS:
+        for each in sys.argv[1:] or MODELS:
             write(each)

@@ -108,7 +108,7 @@ TEST_CASE("an invalid export is rejected with a reason and writes nothing") {
   REQUIRE_THAT(message(other),
                Contains("the experiment differs from the one that wrote") &&
                    Contains("hidden_act: silu in config.json, relu in the experiment"));
-  REQUIRE_THAT(message(hf_experiment(c4_spmd_1b())), Contains("neither a GPT-2 nor a Llama"));
+  REQUIRE_THAT(message(hf_experiment(c4_spmd_1b())), Contains("is not a GPT-2, Llama or Mixtral"));
   REQUIRE_FALSE(fs::exists(directory / "out"));
 }
 

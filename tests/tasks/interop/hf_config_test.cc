@@ -17,8 +17,8 @@ std::string golden(const std::string& name) {
       fmt::format("{}/tests/golden/hugging_face/{}/config.json", TESSERA_SOURCE_DIR, name));
 }
 
-constexpr const char* kNames[] = {"gpt2",         "gpt2_untied",  "llama",
-                                  "llama_biases", "llama_scaled", "llama_stretched"};
+constexpr const char* kNames[] = {"gpt2",         "gpt2_untied",     "llama",   "llama_biases",
+                                  "llama_scaled", "llama_stretched", "mixtral", "mixtral_tied"};
 
 TEST_CASE("config.json as written by transformers is read") {
   const HfConfig gpt2 = parse_hf_config(golden("gpt2"), "config.json");
@@ -36,6 +36,16 @@ TEST_CASE("config.json as written by transformers is read") {
   REQUIRE(llama.stretch.length == 16.0);
   const HfConfig stretched = parse_hf_config(golden("llama_stretched"), "config.json");
   REQUIRE(stretched.rope_factor == 4.0);
+  const HfConfig mixtral = parse_hf_config(golden("mixtral_tied"), "config.json");
+  REQUIRE(mixtral.family == HfFamily::kMixtral);
+  REQUIRE(mixtral.num_experts == 5);
+  REQUIRE(mixtral.experts_per_token == 3);
+  REQUIRE(mixtral.hidden_dims == 8);
+  REQUIRE(mixtral.head_dim == 8);
+  REQUIRE(mixtral.rope_theta == 500.0);
+  REQUIRE(mixtral.rope_factor == 4.0);
+  REQUIRE(mixtral.router_loss_coef == 0.02);
+  REQUIRE(mixtral.router_jitter == 0.1);
   // Both names of the tanh approximation of GELU map to one activation.
   REQUIRE(parse_hf_config(golden("llama_biases"), "config.json").activation == "gelu_new");
 }
@@ -53,6 +63,19 @@ TEST_CASE("config.json as written by earlier transformers versions is read too")
   REQUIRE_FALSE(config.tied);
   REQUIRE(config.activation == "silu");
   REQUIRE(config.norm_epsilon == 1e-6);
+
+  // As published for Mixtral 8x7B: other defaults than Llama's, and no head_dim.
+  const HfConfig mixtral = parse_hf_config(
+      R"({"model_type": "mixtral", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
+          "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+          "num_experts_per_tok": 2, "num_local_experts": 8, "output_router_logits": false,
+          "sliding_window": null})",
+      "c");
+  REQUIRE(mixtral.rope_theta == 1e6);
+  REQUIRE(mixtral.norm_epsilon == 1e-5);
+  REQUIRE(mixtral.max_positions == 131072);
+  REQUIRE(mixtral.head_dim == 4);
+  REQUIRE(mixtral.router_loss_coef == 0.0);
 }
 
 TEST_CASE("a written config.json reads back the same") {
@@ -62,6 +85,8 @@ TEST_CASE("a written config.json reads back the same") {
     const std::string text = hf_config_text(config, "float32", {.end = 3});
     const HfConfig back = parse_hf_config(text, "written");
     REQUIRE(hf_differences(config, back) == std::vector<std::string>{});
+    REQUIRE(back.router_loss_coef == config.router_loss_coef);
+    REQUIRE(back.router_jitter == config.router_jitter);
     REQUIRE(hf_config_text(back, "float32", {.end = 3}) == text);
     REQUIRE_THAT(text, Contains("\"eos_token_id\": 3") && Contains("\"bos_token_id\": null"));
   }
@@ -85,6 +110,14 @@ TEST_CASE("all differences of two configurations are reported at once") {
   const HfConfig gpt2 = parse_hf_config(golden("gpt2"), "config.json");
   REQUIRE(hf_differences(gpt2, file)[0] ==
           "model_type: gpt2 in config.json, llama in the experiment");
+  const HfConfig mixtral = parse_hf_config(golden("mixtral"), "config.json");
+  HfConfig wider = mixtral;
+  wider.num_experts = 8;
+  wider.experts_per_token = 1;
+  wider.router_loss_coef = 1.0;  // Used only in training.
+  REQUIRE(hf_differences(mixtral, wider) ==
+          std::vector<std::string>{"num_local_experts: 4 in config.json, 8 in the experiment",
+                                   "num_experts_per_tok: 2 in config.json, 1 in the experiment"});
 }
 
 // The error for a valid configuration with one member replaced.
@@ -101,9 +134,10 @@ std::string message_with(const std::string& name, const std::string& value,
   return error_of([&] { parse_hf_config(text, "config.json"); });
 }
 
-TEST_CASE("a model that is neither a GPT-2 nor a Llama is rejected with the reason") {
+TEST_CASE("a model that is not supported is rejected with the reason") {
   REQUIRE_THAT(message_with("model_type", "\"lama\""),
-               Contains("model_type is 'lama', expected gpt2 or llama; did you mean 'llama'?"));
+               Contains("model_type is 'lama', expected one of gpt2, llama, mixtral; did you "
+                        "mean 'llama'?"));
   REQUIRE_THAT(message_with("hidden_size", "\"16\""),
                Contains("config.json: hidden_size is a string, expected a whole number"));
   REQUIRE_THAT(message_with("hidden_size", "null"), Contains("lacks 'hidden_size'"));
@@ -124,6 +158,24 @@ TEST_CASE("a model that is neither a GPT-2 nor a Llama is rejected with the reas
   REQUIRE_THAT(message_with("add_cross_attention", "true", "gpt2"),
                Contains("expected a decoder only"));
   REQUIRE_THAT(message_with("attn_pdrop", "1.0", "gpt2"), Contains("expected a rate"));
+}
+
+TEST_CASE("a Mixtral with invalid experts or a window is rejected with the reason") {
+  const auto message = [](const std::string& name, const std::string& value) {
+    return message_with(name, value, "mixtral");
+  };
+  REQUIRE_THAT(message("num_experts_per_tok", "5"),
+               Contains("config.json: num_experts_per_tok=5 exceeds num_local_experts=4"));
+  REQUIRE_THAT(message("num_experts_per_tok", "0"), Contains("expected a number from 1 to"));
+  REQUIRE_THAT(message("num_local_experts", "null"), Contains("lacks 'num_local_experts'"));
+  REQUIRE_THAT(message("num_key_value_heads", "null"), Contains("lacks 'num_key_value_heads'"));
+  REQUIRE_THAT(message("router_aux_loss_coef", "-0.5"),
+               Contains("router_aux_loss_coef is -0.5, expected a number from 0"));
+  REQUIRE_THAT(message("router_jitter_noise", "1.0"), Contains("expected a rate"));
+  REQUIRE_THAT(message("sliding_window", "63"),
+               Contains("sliding_window=63 is shorter than max_position_embeddings=64, but "
+                        "attention in a window is not supported"));
+  REQUIRE(message("sliding_window", "64") == "no error");
 }
 
 void read_and_write(std::string_view text) {

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "layers/embeddings/embedding_softmax.h"
+#include "layers/experts/moe_feed_forward.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "tasks/interop/hf_weights.h"
@@ -50,7 +51,7 @@ TEST_CASE("known models map to their Hugging Face family") {
 
 TEST_CASE("all reasons why a model cannot be mapped are reported at once") {
   const std::string pax = reasons_of(c4_spmd_1b());
-  for (const char* reason : {"this model is neither a GPT-2 nor a Llama of transformers",
+  for (const char* reason : {"this model is not a GPT-2, Llama or Mixtral of transformers",
                              "embeddings are multiplied by √model_dims (scale_sqrt_depth)",
                              "softmax_tpl.use_bias: the logits have a bias",
                              "softmax_tpl.loss.soft_cap is 30: the logits are capped",
@@ -58,7 +59,7 @@ TEST_CASE("all reasons why a model cannot be mapped are reported at once") {
                              "attention_tpl.logit_cap is 50: scores are capped",
                              "position_emb_tpl is PositionalEmbedding, expected "
                              "TrainablePositionalEmbedding (GPT-2), or "
-                             "rotary_tpl in attention (Llama)"})
+                             "rotary_tpl in attention (Llama, Mixtral)"})
     REQUIRE_THAT(pax, Contains(reason));
   REQUIRE_THAT(reasons_of(seqax_84m()), Contains("attention_tpl.query_scale is 1, expected"));
 
@@ -96,6 +97,72 @@ TEST_CASE("all reasons why a model cannot be mapped are reported at once") {
   const std::string grouped = reasons_of(model);
   REQUIRE_THAT(grouped, Contains("num_kv_heads is 2 of 4 heads; GPT-2 has no grouped queries"));
   REQUIRE_THAT(grouped, Contains("final_ln_tpl is unset, expected LayerNorm (GPT-2) or RmsNorm"));
+}
+
+TEST_CASE("all reasons why a model with experts is not a Mixtral are reported at once") {
+  ExperimentConfig config = hf_experiment("mixtral");
+  auto& experts = block_of(config).ffn_tpl.as<MoeFeedForward::HParams>();
+  auto& router = experts.router_tpl.as<TopKRouter::HParams>();
+  router.scores = RouterScores::kSigmoid;
+  router.normalize_weights = false;
+  router.weight_scale = 2.5;
+  router.capacity_factor = 1.25;
+  router.bias_rate = 0.001;
+  experts.num_shared_experts = 1;
+  experts.use_gated_activation = false;
+  experts.activation_tpl = Exp::HParams{};
+  block_of(config).attention_tpl.as<DotProductAttention::HParams>().use_output_bias = true;
+  const std::string reasons = error_of([&] { hf_model_of(config); });
+  for (const char* reason :
+       {"router_tpl.scores is sigmoid, expected softmax",
+        "router_tpl.normalize_weights is false; Mixtral divides the scores",
+        "router_tpl.weight_scale is 2.5, expected 1",
+        "router_tpl.capacity_factor is 1.25, expected unset; Mixtral drops no tokens",
+        "router_tpl.bias_rate is 0.001: Mixtral's choices have no bias",
+        "ffn_tpl.num_shared_experts is 1; Mixtral has no shared experts",
+        "ffn_tpl.use_gated_activation is false; Mixtral's experts are gated",
+        "ffn_tpl.activation_tpl is Exp, which transformers does not have",
+        "attention_tpl.use_bias or use_output_bias is true; Mixtral has no biases"})
+    REQUIRE_THAT(reasons, Contains(reason));
+  experts.router_tpl = ExpertChoiceRouter::HParams{};
+  REQUIRE_THAT(error_of([&] { hf_model_of(config); }),
+               Contains("router_tpl is ExpertChoiceRouter, expected TopKRouter"));
+
+  ExperimentConfig gpt2 = hf_experiment("gpt2");
+  block_of(gpt2).ffn_tpl = MoeFeedForward::HParams{.num_experts = 4};
+  REQUIRE_THAT(error_of([&] { hf_model_of(gpt2); }),
+               Contains("ffn_tpl is MoeFeedForward without rotary positions; Mixtral has both"));
+
+  // Dense layers between those with experts.
+  ExperimentConfig mixed = hf_experiment("mixtral", HfStack::kRepeated);
+  const TransformerBlock::HParams sparse = block_of(mixed);
+  TransformerBlock::HParams dense = sparse;
+  dense.ffn_tpl = FeedForward::HParams{.use_gated_activation = true};
+  const LayerSequence::HParams both{.layers_tpl = {dense, sparse}};
+  lm_of(mixed).stacked_transformer_tpl = Repeated::HParams{.block_tpl = both};
+  REQUIRE_THAT(error_of([&] { hf_model_of(mixed); }),
+               Contains("block_tpl is LayerSequence, expected TransformerBlock in every layer"));
+  lm_of(mixed).stacked_transformer_tpl = both;
+  REQUIRE_THAT(error_of([&] { hf_model_of(mixed); }),
+               Contains("stacked_transformer_tpl is LayerSequence, expected StackedTransformer or "
+                        "Repeated, with equal layers"));
+}
+
+TEST_CASE("the coefficient of Mixtral's loss becomes a weight of equal effect, and is kept") {
+  for (const std::string name : {"mixtral", "mixtral_tied"}) {
+    const std::string file = (hf_golden(name) / "config.json").string();
+    const HfConfig config = parse_hf_config(read_file(file), file);
+    ExperimentConfig experiment = hf_experiment(name);
+    const auto& router = block_of(experiment)
+                             .ffn_tpl.as<MoeFeedForward::HParams>()
+                             .router_tpl.as<TopKRouter::HParams>();
+    // transformers adds coef·Σ f·P·experts with Σ f = experts per token, once for all layers.
+    REQUIRE(router.load_balance_weight ==
+            Approx(config.router_loss_coef * static_cast<double>(config.experts_per_token) / 2));
+    const HfConfig back = hf_model_of(experiment).config;
+    REQUIRE(back.router_loss_coef == config.router_loss_coef);
+    REQUIRE(back.router_jitter == config.router_jitter);
+  }
 }
 
 TEST_CASE("tensors map to every weight, and cover each exactly") {

@@ -26,7 +26,8 @@ fs::path hf_golden(const std::string& name) {
 }
 
 std::vector<std::string> hf_golden_names() {
-  return {"gpt2", "gpt2_untied", "llama", "llama_biases", "llama_scaled", "llama_stretched"};
+  return {"gpt2",         "gpt2_untied",     "llama",   "llama_biases",
+          "llama_scaled", "llama_stretched", "mixtral", "mixtral_tied"};
 }
 
 ExperimentConfig hf_experiment(const LanguageModel::HParams& model) {

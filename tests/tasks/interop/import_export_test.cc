@@ -146,16 +146,33 @@ TEST_CASE("export and import on a mesh give the same weights") {
   }
 }
 
-TEST_CASE("processes import together, each its own shards") {
+TEST_CASE("experts are imported and exported by the devices that hold them") {
   const TemporaryDirectory directory;
-  ExperimentConfig config = hf_experiment("llama", HfStack::kRepeated);
+  ExperimentConfig config = hf_experiment("mixtral", HfStack::kRepeated);
   config.mesh.ici_mesh_shape = {1, 2, 2};
-  config.rules = {.weights = "embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
-                  .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
+  config.rules = {
+      .weights = "experts -> data, embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
+      .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
+  RunOptions options;
+  options.devices = 4;
+  import_hf(config, hf_golden("mixtral"), directory / "run", options);
+  export_hf(config, directory / "run", directory / "out");
+  require_same_tensors(hf_golden("mixtral"), directory / "out");
+}
+
+TEST_CASE("processes import together, each its own shards") {
+  // Of the Mixtral each process holds two of four experts.
+  const std::string name = GENERATE("llama", "mixtral");
+  const TemporaryDirectory directory;
+  ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
+  config.mesh.ici_mesh_shape = {1, 2, 2};
+  config.rules = {
+      .weights = "experts -> data, embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
+      .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
   RunOptions options;
   options.mode = RunMode::kImport;
   options.devices = 2;
-  options.input = hf_golden("llama");
+  options.input = hf_golden(name);
   options.job_log_dir = directory / "run";
   const auto transports = make_loopback(2);
   std::vector<int> codes(2, -1);
@@ -175,11 +192,11 @@ TEST_CASE("processes import together, each its own shards") {
   REQUIRE(codes == std::vector<int>{0, 0});
   REQUIRE(fs::exists(directory / "run/checkpoints/step_0000000000/host_00001.h5"));
   export_hf(config, directory / "run", directory / "out");
-  require_same_tensors(hf_golden("llama"), directory / "out");
+  require_same_tensors(hf_golden(name), directory / "out");
 }
 
 TEST_CASE("decoding from imported weights matches the argmax of whole forward passes") {
-  for (const std::string name : {"gpt2", "llama_scaled"}) {
+  for (const std::string name : {"gpt2", "llama_scaled", "mixtral"}) {
     INFO(name);
     const TemporaryDirectory directory;
     ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);

@@ -4,6 +4,7 @@
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
+#include "layers/experts/moe_feed_forward.h"
 #include "tasks/modes/import.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
@@ -92,6 +93,35 @@ TEST_CASE("missing, unexpected and wrongly shaped tensors are all named") {
                Contains("'model.layers.1.mlp.down_proj.weight' is F32[40 16], expected [16 40]"));
   REQUIRE_THAT(message, Contains("'model.nrom.weight' is not a tensor of this model"));
   REQUIRE_FALSE(fs::exists(directory / "run"));  // No run directory was created.
+}
+
+TEST_CASE("missing and additional experts are named") {
+  const TemporaryDirectory directory;
+  const auto message = [&](const Edited& edited) {
+    edited.write(directory / "hf");
+    return error_of(
+        [&] { import_hf(hf_experiment("mixtral"), directory / "hf", directory / "run"); });
+  };
+  const std::string experts = "model.layers.1.block_sparse_moe.experts.";
+  Edited fewer("mixtral");
+  fewer.tensors.erase(experts + "3.w2.weight");
+  REQUIRE_THAT(message(fewer), Contains("'" + experts + "3.w2.weight' is missing"));
+  Edited more("mixtral");
+  more.tensors[experts + "4.w1.weight"] = more.tensors.at(experts + "3.w1.weight");
+  REQUIRE_THAT(message(more),
+               Contains("'" + experts + "4.w1.weight' is not a tensor of this model"));
+  Edited other("mixtral");
+  Tensor& gate = other.tensors.at("model.layers.0.block_sparse_moe.gate.weight");
+  gate.tensor.shape[0] = 5;
+  gate.values.resize(5 * 16);
+  REQUIRE_THAT(message(other),
+               Contains("'model.layers.0.block_sparse_moe.gate.weight' is F32[5 16], expected "
+                        "[4 16]"));
+  ExperimentConfig config = hf_experiment("mixtral");
+  block_of(config).ffn_tpl.as<MoeFeedForward::HParams>().num_experts = 8;
+  REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("mixtral"), directory / "run"); }),
+               Contains("num_local_experts: 4 in config.json, 8 in the experiment"));
+  REQUIRE_FALSE(fs::exists(directory / "run"));
 }
 
 TEST_CASE("all differences between the experiment and the imported model are reported") {

@@ -56,6 +56,15 @@ HfConfig llama_of(int64_t num_layers, int64_t model_dims) {
   return config;
 }
 
+HfConfig mixtral_of(int64_t num_layers, int64_t model_dims) {
+  HfConfig config = llama_of(num_layers, model_dims);
+  config.family = HfFamily::kMixtral;
+  config.hidden_dims = model_dims;
+  config.num_experts = 4;
+  config.experts_per_token = 2;
+  return config;
+}
+
 void write_model(const HfConfig& config, const std::vector<HfTensor>& tensors,
                  const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory);
@@ -128,7 +137,8 @@ Growth growth_with(const HfConfig& hf_config, HfStack stack) {
 TEST_CASE("import and export hold a piece of the model in memory, not the whole model") {
   if (kSanitized) return skip_test("a sanitizer keeps memory that was freed");
   // 66 MiB in 16 layers, no tensor larger than 2 MiB.
-  const Growth growth = growth_with(llama_of(16, 256), HfStack::kUnrolled);
+  const HfConfig config = GENERATE(llama_of(16, 256), mixtral_of(16, 256));
+  const Growth growth = growth_with(config, HfStack::kUnrolled);
   if (growth.import < 0 || growth.export_ < 0) {
     WARN("the kernel does not say how much memory is in use");
     return;
