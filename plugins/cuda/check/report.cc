@@ -190,8 +190,8 @@ Result parse_result(const Json& json) {
   return result;
 }
 
-Report::Report(std::filesystem::path folder, std::string about)
-    : file_(std::move(folder) / "report.json"), about_(std::move(about)) {
+Report::Report(const std::filesystem::path& folder, std::string about)
+    : file_(folder / "report.json"), about_(std::move(about)) {
   if (!std::filesystem::exists(file_)) return;
   const Json json = parse_json(read_file(file_), file_.string());
   if (json.at("about").as_string() != about_)

@@ -38,7 +38,7 @@ class Report {
  public:
   // Continues the report in this folder, or begins one. Error if it is another program's, or of
   // other options: `about` is what must agree.
-  Report(std::filesystem::path folder, std::string about);
+  Report(const std::filesystem::path& folder, std::string about);
 
   const std::vector<Result>& results() const { return results_; }
   const Result* find(std::string_view item) const;

@@ -98,6 +98,24 @@ TEST_CASE("training on a GPU with 8-bit products has the CPU's losses within rou
   REQUIRE(losses(run.folder() / "cpu") != losses(runs().cpu()));
 }
 
+TEST_CASE("mixtures of experts train on one GPU and on two as on the CPU") {
+  const TinyRun run;
+  const std::string ffn = "--set task.model.lm_tpl.stacked_transformer_tpl.block_tpl.ffn_tpl";
+  const std::string experts =
+      fmt::format("{0}=MoeFeedForward {0}.num_experts=4 --set num_train_steps=3 ", ffn);
+  const std::string dropless = experts + ffn + ".router_tpl.bias_rate=0.01 ";
+  const std::string slots = experts + ffn + ".router_tpl.capacity_factor=1.0 ";
+  run.train("cpu_dropless", dropless);
+  run.train("gpu_dropless", dropless + "--device=cuda");
+  require_close(losses(run.folder() / "gpu_dropless"), losses(run.folder() / "cpu_dropless"), kF32);
+  run.train("cpu_slots", slots);
+  run.train(
+      "gpus_slots",
+      slots + "--set strategy=experts --set ici_mesh_shape=[1,2,1] --device=cuda --devices=2");
+  require_close(losses(run.folder() / "gpus_slots"), losses(run.folder() / "cpu_slots"), kF32);
+  REQUIRE(losses(run.folder() / "cpu_slots") != losses(run.folder() / "cpu_dropless"));
+}
+
 TEST_CASE("a loss in chunks has the CPU's whole loss on a GPU") {
   const TinyRun run;
   const std::string loss = "--set task.model.lm_tpl.softmax_tpl.loss.chunk_tokens=";
