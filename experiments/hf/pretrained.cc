@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPT-2, Llama or Mixtral with the sizes of a Hugging Face directory. --mode=import --input=<path> imports
-// its weights; otherwise they are initialised. Importing, exporting and continuing prompts need no
-// data; training and evaluation do.
+// A GPT-2, Llama or Mixtral with the sizes of a Hugging Face directory. --mode=import
+// --input=<path> imports its weights; otherwise they are initialised. Importing, exporting and
+// continuing prompts need no data; training and evaluation do.
 #include <cstdint>
 #include <filesystem>
 #include <string>
