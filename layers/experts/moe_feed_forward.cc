@@ -17,17 +17,6 @@ namespace tessera {
 
 REGISTER_TEMPLATE(UnaryLayer, MoeFeedForward);
 
-namespace {
-
-// ["experts …"] with all experts on each device.
-Tensor of_all_experts(const Tensor& matrix) {
-  Type type = matrix.type();
-  type.axes[static_cast<size_t>(type.find(kExpertsAxis))].split.clear();
-  return reshard(matrix, type);
-}
-
-}  // namespace
-
 MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer) {
   const Axis experts{std::string(kExpertsAxis), p.num_experts.get(), {}};
   const Axis embed{"embed", p.model_dims.get(), {}};
@@ -67,8 +56,8 @@ Tensor MoeFeedForward::hidden(const Tensor& x, const Product& product) const {
 
 Tensor MoeFeedForward::processed(const Tensor& x, const TokenChoices& choices) const {
   const auto product = [&](const Tensor& rows, Weight matrix, const Over& contracted) {
-    return grouped_product(rows, of_all_experts(param(matrix)), choices.experts, kExpertsAxis,
-                           contracted);
+    return grouped_product(rows, whole_along(param(matrix), kExpertsAxis), choices.experts,
+                           kExpertsAxis, contracted);
   };
   const Tensor activations = hidden(x, [&](const Tensor& rows, Weight matrix) {
     return place(product(rows, matrix, over("embed")));
@@ -79,6 +68,8 @@ Tensor MoeFeedForward::processed(const Tensor& x, const TokenChoices& choices) c
 }
 
 Tensor MoeFeedForward::processed(const Tensor& x, const ExpertSlots& slots) const {
+  // If `seq` is split, each device puts its own tokens into the slots: a partial sum, which placing
+  // the slots reduces.
   const Tensor here = transpose(gather(x, slots.tokens, "seq"), "experts batch capacity embed");
   const Tensor activations = hidden(place(here), [&](const Tensor& rows, Weight matrix) {
     return place(product(rows, param(matrix), over("embed")));
@@ -90,7 +81,7 @@ Tensor MoeFeedForward::processed(const Tensor& x, const ExpertSlots& slots) cons
   type.partial = y.type().partial;
   const Tensor back = transpose(reshard(y, type), "batch experts capacity embed");
   const Tensor weighted = back * as_dtype(slots.weights, x.dtype());
-  return place(scatter_add(weighted, slots.tokens, {"seq", x.size("seq"), {}}, 1), "residual");
+  return place(scatter_add(weighted, slots.tokens, x.type().axis("seq"), 1), "residual");
 }
 
 }  // namespace tessera

@@ -74,6 +74,12 @@ ExpertSlots slots_of(const TokenChoices& choices, const Tensor& counts, int64_t 
 
 }  // namespace
 
+Tensor whole_along(const Tensor& x, std::string_view axis) {
+  Type type = x.type();
+  type.axes[static_cast<size_t>(type.find(axis))].split.clear();
+  return reshard(x, type);
+}
+
 BaseRouter::BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts)
     : LayerOf(layer), num_experts_(num_experts) {
   w_ = weight("w", {{"embed", model_dims, {}}, {std::string(kExpertsAxis), num_experts, {}}},
@@ -121,8 +127,8 @@ Tensor TopKRouter::with_jitter(const Tensor& x) const {
 
 Routing TopKRouter::fprop(Tensor x) const {
   const Tensor scored = logits(with_jitter(x));
-  const bool softmaxes = p_.scores == RouterScores::kSoftmax;
-  const Tensor scores = softmaxes ? softmax(scored, kExpertsAxis) : sigmoid(scored);
+  const bool is_softmax = p_.scores == RouterScores::kSoftmax;
+  const Tensor scores = is_softmax ? softmax(scored, kExpertsAxis) : sigmoid(scored);
   const Tensor preferred =
       bias_.valid() ? stop_gradient(scores) + param_like(bias_, scores, DType::kF32) : scores;
   const TopK best = top_k(preferred, kExpertsAxis, {std::string(kTopK), p_.top_k, {}});
@@ -130,11 +136,14 @@ Routing TopKRouter::fprop(Tensor x) const {
   if (bias_.valid()) choices.weights = pick(scores, best.indices, kExpertsAxis);
   if (p_.normalize_weights) choices.weights = choices.weights / reduce_sum(choices.weights, kTopK);
   if (p_.weight_scale != 1.0) choices.weights = choices.weights * p_.weight_scale;
-  const Tensor shares = softmaxes ? scores : scores / reduce_sum(scores, kExpertsAxis);
+  const Tensor shares = is_softmax ? scores : scores / reduce_sum(scores, kExpertsAxis);
+  // In decoding a token alone cannot exceed a capacity, and tokens of a step are few: no slots.
+  const bool has_slots = p_.capacity_factor.has() && !FpropScope::decodes();
+  if (has_slots)  // They are counted over whole examples.
+    choices = {whole_along(choices.experts, "seq"), whole_along(choices.weights, "seq")};
   const Tensor counts = counts_of(choices.experts, num_experts());
   add_summaries(scored, shares, counts);
-  // A token alone cannot exceed a capacity, and tokens of a step are few: no slots.
-  if (!p_.capacity_factor.has() || FpropScope::decodes()) return choices;
+  if (!has_slots) return choices;
   const int64_t slots = capacity(p_.capacity_factor.get(), x.size("seq"), p_.top_k);
   const Tensor excess = relu(counts - constant(static_cast<double>(slots), DType::kF32));
   add_metric("dropped_tokens", {reduce_sum(excess), number_of_elements(choices.experts)});
@@ -175,7 +184,8 @@ Routing ExpertChoiceRouter::fprop(Tensor x) const {
         "depends "
         "on later tokens; use TopKRouter");
   const Tensor scored = logits(x);
-  const Tensor by_expert = transpose(softmax(scored, kExpertsAxis), "batch experts seq");
+  const Tensor scores = whole_along(softmax(scored, kExpertsAxis), "seq");
+  const Tensor by_expert = transpose(scores, "batch experts seq");
   const int64_t slots = capacity(p_.capacity_factor, x.size("seq"), 1);
   const TopK best = top_k(by_expert, "seq", {std::string(kCapacity), slots, {}});
   if (p_.z_loss_weight != 0.0)

@@ -19,6 +19,9 @@ namespace tessera {
 // The axis of the experts, for rules such as "experts -> data".
 inline constexpr std::string_view kExpertsAxis = "experts";
 
+// x with `axis` whole on each device; the other axes keep their layouts.
+Tensor whole_along(const Tensor& x, std::string_view axis);
+
 // Every token is processed by all the experts that it chose ("dropless").
 struct TokenChoices {
   Tensor experts;  // i32["batch seq top_k"]
@@ -42,8 +45,8 @@ class BaseRouter : public LayerOf<Routing(Tensor x)> {
   BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts);
   // x·w in f32, ["batch seq experts"]; whole along experts, split as x along the other axes.
   Tensor logits(const Tensor& x) const;
-  // The slots of an expert in an example of `seq` tokens: ceil(factor·choices/num_experts), where
-  // choices = seq·top_k. Error if that is 0, or more than `seq`.
+  // The slots of an expert in an example of `seq` tokens: ceil(factor·seq·top_k/num_experts), but
+  // not more than `seq`.
   int64_t capacity(double factor, int64_t seq, int64_t top_k) const;
 
  private:

@@ -112,6 +112,10 @@ const TrialRules kExpertsAndTensor{
     "residual: seq -> mdl, experts -> data, batch -> (replica, data), mlp -> mdl, heads -> mdl, "
     "kv_heads -> mdl, vocab -> mdl"};
 
+// The sequence over `mdl`, and experts over both axes.
+const TrialRules kExpertsAndContext{"experts and context", "experts -> (data, mdl)",
+                                    "experts -> (data, mdl), batch -> (replica, data), seq -> mdl"};
+
 TEST_CASE("a mixture of experts has one device's numbers, whole or spread over devices") {
   const TopKRouter::HParams dropless{.load_balance_weight = 0.1, .z_loss_weight = 0.01};
   const TopKRouter::HParams slots{.capacity_factor = 1.0,
@@ -139,6 +143,9 @@ TEST_CASE("a mixture of experts has one device's numbers, whole or spread over d
            .remat = "save_nothing",
            .microbatches = 2},
            {.ici = {1, 2, 2}, .own_rules = kExpertsAndTensor, .router = dropless},
+           {.ici = {1, 2, 2}, .own_rules = kExpertsAndContext, .router = slots},
+           {.ici = {1, 2, 2}, .own_rules = kExpertsAndContext, .router = dropless},
+           {.ici = {1, 1, 4}, .own_rules = kExpertsAndContext, .router = chosen},
            {.ici = {1, 4, 2}, .own_rules = kExpertsAndTensor, .router = chosen}}) {
     SpmdCase few_steps = trial;
     few_steps.model = kLlama;
