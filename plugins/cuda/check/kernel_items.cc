@@ -150,8 +150,9 @@ Findings check_steps(DType dtype) {
   const StepBits expected = selfcheck_steps(*make_cpu_device(1), dtype);
   const double tolerance = dtype == DType::kF32 ? 1e-5 : 0x1p-7;
   for (size_t i = 0; i < first.losses.size(); ++i) {
-    findings.rows.push_back(
-        {{"step", static_cast<double>(i + 1)}, {"loss", first.losses[i]}, {"loss on the CPU", expected.losses[i]}});
+    findings.rows.push_back({{"step", static_cast<double>(i + 1)},
+                             {"loss", first.losses[i]},
+                             {"loss on the CPU", expected.losses[i]}});
     if (!(std::abs(first.losses[i] - expected.losses[i]) <= tolerance * expected.losses[i]))
       findings.failures.push_back(fmt::format("loss of step {}: got {}, expected {}", i + 1,
                                               first.losses[i], expected.losses[i]));
