@@ -16,6 +16,9 @@
 // HDF5 does not clean up at exit (core/io/hdf5_dataset.cc); its caches are not leaks.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
+// A test starts threads in a forked child, which ThreadSanitizer refuses by default.
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace {
 
