@@ -152,9 +152,9 @@ Routing TopKRouter::fprop(Tensor x) const {
 
 void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
                                const Tensor& counts) const {
-  const double tokens = static_cast<double>(logits.type().elements() / num_experts());
-  const double equal_share =
-      tokens * static_cast<double>(p_.top_k) / static_cast<double>(num_experts());
+  const auto experts = static_cast<double>(num_experts());
+  const double tokens = static_cast<double>(logits.type().elements()) / experts;
+  const double equal_share = tokens * static_cast<double>(p_.top_k) / experts;
   const Tensor all_counts = reduce_sum(counts, "batch");
   add_metric(kExpertLoad, {all_counts, constant(equal_share, DType::kF32)});
   const Tensor log_shares = log(maximum(shares, constant(1e-30, DType::kF32)));

@@ -12,6 +12,7 @@
 namespace tessera::cuda {
 
 // With the library's own names of functions and values.
+// NOLINTBEGIN(readability-identifier-naming): the names of the library.
 namespace nccl {
 
 struct Comm;  // Opaque: one rank of a communicator.
@@ -68,6 +69,7 @@ Result ncclSend(const void* from, size_t count, DataType type, int peer, Comm* c
 Result ncclRecv(void* to, size_t count, DataType type, int peer, Comm* comm, CUstream stream);
 
 }  // namespace nccl
+// NOLINTEND(readability-identifier-naming)
 
 // clang-format off
 #define TESSERA_NCCL_FUNCTIONS(X)                                                              \
