@@ -249,6 +249,14 @@ Tensor replicated(Operand x) {
   return reshard(x, make_type(x.tensor.dtype(), std::move(axes)));
 }
 
+Tensor whole_along(Operand x, std::string_view axis) {
+  Type type = x.tensor.type();
+  const int64_t position = type.find(axis);
+  CHECK(position >= 0, "{} has no axis {}", type.text(), axis);
+  type.axes[static_cast<size_t>(position)].split.clear();
+  return reshard(x, type);
+}
+
 Tensor reshard(Operand x, std::string_view layout) {
   const ErrorPrefix where(x.site.text());
   Type type = parse_layout(layout);

@@ -40,6 +40,8 @@ Tensor reshard(Operand x, const Type& type);
 Tensor reduced(Operand x);
 // All of x on all devices: neither split nor partial.
 Tensor replicated(Operand x);
+// x with `axis` whole on each device; other axes and a partial sum stay.
+Tensor whole_along(Operand x, std::string_view axis);
 // x in the layout of the experiment's activation rules; `role` selects scoped rules ("residual").
 Tensor place(Operand x, std::string_view role = "");
 

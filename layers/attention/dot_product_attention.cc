@@ -36,20 +36,13 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
   return dims / heads;
 }
 
-// x with an axis that is not split.
-Tensor with_whole(const Tensor& x, std::string_view axis) {
-  Type type = x.type();
-  type.axes[static_cast<size_t>(type.find(axis))].split.clear();
-  return reshard(x, type);
-}
-
 // bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
 Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   Tensor mask;
   if (options.mask == AttentionMask::kCausal)
     mask = causal_mask(scores.type().axis("seq"), scores.type().axis("key_seq"));
   if (!options.segment_ids.valid()) return mask;
-  const Tensor keys = with_whole(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
+  const Tensor keys = whole_along(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
   const Tensor same = equal(options.segment_ids, keys);
   return mask.valid() ? logical_and(same, mask) : same;
 }
@@ -59,8 +52,8 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
   // All scores of a query are on one device.
-  k = shared_heads(with_whole(k, "key_seq"), q.type().axis("heads"));
-  v = shared_heads(with_whole(v, "key_seq"), q.type().axis("heads"));
+  k = shared_heads(whole_along(k, "key_seq"), q.type().axis("heads"));
+  v = shared_heads(whole_along(v, "key_seq"), q.type().axis("heads"));
   const int64_t kv_heads = k.size("kv_heads");
   const Tensor grouped =
       split_axis(q, "heads", {"kv_heads", kv_heads, {}}, {"group", q.size("heads") / kv_heads, {}});

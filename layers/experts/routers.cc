@@ -74,12 +74,6 @@ ExpertSlots slots_of(const TokenChoices& choices, const Tensor& counts, int64_t 
 
 }  // namespace
 
-Tensor whole_along(const Tensor& x, std::string_view axis) {
-  Type type = x.type();
-  type.axes[static_cast<size_t>(type.find(axis))].split.clear();
-  return reshard(x, type);
-}
-
 BaseRouter::BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts)
     : LayerOf(layer), num_experts_(num_experts) {
   w_ = weight("w", {{"embed", model_dims, {}}, {std::string(kExpertsAxis), num_experts, {}}},
@@ -180,8 +174,7 @@ ExpertChoiceRouter::ExpertChoiceRouter(const HParams& p)
 Routing ExpertChoiceRouter::fprop(Tensor x) const {
   if (FpropScope::decodes())
     fail(
-        "ExpertChoiceRouter cannot decode token by token: whether an expert chooses a token "
-        "depends "
+        "ExpertChoiceRouter cannot decode token by token: which tokens an expert chooses depends "
         "on later tokens; use TopKRouter");
   const Tensor scored = logits(x);
   const Tensor scores = whole_along(softmax(scored, kExpertsAxis), "seq");

@@ -19,9 +19,6 @@ namespace tessera {
 // The axis of the experts, for rules such as "experts -> data".
 inline constexpr std::string_view kExpertsAxis = "experts";
 
-// x with `axis` whole on each device; the other axes keep their layouts.
-Tensor whole_along(const Tensor& x, std::string_view axis);
-
 // Every token is processed by all the experts that it chose ("dropless").
 struct TokenChoices {
   Tensor experts;  // i32["batch seq top_k"]
@@ -76,9 +73,9 @@ constexpr std::array<EnumName<BalanceScope>, 2> enum_names(BalanceScope) {
 //
 // Losses: load_balance = weight·E·Σ_e f_e·P_e with f_e the fraction of choices of expert e and P_e
 // its mean score (of scores that are normalised to sum 1), which is `weight` if all are equal;
-// z_loss = weight·mean(log Σ exp(logits))² (ST-MoE, Zoph et al., 2022). Metrics: expert_load, the
-// number of choices of each expert relative to an equal share; router_entropy, of the normalised
-// scores, in nats; dropped_tokens, the fraction of choices beyond the capacity.
+// router_z_loss = weight·mean((log Σ exp(logits))²) (ST-MoE, Zoph et al., 2022). Metrics:
+// expert_load, the number of choices of each expert relative to an equal share; router_entropy, of
+// the normalised scores, in nats; dropped_tokens, the fraction of choices beyond the capacity.
 class TopKRouter final : public BaseRouter {
  public:
   struct HParams {
