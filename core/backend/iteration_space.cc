@@ -38,6 +38,13 @@ Strides strides_in(const Type& type, const std::vector<Axis>& space) {
   return strides;
 }
 
+AxisShape::AxisShape(const Type& type, std::string_view axis) {
+  const auto position = static_cast<size_t>(type.find(axis));
+  size = type.axes[position].size;
+  inner = strides_in(type, type.axes)[position];
+  outer = type.elements() / (size * inner);
+}
+
 IterationSpace collapse(std::vector<int64_t> sizes, std::vector<Strides> operands) {
   IterationSpace space;
   space.operands.resize(operands.size());

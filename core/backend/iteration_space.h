@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/graph/type.h"
@@ -25,6 +26,12 @@ std::vector<int64_t> sizes_of(const std::vector<Axis>& axes);
 
 // Row-major strides of `type` along the axes of `space`, by name; 0 for axes that it lacks.
 Strides strides_in(const Type& type, const std::vector<Axis>& space);
+
+// An array as [outer size inner], where `size` is that of one axis.
+struct AxisShape {
+  AxisShape(const Type& type, std::string_view axis);
+  int64_t outer = 1, size = 1, inner = 1;
+};
 
 // Drops dimensions of size 1 and merges adjacent dimensions that are one for every operand.
 IterationSpace collapse(std::vector<int64_t> sizes, std::vector<Strides> operands);

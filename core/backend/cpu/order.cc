@@ -14,17 +14,6 @@
 namespace tessera {
 namespace {
 
-// An array as [outer size inner], where `size` is the axis of attribute "axis".
-struct AxisShape {
-  AxisShape(const Type& type, const Node& node) {
-    const auto axis = static_cast<size_t>(type.find(node.attributes.get<std::string>("axis")));
-    size = type.axes[axis].size;
-    inner = strides_in(type, type.axes)[axis];
-    outer = type.elements() / (size * inner);
-  }
-  int64_t outer = 1, size = 1, inner = 1;
-};
-
 // Numbers whose order is that of the values; NaN is the largest.
 uint32_t key_of(float value) {
   if (std::isnan(value)) return 0xffffffffu;
@@ -39,7 +28,7 @@ uint32_t key_of(int32_t value) { return static_cast<uint32_t>(value) ^ 0x8000000
 class OrderKernel final : public HostKernel {
  public:
   OrderKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : shape_(graph.type(node.inputs[0]), node),
+      : shape_(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis")),
         kept_(graph.type(node.outputs[0]).elements() / (shape_.outer * shape_.inner)),
         flip_(flag_attribute(node, "descending") ? 0xffffffffu : 0),
         dtype_(graph.type(node.inputs[0]).dtype),
@@ -90,7 +79,7 @@ class OrderKernel final : public HostKernel {
 class CumulativeSumKernel final : public HostKernel {
  public:
   CumulativeSumKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : shape_(graph.type(node.inputs[0]), node),
+      : shape_(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis")),
         exclusive_(flag_attribute(node, "exclusive")),
         reverse_(flag_attribute(node, "reverse")),
         dtype_(graph.type(node.inputs[0]).dtype),

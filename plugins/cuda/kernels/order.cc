@@ -26,21 +26,11 @@ std::string function_name(std::string_view kernel, const Graph& graph, const Nod
   return fmt::format("{}_{}", kernel, integers ? "i32" : float_suffix(graph, node, node.inputs[0]));
 }
 
-struct AxisShape {
-  AxisShape(const Type& type, const Node& node) {
-    const auto axis = static_cast<size_t>(type.find(node.attributes.get<std::string>("axis")));
-    size = type.axes[axis].size;
-    inner = strides_in(type, type.axes)[axis];
-    outer = type.elements() / (size * inner);
-  }
-  int64_t outer = 1, size = 1, inner = 1;
-};
-
 // Of argsort and top_k.
 class OrderKernel final : public CudaKernel {
  public:
   OrderKernel(const Graph& graph, const Node& node, Context& context) : context_(context) {
-    const AxisShape shape(graph.type(node.inputs[0]), node);
+    const AxisShape shape(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis"));
     p_.rows = shape.outer * shape.inner, p_.size = shape.size;
     p_.kept = graph.type(node.outputs[0]).elements() / p_.rows;
     p_.padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(p_.size)));
@@ -90,7 +80,7 @@ class CumulativeSumKernel final : public CudaKernel {
   CumulativeSumKernel(const Graph& graph, const Node& node, Context& context)
       : context_(context),
         function_(context.function("order", function_name("cumulative_sum", graph, node))) {
-    const AxisShape shape(graph.type(node.inputs[0]), node);
+    const AxisShape shape(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis"));
     p_.size = shape.size, p_.inner = shape.inner;
     while (p_.columns_shift < kSumColumnsShift && (1 << p_.columns_shift) < shape.inner)
       ++p_.columns_shift;
