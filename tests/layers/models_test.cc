@@ -3,22 +3,17 @@
 // configurations.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "core/base/error.h"
-#include "core/check/run_graph.h"
-#include "core/graph/trace.h"
-#include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/classification_model.h"
 #include "layers/models/transformer.h"
 #include "layers/parameter.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
+#include "tests/support/model_outputs.h"
 #include "tests/support/reference_models.h"
-#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -27,39 +22,15 @@ using Catch::Contains;
 using Values = std::vector<double>;
 
 // Losses and gradients of a model in training, by weight path.
-std::map<std::string, Values> trained(const LanguageModel::HParams& p,
-                                      std::string_view remat = "save_everything",
-                                      Mode mode = Mode::kTrain) {
-  const Mesh mesh;
-  const AxisRules rules;
-  const std::unique_ptr<BaseModel> model = Template<BaseModel>(p).instantiate();
-  const ParameterTable& table = model->parameters();
-  Graph graph;
-  ReferenceInputs inputs;
-  {
-    const TraceScope trace(graph, mesh, rules);
-    const std::vector<Tensor> parameters = parameter_inputs(table);
-    for (const Parameter& each : table.parameters()) inputs[each.path] = initial_values(each, 7);
-    Features features;
-    features.mode = mode;
-    features.step = input("step", InputKind::kScalar, make_type(DType::kI32, {}));
-    inputs["step"] = {11};
-    for (const std::string name : {"ids", "labels"}) {
-      features.tensors[name] = input(name, InputKind::kBatch, parse_type("i32[\"batch=2 seq=6\"]"));
-      for (int i = 0; i < 12; ++i) inputs[name].push_back((i * i + 3) % 17);
-    }
-    const FpropScope scope(parameters, features);
-    const ModelOutput result = (*model)(features);
-    const Tensor loss = result.loss.sum / result.loss.weight;
-    output("loss", loss);
-    const std::vector<Tensor> slopes = gradients(loss, parameters);
-    for (size_t i = 0; i < slopes.size(); ++i) output(table.parameters()[i].path, slopes[i]);
+NamedValues trained(const LanguageModel::HParams& p, std::string_view remat = "save_everything",
+                    Mode mode = Mode::kTrain) {
+  constexpr std::string_view kGradient = "gradient/";
+  NamedValues trained;
+  for (const auto& [name, values] : model_outputs(p, remat, mode)) {
+    if (name == "loss") trained[name] = values;
+    if (name.starts_with(kGradient)) trained[name.substr(kGradient.size())] = values;
   }
-  const auto device = make_test_device(2);
-  CompileOptions options;
-  options.remat = parse_remat_policy(remat);
-  options.verify_passes = true;
-  return run_graph(graph, inputs, *device, options);
+  return trained;
 }
 
 LanguageModel::HParams tiny(Template<SequenceLayer> stack) {
@@ -124,6 +95,22 @@ TEST_CASE("a sequence of a dense block and one with experts is repeated or unrol
                                   .capacity_factor = 1.0, .z_loss_weight = 0.1, .jitter = 0.1}};
   const LayerSequence::HParams pair{.layers_tpl = {dropping_block(), sparse}};
   require_equal_stacks({}, pair);
+}
+
+TEST_CASE("dense layers may come before a loop over layers with experts") {
+  TransformerBlock::HParams sparse = dropping_block();
+  sparse.ffn_tpl = MoeFeedForward::HParams{.num_experts = 4};
+  const StackedTransformer::HParams dense{.num_layers = 1, .block_tpl = dropping_block()};
+  const auto after_dense = [&](const Template<SequenceLayer>& stack) {
+    return trained(tiny(LayerSequence::HParams{.layers_tpl = {dense, stack}}), "save_nothing");
+  };
+  const NamedValues repeated = after_dense(Repeated::HParams{.num_layers = 3, .block_tpl = sparse});
+  const NamedValues unrolled =
+      after_dense(StackedTransformer::HParams{.num_layers = 3, .block_tpl = sparse});
+  REQUIRE(repeated.at("loss") == unrolled.at("loss"));
+  REQUIRE(repeated.contains("lm.transformer.part1.x_layers[].ffn.router.w"));
+  const std::string first = "lm.transformer.part0.x_layers[0].ffn.up";
+  REQUIRE(repeated.at(first) == unrolled.at(first));
 }
 
 TEST_CASE("dropout changes the loss in training and not in evaluation") {

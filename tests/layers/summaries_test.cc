@@ -7,16 +7,13 @@
 #include <memory>
 
 #include "core/base/error.h"
-#include "core/check/run_graph.h"
 #include "core/graph/trace.h"
 #include "core/ops/repeat.h"
-#include "core/passes/autodiff/autodiff.h"
-#include "core/passes/local_passes.h"
 #include "layers/models/language_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
+#include "tests/support/model_outputs.h"
 #include "tests/support/reporting_layer.h"
-#include "tests/support/test_device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {
@@ -24,7 +21,6 @@ namespace {
 
 using Catch::Contains;
 using Values = std::vector<double>;
-using NamedValues = std::map<std::string, Values>;
 
 constexpr int64_t kLayers = 3, kEmbed = 8;
 constexpr double kLossWeight = 0.1;
@@ -40,44 +36,6 @@ LanguageModel::HParams model_of(Template<SequenceLayer> stack) {
 
 TransformerBlock::HParams reporting_block(double weight = kLossWeight) {
   return {.ffn_tpl = ReportingFeedForward::HParams{.loss_weight = weight}};
-}
-
-// The loss, "sum/<metric>", "weight/<metric>" and "gradient/<path>" of a model.
-NamedValues outputs_of(const LanguageModel::HParams& p,
-                       const std::string& remat = "save_everything", Mode mode = Mode::kTrain) {
-  const Mesh mesh;
-  const AxisRules rules;
-  const std::unique_ptr<BaseModel> model = Template<BaseModel>(p).instantiate();
-  const ParameterTable& table = model->parameters();
-  Graph graph;
-  ReferenceInputs inputs;
-  {
-    const TraceScope trace(graph, mesh, rules);
-    const std::vector<Tensor> parameters = parameter_inputs(table);
-    for (const Parameter& each : table.parameters()) inputs[each.path] = initial_values(each, 7);
-    Features features;
-    features.mode = mode;
-    for (const std::string name : {"ids", "labels"}) {
-      features.tensors[name] = input(name, InputKind::kBatch, parse_type("i32[\"batch=2 seq=6\"]"));
-      for (int i = 0; i < 12; ++i) inputs[name].push_back((i * i + 3) % 17);
-    }
-    const FpropScope scope(parameters, features);
-    const ModelOutput result = (*model)(features);
-    const Tensor loss = result.loss.sum / result.loss.weight;
-    output("loss", loss);
-    for (const auto& [name, metric] : result.metrics) {
-      output("sum/" + name, metric.sum);
-      output("weight/" + name, metric.weight);
-    }
-    const std::vector<Tensor> slopes = gradients(loss, parameters);
-    for (size_t i = 0; i < slopes.size(); ++i)
-      output("gradient/" + table.parameters()[i].path, slopes[i]);
-  }
-  const auto device = make_test_device(1);
-  CompileOptions options;
-  options.remat = parse_remat_policy(remat);
-  options.verify_passes = true;
-  return run_graph(graph, inputs, *device, options);
 }
 
 double mean(const NamedValues& outputs, const std::string& name) {
@@ -99,7 +57,7 @@ TEST_CASE("the optimised loss is the mean loss of the tokens plus all auxiliary 
   const auto stack = [](double weight) {
     return model_of(StackedTransformer::HParams{.block_tpl = reporting_block(weight)});
   };
-  const NamedValues outputs = outputs_of(stack(kLossWeight));
+  const NamedValues outputs = model_outputs(stack(kLossWeight));
   double sum = 0.0;
   for (int64_t i = 0; i < kLayers; ++i) {
     const double loss = mean(outputs, layer_name(i, "squares"));
@@ -110,7 +68,8 @@ TEST_CASE("the optimised loss is the mean loss of the tokens plus all auxiliary 
   REQUIRE(outputs.at("loss").front() == Approx(mean(outputs, "log_pplx") + sum));
 
   // The gradient of the sum is the sum of the gradients, and linear in the weight of a loss.
-  const NamedValues none = outputs_of(stack(0.0)), twice = outputs_of(stack(2.0 * kLossWeight));
+  const NamedValues none = model_outputs(stack(0.0)),
+                    twice = model_outputs(stack(2.0 * kLossWeight));
   bool differs = false;
   for (const auto& [name, values] : outputs) {
     if (!name.starts_with("gradient/")) continue;
@@ -126,18 +85,18 @@ TEST_CASE("the optimised loss is the mean loss of the tokens plus all auxiliary 
 
 TEST_CASE("evaluation reports auxiliary losses, and its loss leaves them out") {
   const auto p = model_of(Repeated::HParams{.block_tpl = reporting_block()});
-  const NamedValues outputs = outputs_of(p, "save_everything", Mode::kEval);
+  const NamedValues outputs = model_outputs(p, "save_everything", Mode::kEval);
   REQUIRE(mean(outputs, "aux_loss") > 1e-4);
   REQUIRE(outputs.at("loss").front() == Approx(mean(outputs, "log_pplx")));
 }
 
 TEST_CASE("repeated and unrolled layers add the same values, whatever is rematerialised") {
   const NamedValues unrolled =
-      outputs_of(model_of(StackedTransformer::HParams{.block_tpl = reporting_block()}));
+      model_outputs(model_of(StackedTransformer::HParams{.block_tpl = reporting_block()}));
   for (const std::string remat : {"save_everything", "save_nothing", "query_proj,ffn1"}) {
     INFO(remat);
     const NamedValues repeated =
-        outputs_of(model_of(Repeated::HParams{.block_tpl = reporting_block()}), remat);
+        model_outputs(model_of(Repeated::HParams{.block_tpl = reporting_block()}), remat);
     REQUIRE(repeated.at("loss").front() == Approx(unrolled.at("loss").front()).epsilon(1e-6));
     REQUIRE(repeated.at("sum/" + kStack + "load").size() == kLayers * kEmbed);
     for (const auto& [name, stacked] : repeated) {

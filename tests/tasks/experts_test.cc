@@ -292,7 +292,7 @@ TEST_CASE("jitter changes the routing of training steps only") {
   REQUIRE(result(plain, Mode::kTrain) == result(plain, Mode::kEval));
 }
 
-TEST_CASE("a bias decides the choice, but is no part of the weights") {
+TEST_CASE("a bias changes which experts are chosen, but not their weights") {
   const TopKRouter::HParams router{.scores = RouterScores::kSigmoid, .bias_rate = 0.001};
   ReferenceInputs inputs = Numbers().inputs();
   inputs["router.bias"] = Values(kExperts, 0.0);
