@@ -194,6 +194,16 @@ class Template {
   Provenance provenance_;
 };
 
+// A name as a template argument, for a class template of which each instance has a kName.
+template <size_t size>
+struct TemplateName {
+  // NOLINTNEXTLINE(google-explicit-constructor): "ReLU" is to convert.
+  constexpr TemplateName(const char (&name)[size]) {
+    for (size_t i = 0; i < size; ++i) text[i] = name[i];
+  }
+  char text[size] = {};
+};
+
 // Registers L by its kName for reading Template<Base>: `const TemplateRegistrar<Base, L>
 // kRegister;` in L's .cc. Names registered twice are reported by template_clashes().
 template <typename Base, typename L>

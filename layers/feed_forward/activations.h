@@ -14,18 +14,8 @@ namespace tessera {
 // A kind of its own, so that activation_tpl accepts activations only.
 class Activation : public UnaryLayer {};
 
-// A string as a template argument.
-template <size_t size>
-struct ActivationName {
-  // NOLINTNEXTLINE(google-explicit-constructor): "ReLU" is to convert.
-  constexpr ActivationName(const char (&name)[size]) {
-    for (size_t i = 0; i < size; ++i) text[i] = name[i];
-  }
-  char text[size] = {};
-};
-
 // The activation without options that is registered as `name` and computes `function`.
-template <ActivationName name, Tensor (*function)(Operand x)>
+template <TemplateName name, Tensor (*function)(Operand x)>
 class ActivationOf final : public Activation {
  public:
   struct HParams {

@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/passes/pipeline/check.h"
-#include "core/passes/pipeline/generators.h"
 #include "core/passes/pipeline/text.h"
 
 namespace tessera {
@@ -28,26 +27,6 @@ PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t 
         "numbers, or change the mesh or num_microbatches",
         schedule.name(), table.stages, table.microbatches, stages, microbatches);
   return table;
-}
-
-PipelineTable GPipe::table(int64_t stages, int64_t microbatches) const {
-  return gpipe_table(stages, microbatches);
-}
-
-PipelineTable OneForwardOneBackward::table(int64_t stages, int64_t microbatches) const {
-  return one_forward_one_backward_table(stages, microbatches);
-}
-
-PipelineTable InterleavedOneForwardOneBackward::table(int64_t stages, int64_t microbatches) const {
-  return interleaved_table(stages, microbatches, chunks_);
-}
-
-PipelineTable CircularPipeline::table(int64_t stages, int64_t microbatches) const {
-  return circular_table(stages, microbatches, chunks_);
-}
-
-PipelineTable ZeroBubbleH1::table(int64_t stages, int64_t microbatches) const {
-  return zero_bubble_h1_table(stages, microbatches);
 }
 
 PipelineTable WrittenPipeline::table(int64_t, int64_t) const {

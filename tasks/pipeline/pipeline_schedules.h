@@ -16,6 +16,7 @@
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
+#include "core/passes/pipeline/generators.h"
 #include "core/passes/pipeline/table.h"
 
 namespace tessera {
@@ -35,68 +36,47 @@ PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t 
 
 // The schedules below are described in core/passes/pipeline/generators.h.
 
-class GPipe final : public PipelineSchedule {
+template <TemplateName name, PipelineTable (*generate)(int64_t stages, int64_t microbatches)>
+class GeneratedPipeline final : public PipelineSchedule {
  public:
   struct HParams {
-    using Instance = GPipe;
-    static constexpr std::string_view kName = "GPipe";
+    using Instance = GeneratedPipeline;
+    static constexpr std::string_view kName = name.text;
     FIELDS()
   };
-  explicit GPipe(const HParams&) {}
-  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+  explicit GeneratedPipeline(const HParams&) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override {
+    return generate(stages, microbatches);
+  }
 };
 
-class OneForwardOneBackward final : public PipelineSchedule {
+template <TemplateName name,
+          PipelineTable (*generate)(int64_t stages, int64_t microbatches, int64_t chunks),
+          int64_t default_chunks>
+class ChunkedPipeline final : public PipelineSchedule {
  public:
   struct HParams {
-    using Instance = OneForwardOneBackward;
-    static constexpr std::string_view kName = "OneForwardOneBackward";
-    FIELDS()
-  };
-  explicit OneForwardOneBackward(const HParams&) {}
-  PipelineTable table(int64_t stages, int64_t microbatches) const override;
-};
-
-class InterleavedOneForwardOneBackward final : public PipelineSchedule {
- public:
-  struct HParams {
-    using Instance = InterleavedOneForwardOneBackward;
-    static constexpr std::string_view kName = "InterleavedOneForwardOneBackward";
-    int64_t chunks = 2;  // Per stage.
+    using Instance = ChunkedPipeline;
+    static constexpr std::string_view kName = name.text;
+    int64_t chunks = default_chunks;  // Per stage (Pax: circular_repeat).
     FIELDS(chunks)
   };
-  explicit InterleavedOneForwardOneBackward(const HParams& p) : chunks_(p.chunks) {}
-  PipelineTable table(int64_t stages, int64_t microbatches) const override;
+  explicit ChunkedPipeline(const HParams& p) : chunks_(p.chunks) {}
+  PipelineTable table(int64_t stages, int64_t microbatches) const override {
+    return generate(stages, microbatches, chunks_);
+  }
 
  private:
   int64_t chunks_;
 };
 
-class CircularPipeline final : public PipelineSchedule {
- public:
-  struct HParams {
-    using Instance = CircularPipeline;
-    static constexpr std::string_view kName = "CircularPipeline";
-    int64_t chunks = 1;  // Per stage (Pax: circular_repeat).
-    FIELDS(chunks)
-  };
-  explicit CircularPipeline(const HParams& p) : chunks_(p.chunks) {}
-  PipelineTable table(int64_t stages, int64_t microbatches) const override;
-
- private:
-  int64_t chunks_;
-};
-
-class ZeroBubbleH1 final : public PipelineSchedule {
- public:
-  struct HParams {
-    using Instance = ZeroBubbleH1;
-    static constexpr std::string_view kName = "ZeroBubbleH1";
-    FIELDS()
-  };
-  explicit ZeroBubbleH1(const HParams&) {}
-  PipelineTable table(int64_t stages, int64_t microbatches) const override;
-};
+using GPipe = GeneratedPipeline<"GPipe", gpipe_table>;
+using OneForwardOneBackward =
+    GeneratedPipeline<"OneForwardOneBackward", one_forward_one_backward_table>;
+using InterleavedOneForwardOneBackward =
+    ChunkedPipeline<"InterleavedOneForwardOneBackward", interleaved_table, 2>;
+using CircularPipeline = ChunkedPipeline<"CircularPipeline", circular_table, 1>;
+using ZeroBubbleH1 = GeneratedPipeline<"ZeroBubbleH1", zero_bubble_h1_table>;
 
 // A schedule written by hand (core/passes/pipeline/text.h), for one number of stages and of
 // microbatches.

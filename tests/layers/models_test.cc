@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/ops/elementwise.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/classification_model.h"
 #include "layers/models/transformer.h"
