@@ -19,7 +19,8 @@ const Placement* find_placement(std::span<const Placement> placements, std::stri
 }
 
 std::string stages_text(const std::vector<int64_t>& stages) {
-  return stages.empty() ? "all stages" : fmt::format("stages {}", fmt::join(stages, ", "));
+  if (stages.empty()) return "all stages";
+  return fmt::format("{} {}", stages.size() == 1 ? "stage" : "stages", fmt::join(stages, ", "));
 }
 
 // Empty: all stages.
