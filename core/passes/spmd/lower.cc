@@ -19,6 +19,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/spmd/layer_order.h"
 #include "core/passes/spmd/ring_attention.h"
 
 namespace tessera {
@@ -98,10 +99,11 @@ Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& me
   return result;
 }
 
-// The attributes of the node for a step from `layout`.
-Attributes step_attributes(const ReshardStep& step, const Type& layout, const Mesh& mesh) {
+// The attributes of the node for a step from `layout`, whose part on a device is `local`, to a part
+// of type `result`.
+Attributes step_attributes(const ReshardStep& step, const Type& layout, const Type& local,
+                           const Type& result) {
   Attributes attributes = {{"mesh_axes", step.mesh_axes}};
-  const Type local = local_type(layout, mesh), result = local_type(step.result, mesh);
   switch (step.kind) {
     case StepKind::kSlice:
       attributes.set("axis", step.axis);
@@ -139,11 +141,21 @@ bool is_identity(const Graph& graph, const Node& node) {
   return node.op->identity && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
 }
 
+// Of layers in pieces: whether gathering them over the stages gives the stack, or the shards of the
+// stages one behind the other, for a pass that takes each stage's rows from its own shard.
+enum class GatheredLayers { kInLayerOrder, kAsOnStages };
+
 // Makes the part of lowering that is the same for all devices.
 class Localizer {
  public:
-  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner)
-      : graph_(graph), mesh_(mesh), planner_(planner), rewriter_(graph), local_(rewriter_.to()) {}
+  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner,
+            GatheredLayers gathered = GatheredLayers::kInLayerOrder)
+      : graph_(graph),
+        mesh_(mesh),
+        planner_(planner),
+        gathered_(gathered),
+        rewriter_(graph),
+        local_(rewriter_.to()) {}
 
   Graph run() {
     for (const GraphInput& input : graph_.inputs()) {
@@ -183,7 +195,7 @@ class Localizer {
     for (const ValueId value : original.outputs)
       types.push_back(local_type(graph_.type(value), mesh_));
     for (auto& body : node.bodies)
-      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_).run());
+      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_, gathered_).run());
     rewriter_.add(std::move(node), original.outputs, types);
   }
 
@@ -194,21 +206,41 @@ class Localizer {
     ValueId value = rewriter_.at(from);
     Type layout = graph_.type(from);
     for (const ReshardStep& step : planner_.plan(layout, graph_.type(to)).steps) {
-      Node node = reshard;
-      node.op = &step_op(step.kind);
-      node.inputs = {value};
-      node.attributes = step_attributes(step, layout, mesh_);
-      value = local_.node(local_.add_node(std::move(node), {local_type(step.result, mesh_)}))
-                  .outputs[0];
+      value = lower_step(reshard, step, layout, value);
       local_.value(value).name = name;
       layout = step.result;
     }
     replace_with(to, value);
   }
 
+  // Gathering layers that are in pieces gives the shards of all stages, and they are split from
+  // those.
+  ValueId lower_step(const Node& reshard, const ReshardStep& step, const Type& layout,
+                     ValueId value) {
+    const LayerPieces& pieces = mesh_.layer_pieces();
+    const bool reorder = gathered_ == GatheredLayers::kInLayerOrder && !pieces.is_equal_blocks() &&
+                         has_pieces(layout) != has_pieces(step.result);
+    Type result = local_type(step.result, mesh_);
+    if (reorder && has_pieces(step.result)) value = in_stage_order(local_, reshard, value, pieces);
+    if (reorder && has_pieces(layout))
+      result.axes[static_cast<size_t>(result.find(kLayersAxis))].size =
+          pieces.stages() * pieces.rows();
+    Node node = reshard;
+    node.op = &step_op(step.kind);
+    node.inputs = {value};
+    node.attributes = step_attributes(step, layout, local_type(layout, mesh_), result);
+    value = local_.node(local_.add_node(std::move(node), {result})).outputs[0];
+    return reorder && has_pieces(layout) ? in_layer_order(local_, reshard, value, pieces) : value;
+  }
+  bool has_pieces(const Type& type) const {
+    return std::ranges::any_of(type.axes,
+                               [&](const Axis& axis) { return is_in_pieces(axis, mesh_); });
+  }
+
   const Graph& graph_;
   const Mesh& mesh_;
   ReshardPlanner& planner_;
+  GatheredLayers gathered_;
   Rewriter rewriter_;
   Graph& local_;
 };
