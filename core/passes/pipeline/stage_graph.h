@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipeline parallelism: the graph of one stage. The loop over microbatches becomes a `pipeline`
+// node (core/ops/pipeline.h), which runs the stage's tasks and transfers in the order of a table.
+#pragma once
+
+#include <cstdint>
+
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+#include "core/passes/pipeline/table.h"
+
+namespace tessera {
+
+// Whether a graph has a loop over microbatches with layers that are stacked over `stage`.
+bool can_pipeline(const Graph& localized);
+
+// The graph of the devices at `stage`, from one that is the same for all devices and has local
+// types (lower.h). Transfers between stages are `send` and `receive` (core/ops/send.h). All stages
+// process them in one order, which follows the ticks of the table, so that they cannot wait for
+// each other in a circle. A value that only some stages have terms of is summed over the stages.
+//
+// Tasks of the table that the graph has not, such as backward passes when it only evaluates, are
+// left out. Error if the model has no single stack of layers, or one that the table's pieces do not
+// divide.
+Graph stage_graph(const Graph& localized, const Mesh& mesh, const PipelineTable& table,
+                  int64_t stage);
+
+}  // namespace tessera
