@@ -18,9 +18,6 @@
 
 namespace tessera {
 
-// The axis on which Repeated stacks the weights of its block.
-inline constexpr std::string_view kLayersAxis = "layers";
-
 // The axes of a weight that count as inputs and outputs for initialisers that scale by fan in or
 // fan out. Both empty: the last axis is the output, the one before it the input, and both are
 // multiplied by all earlier ones (Pax's reading of a convolution kernel); a single axis is both.

@@ -123,6 +123,24 @@ std::vector<int64_t> Mesh::group(int64_t device, const std::vector<std::string>&
   return devices;
 }
 
+int64_t Mesh::stages() const { return has(kStageAxis) ? size(kStageAxis) : 1; }
+
+int64_t Mesh::stage_of(int64_t device) const {
+  return has(kStageAxis) ? index_along(device, {std::string(kStageAxis)}) : 0;
+}
+
+void Mesh::divide_layers(std::vector<int64_t> layers_of_pieces) {
+  layer_pieces_ = LayerPieces(std::move(layers_of_pieces), size(kStageAxis));
+}
+
+LayerPieces Mesh::layer_pieces_of(int64_t layers) const {
+  if (layer_pieces_.empty()) return LayerPieces::equal(layers, stages());
+  if (layer_pieces_.layers() != layers)
+    fail("a stack has {} layers, but its pieces on the stages ({}) have {}", layers,
+         layer_pieces_.text(), layer_pieces_.layers());
+  return layer_pieces_;
+}
+
 std::string Mesh::text() const {
   std::string text;
   for (const MeshAxis& axis : axes_) {

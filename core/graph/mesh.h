@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device mesh: named axes whose size is that of their ICI part (fast links within a slice)
-// times that of their DCN part (slow links between slices), as in Pax. A description; it has no
-// devices.
+// times that of their DCN part (slow links between slices), as in Pax, and how the layers of a
+// pipeline are divided among its stages. A description; it has no devices.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/graph/layer_pieces.h"
 
 namespace tessera {
 
@@ -50,8 +52,24 @@ class Mesh {
   // included, in the order of index_along().
   std::vector<int64_t> group(int64_t device, const std::vector<std::string>& mesh_axes) const;
 
+  // The size of the axis `stage` (1 without it), and a device's coordinate along it (0).
+  int64_t stages() const;
+  int64_t stage_of(int64_t device) const;
+  // Divides the axis `layers` of all types that split it over `stage`: piece p, on stage p % S, has
+  // the p-th of these numbers of layers. Error if the mesh has no axis `stage`, and see
+  // LayerPieces.
+  void divide_layers(std::vector<int64_t> layers_of_pieces);
+  // As divided; empty if they were not, and types are split into equal blocks.
+  const LayerPieces& layer_pieces() const { return layer_pieces_; }
+  // The pieces of a stack of this many layers: as divided, else one for each stage. Error if they
+  // are not that many, or if the stages do not divide them.
+  LayerPieces layer_pieces_of(int64_t layers) const;
+
+  bool operator==(const Mesh&) const = default;
+
  private:
   std::vector<MeshAxis> axes_;
+  LayerPieces layer_pieces_;
 };
 
 }  // namespace tessera

@@ -161,6 +161,45 @@ std::optional<std::string> mesh_axes_problem(const Type& type, const Mesh& mesh)
   return std::nullopt;
 }
 
+// Why the size of an axis cannot be split as it is, or nullopt.
+std::optional<std::string> split_problem(const Axis& axis, const Mesh& mesh) {
+  if (is_in_pieces(axis, mesh)) {
+    const LayerPieces& pieces = mesh.layer_pieces();
+    if (axis.split.size() > 1)
+      return fmt::format("{} is divided into pieces of {} layers, so it can be split over {} only",
+                         axis.text(), pieces.text(), kStageAxis);
+    if (axis.size == pieces.layers()) return std::nullopt;
+    return fmt::format(
+        "{}={} cannot be split over {} into pieces of {} layers, which are {}; give the pieces as "
+        "many layers as the stack has",
+        axis.name, axis.size, kStageAxis, pieces.text(), pieces.layers());
+  }
+  const int64_t shards = mesh.size_along(axis.split);
+  if (axis.size % shards == 0) return std::nullopt;
+  return fmt::format("{}={} cannot be split by {}={}; the nearest size that can is {}", axis.name,
+                     axis.size, fmt::join(axis.split, "*"), shards,
+                     nearest_multiple(axis.size, shards));
+}
+
+// A part of an axis that a device holds, and where it is in the device's part.
+struct AxisBlock {
+  int64_t begin = 0, size = 0, local_begin = 0;
+};
+
+std::vector<AxisBlock> axis_blocks(const Axis& axis, const Mesh& mesh, int64_t device) {
+  if (!is_in_pieces(axis, mesh)) {
+    const int64_t size = axis.size / mesh.size_along(axis.split);
+    return {{mesh.index_along(device, axis.split) * size, size, 0}};
+  }
+  const LayerPieces& pieces = mesh.layer_pieces();
+  std::vector<AxisBlock> blocks;
+  for (int64_t chunk = 0; chunk < pieces.chunks(); ++chunk) {
+    const int64_t piece = pieces.piece(mesh.stage_of(device), chunk);
+    blocks.push_back({pieces.first_layer(piece), pieces.layers(piece), pieces.first_row(piece)});
+  }
+  return blocks;
+}
+
 }  // namespace
 
 std::string Axis::text() const {
@@ -252,20 +291,21 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
                          type.text_sized(), kMaxElements);
     }
     elements *= axis.size;
-    const int64_t shards = mesh.size_along(axis.split);
-    if (axis.size % shards != 0) {
-      return fmt::format("{}={} cannot be split by {}={}; the nearest size that can is {}",
-                         axis.name, axis.size, fmt::join(axis.split, "*"), shards,
-                         nearest_multiple(axis.size, shards));
-    }
+    if (auto problem = split_problem(axis, mesh)) return problem;
   }
   return std::nullopt;
+}
+
+bool is_in_pieces(const Axis& axis, const Mesh& mesh) {
+  return !mesh.layer_pieces().empty() && axis.name == kLayersAxis && axis.split_over(kStageAxis);
 }
 
 Type local_type(const Type& type, const Mesh& mesh) {
   Type local{type.dtype, {}, {}};
   for (const Axis& axis : type.axes) {
-    local.axes.push_back({axis.name, axis.size / mesh.size_along(axis.split), {}});
+    const int64_t size = is_in_pieces(axis, mesh) ? mesh.layer_pieces().rows()
+                                                  : axis.size / mesh.size_along(axis.split);
+    local.axes.push_back({axis.name, size, {}});
   }
   return local;
 }
@@ -275,19 +315,39 @@ bool split_over(const Type& type, std::string_view mesh_axis) {
                      [&](const Axis& axis) { return axis.split_over(mesh_axis); });
 }
 
-Region shard_block(const Type& type, const Mesh& mesh, int64_t device) {
-  Region block;
+std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t device) {
+  std::vector<ShardBlock> blocks(1);
   for (const Axis& axis : type.axes) {
-    const int64_t size = axis.size / mesh.size_along(axis.split);
-    block.shape.push_back(size);
-    block.origin.push_back(mesh.index_along(device, axis.split) * size);
+    // At most one axis has several blocks: two cannot be split over the same mesh axis.
+    const std::vector<AxisBlock> along = axis_blocks(axis, mesh, device);
+    if (along.size() > 1) blocks.resize(along.size(), blocks.front());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const AxisBlock& each = along[along.size() > 1 ? i : 0];
+      blocks[i].global.origin.push_back(each.begin);
+      blocks[i].global.shape.push_back(each.size);
+      blocks[i].local_origin.push_back(each.local_begin);
+    }
   }
-  return block;
+  return blocks;
 }
 
-bool owns_block(const Type& type, const Mesh& mesh, int64_t device) {
-  for (const MeshAxis& axis : mesh.axes())
-    if (!split_over(type, axis.name) && mesh.index_along(device, {axis.name}) != 0) return false;
+Region shard_block(const Type& type, const Mesh& mesh, int64_t device) {
+  const std::vector<ShardBlock> blocks = shard_blocks(type, mesh, device);
+  CHECK(blocks.size() == 1 && blocks[0].global.elements() == local_type(type, mesh).elements(),
+        "{} has layers in pieces ({})", type.text_sized(), mesh.layer_pieces().text());
+  return blocks[0].global;
+}
+
+bool owns_block(const Type& type, const Mesh& mesh, int64_t device,
+                std::span<const int64_t> stages) {
+  const bool holds =
+      stages.empty() || std::ranges::find(stages, mesh.stage_of(device)) != stages.end();
+  if (!holds) return false;
+  for (const MeshAxis& axis : mesh.axes()) {
+    if (split_over(type, axis.name)) continue;
+    const int64_t first = axis.name == kStageAxis && !stages.empty() ? stages.front() : 0;
+    if (mesh.index_along(device, {axis.name}) != first) return false;
+  }
   return true;
 }
 
@@ -296,8 +356,8 @@ std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_
   CHECK(type.rank() > 0, "a scalar has no rows");
   std::vector<RowRange> held;
   for (int64_t device = first_device; device < first_device + count; ++device) {
-    const Region block = shard_block(type, mesh, device);
-    held.push_back({block.origin[0], block.origin[0] + block.shape[0]});
+    for (const auto& [block, unused] : shard_blocks(type, mesh, device))
+      held.push_back({block.origin[0], block.origin[0] + block.shape[0]});
   }
   std::sort(held.begin(), held.end(),
             [](const RowRange& a, const RowRange& b) { return a.begin < b.begin; });

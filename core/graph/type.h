@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,21 +79,40 @@ Type make_type(DType dtype, std::vector<Axis> axes);
 
 // Why a type is illegal on a mesh, or nullopt: a repeated axis, an unknown mesh axis, a mesh axis
 // used twice (or both split and partial), a size that the split does not divide ("heads=4 cannot be
-// split by mdl*data=8; the nearest size that can is …"), more than kMaxElements elements.
+// split by mdl*data=8; the nearest size that can is …"), layers that are not those of the mesh's
+// pieces, more than kMaxElements elements.
 std::optional<std::string> type_problem(const Type& type, const Mesh& mesh);
 
-// The type of one device's part: sizes divided by their splits, no splits, no partial.
+// Whether this is the axis `layers`, split over `stage` into the pieces of Mesh::divide_layers().
+bool is_in_pieces(const Axis& axis, const Mesh& mesh);
+
+// The type of one device's part: sizes divided by their splits, no splits, no partial. Of layers in
+// pieces, LayerPieces::rows().
 Type local_type(const Type& type, const Mesh& mesh);
 
 // Whether any axis of `type` is split over `mesh_axis`.
 bool split_over(const Type& type, std::string_view mesh_axis);
 
-// The region of a value of this type that `device` holds (for a partial value: holds a term of).
+// A region of a value that a device holds, and where it is in the device's part (local_type).
+struct ShardBlock {
+  Region global;
+  std::vector<int64_t> local_origin;
+  Region local() const { return {local_origin, global.shape}; }
+  bool operator==(const ShardBlock&) const = default;
+};
+
+// The regions of a value of this type that `device` holds (for a partial value: holds terms of), in
+// the order of its memory. There is one, and it is the whole part, except of layers in pieces: then
+// one for each chunk of the device's stage, and they are less than the part if it has padding.
+std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t device);
+// The only one. CHECKs that it is the whole part.
 Region shard_block(const Type& type, const Mesh& mesh, int64_t device);
 
-// Whether `device` is the first of the devices that hold the same block. It writes the block to
-// checkpoints, and sums over the array count only its copy.
-bool owns_block(const Type& type, const Mesh& mesh, int64_t device);
+// Whether `device` is the first of the devices that hold the same blocks. It writes them to
+// checkpoints, and sums over the array count only its copy. `stages`: those that hold the array
+// (ascending); empty: all.
+bool owns_block(const Type& type, const Mesh& mesh, int64_t device,
+                std::span<const int64_t> stages = {});
 
 // Positions [begin, end) along the first axis of a value.
 struct RowRange {
@@ -103,7 +123,8 @@ struct RowRange {
 };
 
 // The rows of a value that devices [first_device, first_device + count) hold together, as ascending
-// ranges that do not touch. There may be several if the first axis is split over several slices.
+// ranges that do not touch. There may be several if the first axis is split over several slices or
+// is that of layers in pieces.
 std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_device,
                               int64_t count);
 

@@ -2,6 +2,7 @@
 #include "core/runtime/executor/compile.h"
 
 #include <string_view>
+#include <utility>
 
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
@@ -36,20 +37,23 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
   return graph;
 }
 
-Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t number,
-                         Stages stages, const Device& kind) {
+DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions& options,
+                               int64_t number, Stages stages, const Device& kind) {
   const Mesh local;  // Lowered graphs have local types.
   Graph graph = lower(rematerialized, options.mesh, number);
   end_stage("lower", graph, local, options, stages);
   graph = decompose(graph, [&](const OpDef& op) { return kind.has_kernel(op); });
-  if (kind.has_kernel(kFusedUpdatesOp)) graph = fuse_updates(keep_copies(graph));
+  // Copies are made by a program that all devices capture alike, or none (agree_on_capture): a
+  // stage without updated parameters would have no such program.
+  if (kind.has_kernel(kFusedUpdatesOp))
+    graph = fuse_updates(options.pipeline ? graph : keep_copies(graph));
   if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(graph);
   if (kind.has_kernel(kFusedNormOp)) graph = fuse_norms(graph);
   graph = fuse(graph);
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(graph);
   end_stage("schedule", graph, local, options, stages);
-  return graph;
+  return {std::move(graph), {}};
 }
 
 std::optional<Graph> graph_of_copies(const Graph& compiled) {

@@ -12,6 +12,8 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/passes/memory/step_plan.h"
+#include "core/passes/pipeline/homes.h"
+#include "core/passes/pipeline/table.h"
 #include "core/passes/remat/remat.h"
 
 namespace tessera {
@@ -19,8 +21,11 @@ namespace tessera {
 struct CompileOptions {
   Mesh mesh;
   RematPolicy remat;
-  // Unset: collectives overlap compute if the run has several processes or, in a plan without
-  // devices, if the mesh has several slices, or if the kind of device overlaps them.
+  // The schedule of the loop over microbatches, for a mesh with the axis `stage`. The devices of
+  // each stage then have a graph of their own.
+  std::optional<PipelineTable> pipeline;
+  // Unset: collectives overlap compute in a pipeline, if the run has several processes or, in a
+  // plan without devices, if the mesh has several slices, or if the kind of device overlaps them.
   std::optional<Communication> communication;
   bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
   // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
@@ -35,10 +40,16 @@ enum class Stages { kShown, kSilent };
 Graph compile_shared(const Graph& traced, const CompileOptions& options,
                      std::vector<SavedValue>& saved);
 
+// The graph of one device, and which stages of a pipeline hold the inputs of the program.
+struct DeviceGraph {
+  Graph graph;
+  StageHomes homes;
+};
+
 // The other passes, for device `number` of the mesh. `kind` is a device like it: updates are fused,
 // products with what follows them, and norms with residuals, if it can run that.
-Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t number,
-                         Stages stages, const Device& kind);
+DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions& options,
+                               int64_t number, Stages stages, const Device& kind);
 
 // The next value of each copy in a compiled program (keep_copies()), from the parameter that is an
 // input; nullopt if the program keeps no copies.
