@@ -29,6 +29,7 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "core/passes/memory/step_plan.h"
 
 namespace tessera {
