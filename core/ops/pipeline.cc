@@ -86,9 +86,10 @@ class TypeRule {
 
 }  // namespace
 
-const Op kPipelineOp{{.name = "pipeline",
-                      .op_class = OpClass::kLoop,
-                      .infer = [](const InferContext& context) { return TypeRule(context).run(); }}};
+const Op kPipelineOp{
+    {.name = "pipeline", .op_class = OpClass::kLoop, .infer = [](const InferContext& context) {
+       return TypeRule(context).run();
+     }}};
 
 bool is_pipeline(const Node& node) { return node.op == &kPipelineOp; }
 
@@ -119,6 +120,8 @@ std::vector<PipelineCall> Pipeline::calls() const {
 
 std::string reads_attribute(size_t body) { return fmt::format("reads {}", body); }
 std::string writes_attribute(size_t body) { return fmt::format("writes {}", body); }
+
+bool runs_bodies(const Node& node) { return node.op->op_class == OpClass::kLoop; }
 
 std::vector<std::pair<const Graph*, int64_t>> run_bodies(const Node& node) {
   if (is_repeat(node)) {

@@ -2,7 +2,8 @@
 // What one stage of a pipeline does in a step: the tasks of a schedule and the transfers between
 // stages, in order. Lowering makes it from a loop over microbatches
 // (core/passes/pipeline/stage_graph.h); layers never trace it. Node layout of op "pipeline":
-//   attributes: axis, count (microbatches), carries, stacked, outputs, slots, calls; for each body b:
+//   attributes: axis, count (microbatches), carries, stacked, outputs, slots, calls; for each body
+//   b:
 //               "reads b", "writes b"
 //   inputs:  [carries…, stacked… (leading axis `axis`, size count), constants…]
 //   outputs: [carries…, stacked results…]
@@ -70,8 +71,10 @@ class Pipeline {
 std::string reads_attribute(size_t body);
 std::string writes_attribute(size_t body);
 
-// The graphs that a node runs in the course of a step, and how often: the body of a loop, the
-// bodies of a pipeline. Empty for other nodes, also for those whose body is one kernel (`fused`).
+// Whether the bodies of a node are graphs that it runs, as those of a loop or a pipeline; not one
+// kernel, as that of `fused`.
+bool runs_bodies(const Node& node);
+// These graphs, and how often each runs when the node runs once; empty for other nodes.
 std::vector<std::pair<const Graph*, int64_t>> run_bodies(const Node& node);
 
 }  // namespace tessera

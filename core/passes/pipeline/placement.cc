@@ -9,14 +9,16 @@
 #include "core/ops/layout.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/passes/pipeline/split_backward.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
 bool is_over_stage(const Node& node) {
-  return node.attributes.has("mesh_axes") && node.attributes.get<std::vector<std::string>>(
-                                                 "mesh_axes") == std::vector<std::string>{"stage"};
+  return node.attributes.has("mesh_axes") &&
+         node.attributes.get<std::vector<std::string>>("mesh_axes") ==
+             std::vector<std::string>{std::string(kStageAxis)};
 }
 
 // Whether values depend on a source, directly or not.
@@ -52,9 +54,7 @@ NodeFlags ancestors(const Graph& graph, const std::vector<ValueId>& values) {
 
 }  // namespace
 
-bool is_stage_gather(const Node& node) {
-  return node.op == &kAllGatherOp && is_over_stage(node);
-}
+bool is_stage_gather(const Node& node) { return node.op == &kAllGatherOp && is_over_stage(node); }
 
 bool is_stage_slice(const Node& node) { return node.op == &kSliceOp && is_over_stage(node); }
 
@@ -85,8 +85,8 @@ int64_t TaskPlacement::last_piece(const LayerLoop& loop) const {
 }
 
 PipelineWork TaskPlacement::weight_work() const {
-  const bool split = std::ranges::find(loops_, PipelineWork::kBackwardWeight, &LayerLoop::work) !=
-                     loops_.end();
+  const bool split =
+      std::ranges::find(loops_, PipelineWork::kBackwardWeight, &LayerLoop::work) != loops_.end();
   return split ? PipelineWork::kBackwardWeight : PipelineWork::kBackward;
 }
 
@@ -104,12 +104,13 @@ void TaskPlacement::find_loops() {
     if (!is_repeat(node) || Loop(node).axis() != axis_) continue;
     const Loop loop(node);
     if (loop.count() != layers_)
-      fail("{}: a pipeline divides one stack of layers, but there is one of {} and one of {}; use "
-           "one Repeated",
-           node.path, layers_, loop.count());
+      fail(
+          "{}: a pipeline divides one stack of layers, but there is one of {} and one of {}; use "
+          "one Repeated",
+          node.path, layers_, loop.count());
     const bool forward = node.phase == Phase::kForward;
     // split_backward() puts the loop of the weights' gradients after that of the inputs'.
-    const bool weight = node.attributes.get_or<int64_t>("backward_weight", 0) != 0;
+    const bool weight = node.attributes.get_or<int64_t>(kBackwardWeightLoop, 0) != 0;
     has_weight_loop = has_weight_loop || weight;
     const PipelineWork work = forward  ? PipelineWork::kForward
                               : weight ? PipelineWork::kBackwardWeight

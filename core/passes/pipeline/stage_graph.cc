@@ -2,45 +2,47 @@
 #include "core/passes/pipeline/stage_graph.h"
 
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
+#include "core/graph/op.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
-#include "core/ops/pipeline.h"
 #include "core/ops/reshard.h"
-#include "core/ops/send.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/pipeline/availability.h"
 #include "core/passes/pipeline/split_backward.h"
-#include "core/passes/pipeline/task_bodies.h"
+#include "core/passes/pipeline/stage_node.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::string_view kStage = "stage";
-
 bool is_loop_over_microbatches(const Node& node) {
   return is_repeat(node) && std::ranges::any_of(Loop(node).body().nodes(), is_stage_gather);
 }
 
-bool has_work(const PipelineTable& table, PipelineWork work) {
-  return std::ranges::find(table.tasks, work, &PipelineTask::work) != table.tasks.end();
+NodeId find_loop(const Graph& graph) {
+  for (const NodeId id : graph.nodes().ids())
+    if (is_loop_over_microbatches(graph.node(id))) return id;
+  return kNone;
+}
+
+bool splits_backward(const PipelineTable& table) {
+  return std::ranges::any_of(table.tasks, [](const PipelineTask& task) {
+    return task.work == PipelineWork::kBackwardInput;
+  });
 }
 
 std::vector<LayerPiece> divide(const Mesh& mesh, const PipelineTable& table, int64_t layers) {
-  if (table.stages != mesh.size(kStage))
-    fail("the pipeline schedule '{}' is for {} stages, the mesh has {} ({})", table.name,
-         table.stages, mesh.size(kStage), mesh.text());
+  if (table.stages != mesh.stages())
+    fail("the pipeline schedule '{}' is for {} stages, but the mesh has {} ({})", table.name,
+         table.stages, mesh.stages(), mesh.text());
   const LayerPieces division = mesh.layer_pieces_of(layers);
   if (division.pieces() != table.pieces())
-    fail("the pipeline schedule '{}' has {} pieces, the layers are divided into {}", table.name,
+    fail("the pipeline schedule '{}' has {} pieces, but the layers are divided into {}", table.name,
          table.pieces(), division.pieces());
   std::vector<LayerPiece> pieces;
   for (int64_t p = 0; p < table.pieces(); ++p)
@@ -48,245 +50,241 @@ std::vector<LayerPiece> divide(const Mesh& mesh, const PipelineTable& table, int
   return pieces;
 }
 
-// One value on its way from the stage that makes it to one that reads it.
-struct Transfer {
-  PieceValue value;
-  int64_t from = 0, to = 0;
-  auto operator<=>(const Transfer&) const = default;
-};
-
-// Makes the `pipeline` node of a stage.
-class StageNode {
+// Copies the graph outside the loop over microbatches, as far as one stage computes it.
+class StageRewriter {
  public:
-  StageNode(const Node& loop_node, const TaskBodies& tasks, const PipelineTable& table,
-            int64_t stage)
-      : loop_node_(loop_node), loop_(loop_node), tasks_(tasks), table_(table), stage_(stage) {
-    for (const auto& [task, body] : tasks.bodies)
-      for (const TaskInput& input : body.inputs)
-        if (input.kind == TaskInput::Kind::kValue) add_reader(input.value, stage_of(task));
-    for (const auto& [task, body] : tasks.bodies)
-      if (stage_of(task) == stage) add_task(task, body);
-    add_calls();
-  }
+  StageRewriter(const Graph& graph, NodeId loop, const TaskBodies& tasks,
+                const std::vector<LayerPiece>& pieces, const PipelineTable& table, int64_t stage)
+      : graph_(graph),
+        loop_id_(loop),
+        tasks_(tasks),
+        pieces_(pieces),
+        table_(table),
+        stage_(stage),
+        available_(graph, loop, tasks, table.stages),
+        rewriter_(graph),
+        made_(rewriter_.to()) {}
 
-  const std::vector<PartialSum>& sums() const { return sums_; }
-  const std::vector<size_t>& results() const { return results_; }
-
-  // The node in `graph`: `initial` gives the value that a sum starts from, `outer` that of another
-  // operand of the loop.
-  template <typename Initial, typename Outer>
-  NodeId add_to(Graph& graph, const Initial& initial, const Outer& outer) const {
-    Node node = loop_node_;
-    node.op = &kPipelineOp;
-    node.outputs.clear();
-    node.inputs.clear();
-    node.bodies.clear();
-    std::vector<Type> types;
-    for (const PartialSum& sum : sums_) {
-      node.inputs.push_back(initial(sum));
-      types.push_back(graph.type(node.inputs.back()));
+  StageGraph run() {
+    for (const GraphInput& input : graph_.inputs()) {
+      if (!available_.at(input.value, stage_)) continue;
+      const ValueId value = made_.add_input(input.name, input.kind, graph_.type(input.value));
+      made_.value(value).name = graph_.value(input.value).name;
+      rewriter_.set(input.value, value);
     }
-    for (const size_t i : slices_) node.inputs.push_back(outer(loop_.stacked(i)));
-    for (const size_t i : constants_) node.inputs.push_back(outer(loop_.constant(i)));
-    for (const size_t k : results_)
-      types.push_back(stacked_type(loop_.body().type(loop_.slice_out(k)), loop_.axis(), loop_.count()));
-    node.attributes = {{"axis", loop_.axis()},
-                       {"count", loop_.count()},
-                       {"carries", static_cast<int64_t>(sums_.size())},
-                       {"stacked", static_cast<int64_t>(slices_.size())},
-                       {"outputs", static_cast<int64_t>(types.size())},
-                       {"slots", static_cast<int64_t>(slots_.size())},
-                       {"calls", calls_}};
-    for (size_t b = 0; b < bodies_.size(); ++b) {
-      node.bodies.push_back(bodies_[b].graph);
-      node.attributes.set(reads_attribute(b), numbers(bodies_[b].reads));
-      node.attributes.set(writes_attribute(b), numbers(bodies_[b].writes));
+    for (const NodeId id : graph_.nodes().ids()) {
+      if (id == loop_id_) {
+        add_pipeline();
+      } else if (!available_.broadcast_from(id).empty()) {
+        broadcast_node(id);
+      } else if (is_stage_slice(graph_.node(id))) {
+        add_own_layers(id);
+      } else if (is_here(id)) {
+        rewriter_.copy_node(id);
+      }
     }
-    return graph.add_node(std::move(node), types);
+    add_outputs();
+    return {dce(made_), available_.homes()};
   }
 
  private:
-  // The place of an operand or result among those of its kind.
-  struct Port {
-    enum class Kind { kSum, kSlice, kConstant, kResult, kSlot };
-    Kind kind = Kind::kSlot;
-    size_t index = 0;
-  };
-  struct Body {
-    std::shared_ptr<const Graph> graph;
-    std::vector<Port> reads, writes;
-  };
-
-  int64_t stage_of(const PieceTask& task) const { return task.piece % table_.stages; }
-
-  void add_reader(PieceValue value, int64_t reader) {
-    const PieceTask& maker = tasks_.makers.at(value);
-    const int64_t from = stage_of(maker);
-    if (from != reader) transfers_[maker].insert({value, from, reader});
+  bool is_here(NodeId id) const {
+    return std::ranges::all_of(graph_.node(id).inputs,
+                               [&](ValueId value) { return available_.at(value, stage_); });
   }
 
-  template <typename Item>
-  static size_t place_of(std::vector<Item>& items, const Item& item) {
-    const auto found = std::ranges::find(items, item);
-    if (found == items.end()) items.push_back(item);
-    return static_cast<size_t>(found - items.begin());
-  }
-
-  Port slot(PieceValue value) {
-    return {Port::Kind::kSlot, slots_.try_emplace(value, slots_.size()).first->second};
-  }
-
-  void add_task(const PieceTask& task, const TaskBody& body) {
-    Body made{std::make_shared<const Graph>(body.graph), {}, {}};
-    for (const TaskInput& input : body.inputs) {
-      switch (input.kind) {
-        case TaskInput::Kind::kSum:
-          made.reads.push_back({Port::Kind::kSum, place_of(sums_, input.sum)});
-          break;
-        case TaskInput::Kind::kSlice:
-          made.reads.push_back({Port::Kind::kSlice, place_of(slices_, input.index)});
-          break;
-        case TaskInput::Kind::kConstant:
-          made.reads.push_back({Port::Kind::kConstant, place_of(constants_, input.index)});
-          break;
-        case TaskInput::Kind::kValue:
-          made.reads.push_back(slot(input.value));
-          break;
-      }
-    }
-    for (const TaskOutput& output : body.outputs) {
-      switch (output.kind) {
-        case TaskOutput::Kind::kSum:
-          made.writes.push_back({Port::Kind::kSum, place_of(sums_, output.sum)});
-          break;
-        case TaskOutput::Kind::kResult:
-          made.writes.push_back({Port::Kind::kResult, place_of(results_, output.index)});
-          break;
-        case TaskOutput::Kind::kValue:
-          made.writes.push_back(slot(output.value));
-          break;
-      }
-    }
-    body_of_task_[task] = add(std::move(made));
-  }
-
-  int64_t add(Body body) {
-    bodies_.push_back(std::move(body));
-    return std::ssize(bodies_) - 1;
-  }
-
-  // This stage's side of a transfer.
-  int64_t body_of(const Transfer& transfer, const PieceTask& maker) {
-    const auto [found, is_new] = body_of_transfer_.try_emplace(transfer);
-    if (!is_new) return found->second;
-    const TaskBody& made = tasks_.bodies.at(maker);
-    const auto output = std::ranges::find_if(made.outputs, [&](const TaskOutput& each) {
-      return each.kind == TaskOutput::Kind::kValue && each.value == transfer.value;
-    });
-    const auto place = static_cast<size_t>(output - made.outputs.begin());
-    const Type& type = made.graph.type(made.graph.outputs()[place].value);
-    const Graph& whole = loop_.body();
-    const Value& original = whole.value(transfer.value.value);
-    const std::string name = fmt::format("{}, piece {}", whole.describe(transfer.value.value),
-                                         maker.piece);
-    Graph graph;
-    graph.add_input("index", InputKind::kLoop, whole.type(loop_.index()));
+  // Adds a node that serves the same line as `like`.
+  ValueId add(const Op& op, std::vector<ValueId> inputs, Attributes attributes, const Type& type,
+              const Node& like) {
     Node node;
-    Body body;
-    const bool sends = transfer.from == stage_;
-    if (sends) {
-      node = send_node(graph.add_input("input 1", InputKind::kLoop, type), kStage, transfer.to, name);
-      body.reads = {slot(transfer.value)};
-    } else {
-      node = receive_node(type, kStage, transfer.from, name);
-      body.writes = {slot(transfer.value)};
-    }
-    const Node& producer = whole.node(original.producer);
-    node.site = producer.site;
-    node.path = producer.path;
-    node.phase = producer.phase;
-    const NodeId id = graph.add_node(std::move(node), sends ? std::vector<Type>{} : std::vector{type});
-    if (!sends) {
-      graph.value(graph.node(id).outputs[0]).name = original.name;
-      graph.add_output("output 0", graph.node(id).outputs[0]);
-    }
-    body.graph = std::make_shared<const Graph>(std::move(graph));
-    return found->second = add(std::move(body));
+    node.op = &op;
+    node.inputs = std::move(inputs);
+    node.attributes = std::move(attributes);
+    node.site = like.site;
+    node.path = like.path;
+    node.phase = like.phase;
+    return made_.node(made_.add_node(std::move(node), {type})).outputs[0];
   }
 
-  void call(int64_t body, int64_t microbatch) {
-    calls_.push_back(body);
-    calls_.push_back(microbatch);
+  ValueId zeros(const Type& type, const Node& like) {
+    return add(kConstantOp, {}, {{"value", 0.0}, {"type", type}}, type, like);
   }
 
-  // The tasks of the loop that a task of the table stands for.
-  std::vector<PieceTask> tasks_of(const PipelineTask& task) const {
-    using enum PipelineWork;
-    const int64_t piece = table_.piece(task);
-    std::vector<PieceTask> found;
-    const auto add = [&](PipelineWork work) {
-      if (tasks_.bodies.contains({work, piece})) found.push_back({work, piece});
-    };
-    add(task.work);
-    if (task.work == kBackward && found.empty()) {
-      add(kBackwardInput);
-      add(kBackwardWeight);
-    }
-    return found;
+  // The sum over these stages, of which this one is one.
+  ValueId sum_over(const StageList& stages, ValueId value, const Node& like) {
+    Attributes attributes = {{"mesh_axes", std::vector{std::string(kStageAxis)}},
+                             {"reduction", std::string("sum")}};
+    if (!available_.is_everywhere(stages)) attributes.set("stages", stages);
+    return add(kAllReduceOp, {value}, std::move(attributes), made_.type(value), like);
   }
 
-  void add_calls() {
-    std::map<int64_t, std::vector<PipelineTask>> by_tick;
-    for (const PipelineTask& task : table_.tasks) by_tick[task.tick].push_back(task);
-    for (auto& [tick, tasks] : by_tick) {
-      std::ranges::sort(tasks, {}, &PipelineTask::stage);
-      for (const PipelineTask& task : tasks)
-        if (task.stage == stage_)
-          for (const PieceTask& part : tasks_of(task)) call(body_of_task_.at(part), task.microbatch);
-      for (const PipelineTask& task : tasks)
-        for (const PieceTask& part : tasks_of(task))
-          for (const Transfer& transfer : transfers_[part])
-            if (transfer.from == stage_ || transfer.to == stage_)
-              call(body_of(transfer, part), task.microbatch);
+  // A value that the stages `from` have, for all stages.
+  ValueId broadcast(const StageList& from, ValueId value, const Type& type, const Node& like) {
+    const bool owns = stage_ == from.front();
+    return sum_over({}, owns ? value : zeros(type, like), like);
+  }
+
+  void broadcast_node(NodeId id) {
+    const Node& node = graph_.node(id);
+    const StageList& from = available_.broadcast_from(id);
+    if (is_here(id)) rewriter_.copy_node(id);
+    for (const ValueId value : node.outputs) {
+      const ValueId own = is_here(id) ? rewriter_.at(value) : ValueId();
+      rewriter_.set(value, broadcast(from, own, graph_.type(value), node));
     }
   }
 
-  std::vector<int64_t> numbers(const std::vector<Port>& ports) const {
-    std::vector<int64_t> numbers;
-    for (const Port& port : ports) {
-      size_t number = port.index;
-      switch (port.kind) {
-        case Port::Kind::kSum:
-          break;
-        case Port::Kind::kSlice:
-        case Port::Kind::kResult:
-          number += sums_.size();
-          break;
-        case Port::Kind::kConstant:
-          number += sums_.size() + slices_.size();
-          break;
-        case Port::Kind::kSlot:
-          break;
+  void add_pipeline() {
+    const Node& node = graph_.node(loop_id_);
+    const Loop loop(node);
+    const StageNode stage(node, tasks_, table_, stage_);
+    const NodeId id = stage.add_to(
+        made_, [&](const PartialSum& sum) { return initial(loop, sum); },
+        [&](ValueId value) { return rewriter_.at(value); });
+    const std::vector<ValueId> outputs = made_.node(id).outputs;
+    const auto& sums = stage.sums();
+    for (size_t i = 0; i < loop.carries(); ++i) {
+      const Node& add = loop.body().node(loop.body().value(loop.carry_out(i)).producer);
+      if (tasks_.stages_of_sums[i].empty()) {
+        set(loop.last(i), stacked_sum(loop, i, sums, outputs, add));
+        continue;
       }
-      numbers.push_back(static_cast<int64_t>(number));
+      const auto own = std::ranges::find(sums, PartialSum{i});
+      const ValueId value = own == sums.end() ? rewriter_.at(loop.initial(i))
+                                              : outputs[static_cast<size_t>(own - sums.begin())];
+      add_sum(loop.last(i), tasks_.stages_of_sums[i], value, add);
     }
-    return numbers;
+    for (size_t k = 0; k < loop.results(); ++k) {
+      const auto own = std::ranges::find(stage.results(), k);
+      const Type& type = graph_.type(loop.result(k));
+      const auto place = static_cast<size_t>(own - stage.results().begin());
+      const ValueId value = own == stage.results().end() ? ValueId() : outputs[sums.size() + place];
+      set(loop.result(k), broadcast({tasks_.stage_of_results[k]}, value, type, node));
+    }
   }
 
-  const Node& loop_node_;
-  const Loop loop_;
+  void set(ValueId old, ValueId value) {
+    made_.value(value).name = graph_.value(old).name;
+    rewriter_.set(old, value);
+  }
+
+  // Adds the terms of all stages that need the sum.
+  void add_sum(ValueId old, const StageList& terms, ValueId value, const Node& like) {
+    const bool is_everywhere = available_.is_everywhere(available_.of(old));
+    if (!is_everywhere && !available_.at(old, stage_)) return;
+    if (is_everywhere) {
+      value = sum_over({}, value, like);
+    } else if (terms.size() > 1) {
+      value = sum_over(terms, value, like);
+    }
+    set(old, value);
+  }
+
+  std::vector<LayerPiece> own_pieces() const {
+    std::vector<LayerPiece> own;
+    for (size_t p = static_cast<size_t>(stage_); p < pieces_.size();
+         p += static_cast<size_t>(table_.stages))
+      own.push_back(pieces_[p]);
+    return own;
+  }
+
+  ValueId initial(const Loop& loop, const PartialSum& sum) {
+    const ValueId whole = rewriter_.at(loop.initial(sum.carry));
+    if (sum.chunk == PartialSum::kWhole) return whole;
+    const LayerPiece piece = own_pieces()[static_cast<size_t>(sum.chunk)];
+    return rows(whole, piece.row, piece.count, graph_.node(loop_id_));
+  }
+
+  ValueId rows(ValueId stack, int64_t begin, int64_t count, const Node& like) {
+    Type type = made_.type(stack);
+    if (type.axes[0].size == count) return stack;
+    type.axes[0].size = count;
+    return add(kSliceOp, {stack},
+               {{"axis", type.axes[0].name}, {"begin", begin}, {"end", begin + count}}, type, like);
+  }
+
+  // This stage's part of a value that all stages have for all layers.
+  void add_own_layers(NodeId id) {
+    const Node& node = graph_.node(id);
+    const Type& type = graph_.type(node.outputs[0]);
+    CHECK(type.axes[0].name == kLayersAxis);
+    std::vector<ValueId> parts;
+    for (const LayerPiece& piece : own_pieces())
+      parts.push_back(rows(rewriter_.at(node.inputs[0]), piece.first, piece.count, node));
+    set(node.outputs[0], with_padding(std::move(parts), type, node));
+  }
+
+  // These rows, and zeros for the padding of the stage.
+  ValueId with_padding(std::vector<ValueId> parts, const Type& type, const Node& like) {
+    int64_t padding = type.axes[0].size;
+    for (const ValueId part : parts) padding -= made_.type(part).axes[0].size;
+    if (padding > 0) {
+      Type missing = type;
+      missing.axes[0].size = padding;
+      parts.push_back(zeros(missing, like));
+    }
+    if (parts.size() == 1) return parts[0];
+    return add(kConcatOp, std::move(parts), {{"axis", type.axes[0].name}}, type, like);
+  }
+
+  // The rows of all chunks of this stage.
+  ValueId stacked_sum(const Loop& loop, size_t carry, const std::vector<PartialSum>& sums,
+                      const std::vector<ValueId>& outputs, const Node& like) {
+    std::vector<ValueId> parts;
+    for (int64_t chunk = 0; chunk < table_.chunks; ++chunk) {
+      const auto own = std::ranges::find(sums, PartialSum{carry, chunk});
+      CHECK(own != sums.end());
+      parts.push_back(outputs[static_cast<size_t>(own - sums.begin())]);
+    }
+    return with_padding(std::move(parts), graph_.type(loop.last(carry)), like);
+  }
+
+  void add_outputs() {
+    for (const GraphOutput& output : graph_.outputs()) {
+      const StageList& stages = available_.of(output.value);
+      if (output.is_update) {
+        if (available_.at(graph_.find_input(output.name)->value, stage_))
+          made_.add_update(output.name, rewriter_.at(output.value));
+      } else if (available_.is_everywhere(stages)) {
+        made_.add_output(output.name, rewriter_.at(output.value));
+      } else {
+        const NodeId producer = graph_.value(output.value).producer;
+        const Node& like = graph_.node(producer == kNone ? loop_id_ : producer);
+        const ValueId own =
+            available_.at(output.value, stage_) ? rewriter_.at(output.value) : ValueId();
+        made_.add_output(output.name, broadcast(stages, own, graph_.type(output.value), like));
+      }
+    }
+  }
+
+  const Graph& graph_;
+  NodeId loop_id_;
   const TaskBodies& tasks_;
+  const std::vector<LayerPiece>& pieces_;
   const PipelineTable& table_;
   int64_t stage_;
-  std::map<PieceTask, std::set<Transfer>> transfers_;  // By the task that makes the value.
-  std::vector<PartialSum> sums_;
-  std::vector<size_t> slices_, constants_, results_;
-  std::map<PieceValue, size_t> slots_;
-  std::vector<Body> bodies_;
-  std::map<PieceTask, int64_t> body_of_task_;
-  std::map<Transfer, int64_t> body_of_transfer_;
-  std::vector<int64_t> calls_;
+  const Availability available_;
+  Rewriter rewriter_;
+  Graph& made_;
 };
 
 }  // namespace
+
+bool can_pipeline(const Graph& localized) { return find_loop(localized) != kNone; }
+
+StageGraph stage_graph(const Graph& localized, const Mesh& mesh, const PipelineTable& table,
+                       int64_t stage) {
+  const Graph graph = splits_backward(table) ? split_backward(localized) : localized;
+  const NodeId id = find_loop(graph);
+  CHECK(id != kNone, "the graph has no loop over microbatches with layers stacked over stage");
+  const Loop loop(graph.node(id));
+  if (loop.count() != table.microbatches)
+    fail("the pipeline schedule '{}' is for {} microbatches, but the batch has {}", table.name,
+         table.microbatches, loop.count());
+  const TaskPlacement placement(loop, table.pieces());
+  const std::vector<LayerPiece> pieces = divide(mesh, table, placement.layers());
+  const TaskBodies tasks = make_task_bodies(loop, placement, pieces, table.stages);
+  return StageRewriter(graph, id, tasks, pieces, table, stage).run();
+}
+
 }  // namespace tessera

@@ -271,8 +271,7 @@ class TaskBuilder {
     node.inputs.clear();
     for (size_t i = 0; i < loop.carries(); ++i)
       node.inputs.push_back(previous ? get({loop.last(i), *previous}) : get({loop.initial(i)}));
-    for (size_t i = 0; i < loop.slices(); ++i)
-      node.inputs.push_back(rows(loop.stacked(i), p));
+    for (size_t i = 0; i < loop.slices(); ++i) node.inputs.push_back(rows(loop.stacked(i), p));
     for (size_t i = 0; i < loop.constants(); ++i) node.inputs.push_back(get({loop.constant(i)}));
     node.attributes.set("count", piece.count);
     node.attributes.set("first", piece.first);
@@ -305,8 +304,7 @@ class TaskBuilder {
     Node slice;
     slice.op = &kSliceOp;
     slice.inputs = {stack};
-    slice.attributes = {
-        {"axis", type.axes[0].name}, {"begin", begin}, {"end", begin + count}};
+    slice.attributes = {{"axis", type.axes[0].name}, {"begin", begin}, {"end", begin + count}};
     slice.phase = task_.work == PipelineWork::kForward ? Phase::kForward : Phase::kBackward;
     return add(std::move(slice), {type})[0];
   }
@@ -360,7 +358,8 @@ class TaskBuilder {
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const GraphInput& input = graph.inputs()[i];
       if (i > 0 && readers[input.value].empty() && !results.contains(input.value)) continue;
-      const ValueId value = rewriter.to().add_input(input.name, input.kind, graph.type(input.value));
+      const ValueId value =
+          rewriter.to().add_input(input.name, input.kind, graph.type(input.value));
       rewriter.to().value(value).name = graph.value(input.value).name;
       rewriter.set(input.value, value);
       if (i > 0) task.inputs.push_back(inputs_[i - 1]);
@@ -418,7 +417,8 @@ TaskBodies make_task_bodies(const Loop& microbatches, const TaskPlacement& place
   for (const Term& term : terms)
     if (term.sum.chunk == PartialSum::kWhole)
       stages_of_sums[term.sum.carry].insert(term.task.piece % stages);
-  for (const auto& each : stages_of_sums) made.stages_of_sums.emplace_back(each.begin(), each.end());
+  for (const auto& each : stages_of_sums)
+    made.stages_of_sums.emplace_back(each.begin(), each.end());
 
   std::map<PieceTask, std::vector<TaskOutput>> results;
   const PieceTask last{PipelineWork::kForward, placement.pieces() - 1};

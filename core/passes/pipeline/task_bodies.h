@@ -48,8 +48,8 @@ struct TaskOutput {
 };
 
 struct TaskBody {
-  Graph graph;                     // Its first input is the number of the microbatch (i32 scalar).
-  std::vector<TaskInput> inputs;   // Of the other inputs.
+  Graph graph;                    // Its first input is the number of the microbatch (i32 scalar).
+  std::vector<TaskInput> inputs;  // Of the other inputs.
   std::vector<TaskOutput> outputs;
 };
 
