@@ -44,6 +44,16 @@ bool is_split(const Type& type, const Mesh& mesh) {
                      [&](const Axis& axis) { return mesh.size_along(axis.split) > 1; });
 }
 
+// Ops know the position of a shard by its origin, so it must be one block of the value.
+void expect_one_block(const Node& node, const Type& type, const Mesh& mesh) {
+  for (const Axis& axis : type.axes)
+    if (is_in_pieces(axis, mesh) && !mesh.layer_pieces().is_equal_blocks())
+      fail(
+          "{}: {} of {}: its layers are in pieces ({}), so a device's part is not one block; "
+          "reshard it to have {} whole",
+          node.site.text(), node.op->name, type.text(), mesh.layer_pieces().text(), axis.name);
+}
+
 // The `changing` mesh axes in the order of the splits and partial of `layout`, then in mesh order.
 // It numbers the devices of a permute by their shards.
 Names order_of(const Type& layout, const Names& changing, const Mesh& mesh) {
@@ -81,7 +91,10 @@ Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& me
     }
   }
   const Type* const type = anchor(graph, node);
-  if (type != nullptr && is_split(*type, mesh)) result.set("anchor", *type);
+  if (type != nullptr && is_split(*type, mesh)) {
+    expect_one_block(node, *type, mesh);
+    result.set("anchor", *type);
+  }
   return result;
 }
 
