@@ -24,6 +24,23 @@ std::string state_name(const Parameter& parameter, DType dtype) {
   return fmt::format("cache/{}/{}", dtype_name(dtype), parameter.path);
 }
 
+// A loop over `layers` needs them all.
+bool has_split_layers(const Type& type) {
+  return type.rank() > 0 && type.axes.front().name == kLayersAxis &&
+         !type.axes.front().split.empty();
+}
+
+Tensor with_all_layers(const Tensor& parameter) {
+  if (!has_split_layers(parameter.type())) return parameter;
+  const std::string& name = parameter.graph()->value(parameter.id()).name;
+  return whole_along(parameter, kLayersAxis).named(name);
+}
+
+std::vector<Tensor> all_with_all_layers(std::vector<Tensor> parameters) {
+  for (Tensor& parameter : parameters) parameter = with_all_layers(parameter);
+  return parameters;
+}
+
 }  // namespace
 
 const Tensor& Features::get(std::string_view name) const {
@@ -42,7 +59,7 @@ Tensor Features::find(std::string_view name) const {
 
 FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache,
                        CastWeights* cast_weights)
-    : parameters_(std::move(parameters)),
+    : parameters_(all_with_all_layers(std::move(parameters))),
       mode_(features.mode),
       step_(features.step),
       cache_(cache),
@@ -116,6 +133,7 @@ Tensor CastWeights::get(int32_t index, DType dtype) {
   const Parameter& parameter = table_.at(index);
   Type type = stored_type(parameter);
   type.dtype = dtype;
+  if (has_split_layers(type)) type.axes.front().split.clear();
   const std::string name = state_name(parameter, dtype);
   tensor = Tensor(&graph_, graph_.add_input(name, InputKind::kState, type));
   tensor.named(parameter.path);
@@ -130,7 +148,7 @@ void CastWeights::trace_casts(const Graph& reader, const ParameterTable& table,
       const GraphInput* state = reader.find_input(state_name(parameter, dtype));
       if (state == nullptr) continue;
       input(state->name, InputKind::kState, reader.type(state->value));
-      traced_graph().add_update(state->name, cast(parameters[i], dtype).id());
+      traced_graph().add_update(state->name, with_all_layers(cast(parameters[i], dtype)).id());
     }
   }
 }

@@ -71,8 +71,8 @@ class CastWeights {
   CastWeights(const CastWeights&) = delete;
   CastWeights& operator=(const CastWeights&) = delete;
 
-  // The weight in this dtype, in its stored layout, the whole stack if stacked: state
-  // "cache/<dtype>/<path>".
+  // The weight in this dtype, in the layout of FpropScope::parameter, the whole stack if stacked:
+  // state "cache/<dtype>/<path>".
   Tensor get(int32_t index, DType dtype);
   // Adds updates to the graph being traced, from `parameters`, of those states that `reader`, a
   // graph traced with CastWeights, reads.
@@ -88,9 +88,11 @@ class CastWeights {
 class FpropScope {
  public:
   // `parameters` from parameter_inputs, or other tensors of the same types and order (an average of
-  // the weights, for example). With a cache the model decodes; with cast weights, Layer::param
-  // reads those where it needs a dtype other than the parameter's. Both must outlive the scope.
-  // Scopes nest.
+  // the weights, for example). Stacked ones whose axis `layers` is split (over the stages of a
+  // pipeline) are resharded here, in the trace that calls the model, to have it whole: the loop
+  // over layers reads all of them, and autodiff splits their gradients again. With a cache the
+  // model decodes; with cast weights, Layer::param reads those where it needs a dtype other than
+  // the parameter's. Both must outlive the scope. Scopes nest.
   FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache = nullptr,
              CastWeights* cast_weights = nullptr);
   ~FpropScope();
@@ -100,6 +102,7 @@ class FpropScope {
   static const FpropScope& current();  // CHECKs that a scope is open.
   static bool decodes();               // Whether a scope with a cache is open.
 
+  // In its stored layout, except that an axis `layers` is not split.
   const Tensor& parameter(int32_t index) const;
   Mode mode() const { return mode_; }
   const Tensor& step() const { return step_; }                 // i32 scalar; invalid if not given.

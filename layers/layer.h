@@ -105,8 +105,9 @@ class Layer {
   // so that its gradient is reduce-scattered like a whole weight's.
   Tensor param_slice(Weight weight, std::string_view axis, int64_t index,
                      SourceSite site = SourceSite::current()) const;
-  // The weight in its stored layout, the whole stack if stacked; in `dtype` where CastWeights hold
-  // it in that type, otherwise in its own. For models that write their layouts out.
+  // The weight as FpropScope::parameter has it, the whole stack if stacked; in `dtype` where
+  // CastWeights hold it in that type, otherwise in its own. For models that write their layouts
+  // out.
   Tensor stored(Weight weight, DType dtype) const;
   // A bias or scale for `partner`: shared axes get the layout they have there.
   Tensor param_like(Weight weight, const Tensor& partner,

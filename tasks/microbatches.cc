@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/microbatches.h"
 
+#include <algorithm>
+#include <ranges>
+
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -9,6 +12,7 @@
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/random.h"
+#include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
@@ -17,7 +21,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kMicrobatch = "microbatch";
 constexpr std::string_view kBatchAxis = "batch";
 
 ModelOutput finished(const ModelOutput& output) {
@@ -61,11 +64,19 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
         size, count, size / count, devices, fmt::join(x.type().axis(kBatchAxis).split, "*"),
         nearest_multiple(size, count * devices));
   const Tensor split = split_axis(x, kBatchAxis, {"batch_in_microbatch", size / count, {}},
-                                  {std::string(kMicrobatch), count, {}});
-  std::string order(kMicrobatch);
+                                  {std::string(kMicrobatchAxis), count, {}});
+  std::string order(kMicrobatchAxis);
   for (const Axis& axis : split.type().axes)
-    if (axis.name != kMicrobatch) order += " " + axis.name;
+    if (axis.name != kMicrobatchAxisAxis) order += " " + axis.name;
   return rename(transpose(split, order), "batch_in_microbatch", kBatchAxis);
+}
+
+// [microbatch batch] -> [batch], in the order that into_microbatches divides.
+Tensor out_of_microbatches(const Tensor& x) {
+  constexpr std::string_view kRows = "batch_in_microbatch";
+  const Tensor rows = rename(x, kBatchAxis, kRows);
+  return merge_axes(transpose(rows, fmt::format("{} {}", kRows, kMicrobatchAxis)), kRows,
+                    kMicrobatchAxis, kBatchAxis);
 }
 
 // Packs a model's output into a flat list of sums and weights for the loop carry, and unpacks it.
@@ -85,11 +96,18 @@ ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<T
   return output;
 }
 
-// The names of a model's metrics, and the zeros that its output is added to.
+// The names of a model's metrics and terms, and the zeros that its output is added to.
 struct EmptyOutput {
   std::vector<std::string> names;
+  std::vector<std::string> terms;
   std::vector<Tensor> zeros;  // As flatten() orders them.
 };
+
+template <typename T>
+std::vector<std::string> names_in(const std::map<std::string, T>& entries) {
+  const auto keys = std::views::keys(entries);
+  return {keys.begin(), keys.end()};
+}
 
 // The types come from a trace that is discarded.
 EmptyOutput empty_output(const BaseModel& model, const Features& features) {
@@ -103,27 +121,56 @@ EmptyOutput empty_output(const BaseModel& model, const Features& features) {
       copies.tensors[name] = input("batch/" + name, InputKind::kBatch, tensor.type());
     if (features.step) copies.step = input("step", InputKind::kScalar, features.step.type());
     const FpropScope scope(parameter_inputs(model.parameters()), copies);
-    const ModelOutput output = finished(model(copies));
-    for (const auto& [name, metric] : output.metrics) empty.names.push_back(name);
-    for (const Tensor& each : flatten(output)) types.push_back(each.type());
+    const ModelOutput output = model(copies);
+    empty.names = names_in(output.metrics);
+    empty.terms = names_in(output.terms);
+    for (const Tensor& each : flatten(finished(output))) types.push_back(each.type());
   }
   for (const Type& type : types) empty.zeros.push_back(constant(0.0, type.dtype, type.axes));
   return empty;
+}
+
+// What the body of a loop over microbatches reads: the features of the batch, and how it finds them
+// and the weights inside.
+class MicrobatchFeatures {
+ public:
+  MicrobatchFeatures(const Features& features, int64_t count) : features_(features), count_(count) {
+    for (const auto& [name, tensor] : features.tensors) {
+      stacked_.push_back(into_microbatches(tensor, count));
+      names_.push_back(name);
+    }
+  }
+  const std::vector<Tensor>& stacked() const { return stacked_; }
+  // In the body: from its slices of stacked().
+  Features inside(const std::vector<Tensor>& slices) const {
+    Features microbatch{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
+    for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[names_[i]] = slices[i];
+    return microbatch;
+  }
+  int64_t count() const { return count_; }
+
+ private:
+  const Features& features_;
+  int64_t count_;
+  std::vector<Tensor> stacked_;
+  std::vector<std::string> names_;
+};
+
+std::vector<Tensor> all_imported(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> inside;
+  for (const Tensor& tensor : tensors) inside.push_back(imported(tensor));
+  return inside;
 }
 
 }  // namespace
 
 Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& parameters,
                              const std::vector<int32_t>& trained, const Features& features,
-                             int64_t num_microbatches) {
-  if (num_microbatches == 1) return whole_batch(model, parameters, trained, features);
+                             int64_t num_microbatches, MicrobatchLoop loop) {
+  if (num_microbatches == 1 && loop == MicrobatchLoop::kOfSeveral)
+    return whole_batch(model, parameters, trained, features);
 
-  std::vector<Tensor> stacked;
-  std::vector<std::string> stacked_names;
-  for (const auto& [name, tensor] : features.tensors) {
-    stacked.push_back(into_microbatches(tensor, num_microbatches));
-    stacked_names.push_back(name);
-  }
+  const MicrobatchFeatures batch(features, num_microbatches);
   // Loop carry: gradient sums in the parameters' layout, then metric sums and weights.
   std::vector<Tensor> carries;
   for (const Tensor& parameter : select(parameters, trained))
@@ -133,10 +180,8 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
 
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
     const ExampleScope examples(index, num_microbatches);
-    Features microbatch{{}, features.mode, features.step ? imported(features.step) : Tensor()};
-    for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[stacked_names[i]] = slices[i];
-    std::vector<Tensor> inside;
-    for (const Tensor& parameter : parameters) inside.push_back(imported(parameter));
+    const Features microbatch = batch.inside(slices);
+    const std::vector<Tensor> inside = all_imported(parameters);
     const FpropScope scope(inside, microbatch);
     const ModelOutput output = finished(model(microbatch));
     std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
@@ -148,7 +193,8 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     }
     return RepeatBody{sums, {}};
   };
-  std::vector<Tensor> sums = repeat(kMicrobatch, num_microbatches, carries, stacked, body).carries;
+  std::vector<Tensor> sums =
+      repeat(kMicrobatchAxis, num_microbatches, carries, batch.stacked(), body).carries;
 
   const auto first_scalar = sums.begin() + static_cast<int64_t>(trained.size());
   const ModelOutput output = unflatten(empty.names, std::vector<Tensor>(first_scalar, sums.end()));
@@ -157,6 +203,50 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   for (Tensor& sum : sums)
     sum = sum / (sum.dtype() == DType::kF32 ? weight : cast(weight, sum.dtype()));
   return {output.loss.sum / weight, sums, output};
+}
+
+ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tensor>& parameters,
+                                  const Features& features, int64_t num_microbatches) {
+  const MicrobatchFeatures batch(features, num_microbatches);
+  const EmptyOutput empty = empty_output(model, features);
+  const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
+    const ExampleScope examples(index, num_microbatches);
+    const Features microbatch = batch.inside(slices);
+    const FpropScope scope(all_imported(parameters), microbatch);
+    const ModelOutput output = model(microbatch);
+    const std::vector<Tensor> totals = flatten(finished(output));
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + totals[i];
+    std::vector<Tensor> rows;
+    for (const auto& [name, terms] : output.terms)
+      for (const Tensor& each : {terms.sum, terms.weight})
+        rows.push_back(reduced(sum_of_examples(name, each)));
+    return RepeatBody{sums, rows};
+  };
+  const RepeatResult result =
+      repeat(kMicrobatchAxis, num_microbatches, empty.zeros, batch.stacked(), body);
+  ModelOutput output = unflatten(empty.names, result.carries);
+  for (size_t i = 0; i < empty.terms.size(); ++i)
+    output.terms[empty.terms[i]] = {out_of_microbatches(result.stacked[2 * i]),
+                                    out_of_microbatches(result.stacked[2 * i + 1])};
+  return output;
+}
+
+int64_t most_microbatches(const Type& batch, const Mesh& mesh, int64_t most) {
+  const Axis& axis = batch.axis(kBatchAxis);
+  const int64_t divisible = axis.size / mesh.size_along(axis.split);
+  int64_t count = std::min(most, divisible);
+  while (count > 1 && divisible % count != 0) --count;
+  return count;
+}
+
+Tensor sum_of_examples(std::string_view metric, const Tensor& terms) {
+  if (!terms.type().has(kBatchAxis))
+    fail("metric '{}' has no term for each example: its terms are {}, expected an axis 'batch'",
+         metric, terms.type().text());
+  std::string others;
+  for (const std::string& name : terms.type().names())
+    if (name != kBatchAxis) others += (others.empty() ? "" : " ") + name;
+  return others.empty() ? terms : reduce_sum(terms, others);
 }
 
 }  // namespace tessera

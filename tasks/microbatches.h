@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss and gradients of a batch, at once or in a loop over microbatches. Sums and weights are
-// accumulated and divided once, so gradient accumulation gives the mean over the whole batch even
-// if microbatches differ in weight.
+// A batch at once or in a loop over microbatches: its loss and gradients, or its scores. Sums and
+// weights are accumulated and divided once, so gradient accumulation gives the mean over the whole
+// batch even if microbatches differ in weight.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/graph/mesh.h"
 #include "layers/models/base_model.h"
 
 namespace tessera {
+
+// The axis of the loop over microbatches.
+inline constexpr std::string_view kMicrobatchAxis = "microbatch";
+
+// When there is a loop. A pipeline needs one, also of a single microbatch: its stages run the body.
+enum class MicrobatchLoop { kOfSeveral, kAlways };
 
 struct Differentiated {
   Tensor loss;                    // f32 scalar, not partial.
@@ -21,6 +29,21 @@ struct Differentiated {
 // `trained` are indices into `parameters`. `num_microbatches` must divide the batch.
 Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& parameters,
                              const std::vector<int32_t>& trained, const Features& features,
-                             int64_t num_microbatches);
+                             int64_t num_microbatches,
+                             MicrobatchLoop loop = MicrobatchLoop::kOfSeveral);
+
+// What the model gives for a batch, in a loop over microbatches. The terms are summed for each
+// example, f32["batch"] in the order of the batch; nothing is partial. Error for terms without an
+// axis `batch`.
+ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tensor>& parameters,
+                                  const Features& features, int64_t num_microbatches);
+
+// The most microbatches, up to `most`, that a batch of this type can be divided into on the mesh:
+// those of an evaluation, whose batch may be smaller than that of training.
+int64_t most_microbatches(const Type& batch, const Mesh& mesh, int64_t most);
+
+// The sum of each example: f32["batch …"] -> f32["batch"], possibly partial. Error, which names the
+// metric, for terms without an axis `batch`.
+Tensor sum_of_examples(std::string_view metric, const Tensor& terms);
 
 }  // namespace tessera

@@ -76,25 +76,17 @@ void weigh_examples(Features* features) {
   features->tensors["weights"] = weights * examples;
 }
 
-// f32["batch …"] -> f32["batch"], replicated.
-Tensor sum_of_rows(const Tensor& terms) {
-  std::string others;
-  for (const std::string& name : terms.type().names())
-    if (name != "batch") others += (others.empty() ? "" : " ") + name;
-  return replicated(others.empty() ? terms : reduce_sum(terms, others));
-}
-
 // Per-example outputs, f32["batch"], replicated; the host sums them by dataset, source and tag, in
 // f64 and in a fixed order. Outputs rows/<metric> and row_weights/<metric>, and row/<name> for
 // per-example fields of the batch. Outputs nothing if the model gives no per-token terms.
 void output_rows(const ModelOutput& output, const Features& features) {
   if (output.terms.empty()) return;
   for (const auto& [name, terms] : output.terms) {
-    if (!terms.sum.type().has("batch"))
-      fail("metric '{}' has no term for each example: its terms are {}, expected an axis 'batch'",
-           name, terms.sum.type().text());
-    tessera::output(std::string(names::kRowSumPrefix) + name, sum_of_rows(terms.sum));
-    tessera::output(std::string(names::kRowWeightPrefix) + name, sum_of_rows(terms.weight));
+    const auto add = [&, &metric = name](std::string_view prefix, const Tensor& each) {
+      tessera::output(std::string(prefix) + metric, replicated(sum_of_examples(metric, each)));
+    };
+    add(names::kRowSumPrefix, terms.sum);
+    add(names::kRowWeightPrefix, terms.weight);
   }
   for (const char* name : {"eval_sample_weights", "label_bytes", "source"})
     if (const Tensor rows = features.find(name); rows.valid())

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/passes/pipeline/timeline.h"
@@ -10,18 +11,20 @@
 namespace tessera {
 namespace {
 
+PipelineTable empty_table(std::string_view name, int64_t stages, int64_t microbatches,
+                          int64_t chunks) {
+  check_at_least(name, "stages", stages, 1);
+  check_at_least(name, "microbatches", microbatches, 1);
+  check_at_least(name, "chunks", chunks, 1);
+  return {
+      .name = std::string(name), .stages = stages, .microbatches = microbatches, .chunks = chunks};
+}
+
 // Collects the order of each stage; table() moves every task to its earliest tick.
 class OrderBuilder {
  public:
-  OrderBuilder(std::string_view name, int64_t stages, int64_t microbatches, int64_t chunks = 1) {
-    check_at_least(name, "stages", stages, 1);
-    check_at_least(name, "microbatches", microbatches, 1);
-    check_at_least(name, "chunks", chunks, 1);
-    table_ = {.name = std::string(name),
-              .stages = stages,
-              .microbatches = microbatches,
-              .chunks = chunks};
-  }
+  OrderBuilder(std::string_view name, int64_t stages, int64_t microbatches, int64_t chunks = 1)
+      : table_(empty_table(name, stages, microbatches, chunks)) {}
 
   // Starts the order of the next stage, which holds at most this many activations.
   void begin_stage(int64_t live_bound) {
@@ -127,6 +130,26 @@ PipelineTable zero_bubble_h1_table(int64_t stages, int64_t microbatches) {
       builder.add(PipelineWork::kBackwardWeight, i);
   }
   return builder.table();
+}
+
+PipelineTable forward_table(int64_t stages, int64_t microbatches, int64_t chunks) {
+  PipelineTable table = empty_table("forward", stages, microbatches, chunks);
+  std::vector<int64_t> idle_from(static_cast<size_t>(stages), 0);  // The next tick of each stage.
+  for (int64_t first = 0; first < microbatches; first += stages) {
+    const int64_t end = std::min(first + stages, microbatches);
+    std::vector<int64_t> arrivals(static_cast<size_t>(end - first), 0);  // At the next piece.
+    for (int64_t piece = 0; piece < table.pieces(); ++piece)
+      for (int64_t i = first; i < end; ++i) {
+        const int64_t stage = piece % stages;
+        int64_t& idle = idle_from[static_cast<size_t>(stage)];
+        int64_t& arrival = arrivals[static_cast<size_t>(i - first)];
+        const int64_t tick = std::max(idle, arrival);
+        table.tasks.push_back({tick, stage, piece / stages, i, PipelineWork::kForward});
+        idle = arrival = tick + 1;
+      }
+  }
+  std::sort(table.tasks.begin(), table.tasks.end());
+  return table;
 }
 
 }  // namespace tessera

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline schedules of the literature. S is the number of stages, M of microbatches and R of
 // chunks per stage. A tick is one task of one chunk, and all stages are idle for equally many of
-// them. Each table passes check_pipeline and declares live_bound, which it reaches. All throw Error
-// for sizes below 1 and for those that the schedule cannot have.
+// them. Each table of a training step passes check_pipeline and declares live_bound, which it
+// reaches. All throw Error for sizes below 1 and for those that the schedule cannot have.
 #pragma once
 
 #include <cstdint>
@@ -40,5 +40,10 @@ PipelineTable circular_table(int64_t stages, int64_t microbatches, int64_t chunk
 // 3M+max(S-1, 2S-1-M) ticks, and for M >= S each stage is idle for S-1 of them, a third of 1F1B's
 // 3(S-1), whose backward takes two ticks. Every stage holds min(S, M) activations.
 PipelineTable zero_bubble_h1_table(int64_t stages, int64_t microbatches);
+
+// The forwards alone, for evaluation: it has no task of a backward, so it does not pass
+// check_pipeline, and declares no live_bound. At most S microbatches at a time go through all
+// chunks, in the same order at every stage. M·R+S-1 ticks if R = 1 or S divides M.
+PipelineTable forward_table(int64_t stages, int64_t microbatches, int64_t chunks);
 
 }  // namespace tessera

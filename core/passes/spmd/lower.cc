@@ -267,6 +267,7 @@ class DeviceAttributes {
     if (is_collective(node)) {
       attributes.set("group", group(mesh_axes));
       attributes.set("index", index);
+      if (attributes.has("stages")) keep_stages(attributes, index);
       if (node.op == &kPermuteOp) fill_permute(attributes);
     } else if (node.op == &kMaskToOwnerOp) {
       attributes.set("keep", int64_t{index == 0});
@@ -288,6 +289,16 @@ class DeviceAttributes {
     const auto [found, added] = groups_.try_emplace(mesh_axes);
     if (added) found->second = mesh_.group(device_, mesh_axes);
     return found->second;
+  }
+
+  // Of a collective of some stages only.
+  void keep_stages(Attributes& attributes, int64_t own) {
+    const auto& stages = attributes.get<std::vector<int64_t>>("stages");
+    const auto& all = attributes.get<std::vector<int64_t>>("group");
+    std::vector<int64_t> kept;
+    for (const int64_t stage : stages) kept.push_back(all[static_cast<size_t>(stage)]);
+    attributes.set("index", std::ranges::find(stages, own) - stages.begin());
+    attributes.set("group", std::move(kept));
   }
 
   // With `routes` each device of the group sends to the one that they give. Otherwise this device
@@ -329,15 +340,31 @@ Graph for_device(Graph graph, DeviceAttributes& attributes) {
   return graph;
 }
 
+Graph for_device(Graph graph, const Mesh& mesh, int64_t device) {
+  CHECK(device >= 0 && device < mesh.num_devices(), "device {} of {}", device, mesh.num_devices());
+  if (mesh.num_devices() == 1) return graph;
+  DeviceAttributes attributes(mesh, device);
+  return for_device(std::move(graph), attributes);
+}
+
+Graph localized(const Graph& graph, const Mesh& mesh, const LinkCosts& costs) {
+  ReshardPlanner planner(mesh, costs);
+  return dce(cse(dce(Localizer(graph, mesh, planner).run())));
+}
+
 }  // namespace
 
 Graph lower(const Graph& graph, const Mesh& mesh, int64_t device, const LinkCosts& costs) {
-  CHECK(device >= 0 && device < mesh.num_devices(), "device {} of {}", device, mesh.num_devices());
-  ReshardPlanner planner(mesh, costs);
-  Graph lowered = dce(cse(dce(Localizer(graph, mesh, planner).run())));
-  if (mesh.num_devices() == 1) return lowered;
-  DeviceAttributes attributes(mesh, device);
-  return for_device(std::move(lowered), attributes);
+  return for_device(localized(graph, mesh, costs), mesh, device);
+}
+
+StageGraph lower_stage(const Graph& graph, const Mesh& mesh, const PipelineTable& table,
+                       int64_t device, const LinkCosts& costs) {
+  StageGraph lowered{localized(graph, mesh, costs), {}};
+  if (mesh.stages() > 1 && can_pipeline(lowered.graph))
+    lowered = stage_graph(lowered.graph, mesh, table, mesh.stage_of(device));
+  lowered.graph = for_device(std::move(lowered.graph), mesh, device);
+  return lowered;
 }
 
 }  // namespace tessera
