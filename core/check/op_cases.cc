@@ -29,6 +29,7 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "core/passes/memory/step_plan.h"
 
 namespace tessera {
@@ -245,6 +246,8 @@ std::map<const OpDef*, std::string> ops_without_cases() {
           {&kAllToAllOp, lowering},
           {&kPermuteOp, lowering},
           {&kMaskToOwnerOp, lowering},
+          {&kSendOp, "made by the stages of a pipeline; tests/core/runtime"},
+          {&kReceiveOp, "made by the stages of a pipeline; tests/core/runtime"},
           {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
           {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"},
           {&kFusedNormOp, "made by the fusion pass of norms; tests/core/passes"},

@@ -144,7 +144,7 @@ Tensor loop_index() {
   return body == nullptr ? Tensor() : body->index();
 }
 
-bool is_repeat(const Node& node) { return node.op->op_class == OpClass::kLoop; }
+bool is_repeat(const Node& node) { return node.op == &kRepeatOp; }
 
 Loop::Loop(const Node& node)
     : node_(&node),
@@ -152,6 +152,7 @@ Loop::Loop(const Node& node)
       carries_(static_cast<size_t>(node.attributes.get<int64_t>("carries"))),
       slices_(static_cast<size_t>(node.attributes.get<int64_t>("stacked"))),
       constants_(static_cast<size_t>(node.attributes.get<int64_t>("constants"))),
+      first_(node.attributes.get_or<int64_t>("first", 0)),
       reversed_(node.attributes.get_or<int64_t>("reversed", 0) != 0),
       axis_(node.attributes.get<std::string>("axis")) {
   CHECK(is_repeat(node));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loop whose body is traced once: y = body(body(… x)). Node layout of op "repeat":
-//   attributes: count, carries, stacked, constants, reversed (0/1)
+//   attributes: axis, count, carries, stacked, constants, reversed (0/1), first (the index of the
+//               first iteration, 0 if absent: stages of a pipeline have later layers)
 //   inputs:  [carries…, stacked… (leading axis `axis`, size count), constants…]
 //   body inputs:  [index (i32 scalar), carries…, slices…, constants…]
 //   body outputs: [carries…, slices…];  node outputs: [carries…, stacked slices…]
-// `reversed` runs index count-1 … 0. Repeated and unrolled give the same bits.
+// `reversed` runs the iterations backwards. Repeated and unrolled give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +63,7 @@ class Loop {
   const Graph& body() const { return *node_->bodies[0]; }
   int64_t count() const { return count_; }
   const std::string& axis() const { return axis_; }
+  int64_t first() const { return first_; }  // The index that the body sees in iteration 0.
   bool reversed() const { return reversed_; }
   size_t carries() const { return carries_; }
   size_t slices() const { return slices_; }
@@ -89,13 +91,14 @@ class Loop {
   ValueId carry_out(size_t carry) const { return output_in(carry); }
   ValueId slice_out(size_t k) const { return output_in(carries_ + k); }
 
-  // The index of the iteration that runs as number `step` (0, 1, …).
+  // The iteration, counted from 0, that runs as number `step`.
   int64_t iteration(int64_t step) const { return reversed_ ? count_ - 1 - step : step; }
 
  private:
   const Node* node_;
   int64_t count_;
   size_t carries_, slices_, constants_;
+  int64_t first_;
   bool reversed_;
   std::string axis_;
 };

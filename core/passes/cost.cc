@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/graph/op.h"
-#include "core/ops/repeat.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/reshard.h"
 
 namespace tessera {
@@ -38,10 +38,8 @@ class Collector {
  public:
   void add_graph(const Graph& graph, int64_t count) {
     for (const Node& node : graph.nodes()) {
-      if (is_repeat(node)) {
-        const Loop loop(node);
-        add_graph(loop.body(), count * loop.count());
-      } else if (is_collective(node)) {
+      for (const auto& [body, times] : run_bodies(node)) add_graph(*body, count * times);
+      if (is_collective(node)) {
         add(use_of(graph, node, count));
       }
     }
@@ -67,9 +65,11 @@ class Collector {
 }  // namespace
 
 double node_flops(const Graph& graph, const Node& node) {
-  if (is_repeat(node)) {
-    const Loop loop(node);
-    return static_cast<double>(loop.count()) * graph_flops(loop.body());
+  if (runs_bodies(node)) {
+    double total = 0;
+    for (const auto& [body, times] : run_bodies(node))
+      total += static_cast<double>(times) * graph_flops(*body);
+    return total;
   }
   if (!node.bodies.empty()) return graph_flops(*node.bodies[0]);
   if (node.op->flops != nullptr) return node.op->flops(graph, node);

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "core/graph/op.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
@@ -249,8 +250,8 @@ class Fuser {
 
   void add_alone(NodeId id) {
     Node node = rewriter_.mapped(id);
-    if (is_repeat(node))
-      node.bodies[0] = std::make_shared<const Graph>(tessera::fuse(*node.bodies[0]));
+    if (runs_bodies(node))
+      for (auto& body : node.bodies) body = std::make_shared<const Graph>(tessera::fuse(*body));
     rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 

@@ -8,6 +8,7 @@
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/norm.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
@@ -109,8 +110,8 @@ class NormFuser {
 
   void copy(NodeId id) {
     Node node = rewriter_.mapped(id);
-    if (is_repeat(node))
-      node.bodies[0] = std::make_shared<const Graph>(fuse_norms(*node.bodies[0]));
+    if (runs_bodies(node))
+      for (auto& body : node.bodies) body = std::make_shared<const Graph>(fuse_norms(*body));
     rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 

@@ -8,6 +8,7 @@
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
@@ -189,8 +190,8 @@ class ProductFuser {
 
   void copy(NodeId id) {
     Node node = rewriter_.mapped(id);
-    if (is_repeat(node))
-      node.bodies[0] = std::make_shared<const Graph>(fuse_products(*node.bodies[0]));
+    if (runs_bodies(node))
+      for (auto& body : node.bodies) body = std::make_shared<const Graph>(fuse_products(*body));
     rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 

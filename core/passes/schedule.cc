@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/ops/repeat.h"
+#include "core/ops/pipeline.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
@@ -105,7 +105,7 @@ Graph schedule(const Graph& lowered) {
   for (const NodeId id : Scheduler(lowered).order()) {
     Node node = rewriter.mapped(id);
     for (auto& body : node.bodies)
-      if (is_repeat(node)) body = std::make_shared<const Graph>(schedule(*body));
+      if (runs_bodies(node)) body = std::make_shared<const Graph>(schedule(*body));
     rewriter.add(std::move(node), lowered.node(id).outputs);
   }
   rewriter.copy_outputs();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/graph/op.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
@@ -151,6 +152,8 @@ class Merger {
     for (const NodeId id : graph_.nodes().ids()) {
       if (is_repeat(graph_.node(id))) {
         merge_loop(id);
+      } else if (is_pipeline(graph_.node(id))) {
+        merge_tasks(id);
       } else if (!merge_with_earlier(id)) {
         remember(rewriter_.copy_node(id));
       }
@@ -197,6 +200,12 @@ class Merger {
       return true;
     }
     return false;
+  }
+
+  void merge_tasks(NodeId id) {
+    Node node = rewriter_.mapped(id);
+    for (auto& body : node.bodies) body = std::make_shared<const Graph>(Merger(*body, {}).merge());
+    rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 
   // Merges inputs of the body that have the same operand, and equal results of the loop.

@@ -218,7 +218,10 @@ std::string collectives_text(const Plan& plan) {
 }  // namespace
 
 Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {
-  const StepPlan& step = session.executor().plan(program);
+  // Of the stage that needs most memory.
+  const std::vector<StagePlan> stages = session.executor().stage_plans(program);
+  const StepPlan& step =
+      *std::ranges::max(stages, {}, [](const StagePlan& each) { return each.plan->use.peak; }).plan;
   Plan plan{.parameters = session.task().model().parameters().elements(),
             .devices = session.mesh().num_devices(),
             .mesh = session.mesh().axes(),

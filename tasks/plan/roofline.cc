@@ -12,6 +12,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/cost.h"
@@ -123,10 +124,8 @@ void Products::add(const Graph& graph, const Node& einsum, double times) {
 
 void Products::add_all(const Graph& graph, double times) {
   for (const Node& node : graph.nodes()) {
-    if (is_repeat(node)) {
-      const Loop loop(node);
-      add_all(loop.body(), times * as_double(loop.count()));
-    } else if (node.op == &kEinsumOp) {
+    for (const auto& [body, runs] : run_bodies(node)) add_all(*body, times * as_double(runs));
+    if (node.op == &kEinsumOp) {
       add(graph, node, times);
     } else if (node.op->op_class == OpClass::kContraction) {
       add_decomposition(graph, node);

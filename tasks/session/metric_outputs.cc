@@ -16,8 +16,8 @@ namespace {
 using Totals = std::vector<MetricMeans::Total>;
 
 const Type& output_type(const Executor& executor, int program, const std::string& name) {
-  const auto& outputs = executor.plan(program).outputs;
-  const auto found = std::ranges::find(outputs, name, &Placement::name);
+  const auto& outputs = executor.outputs(program);
+  const auto found = std::ranges::find(outputs, name, &ProgramArray::name);
   CHECK(found != outputs.end(), "the program has no output {}", name);
   return found->type;
 }
@@ -60,7 +60,7 @@ class Collected {
 std::vector<std::string> outputs_after(const Executor& executor, int program,
                                        std::string_view prefix) {
   std::vector<std::string> found;
-  for (const Placement& output : executor.plan(program).outputs)
+  for (const ProgramArray& output : executor.outputs(program))
     if (output.name.starts_with(prefix)) found.push_back(output.name.substr(prefix.size()));
   return found;
 }

@@ -136,8 +136,8 @@ void start_averages(Executor& executor, const ParameterTable& table) {
     if (!persists(executor, average) || !persists(executor, parameter.path)) continue;
     const std::vector<Shard> from = executor.shards(parameter.path), to = executor.shards(average);
     for (size_t i = 0; i < to.size(); ++i) {
-      CHECK(from[i].block == to[i].block, "{} and {} are sharded differently", average,
-            parameter.path);
+      CHECK(from.size() == to.size() && from[i].block == to[i].block,
+            "{} and {} are sharded differently", average, parameter.path);
       copy_shard(from[i], to[i]);
     }
   }

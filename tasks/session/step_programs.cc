@@ -19,7 +19,7 @@ void write_scalar(Executor& executor, int program, std::string_view name, T valu
 }  // namespace
 
 void write_batch(Executor& executor, int program, const Batch& batch) {
-  for (const Placement& input : executor.plan(program).inputs) {
+  for (const ProgramArray& input : executor.inputs(program)) {
     if (input.kind != InputKind::kBatch) continue;
     const auto found = batch.find(input.name.substr(names::kBatchPrefix.size()));
     CHECK(found != batch.end(), "the batch lacks {}", input.name);
@@ -28,8 +28,8 @@ void write_batch(Executor& executor, int program, const Batch& batch) {
 }
 
 bool has_input(const Executor& executor, int program, std::string_view name) {
-  const auto& inputs = executor.plan(program).inputs;
-  return std::ranges::find(inputs, name, &Placement::name) != inputs.end();
+  const auto& inputs = executor.inputs(program);
+  return std::ranges::find(inputs, name, &ProgramArray::name) != inputs.end();
 }
 
 TrainProgram::TrainProgram(Executor& executor, int program, const BaseTask& task)
@@ -84,8 +84,8 @@ EvalProgram::EvalProgram(Executor& executor, int program)
 // Empty if the program has no such output.
 template <typename T>
 std::vector<T> EvalProgram::read_output(const std::string& output) const {
-  const auto& outputs = executor_.plan(program_).outputs;
-  const auto found = std::ranges::find(outputs, output, &Placement::name);
+  const auto& outputs = executor_.outputs(program_);
+  const auto found = std::ranges::find(outputs, output, &ProgramArray::name);
   if (found == outputs.end()) return {};
   std::vector<T> elements(static_cast<size_t>(found->type.elements()));
   executor_.read_output(program_, output, std::as_writable_bytes(std::span(elements)));

@@ -30,6 +30,17 @@ void each_place(const Type& type, const Region& block, const Visit& visit) {
   });
 }
 
+// The same for all elements of a device's part of a value.
+template <typename Visit>
+void each_place_on(const Type& type, const Mesh& mesh, int64_t device, const Visit& visit) {
+  const Type local = local_type(type, mesh);
+  for (const ShardBlock& block : shard_blocks(type, mesh, device)) {
+    std::vector<size_t> in_part;
+    each_place(local, block.local(), [&](size_t at, size_t) { in_part.push_back(at); });
+    each_place(type, block.global, [&](size_t at, size_t i) { visit(at, in_part[i]); });
+  }
+}
+
 // The slice [begin, end) of x along `axis`.
 ReferenceArray rows_of(const ReferenceArray& x, const std::string& axis, int64_t begin,
                        int64_t end) {
@@ -233,38 +244,38 @@ std::vector<double> shard_of(const std::vector<double>& global, const Type& type
   const bool holds = type.partial.kind != PartialKind::kSum ||
                      mesh.index_along(device, type.partial.mesh_axes) == 0;
   if (!holds) return part;
-  each_place(type, shard_block(type, mesh, device),
-             [&](size_t from, size_t to) { part[to] = global[from]; });
+  each_place_on(type, mesh, device, [&](size_t from, size_t to) { part[to] = global[from]; });
   return part;
 }
 
 std::vector<double> assembled(const std::vector<std::vector<double>>& parts, const Type& type,
                               const Mesh& mesh) {
-  // The terms of a block, each from the first device that has it.
-  struct Block {
+  // The terms of a part, each from the first device that has it.
+  struct Part {
+    int64_t device = 0;  // The first that has a term.
     std::map<int64_t, const std::vector<double>*> terms;
   };
-  std::map<std::vector<int64_t>, Block> blocks;
+  std::map<std::vector<int64_t>, Part> by_origin;
   for (int64_t device = 0; device < mesh.num_devices(); ++device) {
     const std::vector<double>& part = parts[device];
-    Block& block = blocks[shard_block(type, mesh, device).origin];
+    Part& held = by_origin[shard_blocks(type, mesh, device)[0].global.origin];
     const int64_t term = mesh.index_along(device, type.partial.mesh_axes);
-    const auto [found, fresh] = block.terms.emplace(term, &part);
+    if (held.terms.empty()) held.device = device;
+    const auto [found, fresh] = held.terms.emplace(term, &part);
     if (!fresh && *found->second != part)
       fail("replicas of {} differ on device {}", type.text_sized(), device);
   }
   std::vector<double> global(static_cast<size_t>(type.elements()));
-  const auto place = shard_block(type, mesh, 0);
-  for (const auto& [origin, block] : blocks) {
-    std::vector<double> whole = *block.terms.at(0);
-    for (const auto& [term, part] : block.terms) {
+  for (const auto& [origin, held] : by_origin) {
+    std::vector<double> whole = *held.terms.at(0);
+    for (const auto& [term, part] : held.terms) {
       if (term == 0) continue;
       for (size_t i = 0; i < whole.size(); ++i)
         whole[i] = type.partial.kind == PartialKind::kMax ? std::max(whole[i], (*part)[i])
                                                           : whole[i] + (*part)[i];
     }
-    each_place(type, {origin, place.shape},
-               [&](size_t to, size_t from) { global[to] = whole[from]; });
+    each_place_on(type, mesh, held.device,
+                  [&](size_t to, size_t from) { global[to] = whole[from]; });
   }
   return global;
 }

@@ -10,6 +10,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/passes/memory/step_plan.h"
@@ -48,7 +49,7 @@ NodeId copy_node(Graph& helpers, const Type& type) {
   return helpers.add_node(std::move(node), {type});
 }
 
-// A node that computes all indices of a loop.
+// A node that computes the indices 0, 1, … of a loop.
 NodeId index_node(Graph& helpers, const std::string& axis, int64_t count) {
   const Mesh mesh;
   const AxisRules rules;
@@ -109,6 +110,8 @@ class Flattener {
       const Node& node = graph.node(id);
       if (is_repeat(node)) {
         run_loop(graph, node, values);
+      } else if (is_pipeline(node)) {
+        run_pipeline(node, values);
       } else if (const std::optional<int64_t> offset = view_offset(graph, node)) {
         FlatValue view = values[node.inputs[0]];
         view.offset += *offset;
@@ -165,10 +168,11 @@ class Flattener {
       outer(loop.result(k)) =
           new_result(graph, loop.result(k), loop.count(), bytes(loop.slice_out(k)));
     for (size_t i = 0; i < loop.constants(); ++i) in(loop.constant_in(i)) = outer(loop.constant(i));
-    const FlatValue indices = loop_indices(loop);
+    const FlatValue indices =
+        reads_index(body) ? loop_indices(loop.axis(), loop.first() + loop.count()) : FlatValue();
     for (int64_t step = 0; step < loop.count(); ++step) {
       const int64_t iteration = loop.iteration(step);
-      in(loop.index()) = part(indices, iteration, bytes(loop.index()));
+      in(loop.index()) = part(indices, loop.first() + iteration, bytes(loop.index()));
       for (size_t i = 0; i < loop.carries(); ++i) in(loop.carry_in(i)) = carries[i];
       for (size_t i = 0; i < loop.slices(); ++i)
         in(loop.slice_in(i)) = part(outer(loop.stacked(i)), iteration, bytes(loop.slice_in(i)));
@@ -181,17 +185,75 @@ class Flattener {
     for (size_t i = 0; i < loop.carries(); ++i) outer(loop.last(i)) = carries[i];
   }
 
-  // All indices of a loop; empty if its body does not read them.
-  FlatValue loop_indices(const Loop& loop) {
-    const Graph& body = loop.body();
-    bool read = false;
-    for (const Node& node : body.nodes())
-      read = read ||
-             std::find(node.inputs.begin(), node.inputs.end(), loop.index()) != node.inputs.end();
-    for (const GraphOutput& output : body.outputs()) read = read || output.value == loop.index();
-    if (!read) return {};
-    const FlatValue all = new_value(loop.count() * body.type(loop.index()).bytes());
-    const NodeId node = index_node(*program_.helpers, loop.axis(), loop.count());
+  // The tasks and transfers of a stage, in order. A slot has one value for each microbatch, whose
+  // memory is free after the last call that reads it.
+  void run_pipeline(const Node& node, Values& values) {
+    const Pipeline pipeline(node);
+    const auto body_inputs = [&](size_t b) -> const std::vector<GraphInput>& {
+      return pipeline.body(b).inputs();
+    };
+    bool reads = false;
+    for (size_t b = 0; b < pipeline.bodies(); ++b) reads = reads || reads_index(pipeline.body(b));
+    const FlatValue indices = reads ? loop_indices(pipeline.axis(), pipeline.count()) : FlatValue();
+    const int64_t index_bytes = pipeline.body(0).type(body_inputs(0)[0].value).bytes();
+
+    std::vector<FlatValue> outputs(pipeline.outputs());
+    for (size_t i = 0; i < pipeline.outputs(); ++i)
+      outputs[i] = i < pipeline.carries()
+                       ? values[node.inputs[i]]
+                       : new_value(program_.graph->type(node.outputs[i]).bytes());
+    std::map<std::pair<int64_t, int64_t>, FlatValue> slots;  // By number and microbatch.
+    for (const PipelineCall& call : pipeline.calls()) {
+      const auto b = static_cast<size_t>(call.body);
+      const Graph& body = pipeline.body(b);
+      Values inner(body.values().size());
+      inner[body_inputs(b)[0].value] = part(indices, call.microbatch, index_bytes);
+      for (size_t i = 0; i < pipeline.reads(b).size(); ++i) {
+        const int64_t number = pipeline.reads(b)[i];
+        const ValueId input = body_inputs(b)[i + 1].value;
+        if (static_cast<size_t>(number) >= pipeline.operands()) {
+          inner[input] = slots.at({number - std::ssize(node.inputs), call.microbatch});
+        } else if (pipeline.is_carry(number)) {
+          inner[input] = outputs[static_cast<size_t>(number)];
+        } else {
+          const FlatValue operand = values[node.inputs[static_cast<size_t>(number)]];
+          inner[input] = pipeline.is_stacked(number)
+                             ? part(operand, call.microbatch, body.type(input).bytes())
+                             : operand;
+        }
+      }
+      run(body, inner);
+      for (size_t i = 0; i < pipeline.writes(b).size(); ++i) {
+        const int64_t number = pipeline.writes(b)[i];
+        const ValueId result = body.outputs()[i].value;
+        if (static_cast<size_t>(number) >= pipeline.outputs()) {
+          slots[{number - std::ssize(node.outputs), call.microbatch}] = inner[result];
+        } else if (pipeline.is_carry(number)) {
+          outputs[static_cast<size_t>(number)] = inner[result];
+        } else {
+          put_slice(outputs[static_cast<size_t>(number)], call.microbatch, inner[result],
+                    body.type(result));
+        }
+      }
+    }
+    for (size_t i = 0; i < pipeline.outputs(); ++i) values[node.outputs[i]] = outputs[i];
+  }
+
+  // Whether a loop's body reads the index, its first input.
+  static bool reads_index(const Graph& body) {
+    const ValueId index = body.inputs()[0].value;
+    return std::ranges::any_of(body.nodes(),
+                               [&](const Node& node) {
+                                 return std::ranges::find(node.inputs, index) != node.inputs.end();
+                               }) ||
+           std::ranges::find(body.outputs(), index, &GraphOutput::value) != body.outputs().end();
+  }
+
+  // The indices [0, count) of a loop.
+  FlatValue loop_indices(const std::string& axis, int64_t count) {
+    const NodeId node = index_node(*program_.helpers, axis, count);
+    const Node& made = program_.helpers->node(node);
+    const FlatValue all = new_value(program_.helpers->type(made.outputs[0]).bytes());
     append({.graph = program_.helpers.get(), .node = node, .inputs = {}, .outputs = {all}});
     return all;
   }

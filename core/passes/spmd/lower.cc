@@ -19,6 +19,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/spmd/layer_order.h"
 #include "core/passes/spmd/ring_attention.h"
 
 namespace tessera {
@@ -42,6 +43,16 @@ const Type* anchor(const Graph& graph, const Node& node) {
 bool is_split(const Type& type, const Mesh& mesh) {
   return std::any_of(type.axes.begin(), type.axes.end(),
                      [&](const Axis& axis) { return mesh.size_along(axis.split) > 1; });
+}
+
+// Ops know the position of a shard by its origin, so it must be one block of the value.
+void expect_one_block(const Node& node, const Type& type, const Mesh& mesh) {
+  for (const Axis& axis : type.axes)
+    if (is_in_pieces(axis, mesh) && !mesh.layer_pieces().is_equal_blocks())
+      fail(
+          "{}: {} of {}: its layers are in pieces ({}), so a device's part is not one block; "
+          "reshard it to have {} whole",
+          node.site.text(), node.op->name, type.text(), mesh.layer_pieces().text(), axis.name);
 }
 
 // The `changing` mesh axes in the order of the splits and partial of `layout`, then in mesh order.
@@ -81,14 +92,18 @@ Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& me
     }
   }
   const Type* const type = anchor(graph, node);
-  if (type != nullptr && is_split(*type, mesh)) result.set("anchor", *type);
+  if (type != nullptr && is_split(*type, mesh)) {
+    expect_one_block(node, *type, mesh);
+    result.set("anchor", *type);
+  }
   return result;
 }
 
-// The attributes of the node for a step from `layout`.
-Attributes step_attributes(const ReshardStep& step, const Type& layout, const Mesh& mesh) {
+// The attributes of the node for a step from `layout`, whose part on a device is `local`, to a part
+// of type `result`.
+Attributes step_attributes(const ReshardStep& step, const Type& layout, const Type& local,
+                           const Type& result) {
   Attributes attributes = {{"mesh_axes", step.mesh_axes}};
-  const Type local = local_type(layout, mesh), result = local_type(step.result, mesh);
   switch (step.kind) {
     case StepKind::kSlice:
       attributes.set("axis", step.axis);
@@ -126,11 +141,21 @@ bool is_identity(const Graph& graph, const Node& node) {
   return node.op->identity && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
 }
 
+// Of layers in pieces: whether gathering them over the stages gives the stack, or the shards of the
+// stages one behind the other, for a pass that takes each stage's rows from its own shard.
+enum class GatheredLayers { kInLayerOrder, kAsOnStages };
+
 // Makes the part of lowering that is the same for all devices.
 class Localizer {
  public:
-  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner)
-      : graph_(graph), mesh_(mesh), planner_(planner), rewriter_(graph), local_(rewriter_.to()) {}
+  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner,
+            GatheredLayers gathered = GatheredLayers::kInLayerOrder)
+      : graph_(graph),
+        mesh_(mesh),
+        planner_(planner),
+        gathered_(gathered),
+        rewriter_(graph),
+        local_(rewriter_.to()) {}
 
   Graph run() {
     for (const GraphInput& input : graph_.inputs()) {
@@ -170,7 +195,7 @@ class Localizer {
     for (const ValueId value : original.outputs)
       types.push_back(local_type(graph_.type(value), mesh_));
     for (auto& body : node.bodies)
-      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_).run());
+      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_, gathered_).run());
     rewriter_.add(std::move(node), original.outputs, types);
   }
 
@@ -181,21 +206,41 @@ class Localizer {
     ValueId value = rewriter_.at(from);
     Type layout = graph_.type(from);
     for (const ReshardStep& step : planner_.plan(layout, graph_.type(to)).steps) {
-      Node node = reshard;
-      node.op = &step_op(step.kind);
-      node.inputs = {value};
-      node.attributes = step_attributes(step, layout, mesh_);
-      value = local_.node(local_.add_node(std::move(node), {local_type(step.result, mesh_)}))
-                  .outputs[0];
+      value = lower_step(reshard, step, layout, value);
       local_.value(value).name = name;
       layout = step.result;
     }
     replace_with(to, value);
   }
 
+  // Gathering layers that are in pieces gives the shards of all stages, and they are split from
+  // those.
+  ValueId lower_step(const Node& reshard, const ReshardStep& step, const Type& layout,
+                     ValueId value) {
+    const LayerPieces& pieces = mesh_.layer_pieces();
+    const bool reorder = gathered_ == GatheredLayers::kInLayerOrder && !pieces.is_equal_blocks() &&
+                         has_pieces(layout) != has_pieces(step.result);
+    Type result = local_type(step.result, mesh_);
+    if (reorder && has_pieces(step.result)) value = in_stage_order(local_, reshard, value, pieces);
+    if (reorder && has_pieces(layout))
+      result.axes[static_cast<size_t>(result.find(kLayersAxis))].size =
+          pieces.stages() * pieces.rows();
+    Node node = reshard;
+    node.op = &step_op(step.kind);
+    node.inputs = {value};
+    node.attributes = step_attributes(step, layout, local_type(layout, mesh_), result);
+    value = local_.node(local_.add_node(std::move(node), {result})).outputs[0];
+    return reorder && has_pieces(layout) ? in_layer_order(local_, reshard, value, pieces) : value;
+  }
+  bool has_pieces(const Type& type) const {
+    return std::ranges::any_of(type.axes,
+                               [&](const Axis& axis) { return is_in_pieces(axis, mesh_); });
+  }
+
   const Graph& graph_;
   const Mesh& mesh_;
   ReshardPlanner& planner_;
+  GatheredLayers gathered_;
   Rewriter rewriter_;
   Graph& local_;
 };
@@ -222,6 +267,7 @@ class DeviceAttributes {
     if (is_collective(node)) {
       attributes.set("group", group(mesh_axes));
       attributes.set("index", index);
+      if (attributes.has("stages")) keep_stages(attributes, index);
       if (node.op == &kPermuteOp) fill_permute(attributes);
     } else if (node.op == &kMaskToOwnerOp) {
       attributes.set("keep", int64_t{index == 0});
@@ -243,6 +289,16 @@ class DeviceAttributes {
     const auto [found, added] = groups_.try_emplace(mesh_axes);
     if (added) found->second = mesh_.group(device_, mesh_axes);
     return found->second;
+  }
+
+  // Of a collective of some stages only.
+  void keep_stages(Attributes& attributes, int64_t own) {
+    const auto& stages = attributes.get<std::vector<int64_t>>("stages");
+    const auto& all = attributes.get<std::vector<int64_t>>("group");
+    std::vector<int64_t> kept;
+    for (const int64_t stage : stages) kept.push_back(all[static_cast<size_t>(stage)]);
+    attributes.set("index", std::ranges::find(stages, own) - stages.begin());
+    attributes.set("group", std::move(kept));
   }
 
   // With `routes` each device of the group sends to the one that they give. Otherwise this device
@@ -284,15 +340,31 @@ Graph for_device(Graph graph, DeviceAttributes& attributes) {
   return graph;
 }
 
+Graph for_device(Graph graph, const Mesh& mesh, int64_t device) {
+  CHECK(device >= 0 && device < mesh.num_devices(), "device {} of {}", device, mesh.num_devices());
+  if (mesh.num_devices() == 1) return graph;
+  DeviceAttributes attributes(mesh, device);
+  return for_device(std::move(graph), attributes);
+}
+
+Graph localized(const Graph& graph, const Mesh& mesh, const LinkCosts& costs) {
+  ReshardPlanner planner(mesh, costs);
+  return dce(cse(dce(Localizer(graph, mesh, planner).run())));
+}
+
 }  // namespace
 
 Graph lower(const Graph& graph, const Mesh& mesh, int64_t device, const LinkCosts& costs) {
-  CHECK(device >= 0 && device < mesh.num_devices(), "device {} of {}", device, mesh.num_devices());
-  ReshardPlanner planner(mesh, costs);
-  Graph lowered = dce(cse(dce(Localizer(graph, mesh, planner).run())));
-  if (mesh.num_devices() == 1) return lowered;
-  DeviceAttributes attributes(mesh, device);
-  return for_device(std::move(lowered), attributes);
+  return for_device(localized(graph, mesh, costs), mesh, device);
+}
+
+StageGraph lower_stage(const Graph& graph, const Mesh& mesh, const PipelineTable& table,
+                       int64_t device, const LinkCosts& costs) {
+  StageGraph lowered{localized(graph, mesh, costs), {}};
+  if (mesh.stages() > 1 && can_pipeline(lowered.graph))
+    lowered = stage_graph(lowered.graph, mesh, table, mesh.stage_of(device));
+  lowered.graph = for_device(std::move(lowered.graph), mesh, device);
+  return lowered;
 }
 
 }  // namespace tessera

@@ -6,6 +6,8 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
+#include "core/passes/pipeline/stage_graph.h"
+#include "core/passes/pipeline/table.h"
 #include "core/passes/spmd/reshard_plan.h"
 
 namespace tessera {
@@ -19,5 +21,11 @@ namespace tessera {
 // The graphs of all devices have the same nodes in the same order with the same types. They differ
 // only in attributes (index, group, begin, before, after, keep, origin, from, to).
 Graph lower(const Graph& graph, const Mesh& mesh, int64_t device = 0, const LinkCosts& costs = {});
+
+// The same for a pipeline: the graphs of the devices of one stage have the same nodes, those of
+// different stages do not (core/passes/pipeline/stage_graph.h). As lower() if the graph has no
+// layers to divide, or the mesh one stage.
+StageGraph lower_stage(const Graph& graph, const Mesh& mesh, const PipelineTable& table,
+                       int64_t device = 0, const LinkCosts& costs = {});
 
 }  // namespace tessera

@@ -40,7 +40,10 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
 DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions& options,
                                int64_t number, Stages stages, const Device& kind) {
   const Mesh local;  // Lowered graphs have local types.
-  Graph graph = lower(rematerialized, options.mesh, number);
+  StageGraph lowered =
+      options.pipeline ? lower_stage(rematerialized, options.mesh, *options.pipeline, number)
+                       : StageGraph{lower(rematerialized, options.mesh, number), {}};
+  Graph graph = std::move(lowered.graph);
   end_stage("lower", graph, local, options, stages);
   graph = decompose(graph, [&](const OpDef& op) { return kind.has_kernel(op); });
   // Copies are made by a program that all devices capture alike, or none (agree_on_capture): a
@@ -53,7 +56,7 @@ DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(graph);
   end_stage("schedule", graph, local, options, stages);
-  return {std::move(graph), {}};
+  return {std::move(graph), std::move(lowered.homes)};
 }
 
 std::optional<Graph> graph_of_copies(const Graph& compiled) {

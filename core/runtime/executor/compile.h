@@ -45,6 +45,8 @@ struct DeviceGraph {
   Graph graph;
   StageHomes homes;
 };
+// Called by the threads of all devices at once.
+using GraphOfDevice = std::function<DeviceGraph(int64_t number, Stages stages)>;
 
 // The other passes, for device `number` of the mesh. `kind` is a device like it: updates are fused,
 // products with what follows them, and norms with residuals, if it can run that.

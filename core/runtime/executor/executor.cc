@@ -5,7 +5,6 @@
 #include <chrono>
 #include <optional>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include <fmt/core.h>
@@ -15,6 +14,7 @@
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/device_threads.h"
+#include "core/runtime/executor/planned_programs.h"
 #include "core/runtime/executor/sharded_place.h"
 
 namespace tessera {
@@ -22,36 +22,21 @@ namespace {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
 
-struct Program {
-  StepPlan plan;
-  std::vector<SavedValue> saved;
-  // The program that makes the copies of parameters that this one keeps (keep_copies()).
-  std::optional<int> copies;
-  std::vector<std::shared_ptr<const Graph>> graphs;  // One per device; the first is the plan's.
-  std::vector<Type> inputs, outputs;                 // Global, as the plan's.
-};
-
 // How long an error waits for the other devices to return.
 std::chrono::milliseconds grace(const Communicator* communicator) {
   constexpr auto kMost = std::chrono::milliseconds(5000);
   return communicator != nullptr ? std::min(kMost, communicator->timeout()) : kMost;
 }
 
-size_t index_of(const std::vector<Placement>& placements, std::string_view name,
-                std::string_view what) {
+// The index of a Buffer or ProgramArray.
+template <typename Array>
+size_t index_of(const std::vector<Array>& arrays, std::string_view name, std::string_view what) {
   std::vector<std::string> names;
-  for (size_t i = 0; i < placements.size(); ++i) {
-    if (placements[i].name == name) return i;
-    names.push_back(placements[i].name);
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i].name == name) return i;
+    names.push_back(arrays[i].name);
   }
   fail("the program has no {} '{}'{}", what, name, did_you_mean(name, names));
-}
-
-bool writes_parameters(const Program& program) {
-  const Graph& graph = *program.plan.graph;
-  return std::ranges::any_of(graph.outputs(), [&](const GraphOutput& each) {
-    return each.is_update && graph.find_input(each.name)->kind == InputKind::kParameter;
-  });
 }
 
 }  // namespace
@@ -60,6 +45,7 @@ struct Executor::Impl {
   Impl(const std::vector<Device*>& devices, Communicator* joined, bool plans)
       : communicator(joined),
         planning(plans),
+        programs(parts, plans, [this](PlannedPrograms::Work work) { on_all(std::move(work)); }),
         threads(static_cast<int64_t>(devices.size()), grace(joined)) {
     const int64_t first = joined != nullptr ? joined->first_device() : 0;
     for (Device* device : devices) {
@@ -72,28 +58,35 @@ struct Executor::Impl {
     for (const auto& part : parts) part->end_streams();
   }
 
-  const Program& program(int number) const { return programs[static_cast<size_t>(number)]; }
+  const PlannedProgram& program(int number) const { return programs.program(number); }
 
   void require_no_run() const { CHECK(under_way == 0, "{} runs are under way", under_way); }
-  ShardedPlace place(const Placement& placement, const Type& global) const {
+  ShardedPlace place(const PlacedArrays& placed, size_t index) const {
     CHECK(allocated, "allocate() comes before data");
-    return {placement.name, global, mesh, placement.offset};
+    const ProgramArray& array = placed.arrays[index];
+    return {array.name, array.type, programs.mesh(), placed.offsets[index]};
   }
-  // The place in the arena of each device of an f32 output that all of them hold whole.
-  ResultPlace result_place(const Program& program, std::string_view name) const {
-    const size_t index = index_of(program.plan.outputs, name, "output");
-    const Type& type = program.outputs[index];
+  // The place in the arena of the first device of an f32 output that all devices hold whole.
+  ResultPlace result_place(const PlannedProgram& program, std::string_view name) const {
+    const size_t index = index_of(program.outputs.arrays, name, "output");
+    const Type& type = program.outputs.arrays[index].type;
     const bool is_split =
         std::ranges::any_of(type.axes, [](const Axis& axis) { return !axis.split.empty(); });
     if (is_split || type.dtype != DType::kF32)
       fail("{} is {}, expected f32 with no split axis", name, type.text_sized());
-    return {program.plan.outputs[index].offset, type.elements()};
+    CHECK(allocated, "allocate() comes before data");
+    return {program.outputs.offsets[index][0].value(), type.elements()};
   }
-  ShardedPlace state(std::string_view name) const {
+  size_t buffer(std::string_view name) const {
+    return index_of(programs.buffers(), name, "parameter or state");
+  }
+  ShardedPlace state(size_t buffer) const {
     require_no_run();
-    const size_t index = index_of(persistent, name, "parameter or state");
-    return place(persistent[index], buffers[index].type);
+    CHECK(allocated, "allocate() comes before data");
+    const Buffer& it = programs.buffers()[buffer];
+    return {it.name, it.type, programs.mesh(), programs.buffer_offsets(buffer)};
   }
+  ShardedPlace state(std::string_view name) const { return state(buffer(name)); }
 
   // The devices this process drives, and the mesh the programs are for.
   void check_mesh(const Mesh& wanted) {
@@ -102,46 +95,23 @@ struct Executor::Impl {
       fail("the mesh ({}) has {} devices, but the run has {}; set ici_mesh_shape or --devices",
            wanted.text(), wanted.num_devices(), devices);
     }
-    CHECK(programs.empty() || wanted.axes() == mesh.axes(), "programs for two meshes");
-    mesh = wanted;
+    programs.set_mesh(wanted);
   }
 
-  Communication usual_communication() const {
-    bool beside = communicator != nullptr && communicator->num_processes() > 1;
+  // In a pipeline a stage would else wait for each transfer before it computes.
+  Communication usual_communication(const CompileOptions& options) const {
+    const Mesh& mesh = programs.mesh();
+    bool beside =
+        options.pipeline || (communicator != nullptr && communicator->num_processes() > 1);
     if (mesh.num_devices() > 1 && (communicator != nullptr || planning))
       beside = beside || find_device_kind(parts[0]->device().kind()).overlaps;
     for (const MeshAxis& axis : mesh.axes()) beside = beside || (planning && axis.dcn > 1);
     return beside ? Communication::kOverlapped : Communication::kInline;
   }
 
-  // Bytes of one arena for all programs so far.
-  int64_t planned_bytes() const {
-    int64_t above = 0;
-    for (const Program& program : programs)
-      above = std::max(above, program.plan.arena_bytes - program.plan.persistent_bytes);
-    return persistent_bytes + above;
-  }
-
-  // Moves offsets above the persistent arrays up if later programs have added to those.
-  void move_up(StepPlan& plan) const {
-    const int64_t shift = persistent_bytes - plan.persistent_bytes;
-    const auto move = [&](int64_t& offset) {
-      if (offset >= plan.persistent_bytes) offset += shift;
-    };
-    for (Launch& launch : plan.launches) {
-      for (int64_t& offset : launch.inputs) move(offset);
-      for (int64_t& offset : launch.outputs) move(offset);
-      move(launch.scratch);
-    }
-    for (Placement& input : plan.inputs) move(input.offset);
-    for (Placement& output : plan.outputs) move(output.offset);
-    plan.arena_bytes += shift;
-    plan.persistent_bytes = persistent_bytes;
-  }
-
   // work(part) for each device, on its thread. After an error a thread that hangs may use its copy
   // of `work` when this function has returned.
-  void on_all(std::function<void(DeviceExecutor&, size_t)> work) {
+  void on_all(PlannedPrograms::Work work) {
     threads.run([this, work = std::move(work)](
                     int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
                 [this](const std::string& reason) {
@@ -149,44 +119,21 @@ struct Executor::Impl {
                 });
   }
 
-  void add_persistent(const Program& program, const Graph& traced) {
-    std::unordered_set<std::string> known;
-    for (const Placement& each : placed()) known.insert(each.name);
-    for (const Placement& input : program.plan.inputs) {
-      const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
-      if (!stays || !known.insert(input.name).second) continue;
-      if (const GraphInput* const own = traced.find_input(input.name)) {
-        persistent.push_back(input);
-        buffers.push_back({input.name, input.kind, traced.type(own->value)});
-      } else {
-        copies.push_back(input);
-      }
-    }
-    persistent_bytes = program.plan.persistent_bytes;
-  }
+  void allocate_arenas();
 
-  // All that keeps its place.
-  std::vector<Placement> placed() const {
-    std::vector<Placement> all = persistent;
-    all.insert(all.end(), copies.begin(), copies.end());
-    return all;
-  }
-
-  // Adds the program that makes the copies of the last program, if it has any.
-  void add_copies() {
-    std::optional<Graph> graph = graph_of_copies(*programs.back().plan.graph);
-    if (!graph) return;
-    programs.back().copies = static_cast<int>(programs.size());
-    Program& program = programs.emplace_back();
-    program.plan = plan_memory(std::move(*graph), parts[0]->facts(), placed());
-    program.graphs.assign(parts.size(), program.plan.graph);
+  int add_program(const Graph& traced, const CompileOptions& options, const GraphOfDevice& graph_of,
+                  std::vector<SavedValue> saved) {
+    CHECK(!allocated, "programs are added before allocate()");
+    return programs.add(traced, graph_of,
+                        options.communication.value_or(usual_communication(options)),
+                        std::move(saved));
   }
 
   // Whether the copies of a program must be made before it runs. After its run they are current,
   // and those of other programs are not if it has written parameters.
-  bool must_make_copies(const Program& program) {
+  bool must_make_copies(const PlannedProgram& program) {
     const bool make = program.copies && current_copies != program.copies;
-    if (program.copies || (current_copies && writes_parameters(program)))
+    if (program.copies || (current_copies && program.writes_parameters))
       current_copies = program.copies;
     return make;
   }
@@ -235,16 +182,10 @@ struct Executor::Impl {
 
   Communicator* communicator;
   bool planning;
-  Mesh mesh;
-  std::vector<Program> programs;
   DeviceParts parts;
-  std::vector<Placement> persistent;
-  std::vector<Buffer> buffers;    // As `persistent`.
-  std::vector<Placement> copies;  // Of parameters in another dtype; nobody else sees them.
-  // The Program::copies whose copies have the values of the parameters.
+  PlannedPrograms programs;
+  // The PlannedProgram::copies whose copies have the values of the parameters.
   std::optional<int> current_copies;
-  int64_t persistent_bytes = 0;
-  int64_t bytes = 0;
   bool allocated = false;
   size_t under_way = 0;             // Runs.
   std::span<const float> finished;  // Scalars of the last run that was finished.
@@ -275,80 +216,87 @@ Executor::~Executor() {
 }
 
 int Executor::add_program(const Graph& traced, const CompileOptions& options) {
-  Impl& impl = *impl_;
-  CHECK(!impl.allocated, "programs are added before allocate()");
-  impl.check_mesh(options.mesh);
-  Program program;
-  const Graph shared = compile_shared(traced, options, program.saved);
-  const Device& kind = impl.parts[0]->device();
-  // The first device's graph is compiled by the caller's thread, whose errors have context.
-  Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown, kind);
-  program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.placed(),
-                             options.communication.value_or(impl.usual_communication()));
-  program.graphs.resize(impl.parts.size());
-  program.graphs[0] = program.plan.graph;
-  if (impl.parts.size() > 1) {
-    impl.on_all([&](const DeviceExecutor& part, size_t i) {
-      if (i == 0) return;
-      program.graphs[i] = std::make_shared<const Graph>(
-          compile_for_device(shared, options, part.number(), Stages::kSilent, kind));
-    });
+  impl_->check_mesh(options.mesh);
+  std::vector<SavedValue> saved;
+  const Graph shared = compile_shared(traced, options, saved);
+  const Device& kind = impl_->parts[0]->device();
+  return impl_->add_program(
+      traced, options,
+      [&](int64_t number, Stages stages) {
+        return compile_for_device(shared, options, number, stages, kind);
+      },
+      std::move(saved));
+}
+
+int Executor::add_program(const Graph& traced, const CompileOptions& options,
+                          const GraphOfDevice& graph_of) {
+  impl_->check_mesh(options.mesh);
+  return impl_->add_program(traced, options, graph_of, {});
+}
+
+// Error with what does not fit.
+void Executor::Impl::allocate_arenas() {
+  const auto bytes_of = [&](size_t part) {
+    return programs.arenas()[programs.arena_of(part)].bytes;
+  };
+  int64_t available = 0;
+  std::optional<size_t> too_large;  // The first that does not fit.
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t here = parts[i]->device().available_bytes();
+    if (!too_large && bytes_of(i) > here) too_large = i;
+    available += here;
   }
-  for (const Placement& input : program.plan.inputs) {
-    const GraphInput* const own = traced.find_input(input.name);
-    program.inputs.push_back(own != nullptr ? traced.type(own->value) : input.type);
-  }
-  for (const Placement& output : program.plan.outputs)
-    program.outputs.push_back(traced.type(traced.find_output(output.name)->value));
-  impl.add_persistent(program, traced);
-  impl.programs.push_back(std::move(program));
-  const auto number = static_cast<int>(impl.programs.size()) - 1;
-  impl.add_copies();
-  impl.bytes = impl.planned_bytes();
-  return number;
+  for (size_t i = 0; !too_large && i < parts.size(); ++i)
+    if (!parts[i]->allocate(bytes_of(i))) too_large = i;
+  if (!too_large) return;
+  const StageArena& arena = programs.arenas()[programs.arena_of(*too_large)];
+  std::string each;
+  if (parts.size() > 1) each = fmt::format(" on each of {} devices of this process", parts.size());
+  if (programs.arenas().size() > 1)
+    each = fmt::format(" on each device of stage {}, of {} devices of this process", arena.stage,
+                       parts.size());
+  fail(
+      "the plan needs {:.2f} GiB ({} bytes){}, of which {:.2f} GiB parameters and state, but "
+      "{:.2f} GiB are available; lower the batch or the model, or save less for the backward "
+      "pass (remat policy)",
+      gib(arena.bytes), arena.bytes, each, gib(arena.persistent_bytes), gib(available));
 }
 
 void Executor::allocate() {
   Impl& impl = *impl_;
   CHECK(!impl.allocated, "allocate() is called once");
   CHECK(!impl.planning, "an executor for planning has no devices");
-  int64_t peak = 0;
-  for (Program& program : impl.programs) {
-    impl.move_up(program.plan);
-    peak = std::max(peak, program.plan.arena_bytes);
-  }
-  CHECK(peak == impl.bytes, "{} bytes are planned, {} would be allocated", peak, impl.bytes);
-  int64_t available = 0;
-  bool fits = true;
-  for (const auto& part : impl.parts) {
-    const int64_t here = part->device().available_bytes();
-    fits = fits && impl.bytes <= here;
-    available += here;
-  }
-  for (size_t i = 0; fits && i < impl.parts.size(); ++i) fits = impl.parts[i]->allocate(impl.bytes);
-  if (!fits) {
-    const std::string each =
-        impl.parts.size() == 1
-            ? ""
-            : fmt::format(" on each of {} devices of this process", impl.parts.size());
-    fail(
-        "the plan needs {:.2f} GiB ({} bytes){}, of which {:.2f} GiB parameters and state, but "
-        "{:.2f} GiB are available; lower the batch or the model, or save less for the backward "
-        "pass (remat policy)",
-        gib(impl.bytes), impl.bytes, each, gib(impl.persistent_bytes), gib(available));
-  }
+  impl.programs.place();
+  impl.allocate_arenas();
   impl.on_all([&](DeviceExecutor& part, size_t i) {
-    for (const Program& program : impl.programs) part.add_program(program.plan, *program.graphs[i]);
+    for (const PlannedProgram& program : impl.programs.programs())
+      part.add_program(program.plans[impl.programs.arena_of(i)], *program.graphs[i]);
   });
   impl.allocated = true;
 }
 
-int64_t Executor::arena_bytes() const { return impl_->bytes; }
-const StepPlan& Executor::plan(int program) const { return impl_->program(program).plan; }
+int64_t Executor::arena_bytes() const {
+  int64_t most = 0;
+  for (const StageArena& arena : impl_->programs.arenas()) most = std::max(most, arena.bytes);
+  return most;
+}
+const StepPlan& Executor::plan(int program) const { return impl_->program(program).plans[0]; }
+std::vector<StagePlan> Executor::stage_plans(int program) const {
+  std::vector<StagePlan> plans;
+  for (size_t arena = 0; arena < impl_->programs.arenas().size(); ++arena)
+    plans.push_back({impl_->programs.arenas()[arena].stage, &impl_->program(program).plans[arena]});
+  return plans;
+}
+const std::vector<ProgramArray>& Executor::inputs(int program) const {
+  return impl_->program(program).inputs.arrays;
+}
+const std::vector<ProgramArray>& Executor::outputs(int program) const {
+  return impl_->program(program).outputs.arrays;
+}
 const std::vector<SavedValue>& Executor::saved_values(int program) const {
   return impl_->program(program).saved;
 }
-const std::vector<Buffer>& Executor::persistent() const { return impl_->buffers; }
+const std::vector<Buffer>& Executor::persistent() const { return impl_->programs.buffers(); }
 int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
 int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
 
@@ -358,15 +306,21 @@ std::vector<Shard> Executor::shards(std::string_view name) {
 }
 
 std::vector<Shard> Executor::shards_to_read(std::string_view name) const {
-  const ShardedPlace place = impl_->state(name);
+  const size_t buffer = impl_->buffer(name);
+  const std::vector<int64_t>& stages = impl_->programs.buffers()[buffer].stages;
+  const ShardedPlace place = impl_->state(buffer);
   std::vector<Shard> shards;
-  for (const auto& part : impl_->parts) {
-    const Region block = shard_block(place.type, place.mesh, part->number());
-    const int64_t bytes = block.elements() * dtype_bytes(place.type.dtype);
-    shards.push_back({.device = part->number(),
-                      .block = block,
-                      .owned = owns_block(place.type, place.mesh, part->number()),
-                      .memory = part->buffer(place.offset, bytes)});
+  for (size_t i = 0; i < impl_->parts.size(); ++i) {
+    if (!place.offsets[i]) continue;
+    DeviceExecutor& part = *impl_->parts[i];
+    for (const ShardBlock& block : shard_blocks(place.type, place.mesh, part.number())) {
+      const int64_t bytes = block.global.elements() * dtype_bytes(place.type.dtype);
+      shards.push_back(
+          {.device = part.number(),
+           .block = block.global,
+           .owned = owns_block(place.type, place.mesh, part.number(), stages),
+           .memory = part.buffer(*place.offsets[i] + local_begin(place, block), bytes)});
+    }
   }
   return shards;
 }
@@ -384,16 +338,15 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) con
 }
 
 std::vector<RowRange> Executor::input_rows(int program, std::string_view name) const {
-  const Program& it = impl_->program(program);
-  const Type& type = it.inputs[index_of(it.plan.inputs, name, "input")];
+  const std::vector<ProgramArray>& inputs = this->inputs(program);
+  const Type& type = inputs[index_of(inputs, name, "input")].type;
   if (type.rank() == 0) return {};
-  return rows_of(type, impl_->mesh, first_device(), local_devices());
+  return rows_of(type, impl_->programs.mesh(), first_device(), local_devices());
 }
 
 void Executor::write_input(int program, std::string_view name, std::span<const std::byte> bytes) {
-  const Program& it = impl_->program(program);
-  const size_t index = index_of(it.plan.inputs, name, "input");
-  write_rows(impl_->place(it.plan.inputs[index], it.inputs[index]), impl_->parts, bytes);
+  const PlacedArrays& inputs = impl_->program(program).inputs;
+  write_rows(impl_->place(inputs, index_of(inputs.arrays, name, "input")), impl_->parts, bytes);
 }
 
 void Executor::run(int program) {
@@ -422,10 +375,10 @@ size_t Executor::most_under_way() const {
 }
 
 void Executor::read_output(int program, std::string_view name, std::span<std::byte> bytes) const {
-  const Program& it = impl_->program(program);
-  const size_t index = index_of(it.plan.outputs, name, "output");
+  const PlacedArrays& outputs = impl_->program(program).outputs;
+  const size_t index = index_of(outputs.arrays, name, "output");
   impl_->require_no_run();
-  read_whole(impl_->place(it.plan.outputs[index], it.outputs[index]), impl_->parts, bytes);
+  read_whole(impl_->place(outputs, index), impl_->parts, bytes);
 }
 
 float Executor::read_scalar(int program, std::string_view name) const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles step programs and runs them on the devices of this process, with one thread per device.
 // Programs (train, eval) share one arena per device: parameters and state have one place for all
-// programs, and their temporaries overlap.
+// programs, and their temporaries overlap. The stages of a pipeline have different graphs and
+// arenas, and may lack some inputs.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +22,22 @@
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/launch_trace.h"
+#include "core/runtime/executor/program_arrays.h"
 
 namespace tessera {
 
-// A parameter or state of the programs.
-struct Buffer {
-  std::string name;
-  InputKind kind = InputKind::kState;
-  Type type;  // Global.
-};
-
-// A device's part of a parameter or state.
+// A contiguous part of a parameter or state on a device.
 struct Shard {
   int64_t device = 0;  // Its number in the mesh.
   Region block;        // Of the global array.
   bool owned = false;  // The first device of those that hold the same block.
   DeviceBuffer memory;
+};
+
+// What the devices of a stage run.
+struct StagePlan {
+  int64_t stage = 0;
+  const StepPlan* plan = nullptr;
 };
 
 class Executor {
@@ -46,8 +47,8 @@ class Executor {
   // For a run of several devices: `devices` are those of this process, in the order of their
   // numbers. They and the communicator must outlive the executor.
   Executor(const std::vector<Device*>& devices, Communicator& communicator);
-  // Compiles and plans for the first device of any mesh, without its devices; allocate() must not
-  // be called. `device` says what its kernels need.
+  // Compiles and plans for the first device (of each stage) of any mesh, without its devices;
+  // allocate() must not be called. `device` says what its kernels need.
   static Executor for_planning(Device& device);
   ~Executor();
   Executor(Executor&&) noexcept;
@@ -55,24 +56,35 @@ class Executor {
   // Compiles a traced graph and returns the program's number. All programs are added before
   // allocate(), for one mesh.
   int add_program(const Graph& traced, const CompileOptions& options);
+  // The same from the compiled graphs of the devices.
+  int add_program(const Graph& traced, const CompileOptions& options,
+                  const GraphOfDevice& graph_of);
   // Allocates the arenas, zeroed. Error with the planned and the available bytes if they do not
   // fit.
   void allocate();
-  // Bytes that the programs so far need on each device; after allocate(), the arena's size.
+  // Bytes that the programs so far need on each device of the stage that needs most; after
+  // allocate(), the arena's size.
   int64_t arena_bytes() const;
-  // The plan of the first device; those of others differ only in attributes of nodes. Offsets are
-  // final after allocate().
+  // The plan of the first device; those of others of its stage differ only in attributes of nodes.
+  // Offsets are final after allocate().
   const StepPlan& plan(int program) const;
+  // Of each stage that this process has devices of; for_planning(): of all stages.
+  std::vector<StagePlan> stage_plans(int program) const;
+  // Those of the traced graph, in its order. An input may be absent on some stages; an output is on
+  // all.
+  const std::vector<ProgramArray>& inputs(int program) const;
+  const std::vector<ProgramArray>& outputs(int program) const;
   // What the backward pass of a program keeps of its forward pass.
   const std::vector<SavedValue>& saved_values(int program) const;
 
   int64_t first_device() const;
   int64_t local_devices() const;
 
-  // Parameters and state of all programs.
+  // Parameters and state of all programs; the same in all processes.
   const std::vector<Buffer>& persistent() const;
-  // The parts that this process's devices hold, in the order of the devices. Who writes to their
-  // memory asks for them each time, by the first function.
+  // The parts that this process's devices hold, in the order of the devices: one for each block
+  // (shard_blocks()), none of a device whose stage lacks the array. Who writes to their memory asks
+  // for them each time, by the first function.
   std::vector<Shard> shards(std::string_view name);
   std::vector<Shard> shards_to_read(std::string_view name) const;
   // Whole arrays: each device takes its part. Reading is an Error unless this process's devices
@@ -82,7 +94,8 @@ class Executor {
 
   // Batch inputs and outputs are valid until another run begins. The bytes of an input are this
   // process's rows (input_rows, one range after the other) with all other axes whole, or the value
-  // of a scalar. An output is read whole, as by read_state.
+  // of a scalar; devices whose stage lacks the input do not get it. An output is read whole, as by
+  // read_state.
   std::vector<RowRange> input_rows(int program, std::string_view name) const;
   void write_input(int program, std::string_view name, std::span<const std::byte> bytes);
   // Runs a program on all devices of this process. The first error of any device stops the others

@@ -15,9 +15,19 @@ std::vector<int64_t> shape_of(const Type& type) {
   return shape;
 }
 
-// The device's block in an array of this shape.
+// A device's block in an array of this shape.
 Subarray within(const ShardedPlace& place, const std::vector<int64_t>& shape, const Region& block) {
   return {Region::whole(shape), block, dtype_bytes(place.type.dtype)};
+}
+
+// visit(part, block, its offset in the part's arena) for the blocks of each device that holds any.
+template <typename Visit>
+void each_block(const ShardedPlace& place, const DeviceParts& parts, const Visit& visit) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!place.offsets[i]) continue;
+    for (const ShardBlock& block : shard_blocks(place.type, place.mesh, parts[i]->number()))
+      visit(*parts[i], block.global, *place.offsets[i] + local_begin(place, block));
+  }
 }
 
 void expect_whole(const ShardedPlace& place, size_t bytes) {
@@ -40,13 +50,22 @@ void write_block(const Subarray& from, std::span<const std::byte> array, DeviceE
 
 }  // namespace
 
+int64_t local_begin(const ShardedPlace& place, const ShardBlock& block) {
+  const Subarray in_part(shape_of(local_type(place.type, place.mesh)), block.local_origin,
+                         block.global.shape, dtype_bytes(place.type.dtype));
+  if (!in_part.is_contiguous())
+    fail("{} is {}, whose layers are in pieces ({}); {} must be its first axis", place.name,
+         place.type.text_sized(), place.mesh.layer_pieces().text(), kLayersAxis);
+  return in_part.begin();
+}
+
 void write_whole(const ShardedPlace& place, const DeviceParts& parts,
                  std::span<const std::byte> bytes) {
   expect_whole(place, bytes.size());
   const std::vector<int64_t> shape = shape_of(place.type);
-  for (const auto& part : parts)
-    write_block(within(place, shape, shard_block(place.type, place.mesh, part->number())), bytes,
-                *part, place.offset);
+  each_block(place, parts, [&](DeviceExecutor& part, const Region& block, int64_t offset) {
+    write_block(within(place, shape, block), bytes, part, offset);
+  });
 }
 
 void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
@@ -54,20 +73,17 @@ void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<s
   const std::vector<int64_t> shape = shape_of(place.type);
   std::set<std::vector<int64_t>> read;  // Origins of blocks.
   int64_t bytes_read = 0;
-  for (const auto& part : parts) {
-    const Region region = shard_block(place.type, place.mesh, part->number());
-    if (!read.insert(region.origin).second) continue;
-    const Subarray to = within(place, shape, region);
+  each_block(place, parts, [&](DeviceExecutor& part, const Region& block, int64_t offset) {
+    if (!read.insert(block.origin).second) return;
+    const Subarray to = within(place, shape, block);
     const auto size = static_cast<size_t>(to.bytes());
     bytes_read += to.bytes();
-    if (to.is_contiguous()) {
-      part->copy_to_host(bytes.subspan(static_cast<size_t>(to.begin()), size), place.offset);
-      continue;
-    }
-    std::vector<std::byte> block(size);
-    part->copy_to_host(block, place.offset);
-    to.unpack(block.data(), bytes.data());
-  }
+    if (to.is_contiguous())
+      return part.copy_to_host(bytes.subspan(static_cast<size_t>(to.begin()), size), offset);
+    std::vector<std::byte> packed(size);
+    part.copy_to_host(packed, offset);
+    to.unpack(packed.data(), bytes.data());
+  });
   if (bytes_read != place.type.bytes())
     fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
          place.name, place.type.text_sized(), bytes_read, place.type.bytes());
@@ -85,8 +101,7 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
   if (static_cast<int64_t>(bytes.size()) != expected)
     fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
          place.type.text_sized(), shape[0], expected, bytes.size());
-  for (const auto& part : parts) {
-    Region block = shard_block(place.type, place.mesh, part->number());
+  each_block(place, parts, [&](DeviceExecutor& part, Region block, int64_t offset) {
     int64_t before = 0;  // Rows of the ranges before the block's own.
     for (const RowRange& range : held) {
       if (block.origin[0] < range.end) {
@@ -95,8 +110,8 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
       }
       before += range.size();
     }
-    write_block(within(place, shape, block), bytes, *part, place.offset);
-  }
+    write_block(within(place, shape, block), bytes, part, offset);
+  });
 }
 
 }  // namespace tessera

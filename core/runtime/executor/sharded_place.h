@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between the host and an array that the devices of this process hold in parts, each at the
-// same offset in its arena.
+// Copies between the host and an array that the devices of this process hold in parts.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,21 +16,29 @@
 
 namespace tessera {
 
+using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
+
+// Where an array's part begins in the arena of each device of this process; nullopt: the device's
+// stage does not hold the array.
+using DeviceOffsets = std::vector<std::optional<int64_t>>;
+
 struct ShardedPlace {
   const std::string& name;
   const Type& type;  // Global.
   const Mesh& mesh;
-  int64_t offset = 0;
+  const DeviceOffsets& offsets;
 };
 
-using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
+// The byte at which a block begins in a device's part of an array. Error if it is not contiguous
+// there.
+int64_t local_begin(const ShardedPlace& place, const ShardBlock& block);
 
-// Each device takes its block of a whole array.
+// Each device takes its blocks of a whole array.
 void write_whole(const ShardedPlace& place, const DeviceParts& parts,
                  std::span<const std::byte> bytes);
 // The whole array; an Error if these devices do not hold all of it.
 void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes);
-// Each device takes its block of the rows that these devices hold together (rows_of).
+// Each device takes its blocks of the rows that types give to these devices together (rows_of).
 void write_rows(const ShardedPlace& place, const DeviceParts& parts,
                 std::span<const std::byte> bytes);
 

@@ -19,10 +19,20 @@ namespace {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
+// Stages that hold these pieces of a stack of five layers.
+Mesh mesh_of_stages(int64_t stages, std::vector<int64_t> layers_of_pieces, int64_t data = 1) {
+  Mesh mesh({{"stage", stages}, {"data", data}, {"mdl", 1}});
+  mesh.divide_layers(std::move(layers_of_pieces));
+  return mesh;
+}
+
 std::vector<Mesh> meshes() {
-  return {Mesh::standard({1, 1, 1}), Mesh::standard({1, 2, 1}),           Mesh::standard({1, 1, 2}),
-          Mesh::standard({4, 1, 1}), Mesh::standard({1, 4, 2}),           Mesh::standard({2, 2, 2}),
-          Mesh::standard({1, 1, 8}), Mesh::standard({1, 2, 2}, {1, 2, 1})};
+  return {Mesh::standard({1, 1, 1}),      Mesh::standard({1, 2, 1}),
+          Mesh::standard({1, 1, 2}),      Mesh::standard({4, 1, 1}),
+          Mesh::standard({1, 4, 2}),      Mesh::standard({2, 2, 2}),
+          Mesh::standard({1, 1, 8}),      Mesh::standard({1, 2, 2}, {1, 2, 1}),
+          mesh_of_stages(2, {3, 2}),      mesh_of_stages(2, {1, 2, 1, 1}, 2),
+          mesh_of_stages(4, {1, 1, 1, 2})};
 }
 
 TEST_CASE("a checkpoint of any mesh and number of processes loads on every other") {
@@ -45,7 +55,7 @@ TEST_CASE("a checkpoint of any mesh and number of processes loads on every other
 
 TEST_CASE("every element is written once, although several devices hold it") {
   for (const Mesh& mesh : meshes()) {
-    for (const ShardedArray& array : sharded_arrays()) {
+    for (const ShardedArray& array : sharded_arrays(mesh)) {
       int64_t elements = 0;
       for (const int rank : {0, 1}) {
         if (mesh.num_devices() % 2 != 0 && rank == 1) continue;

@@ -17,22 +17,33 @@ namespace tessera {
 
 struct ShardedArray {
   std::string path;
-  Type type;  // Global.
+  Type type;                         // Global.
+  std::vector<int64_t> stages = {};  // That hold it; empty: all.
 };
 
-// Weights with FSDP and tensor parallelism, in each axis order, and replicated weights.
-inline std::vector<ShardedArray> sharded_arrays() {
-  const auto array = [](const char* path, DType dtype, std::vector<Axis> axes) {
-    return ShardedArray{path, make_type(dtype, std::move(axes))};
+// Weights with FSDP and tensor parallelism, in each axis order, and replicated weights. On a mesh
+// with stages, a stack of layers over them, and a table and a scale on one of them each.
+inline std::vector<ShardedArray> sharded_arrays(const Mesh& mesh = Mesh::standard({1, 1, 1})) {
+  const auto array = [](const char* path, DType dtype, std::vector<Axis> axes,
+                        std::vector<int64_t> stages = {}) {
+    return ShardedArray{path, make_type(dtype, std::move(axes)), std::move(stages)};
   };
+  using Names = std::vector<std::string>;
+  using Stages = std::vector<int64_t>;
+  const bool staged = mesh.has(kStageAxis);
+  const Names over_stages = staged ? Names{std::string(kStageAxis)} : Names{};
   return {
       array("params/up", DType::kF32, {{"embed", 48, {"data"}}, {"mlp", 24, {"mdl"}}}),
       array("params/down", DType::kBF16, {{"mlp", 24, {"mdl", "data"}}, {"embed", 48, {}}}),
-      array("params/table", DType::kF32, {{"vocab", 48, {"data", "mdl"}}, {"embed", 5, {}}}),
-      array(
-          "params/stack", DType::kF32,
-          {{"layers", 3, {}}, {"heads", 8, {"mdl"}}, {"embed", 48, {"data"}}, {"head_dim", 2, {}}}),
-      array("params/scale", DType::kF32, {{"embed", 48, {}}}),
+      array("params/table", DType::kF32, {{"vocab", 48, {"data", "mdl"}}, {"embed", 5, {}}},
+            staged ? Stages{0} : Stages{}),
+      array("params/stack", DType::kF32,
+            {{"layers", 5, over_stages},
+             {"heads", 8, {"mdl"}},
+             {"embed", 48, {"data"}},
+             {"head_dim", 2, {}}}),
+      array("params/scale", DType::kF32, {{"embed", 48, {}}},
+            staged ? Stages{mesh.stages() - 1} : Stages{}),
       array("learner/m/up", DType::kF32, {{"embed", 48, {"data"}}, {"mlp", 24, {"mdl"}}}),
       array("learner/count", DType::kF32, {}),
   };
@@ -73,12 +84,14 @@ class ShardedProcess {
   ShardedProcess(const Mesh& mesh, int rank, int size, int64_t step)
       : info{.step = step, .seed = 3, .input_position = step, .hparams = "x = 1\n"} {
     const int64_t local = mesh.num_devices() / size;
-    for (const ShardedArray& array : sharded_arrays()) {
+    for (const ShardedArray& array : sharded_arrays(mesh)) {
       for (int64_t device = rank * local; device < (rank + 1) * local; ++device) {
-        if (!owns_block(array.type, mesh, device)) continue;
-        const Region block = shard_block(array.type, mesh, device);
-        const auto& bytes = storage_.emplace_back(block_bytes(array, block, salt_of(array, step)));
-        pieces.push_back({array.path, array.type.dtype, shape_of(array), block, bytes});
+        if (!owns_block(array.type, mesh, device, array.stages)) continue;
+        for (const auto& [block, unused] : shard_blocks(array.type, mesh, device)) {
+          const auto& bytes =
+              storage_.emplace_back(block_bytes(array, block, salt_of(array, step)));
+          pieces.push_back({array.path, array.type.dtype, shape_of(array), block, bytes});
+        }
       }
     }
   }
@@ -91,19 +104,20 @@ class ShardedProcess {
   std::list<std::vector<std::byte>> storage_;
 };
 
-// Whether each device of a mesh reads its block of every array with the values of the checkpoint's
+// Whether each device of a mesh reads its blocks of every array with the values of the checkpoint's
 // step.
 inline bool loads_on(const Checkpoint& checkpoint, const Mesh& mesh) {
   if (checkpoint.entries().size() != sharded_arrays().size()) return false;
-  for (const ShardedArray& array : sharded_arrays()) {
+  for (const ShardedArray& array : sharded_arrays(mesh)) {
     checkpoint.expect(array.path, array.type.dtype, shape_of(array));
     for (int64_t device = 0; device < mesh.num_devices(); ++device) {
-      const Region block = shard_block(array.type, mesh, device);
-      const std::vector<std::byte> expected =
-          block_bytes(array, block, salt_of(array, checkpoint.info().step));
-      std::vector<std::byte> bytes(expected.size(), std::byte{0xee});
-      checkpoint.read_block(array.path, block, bytes);
-      if (bytes != expected) return false;
+      for (const auto& [block, unused] : shard_blocks(array.type, mesh, device)) {
+        const std::vector<std::byte> expected =
+            block_bytes(array, block, salt_of(array, checkpoint.info().step));
+        std::vector<std::byte> bytes(expected.size(), std::byte{0xee});
+        checkpoint.read_block(array.path, block, bytes);
+        if (bytes != expected) return false;
+      }
     }
   }
   return true;

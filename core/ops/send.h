@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers between the stages of a pipeline: one device sends a value, another receives it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/graph/graph.h"
+#include "core/graph/op.h"
+
+namespace tessera {
+
+// The pass that divides a graph into stages makes them, in the graph of one stage with its local
+// types. Layers never trace them.
+//
+// send     x ->    : x goes to the device with the same coordinates except that along the mesh axis
+//                 it is at `peer`.
+// receive    -> x : what that device sends.
+//
+// Attributes: mesh_axes (the mesh axis of the stages, alone), peer (the stage of the other device),
+// slot (a name of the value, the same on both sides), type (of receive: its result's type).
+// Lowering to a device adds group (the numbers of the two devices, in order of their stages), index
+// (this device's place in it), from and to (device numbers).
+//
+// A transfer is complete when both devices have run it, so the two run their transfers with each
+// other in the same order. The values have the same type on both sides.
+extern const Op kSendOp, kReceiveOp;
+
+Node send_node(ValueId value, std::string_view mesh_axis, int64_t peer, std::string_view slot);
+Node receive_node(const Type& type, std::string_view mesh_axis, int64_t peer,
+                  std::string_view slot);
+
+bool is_transfer(const Node& node);
+
+}  // namespace tessera

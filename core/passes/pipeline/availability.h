@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// On which stages of a pipeline the values outside the loop over microbatches are computed: an
+// embedding and what updates it on the stages that use it, most others on all.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/passes/pipeline/homes.h"
+#include "core/passes/pipeline/task_bodies.h"
+
+namespace tessera {
+
+// Stages, ascending.
+using StageList = std::vector<int64_t>;
+
+class Availability {
+ public:
+  // `loop` is the loop over microbatches in `graph`.
+  Availability(const Graph& graph, NodeId loop, const TaskBodies& tasks, int64_t stages);
+
+  // The stages that compute or hold the value.
+  const StageList& of(ValueId value) const { return available_[value]; }
+  bool at(ValueId value, int64_t stage) const;
+  bool is_everywhere(const StageList& stages) const {
+    return static_cast<int64_t>(stages.size()) == stages_;
+  }
+  // Of a node whose operands are on these stages only, but whose results all stages need: the
+  // stages; empty for other nodes.
+  const StageList& broadcast_from(NodeId node) const { return broadcast_from_[node]; }
+
+  // The parameters and states that not all stages hold.
+  StageHomes homes() const;
+
+ private:
+  void place_weights(NodeId loop, const TaskBodies& tasks);
+  void place_sums(NodeId loop, const TaskBodies& tasks);
+  void place_nodes(NodeId loop);
+  bool place_states();
+
+  const Graph& graph_;
+  int64_t stages_;
+  StageList all_;
+  IndexedVector<ValueId, StageList> available_;
+  IndexedVector<NodeId, StageList> broadcast_from_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/pipeline/placement.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/ops/layout.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/pipeline/split_backward.h"
+#include "core/passes/rewrite.h"
+
+namespace tessera {
+namespace {
+
+bool is_over_stage(const Node& node) {
+  return node.attributes.has("mesh_axes") &&
+         node.attributes.get<std::vector<std::string>>("mesh_axes") ==
+             std::vector<std::string>{std::string(kStageAxis)};
+}
+
+// Whether values depend on a source, directly or not.
+class Dependence {
+ public:
+  explicit Dependence(const Graph& graph) : graph_(graph), depends_(graph.values().size()) {}
+  void add_source(ValueId value) { depends_[value] = true; }
+  void propagate() {
+    for (const Node& node : graph_.nodes())
+      if (any_flagged(node.inputs, depends_))
+        for (const ValueId value : node.outputs) depends_[value] = true;
+  }
+  bool of(const Node& node) const { return any_flagged(node.inputs, depends_); }
+
+ private:
+  const Graph& graph_;
+  ValueFlags depends_;
+};
+
+// The nodes that a value is computed from.
+NodeFlags ancestors(const Graph& graph, const std::vector<ValueId>& values) {
+  NodeFlags found(graph.nodes().size());
+  const auto add = [&](ValueId value) {
+    if (const NodeId producer = graph.value(value).producer; producer != kNone)
+      found[producer] = true;
+  };
+  for (const ValueId value : values) add(value);
+  for (const NodeId id : graph.nodes().ids().reversed())
+    if (found[id])
+      for (const ValueId value : graph.node(id).inputs) add(value);
+  return found;
+}
+
+}  // namespace
+
+bool is_stage_gather(const Node& node) { return node.op == &kAllGatherOp && is_over_stage(node); }
+
+bool is_stage_slice(const Node& node) { return node.op == &kSliceOp && is_over_stage(node); }
+
+TaskPlacement::TaskPlacement(const Loop& microbatches, int64_t pieces)
+    : microbatches_(microbatches),
+      body_(microbatches.body()),
+      pieces_(pieces),
+      tasks_(body_.nodes().size()),
+      stacked_(body_.values().size()) {
+  find_loops();
+  find_stacked_gradients();
+  place_nodes();
+}
+
+const LayerLoop* TaskPlacement::loop(NodeId node) const {
+  const auto found = std::ranges::find(loops_, node, &LayerLoop::node);
+  return found == loops_.end() ? nullptr : &*found;
+}
+
+std::optional<int64_t> TaskPlacement::previous_piece(const LayerLoop& loop, int64_t piece) const {
+  const int64_t previous = loop.work == PipelineWork::kForward ? piece - 1 : piece + 1;
+  if (previous < 0 || previous == pieces_) return std::nullopt;
+  return previous;
+}
+
+int64_t TaskPlacement::last_piece(const LayerLoop& loop) const {
+  return loop.work == PipelineWork::kForward ? pieces_ - 1 : 0;
+}
+
+PipelineWork TaskPlacement::weight_work() const {
+  const bool split =
+      std::ranges::find(loops_, PipelineWork::kBackwardWeight, &LayerLoop::work) != loops_.end();
+  return split ? PipelineWork::kBackwardWeight : PipelineWork::kBackward;
+}
+
+void TaskPlacement::find_loops() {
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& gather = body_.node(id);
+    if (!is_stage_gather(gather)) continue;
+    axis_ = gather.attributes.get<std::string>("axis");
+    layers_ = body_.type(gather.outputs[0]).axis(axis_).size;
+  }
+  CHECK(layers_ > 0, "no layers are stacked over stage");
+  bool has_weight_loop = false;
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& node = body_.node(id);
+    if (!is_repeat(node) || Loop(node).axis() != axis_) continue;
+    const Loop loop(node);
+    if (loop.count() != layers_)
+      fail(
+          "{}: a pipeline divides one stack of layers, but there is one of {} and one of {}; use "
+          "one Repeated",
+          node.path, layers_, loop.count());
+    const bool forward = node.phase == Phase::kForward;
+    // split_backward() puts the loop of the weights' gradients after that of the inputs'.
+    const bool weight = node.attributes.get_or<int64_t>(kBackwardWeightLoop, 0) != 0;
+    has_weight_loop = has_weight_loop || weight;
+    const PipelineWork work = forward  ? PipelineWork::kForward
+                              : weight ? PipelineWork::kBackwardWeight
+                                       : PipelineWork::kBackward;
+    for (const LayerLoop& other : loops_)
+      if (other.work == work)
+        fail("{}: a pipeline divides one stack of layers, but the model has two; use one Repeated",
+             node.path);
+    loops_.push_back({id, work});
+  }
+  for (LayerLoop& each : loops_)
+    if (has_weight_loop && each.work == PipelineWork::kBackward)
+      each.work = PipelineWork::kBackwardInput;
+}
+
+// From the results of backward loops through ops that keep the axis of the stack first.
+void TaskPlacement::find_stacked_gradients() {
+  for (const LayerLoop& each : loops_) {
+    if (each.work == PipelineWork::kForward) continue;
+    const Loop loop(body_.node(each.node));
+    for (size_t k = 0; k < loop.results(); ++k) stacked_[loop.result(k)] = true;
+  }
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& node = body_.node(id);
+    if (loop(id) != nullptr || node.outputs.size() != 1) continue;
+    const Type& type = body_.type(node.outputs[0]);
+    if (any_flagged(node.inputs, stacked_) && type.rank() > 0 && type.axes[0].name == axis_)
+      stacked_[node.outputs[0]] = true;
+  }
+}
+
+void TaskPlacement::place_nodes() {
+  Dependence forward(body_), backward(body_), weights(body_), batch(body_);
+  std::vector<ValueId> to_backward;  // What the backward loop starts from.
+  bool splits = false;
+  for (const LayerLoop& each : loops_) {
+    const Node& node = body_.node(each.node);
+    Dependence& after = each.work == PipelineWork::kForward ? forward : backward;
+    for (const ValueId value : node.outputs) after.add_source(value);
+    if (each.work == PipelineWork::kForward || each.work == PipelineWork::kBackwardWeight) continue;
+    splits = each.work == PipelineWork::kBackwardInput;
+    to_backward.insert(to_backward.end(), node.inputs.begin(), node.inputs.end());
+  }
+  for (size_t i = 0; i < microbatches_.slices(); ++i) batch.add_source(microbatches_.slice_in(i));
+  for (size_t i = 0; i < microbatches_.constants(); ++i)
+    if (body_.type(microbatches_.constant_in(i)).rank() > 0)
+      weights.add_source(microbatches_.constant_in(i));
+  for (Dependence* each : {&forward, &backward, &weights, &batch}) each->propagate();
+  const NodeFlags before_backward = ancestors(body_, to_backward);
+  const PipelineWork input_work = splits ? PipelineWork::kBackwardInput : PipelineWork::kBackward;
+  const PipelineWork weight_work = this->weight_work();
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& node = body_.node(id);
+    if (loop(id) != nullptr) continue;
+    if (backward.of(node)) {
+      tasks_[id] = PieceTask{weight_work, 0};
+    } else if (forward.of(node)) {
+      const PipelineWork work = node.phase == Phase::kForward ? PipelineWork::kForward
+                                : before_backward[id]         ? input_work
+                                                              : weight_work;
+      tasks_[id] = PieceTask{work, pieces_ - 1};
+    } else if (weights.of(node) && batch.of(node)) {
+      const bool is_forward = node.phase == Phase::kForward;
+      tasks_[id] = PieceTask{is_forward ? PipelineWork::kForward : weight_work, 0};
+    }
+  }
+}
+
+}  // namespace tessera

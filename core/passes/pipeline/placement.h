@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which task of a pipeline computes each value of a microbatch. The layers that are stacked over
+// `stage` are cut into pieces; what the graph computes before them belongs to the first piece, what
+// it computes after them to the last one.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/ops/repeat.h"
+#include "core/passes/pipeline/table.h"
+
+namespace tessera {
+
+// Layers [first, first + count) of the stack, in rows [row, row + count) of the arrays that the
+// piece's stage holds.
+struct LayerPiece {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t row = 0;
+};
+
+// The work of a piece. The work of kBackward is that of kBackwardInput and kBackwardWeight.
+struct PieceTask {
+  PipelineWork work = PipelineWork::kForward;
+  int64_t piece = 0;
+  auto operator<=>(const PieceTask&) const = default;
+};
+
+// A loop over the stacked layers.
+struct LayerLoop {
+  NodeId node;
+  PipelineWork work = PipelineWork::kForward;
+};
+
+// Whether a node of a localised graph gathers a stack of layers over `stage`, or keeps this
+// stage's part of one.
+bool is_stage_gather(const Node& node);
+bool is_stage_slice(const Node& node);
+
+class TaskPlacement {
+ public:
+  // `microbatches` is the localised loop over microbatches. Error if the model has more than one
+  // stack of layers.
+  TaskPlacement(const Loop& microbatches, int64_t pieces);
+
+  const std::vector<LayerLoop>& loops() const { return loops_; }
+  // The loop of this node; null: another node.
+  const LayerLoop* loop(NodeId node) const;
+  const std::string& axis() const { return axis_; }  // Of the stack.
+  int64_t layers() const { return layers_; }
+
+  // The task of a node that is not a loop over the layers. nullopt: each task that needs it
+  // computes it, such as masks, positions and weights that are cast or gathered.
+  std::optional<PieceTask> task(NodeId node) const { return tasks_[node]; }
+  // Whether the value is the gradient of stacked weights: each piece computes its own layers of it.
+  bool is_stacked_gradient(ValueId value) const { return stacked_[value]; }
+  // The task that makes a carry or a result of a loop, for one piece.
+  PieceTask task_of_loop(const LayerLoop& loop, int64_t piece) const { return {loop.work, piece}; }
+  // The piece that comes before `piece` in the loop; nullopt for the first one.
+  std::optional<int64_t> previous_piece(const LayerLoop& loop, int64_t piece) const;
+  int64_t last_piece(const LayerLoop& loop) const;
+  int64_t pieces() const { return pieces_; }
+  // kBackwardWeight if the backward loop was split in two (split_backward.h), else kBackward.
+  PipelineWork weight_work() const;
+
+ private:
+  void find_loops();
+  void find_stacked_gradients();
+  void place_nodes();
+
+  const Loop& microbatches_;
+  const Graph& body_;
+  int64_t pieces_;
+  int64_t layers_ = 0;
+  std::string axis_;
+  std::vector<LayerLoop> loops_;
+  IndexedVector<NodeId, std::optional<PieceTask>> tasks_;
+  ValueFlags stacked_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/pipeline/stage_graph.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/pipeline/availability.h"
+#include "core/passes/pipeline/split_backward.h"
+#include "core/passes/pipeline/stage_node.h"
+#include "core/passes/rewrite.h"
+
+namespace tessera {
+namespace {
+
+bool is_loop_over_microbatches(const Node& node) {
+  return is_repeat(node) && std::ranges::any_of(Loop(node).body().nodes(), is_stage_gather);
+}
+
+NodeId find_loop(const Graph& graph) {
+  for (const NodeId id : graph.nodes().ids())
+    if (is_loop_over_microbatches(graph.node(id))) return id;
+  return kNone;
+}
+
+bool splits_backward(const PipelineTable& table) {
+  return std::ranges::any_of(table.tasks, [](const PipelineTask& task) {
+    return task.work == PipelineWork::kBackwardInput;
+  });
+}
+
+std::vector<LayerPiece> divide(const Mesh& mesh, const PipelineTable& table, int64_t layers) {
+  if (table.stages != mesh.stages())
+    fail("the pipeline schedule '{}' is for {} stages, but the mesh has {} ({})", table.name,
+         table.stages, mesh.stages(), mesh.text());
+  const LayerPieces division = mesh.layer_pieces_of(layers);
+  if (division.pieces() != table.pieces())
+    fail("the pipeline schedule '{}' has {} pieces, but the layers are divided into {}", table.name,
+         table.pieces(), division.pieces());
+  std::vector<LayerPiece> pieces;
+  for (int64_t p = 0; p < table.pieces(); ++p)
+    pieces.push_back({division.first_layer(p), division.layers(p), division.first_row(p)});
+  return pieces;
+}
+
+// Copies the graph outside the loop over microbatches, as far as one stage computes it.
+class StageRewriter {
+ public:
+  StageRewriter(const Graph& graph, NodeId loop, const TaskBodies& tasks,
+                const std::vector<LayerPiece>& pieces, const PipelineTable& table, int64_t stage)
+      : graph_(graph),
+        loop_id_(loop),
+        tasks_(tasks),
+        pieces_(pieces),
+        table_(table),
+        stage_(stage),
+        available_(graph, loop, tasks, table.stages),
+        rewriter_(graph),
+        made_(rewriter_.to()) {}
+
+  StageGraph run() {
+    for (const GraphInput& input : graph_.inputs()) {
+      if (!available_.at(input.value, stage_)) continue;
+      const ValueId value = made_.add_input(input.name, input.kind, graph_.type(input.value));
+      made_.value(value).name = graph_.value(input.value).name;
+      rewriter_.set(input.value, value);
+    }
+    for (const NodeId id : graph_.nodes().ids()) {
+      if (id == loop_id_) {
+        add_pipeline();
+      } else if (!available_.broadcast_from(id).empty()) {
+        broadcast_node(id);
+      } else if (is_stage_slice(graph_.node(id))) {
+        add_own_layers(id);
+      } else if (is_here(id)) {
+        rewriter_.copy_node(id);
+      }
+    }
+    add_outputs();
+    return {dce(made_), available_.homes()};
+  }
+
+ private:
+  bool is_here(NodeId id) const {
+    return std::ranges::all_of(graph_.node(id).inputs,
+                               [&](ValueId value) { return available_.at(value, stage_); });
+  }
+
+  // Adds a node that serves the same line as `like`.
+  ValueId add(const Op& op, std::vector<ValueId> inputs, Attributes attributes, const Type& type,
+              const Node& like) {
+    Node node;
+    node.op = &op;
+    node.inputs = std::move(inputs);
+    node.attributes = std::move(attributes);
+    node.site = like.site;
+    node.path = like.path;
+    node.phase = like.phase;
+    return made_.node(made_.add_node(std::move(node), {type})).outputs[0];
+  }
+
+  ValueId zeros(const Type& type, const Node& like) {
+    return add(kConstantOp, {}, {{"value", 0.0}, {"type", type}}, type, like);
+  }
+
+  // The sum over these stages, of which this one is one.
+  ValueId sum_over(const StageList& stages, ValueId value, const Node& like) {
+    Attributes attributes = {{"mesh_axes", std::vector{std::string(kStageAxis)}},
+                             {"reduction", std::string("sum")}};
+    if (!available_.is_everywhere(stages)) attributes.set("stages", stages);
+    return add(kAllReduceOp, {value}, std::move(attributes), made_.type(value), like);
+  }
+
+  // A value that the stages `from` have, for all stages.
+  ValueId broadcast(const StageList& from, ValueId value, const Type& type, const Node& like) {
+    const bool owns = stage_ == from.front();
+    return sum_over({}, owns ? value : zeros(type, like), like);
+  }
+
+  void broadcast_node(NodeId id) {
+    const Node& node = graph_.node(id);
+    const StageList& from = available_.broadcast_from(id);
+    if (is_here(id)) rewriter_.copy_node(id);
+    for (const ValueId value : node.outputs) {
+      const ValueId own = is_here(id) ? rewriter_.at(value) : ValueId();
+      rewriter_.set(value, broadcast(from, own, graph_.type(value), node));
+    }
+  }
+
+  void add_pipeline() {
+    const Node& node = graph_.node(loop_id_);
+    const Loop loop(node);
+    const StageNode stage(node, tasks_, table_, stage_);
+    const NodeId id = stage.add_to(
+        made_, [&](const PartialSum& sum) { return initial(loop, sum); },
+        [&](ValueId value) { return rewriter_.at(value); });
+    const std::vector<ValueId> outputs = made_.node(id).outputs;
+    const auto& sums = stage.sums();
+    for (size_t i = 0; i < loop.carries(); ++i) {
+      const Node& add = loop.body().node(loop.body().value(loop.carry_out(i)).producer);
+      if (tasks_.stages_of_sums[i].empty()) {
+        set(loop.last(i), stacked_sum(loop, i, sums, outputs, add));
+        continue;
+      }
+      const auto own = std::ranges::find(sums, PartialSum{i});
+      const ValueId value = own == sums.end() ? rewriter_.at(loop.initial(i))
+                                              : outputs[static_cast<size_t>(own - sums.begin())];
+      add_sum(loop.last(i), tasks_.stages_of_sums[i], value, add);
+    }
+    for (size_t k = 0; k < loop.results(); ++k) {
+      const auto own = std::ranges::find(stage.results(), k);
+      const Type& type = graph_.type(loop.result(k));
+      const auto place = static_cast<size_t>(own - stage.results().begin());
+      const ValueId value = own == stage.results().end() ? ValueId() : outputs[sums.size() + place];
+      set(loop.result(k), broadcast({tasks_.stage_of_results[k]}, value, type, node));
+    }
+  }
+
+  void set(ValueId old, ValueId value) {
+    made_.value(value).name = graph_.value(old).name;
+    rewriter_.set(old, value);
+  }
+
+  // Adds the terms of all stages that need the sum.
+  void add_sum(ValueId old, const StageList& terms, ValueId value, const Node& like) {
+    const bool is_everywhere = available_.is_everywhere(available_.of(old));
+    if (!is_everywhere && !available_.at(old, stage_)) return;
+    if (is_everywhere) {
+      value = sum_over({}, value, like);
+    } else if (terms.size() > 1) {
+      value = sum_over(terms, value, like);
+    }
+    set(old, value);
+  }
+
+  std::vector<LayerPiece> own_pieces() const {
+    std::vector<LayerPiece> own;
+    for (size_t p = static_cast<size_t>(stage_); p < pieces_.size();
+         p += static_cast<size_t>(table_.stages))
+      own.push_back(pieces_[p]);
+    return own;
+  }
+
+  ValueId initial(const Loop& loop, const PartialSum& sum) {
+    const ValueId whole = rewriter_.at(loop.initial(sum.carry));
+    if (sum.chunk == PartialSum::kWhole) return whole;
+    const LayerPiece piece = own_pieces()[static_cast<size_t>(sum.chunk)];
+    return rows(whole, piece.row, piece.count, graph_.node(loop_id_));
+  }
+
+  ValueId rows(ValueId stack, int64_t begin, int64_t count, const Node& like) {
+    Type type = made_.type(stack);
+    if (type.axes[0].size == count) return stack;
+    type.axes[0].size = count;
+    return add(kSliceOp, {stack},
+               {{"axis", type.axes[0].name}, {"begin", begin}, {"end", begin + count}}, type, like);
+  }
+
+  // This stage's part of a value that all stages have for all layers.
+  void add_own_layers(NodeId id) {
+    const Node& node = graph_.node(id);
+    const Type& type = graph_.type(node.outputs[0]);
+    CHECK(type.axes[0].name == kLayersAxis);
+    std::vector<ValueId> parts;
+    for (const LayerPiece& piece : own_pieces())
+      parts.push_back(rows(rewriter_.at(node.inputs[0]), piece.first, piece.count, node));
+    set(node.outputs[0], with_padding(std::move(parts), type, node));
+  }
+
+  // These rows, and zeros for the padding of the stage.
+  ValueId with_padding(std::vector<ValueId> parts, const Type& type, const Node& like) {
+    int64_t padding = type.axes[0].size;
+    for (const ValueId part : parts) padding -= made_.type(part).axes[0].size;
+    if (padding > 0) {
+      Type missing = type;
+      missing.axes[0].size = padding;
+      parts.push_back(zeros(missing, like));
+    }
+    if (parts.size() == 1) return parts[0];
+    return add(kConcatOp, std::move(parts), {{"axis", type.axes[0].name}}, type, like);
+  }
+
+  // The rows of all chunks of this stage.
+  ValueId stacked_sum(const Loop& loop, size_t carry, const std::vector<PartialSum>& sums,
+                      const std::vector<ValueId>& outputs, const Node& like) {
+    std::vector<ValueId> parts;
+    for (int64_t chunk = 0; chunk < table_.chunks; ++chunk) {
+      const auto own = std::ranges::find(sums, PartialSum{carry, chunk});
+      CHECK(own != sums.end());
+      parts.push_back(outputs[static_cast<size_t>(own - sums.begin())]);
+    }
+    return with_padding(std::move(parts), graph_.type(loop.last(carry)), like);
+  }
+
+  void add_outputs() {
+    for (const GraphOutput& output : graph_.outputs()) {
+      const StageList& stages = available_.of(output.value);
+      if (output.is_update) {
+        if (available_.at(graph_.find_input(output.name)->value, stage_))
+          made_.add_update(output.name, rewriter_.at(output.value));
+      } else if (available_.is_everywhere(stages)) {
+        made_.add_output(output.name, rewriter_.at(output.value));
+      } else {
+        const NodeId producer = graph_.value(output.value).producer;
+        const Node& like = graph_.node(producer == kNone ? loop_id_ : producer);
+        const ValueId own =
+            available_.at(output.value, stage_) ? rewriter_.at(output.value) : ValueId();
+        made_.add_output(output.name, broadcast(stages, own, graph_.type(output.value), like));
+      }
+    }
+  }
+
+  const Graph& graph_;
+  NodeId loop_id_;
+  const TaskBodies& tasks_;
+  const std::vector<LayerPiece>& pieces_;
+  const PipelineTable& table_;
+  int64_t stage_;
+  const Availability available_;
+  Rewriter rewriter_;
+  Graph& made_;
+};
+
+}  // namespace
+
+bool can_pipeline(const Graph& localized) { return find_loop(localized) != kNone; }
+
+StageGraph stage_graph(const Graph& localized, const Mesh& mesh, const PipelineTable& table,
+                       int64_t stage) {
+  const Graph graph = splits_backward(table) ? split_backward(localized) : localized;
+  const NodeId id = find_loop(graph);
+  CHECK(id != kNone, "the graph has no loop over microbatches with layers stacked over stage");
+  const Loop loop(graph.node(id));
+  if (loop.count() != table.microbatches)
+    fail("the pipeline schedule '{}' is for {} microbatches, but the batch has {}", table.name,
+         table.microbatches, loop.count());
+  const TaskPlacement placement(loop, table.pieces());
+  const std::vector<LayerPiece> pieces = divide(mesh, table, placement.layers());
+  const TaskBodies tasks = make_task_bodies(loop, placement, pieces, table.stages);
+  return StageRewriter(graph, id, tasks, pieces, table, stage).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/executor/planned_programs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+bool stays(InputKind kind) { return kind == InputKind::kParameter || kind == InputKind::kState; }
+
+const Placement* find_placement(std::span<const Placement> placements, std::string_view name) {
+  const auto found = std::ranges::find(placements, name, &Placement::name);
+  return found != placements.end() ? &*found : nullptr;
+}
+
+std::string stages_text(const std::vector<int64_t>& stages) {
+  if (stages.empty()) return "all stages";
+  return fmt::format("{} {}", stages.size() == 1 ? "stage" : "stages", fmt::join(stages, ", "));
+}
+
+// Empty: all stages.
+std::vector<int64_t> stages_of(const StageHomes& homes, const std::string& input, int64_t stages) {
+  const auto found = homes.find(input);
+  if (found == homes.end() || std::ssize(found->second) == stages) return {};
+  CHECK(!found->second.empty(), "no stage holds '{}'", input);
+  return found->second;
+}
+
+std::vector<int64_t> either(const std::vector<int64_t>& a, const std::vector<int64_t>& b,
+                            int64_t stages) {
+  if (a.empty() || b.empty()) return {};
+  std::vector<int64_t> all;
+  std::ranges::set_union(a, b, std::back_inserter(all));
+  return std::ssize(all) == stages ? std::vector<int64_t>{} : all;
+}
+
+void list_arrays(PlannedProgram& program, const Graph& traced) {
+  for (const GraphInput& input : traced.inputs())
+    program.inputs.arrays.push_back({input.name, input.kind, traced.type(input.value)});
+  for (const GraphOutput& output : traced.outputs()) {
+    if (!output.is_update) {
+      program.outputs.arrays.push_back({output.name, InputKind::kBatch, traced.type(output.value)});
+      continue;
+    }
+    program.updates.push_back(output.name);
+    if (traced.find_input(output.name)->kind == InputKind::kParameter)
+      program.writes_parameters = true;
+  }
+}
+
+}  // namespace
+
+void PlannedPrograms::set_mesh(const Mesh& mesh) {
+  CHECK(arenas_.empty() || mesh == mesh_, "programs for two meshes");
+  if (!arenas_.empty()) return;
+  mesh_ = mesh;
+  if (planning_) {
+    for (const int64_t device :
+         mesh.has(kStageAxis) ? mesh.group(0, {std::string(kStageAxis)}) : std::vector<int64_t>{0})
+      arenas_.push_back({.stage = mesh.stage_of(device), .device = device});
+    arena_of_.assign(parts_.size(), 0);
+    return;
+  }
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const int64_t device = parts_[i]->number(), stage = mesh.stage_of(device);
+    const auto known = std::ranges::find(arenas_, stage, &StageArena::stage);
+    arena_of_.push_back(static_cast<size_t>(known - arenas_.begin()));
+    if (known == arenas_.end()) arenas_.push_back({.stage = stage, .device = device, .part = i});
+  }
+}
+
+int PlannedPrograms::add(const Graph& traced, const GraphOfDevice& graph_of,
+                         Communication communication, std::vector<SavedValue> saved) {
+  CHECK(!arenas_.empty(), "set_mesh() comes before add()");
+  PlannedProgram program;
+  program.saved = std::move(saved);
+  list_arrays(program, traced);
+  plan_stages(program, graph_of, communication);
+  add_buffers(program, traced);
+  programs_.push_back(std::move(program));
+  const auto number = static_cast<int>(programs_.size()) - 1;
+  check_updates();
+  add_copies();
+  for (size_t arena = 0; arena < arenas_.size(); ++arena) {
+    int64_t above = 0;
+    for (const PlannedProgram& each : programs_)
+      above = std::max(above, each.plans[arena].arena_bytes - each.plans[arena].persistent_bytes);
+    arenas_[arena].bytes = arenas_[arena].persistent_bytes + above;
+  }
+  return number;
+}
+
+void PlannedPrograms::plan_stages(PlannedProgram& program, const GraphOfDevice& graph_of,
+                                  Communication communication) {
+  program.plans.resize(arenas_.size());
+  program.graphs.resize(parts_.size());
+  std::vector<StageHomes> homes(arenas_.size());
+  const auto plan_stage = [&](size_t arena, Stages shown) {
+    const StageArena& it = arenas_[arena];
+    DeviceGraph compiled = graph_of(it.device, shown);
+    homes[arena] = std::move(compiled.homes);
+    program.plans[arena] =
+        plan_memory(std::move(compiled.graph), parts_[it.part]->facts(), it.placed, communication);
+  };
+  // The first device's graph is compiled by the caller's thread, whose errors have context.
+  plan_stage(0, Stages::kShown);
+  for (size_t arena = 1; planning_ && arena < arenas_.size(); ++arena)
+    plan_stage(arena, Stages::kSilent);
+  if (parts_.size() > 1) {
+    on_all_([&](const DeviceExecutor& part, size_t i) {
+      const size_t arena = arena_of_[i];
+      if (arenas_[arena].part != i) {
+        program.graphs[i] =
+            std::make_shared<const Graph>(graph_of(part.number(), Stages::kSilent).graph);
+      } else if (arena > 0) {
+        plan_stage(arena, Stages::kSilent);
+      }
+    });
+  }
+  for (size_t i = 0; i < parts_.size(); ++i)
+    if (!program.graphs[i]) program.graphs[i] = program.plans[arena_of_[i]].graph;
+  for (const StageHomes& each : homes)
+    CHECK(each == homes[0], "stages disagree on which stages hold the inputs");
+  program.homes = std::move(homes[0]);
+}
+
+// The list of buffers is the same on every process, because it follows from the traced graphs and
+// the homes.
+void PlannedPrograms::add_buffers(const PlannedProgram& program, const Graph& traced) {
+  for (const GraphInput& input : traced.inputs()) {
+    if (!stays(input.kind)) continue;
+    const std::vector<int64_t> stages = stages_of(program.homes, input.name, mesh_.stages());
+    const auto known = std::ranges::find(buffers_, input.name, &Buffer::name);
+    if (known != buffers_.end()) {
+      known->stages = either(known->stages, stages, mesh_.stages());
+    } else {
+      buffers_.push_back({input.name, input.kind, traced.type(input.value), stages});
+    }
+    for (size_t arena = 0; arena < arenas_.size(); ++arena)
+      CHECK(is_home(program.homes, input.name, arenas_[arena].stage) ==
+                (find_placement(program.plans[arena].inputs, input.name) != nullptr),
+            "'{}' is on {}, but not as the graph of stage {} has it", input.name,
+            stages_text(stages), arenas_[arena].stage);
+  }
+  for (size_t arena = 0; arena < arenas_.size(); ++arena) {
+    StageArena& it = arenas_[arena];
+    const StepPlan& plan = program.plans[arena];
+    for (const Placement& input : plan.inputs)
+      if (stays(input.kind) && find_placement(it.placed, input.name) == nullptr)
+        it.placed.push_back(input);
+    it.persistent_bytes = plan.persistent_bytes;
+    for (const ProgramArray& output : program.outputs.arrays)
+      CHECK(find_placement(plan.outputs, output.name) != nullptr, "stage {} lacks the output {}",
+            it.stage, output.name);
+  }
+}
+
+// A stage that holds an array and does not update it would keep its old value.
+void PlannedPrograms::check_updates() const {
+  for (const PlannedProgram& program : programs_) {
+    for (const std::string& name : program.updates) {
+      const Buffer& buffer = *std::ranges::find(buffers_, name, &Buffer::name);
+      const std::vector<int64_t> updated = stages_of(program.homes, name, mesh_.stages());
+      if (either(updated, buffer.stages, mesh_.stages()) != updated)
+        fail("'{}' is updated on {} by one program and read on {} by another", name,
+             stages_text(updated), stages_text(buffer.stages));
+    }
+  }
+}
+
+// Adds the program that makes the copies of the last program, if it has any.
+void PlannedPrograms::add_copies() {
+  PlannedProgram copies;
+  for (size_t arena = 0; arena < arenas_.size(); ++arena) {
+    const StageArena& it = arenas_[arena];
+    std::optional<Graph> graph = graph_of_copies(*programs_.back().plans[arena].graph);
+    CHECK(arena == 0 || graph.has_value() == !copies.plans.empty(), "only some stages keep copies");
+    if (!graph) continue;
+    copies.plans.push_back(plan_memory(std::move(*graph), parts_[it.part]->facts(), it.placed));
+  }
+  if (copies.plans.empty()) return;
+  for (const size_t arena : arena_of_) copies.graphs.push_back(copies.plans[arena].graph);
+  programs_.back().copies = static_cast<int>(programs_.size());
+  programs_.push_back(std::move(copies));
+}
+
+// Moves offsets above the persistent arrays up if later programs have added to those.
+void PlannedPrograms::move_up(StepPlan& plan, int64_t persistent_bytes) const {
+  const int64_t shift = persistent_bytes - plan.persistent_bytes;
+  const auto move = [&](int64_t& offset) {
+    if (offset >= plan.persistent_bytes) offset += shift;
+  };
+  for (Launch& launch : plan.launches) {
+    for (int64_t& offset : launch.inputs) move(offset);
+    for (int64_t& offset : launch.outputs) move(offset);
+    move(launch.scratch);
+  }
+  for (Placement& input : plan.inputs) move(input.offset);
+  for (Placement& output : plan.outputs) move(output.offset);
+  plan.arena_bytes += shift;
+  plan.persistent_bytes = persistent_bytes;
+}
+
+DeviceOffsets PlannedPrograms::offsets_of(
+    std::string_view name,
+    const std::function<std::span<const Placement>(size_t)>& in_arena) const {
+  DeviceOffsets offsets;
+  for (const size_t arena : arena_of_) {
+    const Placement* const placement = find_placement(in_arena(arena), name);
+    offsets.push_back(placement != nullptr ? std::optional(placement->offset) : std::nullopt);
+  }
+  return offsets;
+}
+
+void PlannedPrograms::place() {
+  for (size_t arena = 0; arena < arenas_.size(); ++arena) {
+    int64_t peak = 0;
+    for (PlannedProgram& program : programs_) {
+      move_up(program.plans[arena], arenas_[arena].persistent_bytes);
+      peak = std::max(peak, program.plans[arena].arena_bytes);
+    }
+    CHECK(peak == arenas_[arena].bytes, "stage {}: {} bytes are planned, {} would be allocated",
+          arenas_[arena].stage, peak, arenas_[arena].bytes);
+  }
+  for (PlannedProgram& program : programs_) {
+    for (const ProgramArray& input : program.inputs.arrays)
+      program.inputs.offsets.push_back(offsets_of(input.name, [&](size_t arena) {
+        return std::span<const Placement>(program.plans[arena].inputs);
+      }));
+    for (const ProgramArray& output : program.outputs.arrays)
+      program.outputs.offsets.push_back(offsets_of(output.name, [&](size_t arena) {
+        return std::span<const Placement>(program.plans[arena].outputs);
+      }));
+  }
+  for (const Buffer& buffer : buffers_)
+    buffer_offsets_.push_back(offsets_of(buffer.name, [&](size_t arena) {
+      return std::span<const Placement>(arenas_[arena].placed);
+    }));
+}
+
+}  // namespace tessera

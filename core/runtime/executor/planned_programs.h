@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of an executor as plans over arenas. Devices of one stage of a pipeline have graphs
+// that differ only in attributes, and one plan; every stage has an arena of its own kind. Without
+// the mesh axis `stage`, all devices are one stage. Compiles and plans; it allocates and runs
+// nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+#include "core/passes/memory/step_plan.h"
+#include "core/passes/pipeline/homes.h"
+#include "core/runtime/executor/compile.h"
+#include "core/runtime/executor/device_executor.h"
+#include "core/runtime/executor/program_arrays.h"
+#include "core/runtime/executor/sharded_place.h"
+
+namespace tessera {
+
+// Inputs or outputs of a program, in the order of the traced graph, and where they are.
+struct PlacedArrays {
+  std::vector<ProgramArray> arrays;
+  std::vector<DeviceOffsets> offsets;  // As `arrays`. Set by PlannedPrograms::place().
+};
+
+struct PlannedProgram {
+  std::vector<StepPlan> plans;                       // By arena.
+  std::vector<std::shared_ptr<const Graph>> graphs;  // By device of this process.
+  PlacedArrays inputs, outputs;                      // Of all stages together.
+  std::vector<SavedValue> saved;
+  StageHomes homes;
+  std::vector<std::string> updates;  // The parameters and state that it writes.
+  bool writes_parameters = false;
+  // The program that makes the copies of parameters that this one keeps (keep_copies()).
+  std::optional<int> copies;
+};
+
+// What the devices of a stage have in common.
+struct StageArena {
+  int64_t stage = 0;
+  int64_t device = 0;  // The number of the device whose graphs are planned.
+  size_t part = 0;     // Which device of this process knows its kernels.
+  std::vector<Placement> placed =
+      {};  // All that keeps its place: parameters, state, copies of those.
+  int64_t persistent_bytes = 0;
+  int64_t bytes = 0;  // Of one arena for all programs so far.
+};
+
+class PlannedPrograms {
+ public:
+  using Work = std::function<void(DeviceExecutor&, size_t)>;
+
+  // `planning`: for all stages of the mesh, with the first part for each. `on_all` does work(part,
+  // its index) for each part, on its thread. Both must outlive this.
+  PlannedPrograms(const DeviceParts& parts, bool planning, std::function<void(Work)> on_all)
+      : parts_(parts), planning_(planning), on_all_(std::move(on_all)) {}
+
+  // The same for all programs, before the first is added.
+  void set_mesh(const Mesh& mesh);
+  // Returns the program's number. Error if it reads what another one updates on other stages only.
+  int add(const Graph& traced, const GraphOfDevice& graph_of, Communication communication,
+          std::vector<SavedValue> saved);
+  // When all are added: makes the offsets final.
+  void place();
+
+  const Mesh& mesh() const { return mesh_; }
+  const std::vector<PlannedProgram>& programs() const { return programs_; }
+  const PlannedProgram& program(int number) const { return programs_[static_cast<size_t>(number)]; }
+  // Of the stages that this process has devices of, in the order of their first devices.
+  const std::vector<StageArena>& arenas() const { return arenas_; }
+  size_t arena_of(size_t part) const { return arena_of_[part]; }  // An index of arenas().
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  const DeviceOffsets& buffer_offsets(size_t buffer) const { return buffer_offsets_[buffer]; }
+
+ private:
+  void plan_stages(PlannedProgram& program, const GraphOfDevice& graph_of,
+                   Communication communication);
+  void add_buffers(const PlannedProgram& program, const Graph& traced);
+  void add_copies();
+  void check_updates() const;
+  void move_up(StepPlan& plan, int64_t persistent_bytes) const;
+  DeviceOffsets offsets_of(std::string_view name,
+                           const std::function<std::span<const Placement>(size_t)>& in_arena) const;
+
+  const DeviceParts& parts_;
+  bool planning_;
+  std::function<void(Work)> on_all_;
+  Mesh mesh_;
+  std::vector<StageArena> arenas_;
+  std::vector<size_t> arena_of_;  // By part.
+  std::vector<PlannedProgram> programs_;
+  std::vector<Buffer> buffers_;
+  std::vector<DeviceOffsets> buffer_offsets_;  // As `buffers_`.
+};
+
+}  // namespace tessera
