@@ -141,19 +141,19 @@ bool is_identity(const Graph& graph, const Node& node) {
   return node.op->identity && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
 }
 
-// Of layers in pieces: whether gathering them over the stages gives the stack, or the shards of the
-// stages one behind the other, for a pass that takes each stage's rows from its own shard.
-enum class GatheredLayers { kInLayerOrder, kAsOnStages };
+// Which steps on layers in pieces give rows in the order of the model. The others give them as they
+// are on the stages, for stage_graph(), which takes each stage's rows from its own shard: where
+// stacks are split, and where a loop (over microbatches) gathers them.
+enum class OrderedRows { kAll, kGathered, kNone };
 
 // Makes the part of lowering that is the same for all devices.
 class Localizer {
  public:
-  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner,
-            GatheredLayers gathered = GatheredLayers::kInLayerOrder)
+  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner, OrderedRows ordered)
       : graph_(graph),
         mesh_(mesh),
         planner_(planner),
-        gathered_(gathered),
+        ordered_(ordered),
         rewriter_(graph),
         local_(rewriter_.to()) {}
 
@@ -194,8 +194,10 @@ class Localizer {
     std::vector<Type> types;
     for (const ValueId value : original.outputs)
       types.push_back(local_type(graph_.type(value), mesh_));
+    const OrderedRows in_loop =
+        ordered_ == OrderedRows::kAll ? OrderedRows::kAll : OrderedRows::kNone;
     for (auto& body : node.bodies)
-      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_, gathered_).run());
+      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_, in_loop).run());
     rewriter_.add(std::move(node), original.outputs, types);
   }
 
@@ -218,11 +220,12 @@ class Localizer {
   ValueId lower_step(const Node& reshard, const ReshardStep& step, const Type& layout,
                      ValueId value) {
     const LayerPieces& pieces = mesh_.layer_pieces();
-    const bool reorder = gathered_ == GatheredLayers::kInLayerOrder && !pieces.is_equal_blocks() &&
-                         has_pieces(layout) != has_pieces(step.result);
+    const bool moves = has_pieces(layout) != has_pieces(step.result) && !pieces.is_equal_blocks();
+    const bool gathers = moves && has_pieces(layout) && ordered_ != OrderedRows::kNone;
+    const bool splits = moves && has_pieces(step.result) && ordered_ == OrderedRows::kAll;
+    if (splits) value = in_stage_order(local_, reshard, value, pieces);
     Type result = local_type(step.result, mesh_);
-    if (reorder && has_pieces(step.result)) value = in_stage_order(local_, reshard, value, pieces);
-    if (reorder && has_pieces(layout))
+    if (gathers)
       result.axes[static_cast<size_t>(result.find(kLayersAxis))].size =
           pieces.stages() * pieces.rows();
     Node node = reshard;
@@ -230,7 +233,7 @@ class Localizer {
     node.inputs = {value};
     node.attributes = step_attributes(step, layout, local_type(layout, mesh_), result);
     value = local_.node(local_.add_node(std::move(node), {result})).outputs[0];
-    return reorder && has_pieces(layout) ? in_layer_order(local_, reshard, value, pieces) : value;
+    return gathers ? in_layer_order(local_, reshard, value, pieces) : value;
   }
   bool has_pieces(const Type& type) const {
     return std::ranges::any_of(type.axes,
@@ -240,7 +243,7 @@ class Localizer {
   const Graph& graph_;
   const Mesh& mesh_;
   ReshardPlanner& planner_;
-  GatheredLayers gathered_;
+  OrderedRows ordered_;
   Rewriter rewriter_;
   Graph& local_;
 };
@@ -347,24 +350,28 @@ Graph for_device(Graph graph, const Mesh& mesh, int64_t device) {
   return for_device(std::move(graph), attributes);
 }
 
-Graph localized(const Graph& graph, const Mesh& mesh, const LinkCosts& costs) {
+Graph localized(const Graph& graph, const Mesh& mesh, const LinkCosts& costs, OrderedRows ordered) {
   ReshardPlanner planner(mesh, costs);
-  return dce(cse(dce(Localizer(graph, mesh, planner).run())));
+  return dce(cse(dce(Localizer(graph, mesh, planner, ordered).run())));
 }
 
 }  // namespace
 
 Graph lower(const Graph& graph, const Mesh& mesh, int64_t device, const LinkCosts& costs) {
-  return for_device(localized(graph, mesh, costs), mesh, device);
+  return for_device(localized(graph, mesh, costs, OrderedRows::kAll), mesh, device);
 }
 
 StageGraph lower_stage(const Graph& graph, const Mesh& mesh, const PipelineTable& table,
                        int64_t device, const LinkCosts& costs) {
-  StageGraph lowered{localized(graph, mesh, costs), {}};
-  if (mesh.stages() > 1 && can_pipeline(lowered.graph))
-    lowered = stage_graph(lowered.graph, mesh, table, mesh.stage_of(device));
-  lowered.graph = for_device(std::move(lowered.graph), mesh, device);
-  return lowered;
+  if (mesh.stages() > 1) {
+    const Graph of_stages = localized(graph, mesh, costs, OrderedRows::kGathered);
+    if (can_pipeline(of_stages)) {
+      StageGraph lowered = stage_graph(of_stages, mesh, table, mesh.stage_of(device));
+      lowered.graph = for_device(std::move(lowered.graph), mesh, device);
+      return lowered;
+    }
+  }
+  return {lower(graph, mesh, device, costs), {}};
 }
 
 }  // namespace tessera
