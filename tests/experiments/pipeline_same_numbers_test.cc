@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model whose layers are split over stages has one device's numbers, by each schedule: initial
+// weights, first loss, gradients and loss curve, in the executor on CPU devices.
+#include <string>
+#include <vector>
+
+#include "tasks/config/experiment.h"
+#include "tasks/pipeline/pipeline_schedules.h"
+#include "tests/support/catch.h"
+#include "tests/support/spmd_trial.h"
+
+namespace tessera {
+namespace {
+
+using enum TrialModel;
+
+TrialRules rules_of(Strategy strategy) {
+  const RulesConfig rules = strategy_rules(strategy);
+  return {std::string(enum_name(strategy)), rules.weights, rules.activations};
+}
+
+TrialRules with_layers_over_stages(TrialRules rules) {
+  rules.weights = "layers -> stage" + (rules.weights.empty() ? "" : ", " + rules.weights);
+  return rules;
+}
+
+const TrialRules kStages = rules_of(Strategy::kPipeline);
+const TrialRules kFsdp = rules_of(Strategy::kFullyShardedPipeline);
+const TrialRules kTensor = rules_of(Strategy::kTensorPipeline);
+const TrialRules kFsdpAndTensor = rules_of(Strategy::kFullyShardedTensorPipeline);
+
+using Schedule = Template<PipelineSchedule>;
+const Schedule kGPipe = GPipe::HParams{};
+const Schedule k1F1B = OneForwardOneBackward::HParams{};
+const Schedule kInterleaved = InterleavedOneForwardOneBackward::HParams{.chunks = 2};
+const Schedule kCircular = CircularPipeline::HParams{.chunks = 2};
+const Schedule kZeroBubble = ZeroBubbleH1::HParams{};
+
+// `ici` are the sizes of replica, data and mdl, within each stage.
+void require_same(std::vector<SpmdCase> trials) {
+  for (SpmdCase& trial : trials) {
+    trial.repeated = true;
+    if (trial.steps == 10) trial.steps = 4;
+    require_same_numbers(trial);
+  }
+}
+
+TEST_CASE("two stages have one device's numbers, by each schedule") {
+  require_same({{.model = kGpt2,
+                 .own_rules = kStages,
+                 .microbatches = 4,
+                 .layers = 2,
+                 .stages = 2,
+                 .schedule = kGPipe},
+                {.model = kLlama,
+                 .ici = {1, 2, 1},
+                 .own_rules = kFsdp,
+                 .remat = "save_nothing",
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = k1F1B},
+                {.model = kPax,
+                 .ici = {1, 1, 2},
+                 .own_rules = kTensor,
+                 .dropout = true,
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = kInterleaved},
+                {.model = kGpt2,
+                 .ici = {2, 1, 1},
+                 .own_rules = kStages,
+                 .dropout = true,
+                 .microbatches = 2,
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = kCircular},
+                {.model = kLlama,
+                 .own_rules = kStages,
+                 .dropout = true,
+                 .microbatches = 4,
+                 .layers = 2,
+                 .stages = 2,
+                 .schedule = kZeroBubble,
+                 .clip_norm = 0.5}});
+}
+
+TEST_CASE("four stages have one device's numbers, by each schedule") {
+  require_same({{.model = kLlama,
+                 .own_rules = kStages,
+                 .microbatches = 2,  // Fewer than stages.
+                 .layers = 4,
+                 .stages = 4,
+                 .schedule = kGPipe},
+                {.model = kGpt2,
+                 .ici = {1, 2, 1},
+                 .own_rules = kFsdp,
+                 .dropout = true,
+                 .microbatches = 8,
+                 .layers = 8,
+                 .stages = 4},
+                {.model = kPax,
+                 .ici = {1, 2, 1},
+                 .own_rules = kStages,
+                 .remat = "save_context_and_out_proj",
+                 .microbatches = 4,
+                 .layers = 8,
+                 .stages = 4,
+                 .schedule = kInterleaved},
+                {.model = kLlama,
+                 .ici = {1, 1, 2},
+                 .own_rules = kTensor,
+                 .packed = false,
+                 .remat = "save_nothing",
+                 .microbatches = 4,
+                 .layers = 8,
+                 .stages = 4,
+                 .schedule = kCircular},
+                {.model = kPax,
+                 .ici = {1, 2, 1},
+                 .own_rules = kFsdp,
+                 .dropout = true,
+                 .remat = "save_nothing",
+                 .microbatches = 8,
+                 .layers = 4,
+                 .stages = 4,
+                 .schedule = kZeroBubble}});
+}
+
+TEST_CASE("stages with unequal numbers of layers have one device's numbers") {
+  require_same({{.model = kGpt2,
+                 .own_rules = kStages,
+                 .microbatches = 4,
+                 .layers = 3,
+                 .stages = 2,
+                 .schedule = k1F1B,
+                 .layers_per_piece = {1, 2}},
+                {.model = kLlama,
+                 .ici = {1, 2, 1},
+                 .own_rules = kFsdp,
+                 .dropout = true,
+                 .remat = "save_nothing",
+                 .microbatches = 4,
+                 .layers = 6,
+                 .stages = 2,
+                 .schedule = kInterleaved,
+                 .layers_per_piece = {2, 1, 2, 1}},
+                {.model = kPax,
+                 .own_rules = kStages,
+                 .microbatches = 8,
+                 .layers = 6,
+                 .stages = 4,
+                 .schedule = kZeroBubble,
+                 .layers_per_piece = {1, 2, 2, 1}}});
+}
+
+TEST_CASE("stages beside other ways to split a model have one device's numbers") {
+  require_same({{.model = kGpt2,
+                 .ici = {1, 2, 2},
+                 .own_rules = kFsdpAndTensor,
+                 .dropout = true,
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = kZeroBubble},
+                {.model = kLlama,
+                 .ici = {1, 1, 2},
+                 .own_rules = with_layers_over_stages(strategy("sequence")),
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 4},
+                {.model = kPax,
+                 .ici = {1, 1, 2},
+                 .own_rules = with_layers_over_stages(strategy("ring")),
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = kCircular,
+                 .chunk_tokens = 24},
+                {.model = kLlama,
+                 .ici = {2, 1, 1},
+                 .own_rules = with_layers_over_stages(strategy("fsdp over replicas")),
+                 .microbatches = 1,  // One goes through all stages.
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = k1F1B}});
+}
+
+TEST_CASE("a mixture of experts in stages has one device's numbers") {
+  const TopKRouter::HParams dropless{.load_balance_weight = 0.1, .z_loss_weight = 0.01};
+  const TopKRouter::HParams slots{.capacity_factor = 1.0, .load_balance_weight = 0.1};
+  const TopKRouter::HParams balanced{.load_balance_weight = 0.0, .bias_rate = 0.01};
+  const TrialRules experts{"experts", "layers -> stage, experts -> data",
+                           "experts -> data, batch -> (replica, data)"};
+  require_same({{.model = kLlama,
+                 .ici = {1, 2, 1},
+                 .own_rules = experts,
+                 .router = slots,
+                 .microbatches = 4,
+                 .layers = 2,
+                 .stages = 2},
+                {.model = kLlama,
+                 .ici = {1, 2, 1},
+                 .own_rules = experts,
+                 .router = dropless,
+                 .remat = "save_nothing",
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = kInterleaved},
+                {.model = kLlama,
+                 .own_rules = kStages,
+                 .router = balanced,
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 4,
+                 .schedule = kZeroBubble}});
+}
+
+TEST_CASE("a hand-written schedule gives one device's numbers") {
+  require_same({{.model = kGpt2,
+                 .own_rules = kStages,
+                 .microbatches = 2,
+                 .layers = 2,
+                 .stages = 2,
+                 .schedule = WrittenPipeline::HParams{
+                     .stages = {"F1 F0  . B1  . I0 . W0", " . F1 B1 F0 I0  . W0 ."}}}});
+}
+
+TEST_CASE("stages give the same bits in a second run") {
+  const SpmdCase trial{.model = kGpt2,
+                       .ici = {1, 2, 1},
+                       .own_rules = kFsdp,
+                       .repeated = true,
+                       .dropout = true,
+                       .microbatches = 4,
+                       .layers = 4,
+                       .stages = 2,
+                       .schedule = kZeroBubble,
+                       .steps = 3};
+  const SpmdRun first = run_spmd(trial), second = run_spmd(trial);
+  REQUIRE(first.losses == second.losses);
+  REQUIRE(first.norms == second.norms);
+  REQUIRE(same_bits(first.trained, second.trained));
+}
+
+TEST_CASE("fifty steps in two and four stages, by each schedule", "[full][levels]") {
+  const std::vector<std::string> policies = {"save_everything", "save_nothing",
+                                             "save_context_and_out_proj"};
+  size_t number = 0;
+  for (const Schedule& schedule : {kGPipe, k1F1B, kInterleaved, kCircular, kZeroBubble})
+    for (const int64_t stages : {2, 4})
+      for (const TrialRules& rules : {kStages, kFsdp, kTensor, kFsdpAndTensor}) {
+        const bool is_tensor = rules.weights.find("mdl") != std::string::npos;
+        require_same_numbers({.model = std::vector{kGpt2, kLlama, kPax}[number % 3],
+                              .ici = {1, stages == 2 || !is_tensor ? 2 : 1, is_tensor ? 2 : 1},
+                              .own_rules = rules,
+                              .repeated = true,
+                              .packed = number % 5 != 0,
+                              .dropout = number / 3 % 2 == 0,
+                              .remat = policies[number / 2 % policies.size()],
+                              .microbatches = number % 4 == 3 ? 8 : 4,
+                              .layers = 8,
+                              .stages = stages,
+                              .schedule = schedule,
+                              .steps = 50});
+        ++number;
+      }
+}
+
+}  // namespace
+}  // namespace tessera
