@@ -16,6 +16,7 @@
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
 #include "tasks/modes/make_run.h"
+#include "tasks/pipeline/model_pipeline.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/model_state.h"
 
@@ -52,6 +53,7 @@ class DecodeRun final : public BaseRun {
 
   int run() override {
     if (!session_.remark().empty()) console_.info(session_.remark());
+    if (session_.pipeline()) console_.info(remark_on_decoding(*session_.pipeline()));
     console_.info(fmt::format("{} in {}, step {}", options_.experiment,
                               options_.job_log_dir.string(), step_));
     if (options_.dry_run) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -46,5 +47,8 @@ Mesh with_pieces(Mesh mesh, const ModelPipeline& pipeline);
 // forwards of as many microbatches as its loop has. nullopt for a program without a loop over
 // microbatches, such as one that decodes: every device then gathers the layers of all stages.
 std::optional<PipelineTable> table_for(const ModelPipeline& pipeline, const Graph& traced);
+
+// What a run that decodes on such a mesh says about that.
+std::string remark_on_decoding(const ModelPipeline& pipeline);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/plan/pipeline_text.h"
 
+#include <ranges>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,13 @@ namespace {
 
 std::string list_json(const std::vector<int64_t>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ", "));
+}
+
+// Numbers in a row of the plan; the last ones of many are left out.
+std::string list_text(const std::vector<int64_t>& numbers) {
+  constexpr size_t kMost = 24;
+  const auto shown = numbers | std::views::take(kMost);
+  return fmt::format("{}{}", fmt::join(shown, " "), numbers.size() > kMost ? " .." : "");
 }
 
 std::string row(std::string_view name, const std::string& value, std::string_view remark) {
@@ -33,7 +41,8 @@ PipelineTimeline timeline_of_layers(const ModelPipeline& pipeline) {
   return pipeline_timeline(pipeline.table, costs);
 }
 
-std::string pipeline_plan_text(const ModelPipeline& pipeline) {
+std::string pipeline_plan_text(const PlannedPipeline& planned) {
+  const ModelPipeline& pipeline = planned.division;
   const PipelineTable& table = pipeline.table;
   const PipelineTimeline timeline = timeline_of_layers(pipeline);
   std::string text = fmt::format("\npipeline: {}, {} stages, {} microbatches\n", table.name,
@@ -41,19 +50,20 @@ std::string pipeline_plan_text(const ModelPipeline& pipeline) {
   if (table.chunks > 1)
     text += row("chunks of a stage", std::to_string(table.chunks), "pieces of the model");
   text += row("ticks", std::to_string(table.ticks()), "of one task of a piece each");
-  text += row("layers of pieces", fmt::format("{}", fmt::join(pipeline.layers_of_pieces, " ")),
-              "in the order of the model");
-  text += row("activations held", fmt::format("{}", fmt::join(peak_live_activations(table), " ")),
-              "at each stage, of a microbatch in a piece");
+  text += row("layers of pieces", list_text(pipeline.layers_of_pieces), "in order");
+  text += row("activations held", list_text(peak_live_activations(table)), "at each stage");
   text += row("idle", fmt::format("{:.1f} %", 100.0 * timeline.bubble_fraction()),
               "of the time of all stages, with the layers alone");
+  for (const auto& [stage, bytes] : planned.peaks)
+    text += row("memory of stage " + stage, size_text(bytes), fmt::format("{} bytes", bytes));
   text += "  in units of a layer's forward pass (its backward pass takes two):\n";
   std::istringstream lines(bubble_text(timeline));
   for (std::string line; std::getline(lines, line);) text += "  " + line + "\n";
   return text;
 }
 
-std::string pipeline_plan_json(const ModelPipeline& pipeline) {
+std::string pipeline_plan_json(const PlannedPipeline& planned) {
+  const ModelPipeline& pipeline = planned.division;
   const PipelineTable& table = pipeline.table;
   return JsonLine()
       .add("schedule", table.name)
@@ -64,6 +74,7 @@ std::string pipeline_plan_json(const ModelPipeline& pipeline) {
       .add_raw("layers_of_pieces", list_json(pipeline.layers_of_pieces))
       .add_raw("activations_held", list_json(peak_live_activations(table)))
       .add("idle_fraction", timeline_of_layers(pipeline).bubble_fraction())
+      .add_raw("peak_bytes", bytes_json(planned.peaks))
       .text();
 }
 

@@ -16,7 +16,6 @@
 #include "core/io/json.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/throughput.h"
-#include "tasks/plan/pipeline_text.h"
 #include "tasks/plan/text.h"
 
 namespace tessera {
@@ -71,12 +70,6 @@ std::vector<NamedBytes> saved_by_name(const std::vector<SavedValue>& values, con
   for (const auto& [name, size] : bytes) result.push_back({name, size});
   std::ranges::stable_sort(result, std::greater<>(), &NamedBytes::bytes);
   return result;
-}
-
-std::string bytes_json(const std::vector<NamedBytes>& list) {
-  JsonLine json;
-  for (const auto& [name, bytes] : list) json.add(name, bytes);
-  return json.text();
 }
 
 // One array element per line.
@@ -237,8 +230,12 @@ Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t 
             .peak = step.use.peak,
             .arena = session.executor().arena_bytes(),
             .saved = saved_by_name(session.executor().saved_values(program), session.mesh()),
-            .collectives = planned(collectives(*step.graph), session.mesh()),
-            .pipeline = session.pipeline()};
+            .collectives = planned(collectives(*step.graph), session.mesh())};
+  if (session.pipeline()) {
+    plan.pipeline = {*session.pipeline(), {}};
+    for (const StagePlan& each : stages)
+      plan.pipeline->peaks.push_back({std::to_string(each.stage), each.plan->use.peak});
+  }
   for (const auto& [dtype, count] : model_flops(traced)) plan.flops_per_step += count;
   plan.totals = totals_of(plan.collectives);
   return plan;

@@ -13,17 +13,11 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/passes/cost.h"
-#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/plan/pipeline_text.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {
-
-// A named number of bytes.
-struct NamedBytes {
-  std::string name;
-  int64_t bytes = 0;
-};
 
 // The links that a collective uses: within a slice, or also between slices.
 enum class Link { kIci, kDcn };
@@ -57,7 +51,7 @@ struct Plan {
   std::vector<NamedBytes> saved;   // Saved for the backward pass, largest first.
   std::vector<PlannedCollective> collectives;  // In model order.
   std::vector<AxisTotal> totals;               // Largest first.
-  std::optional<ModelPipeline> pipeline;       // If layers are split over stages.
+  std::optional<PlannedPipeline> pipeline;     // If layers are split over stages.
   std::optional<Prediction> prediction;        // With --hardware.
 };
 

@@ -6,7 +6,15 @@
 
 #include <fmt/format.h>
 
+#include "core/io/json.h"
+
 namespace tessera {
+
+std::string bytes_json(const std::vector<NamedBytes>& list) {
+  JsonLine json;
+  for (const auto& [name, bytes] : list) json.add(name, bytes);
+  return json.text();
+}
 
 std::string without_indices(const std::string& path) {
   static const std::regex kIndex(R"(\[[0-9]+\])");

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that the tables of a plan share. Internal to this folder.
+// Texts that the parts of a plan share.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
 inline constexpr size_t kPlanColumns = 100;
+
+// A named number of bytes.
+struct NamedBytes {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+// {"name": bytes, …}, in the order of the list.
+std::string bytes_json(const std::vector<NamedBytes>& list);
 
 // "x_layers[3].ffn" -> "x_layers[].ffn".
 std::string without_indices(const std::string& path);

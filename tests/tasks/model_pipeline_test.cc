@@ -204,6 +204,9 @@ TEST_CASE("a training step runs by the schedule, evaluation by its forwards, dec
                              .cache_length = 8,
                              .keep_cast_weights = true};
   REQUIRE(!table_for(pipeline, task->decode_graph(decode, Weights::kTrained)));
+  REQUIRE(remark_on_decoding(pipeline) ==
+          "note: decoding does not run in stages: every device gathers the layers of all 4 stages; "
+          "a mesh without stages decodes the same with less memory and traffic");
 }
 
 TEST_CASE("evaluation has as many microbatches as its batch can be divided into") {

@@ -177,6 +177,9 @@ TEST_CASE("a run resumes in other stages, or in none") {
     REQUIRE(run_tiny(part, directory / "moved", options) == 0);
   }
   require_close(numbers(directory / "moved", "loss"), numbers(directory / "one", "loss"));
+  // Of the moving averages.
+  REQUIRE(numbers(directory / "moved", "eval/validation/log_pplx").back() ==
+          Approx(numbers(directory / "one", "eval/validation/log_pplx").back()).epsilon(1e-4));
 }
 
 std::string message_of(const ExperimentConfig& config) {
@@ -219,7 +222,7 @@ TEST_CASE("the plan of a pipeline has its schedule, and warns of a table on two 
           Catch::Contains("  layers of pieces             1 1 1 1 ") &&
           Catch::Contains("  activations held             4 4 4 4 ") &&
           Catch::Contains("  idle                          42.9 % ") &&
-          Catch::Contains("\n      0        12         9         0         0    stage 1: 9"));
+          Catch::Contains("\n      0        12         9         0         0   stage 1: 9"));
   REQUIRE_THAT(
       plan_json(plan),
       Catch::Contains("\"pipeline\": {\"schedule\": \"GPipe\", \"stages\": 4, \"chunks\": 1, "
