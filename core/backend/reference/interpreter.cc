@@ -36,7 +36,7 @@ class Interpreter {
 
   std::vector<ReferenceArray> run_node(const Graph& graph, const Node& node,
                                        const std::vector<const ReferenceArray*>& operands) const {
-    if (is_repeat(node)) return run_repeat(graph, node, operands);
+    if (node.op->op_class == OpClass::kLoop) return run_repeat(graph, node, operands);
     if (!node.bodies.empty()) return run(*node.bodies.front(), copies_of(operands));  // Fused.
     if (const ReferenceFunction primitive = find_reference(*node.op)) {
       const Type& type = graph.type(node.outputs.front());
