@@ -270,10 +270,13 @@ int64_t ParameterTable::elements() const {
   return total;
 }
 
-Type stored_type(const Parameter& parameter) {
+Type stored_type(const Parameter& parameter, const AxisRules& rules, const Mesh& mesh) {
   if (!parameter.layout.empty()) return {parameter.type.dtype, parameter.layout, {}};
-  return apply_rules(overlay_rules(parameter.rules, traced_rules().weights), traced_mesh(),
-                     parameter.type);
+  return apply_rules(overlay_rules(parameter.rules, rules.weights), mesh, parameter.type);
+}
+
+Type stored_type(const Parameter& parameter) {
+  return stored_type(parameter, traced_rules(), traced_mesh());
 }
 
 std::vector<Tensor> parameter_inputs(const ParameterTable& table) {

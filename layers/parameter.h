@@ -63,7 +63,9 @@ class ParameterTable {
   std::vector<Parameter> parameters_;
 };
 
-// Its type in storage on the mesh being traced: the declared layout, or what the rules give.
+// Its type in storage: the declared layout, or what the rules give on this mesh, by default those
+// being traced.
+Type stored_type(const Parameter& parameter, const AxisRules& rules, const Mesh& mesh);
 Type stored_type(const Parameter& parameter);
 
 // One graph input of kind kParameter for each parameter, named by its path, with its stored_type.

@@ -14,6 +14,7 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "tasks/eval_metrics.h"
+#include "tasks/pipeline/pipeline_schedules.h"
 
 namespace tessera {
 
@@ -135,6 +136,11 @@ struct TrainHParams {
   int64_t num_train_steps = 10000;
   int64_t seed = 1234;           // For initial weights and dropout.
   int64_t num_microbatches = 1;  // Gradient accumulation within a step.
+  // How they go through the stages of the mesh, if layers are split over those; unset: 1F1B.
+  Template<PipelineSchedule> pipeline_schedule;
+  // Of each piece, in the order of the model; empty: equally many. A stage holds one piece, or one
+  // for each chunk of the schedule (core/passes/pipeline/table.h).
+  std::vector<int64_t> layers_per_piece;
   std::string remat_policy = "save_everything";
 
   int64_t save_interval_steps = 1000;
@@ -156,11 +162,11 @@ struct TrainHParams {
   InitFrom init_from;
   EarlyStopping early_stopping;
   SampleHParams sample;
-  FIELDS(num_train_steps, seed, num_microbatches, remat_policy, save_interval_steps,
-         save_max_to_keep, save_keep_every_steps, save_keep_best, eval_interval_steps,
-         eval_loop_num_batches, eval_on_ema, metrics_interval_steps, summary_interval_steps,
-         prefetch_batches, collective_timeout_seconds, stop_deadline_seconds, parameter_norms,
-         init_from, early_stopping, sample)
+  FIELDS(num_train_steps, seed, num_microbatches, pipeline_schedule, layers_per_piece, remat_policy,
+         save_interval_steps, save_max_to_keep, save_keep_every_steps, save_keep_best,
+         eval_interval_steps, eval_loop_num_batches, eval_on_ema, metrics_interval_steps,
+         summary_interval_steps, prefetch_batches, collective_timeout_seconds,
+         stop_deadline_seconds, parameter_norms, init_from, early_stopping, sample)
 };
 
 // Throws an Error for a number out of range.

@@ -67,7 +67,7 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
                                   {std::string(kMicrobatchAxis), count, {}});
   std::string order(kMicrobatchAxis);
   for (const Axis& axis : split.type().axes)
-    if (axis.name != kMicrobatchAxisAxis) order += " " + axis.name;
+    if (axis.name != kMicrobatchAxis) order += " " + axis.name;
   return rename(transpose(split, order), "batch_in_microbatch", kBatchAxis);
 }
 
@@ -205,6 +205,12 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   return {output.loss.sum / weight, sums, output};
 }
 
+ModelOutput score(const BaseModel& model, const std::vector<Tensor>& parameters,
+                  const Features& features) {
+  const FpropScope scope(parameters, features);
+  return model(features);
+}
+
 ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tensor>& parameters,
                                   const Features& features, int64_t num_microbatches) {
   const MicrobatchFeatures batch(features, num_microbatches);
@@ -231,12 +237,14 @@ ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tens
   return output;
 }
 
-int64_t most_microbatches(const Type& batch, const Mesh& mesh, int64_t most) {
-  const Axis& axis = batch.axis(kBatchAxis);
-  const int64_t divisible = axis.size / mesh.size_along(axis.split);
-  int64_t count = std::min(most, divisible);
-  while (count > 1 && divisible % count != 0) --count;
-  return count;
+int64_t most_microbatches(const Features& features, int64_t most) {
+  int64_t common = most;  // Of all features: examples of a batch are in each.
+  for (const auto& [name, tensor] : features.tensors) {
+    const Axis& batch = tensor.type().axis(kBatchAxis);
+    const int64_t on_device = batch.size / traced_mesh().size_along(batch.split);
+    while (common > 1 && on_device % common != 0) --common;
+  }
+  return common;
 }
 
 Tensor sum_of_examples(std::string_view metric, const Tensor& terms) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/graph/mesh.h"
 #include "layers/models/base_model.h"
 
 namespace tessera {
@@ -32,15 +31,18 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
                              int64_t num_microbatches,
                              MicrobatchLoop loop = MicrobatchLoop::kOfSeveral);
 
-// What the model gives for a batch, in a loop over microbatches. The terms are summed for each
+// What the model gives for a batch.
+ModelOutput score(const BaseModel& model, const std::vector<Tensor>& parameters,
+                  const Features& features);
+// The same in a loop over microbatches. The terms are summed for each
 // example, f32["batch"] in the order of the batch; nothing is partial. Error for terms without an
 // axis `batch`.
 ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tensor>& parameters,
                                   const Features& features, int64_t num_microbatches);
 
-// The most microbatches, up to `most`, that a batch of this type can be divided into on the mesh:
-// those of an evaluation, whose batch may be smaller than that of training.
-int64_t most_microbatches(const Type& batch, const Mesh& mesh, int64_t most);
+// The most microbatches, up to `most`, that the batch can be divided into on the traced mesh: of an
+// evaluation, whose batch may be smaller than that of training.
+int64_t most_microbatches(const Features& features, int64_t most);
 
 // The sum of each example: f32["batch …"] -> f32["batch"], possibly partial. Error, which names the
 // metric, for terms without an axis `batch`.

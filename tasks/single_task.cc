@@ -17,6 +17,7 @@
 #include "layers/fprop_scope.h"
 #include "tasks/learner/base_optimizer.h"
 #include "tasks/microbatches.h"
+#include "tasks/pipeline/model_pipeline.h"
 
 namespace tessera {
 
@@ -135,8 +136,11 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   std::vector<int32_t> trained;
   for (size_t i = 0; i < parameters.size(); ++i)
     if (learner_.trains(table.parameters()[i])) trained.push_back(static_cast<int32_t>(i));
+  const MicrobatchLoop loop = is_pipelined(setting.rules, setting.mesh)
+                                  ? MicrobatchLoop::kAlways
+                                  : MicrobatchLoop::kOfSeveral;
   const Differentiated step =
-      differentiate(*model_, parameters, trained, features, p_.train.num_microbatches);
+      differentiate(*model_, parameters, trained, features, p_.train.num_microbatches, loop);
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
                                              step.output.metrics, learning_rate);
@@ -163,8 +167,12 @@ Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const
   const TraceScope trace(graph, setting.mesh, setting.rules);
   Features features = batch_features(setting.batch, Mode::kEval);
   weigh_examples(&features);
-  const FpropScope scope(weight_inputs(model_->parameters(), weights), features);
-  const ModelOutput scores = (*model_)(features);
+  const std::vector<Tensor> parameters = weight_inputs(model_->parameters(), weights);
+  const ModelOutput scores =
+      is_pipelined(setting.rules, setting.mesh)
+          ? score_in_microbatches(*model_, parameters, features,
+                                  most_microbatches(features, p_.train.num_microbatches))
+          : score(*model_, parameters, features);
   output_metrics(scores);
   output_rows(scores, features);
   return graph;

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/graph/layer_pieces.h"
 #include "core/hparams/convert.h"
 
 namespace tessera {
@@ -25,6 +26,12 @@ bool uses_context(Strategy strategy) {
   using enum Strategy;
   return is_ring(strategy) ||
          is_one_of(strategy, {kContext, kFullyShardedContext, kFullyShardedTensorContext});
+}
+
+bool uses_stages(Strategy strategy) {
+  using enum Strategy;
+  return is_one_of(
+      strategy, {kPipeline, kFullyShardedPipeline, kTensorPipeline, kFullyShardedTensorPipeline});
 }
 
 }  // namespace
@@ -49,6 +56,8 @@ ExperimentConfig Experiment::config() const {
 std::vector<std::string> strategy_axes(Strategy strategy, std::vector<std::string> axis_names) {
   if (uses_context(strategy) && std::ranges::find(axis_names, "ctx") == axis_names.end())
     axis_names.insert(std::ranges::find(axis_names, "mdl"), "ctx");
+  if (uses_stages(strategy) && std::ranges::find(axis_names, kStageAxis) == axis_names.end())
+    axis_names.insert(axis_names.begin(), std::string(kStageAxis));
   return axis_names;
 }
 
@@ -63,8 +72,9 @@ RulesConfig strategy_rules(Strategy strategy) {
     activations.push_back("residual: seq -> mdl");
   if (strategy == kPax) activations.push_back("residual: embed -> mdl");
   const bool is_context = uses_context(strategy);
-  const bool is_tensor = !is_one_of(strategy, {kReplicas, kFullySharded, kContext,
-                                               kFullyShardedContext, kRing, kFullyShardedRing});
+  const bool is_tensor =
+      !is_one_of(strategy, {kReplicas, kFullySharded, kContext, kFullyShardedContext, kRing,
+                            kFullyShardedRing, kPipeline, kFullyShardedPipeline});
   if (is_context && !is_ring(strategy)) {
     activations.push_back(is_tensor ? "attention: heads -> (mdl, ctx), attention: kv_heads -> "
                                       "(mdl, ctx), attention: seq -> ()"
@@ -77,7 +87,9 @@ RulesConfig strategy_rules(Strategy strategy) {
     activations.push_back("experts -> data");
   }
   activations.push_back("batch -> (replica, data)");
-  if (!is_one_of(strategy, {kReplicas, kTensor, kSequence, kContext, kRing}))
+  if (uses_stages(strategy)) weights.push_back("layers -> stage");
+  if (!is_one_of(strategy,
+                 {kReplicas, kTensor, kSequence, kContext, kRing, kPipeline, kTensorPipeline}))
     weights.push_back(is_context ? "embed -> (data, ctx)" : "embed -> data");
   if (is_tensor) {
     // The same for weights and activations, so that no weight moves along mdl: all-gathers are over

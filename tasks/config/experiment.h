@@ -30,8 +30,9 @@ struct RulesConfig {
 AxisRules make_rules(const RulesConfig& config);
 
 // Ready-made rules: the usual ways to split a transformer over `replica × data × mdl`, or for long
-// sequences `replica × data × ctx × mdl`. All of them split the batch over `replica` and `data`. An
-// experiment may also change one or write its own (docs/parallelism.md). Layers do not know them.
+// sequences `replica × data × ctx × mdl`, or for pipelines `stage × replica × data × mdl`. All of
+// them split the batch over `replica` and `data`. An experiment may also change one or write its
+// own (docs/parallelism.md). Layers do not know them.
 enum class Strategy {
   kReplicas,            // Data parallelism: weights replicated.
   kFullySharded,        // FSDP (ZeRO-3): weights, gradients and optimizer state over `data`.
@@ -51,9 +52,14 @@ enum class Strategy {
   kRing,
   kFullyShardedRing,
   kFullyShardedTensorRing,
+  // The layers over `stage`; task.train.pipeline_schedule is how microbatches go through them.
+  kPipeline,
+  kFullyShardedPipeline,  // The weights of a stage over `data`.
+  kTensorPipeline,        // kTensor in each stage.
+  kFullyShardedTensorPipeline,
 };
 
-constexpr std::array<EnumName<Strategy>, 14> enum_names(Strategy) {
+constexpr std::array<EnumName<Strategy>, 18> enum_names(Strategy) {
   using enum Strategy;
   return {{{kReplicas, "replicas"},
            {kFullySharded, "fsdp"},
@@ -68,12 +74,16 @@ constexpr std::array<EnumName<Strategy>, 14> enum_names(Strategy) {
            {kFullyShardedTensorContext, "fsdp_tensor_context"},
            {kRing, "ring"},
            {kFullyShardedRing, "fsdp_ring"},
-           {kFullyShardedTensorRing, "fsdp_tensor_ring"}}};
+           {kFullyShardedTensorRing, "fsdp_tensor_ring"},
+           {kPipeline, "pipeline"},
+           {kFullyShardedPipeline, "fsdp_pipeline"},
+           {kTensorPipeline, "tensor_pipeline"},
+           {kFullyShardedTensorPipeline, "fsdp_tensor_pipeline"}}};
 }
 
 RulesConfig strategy_rules(Strategy strategy);
-// The names with `ctx` before `mdl` (without that, at the end), if the strategy splits the sequence
-// over `ctx` and they lack it. Otherwise the names.
+// The names with those that the strategy needs and they lack: `ctx` before `mdl` (without that, at
+// the end), if it splits the sequence, and `stage` as the first one, if it splits the layers.
 std::vector<std::string> strategy_axes(Strategy strategy, std::vector<std::string> axis_names);
 
 // The root of a run's configuration: the content of hparams.toml, reachable by `--set`.
@@ -103,8 +113,8 @@ class Experiment {
   // What build() gives, with the rules and the mesh axes of `strategy` if that is set.
   ExperimentConfig config() const;
 
-  // Sizes of "replica data mdl", or of "replica data ctx mdl" with a strategy that needs `ctx`;
-  // empty: all devices on data.
+  // Sizes of "replica data mdl", or with a strategy that needs more axes of "replica data ctx mdl"
+  // or "stage replica data mdl"; empty: all devices on data.
   std::vector<int64_t> ici_mesh_shape;
   std::vector<int64_t> dcn_mesh_shape;
   Field<Strategy> strategy;  // Replaces the rules of build(); unset: those.

@@ -16,6 +16,7 @@
 #include "core/io/json.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/throughput.h"
+#include "tasks/plan/pipeline_text.h"
 #include "tasks/plan/text.h"
 
 namespace tessera {
@@ -236,7 +237,8 @@ Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t 
             .peak = step.use.peak,
             .arena = session.executor().arena_bytes(),
             .saved = saved_by_name(session.executor().saved_values(program), session.mesh()),
-            .collectives = planned(collectives(*step.graph), session.mesh())};
+            .collectives = planned(collectives(*step.graph), session.mesh()),
+            .pipeline = session.pipeline()};
   for (const auto& [dtype, count] : model_flops(traced)) plan.flops_per_step += count;
   plan.totals = totals_of(plan.collectives);
   return plan;
@@ -262,6 +264,7 @@ std::string plan_json(const Plan& plan) {
       .add_raw("saved_for_backward", bytes_json(plan.saved))
       .add_raw("communication", array_json(plan.totals, total_json))
       .add_raw("collectives", array_json(plan.collectives, collective_json));
+  if (plan.pipeline) json.add_raw("pipeline", pipeline_plan_json(*plan.pipeline));
   if (plan.prediction) json.add_raw("prediction", prediction_json(*plan.prediction));
   return json.text();
 }
@@ -285,7 +288,9 @@ std::string plan_text(const Plan& plan) {
       plan.parameters, count_text(static_cast<double>(plan.parameters)), plan.devices,
       mesh_text(plan.mesh), plan.tokens_per_step, plan.flops_per_step, plan.flops_per_device,
       plan.launches);
-  text += memory_text(plan) + totals_text(plan) + collectives_text(plan);
+  text += memory_text(plan);
+  if (plan.pipeline) text += pipeline_plan_text(*plan.pipeline);
+  text += totals_text(plan) + collectives_text(plan);
   if (plan.prediction) text += prediction_text(*plan.prediction, plan.devices, plan.arena);
   return std::regex_replace(text, std::regex(" +\n"), "\n");
 }

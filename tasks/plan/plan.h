@@ -13,6 +13,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/passes/cost.h"
+#include "tasks/pipeline/model_pipeline.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/session/model_session.h"
 
@@ -56,6 +57,7 @@ struct Plan {
   std::vector<NamedBytes> saved;   // Saved for the backward pass, largest first.
   std::vector<PlannedCollective> collectives;  // In model order.
   std::vector<AxisTotal> totals;               // Largest first.
+  std::optional<ModelPipeline> pipeline;       // If layers are split over stages.
   std::optional<Prediction> prediction;        // With --hardware.
 };
 

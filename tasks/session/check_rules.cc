@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/graph/layer_pieces.h"
 #include "core/graph/typing.h"
 
 namespace tessera {
@@ -49,6 +50,32 @@ void check(std::string_view which, const std::vector<AxisRule>& rules, const Mes
   const ErrorPrefix where(fmt::format("rules.{}", which));
   for (const AxisRule& rule : rules)
     for (const std::string& mesh_axis : rule.mesh) mesh.position(mesh_axis);
+}
+
+// Devices of different stages do different work, so no activation can be split over them. `own`:
+// the logical axis that may be, or "".
+void check_stage_rules(std::string_view which, const std::vector<AxisRule>& rules,
+                       std::string_view own) {
+  for (const AxisRule& rule : rules)
+    if (std::ranges::find(rule.mesh, kStageAxis) != rule.mesh.end() &&
+        (rule.axis != own || rule.mesh.size() > 1))
+      fail(
+          "rules.{}: \"{}\" names the mesh axis stage, which is for the stages of a pipeline; only "
+          "rules.weights may name it, as layers -> stage; split {} over another mesh axis",
+          which, rules_text({rule}), rule.axis);
+}
+
+// The same of layouts and rules of layers.
+void check_stage_types(const Graph& graph) {
+  for (const Value& value : graph.values())
+    for (const Axis& axis : value.type.axes)
+      if (axis.split_over(kStageAxis) && axis.name != kLayersAxis)
+        fail(
+            "{} is split over stage, the stages of a pipeline, but only layers of weights can be: "
+            "its layer has a rule or a layout of its own",
+            value.type.text());
+  for (const Node& node : graph.nodes())
+    for (const auto& body : node.bodies) check_stage_types(*body);
 }
 
 // The rules that name a mesh axis.
@@ -100,6 +127,8 @@ std::vector<std::string> idle_mesh_axes(const AxisRules& rules, const Mesh& mesh
 void check_rules(const AxisRules& rules, const Mesh& mesh) {
   check("weights", rules.weights, mesh);
   check("activations", rules.activations, mesh);
+  check_stage_rules("weights", rules.weights, kLayersAxis);
+  check_stage_rules("activations", rules.activations, "");
 }
 
 void check_rules(const AxisRules& rules, const Graph& traced) {
@@ -109,6 +138,7 @@ void check_rules(const AxisRules& rules, const Graph& traced) {
   });
   check("weights", rules.weights, known);
   check("activations", rules.activations, known);
+  if (!naming(rules.weights, std::string(kStageAxis)).empty()) check_stage_types(traced);
 }
 
 }  // namespace tessera

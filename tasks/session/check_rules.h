@@ -11,11 +11,13 @@
 
 namespace tessera {
 
-// Error, with the nearest name, for a rule with an unknown mesh axis.
+// Error, with the nearest name, for a rule with an unknown mesh axis; and for one that names
+// `stage`, unless it is the rule layers -> stage of weights.
 void check_rules(const AxisRules& rules, const Mesh& mesh);
 
 // Error, with the nearest name, for a rule whose logical axis is neither in `traced` nor in the
-// vocabulary (docs/graph.md).
+// vocabulary (docs/graph.md). With the rule layers -> stage, also for a value of which another axis
+// is split over `stage`.
 void check_rules(const AxisRules& rules, const Graph& traced);
 
 // A warning for each mesh axis of size > 1 over which `traced` shards no tensor: its devices repeat

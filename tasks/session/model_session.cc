@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/session/model_session.h"
 
+#include <utility>
+
 #include "core/base/error.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "tasks/config/mesh_config.h"
@@ -35,13 +37,21 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
       mesh_(mesh_of(config.mesh, purpose, devices_per_process, processes)),
       rules_(make_rules(config.rules)),
       task_(make_task(config.task)),
+      pipeline_(make_pipeline()),
       executor_(make_executor(purpose, devices)),
       stall_probe_(add_stall_probe()) {
-  check_rules(rules_, mesh_);
   if (purpose == Purpose::kRunning) {
     CHECK(static_cast<int64_t>(devices.size()) == devices_per_process);
     remark_ = check_hosts(mesh_, hosts_of_devices(processes, devices_per_process));
   }
+}
+
+std::optional<ModelPipeline> ModelSession::make_pipeline() {
+  check_rules(rules_, mesh_);
+  std::optional<ModelPipeline> pipeline =
+      model_pipeline(train(), task_->model().parameters(), rules_, mesh_);
+  if (pipeline) mesh_ = with_pieces(std::move(mesh_), *pipeline);
+  return pipeline;
 }
 
 Executor ModelSession::make_executor(Purpose purpose, const std::vector<Device*>& devices) {
@@ -64,6 +74,7 @@ StallProbes::Registration ModelSession::add_stall_probe() {
 
 int ModelSession::add_program(const Graph& graph, CompileOptions options) {
   options.mesh = mesh_;
+  if (pipeline_) options.pipeline = table_for(*pipeline_, graph);
   options.remat = parse_remat_policy(train().remat_policy);
   return executor_.add_program(graph, options);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 #include "tasks/logging/console.h"
+#include "tasks/pipeline/model_pipeline.h"
 
 namespace tessera {
 
@@ -34,6 +36,8 @@ class ModelSession {
   const TrainHParams& train() const { return task_->train(); }
   const Mesh& mesh() const { return mesh_; }
   const AxisRules& rules() const { return rules_; }
+  // How the layers are divided over the stages of the mesh; nullopt if they are not.
+  const std::optional<ModelPipeline>& pipeline() const { return pipeline_; }
   // A note on how the mesh maps to hosts; or "".
   const std::string& remark() const { return remark_; }
   Executor& executor() { return executor_; }
@@ -51,10 +55,12 @@ class ModelSession {
   AxisRules rules_;
   std::string remark_;
   std::unique_ptr<BaseTask> task_;
+  std::optional<ModelPipeline> pipeline_;
   std::unique_ptr<Communicator> communicator_;  // Null for one device, and for a plan.
   Executor executor_;
 
  private:
+  std::optional<ModelPipeline> make_pipeline();
   Executor make_executor(Purpose purpose, const std::vector<Device*>& devices);
   StallProbes::Registration add_stall_probe();
 

@@ -11,6 +11,7 @@
 #include "core/passes/spmd/layout_lint.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
+#include "tasks/pipeline/tied_weights.h"
 #include "tasks/plan/plan.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
@@ -172,6 +173,9 @@ void warn_of_layouts(const Session& session, Console& console) {
     console.info("warning: " + warning);
   for (const std::string& warning :
        idle_mesh_axes(session.rules(), session.mesh(), session.train_graph()))
+    console.info("warning: " + warning);
+  if (!session.pipeline()) return;
+  for (const std::string& warning : warnings_of_tied_weights(session.train_graph(), session.mesh()))
     console.info("warning: " + warning);
 }
 

@@ -55,11 +55,11 @@ TEST_CASE("SourceLm prints a table of its weights that fits 100 columns") {
 TEST_CASE(
     "a mesh axis that no rule of SourceLm names gives a warning, in the plan and at the start") {
   const std::string warning =
-      "warning: mesh axis stage=2 splits nothing (no rule names it): the 2 devices along it repeat "
-      "the same work; name stage in rules.weights (now \"\") or rules.activations (now \"batch -> "
+      "warning: mesh axis row=2 splits nothing (no rule names it): the 2 devices along it repeat "
+      "the same work; name row in rules.weights (now \"\") or rules.activations (now \"batch -> "
       "(replica, data)\"), or set its size to 1\n";
-  const std::vector<std::string> mesh = {"--set", "mesh.axis_names=[replica,data,mdl,stage]",
-                                         "--set", "ici_mesh_shape=[1,2,1,2]"};
+  const std::vector<std::string> mesh = {"--set", "mesh.axis_names=[replica,data,mdl,row]", "--set",
+                                         "ici_mesh_shape=[1,2,1,2]"};
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = mesh;
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -70,8 +70,8 @@ TEST_CASE(
   REQUIRE_THAT(output_of(directory.path(), with({"--dry_run", "--devices=4"})),
                Catch::Contains(warning));
   REQUIRE_THAT(
-      output_of(directory.path(), with({"--mode=plan", "--set", "rules.weights=mlp -> stage",
-                                        "--set", "rules.activations=batch -> data, mlp -> stage"})),
+      output_of(directory.path(), with({"--mode=plan", "--set", "rules.weights=mlp -> row", "--set",
+                                        "rules.activations=batch -> data, mlp -> row"})),
       !Catch::Contains("warning"));
 }
 

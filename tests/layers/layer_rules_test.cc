@@ -152,5 +152,38 @@ TEST_CASE("the rules of an Mlp are those of its linear maps, and norms and biase
   REQUIRE(rules_of(Bias::HParams{.dims = 4, .layer = {.rules = rules}}, 0) == "embed -> mdl");
 }
 
+TEST_CASE("a model reads all layers of weights that are split over stages, gathered once") {
+  const Mesh mesh({{"stage", 2}, {"data", 2}});
+  const AxisRules rules{parse_rules("layers -> stage, embed -> data"),
+                        parse_rules("batch -> data")};
+  LanguageModel::HParams p = small_gpt2();
+  Template<SequenceLayer>& stack = p.lm_tpl.as<TransformerLm::HParams>().stacked_transformer_tpl;
+  stack = Repeated::HParams{.block_tpl = stack.as<StackedTransformer::HParams>().block_tpl};
+  const std::unique_ptr<BaseModel> model = Template<BaseModel>(p).instantiate();
+  Graph graph;
+  const TraceScope trace(graph, mesh, rules);
+  const std::vector<Tensor> parameters = parameter_inputs(model->parameters());
+  const FpropScope scope(parameters, {});
+  int64_t stacked = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& stored = parameters[i];
+    const Tensor& read = FpropScope::current().parameter(static_cast<int32_t>(i));
+    const Parameter& declared = model->parameters().parameters()[i];
+    INFO(declared.path);
+    if (declared.stack == 0) {
+      REQUIRE(read.id() == stored.id());
+      continue;
+    }
+    ++stacked;
+    REQUIRE(stored.type().layout().starts_with("layers/stage"));
+    Type whole = stored.type();
+    whole.axes.front().split.clear();
+    REQUIRE(read.type() == whole);
+    REQUIRE(graph.value(read.id()).name == declared.path);
+  }
+  REQUIRE(stacked > 0);
+  REQUIRE(std::ssize(graph.nodes()) == stacked);
+}
+
 }  // namespace
 }  // namespace tessera

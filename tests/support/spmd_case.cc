@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/graph/layer_pieces.h"
 #include "core/hparams/text.h"
 #include "core/passes/remat/remat.h"
 #include "core/passes/spmd/lower.h"
@@ -76,6 +78,7 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
                                                                      : small_pax();
   TransformerLm::HParams& lm = model.lm_tpl.as<TransformerLm::HParams>();
   resize(trial.sizes, lm);
+  if (trial.layers > 0) lm.num_layers = trial.layers;
   lm.packed_input = trial.packed;
   if (trial.model == TrialModel::kGpt2)
     lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = trial.sizes.seq};
@@ -151,6 +154,14 @@ void fill_row(std::mt19937& random, const SpmdCase& trial, size_t row, Batch& ba
   }
 }
 
+Mesh mesh_without_pieces(const SpmdCase& trial) {
+  Mesh standard = Mesh::standard(trial.ici, trial.dcn);
+  if (trial.stages == 1) return standard;
+  std::vector<MeshAxis> axes = standard.axes();
+  axes.insert(axes.begin(), {std::string(kStageAxis), trial.stages});
+  return Mesh(std::move(axes));
+}
+
 }  // namespace
 
 const std::vector<TrialRules>& strategies() {
@@ -166,8 +177,18 @@ const TrialRules& strategy(const std::string& name) {
   return *found;
 }
 
+Mesh SpmdCase::mesh() const {
+  Mesh whole = mesh_without_pieces(*this);
+  const std::optional<ModelPipeline> pipeline = spmd_pipeline(*this);
+  return pipeline ? with_pieces(std::move(whole), *pipeline) : whole;
+}
+
 const TrialRules& SpmdCase::rules() const {
   return own_rules ? *own_rules : tessera::strategy(strategy);
+}
+
+AxisRules SpmdCase::axis_rules() const {
+  return {parse_rules(rules().weights), parse_rules(rules().activations)};
 }
 
 std::string SpmdCase::text() const {
@@ -175,12 +196,18 @@ std::string SpmdCase::text() const {
   const std::string by =
       own_rules ? fmt::format("weights: {}; activations: {}", rules().weights, rules().activations)
                 : strategy;
-  return fmt::format("{}{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, chunks of {}, {}",
-                     models[static_cast<int>(model)],
-                     !router.has() ? "" : fmt::format(" with {}", to_toml(router.to_tree())), ici,
-                     dcn.empty() ? "" : fmt::format(" × {}", dcn), by, repeated ? ", repeated" : "",
-                     packed ? ", packed" : "", dropout ? ", dropout" : "", remat, microbatches,
-                     chunk_tokens, dtype_name(compute));
+  const std::string in_stages =
+      stages == 1 ? ""
+                  : fmt::format(", {} stages by {} with layers {}", stages,
+                                schedule.has() ? to_toml(schedule.to_tree()) : "the default",
+                                layers_per_piece);
+  return fmt::format(
+      "{}{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, chunks of {}, {}, {} layers{}",
+      models[static_cast<int>(model)],
+      !router.has() ? "" : fmt::format(" with {}", to_toml(router.to_tree())), ici,
+      dcn.empty() ? "" : fmt::format(" × {}", dcn), by, repeated ? ", repeated" : "",
+      packed ? ", packed" : "", dropout ? ", dropout" : "", remat, microbatches, chunk_tokens,
+      dtype_name(compute), layers, in_stages);
 }
 
 SpmdCase SpmdCase::on_one_device() const {
@@ -189,6 +216,9 @@ SpmdCase SpmdCase::on_one_device() const {
   one.dcn = {};
   one.strategy = "replica";
   one.own_rules.reset();
+  one.stages = 1;
+  one.schedule = {};
+  one.layers_per_piece = {};
   one.chunk_tokens = 0;
   return one;
 }
@@ -200,6 +230,8 @@ SingleTask::HParams spmd_task(const SpmdCase& trial) {
                       .clip_gradient_norm_to_value = trial.clip_norm},
           .train = {.num_train_steps = trial.steps,
                     .num_microbatches = trial.microbatches,
+                    .pipeline_schedule = trial.schedule,
+                    .layers_per_piece = trial.layers_per_piece,
                     .remat_policy = trial.remat}};
 }
 
@@ -222,15 +254,18 @@ Type spmd_tokens() {
 
 int64_t spmd_model_dims() { return TrialSizes{}.embed; }
 
+std::optional<ModelPipeline> spmd_pipeline(const SpmdCase& trial) {
+  const std::unique_ptr<BaseTask> task = Template<BaseTask>(spmd_task(trial)).instantiate();
+  return model_pipeline(task->train(), task->model().parameters(), trial.axis_rules(),
+                        mesh_without_pieces(trial));
+}
+
 Graph traced_step(const SpmdCase& trial) {
-  const TrialRules& rules = trial.rules();
   Batch specification = spmd_batch(trial, 0);
   for (auto& [name, array] : specification) array.bytes.clear();
   return Template<BaseTask>(spmd_task(trial))
       .instantiate()
-      ->train_graph({trial.mesh(),
-                     {parse_rules(rules.weights), parse_rules(rules.activations)},
-                     specification});
+      ->train_graph({trial.mesh(), trial.axis_rules(), specification});
 }
 
 Graph lowered_step(const SpmdCase& trial) {

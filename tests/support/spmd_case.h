@@ -11,8 +11,11 @@
 #include "core/base/dtype.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
+#include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/experts/routers.h"
+#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/pipeline/pipeline_schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -46,7 +49,13 @@ struct SpmdCase {
   bool dropout = false;
   std::string remat = "save_everything";
   int64_t microbatches = 1;
-  int64_t chunk_tokens = 0;  // Of the loss; 0: all at once.
+  int64_t layers = 0;  // 0: as many as the model has.
+  // Of a mesh axis `stage` before the others. More than 1: needs `repeated`, and rules whose
+  // weights have layers -> stage.
+  int64_t stages = 1;
+  Template<PipelineSchedule> schedule;    // Unset: 1F1B.
+  std::vector<int64_t> layers_per_piece;  // Empty: equally many.
+  int64_t chunk_tokens = 0;               // Of the loss; 0: all at once.
   DType compute = DType::kF32;
   double learning_rate = 1e-3;
   double clip_norm = 0.0;  // Bound on the global norm; 0: no clipping.
@@ -54,10 +63,11 @@ struct SpmdCase {
   int threads = 1;  // Per device.
   TrialSizes sizes;
 
-  Mesh mesh() const { return Mesh::standard(ici, dcn); }
+  Mesh mesh() const;
   const TrialRules& rules() const;
   std::string text() const;        // For messages.
   SpmdCase on_one_device() const;  // The same case without mesh, rules and chunks of the loss.
+  AxisRules axis_rules() const;
 };
 
 // The case's task, and its batch number `step`: several documents per row, with different lengths
@@ -68,6 +78,9 @@ Batch spmd_batch(const SpmdCase& trial, int64_t step);
 // The type of a batch's ids ["batch seq"], and the model's width.
 Type spmd_tokens();
 int64_t spmd_model_dims();
+
+// How its mesh divides the layers; nullopt if it has one stage.
+std::optional<ModelPipeline> spmd_pipeline(const SpmdCase& trial);
 
 // The case's training graph as traced, and as lowered for device 0.
 Graph traced_step(const SpmdCase& trial);

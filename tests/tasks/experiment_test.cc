@@ -92,6 +92,25 @@ TEST_CASE("axis rules are parsed from text") {
   REQUIRE(rules.activations.at(0).mesh == std::vector<std::string>{"replica", "data"});
 }
 
+TEST_CASE("a strategy with stages splits the layers over a mesh axis before the others") {
+  using enum Strategy;
+  const std::vector<std::string> standard = MeshConfig{}.axis_names;
+  REQUIRE(strategy_axes(kPipeline, standard) ==
+          std::vector<std::string>{"stage", "replica", "data", "mdl"});
+  REQUIRE(strategy_axes(kFullyShardedPipeline, {"data", "stage"}) ==
+          std::vector<std::string>{"data", "stage"});
+  REQUIRE(strategy_axes(kFullyShardedTensor, standard) == standard);
+  REQUIRE(strategy_rules(kPipeline).weights == "layers -> stage");
+  REQUIRE(strategy_rules(kPipeline).activations == "batch -> (replica, data)");
+  REQUIRE(strategy_rules(kFullyShardedPipeline).weights == "layers -> stage, embed -> data");
+  const std::string tensor = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
+  REQUIRE(strategy_rules(kTensorPipeline).weights == "layers -> stage, " + tensor);
+  REQUIRE(strategy_rules(kFullyShardedTensorPipeline).weights ==
+          "layers -> stage, embed -> data, " + tensor);
+  REQUIRE(strategy_rules(kFullyShardedTensorPipeline).activations ==
+          "batch -> (replica, data), " + tensor);
+}
+
 TEST_CASE("eval options cover all datasets, and options set for unknown ones are kept") {
   ExperimentConfig config;
   config.eval_inputs["books"] = SyntheticInput::HParams{};

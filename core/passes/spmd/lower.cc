@@ -19,6 +19,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/spmd/layer_order.h"
 #include "core/passes/spmd/ring_attention.h"
 
 namespace tessera {
@@ -98,10 +99,11 @@ Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& me
   return result;
 }
 
-// The attributes of the node for a step from `layout`.
-Attributes step_attributes(const ReshardStep& step, const Type& layout, const Mesh& mesh) {
+// The attributes of the node for a step from `layout`, whose part on a device is `local`, to a part
+// of type `result`.
+Attributes step_attributes(const ReshardStep& step, const Type& layout, const Type& local,
+                           const Type& result) {
   Attributes attributes = {{"mesh_axes", step.mesh_axes}};
-  const Type local = local_type(layout, mesh), result = local_type(step.result, mesh);
   switch (step.kind) {
     case StepKind::kSlice:
       attributes.set("axis", step.axis);
@@ -139,11 +141,21 @@ bool is_identity(const Graph& graph, const Node& node) {
   return node.op->identity && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
 }
 
+// Which steps on layers in pieces give rows in the order of the model. The others give them as they
+// are on the stages, for stage_graph(), which takes each stage's rows from its own shard: where
+// stacks are split, and where a loop (over microbatches) gathers them.
+enum class OrderedRows { kAll, kGathered, kNone };
+
 // Makes the part of lowering that is the same for all devices.
 class Localizer {
  public:
-  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner)
-      : graph_(graph), mesh_(mesh), planner_(planner), rewriter_(graph), local_(rewriter_.to()) {}
+  Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner, OrderedRows ordered)
+      : graph_(graph),
+        mesh_(mesh),
+        planner_(planner),
+        ordered_(ordered),
+        rewriter_(graph),
+        local_(rewriter_.to()) {}
 
   Graph run() {
     for (const GraphInput& input : graph_.inputs()) {
@@ -182,8 +194,10 @@ class Localizer {
     std::vector<Type> types;
     for (const ValueId value : original.outputs)
       types.push_back(local_type(graph_.type(value), mesh_));
+    const OrderedRows in_loop =
+        ordered_ == OrderedRows::kAll ? OrderedRows::kAll : OrderedRows::kNone;
     for (auto& body : node.bodies)
-      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_).run());
+      body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_, in_loop).run());
     rewriter_.add(std::move(node), original.outputs, types);
   }
 
@@ -194,21 +208,42 @@ class Localizer {
     ValueId value = rewriter_.at(from);
     Type layout = graph_.type(from);
     for (const ReshardStep& step : planner_.plan(layout, graph_.type(to)).steps) {
-      Node node = reshard;
-      node.op = &step_op(step.kind);
-      node.inputs = {value};
-      node.attributes = step_attributes(step, layout, mesh_);
-      value = local_.node(local_.add_node(std::move(node), {local_type(step.result, mesh_)}))
-                  .outputs[0];
+      value = lower_step(reshard, step, layout, value);
       local_.value(value).name = name;
       layout = step.result;
     }
     replace_with(to, value);
   }
 
+  // Gathering layers that are in pieces gives the shards of all stages, and they are split from
+  // those.
+  ValueId lower_step(const Node& reshard, const ReshardStep& step, const Type& layout,
+                     ValueId value) {
+    const LayerPieces& pieces = mesh_.layer_pieces();
+    const bool moves = has_pieces(layout) != has_pieces(step.result) && !pieces.is_equal_blocks();
+    const bool gathers = moves && has_pieces(layout) && ordered_ != OrderedRows::kNone;
+    const bool splits = moves && has_pieces(step.result) && ordered_ == OrderedRows::kAll;
+    if (splits) value = in_stage_order(local_, reshard, value, pieces);
+    Type result = local_type(step.result, mesh_);
+    if (gathers)
+      result.axes[static_cast<size_t>(result.find(kLayersAxis))].size =
+          pieces.stages() * pieces.rows();
+    Node node = reshard;
+    node.op = &step_op(step.kind);
+    node.inputs = {value};
+    node.attributes = step_attributes(step, layout, local_type(layout, mesh_), result);
+    value = local_.node(local_.add_node(std::move(node), {result})).outputs[0];
+    return gathers ? in_layer_order(local_, reshard, value, pieces) : value;
+  }
+  bool has_pieces(const Type& type) const {
+    return std::ranges::any_of(type.axes,
+                               [&](const Axis& axis) { return is_in_pieces(axis, mesh_); });
+  }
+
   const Graph& graph_;
   const Mesh& mesh_;
   ReshardPlanner& planner_;
+  OrderedRows ordered_;
   Rewriter rewriter_;
   Graph& local_;
 };
@@ -315,24 +350,28 @@ Graph for_device(Graph graph, const Mesh& mesh, int64_t device) {
   return for_device(std::move(graph), attributes);
 }
 
-Graph localized(const Graph& graph, const Mesh& mesh, const LinkCosts& costs) {
+Graph localized(const Graph& graph, const Mesh& mesh, const LinkCosts& costs, OrderedRows ordered) {
   ReshardPlanner planner(mesh, costs);
-  return dce(cse(dce(Localizer(graph, mesh, planner).run())));
+  return dce(cse(dce(Localizer(graph, mesh, planner, ordered).run())));
 }
 
 }  // namespace
 
 Graph lower(const Graph& graph, const Mesh& mesh, int64_t device, const LinkCosts& costs) {
-  return for_device(localized(graph, mesh, costs), mesh, device);
+  return for_device(localized(graph, mesh, costs, OrderedRows::kAll), mesh, device);
 }
 
 StageGraph lower_stage(const Graph& graph, const Mesh& mesh, const PipelineTable& table,
                        int64_t device, const LinkCosts& costs) {
-  StageGraph lowered{localized(graph, mesh, costs), {}};
-  if (mesh.stages() > 1 && can_pipeline(lowered.graph))
-    lowered = stage_graph(lowered.graph, mesh, table, mesh.stage_of(device));
-  lowered.graph = for_device(std::move(lowered.graph), mesh, device);
-  return lowered;
+  if (mesh.stages() > 1) {
+    const Graph of_stages = localized(graph, mesh, costs, OrderedRows::kGathered);
+    if (can_pipeline(of_stages)) {
+      StageGraph lowered = stage_graph(of_stages, mesh, table, mesh.stage_of(device));
+      lowered.graph = for_device(std::move(lowered.graph), mesh, device);
+      return lowered;
+    }
+  }
+  return {lower(graph, mesh, device, costs), {}};
 }
 
 }  // namespace tessera

@@ -200,7 +200,15 @@ class ReshardMoves {
   }
 
   bool divides(const Layout& layout, size_t axis) const {
+    if (is_in_pieces(layout, axis)) return layout.splits[axis].size() == 1;
     return type_.axes[axis].size % devices(layout.splits[axis]) == 0;
+  }
+
+  // Whether layers are split over `stage` into pieces, which no other mesh axis could hold or
+  // split.
+  bool is_in_pieces(const Layout& layout, size_t axis) const {
+    return !mesh_.layer_pieces().empty() && type_.axes[axis].name == kLayersAxis &&
+           layout.splits[axis].contains(static_cast<MeshAxisIndex>(mesh_.position(kStageAxis)));
   }
 
   // A collective that sends `all` bytes, of which `fast` over fast links.
@@ -322,6 +330,11 @@ class ReshardMoves {
                     const Visit& visit) const {
     if (part == layout.parts()) {
       if (built == layout) return;
+      for (const size_t axis : axes_) {
+        if (built.splits[axis] != layout.splits[axis] &&
+            (is_in_pieces(layout, axis) || is_in_pieces(built, axis)))
+          return;
+      }
       Move move{StepKind::kPermute, {}, 0, 0, built, {}};
       for (const MeshAxisIndex mesh_axis : mesh_axes_) {
         for (size_t i = 0; i < layout.parts(); ++i) {

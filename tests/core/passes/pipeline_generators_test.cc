@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/passes/pipeline/check.h"
@@ -121,6 +123,38 @@ TEST_CASE("ZB-H1 of two stages puts off the weights of stage 1") {
           "# tick    0  1  2  3  4  5  6  7  8  9\n"
           "stage 0: F0 F1  . I0 W0 F2 I1 W1 I2 W2\n"
           "stage 1:  . F0 I0 F1 I1 W0 F2 I2 W1 W2\n");
+}
+
+TEST_CASE("a table of evaluation has every forward once, after what it needs") {
+  for_all_sizes([](int64_t s, int64_t m) {
+    for (int64_t r = 1; r <= 3; ++r) {
+      const PipelineTable table = forward_table(s, m, r);
+      REQUIRE(std::ssize(table.tasks) == s * m * r);
+      if (r == 1 || m % s == 0) REQUIRE(table.ticks() == m * r + s - 1);
+      const ValueMakers makers(table);
+      std::set<std::pair<int64_t, int64_t>> slots, work;  // Stage and tick; piece and microbatch.
+      for (const PipelineTask& task : table.tasks) {
+        REQUIRE(task.work == PipelineWork::kForward);
+        REQUIRE(slots.emplace(task.stage, task.tick).second);
+        REQUIRE(work.emplace(table.piece(task), task.microbatch).second);
+        for (const PipelineValue& value : needed_values(table, task)) {
+          const int64_t maker = makers.maker(value);
+          REQUIRE(maker != ValueMakers::kNobody);
+          REQUIRE(table.tasks[static_cast<size_t>(maker)].tick < task.tick);
+        }
+      }
+    }
+  });
+  REQUIRE(error_of([] { forward_table(2, 0, 1); }) ==
+          "forward: microbatches is 0, expected at least 1");
+}
+
+TEST_CASE("in evaluation as many microbatches as stages go through all chunks at a time") {
+  REQUIRE(pipeline_text(forward_table(2, 3, 2)) ==
+          "# forward: 2 stages, 3 microbatches, 2 chunks per stage\n"
+          "# tick      0    1    2    3    4    5    6    7\n"
+          "stage 0:   F0   F1 F0.1 F1.1   F2    . F2.1    .\n"
+          "stage 1:    .   F0   F1 F0.1 F1.1   F2    . F2.1\n");
 }
 
 TEST_CASE("a schedule refuses sizes that it cannot have") {

@@ -187,5 +187,32 @@ TEST_CASE("Plans are deterministic") {
   for (int i = 0; i < 5; ++i) REQUIRE(plan_text(mesh, from, to) == first);
 }
 
+TEST_CASE("layers in pieces are gathered and split in the order of the model") {
+  for (const std::vector<int64_t>& layers :
+       {std::vector<int64_t>{3, 2}, {2, 3}, {1, 2, 1, 1}, {2, 1, 1, 1}}) {
+    Mesh mesh({{"stage", 2}, {"data", 2}});
+    mesh.divide_layers(layers);
+    const std::vector<Type> types = {parse_type("f32[\"layers=5 embed=4\"]"),
+                                     parse_type("f32[\"layers/stage=5 embed=4\"]"),
+                                     parse_type("f32[\"layers/stage=5 embed/data=4\"]"),
+                                     parse_type("f32[\"layers=5 embed/stage=4\"]"),
+                                     parse_type("f32[\"layers=5 embed/data/stage=4\"]"),
+                                     parse_type("f32[\"layers=5 embed=4\" + sum(stage)]"),
+                                     parse_type("f32[\"layers=5 embed/data=4\" + sum(stage)]"),
+                                     parse_type("f32[\"layers/stage=5 embed=4\" + sum(data)]"),
+                                     parse_type("f32[\"layers=5 embed=4\" + sum(stage, data)]")};
+    for (const Type& from : types)
+      for (const Type& to : types) check_pair(mesh, from, to);
+  }
+}
+
+TEST_CASE("no other mesh axis splits layers in pieces, or takes them over") {
+  Mesh mesh({{"stage", 2}, {"data", 2}});
+  const std::string from = "f32[\"layers/stage=4 embed=4\"]", to = "f32[\"layers/data=4 embed=4\"]";
+  REQUIRE(plan_text(mesh, from, to) == "permute(stage,data)");
+  mesh.divide_layers({1, 1, 1, 1});
+  REQUIRE(plan_text(mesh, from, to) == "all_gather(stage) layers; slice(data) layers");
+}
+
 }  // namespace
 }  // namespace tessera
