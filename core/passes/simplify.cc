@@ -212,7 +212,8 @@ class Merger {
 
   void merge_tasks(NodeId id) {
     Node node = rewriter_.mapped(id);
-    for (auto& body : node.bodies) body = std::make_shared<const Graph>(Merger(*body, {}, transfers_).merge());
+    for (auto& body : node.bodies)
+      body = std::make_shared<const Graph>(Merger(*body, {}, transfers_).merge());
     rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 
