@@ -57,10 +57,11 @@ class Printer {
   }
 
   void print_node(const Graph& graph, const Node& node, const std::string& indent) {
-    std::string line = fmt::format("{}{} = {}({})", indent, values(graph, node.outputs),
-                                   node.op->name, values(graph, node.inputs));
+    std::string line = indent;
+    if (!node.outputs.empty()) line += values(graph, node.outputs) + " = ";
+    line += fmt::format("{}({})", node.op->name, values(graph, node.inputs));
     if (!node.attributes.entries().empty()) line += fmt::format(" {{{}}}", node.attributes.text());
-    line += " :";
+    if (!node.outputs.empty()) line += " :";
     for (const ValueId output : node.outputs) line += ' ' + graph.type(output).text_sized();
     if (node.remat_block != kNone) line += fmt::format("  remat {}", node.remat_block);
     if (node.remat_clone) line += "  recomputed";

@@ -12,6 +12,7 @@
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/op_helpers.h"
+#include "core/ops/send.h"
 
 namespace tessera {
 namespace {
@@ -293,6 +294,8 @@ const Op kMaskToOwnerOp{{.name = "mask_to_owner",
 bool is_collective(const Node& node) { return node.op->op_class == OpClass::kCollective; }
 
 int64_t collective_bytes(const Graph& graph, const Node& node) {
+  if (node.op == &kReceiveOp) return 0;
+  if (node.op == &kSendOp) return graph.type(node.inputs[0]).bytes();
   const int64_t in = graph.type(node.inputs[0]).bytes();
   const int64_t out = graph.type(node.outputs[0]).bytes();
   if (node.op == &kPermuteOp) {

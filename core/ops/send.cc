@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/send.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/ops/op_helpers.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
@@ -20,6 +22,22 @@ Types infer_receive(const InferContext& context) {
   return {context.attributes.get<Type>("type")};
 }
 
+using Names = std::vector<std::string>;
+
+bool contains(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+void add_transfer_axes(const Graph& graph, Names& axes) {
+  for (const Node& node : graph.nodes()) {
+    if (is_transfer(node)) {
+      for (const std::string& axis : node.attributes.get<Names>("mesh_axes"))
+        if (!contains(axes, axis)) axes.push_back(axis);
+    }
+    for (const auto& body : node.bodies) add_transfer_axes(*body, axes);
+  }
+}
+
 constexpr OpDef transfer(std::string_view name, decltype(OpDef::infer) infer) {
   return {.name = name, .op_class = OpClass::kCollective, .infer = infer, .flops = no_flops};
 }
@@ -27,9 +45,8 @@ constexpr OpDef transfer(std::string_view name, decltype(OpDef::infer) infer) {
 Node transfer_node(const Op& op, std::string_view mesh_axis, int64_t peer, std::string_view slot) {
   Node node;
   node.op = &op;
-  node.attributes = {{"mesh_axes", std::vector<std::string>{std::string(mesh_axis)}},
-                     {"peer", peer},
-                     {"slot", std::string(slot)}};
+  node.attributes = {
+      {"mesh_axes", Names{std::string(mesh_axis)}}, {"peer", peer}, {"slot", std::string(slot)}};
   return node;
 }
 
@@ -52,5 +69,22 @@ Node receive_node(const Type& type, std::string_view mesh_axis, int64_t peer,
 }
 
 bool is_transfer(const Node& node) { return node.op == &kSendOp || node.op == &kReceiveOp; }
+
+std::vector<std::string> transfer_axes(const Graph& graph) {
+  Names axes;
+  add_transfer_axes(graph, axes);
+  return axes;
+}
+
+bool communicates_along(const std::vector<std::string>& mesh_axes, const Node& node) {
+  if (mesh_axes.empty()) return false;
+  if (is_collective(node))
+    return std::ranges::any_of(node.attributes.get_or<Names>("mesh_axes", {}),
+                               [&](const std::string& axis) { return contains(mesh_axes, axis); });
+  return std::ranges::any_of(node.bodies, [&](const auto& body) {
+    return std::ranges::any_of(
+        body->nodes(), [&](const Node& inner) { return communicates_along(mesh_axes, inner); });
+  });
+}
 
 }  // namespace tessera

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
@@ -31,5 +33,12 @@ Node receive_node(const Type& type, std::string_view mesh_axis, int64_t peer,
                   std::string_view slot);
 
 bool is_transfer(const Node& node);
+
+// The mesh axes along which the graph sends and receives, in its bodies too. Devices at different
+// places along such an axis run different programs, which have only what they communicate in
+// common: all collectives along these axes. Passes keep them, and their order.
+std::vector<std::string> transfer_axes(const Graph& graph);
+// Whether the node is a collective along one of these axes, or has one in a body.
+bool communicates_along(const std::vector<std::string>& mesh_axes, const Node& node);
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "core/graph/op.h"
 #include "core/ops/pipeline.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 
 namespace tessera {
 namespace {
@@ -24,7 +25,7 @@ bool same_but_count(const CollectiveUse& a, const CollectiveUse& b) {
 CollectiveUse use_of(const Graph& graph, const Node& node, int64_t count) {
   const Type& type = graph.type(node.inputs[0]);
   return {.op = std::string(node.op->name),
-          .value = graph.describe(node.outputs[0]),
+          .value = graph.describe(node.op == &kSendOp ? node.inputs[0] : node.outputs[0]),
           .mesh_axes = node.attributes.get<std::vector<std::string>>("mesh_axes"),
           .dtype = type.dtype,
           .bytes = sent_bytes(graph, node),
@@ -39,7 +40,7 @@ class Collector {
   void add_graph(const Graph& graph, int64_t count) {
     for (const Node& node : graph.nodes()) {
       for (const auto& [body, times] : run_bodies(node)) add_graph(*body, count * times);
-      if (is_collective(node)) {
+      if (is_collective(node) && node.op != &kReceiveOp) {
         add(use_of(graph, node, count));
       }
     }

@@ -24,8 +24,8 @@ int64_t sent_bytes(const Graph& graph, const Node& node);
 
 // A collective of the graph of one device, with the layer line it serves.
 struct CollectiveUse {
-  std::string op;                      // "all_gather"
-  std::string value;                   // The result, as Graph::describe names it.
+  std::string op;     // "all_gather"
+  std::string value;  // The result (of a send: what is sent), as Graph::describe names it.
   std::vector<std::string> mesh_axes;  // In the order of the split.
   DType dtype = DType::kF32;
   int64_t bytes = 0;  // Sent by a device per execution (permute: by a device whose shard moves).
@@ -36,8 +36,8 @@ struct CollectiveUse {
   int64_t bytes_per_step() const { return bytes * count; }
 };
 
-// The collectives of a lowered graph in its order, those of loop bodies at the loop. Uses that
-// differ only in the count are merged.
+// The collectives of a lowered graph in its order, those of loop bodies at the loop; a transfer is
+// in the list of its sender. Uses that differ only in the count are merged.
 std::vector<CollectiveUse> collectives(const Graph& lowered);
 
 // Bytes that one device sends per step.

@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/graph/op.h"
 #include "core/ops/pipeline.h"
+#include "core/ops/send.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
+using Names = std::vector<std::string>;
+
 class Scheduler {
  public:
-  explicit Scheduler(const Graph& graph)
+  Scheduler(const Graph& graph, const Names& transfers)
       : graph_(graph), readers_(consumers(graph)), placed_(graph.nodes().size()) {
     find_overwritten();
     find_lazy();
+    find_ordered(transfers);
   }
 
   std::vector<NodeId> order() {
@@ -60,12 +65,24 @@ class Scheduler {
     }
   }
 
+  // What devices with other programs take part in keeps its order (core/ops/send.h).
+  void find_ordered(const Names& transfers) {
+    before_ = after_ = IndexedVector<NodeId, NodeId>(graph_.nodes().size());
+    NodeId last;
+    for (const NodeId id : graph_.nodes().ids()) {
+      if (!communicates_along(transfers, graph_.node(id))) continue;
+      if (last != kNone) after_[last] = id;
+      before_[id] = std::exchange(last, id);
+    }
+  }
+
   bool is_placed(NodeId id) const { return id == kNone || placed_[id]; }
 
   bool is_available(NodeId id) const { return is_placed(id) || lazy_[id]; }
 
   void place(NodeId id) {
     if (is_placed(id)) return;
+    place(before_[id]);
     for (const ValueId value : graph_.node(id).inputs) place(graph_.value(value).producer);
     if (is_placed(id)) return;  // As an update that its last operand made ready.
     placed_[id] = true;
@@ -74,12 +91,14 @@ class Scheduler {
       for (const NodeId reader : readers_[value]) try_update(reader);
     for (const ValueId value : graph_.node(id).inputs)
       for (const NodeId update : updates_[value]) try_update(update);
+    if (after_[id] != kNone) try_update(after_[id]);
   }
 
   // Places an update once its operands are available and no other node still reads what it
   // replaces.
   void try_update(NodeId id) {
     if (is_placed(id) || graph_.node(id).phase != Phase::kUpdate) return;
+    if (!is_placed(before_[id])) return;
     for (const ValueId value : graph_.node(id).inputs)
       if (!is_available(graph_.value(value).producer)) return;
     for (const ValueId state : overwritten_[id])
@@ -92,24 +111,27 @@ class Scheduler {
   IndexedVector<ValueId, std::vector<NodeId>> readers_;
   IndexedVector<NodeId, std::vector<ValueId>> overwritten_;
   IndexedVector<ValueId, std::vector<NodeId>> updates_;  // The nodes that replace a state.
+  IndexedVector<NodeId, NodeId> before_, after_;         // Of ordered nodes.
   NodeFlags lazy_;
   NodeFlags placed_;
   std::vector<NodeId> order_;
 };
 
-}  // namespace
-
-Graph schedule(const Graph& lowered) {
+Graph scheduled(const Graph& lowered, const Names& transfers) {
   Rewriter rewriter(lowered);
   rewriter.copy_inputs();
-  for (const NodeId id : Scheduler(lowered).order()) {
+  for (const NodeId id : Scheduler(lowered, transfers).order()) {
     Node node = rewriter.mapped(id);
     for (auto& body : node.bodies)
-      if (runs_bodies(node)) body = std::make_shared<const Graph>(schedule(*body));
+      if (runs_bodies(node)) body = std::make_shared<const Graph>(scheduled(*body, transfers));
     rewriter.add(std::move(node), lowered.node(id).outputs);
   }
   rewriter.copy_outputs();
   return std::move(rewriter.to());
 }
+
+}  // namespace
+
+Graph schedule(const Graph& lowered) { return scheduled(lowered, transfer_axes(lowered)); }
 
 }  // namespace tessera

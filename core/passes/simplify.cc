@@ -12,6 +12,7 @@
 #include "core/graph/op.h"
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
+#include "core/ops/send.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
@@ -19,20 +20,24 @@ namespace tessera {
 namespace {
 
 // Dead code elimination. Uses are found backwards and through the bodies of loops, where a carry
-// may be read only by the next iteration: a fixed point.
+// may be read only by the next iteration: a fixed point. What devices with other programs take part
+// in stays (core/ops/send.h).
+
+using Names = std::vector<std::string>;
 
 // Which operands and outputs of a loop are read. A carry is both or neither.
 struct LoopUse {
   std::vector<bool> operands, outputs;
 };
 
-// Which values are read, and which parts of loops.
+// Which nodes stay, which values are read, and which parts of loops.
 struct Use {
+  NodeFlags nodes;
   ValueFlags values;
   std::map<NodeId, LoopUse> loops;
 };
 
-Use find_use(const Graph& graph, ValueFlags wanted);
+Use find_use(const Graph& graph, ValueFlags wanted, const Names& transfers);
 
 template <typename Visit>
 void each_kept(const std::vector<bool>& kept, const Visit& visit) {
@@ -40,7 +45,7 @@ void each_kept(const std::vector<bool>& kept, const Visit& visit) {
     if (kept[i]) visit(i);
 }
 
-LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted) {
+LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted, const Names& transfers) {
   const Graph& body = loop.body();
   LoopUse use;
   for (size_t i = 0; i < loop.outputs(); ++i) use.outputs.push_back(wanted[loop.output(i)]);
@@ -48,7 +53,7 @@ LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted) {
   for (bool grew = true; grew;) {
     ValueFlags outputs(body.values().size());
     each_kept(use.outputs, [&](size_t i) { outputs[loop.output_in(i)] = true; });
-    in_body = find_use(body, std::move(outputs)).values;
+    in_body = find_use(body, std::move(outputs), transfers).values;
     grew = false;
     for (size_t i = 0; i < loop.carries(); ++i) {
       if (use.outputs[i] || !in_body[loop.carry_in(i)]) continue;
@@ -60,27 +65,28 @@ LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted) {
   return use;
 }
 
-Use find_use(const Graph& graph, ValueFlags wanted) {
-  Use use{.values = std::move(wanted), .loops = {}};
+Use find_use(const Graph& graph, ValueFlags wanted, const Names& transfers) {
+  Use use{.nodes = NodeFlags(graph.nodes().size()), .values = std::move(wanted), .loops = {}};
   for (const NodeId id : graph.nodes().ids().reversed()) {
     const Node& node = graph.node(id);
-    if (!any_flagged(node.outputs, use.values)) continue;
+    use.nodes[id] = any_flagged(node.outputs, use.values) || communicates_along(transfers, node);
+    if (!use.nodes[id]) continue;
     if (!is_repeat(node)) {
       for (const ValueId value : node.inputs) use.values[value] = true;
       continue;
     }
     const Loop loop(node);
-    const LoopUse parts = find_loop_use(loop, use.values);
+    const LoopUse parts = find_loop_use(loop, use.values, transfers);
     each_kept(parts.operands, [&](size_t i) { use.values[loop.operand(i)] = true; });
     use.loops.emplace(id, parts);
   }
   return use;
 }
 
-void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use);
+void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use, const Names& transfers);
 
 // The body with only the used inputs and outputs, without dead nodes.
-Graph kept_body(const Loop& loop, const LoopUse& use) {
+Graph kept_body(const Loop& loop, const LoopUse& use, const Names& transfers) {
   const Graph& body = loop.body();
   Rewriter rewriter(body);
   const auto keep_input = [&](size_t i) {
@@ -94,14 +100,15 @@ Graph kept_body(const Loop& loop, const LoopUse& use) {
   each_kept(use.outputs, [&](size_t i) { outputs.push_back(loop.output_in(i)); });
   ValueFlags wanted(body.values().size());
   for (const ValueId value : outputs) wanted[value] = true;
-  copy_used(rewriter, body, find_use(body, std::move(wanted)));
+  copy_used(rewriter, body, find_use(body, std::move(wanted), transfers), transfers);
   for (const ValueId value : outputs)
     rewriter.to().add_output("result " + std::to_string(rewriter.to().outputs().size()),
                              rewriter.at(value));
   return std::move(rewriter.to());
 }
 
-void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse& use) {
+void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse& use,
+               const Names& transfers) {
   const Node& node = graph.node(id);
   const Loop loop(node);
   Node copy = node;
@@ -114,19 +121,19 @@ void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse&
   count("carries", 0, loop.carries());
   count("stacked", loop.carries(), loop.slices());
   count("constants", loop.carries() + loop.slices(), loop.constants());
-  copy.bodies[0] = std::make_shared<const Graph>(kept_body(loop, use));
+  copy.bodies[0] = std::make_shared<const Graph>(kept_body(loop, use, transfers));
   each_kept(use.operands, [&](size_t i) { copy.inputs.push_back(rewriter.at(loop.operand(i))); });
   std::vector<ValueId> outputs;
   each_kept(use.outputs, [&](size_t i) { outputs.push_back(loop.output(i)); });
   rewriter.add(std::move(copy), outputs);
 }
 
-void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use) {
+void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use, const Names& transfers) {
   for (const NodeId id : graph.nodes().ids()) {
-    if (!any_flagged(graph.node(id).outputs, use.values)) continue;
+    if (!use.nodes[id]) continue;
     const auto loop = use.loops.find(id);
     if (loop != use.loops.end()) {
-      copy_loop(rewriter, graph, id, loop->second);
+      copy_loop(rewriter, graph, id, loop->second, transfers);
     } else {
       rewriter.copy_node(id);
     }
@@ -143,7 +150,8 @@ struct SameInput {
 // Merges equal nodes, found by a hash of op and operands.
 class Merger {
  public:
-  Merger(const Graph& graph, const std::vector<SameInput>& same) : graph_(graph), rewriter_(graph) {
+  Merger(const Graph& graph, const std::vector<SameInput>& same, const Names& transfers)
+      : graph_(graph), transfers_(transfers), rewriter_(graph) {
     rewriter_.copy_inputs();
     for (const SameInput& pair : same) rewriter_.set(pair.value, rewriter_.at(pair.first));
   }
@@ -183,7 +191,7 @@ class Merger {
 
   bool merge_with_earlier(NodeId id) {
     const Node& node = graph_.node(id);
-    if (!node.bodies.empty()) return false;
+    if (!node.bodies.empty() || communicates_along(transfers_, node)) return false;
     std::vector<ValueId> inputs = node.inputs;
     for (ValueId& value : inputs) value = rewriter_.at(value);
     const auto candidates = seen_.find(hash(node.op, inputs));
@@ -204,7 +212,8 @@ class Merger {
 
   void merge_tasks(NodeId id) {
     Node node = rewriter_.mapped(id);
-    for (auto& body : node.bodies) body = std::make_shared<const Graph>(Merger(*body, {}).merge());
+    for (auto& body : node.bodies)
+      body = std::make_shared<const Graph>(Merger(*body, {}, transfers_).merge());
     rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 
@@ -226,7 +235,7 @@ class Merger {
     find_same(constants, loop.operands());
 
     Node copy = rewriter_.mapped(id);
-    copy.bodies[0] = std::make_shared<const Graph>(Merger(loop.body(), same).merge());
+    copy.bodies[0] = std::make_shared<const Graph>(Merger(loop.body(), same, transfers_).merge());
     const NodeId made = rewriter_.add(std::move(copy), node.outputs);
 
     const Loop merged(rewriter_.to().node(made));
@@ -240,6 +249,7 @@ class Merger {
   }
 
   const Graph& graph_;
+  const Names& transfers_;
   Rewriter rewriter_;
   std::unordered_map<size_t, std::vector<NodeId>> seen_;  // Nodes of the new graph by hash.
 };
@@ -249,14 +259,18 @@ class Merger {
 Graph dce(const Graph& graph) {
   ValueFlags wanted(graph.values().size());
   for (const GraphOutput& output : graph.outputs()) wanted[output.value] = true;
-  const Use use = find_use(graph, std::move(wanted));
+  const Names transfers = transfer_axes(graph);
+  const Use use = find_use(graph, std::move(wanted), transfers);
   Rewriter rewriter(graph);
   rewriter.copy_inputs();
-  copy_used(rewriter, graph, use);
+  copy_used(rewriter, graph, use, transfers);
   rewriter.copy_outputs();
   return std::move(rewriter.to());
 }
 
-Graph cse(const Graph& graph) { return Merger(graph, {}).merge(); }
+Graph cse(const Graph& graph) {
+  const Names transfers = transfer_axes(graph);
+  return Merger(graph, {}, transfers).merge();
+}
 
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "core/passes/cost.h"
 
 namespace tessera {
@@ -212,6 +213,15 @@ LaunchCost vector_cost(const Graph& graph, const Node& node, const Gpu& gpu) {
           .limit = Limit::kArithmetic};
 }
 
+// Whether the two devices of a transfer are in different slices.
+bool crosses_slices(const Node& transfer, const Mesh& mesh) {
+  const auto mesh_axes = transfer.attributes.get<std::vector<std::string>>("mesh_axes");
+  const int64_t slice = mesh.axes()[static_cast<size_t>(mesh.position(mesh_axes[0]))].ici;
+  const auto pair = transfer.attributes.get<std::vector<int64_t>>("group");
+  return mesh.index_along(pair[0], mesh_axes) / slice !=
+         mesh.index_along(pair[1], mesh_axes) / slice;
+}
+
 LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh, const Gpu& gpu) {
   double all = 1.0, slices = 1.0;
   for (const auto& name : node.attributes.get<std::vector<std::string>>("mesh_axes")) {
@@ -219,7 +229,9 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
     all *= as_double(axis.size());
     slices *= as_double(axis.dcn);
   }
-  const double bytes = as_double(sent_bytes(graph, node));
+  // A receiver's link is as busy as the sender's.
+  const double bytes = as_double(node.op == &kReceiveOp ? graph.type(node.outputs[0]).bytes()
+                                                        : sent_bytes(graph, node));
   // Within slices first, so that only a slice's share crosses the network.
   const double here = all / slices;
   double within = 1.0;
@@ -227,10 +239,11 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
     within = ((here - 1.0) / here) / ((all - 1.0) / all);
     if (node.op == &kAllToAllOp) within = (here - 1.0) / (all - 1.0);
     if (node.op == &kPermuteOp) within = 0.0;  // Whole shards.
+    if (is_transfer(node)) within = crosses_slices(node, mesh) ? 0.0 : 1.0;
   }
   const double seconds = bytes * within / (gpu.link_bandwidth * kLinkShare) +
                          bytes * (1.0 - within) / (gpu.network_bandwidth * kLinkShare);
-  return {.seconds = seconds + (slices > 1.0 ? kNetworkLatency : kLinkLatency),
+  return {.seconds = seconds + (within < 1.0 ? kNetworkLatency : kLinkLatency),
           .bytes = bytes,
           .limit = Limit::kLinks};
 }

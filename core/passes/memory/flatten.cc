@@ -287,7 +287,7 @@ class Flattener {
 }  // namespace
 
 std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
-  if (node.inputs.empty()) return std::nullopt;
+  if (node.inputs.empty() || node.outputs.empty()) return std::nullopt;
   const Type& from = graph.type(node.inputs[0]);
   const Type& to = graph.type(node.outputs[0]);
   if (node.op->op_class == OpClass::kView) return 0;

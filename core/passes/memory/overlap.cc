@@ -11,6 +11,7 @@
 
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "core/passes/memory/step_plan.h"
 
 namespace tessera {
@@ -18,12 +19,20 @@ namespace {
 
 const Node& node_of(const FlatLaunch& launch) { return launch.graph->node(launch.node); }
 
-bool may_move(const FlatLaunch& launch) {
+using Names = std::vector<std::string>;
+
+// Whether devices with other programs take part (core/ops/send.h): such launches keep their order.
+bool is_shared(const FlatLaunch& launch, const Names& transfers) {
+  return communicates_along(transfers, node_of(launch));
+}
+
+bool may_move(const FlatLaunch& launch, const Names& transfers) {
   const Node& node = node_of(launch);
   const OpClass kind = node.op->op_class;
   const bool cheap = kind == OpClass::kElementwise || kind == OpClass::kDataMovement ||
                      kind == OpClass::kView || kind == OpClass::kCollective;
-  return cheap && node.phase != Phase::kUpdate && !launch.inputs.empty();
+  return cheap && node.phase != Phase::kUpdate && !launch.inputs.empty() &&
+         !is_shared(launch, transfers);
 }
 
 bool covers(FlatValue whole, FlatValue part) {
@@ -40,7 +49,7 @@ struct Writer {
 // their position in the program.
 class AllGatherPrefetch {
  public:
-  explicit AllGatherPrefetch(const FlatProgram& program)
+  AllGatherPrefetch(const FlatProgram& program, const Names& transfers)
       : program_(program),
         early_(program.launches.size(), false),
         producers_(program.launches.size()),
@@ -48,7 +57,7 @@ class AllGatherPrefetch {
     std::unordered_map<BufferId, std::vector<Writer>> early_writers;
     for (size_t i = 0; i < program.launches.size(); ++i) {
       const FlatLaunch& launch = program.launches[LaunchId(i)];
-      bool early = may_move(launch);
+      bool early = may_move(launch, transfers);
       std::vector<size_t> producers;
       for (const FlatValue& value : launch.inputs) {
         const FlatValue root = program.root(value);
@@ -158,7 +167,8 @@ class Splitter {
  public:
   explicit Splitter(FlatProgram& program) : program_(program) {}
 
-  // `ahead` marks prefetched collectives, which the budget does not limit.
+  // `ahead` marks prefetched collectives, which the budget does not limit, as it does not limit
+  // receives.
   void split(std::vector<FlatLaunch> launches, const std::vector<bool>& ahead, int64_t budget) {
     for (size_t i = 0; i < launches.size(); ++i) {
       FlatLaunch& launch = launches[i];
@@ -190,7 +200,9 @@ class Splitter {
   };
 
   void start(FlatLaunch launch, bool ahead, int64_t budget) {
-    Open open{.start = {}, .bytes = ahead ? 0 : bytes_of(launch), .results = {}};
+    // What is received is in memory until it is read, however early it is waited for.
+    const bool unlimited = ahead || node_of(launch).op == &kReceiveOp;
+    Open open{.start = {}, .bytes = unlimited ? 0 : bytes_of(launch), .results = {}};
     size_t early = 0;
     for (int64_t in_flight = in_flight_; open.bytes > 0 && in_flight + open.bytes > budget;) {
       if (early == open_.size()) break;
@@ -314,22 +326,39 @@ bool depends(const FlatProgram& program, const FlatLaunch& later, const FlatLaun
          (later.scratch != kNone && later.scratch == earlier.scratch);
 }
 
-// Moves collectives that are not prefetched to where their operands are computed, keeping their
-// order. The sequential schedule delays launches that free no memory, such as all-reduces of
-// gradients.
-void start_when_ready(const FlatProgram& program, std::vector<FlatLaunch>& launches,
-                      std::vector<bool>& ahead) {
+// Moves collectives that are not prefetched to where their operands are computed. The sequential
+// schedule delays launches that free no memory, such as all-reduces of gradients. A receive has no
+// operands: it stays where the schedule of the pipeline has it.
+void start_when_ready(const FlatProgram& program, const Names& transfers,
+                      std::vector<FlatLaunch>& launches, std::vector<bool>& ahead) {
   for (size_t i = 0; i < launches.size(); ++i) {
-    const Node& node = launches[i].graph->node(launches[i].node);
-    if (!is_collective(node) || ahead[i]) continue;
+    const Node& node = node_of(launches[i]);
+    if (!is_collective(node) || node.op == &kReceiveOp || ahead[i]) continue;
+    const bool shared = is_shared(launches[i], transfers);
+    const auto follows = [&](const FlatLaunch& earlier) {
+      return depends(program, launches[i], earlier) || (shared && is_shared(earlier, transfers));
+    };
     size_t position = i;
-    while (position > 0 && !depends(program, launches[i], launches[position - 1])) --position;
+    while (position > 0 && !follows(launches[position - 1])) --position;
     const auto at = [](auto& items, size_t index) {
       return items.begin() + static_cast<std::ptrdiff_t>(index);
     };
     std::rotate(at(launches, position), at(launches, i), at(launches, i + 1));
     std::rotate(at(ahead, position), at(ahead, i), at(ahead, i + 1));
   }
+}
+
+// The most bytes that are sent between two computations: the values that one task of a pipeline
+// sends.
+int64_t most_sent_together(const std::vector<FlatLaunch>& launches) {
+  int64_t most = 0, sum = 0;
+  for (const FlatLaunch& launch : launches) {
+    const Node& node = node_of(launch);
+    if (!is_transfer(node)) sum = 0;
+    if (node.op == &kSendOp) sum += bytes_of(launch);
+    most = std::max(most, sum);
+  }
+  return most;
 }
 
 }  // namespace
@@ -343,22 +372,24 @@ void overlap(FlatProgram& program) {
   for (size_t i = 0; i < launches.size(); ++i) any = any || is_collective_at(i);
   if (!any) return;
 
-  const AllGatherPrefetch weights(program);
+  const Names transfers = transfer_axes(*program.graph);
+  const AllGatherPrefetch weights(program, transfers);
   const auto gathered = [&](size_t i) {
     return weights.is_gather(i) ? launches[LaunchId(i)].outputs[0].bytes : int64_t{0};
   };
   const auto other = [&](size_t i) {
-    return is_collective_at(i) && !weights.is_early(i) ? bytes_of(launches[LaunchId(i)])
-                                                       : int64_t{0};
+    const bool counts =
+        is_collective_at(i) && !is_transfer(node_of(launches[LaunchId(i)])) && !weights.is_early(i);
+    return counts ? bytes_of(launches[LaunchId(i)]) : int64_t{0};
   };
-  const int64_t budget = layer_bytes(program, other);
   std::vector<FlatLaunch> ordered;
   std::vector<bool> ahead;
   for (const size_t i : weights.order(layer_bytes(program, gathered))) {
     ordered.push_back(launches[LaunchId(i)]);
     ahead.push_back(weights.is_early(i));
   }
-  start_when_ready(program, ordered, ahead);
+  const int64_t budget = layer_bytes(program, other) + most_sent_together(ordered);
+  start_when_ready(program, transfers, ordered, ahead);
   Splitter(program).split(std::move(ordered), ahead, budget);
 }
 

@@ -144,8 +144,9 @@ FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts
 // A wait precedes the first other launch that uses the result. All-gathers of weights, with the
 // casts before them, are prefetched up to one layer's gathered bytes ahead (as in FSDP). Other
 // collectives, mainly reductions of gradients, start as soon as their operands are computed; the
-// oldest are waited for when more than one layer's bytes would be in flight. These limits bound the
-// additional memory.
+// oldest are waited for when more than one layer's bytes would be in flight. Sends add to these
+// what one task of a pipeline sends. These limits bound the additional memory. Receives start where
+// they are, and what devices with other programs take part in (core/ops/send.h) keeps its order.
 void overlap(FlatProgram& program);
 
 // Places the next value of each state in the memory of the state: in place if no later launch reads

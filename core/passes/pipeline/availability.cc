@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"
 
 namespace tessera {
@@ -14,6 +15,12 @@ namespace {
 
 bool persists(const GraphInput& input) {
   return input.kind == InputKind::kParameter || input.kind == InputKind::kState;
+}
+
+StageList either(const StageList& a, const StageList& b) {
+  StageList result;
+  std::ranges::set_union(a, b, std::back_inserter(result));
+  return result;
 }
 
 StageList both(const StageList& a, const StageList& b) {
@@ -79,12 +86,21 @@ void Availability::place_nodes(NodeId loop) {
     if (id == loop) continue;
     const Node& node = graph_.node(id);
     StageList stages = all_;
-    for (const ValueId value : node.inputs) stages = both(stages, available_[value]);
-    CHECK(!stages.empty(), "no stage has all operands of {}", node.op->name);
+    StageList any;
+    for (const ValueId value : node.inputs) {
+      stages = both(stages, available_[value]);
+      any = either(any, available_[value]);
+    }
     broadcast_from_[id].clear();
+    if (node.op == &kSquaredNormOp && !is_everywhere(stages)) stages = any;
+    CHECK(!stages.empty(), "no stage has all operands of {}", node.op->name);
     const bool is_scalar = std::ranges::all_of(
         node.outputs, [&](ValueId value) { return graph_.type(value).rank() == 0; });
-    if (is_scalar && !is_everywhere(stages)) {
+    const bool is_sum_of_stages =
+        node.op == &kSquaredNormOp && std::ranges::any_of(node.inputs, [&](ValueId value) {
+          return !is_everywhere(available_[value]);
+        });
+    if (is_sum_of_stages || (is_scalar && !is_everywhere(stages))) {
       broadcast_from_[id] = stages;
       stages = all_;
     }

@@ -27,7 +27,7 @@ class Availability {
     return static_cast<int64_t>(stages.size()) == stages_;
   }
   // Of a node whose operands are on these stages only, but whose results all stages need: the
-  // stages; empty for other nodes.
+  // stages; empty for other nodes. A squared norm may have operands of different stages.
   const StageList& broadcast_from(NodeId node) const { return broadcast_from_[node]; }
 
   // The parameters and states that not all stages hold.

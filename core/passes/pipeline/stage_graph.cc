@@ -10,6 +10,7 @@
 #include "core/graph/op.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/optimizer.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/pipeline/availability.h"
@@ -75,6 +76,8 @@ class StageRewriter {
     for (const NodeId id : graph_.nodes().ids()) {
       if (id == loop_id_) {
         add_pipeline();
+      } else if (graph_.node(id).op == &kSquaredNormOp) {
+        add_squared_norm(id);
       } else if (!available_.broadcast_from(id).empty()) {
         broadcast_node(id);
       } else if (is_stage_slice(graph_.node(id))) {
@@ -110,11 +113,11 @@ class StageRewriter {
     return add(kConstantOp, {}, {{"value", 0.0}, {"type", type}}, type, like);
   }
 
-  // The sum over these stages, of which this one is one.
+  // The sum over these stages, of which this one is one; over all if the list is empty.
   ValueId sum_over(const StageList& stages, ValueId value, const Node& like) {
     Attributes attributes = {{"mesh_axes", std::vector{std::string(kStageAxis)}},
                              {"reduction", std::string("sum")}};
-    if (!available_.is_everywhere(stages)) attributes.set("stages", stages);
+    if (!stages.empty() && !available_.is_everywhere(stages)) attributes.set("stages", stages);
     return add(kAllReduceOp, {value}, std::move(attributes), made_.type(value), like);
   }
 
@@ -122,6 +125,22 @@ class StageRewriter {
   ValueId broadcast(const StageList& from, ValueId value, const Type& type, const Node& like) {
     const bool owns = stage_ == from.front();
     return sum_over({}, owns ? value : zeros(type, like), like);
+  }
+
+  // Of tensors on some stages: each is counted by the first of its stages.
+  void add_squared_norm(NodeId id) {
+    if (available_.broadcast_from(id).empty()) {
+      rewriter_.copy_node(id);
+      return;
+    }
+    const Node& node = graph_.node(id);
+    std::vector<ValueId> own;
+    for (const ValueId value : node.inputs)
+      if (available_.of(value).front() == stage_) own.push_back(rewriter_.at(value));
+    const Type& type = graph_.type(node.outputs[0]);
+    const ValueId sum =
+        own.empty() ? zeros(type, node) : add(kSquaredNormOp, std::move(own), {}, type, node);
+    set(node.outputs[0], sum_over({}, sum, node));
   }
 
   void broadcast_node(NodeId id) {

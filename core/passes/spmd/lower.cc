@@ -17,6 +17,7 @@
 #include "core/graph/type.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 #include "core/passes/spmd/layer_order.h"
@@ -267,7 +268,9 @@ class DeviceAttributes {
     if (!attributes.has("mesh_axes")) return;
     const Names mesh_axes = attributes.get<Names>("mesh_axes");
     const int64_t index = mesh_.index_along(device_, mesh_axes);
-    if (is_collective(node)) {
+    if (is_transfer(node)) {
+      fill_transfer(node, group(mesh_axes), index);
+    } else if (is_collective(node)) {
       attributes.set("group", group(mesh_axes));
       attributes.set("index", index);
       if (attributes.has("stages")) keep_stages(attributes, index);
@@ -302,6 +305,21 @@ class DeviceAttributes {
     for (const int64_t stage : stages) kept.push_back(all[static_cast<size_t>(stage)]);
     attributes.set("index", std::ranges::find(stages, own) - stages.begin());
     attributes.set("group", std::move(kept));
+  }
+
+  // The group is the pair of devices, which are at `own` and at the peer's place among the stages.
+  static void fill_transfer(Node& node, const std::vector<int64_t>& stages, int64_t own) {
+    Attributes& attributes = node.attributes;
+    const int64_t peer = attributes.get<int64_t>("peer");
+    CHECK(peer >= 0 && peer < std::ssize(stages) && peer != own,
+          "stage {} of {} exchanges {} with stage {}", own, stages.size(),
+          attributes.get<std::string>("slot"), peer);
+    const auto at = [&](int64_t stage) { return stages[static_cast<size_t>(stage)]; };
+    const bool sends = node.op == &kSendOp;
+    attributes.set("group", std::vector<int64_t>{at(std::min(own, peer)), at(std::max(own, peer))});
+    attributes.set("index", int64_t{own > peer});
+    attributes.set("from", at(sends ? own : peer));
+    attributes.set("to", at(sends ? peer : own));
   }
 
   // With `routes` each device of the group sends to the one that they give. Otherwise this device

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 
 namespace tessera {
 namespace {
@@ -26,6 +27,12 @@ size_t position(const Type& type, const Node& node, std::string_view attribute) 
   return static_cast<size_t>(position);
 }
 
+using Names = std::vector<std::string>;
+
+std::string mesh_axes_of(const Node& node) {
+  return fmt::format("{}", fmt::join(node.attributes.get_or<Names>("mesh_axes", {}), ","));
+}
+
 std::string place_of(const Node& node) {
   const std::string line = node.site.text();
   if (node.path.empty()) return line.empty() ? "the step" : line;
@@ -33,6 +40,18 @@ std::string place_of(const Node& node) {
 }
 
 }  // namespace
+
+void CollectiveInfo::read_transfer(const Node& node, const Type& type) {
+  const bool sends = op == &kSendOp;
+  to = node.attributes.get<int64_t>("to");
+  from = node.attributes.get<int64_t>("from");
+  (sends ? elements_in : elements_out) = type.elements();
+  const auto& slot = node.attributes.get<std::string>("slot");
+  signature = fmt::format("a transfer of {}, {}, from device {} to device {}", slot,
+                          type.text_sized(), from, to);
+  text = fmt::format("{} of {} {} device {} over {} [{}]", op->name, slot, sends ? "to" : "from",
+                     sends ? to : from, mesh_axes_of(node), place_of(node));
+}
 
 void CollectiveInfo::read_axis(const Node& node, const Type& shard) {
   const size_t axis = position(shard, node, "axis");
@@ -55,7 +74,7 @@ void CollectiveInfo::read_all_to_all(const Node& node, Type type) {
 }
 
 int64_t CollectiveInfo::scratch_bytes() const {
-  if (op == &kPermuteOp || size() == 1) return 0;
+  if (op == &kPermuteOp || op == &kSendOp || op == &kReceiveOp || size() == 1) return 0;
   // At least one small piece per message; pieces beyond some megabytes are not faster.
   const int64_t least = size() * 256, most = std::max(least, int64_t{4} << 20);
   const int64_t bytes = std::clamp(4 * std::max(bytes_in(), bytes_out()), least, most);
@@ -99,19 +118,24 @@ Subarray CollectiveInfo::part_from(int64_t index) const {
 }
 
 CollectiveInfo read_collective(const Graph& graph, const Node& node) {
-  const Type& in = graph.type(node.inputs[0]);
-  const Type& out = graph.type(node.outputs[0]);
+  const bool sends = node.op == &kSendOp, receives = node.op == &kReceiveOp;
+  const Type& in = graph.type(receives ? node.outputs[0] : node.inputs[0]);
+  const Type& out = graph.type(sends ? node.inputs[0] : node.outputs[0]);
   CollectiveInfo info;
   info.op = node.op;
   info.dtype = in.dtype;
   info.group = node.attributes.get<std::vector<int64_t>>("group");
   info.index = node.attributes.get<int64_t>("index");
+  if (sends || receives) {
+    info.read_transfer(node, in);
+    return info;
+  }
   info.elements_in = in.elements();
   info.elements_out = out.elements();
-  const auto axes = node.attributes.get_or<std::vector<std::string>>("mesh_axes", {});
-  info.signature = fmt::format("{} over {} of {} to {}", node.op->name, fmt::join(axes, ","),
-                               in.text_sized(), out.text_sized());
-  info.text = fmt::format("{} over {} [{}]", node.op->name, fmt::join(axes, ","), place_of(node));
+  const std::string axes = mesh_axes_of(node);
+  info.signature =
+      fmt::format("{} over {} of {} to {}", node.op->name, axes, in.text_sized(), out.text_sized());
+  info.text = fmt::format("{} over {} [{}]", node.op->name, axes, place_of(node));
   if (node.op == &kAllGatherOp) {
     info.read_axis(node, in);
   } else if (node.op == &kReduceScatterOp) {

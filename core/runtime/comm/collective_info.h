@@ -18,11 +18,11 @@ struct CollectiveInfo {
   const OpDef* op = nullptr;
   Reduction reduction = Reduction::kSum;
   DType dtype = DType::kF32;
-  std::vector<int64_t> group;  // Device numbers.
-  int64_t index = 0;           // Of this device in it.
-  int64_t to = 0, from = 0;    // Of a permute: device numbers.
-  int64_t elements_in = 0, elements_out = 0;
-  // Op, mesh axes, types and axes; the same on all members.
+  std::vector<int64_t> group;                 // Device numbers.
+  int64_t index = 0;                          // Of this device in it.
+  int64_t to = 0, from = 0;                   // Of a permute, send or receive: device numbers.
+  int64_t elements_in = 0, elements_out = 0;  // 0 where there is no operand or no result.
+  // Op, mesh axes, types and axes; the same on all members. A send and its receive have one.
   std::string signature;
   // "all_gather over data [lm.x_layers[3].ffn, layers/feed_forward/feed_forward.cc:41]".
   std::string text;
@@ -45,6 +45,7 @@ struct CollectiveInfo {
 
  private:
   friend CollectiveInfo read_collective(const Graph& graph, const Node& node);
+  void read_transfer(const Node& node, const Type& type);
   void read_axis(const Node& node, const Type& shard);
   void read_all_to_all(const Node& node, Type type);
   // The parts of an all_to_all's arrays along the first and the second of its two axes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part, and the collectives that move data without arithmetic: all_gather, all_to_all
-// and permute.
+// The common part, and the collectives that move data without arithmetic: all_gather, all_to_all,
+// permute, send and receive.
 #include "core/runtime/comm/collective_kernel.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +36,9 @@ void CollectiveKernel::run(const HostArgs& args) {
   communicator_.begin_collective(device_, info_);
   deadline_ = WaitDeadline(communicator_.timeout());
   rendezvous_->buffers(static_cast<int>(topology_.self().position)) = {
-      args.inputs[0], args.outputs[0], info_.get()};
+      .input = args.inputs.empty() ? nullptr : args.inputs[0],
+      .output = args.outputs.empty() ? nullptr : args.outputs[0],
+      .info = info_.get()};
   barrier();
   check_same_collective();
   communicate(args);
@@ -265,6 +268,34 @@ class ExchangeKernel final : public CollectiveKernel {
   const std::vector<Member> remote_;
 };
 
+// send and receive, which meet as the collective of a pair. Within a process the receiver copies.
+class TransferKernel final : public CollectiveKernel {
+ public:
+  using CollectiveKernel::CollectiveKernel;
+
+ private:
+  void communicate(const HostArgs& args) override {
+    if (topology().spans_processes()) return exchange_message(args);
+    for (const Member& member : topology().local()) {
+      if (info().op == &kSendOp || member.device != info().from) continue;
+      const int64_t bytes = info().bytes_out();
+      if (bytes > 0) std::memcpy(args.outputs[0], input_of(member), static_cast<size_t>(bytes));
+      count_copied(member, bytes);
+    }
+  }
+
+  void exchange_message(const HostArgs& args) {
+    const Member other = topology().remote().front();
+    PendingRequests request;
+    if (info().op == &kSendOp) {
+      send(other, {args.inputs[0], static_cast<size_t>(info().bytes_in())}, request);
+    } else {
+      receive(other, {args.outputs[0], static_cast<size_t>(info().bytes_out())}, request);
+    }
+    wait(request);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_collective_kernel(CpuCommunicator& communicator, int64_t device,
@@ -276,6 +307,8 @@ std::unique_ptr<Kernel> make_collective_kernel(CpuCommunicator& communicator, in
     return std::make_unique<GatherKernel>(communicator, device, std::move(info));
   if (info->op == &kAllToAllOp || info->op == &kPermuteOp)
     return std::make_unique<ExchangeKernel>(communicator, device, std::move(info));
+  if (is_transfer(node))
+    return std::make_unique<TransferKernel>(communicator, device, std::move(info));
   return make_reduce_kernel(communicator, device, std::move(info));
 }
 

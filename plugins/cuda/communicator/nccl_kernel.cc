@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "plugins/cuda/communicator/nccl_communicator.h"
 #include "plugins/cuda/communicator/part_rows.h"
 #include "plugins/cuda/device/kernel.h"
@@ -34,6 +35,18 @@ nccl::DataType nccl_type(DType dtype) {
     default:
       fail("{} cannot be reduced over devices; cast it to i32", dtype_name(dtype));
   }
+}
+
+// A message to or from the member with this index.
+nccl::Result send(const Nccl& library, DeviceAddress from, int64_t bytes, int64_t to,
+                  nccl::Comm* comm, CUstream stream) {
+  return library.ncclSend(pointer_as<void>(from), static_cast<size_t>(bytes), nccl::ncclUint8,
+                          static_cast<int>(to), comm, stream);
+}
+nccl::Result receive(const Nccl& library, DeviceAddress to, int64_t bytes, int64_t from,
+                     nccl::Comm* comm, CUstream stream) {
+  return library.ncclRecv(pointer_as<void>(to), static_cast<size_t>(bytes), nccl::ncclUint8,
+                          static_cast<int>(from), comm, stream);
 }
 
 // Notes that the GPU arrives and leaves, around what the library enqueues.
@@ -215,21 +228,28 @@ class NcclExchange final : public NcclKernel {
     add(library.ncclGroupEnd());
     return first;
   }
-  static nccl::Result send(const Nccl& library, DeviceAddress from, int64_t bytes, int64_t to,
-                           nccl::Comm* comm, CUstream stream) {
-    return library.ncclSend(pointer(from), static_cast<size_t>(bytes), nccl::ncclUint8,
-                            static_cast<int>(to), comm, stream);
-  }
-  static nccl::Result receive(const Nccl& library, DeviceAddress to, int64_t bytes, int64_t from,
-                              nccl::Comm* comm, CUstream stream) {
-    return library.ncclRecv(pointer(to), static_cast<size_t>(bytes), nccl::ncclUint8,
-                            static_cast<int>(from), comm, stream);
-  }
 
   int64_t bytes_sent() const override {
     if (info().op != &kPermuteOp) return info().bytes_in() - info().part_to(info().index).bytes();
     return info().to == info().group[static_cast<size_t>(info().index)] ? 0 : info().bytes_in();
   }
+};
+
+// send and receive.
+class NcclTransfer final : public NcclKernel {
+ public:
+  using NcclKernel::NcclKernel;
+
+ private:
+  void communicate(CUstream stream, const LaunchArgs& args) override {
+    const int64_t other = 1 - info().index;
+    run([&](const Nccl& library, nccl::Comm* comm) {
+      return info().op == &kSendOp
+                 ? send(library, args.inputs[0], info().bytes_in(), other, comm, stream)
+                 : receive(library, args.outputs[0], info().bytes_out(), other, comm, stream);
+    });
+  }
+  int64_t bytes_sent() const override { return info().bytes_in(); }
 };
 
 }  // namespace
@@ -251,6 +271,8 @@ std::unique_ptr<Kernel> make_nccl_kernel(NcclCommunicator& communicator, int64_t
     return std::make_unique<NcclGather>(communicator, device, node, std::move(info));
   if (info->op == &kAllToAllOp || info->op == &kPermuteOp)
     return std::make_unique<NcclExchange>(communicator, device, node, std::move(info));
+  if (is_transfer(node))
+    return std::make_unique<NcclTransfer>(communicator, device, node, std::move(info));
   return std::make_unique<NcclReduction>(communicator, device, node, std::move(info));
 }
 

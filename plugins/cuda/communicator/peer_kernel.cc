@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "plugins/cuda/communicator/part_rows.h"
 #include "plugins/cuda/communicator/peer_communicator.h"
 #include "plugins/cuda/device/kernel.h"
@@ -38,7 +39,9 @@ class PeerKernel : public CudaKernel {
     communicator_.host().begin_collective(device(), info_);
     deadline_ = WaitDeadline(communicator_.timeout());
     PeerGroup::Slot& slot = slot_of(topology_.self());
-    slot.input = args.inputs[0], slot.output = args.outputs[0], slot.info = info_.get();
+    slot.input = args.inputs.empty() ? DeviceAddress() : args.inputs[0];
+    slot.output = args.outputs.empty() ? DeviceAddress() : args.outputs[0];
+    slot.info = info_.get();
     meet(stream, PeerGroup::kReady);
     for (const Member& member : topology_.local())
       require_same_collective(device(), *info_, member.device, *slot_of(member).info);
@@ -174,16 +177,18 @@ class PeerExchange final : public PeerKernel {
   std::vector<PartCopy> parts_;
 };
 
-class PeerPermute final : public PeerKernel {
+// permute, send and receive: copies another member's whole operand.
+class PeerCopy final : public PeerKernel {
  public:
   using PeerKernel::PeerKernel;
 
  private:
   void communicate(CUstream stream, const LaunchArgs& args) override {
+    if (args.outputs.empty()) return;
     for (const Member& member : topology().local()) {
       if (member.device != info().from) continue;
-      rectangles().copy(stream, input_of(member), args.outputs[0], info().bytes_in());
-      count_read(member, info().bytes_in());
+      rectangles().copy(stream, input_of(member), args.outputs[0], info().bytes_out());
+      count_read(member, info().bytes_out());
     }
   }
 };
@@ -253,8 +258,8 @@ std::unique_ptr<Kernel> make_peer_kernel(PeerCommunicator& communicator, int64_t
         device, info->index);
   if (info->op == &kAllGatherOp || info->op == &kAllToAllOp)
     return std::make_unique<PeerExchange>(communicator, device, std::move(info));
-  if (info->op == &kPermuteOp)
-    return std::make_unique<PeerPermute>(communicator, device, std::move(info));
+  if (info->op == &kPermuteOp || is_transfer(node))
+    return std::make_unique<PeerCopy>(communicator, device, std::move(info));
   return std::make_unique<PeerReduction>(communicator, device, std::move(info));
 }
 

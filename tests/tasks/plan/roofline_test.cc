@@ -18,6 +18,7 @@
 #include "core/ops/norm.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/adam_step.h"
@@ -183,6 +184,27 @@ TEST_CASE("collectives are priced by bytes and links") {
           Approx(90.7 + 408.1 + 20.0).epsilon(1e-3));
 }
 
+// Device 1, a stage, receives a value of this type from the stage before and sends it to `peer`.
+Graph relay(const std::string& type, const Mesh& mesh, int64_t peer) {
+  Trial trial(mesh, {});
+  const Type x = parse_type(type);
+  const NodeId received = trial.graph().add_node(receive_node(x, "stage", 0, "h"), {x});
+  const ValueId value = trial.graph().node(received).outputs[0];
+  trial.graph().add_node(send_node(value, "stage", peer, "h"), {});
+  return lower(trial.graph(), mesh, 1);
+}
+
+TEST_CASE("transfers between stages are priced at both ends") {
+  const Mesh mesh({{"stage", 2, 2}});
+  const Graph graph = relay("f32[\"row=4096 column=4096\"]", mesh, 2);
+  const LaunchCost receive = launch_cost(graph, graph.nodes().front(), mesh, find_gpu("h200"));
+  const LaunchCost send = launch_cost(graph, graph.nodes().back(), mesh, find_gpu("h200"));
+  REQUIRE(send.bytes == 64 * 1024 * 1024);
+  REQUIRE(receive.bytes == send.bytes);
+  REQUIRE(microseconds(receive) == Approx(181.4 + 10.0).epsilon(1e-3));  // 370 GB/s.
+  REQUIRE(microseconds(send) == Approx(1632.8 + 20.0).epsilon(1e-3));    // Across slices.
+}
+
 // Nodes that become launches, in loops too.
 void price_all(const Graph& graph, const Mesh& mesh, std::set<const OpDef*>& priced) {
   for (const Node& node : graph.nodes()) {
@@ -220,6 +242,8 @@ TEST_CASE("every op has a price") {
         compiled(mesh, {type}, [&](const auto& x) { return reshard(reshard(x[0], over), to); }),
         mesh, priced);
   }
+  const Mesh stages({{"stage", 3, 1}});
+  price_all(relay("f32[\"row=4 column=4\"]", stages, 2), stages, priced);
   // What passes make: products with an epilogue, norms of sums, updates of several parameters, and
   // copies.
   Graph step;
