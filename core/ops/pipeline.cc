@@ -118,6 +118,13 @@ std::vector<PipelineCall> Pipeline::calls() const {
   return calls;
 }
 
+std::string Pipeline::task_name(const PipelineCall& call) const {
+  const std::string& work =
+      node_->attributes.get<std::vector<std::string>>("works").at(static_cast<size_t>(call.body));
+  if (work.empty()) return "";
+  return fmt::format("{}{}{}", work.front(), call.microbatch, work.substr(1));
+}
+
 std::string reads_attribute(size_t body) { return fmt::format("reads {}", body); }
 std::string writes_attribute(size_t body) { return fmt::format("writes {}", body); }
 

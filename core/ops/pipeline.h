@@ -2,9 +2,8 @@
 // What one stage of a pipeline does in a step: the tasks of a schedule and the transfers between
 // stages, in order. Lowering makes it from a loop over microbatches
 // (core/passes/pipeline/stage_graph.h); layers never trace it. Node layout of op "pipeline":
-//   attributes: axis, count (microbatches), carries, stacked, outputs, slots, calls; for each body
-//   b:
-//               "reads b", "writes b"
+//   attributes: axis, count (microbatches), carries, stacked, outputs, slots, calls; works (of each
+//               body: "F", or "F.1" in chunk 1; "" of a transfer); for body b "reads b", "writes b"
 //   inputs:  [carries…, stacked… (leading axis `axis`, size count), constants…]
 //   outputs: [carries…, stacked results…]
 // A body runs once for each of its calls, each time for one microbatch. A slot is a value that one
@@ -54,6 +53,8 @@ class Pipeline {
   const std::vector<int64_t>& reads(size_t b) const;
   const std::vector<int64_t>& writes(size_t b) const;
   std::vector<PipelineCall> calls() const;
+  // The task of a call, such as "F3" and "F3.1" (core/passes/pipeline/table.h); "" of a transfer.
+  std::string task_name(const PipelineCall& call) const;
 
   bool is_carry(int64_t number) const { return static_cast<size_t>(number) < carries_; }
   bool is_stacked(int64_t operand) const {

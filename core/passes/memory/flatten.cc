@@ -138,6 +138,7 @@ class Flattener {
     const Node& node = launch.graph->node(launch.node);
     const int64_t scratch = facts_.scratch_bytes ? facts_.scratch_bytes(*launch.graph, node) : 0;
     if (scratch > 0) launch.scratch = new_value(scratch).buffer;
+    launch.task = task_;
     program_.launches.push_back(std::move(launch));
   }
 
@@ -222,7 +223,9 @@ class Flattener {
                              : operand;
         }
       }
+      task_ = new_task(pipeline.task_name(call));
       run(body, inner);
+      task_ = -1;
       for (size_t i = 0; i < pipeline.writes(b).size(); ++i) {
         const int64_t number = pipeline.writes(b)[i];
         const ValueId result = body.outputs()[i].value;
@@ -237,6 +240,12 @@ class Flattener {
       }
     }
     for (size_t i = 0; i < pipeline.outputs(); ++i) values[node.outputs[i]] = outputs[i];
+  }
+
+  int64_t new_task(std::string name) {
+    if (name.empty()) return -1;
+    program_.tasks.push_back(std::move(name));
+    return std::ssize(program_.tasks) - 1;
   }
 
   // Whether a loop's body reads the index, its first input.
@@ -282,6 +291,7 @@ class Flattener {
   FlatProgram program_;
   IndexedVector<StackId, std::vector<FlatValue>> stacks_;
   std::map<const Graph*, ValueFlags> sliced_;
+  int64_t task_ = -1;  // Whose launches are being added.
 };
 
 }  // namespace

@@ -159,6 +159,7 @@ class Planner {
       : program_(std::move(program)), offsets_(program_.buffers.size(), kUnplaced) {
     plan_.graph = program_.graph;
     plan_.helpers = program_.helpers;
+    plan_.tasks = program_.tasks;
     plan_.persistent_bytes = place_persistent(*plan_.graph, persistent, plan_.inputs);
   }
 
@@ -216,6 +217,7 @@ class Planner {
     if (launch.scratch != kNone) result.scratch = offset({launch.scratch, 0, 0});
     result.kind = launch.kind;
     result.waits_for = launch.waits_for;
+    result.task = launch.task;
     return result;
   }
 

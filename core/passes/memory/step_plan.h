@@ -29,6 +29,7 @@ struct Launch {
   int64_t scratch = 0;
   LaunchKind kind = LaunchKind::kRun;
   LaunchId waits_for;  // kWait: the launch of the start, which has the same node.
+  int64_t task = -1;   // Of a pipeline: an index of StepPlan::tasks.
 };
 
 // Where a graph input or output is.
@@ -58,6 +59,7 @@ struct StepPlan {
   IndexedVector<LaunchId, Launch> launches;
   std::vector<Placement> inputs;
   std::vector<Placement> outputs;  // Without updates, which are at the offset of their input.
+  std::vector<std::string> tasks;  // Of a pipeline, in order: "F0", "B3.1".
   int64_t persistent_bytes = 0;
   int64_t arena_bytes = 0;
   MemoryUse use;
@@ -113,6 +115,7 @@ struct FlatLaunch {
   BufferId scratch;
   LaunchKind kind = LaunchKind::kRun;
   LaunchId waits_for;  // kWait: the start, whose inputs and outputs are the inputs of the wait.
+  int64_t task = -1;   // Of a pipeline: an index of FlatProgram::tasks.
 };
 
 struct FlatProgram {
@@ -122,6 +125,7 @@ struct FlatProgram {
   IndexedVector<BufferId, FlatBuffer> buffers;
   std::vector<FlatValue> inputs;   // Of the graph's inputs.
   std::vector<FlatValue> outputs;  // Of the graph's outputs.
+  std::vector<std::string> tasks;  // As StepPlan::tasks.
 
   // The value as part of the buffer without parent that contains it.
   FlatValue root(FlatValue value) const;

@@ -71,7 +71,10 @@ StageNode::Port StageNode::port(const TaskOutput& output) {
 }
 
 void StageNode::add_task(const PieceTask& task, const TaskBody& body) {
-  Body made{std::make_shared<const Graph>(body.graph), {}, {}};
+  Body made{std::make_shared<const Graph>(body.graph), {}, {}, {}};
+  const int64_t chunk = task.piece / table_.stages;
+  made.work = work_letter(task.work);
+  if (chunk > 0) made.work += fmt::format(".{}", chunk);
   for (const TaskInput& input : body.inputs) made.reads.push_back(port(input));
   for (const TaskOutput& output : body.outputs) made.writes.push_back(port(output));
   body_of_task_[task] = add(std::move(made));
@@ -191,6 +194,9 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
                      {"outputs", std::ssize(types)},
                      {"slots", static_cast<int64_t>(slots_.size())},
                      {"calls", calls_}};
+  std::vector<std::string> works;
+  for (const Body& body : bodies_) works.push_back(body.work);
+  node.attributes.set("works", std::move(works));
   for (size_t b = 0; b < bodies_.size(); ++b) {
     node.bodies.push_back(bodies_[b].graph);
     node.attributes.set(reads_attribute(b), numbers(bodies_[b].reads, node.inputs.size()));

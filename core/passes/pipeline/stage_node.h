@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/passes/pipeline/table.h"
@@ -46,6 +47,7 @@ class StageNode {
   struct Body {
     std::shared_ptr<const Graph> graph;
     std::vector<Port> reads, writes;
+    std::string work;  // "F", "B.1"; "" of a transfer.
   };
 
   int64_t stage_of(const PieceTask& task) const { return task.piece % table_.stages; }

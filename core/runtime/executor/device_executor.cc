@@ -137,6 +137,7 @@ DeviceExecutor::PreparedLaunch DeviceExecutor::prepare(const StepPlan& plan, con
   prepared.node = &graph.node(launch.node);
   prepared.kernel = &kernel(graph, *prepared.node);
   prepared.kind = launch.kind;
+  if (launch.task >= 0) prepared.task = plan.tasks[static_cast<size_t>(launch.task)];
   for (const int64_t offset : launch.inputs) prepared.inputs.push_back(arena_ + offset);
   for (size_t i = 0; i < launch.outputs.size(); ++i) {
     prepared.outputs.push_back(arena_ + launch.outputs[i]);
@@ -327,6 +328,7 @@ void DeviceExecutor::observe_launches(const Program& program,
              {.device = number_,
               .track = launch.kind == LaunchKind::kStart ? Track::kCommunication : Track::kCompute,
               .kind = launch.kind,
+              .task = launch.task,
               .begin_ns = program.times[i].begin_ns,
               .end_ns = program.times[i].end_ns});
   }

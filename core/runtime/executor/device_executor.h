@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -78,6 +79,7 @@ class DeviceExecutor {
     DeviceAddress scratch;
     std::vector<DeviceBuffer> persistent;  // Outputs that are parameters or state.
     LaunchKind kind = LaunchKind::kRun;
+    std::string_view task;               // Of a pipeline: "F3".
     size_t start = 0;                    // Of waits: which launch they wait for.
     std::unique_ptr<Event> ready, done;  // Of starts: the operands are ready, the launch is done.
 

@@ -112,11 +112,13 @@ LaunchObserver LaunchTrace::observer() {
 void LaunchTrace::add(const Graph& graph, const Node& node, const LaunchTimes& times) {
   const std::lock_guard lock(mutex_);
   Launch launch{.name = launch_name(node, times.kind),
-                .ancestry = {fmt::format("step {}", step_), std::string(phase_name(node.phase))},
+                .ancestry = {fmt::format("step {}", step_)},
                 .site = node.site.text(),
                 .result = node.outputs.empty() ? "" : graph.type(node.outputs[0]).text_sized(),
                 .begin_ns = times.begin_ns,
                 .end_ns = times.end_ns};
+  if (!times.task.empty()) launch.ancestry.emplace_back(times.task);
+  launch.ancestry.emplace_back(phase_name(node.phase));
   std::string_view path = node.path;
   while (!path.empty()) {
     const size_t dot = std::min(path.find('.'), path.size());

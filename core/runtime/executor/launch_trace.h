@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Information about each launch, and a trace of when each launch of some steps ran, for Perfetto
 // and chrome://tracing: for each device a track of compute and one of communication; in both, steps
-// above phases above layer paths above launches.
+// above the tasks of a pipeline above phases above layer paths above launches.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct LaunchTimes {
   int64_t device = 0;  // Its number in the mesh.
   Track track = Track::kCompute;
   LaunchKind kind = LaunchKind::kRun;
+  std::string_view task;             // Of a pipeline: "F3"; else "".
   int64_t begin_ns = 0, end_ns = 0;  // Steady clock.
 };
 
@@ -56,8 +58,9 @@ class LaunchTrace {
 
  private:
   struct Launch {
-    std::string name;                   // "einsum", "fused add silu mul".
-    std::vector<std::string> ancestry;  // "step 3", "forward", then the parts of the layer path.
+    std::string name;  // "einsum", "fused add silu mul".
+    std::vector<std::string>
+        ancestry;  // "step 3", "F0" of a pipeline, "forward", then the parts of the layer path.
     std::string site;
     std::string result;  // The type of the first result.
     int64_t begin_ns = 0, end_ns = 0;

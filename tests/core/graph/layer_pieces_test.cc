@@ -66,13 +66,13 @@ TEST_CASE("layers over stage must be those of the pieces") {
           "layers=5 cannot be split over stage into pieces of 3 3 layers, which are 6; give the "
           "pieces as many layers as the stack has");
   REQUIRE(type_problem(type, Mesh({{"stage", 2}, {"mdl", 2}})) ==
-          "layers=5 cannot be split by stage=2; the nearest size that can is 4");
+          "layers=5 cannot be split by stage=2; the nearest size that can is 6");
   REQUIRE(type_problem(parse_type("f32[\"layers/stage/mdl=5\"]"), divided(2, {3, 2}, 2)) ==
           "layers/stage/mdl is divided into pieces of 3 2 layers, so it can be split over stage "
           "only");
   // Only the axis `layers` is in pieces.
   REQUIRE(type_problem(parse_type("f32[\"batch/stage=5\"]"), divided(2, {3, 2})) ==
-          "batch=5 cannot be split by stage=2; the nearest size that can is 4");
+          "batch=5 cannot be split by stage=2; the nearest size that can is 6");
   REQUIRE(type_problem(parse_type("f32[\"layers=7\"]"), divided(2, {3, 2})) == std::nullopt);
 }
 

@@ -131,5 +131,22 @@ TEST_CASE("Results of a loop that equal each other or an operand are merged") {
   REQUIRE(Loop(lowered.nodes().front()).results() == 1);
 }
 
+TEST_CASE("An op that reads the position of its shard refuses layers in pieces") {
+  Mesh mesh({{"stage", 2}});
+  const auto lowered = [&](int64_t layers) {
+    Trial trial(mesh, {});
+    output("y", iota(Axis{"layers", layers, {"stage"}}));
+    return lower(trial.graph(), mesh, 1);
+  };
+  mesh.divide_layers({3, 2});
+  REQUIRE_THAT(
+      error_of([&] { lowered(5); }),
+      Catch::Contains("iota of i32[\"layers/stage\"]: its layers are in pieces (3 2), so a "
+                      "device's part is not one block; reshard it to have layers whole"));
+  mesh.divide_layers({2, 2});
+  REQUIRE(lowered(4).nodes().front().attributes.get<std::vector<int64_t>>("origin") ==
+          std::vector<int64_t>{2});
+}
+
 }  // namespace
 }  // namespace tessera
