@@ -237,6 +237,7 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options,
 // Error with what does not fit.
 void Executor::Impl::allocate_arenas() {
   const auto bytes_of = [&](size_t part) {
+    if (programs.arenas().empty()) return int64_t{0};  // Without programs.
     return programs.arenas()[programs.arena_of(part)].bytes;
   };
   int64_t available = 0;
