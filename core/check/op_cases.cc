@@ -27,6 +27,7 @@
 #include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
@@ -246,6 +247,7 @@ std::map<const OpDef*, std::string> ops_without_cases() {
           {&kAllToAllOp, lowering},
           {&kPermuteOp, lowering},
           {&kMaskToOwnerOp, lowering},
+          {&kPipelineOp, "made by the stages of a pipeline; tests/core/passes, tests/experiments"},
           {&kSendOp, "made by the stages of a pipeline; tests/core/runtime"},
           {&kReceiveOp, "made by the stages of a pipeline; tests/core/runtime"},
           {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
