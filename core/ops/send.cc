@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/ops/op_helpers.h"
-#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
@@ -78,7 +77,7 @@ std::vector<std::string> transfer_axes(const Graph& graph) {
 
 bool communicates_along(const std::vector<std::string>& mesh_axes, const Node& node) {
   if (mesh_axes.empty()) return false;
-  if (is_collective(node))
+  if (node.op->op_class == OpClass::kCollective)
     return std::ranges::any_of(node.attributes.get_or<Names>("mesh_axes", {}),
                                [&](const std::string& axis) { return contains(mesh_axes, axis); });
   return std::ranges::any_of(node.bodies, [&](const auto& body) {

@@ -10,16 +10,11 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/pipeline/split_backward.h"
+#include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
-
-bool is_over_stage(const Node& node) {
-  return node.attributes.has("mesh_axes") &&
-         node.attributes.get<std::vector<std::string>>("mesh_axes") ==
-             std::vector<std::string>{std::string(kStageAxis)};
-}
 
 // Whether values depend on a source, directly or not.
 class Dependence {
@@ -53,10 +48,6 @@ NodeFlags ancestors(const Graph& graph, const std::vector<ValueId>& values) {
 }
 
 }  // namespace
-
-bool is_stage_gather(const Node& node) { return node.op == &kAllGatherOp && is_over_stage(node); }
-
-bool is_stage_slice(const Node& node) { return node.op == &kSliceOp && is_over_stage(node); }
 
 TaskPlacement::TaskPlacement(const Loop& microbatches, int64_t pieces)
     : microbatches_(microbatches),

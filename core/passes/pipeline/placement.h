@@ -37,11 +37,6 @@ struct LayerLoop {
   PipelineWork work = PipelineWork::kForward;
 };
 
-// Whether a node of a localised graph gathers a stack of layers over `stage`, or keeps this
-// stage's part of one.
-bool is_stage_gather(const Node& node);
-bool is_stage_slice(const Node& node);
-
 class TaskPlacement {
  public:
   // `microbatches` is the localised loop over microbatches. Error if the model has more than one

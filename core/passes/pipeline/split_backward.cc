@@ -11,7 +11,7 @@
 
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
-#include "core/passes/pipeline/placement.h"
+#include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

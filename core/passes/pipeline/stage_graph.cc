@@ -15,6 +15,7 @@
 #include "core/passes/local_passes.h"
 #include "core/passes/pipeline/availability.h"
 #include "core/passes/pipeline/split_backward.h"
+#include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/pipeline/stage_node.h"
 #include "core/passes/rewrite.h"
 

@@ -17,6 +17,7 @@
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
+#include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

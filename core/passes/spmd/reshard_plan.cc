@@ -204,8 +204,7 @@ class ReshardMoves {
     return type_.axes[axis].size % devices(layout.splits[axis]) == 0;
   }
 
-  // Whether layers are split over `stage` into pieces, which no other mesh axis could hold or
-  // split.
+  // Whether layers are split into pieces over `stage`, which no other mesh axis can hold or split.
   bool is_in_pieces(const Layout& layout, size_t axis) const {
     return !mesh_.layer_pieces().empty() && type_.axes[axis].name == kLayersAxis &&
            layout.splits[axis].contains(static_cast<MeshAxisIndex>(mesh_.position(kStageAxis)));
@@ -319,6 +318,7 @@ class ReshardMoves {
   }
 
   void permutes(const Layout& layout, const Visit& visit) const {
+    if (std::ranges::any_of(axes_, [&](size_t axis) { return is_in_pieces(layout, axis); })) return;
     Layout built;
     built.splits.resize(layout.splits.size());
     permute_from(layout, 0, built, mesh_axes_, visit);
@@ -330,11 +330,6 @@ class ReshardMoves {
                     const Visit& visit) const {
     if (part == layout.parts()) {
       if (built == layout) return;
-      for (const size_t axis : axes_) {
-        if (built.splits[axis] != layout.splits[axis] &&
-            (is_in_pieces(layout, axis) || is_in_pieces(built, axis)))
-          return;
-      }
       Move move{StepKind::kPermute, {}, 0, 0, built, {}};
       for (const MeshAxisIndex mesh_axis : mesh_axes_) {
         for (size_t i = 0; i < layout.parts(); ++i) {
