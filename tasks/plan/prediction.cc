@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/fp8.h"
-#include "core/ops/grouped_product.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/device_kinds.h"
@@ -54,10 +53,8 @@ class PlannedGpu final : public Device {
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return std::make_unique<PlannedKernel>(graph, node);
   }
-  // Those of the CUDA device, which runs these as their decompositions.
-  bool has_kernel(const OpDef& op) const override {
-    return &op != &kFp8ProductOp && &op != &kGroupedProductOp && &op != &kGroupedOuterProductOp;
-  }
+  // Those of the CUDA device, which runs this as its decomposition.
+  bool has_kernel(const OpDef& op) const override { return &op != &kFp8ProductOp; }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
   std::unique_ptr<Event> make_event() override { return nothing_runs(); }
 

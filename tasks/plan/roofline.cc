@@ -2,6 +2,7 @@
 #include "tasks/plan/roofline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -104,6 +106,7 @@ struct Products {
   void add(const Graph& graph, const Node& einsum, double times);
   void add_all(const Graph& graph, double times);
   void add_decomposition(const Graph& graph, const Node& node);
+  void add_grouped(const Graph& graph, const Node& node);
   double seconds(const Gpu& gpu) const;
 };
 
@@ -144,6 +147,25 @@ void Products::add_decomposition(const Graph& graph, const Node& node) {
   copied = 0.0, copies = 0;
 }
 
+// A product for each position of the chosen axis, with an equal share of the rows: a row is
+// multiplied by its own matrix only.
+void Products::add_grouped(const Graph& graph, const Node& node) {
+  const bool outer = node.op == &kGroupedOuterProductOp;
+  const Type& matrices = graph.type(outer ? node.outputs[0] : node.inputs[0]);
+  const int64_t groups = matrices.axes.front().size;
+  flops = node_flops(graph, node);
+  const auto rows = std::max<int64_t>(
+      1, std::llround(flops / (2.0 * as_double(std::max<int64_t>(1, matrices.elements())))));
+  ProductSize size{.batches = groups, .input = matrices.dtype, .output = matrices.dtype};
+  if (outer) {
+    size.m = matrices.axes[1].size, size.n = matrices.axes[2].size, size.k = rows;
+  } else {
+    size.m = rows, size.n = graph.type(node.outputs[0]).axes.back().size;
+    size.k = graph.type(node.inputs[1]).axes.back().size;
+  }
+  sizes.push_back(size);
+}
+
 double Products::seconds(const Gpu& gpu) const {
   double total = 0.0;
   for (const ProductSize& size : sizes) total += product_seconds(size, gpu);
@@ -170,6 +192,8 @@ Products products_of(const Graph& graph, const Node& node) {
       products.copied += 2.0 * as_double(graph.type(node.outputs[0]).bytes());
       ++products.copies;
     }
+  } else if (node.op == &kGroupedProductOp || node.op == &kGroupedOuterProductOp) {
+    products.add_grouped(graph, node);
   } else {
     products.add_decomposition(graph, node);
   }

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
 #include "core/ops/attention.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/random.h"
 #include "plugins/cuda/check/items.h"
 #include "plugins/cuda/check/product_check.h"
@@ -83,6 +84,38 @@ std::vector<OpCase> attention_cases(bool tiny) {
                         return CaseResults(results);
                       }});
     }
+  }
+  return rows;
+}
+
+// Rows that are chosen at random for all groups but one, in small and, where not tiny, in large
+// tiles.
+std::vector<OpCase> grouped_cases(bool tiny) {
+  struct Size {
+    int rows, embed, mlp;
+  };
+  const std::vector<Size> sizes =
+      tiny ? std::vector<Size>{{40, 24, 33}}
+           : std::vector<Size>{{300, 70, 136}, {2048, 32, 1152}, {100, 520, 1152}};
+  constexpr int kGroups = 4;
+  std::vector<OpCase> rows;
+  for (const auto& [count, embed, mlp] : sizes) {
+    const std::string x = fmt::format("float[\"row={} embed={}\"]", count, embed);
+    const std::string ids = fmt::format("i32[\"row={}\"]", count);
+    for (const std::string& matrix :
+         {fmt::format("embed={} mlp={}", embed, mlp), fmt::format("mlp={} embed={}", mlp, embed)})
+      add_case(rows, kGroupedProductOp,
+               {x, fmt::format("float[\"experts={} {}\"]", kGroups, matrix), ids},
+               [](const Tensors& in) {
+                 return grouped_product(in[0], in[1], in[2], "experts", over("embed"));
+               })
+          .ids = kGroups - 1;
+    add_case(rows, kGroupedOuterProductOp,
+             {x, fmt::format("float[\"row={} mlp={}\"]", count, mlp), ids},
+             [](const Tensors& in) {
+               return grouped_outer_product(in[0], in[1], in[2], {"experts", kGroups, {}});
+             })
+        .ids = kGroups - 1;
   }
   return rows;
 }
@@ -173,6 +206,8 @@ std::vector<Item> kernel_items(const CheckOptions& options) {
   items.push_back({2, "random bits", check_random_bits});
   items.push_back({2, "attention shapes",
                    [tiny] { return check_cases("attention shapes", attention_cases(tiny)); }});
+  items.push_back({2, "grouped products",
+                   [tiny] { return check_cases("grouped products", grouped_cases(tiny)); }});
   items.push_back(
       {2, "fused products", [] { return check_cases("fused products", fused_cases()); }});
   const std::pair<DType, DType> dtypes[] = {

@@ -10,7 +10,6 @@
 #include "core/check/op_cases.h"
 #include "core/graph/text.h"
 #include "core/ops/einsum.h"
-#include "core/ops/grouped_product.h"
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
@@ -64,21 +63,6 @@ TEST_CASE("einsum on a GPU computes every op case") {
     }
   }
   REQUIRE(cases >= 32);
-}
-
-TEST_CASE("grouped products on a GPU compute every op case by their decomposition") {
-  const ScopedVariable variable("TESSERA_CUDA_GEMM", "reference");
-  const auto device = make_gpu();
-  int cases = 0;
-  for (const OpCase& row : all_op_cases()) {
-    if (row.op != &kGroupedProductOp && row.op != &kGroupedOuterProductOp) continue;
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      INFO(case_name(row, dtype));
-      REQUIRE(check_case(row, dtype, *device).mismatch == "");
-      ++cases;
-    }
-  }
-  REQUIRE(cases == 80);
 }
 
 TEST_CASE("einsum on a GPU with axes in any order, packed where they form no matrix") {

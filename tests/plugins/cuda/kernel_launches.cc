@@ -15,6 +15,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
@@ -196,6 +197,15 @@ std::vector<Example> product_examples() {
        .build = [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
        .types = {"float[\"r=64 e=768\"]", "float[\"e=768 m=768\"]"},
        .product_flops = 2.0 * 64 * 768 * 768},
+      {.op = "grouped_product",
+       .build =
+           [](const Tensors& in) {
+             return Tensors{grouped_product(in[0], in[1], in[2], "experts", over("embed"))};
+           },
+       .types = {"float[\"row=1536 embed=16\"]", "float[\"experts=4 embed=16 mlp=1536\"]",
+                 "i32[\"row=1536\"]"},
+       .gradient = true,
+       .product_flops = 2.0 * 1536 * 16 * 1536},
   };
 }
 
@@ -204,9 +214,9 @@ std::vector<Example> product_examples() {
 int products_of(std::string_view kernel) {
   if (kernel.starts_with("attention_grad_keys")) return 4;
   if (kernel.starts_with("attention_grad_queries")) return 3;
-  if (kernel.starts_with("attention_delta")) return 0;
+  if (kernel.starts_with("attention_delta") || kernel == "grouped_rows") return 0;
   if (kernel.starts_with("attention_")) return 2;
-  return kernel.starts_with("product_") ? 1 : 0;
+  return kernel.starts_with("product_") || kernel.starts_with("grouped_") ? 1 : 0;
 }
 
 double bytes_of(const std::vector<virtual_gpu::ByteRange>& ranges) {

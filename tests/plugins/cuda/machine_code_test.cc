@@ -46,7 +46,7 @@ bool moves_narrow_units(std::string_view name) {
   return begins_with_one_of(
       name, {"pack_", "product_epilogue", "product_fill", "segment_bounds", "norm_column_sums",
              "cached_attention_join", "scatter_add_count", "scatter_add_place", "scatter_along",
-             "add_squared_norms", "argsort", "top_k", "cumulative_sum"});
+             "add_squared_norms", "argsort", "top_k", "cumulative_sum", "grouped_rows"});
 }
 bool loads_128_bits(std::string_view name) {
   return !moves_narrow_units(name) && !begins_with_one_of(name, {"random_uniform"});  // No loads.
@@ -58,7 +58,8 @@ bool stores_128_bits(std::string_view name) {
          (!name.starts_with("cross_entropy") || has_part(name, "grad"));
 }
 bool uses_tensor_cores(std::string_view name) {
-  return has_part(name, "bf16") && begins_with_one_of(name, {"product_", "attention_"}) &&
+  return has_part(name, "bf16") &&
+         begins_with_one_of(name, {"product_", "grouped_", "attention_"}) &&
          !name.starts_with("attention_delta");
 }
 

@@ -14,6 +14,8 @@
 
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
@@ -171,6 +173,13 @@ TEST_CASE("optimizer and gradients are updated in place, without copies") {
   const Plan plan = plan_on("h200", kOne);
   REQUIRE_FALSE(plan.prediction->launches.empty());
   for (const PricedLaunch& launch : plan.prediction->launches) REQUIRE(launch.name != "copy");
+}
+
+TEST_CASE("a planned GPU has the kernels of the CUDA device: products of experts, not of 8 bits") {
+  const std::unique_ptr<Device> gpu = make_planned_gpu(find_gpu("h200"));
+  REQUIRE(gpu->has_kernel(kGroupedProductOp));
+  REQUIRE(gpu->has_kernel(kGroupedOuterProductOp));
+  REQUIRE_FALSE(gpu->has_kernel(kFp8ProductOp));
 }
 
 TEST_CASE("products, gated activations and residuals are launches with what is beside them") {

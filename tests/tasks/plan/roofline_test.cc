@@ -14,6 +14,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
+#include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
 #include "core/ops/norm.h"
 #include "core/ops/repeat.h"
@@ -151,6 +152,25 @@ TEST_CASE("attention runs at the published rates of cuDNN") {
   });
   // The rate that the paper states.
   REQUIRE(whole.flops / whole.seconds == Approx(617e12).epsilon(0.02));
+}
+
+TEST_CASE("grouped products are priced as the products of each group's rows") {
+  const std::vector<std::string> types = {"bf16[\"row=16384 embed=2048\"]",
+                                          "bf16[\"experts=8 embed=2048 mlp=4096\"]",
+                                          "i32[\"row=16384\"]", "bf16[\"row=16384 mlp=4096\"]"};
+  const LaunchCost forward = last_cost(types, [](const auto& x) {
+    return grouped_product(x[0], x[1], x[2], "experts", over("embed"));
+  });
+  const ProductSize of_a_group{2048, 4096, 2048, 8};
+  REQUIRE(forward.flops == of_a_group.flops());
+  REQUIRE(microseconds(forward) ==
+          Approx(1e6 * product_seconds(of_a_group, find_gpu("h200")) + kGap));
+  const LaunchCost gradient = last_cost(types, [](const auto& x) {
+    return grouped_outer_product(x[0], x[3], x[2], {"experts", 8, {}});
+  });
+  REQUIRE(gradient.flops == of_a_group.flops());
+  REQUIRE(microseconds(gradient) ==
+          Approx(1e6 * product_seconds({2048, 4096, 2048, 8}, find_gpu("h200")) + kGap));
 }
 
 TEST_CASE("copies around products, and epilogues that cuBLASLt lacks, are priced") {
