@@ -126,6 +126,8 @@ TEST_CASE("a mixture of experts has one device's numbers, whole or spread over d
                                      .capacity_factor = 2.0,
                                      .load_balance_weight = 0.0,
                                      .bias_rate = 0.01};
+  const TopKRouter::HParams by_example{.load_balance_weight = 0.1,
+                                       .load_balance_scope = BalanceScope::kExample};
   const ExpertChoiceRouter::HParams chosen{};
   const TrialRules fsdp = strategy("fsdp");
   for (const SpmdCase& trial : std::vector<SpmdCase>{
@@ -145,6 +147,7 @@ TEST_CASE("a mixture of experts has one device's numbers, whole or spread over d
            {.ici = {1, 2, 2}, .own_rules = kExpertsAndTensor, .router = dropless},
            {.ici = {1, 2, 2}, .own_rules = kExpertsAndContext, .router = slots},
            {.ici = {1, 2, 2}, .own_rules = kExpertsAndContext, .router = dropless},
+           {.ici = {1, 2, 2}, .own_rules = kExpertsAndContext, .router = by_example},
            {.ici = {1, 1, 4}, .own_rules = kExpertsAndContext, .router = chosen},
            {.ici = {1, 4, 2}, .own_rules = kExpertsAndTensor, .router = chosen}}) {
     SpmdCase few_steps = trial;
