@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -105,11 +106,11 @@ class BodySplit {
   std::vector<ValueId> crossing_;
 };
 
-bool reads_stage_gather(const Graph& graph, const Node& node) {
-  return std::ranges::any_of(node.inputs, [&](ValueId value) {
-    const NodeId producer = graph.value(value).producer;
-    return producer != kNone && is_stage_gather(graph.node(producer));
-  });
+// The axis of the layers that are stacked over `stage`; "" if the graph has none.
+std::string axis_of_stack(const Graph& graph) {
+  for (const Node& node : graph.nodes())
+    if (is_stage_gather(node)) return node.attributes.get<std::string>("axis");
+  return "";
 }
 
 void add_split(Rewriter& rewriter, const Graph& graph, NodeId id) {
@@ -148,12 +149,15 @@ void add_split(Rewriter& rewriter, const Graph& graph, NodeId id) {
 }
 
 Graph with_split_loops(const Graph& graph, bool in_microbatch) {
+  // Not the operands of a loop tell that its layers are stacked: it may read no weight but those
+  // that the forward loop gathered over other axes and saved.
+  const std::string axis = in_microbatch ? axis_of_stack(graph) : "";
   Rewriter rewriter(graph);
   rewriter.copy_inputs();
   for (const NodeId id : graph.nodes().ids()) {
     const Node& node = graph.node(id);
     if (in_microbatch && is_repeat(node) && node.phase != Phase::kForward &&
-        reads_stage_gather(graph, node)) {
+        Loop(node).axis() == axis) {
       add_split(rewriter, graph, id);
       continue;
     }
