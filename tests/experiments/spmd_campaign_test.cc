@@ -124,7 +124,11 @@ class Chance {
                     activations;
       free.pop_back();
     }
-    if (parts.experts) activations += "experts -> " + some_axes({"replica", "data", "mdl"}) + ", ";
+    if (parts.experts) {  // On other axes than the width of an expert.
+      std::vector<std::string> from = {"replica", "data", "mdl"};
+      if (activations.find("mlp") != std::string::npos) std::erase(from, inner);
+      activations = "experts -> " + some_axes(from) + ", " + activations;
+    }
     activations += "batch -> " + some_axes(free);
     std::vector<std::string> axes = {"embed", "mlp", "heads", "vocab", "kv_heads", "positions"};
     if (parts.experts) axes.push_back("experts");
