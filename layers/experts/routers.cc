@@ -160,7 +160,7 @@ void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
   const bool by_example = p_.load_balance_scope == BalanceScope::kExample;
   const double tokens_of_mean = by_example ? static_cast<double>(logits.size("seq")) : tokens;
   // A product of two sums over tokens, of which one may be partial.
-  const Tensor overlap = by_example ? reduce_sum(counts * summed)
+  const Tensor overlap = by_example ? reduce_sum(reduced(counts) * summed)
                                     : reduce_sum(reduced(all_counts) * reduce_sum(summed, "batch"));
   add_loss("load_balance", overlap * (p_.load_balance_weight / (equal_share * tokens_of_mean)));
 }

@@ -187,6 +187,42 @@ TEST_CASE("stages beside other ways to split a model have one device's numbers")
                  .schedule = k1F1B}});
 }
 
+// The gradients of both uses of the table are gathered, or padded to divide over the devices,
+// after they are added up; and a backward pass reads only weights that the forward pass gathered.
+TEST_CASE(
+    "tables and weights that stages use otherwise than they store them give the same numbers") {
+  const TrialRules whole_table{"whole table", "layers -> stage",
+                               "vocab -> mdl, batch -> (replica, data)"};
+  const TrialRules split_width{"split width", "layers -> stage, embed -> (mdl, replica)",
+                               "seq -> data, residual: seq -> mdl, mlp -> mdl, vocab -> mdl, "
+                               "batch -> replica"};
+  const TrialRules by_replicas{"by replicas", "layers -> stage, embed -> replica",
+                               "batch -> replica"};
+  require_same({{.model = kGpt2,
+                 .ici = {1, 1, 2},
+                 .own_rules = whole_table,
+                 .microbatches = 2,
+                 .layers = 2,
+                 .stages = 2,
+                 .schedule = k1F1B},
+                {.model = kGpt2,
+                 .ici = {1, 2, 1},
+                 .dcn = {2, 1, 1},
+                 .own_rules = split_width,
+                 .microbatches = 4,
+                 .layers = 4,
+                 .stages = 2,
+                 .schedule = kInterleaved,
+                 .chunk_tokens = 45},
+                {.model = kLlama,
+                 .ici = {2, 1, 1},
+                 .own_rules = by_replicas,
+                 .microbatches = 4,
+                 .layers = 2,
+                 .stages = 2,
+                 .schedule = kZeroBubble}});
+}
+
 TEST_CASE("a mixture of experts in stages has one device's numbers") {
   const TopKRouter::HParams dropless{.load_balance_weight = 0.1, .z_loss_weight = 0.01};
   const TopKRouter::HParams slots{.capacity_factor = 1.0, .load_balance_weight = 0.1};

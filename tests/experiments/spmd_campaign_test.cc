@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random models, meshes, rules and options against one device.
+// Random models, meshes, rules and options against one device; also mixtures of experts, and layers
+// in stages.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -11,6 +12,11 @@
 namespace tessera {
 namespace {
 
+// What a case may have beside the usual.
+struct Parts {
+  bool experts = false, stages = false;
+};
+
 class Chance {
  public:
   explicit Chance(uint32_t seed) : random_(seed) {}
@@ -21,12 +27,65 @@ class Chance {
     return choices[static_cast<size_t>(below(static_cast<int64_t>(choices.size())))];
   }
 
-  // Up to eight devices on three axes, some of which cross slices.
-  void draw_mesh(SpmdCase& trial) {
+  // 2^doublings devices on three axes, some of which cross slices.
+  void draw_mesh(SpmdCase& trial, int64_t doublings) {
     trial.ici = {1, 1, 1};
     trial.dcn = {1, 1, 1};
-    for (int64_t doublings = 1 + below(3); doublings > 0; --doublings)
+    for (; doublings > 0; --doublings)
       (below(4) == 0 ? trial.dcn : trial.ici)[static_cast<size_t>(below(3))] *= 2;
+  }
+
+  Template<BaseRouter> draw_router() {
+    if (below(3) == 0)
+      return ExpertChoiceRouter::HParams{.capacity_factor = one_of<double>({0.5, 1.0, 2.0}),
+                                         .z_loss_weight = 0.01};
+    TopKRouter::HParams router{
+        .top_k = 1 + below(3),
+        .scores = coin() ? RouterScores::kSoftmax : RouterScores::kSigmoid,
+        .normalize_weights = coin(),
+        .load_balance_weight = 0.1,
+        .load_balance_scope = coin() ? BalanceScope::kBatch : BalanceScope::kExample,
+        .z_loss_weight = 0.01,
+        .bias_rate = coin() ? 0.01 : 0.0};
+    if (coin()) router.capacity_factor = one_of<double>({0.5, 1.0, 2.0});  // Else dropless.
+    return router;
+  }
+
+  // Stages, a schedule, microbatches that it can have, and layers in equal pieces or not.
+  void draw_pipeline(SpmdCase& trial) {
+    trial.repeated = true;
+    const int64_t stages = trial.stages = one_of<int64_t>({2, 2, 4});
+    trial.microbatches = stages * (1 + below(2));
+    int64_t pieces = stages;
+    switch (const int64_t chunks = 2 + below(2); below(5)) {
+      case 0:
+        trial.schedule = GPipe::HParams{};
+        break;
+      case 1:
+        trial.schedule = OneForwardOneBackward::HParams{};
+        break;
+      case 2:
+        trial.schedule = ZeroBubbleH1::HParams{};
+        break;
+      case 3:
+        trial.schedule = InterleavedOneForwardOneBackward::HParams{.chunks = chunks};
+        pieces *= chunks;
+        break;
+      default:
+        trial.schedule = CircularPipeline::HParams{.chunks = chunks};
+        pieces *= chunks;
+    }
+    const bool any_number =
+        trial.schedule.name() != InterleavedOneForwardOneBackward::HParams::kName &&
+        pieces == stages;
+    if (any_number && coin()) trial.microbatches = one_of<int64_t>({1, 2, 4, 8});
+    trial.layers = pieces * (pieces <= 4 ? 1 + below(2) : 1);
+    if (below(3) > 0) return;
+    trial.layers = 0;
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      trial.layers_per_piece.push_back(1 + below(2));
+      trial.layers += trial.layers_per_piece.back();
+    }
   }
 
   // Mesh axes for a logical axis: none, one, or several in any order.
@@ -39,7 +98,7 @@ class Chance {
   }
 
   // Weights use the axes of activations or others; the batch uses those that remain.
-  std::pair<std::string, std::string> draw_rules() {
+  std::pair<std::string, std::string> draw_rules(const Parts& parts) {
     std::vector<std::string> free = {"replica", "data", "mdl"};
     std::string activations, weights;
     const std::string inner = one_of(free);
@@ -65,13 +124,20 @@ class Chance {
                     activations;
       free.pop_back();
     }
+    if (parts.experts) {  // On other axes than the width of an expert.
+      std::vector<std::string> from = {"replica", "data", "mdl"};
+      if (activations.find("mlp") != std::string::npos) std::erase(from, inner);
+      activations = "experts -> " + some_axes(from) + ", " + activations;
+    }
     activations += "batch -> " + some_axes(free);
     std::vector<std::string> axes = {"embed", "mlp", "heads", "vocab", "kv_heads", "positions"};
+    if (parts.experts) axes.push_back("experts");
     std::shuffle(axes.begin(), axes.end(), random_);
     for (const std::string& axis : axes)
       if (coin())
         weights += fmt::format("{}{} -> {}", weights.empty() ? "" : ", ", axis,
                                some_axes({"replica", "data", "mdl"}));
+    if (parts.stages) weights = "layers -> stage" + (weights.empty() ? "" : ", " + weights);
     return {weights, activations};
   }
 
@@ -79,7 +145,7 @@ class Chance {
   std::mt19937 random_;
 };
 
-SpmdCase drawn_case(uint32_t seed) {
+SpmdCase drawn_case(uint32_t seed, const Parts& parts) {
   using enum TrialModel;
   Chance chance(seed);
   SpmdCase trial{.model = chance.one_of<TrialModel>({kGpt2, kLlama, kPax}),
@@ -90,8 +156,11 @@ SpmdCase drawn_case(uint32_t seed) {
                      {"save_everything", "save_nothing", "save_dot_only", "out_proj,ffn1"}),
                  .microbatches = chance.below(3) == 0 ? 2 : 1,
                  .steps = 3};
-  chance.draw_mesh(trial);
-  const auto [weights, activations] = chance.draw_rules();
+  if (parts.stages) chance.draw_pipeline(trial);
+  chance.draw_mesh(
+      trial, trial.stages == 1 ? 1 + chance.below(3) : chance.below(trial.stages == 2 ? 3 : 2));
+  if (parts.experts) trial.router = chance.draw_router();
+  const auto [weights, activations] = chance.draw_rules(parts);
   trial.own_rules = TrialRules{"rules of its own", weights, activations};
   if (chance.coin()) trial.chunk_tokens = 1 + chance.below(60);
   return trial;
@@ -109,24 +178,39 @@ bool can_be_traced(const SpmdCase& trial) {
   }
 }
 
-void run_campaign(uint32_t first, uint32_t count, int least) {
+// `parts_of` are the parts of the case of a seed.
+void run_campaign(uint32_t first, uint32_t count, int least, Parts (*parts_of)(uint32_t seed)) {
   int ran = 0;
   for (uint32_t seed = first; seed < first + count; ++seed) {
-    const SpmdCase trial = drawn_case(seed);
-    if (!can_be_traced(trial)) continue;
     INFO("seed " << seed);
+    const SpmdCase trial = drawn_case(seed, parts_of(seed));
+    if (!can_be_traced(trial)) continue;
     require_same_numbers(trial);
     ++ran;
   }
   REQUIRE(ran >= least);
 }
 
+Parts no_parts(uint32_t) { return {}; }
+
+// Experts, stages, or both.
+Parts some_parts(uint32_t seed) { return {.experts = seed % 3 != 1, .stages = seed % 3 != 0}; }
+
 TEST_CASE("a few random meshes, rules and options give one device's numbers") {
-  run_campaign(1, 12, 6);
+  run_campaign(1, 12, 6, no_parts);
+}
+
+TEST_CASE("a few random mixtures of experts and pipelines give one device's numbers") {
+  run_campaign(1, 6, 3, some_parts);
 }
 
 TEST_CASE("three hundred random meshes, rules and options give one device's numbers", "[full]") {
-  run_campaign(1000, 300, 150);
+  run_campaign(1000, 300, 150, no_parts);
+}
+
+TEST_CASE("three hundred random mixtures of experts and pipelines give one device's numbers",
+          "[full]") {
+  run_campaign(1000, 300, 150, some_parts);
 }
 
 }  // namespace
