@@ -40,13 +40,7 @@ Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_a
 
 }  // namespace
 
-Tensor sum_of_squares(const Tensor& x) {
-  const Tensor sum = partial_sum_of_squares(x);
-  Type replicated = sum.type();
-  for (Axis& axis : replicated.axes) axis.split.clear();
-  replicated.partial = {};
-  return reshard(sum, replicated);
-}
+Tensor sum_of_squares(const Tensor& x) { return reduced(partial_sum_of_squares(x)); }
 
 Tensor rms(const Tensor& x) {
   double elements = 1.0;

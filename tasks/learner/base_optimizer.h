@@ -70,7 +70,8 @@ class BaseOptimizer {
 // Functions shared by optimizers. A weight stacked by Repeated is a stack of tensors: norms "per
 // tensor" are per layer, so that repeated and unrolled models agree.
 
-// Σx² of each tensor: a scalar, or one for each layer of a stack. Replicated.
+// Σx² of each tensor: a scalar, or one for each layer of a stack, with the layout of its layers. Not
+// partial.
 Tensor sum_of_squares(const Tensor& x);
 // √(Σx²/n) of each tensor of n elements, in the same shape.
 Tensor rms(const Tensor& x);

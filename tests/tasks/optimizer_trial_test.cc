@@ -16,6 +16,7 @@
 #include "tasks/learner/optimizers.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
+#include "tests/support/trial.h"
 
 namespace tessera {
 
@@ -193,6 +194,23 @@ TEST_CASE("the update of a stacked weight is capped separately for each layer") 
   }
   trial.run({gradient});
   require_close(trial.parameter, expected);
+}
+
+TEST_CASE("the update of a stack whose layers are split keeps the layout of the stack") {
+  const Mesh mesh({{"stage", 2}});
+  const std::string type = "f32[\"layers/stage=4 embed=8 mlp=8\"]";
+  const std::vector<Template<BaseOptimizer>> optimizers = {
+      Adam::HParams{.clip_threshold = 0.5},
+      Adafactor::HParams{.min_dim_size_to_factor = 4, .multiply_by_parameter_scale = true}};
+  for (const Template<BaseOptimizer>& optimizer_tpl : optimizers) {
+    const auto optimizer = optimizer_tpl.instantiate();
+    Trial trial(mesh, {type, type, "f32[\"\"]", "f32[\"\"]", "f32[\"\"]", "bool[\"\"]"});
+    const std::vector<Tensor>& in = trial.inputs();
+    UpdateInputs inputs{in[0], {}, in[1], in[2], in[3], in[4], in[5], 0.0};
+    for (const Slot& slot : optimizer->slots(in[0].type()))
+      inputs.slots.push_back(input(slot.name, InputKind::kState, slot.type));
+    REQUIRE(optimizer->update(inputs).parameter.type() == in[0].type());
+  }
 }
 
 TEST_CASE("Sgd supports momentum and Nesterov momentum") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -105,10 +106,11 @@ class BodySplit {
   std::vector<ValueId> crossing_;
 };
 
-bool reads_stage_gather(const Graph& graph, const Node& node) {
-  return std::ranges::any_of(node.inputs, [&](ValueId value) {
-    const NodeId producer = graph.value(value).producer;
-    return producer != kNone && is_stage_gather(graph.node(producer));
+// Whether a loop runs over layers that are stacked over `stage`. It need not read their weights:
+// the forward pass may have saved what it needs of them.
+bool is_over_stages(const Graph& graph, const Node& loop) {
+  return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
+    return is_stage_gather(node) && node.attributes.get<std::string>("axis") == Loop(loop).axis();
   });
 }
 
@@ -153,7 +155,7 @@ Graph with_split_loops(const Graph& graph, bool in_microbatch) {
   for (const NodeId id : graph.nodes().ids()) {
     const Node& node = graph.node(id);
     if (in_microbatch && is_repeat(node) && node.phase != Phase::kForward &&
-        reads_stage_gather(graph, node)) {
+        is_over_stages(graph, node)) {
       add_split(rewriter, graph, id);
       continue;
     }

@@ -10,6 +10,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
+#include "core/passes/pipeline/fetch_inputs.h"
 #include "core/passes/spmd/lower.h"
 
 namespace tessera {
@@ -38,11 +39,14 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
 }
 
 DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions& options,
-                               int64_t number, Stages stages, const Device& kind) {
+                               int64_t number, Stages stages, const Device& kind,
+                               const StageHomes& held) {
   const Mesh local;  // Lowered graphs have local types.
-  StageGraph lowered =
-      options.pipeline ? lower_stage(rematerialized, options.mesh, *options.pipeline, number)
-                       : StageGraph{lower(rematerialized, options.mesh, number), {}};
+  StageGraph lowered = options.pipeline
+                           ? lower_stage(rematerialized, options.mesh, *options.pipeline, number)
+                           : StageGraph{lower(rematerialized, options.mesh, number), {}};
+  if (!options.pipeline && !held.empty())
+    lowered = {fetch_inputs(lowered.graph, held, options.mesh, number), held};
   Graph graph = std::move(lowered.graph);
   end_stage("lower", graph, local, options, stages);
   graph = decompose(graph, [&](const OpDef& op) { return kind.has_kernel(op); });

@@ -49,9 +49,11 @@ struct DeviceGraph {
 using GraphOfDevice = std::function<DeviceGraph(int64_t number, Stages stages)>;
 
 // The other passes, for device `number` of the mesh. `kind` is a device like it: updates are fused,
-// products with what follows them, and norms with residuals, if it can run that.
+// products with what follows them, and norms with residuals, if it can run that. `held` are the
+// homes in programs of a pipeline before; a program without one fetches from there what it reads.
 DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions& options,
-                               int64_t number, Stages stages, const Device& kind);
+                               int64_t number, Stages stages, const Device& kind,
+                               const StageHomes& held = {});
 
 // The next value of each copy in a compiled program (keep_copies()), from the parameter that is an
 // input; nullopt if the program keeps no copies.

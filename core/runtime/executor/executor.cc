@@ -220,10 +220,11 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   std::vector<SavedValue> saved;
   const Graph shared = compile_shared(traced, options, saved);
   const Device& kind = impl_->parts[0]->device();
+  const StageHomes held = impl_->programs.homes();
   return impl_->add_program(
       traced, options,
       [&](int64_t number, Stages stages) {
-        return compile_for_device(shared, options, number, stages, kind);
+        return compile_for_device(shared, options, number, stages, kind, held);
       },
       std::move(saved));
 }
@@ -237,6 +238,7 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options,
 // Error with what does not fit.
 void Executor::Impl::allocate_arenas() {
   const auto bytes_of = [&](size_t part) {
+    if (programs.arenas().empty()) return int64_t{0};  // Without programs.
     return programs.arenas()[programs.arena_of(part)].bytes;
   };
   int64_t available = 0;

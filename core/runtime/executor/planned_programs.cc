@@ -160,6 +160,13 @@ void PlannedPrograms::add_buffers(const PlannedProgram& program, const Graph& tr
   }
 }
 
+StageHomes PlannedPrograms::homes() const {
+  StageHomes homes;
+  for (const Buffer& buffer : buffers_)
+    if (!buffer.stages.empty()) homes[buffer.name] = buffer.stages;
+  return homes;
+}
+
 // A stage that holds an array and does not update it would keep its old value.
 void PlannedPrograms::check_updates() const {
   for (const PlannedProgram& program : programs_) {

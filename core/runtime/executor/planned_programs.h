@@ -78,6 +78,7 @@ class PlannedPrograms {
   const std::vector<StageArena>& arenas() const { return arenas_; }
   size_t arena_of(size_t part) const { return arena_of_[part]; }  // An index of arenas().
   const std::vector<Buffer>& buffers() const { return buffers_; }
+  StageHomes homes() const;  // Of the buffers.
   const DeviceOffsets& buffer_offsets(size_t buffer) const { return buffer_offsets_[buffer]; }
 
  private:

@@ -397,5 +397,53 @@ TEST_CASE("a program may read arrays only on stages that keep them up to date") 
   }
 }
 
+TEST_CASE("a program without a pipeline fetches what only other stages hold") {
+  for (const std::vector<int64_t>& layers : kDivisions) {
+    const Mesh mesh = mesh_of_stages(layers);
+    const auto devices = make_test_devices(4, 1);
+    const auto communicator = make_test_communicator({.local_devices = 4});
+    Executor executor(pointers(devices), *communicator);
+    const int step = add_step(executor, mesh);
+    Graph reader;
+    {
+      const AxisRules rules;
+      const TraceScope trace(reader, mesh, rules);
+      const Tensor table = input("table", InputKind::kParameter, parse_type("f32[\"embed=3\"]"));
+      const Tensor head = input("head", InputKind::kState, parse_type("f32[\"out=7\"]"));
+      const Tensor stack =
+          input("stack", InputKind::kParameter, parse_type("f32[\"layers/stage=5 embed=3\"]"));
+      output("product", table * reduce_sum(head));
+      output("table", table);
+      output("layers", reshard(stack, parse_type("f32[\"layers=5 embed=3\"]")));
+    }
+    CompileOptions options;
+    options.mesh = mesh;
+    options.verify_passes = true;
+    const int program = executor.add_program(reader, options);
+    executor.allocate();
+    write_initial(executor);
+    take_steps(executor, step);
+    executor.run(program);
+    REQUIRE(executor.persistent()[0].stages == std::vector<int64_t>{0});
+    const Values state = state_of(executor);
+    const auto numbers = [](const Bytes& bytes) {
+      return decode_values(
+          make_type(DType::kF32, {{"i", static_cast<int64_t>(bytes.size()) / 4, {}}}),
+          bytes.data());
+    };
+    double head = 0.0;
+    for (const double each : numbers(state.at("head"))) head += each;
+    std::vector<double> expected = numbers(state.at("table"));
+    for (double& each : expected) each *= head;
+    Bytes product(12), table(12), stack(60);
+    executor.read_output(program, "product", product);
+    executor.read_output(program, "table", table);
+    executor.read_output(program, "layers", stack);
+    REQUIRE(numbers(product) == expected);
+    REQUIRE(table == state.at("table"));
+    REQUIRE(stack == state.at("stack"));
+  }
+}
+
 }  // namespace
 }  // namespace tessera
