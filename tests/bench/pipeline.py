@@ -134,9 +134,13 @@ def spans(trace, stages):
                            key=lambda event: event["ts"]):
             inside = [event for event in work if task["ts"] <= event["ts"] and
                       event["ts"] + event["dur"] <= task["ts"] + task["dur"]]
-            if inside:
-                tasks.append((task["name"], min(event["ts"] for event in inside),
-                              max(event["ts"] + event["dur"] for event in inside)))
+            if not inside:
+                continue
+            begin = min(event["ts"] for event in inside)
+            end = max(event["ts"] + event["dur"] for event in inside)
+            if tasks and tasks[-1][0] == task["name"]:  # A wait divides a task.
+                begin = tasks.pop()[1]
+            tasks.append((task["name"], begin, end))
         result.append(tasks)
     return result
 
