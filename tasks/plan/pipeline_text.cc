@@ -25,6 +25,21 @@ std::string list_text(const std::vector<int64_t>& numbers) {
   return fmt::format("{}{}", fmt::join(shown, " "), numbers.size() > kMost ? " .." : "");
 }
 
+// For each stage the tasks in their order: ["F0", start, end].
+std::string timeline_json(const PipelineTimeline& timeline) {
+  std::string stages;
+  for (const std::vector<int64_t>& order : stage_orders(timeline.table)) {
+    std::string tasks;
+    for (const int64_t index : order) {
+      const TimedTask& timed = timeline.tasks[static_cast<size_t>(index)];
+      tasks += fmt::format("{}[\"{}\", {}, {}]", tasks.empty() ? "" : ", ", task_text(timed.task),
+                           timed.start, timed.end);
+    }
+    stages += fmt::format("{}[{}]", stages.empty() ? "" : ", ", tasks);
+  }
+  return fmt::format("[{}]", stages);
+}
+
 std::string row(std::string_view name, const std::string& value, std::string_view remark) {
   return fmt::format("  {:<24}{:>12}   {}\n", name, value, remark);
 }
@@ -65,6 +80,7 @@ std::string pipeline_plan_text(const PlannedPipeline& planned) {
 std::string pipeline_plan_json(const PlannedPipeline& planned) {
   const ModelPipeline& pipeline = planned.division;
   const PipelineTable& table = pipeline.table;
+  const PipelineTimeline timeline = timeline_of_layers(pipeline);
   return JsonLine()
       .add("schedule", table.name)
       .add("stages", table.stages)
@@ -73,8 +89,9 @@ std::string pipeline_plan_json(const PlannedPipeline& planned) {
       .add("ticks", table.ticks())
       .add_raw("layers_of_pieces", list_json(pipeline.layers_of_pieces))
       .add_raw("activations_held", list_json(peak_live_activations(table)))
-      .add("idle_fraction", timeline_of_layers(pipeline).bubble_fraction())
+      .add("idle_fraction", timeline.bubble_fraction())
       .add_raw("peak_bytes", bytes_json(planned.peaks))
+      .add_raw("timeline", timeline_json(timeline))
       .text();
 }
 

@@ -32,7 +32,8 @@ CASES = {  # mesh, weights, activations
     "fsdp-8": ([1, 8, 1], "embed -> data", ALL),
     "tensor-2": ([1, 1, 2], TENSOR, f"{ALL}, {TENSOR}"),
 }
-COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute",
+               "send", "receive")
 SEQ_LEN = 256
 TOLERANCE = 1e-3  # For losses: rounding, also in bf16.
 

@@ -227,7 +227,11 @@ TEST_CASE("the plan of a pipeline has its schedule, and warns of a table on two 
       plan_json(plan),
       Catch::Contains("\"pipeline\": {\"schedule\": \"GPipe\", \"stages\": 4, \"chunks\": 1, "
                       "\"microbatches\": 4, \"ticks\": 14, \"layers_of_pieces\": [1, 1, 1, "
-                      "1], \"activations_held\": [4, 4, 4, 4], \"idle_fraction\": 0.42857"));
+                      "1], \"activations_held\": [4, 4, 4, 4], \"idle_fraction\": 0.42857") &&
+          Catch::Contains(
+              "\"timeline\": [[[\"F0\", 0, 1], [\"F1\", 1, 2], [\"F2\", 2, 3], [\"F3\", 3, 4], "
+              "[\"B3\", 13, 15], [\"B2\", 15, 17], [\"B1\", 17, 19], [\"B0\", 19, 21]], "
+              "[[\"F0\", 1, 2], "));
 }
 
 }  // namespace
