@@ -17,7 +17,7 @@
 #include "layers/fprop_scope.h"
 #include "tasks/learner/base_optimizer.h"
 #include "tasks/microbatches.h"
-#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/model_pipeline.h"
 
 namespace tessera {
 

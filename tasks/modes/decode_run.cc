@@ -15,8 +15,8 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
+#include "tasks/model_pipeline.h"
 #include "tasks/modes/make_run.h"
-#include "tasks/pipeline/model_pipeline.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/model_state.h"
 

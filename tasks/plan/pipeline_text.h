@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/passes/pipeline/timeline.h"
-#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/model_pipeline.h"
 #include "tasks/plan/text.h"
 
 namespace tessera {

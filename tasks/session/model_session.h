@@ -14,7 +14,7 @@
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 #include "tasks/logging/console.h"
-#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/model_pipeline.h"
 
 namespace tessera {
 

@@ -11,10 +11,10 @@
 #include "core/passes/spmd/layout_lint.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
-#include "tasks/pipeline/tied_weights.h"
 #include "tasks/plan/plan.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
+#include "tasks/tied_weights.h"
 #include "tasks/train/loop_state.h"
 
 namespace tessera {

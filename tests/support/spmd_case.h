@@ -14,7 +14,7 @@
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/experts/routers.h"
-#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/model_pipeline.h"
 #include "tasks/pipeline/pipeline_schedules.h"
 #include "tasks/single_task.h"
 

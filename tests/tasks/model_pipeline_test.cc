@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a run divides its model over stages: what it needs, what it refuses, and by which table each
 // program runs.
-#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/model_pipeline.h"
 
 #include <memory>
 #include <numeric>
@@ -12,7 +12,7 @@
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/pipeline/pipeline_schedules.h"
-#include "tasks/pipeline/tied_weights.h"
+#include "tasks/tied_weights.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_case.h"
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "plugins/cuda/kernels/scatter_add.h"
+#include "plugins/cuda/kernels/sort_pass.h"
 #include "plugins/cuda/kernels/strided.h"
 
 namespace tessera::cuda {

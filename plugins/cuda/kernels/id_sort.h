@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "plugins/cuda/device/kernel.h"
-#include "plugins/cuda/kernels/scatter_add.h"
+#include "plugins/cuda/kernels/sort_pass.h"
 
 namespace tessera::cuda {
 

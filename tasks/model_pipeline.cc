@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/pipeline/model_pipeline.h"
+#include "tasks/model_pipeline.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/pipeline/tied_weights.h"
+#include "tasks/tied_weights.h"
 
 #include <algorithm>
 #include <iterator>
