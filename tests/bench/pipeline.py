@@ -10,10 +10,10 @@ The model is bench.Gpt2Tiny with 8 layers of width 256, so that a task takes mor
 runs have the same batch in the same microbatches, and one thread for each device. Losses are
 compared too: different losses are an error. `--measure` names any of:
 
-time: user and system time of the processor for each step, which is the difference between a run of
-    1 + steps steps and one of 1 step, divided by `steps`. The runs of all schedules and of one
-    device are interleaved, so that other load affects all of them equally; the ratio to one device
-    is the median of the ratios of the rounds.
+time: user and system time of the processor for each step, which is the difference between the least
+    time of a run of 1 + steps steps and that of a run of 1 step, divided by `steps`. The runs of
+    all schedules and of one device are interleaved, so that other load affects all of them
+    equally.
 instructions: the same difference in instructions under `valgrind --tool=callgrind`, once: they do
     not depend on other load. Slow (50 times).
 trace: `--profile` of one step. The tasks of each stage must have the order of the schedule's table
@@ -79,10 +79,8 @@ def run(line):
     return usage.ru_utime + usage.ru_stime, text
 
 
-def seconds_per_step(args, schedule, folder):
-    short, _ = run(command(args, schedule, folder, *steps(1)))
-    long, _ = run(command(args, schedule, folder, *steps(1 + args.steps)))
-    return (long - short) / args.steps
+def measured_run(args, schedule, folder, count):
+    return run(command(args, schedule, folder, *steps(count)))[0]
 
 
 def instructions_per_step(args, schedule, folder):
@@ -96,19 +94,21 @@ def instructions_per_step(args, schedule, folder):
 
 
 def measure_time(args, folder):
-    names = ["", *args.schedules]
-    times = {name: [] for name in names}
+    names, counts = ["", *args.schedules], (1, 1 + args.steps)
+    times = {(name, count): [] for name in names for count in counts}
     known = {}
     for _ in range(args.rounds):
-        for name in names:
-            times[name].append(seconds_per_step(args, name, folder / "time"))
-            known[name] = losses(folder / "time")
-            require_losses(name, known[name], known[""])
-    print(f"one device: {statistics.median(times['']):.2f} s of a processor per step")
+        for name, count in times:
+            times[name, count].append(measured_run(args, name, folder / "time", count))
+            known[name, count] = losses(folder / "time")
+            require_losses(name, known[name, count], known["", count])
+    # Other load can only add to a run's time.
+    short, long = ({name: min(times[name, count]) for name in names} for count in counts)
+    seconds = {name: (long[name] - short[name]) / args.steps for name in names}
+    print(f"one device: {seconds['']:.2f} s of a processor per step")
     for name in args.schedules:
-        ratios = sorted(a / b for a, b in zip(times[name], times[""]))
-        print(f"{name}: {statistics.median(times[name]):.2f} s, {statistics.median(ratios):.3f} of "
-              f"one device ({ratios[0]:.3f} to {ratios[-1]:.3f})", flush=True)
+        print(f"{name}: {seconds[name]:.2f} s, {seconds[name] / seconds['']:.3f} of one device",
+              flush=True)
 
 
 def measure_instructions(args, folder):
