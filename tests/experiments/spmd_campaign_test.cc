@@ -160,6 +160,10 @@ SpmdCase drawn_case(uint32_t seed, const Parts& parts) {
   chance.draw_mesh(
       trial, trial.stages == 1 ? 1 + chance.below(3) : chance.below(trial.stages == 2 ? 3 : 2));
   if (parts.experts) trial.router = chance.draw_router();
+  // Documents of a row that begin alike have tokens of equal scores; which of them an expert
+  // chooses is a matter of rounding.
+  if (trial.router.has() && trial.router.name() == ExpertChoiceRouter::HParams::kName)
+    trial.packed = false;
   const auto [weights, activations] = chance.draw_rules(parts);
   trial.own_rules = TrialRules{"rules of its own", weights, activations};
   if (chance.coin()) trial.chunk_tokens = 1 + chance.below(60);
