@@ -163,6 +163,16 @@ void StageNode::add_calls() {
           if (transfer.from == stage_ || transfer.to == stage_)
             call(body_of(transfer, part), task.microbatch);
   }
+  require_all_called();
+}
+
+// A task that the schedule forgets would leave its sums at zero.
+void StageNode::require_all_called() const {
+  std::vector<int64_t> times(bodies_.size());
+  for (size_t i = 0; i < calls_.size(); i += 2) ++times[static_cast<size_t>(calls_[i])];
+  for (size_t b = 0; b < bodies_.size(); ++b)
+    CHECK(times[b] == table_.microbatches, "stage {} runs its task {} ({}) {} times, not {}",
+          stage_, b, bodies_[b].work, times[b], table_.microbatches);
 }
 
 void StageNode::call(int64_t body, int64_t microbatch) {

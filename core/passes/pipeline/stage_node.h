@@ -62,6 +62,7 @@ class StageNode {
   std::vector<PieceTask> tasks_of(const PipelineTask& task) const;
   void add_calls();
   void call(int64_t body, int64_t microbatch);
+  void require_all_called() const;
   std::vector<int64_t> numbers(const std::vector<Port>& ports, size_t others) const;
 
   const Node& loop_node_;
