@@ -95,11 +95,24 @@ class Flattener {
     run(graph, values);
     for (const GraphOutput& output : graph.outputs())
       program_.outputs.push_back(values[output.value]);
+    shorten_parents();
     return std::move(program_);
   }
 
  private:
   using Values = IndexedVector<ValueId, FlatValue>;
+
+  // Each part refers to the buffer that contains it, not to another part: the passes after this one
+  // look it up for each operand of each launch.
+  void shorten_parents() {
+    for (FlatBuffer& buffer : program_.buffers) {
+      if (buffer.parent == kNone) continue;
+      const FlatValue root =
+          program_.root({buffer.parent, buffer.parent_offset, buffer.bytes, StackId()});
+      buffer.parent = root.buffer;
+      buffer.parent_offset = root.offset;
+    }
+  }
 
   FlatValue new_value(int64_t bytes) {
     return {program_.buffers.push_back({.bytes = bytes}), 0, bytes};
