@@ -32,7 +32,7 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     UpdateInputs inputs;
     inputs.parameter = input("w", InputKind::kParameter, type);
     for (const Slot& slot : declared)
-      inputs.slots.push_back(input(slot.name, InputKind::kState, slot.type));
+      inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
     inputs.gradient = input("gradient", InputKind::kBatch, type);
     inputs.gradient_scale = input("scale", InputKind::kScalar, scalar);
     inputs.learning_rate = input("learning_rate", InputKind::kScalar, scalar);

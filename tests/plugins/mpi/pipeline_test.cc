@@ -156,8 +156,9 @@ TEST_CASE("a stage that hangs or is killed ends the run, and the other stage rep
   INFO(killed.errors);
   REQUIRE(killed.exit_code != 0);
   REQUIRE(killed.seconds < 20);  // It does not wait for the timeout.
-  REQUIRE_THAT(killed.errors, Contains("runexp: SIGTERM came while") && Contains("process 0") &&
-                                  Contains("process 1"));
+  // On a slow machine process 0 may not yet wait for the other.
+  REQUIRE_THAT(killed.errors, Contains("runexp: SIGTERM came while process 0") &&
+                                  (Contains("process 1") || Contains("is busy since")));
 }
 
 TEST_CASE("processes that cannot be stages are refused before step 0", "[mpi]") {
