@@ -32,7 +32,7 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     UpdateInputs inputs;
     inputs.parameter = input("w", InputKind::kParameter, type);
     for (const Slot& slot : declared)
-      inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
+      inputs.slots.push_back(input(slot.name, InputKind::kState, slot.type));
     inputs.gradient = input("gradient", InputKind::kBatch, type);
     inputs.gradient_scale = input("scale", InputKind::kScalar, scalar);
     inputs.learning_rate = input("learning_rate", InputKind::kScalar, scalar);
@@ -208,7 +208,7 @@ TEST_CASE("the update of a stack whose layers are split keeps the layout of the 
     const std::vector<Tensor>& in = trial.inputs();
     UpdateInputs inputs{in[0], {}, in[1], in[2], in[3], in[4], in[5], 0.0};
     for (const Slot& slot : optimizer->slots(in[0].type()))
-      inputs.slots.push_back(input(slot.name, InputKind::kState, slot.type));
+      inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
     REQUIRE(optimizer->update(inputs).parameter.type() == in[0].type());
   }
 }
