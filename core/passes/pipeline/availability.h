@@ -7,13 +7,11 @@
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/pipeline/homes.h"
 #include "core/passes/pipeline/task_bodies.h"
 
 namespace tessera {
-
-// Stages, ascending.
-using StageList = std::vector<int64_t>;
 
 class Availability {
  public:

@@ -6,37 +6,19 @@
 #include <utility>
 #include <vector>
 
-#include "core/ops/generator.h"
-#include "core/ops/reshard.h"
+#include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
-// The value that the stages with a `term` have, on all stages. `reader` needs it first.
-ValueId summed(Graph& graph, ValueId term, const Node& reader, const Mesh& mesh, int64_t device) {
-  const std::vector<std::string> stage = {std::string(kStageAxis)};
-  Node sum;
-  sum.op = &kAllReduceOp;
-  sum.inputs = {term};
-  sum.attributes = {{"mesh_axes", stage},
-                    {"reduction", std::string("sum")},
-                    {"group", mesh.group(device, stage)},
-                    {"index", mesh.stage_of(device)}};
-  sum.site = reader.site;
-  sum.path = reader.path;
-  sum.phase = reader.phase;
-  return graph.node(graph.add_node(std::move(sum), {graph.type(term)})).outputs[0];
-}
-
-ValueId zeros(Graph& graph, const Type& type, const Node& reader) {
-  Node node;
-  node.op = &kConstantOp;
-  node.attributes = {{"value", 0.0}, {"type", type}};
-  node.site = reader.site;
-  node.path = reader.path;
-  node.phase = reader.phase;
-  return graph.node(graph.add_node(std::move(node), {type})).outputs[0];
+// The value that the stages with a `term` have, on all stages. The graph is one device's already.
+ValueId summed(Graph& graph, AddedNodes& nodes, ValueId term, const Mesh& mesh, int64_t device) {
+  const ValueId sum = nodes.sum_over_stages(term);
+  Attributes& attributes = graph.node(graph.value(sum).producer).attributes;
+  attributes.set("group", mesh.group(device, {std::string(kStageAxis)}));
+  attributes.set("index", mesh.stage_of(device));
+  return sum;
 }
 
 bool is_output(const Graph& graph, ValueId value) {
@@ -64,10 +46,10 @@ Graph fetch_inputs(const Graph& lowered, const StageHomes& homes, const Mesh& me
     const std::vector<NodeId>& nodes = readers[input.value];
     if (home == homes.end() || (nodes.empty() && !is_output(lowered, input.value))) continue;
     const Node reader = nodes.empty() ? Node{} : lowered.node(nodes.front());
-    const ValueId term = home->second.front() == stage
-                             ? rewriter.at(input.value)
-                             : zeros(fetched, lowered.type(input.value), reader);
-    rewriter.set(input.value, summed(fetched, term, reader, mesh, device));
+    AddedNodes added(fetched, reader);
+    const ValueId term = home->second.front() == stage ? rewriter.at(input.value)
+                                                       : added.zeros(lowered.type(input.value));
+    rewriter.set(input.value, summed(fetched, added, term, mesh, device));
   }
   for (const NodeId id : lowered.nodes().ids()) rewriter.copy_node(id);
   for (const GraphOutput& output : lowered.outputs()) {

@@ -2,13 +2,9 @@
 #include "core/passes/pipeline/placement.h"
 
 #include <algorithm>
-#include <string>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
-#include "core/ops/layout.h"
-#include "core/ops/repeat.h"
-#include "core/ops/reshard.h"
+#include "core/graph/layer_pieces.h"
 #include "core/passes/pipeline/split_backward.h"
 #include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/rewrite.h"
@@ -85,14 +81,13 @@ void TaskPlacement::find_loops() {
   for (const NodeId id : body_.nodes().ids()) {
     const Node& gather = body_.node(id);
     if (!is_stage_gather(gather)) continue;
-    axis_ = gather.attributes.get<std::string>("axis");
-    layers_ = body_.type(gather.outputs[0]).axis(axis_).size;
+    layers_ = body_.type(gather.outputs[0]).axis(kLayersAxis).size;
   }
   CHECK(layers_ > 0, "no layers are stacked over stage");
   bool has_weight_loop = false;
   for (const NodeId id : body_.nodes().ids()) {
     const Node& node = body_.node(id);
-    if (!is_repeat(node) || Loop(node).axis() != axis_) continue;
+    if (!is_repeat(node) || Loop(node).axis() != kLayersAxis) continue;
     const Loop loop(node);
     if (loop.count() != layers_)
       fail(
@@ -128,7 +123,7 @@ void TaskPlacement::find_stacked_gradients() {
     const Node& node = body_.node(id);
     if (loop(id) != nullptr || node.outputs.size() != 1) continue;
     const Type& type = body_.type(node.outputs[0]);
-    if (any_flagged(node.inputs, stacked_) && type.rank() > 0 && type.axes[0].name == axis_)
+    if (any_flagged(node.inputs, stacked_) && type.rank() > 0 && type.axes[0].name == kLayersAxis)
       stacked_[node.outputs[0]] = true;
   }
 }

@@ -7,7 +7,6 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -15,14 +14,6 @@
 #include "core/passes/pipeline/table.h"
 
 namespace tessera {
-
-// Layers [first, first + count) of the stack, in rows [row, row + count) of the arrays that the
-// piece's stage holds.
-struct LayerPiece {
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t row = 0;
-};
 
 // The work of a piece. The work of kBackward is that of kBackwardInput and kBackwardWeight.
 struct PieceTask {
@@ -46,8 +37,7 @@ class TaskPlacement {
   const std::vector<LayerLoop>& loops() const { return loops_; }
   // The loop of this node; null: another node.
   const LayerLoop* loop(NodeId node) const;
-  const std::string& axis() const { return axis_; }  // Of the stack.
-  int64_t layers() const { return layers_; }
+  int64_t layers() const { return layers_; }  // Of the stack.
 
   // The task of a node that is not a loop over the layers. nullopt: each task that needs it
   // computes it, such as masks, positions and weights that are cast or gathered.
@@ -72,7 +62,6 @@ class TaskPlacement {
   const Graph& body_;
   int64_t pieces_;
   int64_t layers_ = 0;
-  std::string axis_;
   std::vector<LayerLoop> loops_;
   IndexedVector<NodeId, std::optional<PieceTask>> tasks_;
   ValueFlags stacked_;

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/passes/pipeline/split_backward.h"
 
-#include <algorithm>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "core/graph/layer_pieces.h"
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
-#include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
@@ -106,12 +104,10 @@ class BodySplit {
   std::vector<ValueId> crossing_;
 };
 
-// Whether a loop runs over layers that are stacked over `stage`. It need not read their weights:
-// the forward pass may have saved what it needs of them.
-bool is_over_stages(const Graph& graph, const Node& loop) {
-  return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
-    return is_stage_gather(node) && node.attributes.get<std::string>("axis") == Loop(loop).axis();
-  });
+// Whether this is the gradient of a loop over layers. It need not read their weights: the forward
+// pass may have saved what it needs of them.
+bool is_backward_loop(const Node& node) {
+  return is_repeat(node) && node.phase != Phase::kForward && Loop(node).axis() == kLayersAxis;
 }
 
 void add_split(Rewriter& rewriter, const Graph& graph, NodeId id) {
@@ -154,8 +150,7 @@ Graph with_split_loops(const Graph& graph, bool in_microbatch) {
   rewriter.copy_inputs();
   for (const NodeId id : graph.nodes().ids()) {
     const Node& node = graph.node(id);
-    if (in_microbatch && is_repeat(node) && node.phase != Phase::kForward &&
-        is_over_stages(graph, node)) {
+    if (in_microbatch && is_backward_loop(node)) {
       add_split(rewriter, graph, id);
       continue;
     }

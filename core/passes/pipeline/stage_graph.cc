@@ -8,16 +8,15 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/generator.h"
-#include "core/ops/layout.h"
 #include "core/ops/optimizer.h"
-#include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
+#include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/pipeline/availability.h"
 #include "core/passes/pipeline/split_backward.h"
 #include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/pipeline/stage_node.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/spmd/layer_order.h"
 
 namespace tessera {
 namespace {
@@ -38,25 +37,22 @@ bool splits_backward(const PipelineTable& table) {
   });
 }
 
-std::vector<LayerPiece> divide(const Mesh& mesh, const PipelineTable& table, int64_t layers) {
+LayerPieces divide(const Mesh& mesh, const PipelineTable& table, int64_t layers) {
   if (table.stages != mesh.stages())
     fail("the pipeline schedule '{}' is for {} stages, but the mesh has {} ({})", table.name,
          table.stages, mesh.stages(), mesh.text());
-  const LayerPieces division = mesh.layer_pieces_of(layers);
-  if (division.pieces() != table.pieces())
+  LayerPieces pieces = mesh.layer_pieces_of(layers);
+  if (pieces.pieces() != table.pieces())
     fail("the pipeline schedule '{}' has {} pieces, but the layers are divided into {}", table.name,
-         table.pieces(), division.pieces());
-  std::vector<LayerPiece> pieces;
-  for (int64_t p = 0; p < table.pieces(); ++p)
-    pieces.push_back({division.first_layer(p), division.layers(p), division.first_row(p)});
+         table.pieces(), pieces.pieces());
   return pieces;
 }
 
 // Copies the graph outside the loop over microbatches, as far as one stage computes it.
 class StageRewriter {
  public:
-  StageRewriter(const Graph& graph, NodeId loop, const TaskBodies& tasks,
-                const std::vector<LayerPiece>& pieces, const PipelineTable& table, int64_t stage)
+  StageRewriter(const Graph& graph, NodeId loop, const TaskBodies& tasks, const LayerPieces& pieces,
+                const PipelineTable& table, int64_t stage)
       : graph_(graph),
         loop_id_(loop),
         tasks_(tasks),
@@ -97,35 +93,12 @@ class StageRewriter {
                                [&](ValueId value) { return available_.at(value, stage_); });
   }
 
-  // Adds a node that serves the same line as `like`.
-  ValueId add(const Op& op, std::vector<ValueId> inputs, Attributes attributes, const Type& type,
-              const Node& like) {
-    Node node;
-    node.op = &op;
-    node.inputs = std::move(inputs);
-    node.attributes = std::move(attributes);
-    node.site = like.site;
-    node.path = like.path;
-    node.phase = like.phase;
-    return made_.node(made_.add_node(std::move(node), {type})).outputs[0];
-  }
-
-  ValueId zeros(const Type& type, const Node& like) {
-    return add(kConstantOp, {}, {{"value", 0.0}, {"type", type}}, type, like);
-  }
-
-  // The sum over these stages, of which this one is one; over all if the list is empty.
-  ValueId sum_over(const StageList& stages, ValueId value, const Node& like) {
-    Attributes attributes = {{"mesh_axes", std::vector{std::string(kStageAxis)}},
-                             {"reduction", std::string("sum")}};
-    if (!stages.empty() && !available_.is_everywhere(stages)) attributes.set("stages", stages);
-    return add(kAllReduceOp, {value}, std::move(attributes), made_.type(value), like);
-  }
+  AddedNodes for_node(const Node& like) { return {made_, like}; }
 
   // A value that the stages `from` have, for all stages.
   ValueId broadcast(const StageList& from, ValueId value, const Type& type, const Node& like) {
-    const bool owns = stage_ == from.front();
-    return sum_over({}, owns ? value : zeros(type, like), like);
+    AddedNodes added = for_node(like);
+    return added.sum_over_stages(stage_ == from.front() ? value : added.zeros(type));
   }
 
   // Of tensors on some stages: each is counted by the first of its stages.
@@ -139,9 +112,10 @@ class StageRewriter {
     for (const ValueId value : node.inputs)
       if (available_.of(value).front() == stage_) own.push_back(rewriter_.at(value));
     const Type& type = graph_.type(node.outputs[0]);
+    AddedNodes added = for_node(node);
     const ValueId sum =
-        own.empty() ? zeros(type, node) : add(kSquaredNormOp, std::move(own), {}, type, node);
-    set(node.outputs[0], sum_over({}, sum, node));
+        own.empty() ? added.zeros(type) : added.add(kSquaredNormOp, std::move(own), {}, type);
+    set(node.outputs[0], added.sum_over_stages(sum));
   }
 
   void broadcast_node(NodeId id) {
@@ -193,70 +167,40 @@ class StageRewriter {
     const bool is_everywhere = available_.is_everywhere(available_.of(old));
     if (!is_everywhere && !available_.at(old, stage_)) return;
     if (is_everywhere) {
-      value = sum_over({}, value, like);
+      value = for_node(like).sum_over_stages(value);
     } else if (terms.size() > 1) {
-      value = sum_over(terms, value, like);
+      value = for_node(like).sum_over_stages(value, terms);
     }
     set(old, value);
-  }
-
-  std::vector<LayerPiece> own_pieces() const {
-    std::vector<LayerPiece> own;
-    for (size_t p = static_cast<size_t>(stage_); p < pieces_.size();
-         p += static_cast<size_t>(table_.stages))
-      own.push_back(pieces_[p]);
-    return own;
   }
 
   ValueId initial(const Loop& loop, const PartialSum& sum) {
     const ValueId whole = rewriter_.at(loop.initial(sum.carry));
     if (sum.chunk == PartialSum::kWhole) return whole;
-    const LayerPiece piece = own_pieces()[static_cast<size_t>(sum.chunk)];
-    return rows(whole, piece.row, piece.count, graph_.node(loop_id_));
-  }
-
-  ValueId rows(ValueId stack, int64_t begin, int64_t count, const Node& like) {
-    Type type = made_.type(stack);
-    if (type.axes[0].size == count) return stack;
-    type.axes[0].size = count;
-    return add(kSliceOp, {stack},
-               {{"axis", type.axes[0].name}, {"begin", begin}, {"end", begin + count}}, type, like);
+    const int64_t piece = pieces_.piece(stage_, sum.chunk);
+    return for_node(graph_.node(loop_id_))
+        .rows(whole, pieces_.first_row(piece), pieces_.layers(piece));
   }
 
   // This stage's part of a value that all stages have for all layers.
   void add_own_layers(NodeId id) {
     const Node& node = graph_.node(id);
-    const Type& type = graph_.type(node.outputs[0]);
-    CHECK(type.axes[0].name == kLayersAxis);
-    std::vector<ValueId> parts;
-    for (const LayerPiece& piece : own_pieces())
-      parts.push_back(rows(rewriter_.at(node.inputs[0]), piece.first, piece.count, node));
-    set(node.outputs[0], with_padding(std::move(parts), type, node));
-  }
-
-  // These rows, and zeros for the padding of the stage.
-  ValueId with_padding(std::vector<ValueId> parts, const Type& type, const Node& like) {
-    int64_t padding = type.axes[0].size;
-    for (const ValueId part : parts) padding -= made_.type(part).axes[0].size;
-    if (padding > 0) {
-      Type missing = type;
-      missing.axes[0].size = padding;
-      parts.push_back(zeros(missing, like));
-    }
-    if (parts.size() == 1) return parts[0];
-    return add(kConcatOp, std::move(parts), {{"axis", type.axes[0].name}}, type, like);
+    CHECK(graph_.type(node.outputs[0]).axes[0].name == kLayersAxis);
+    AddedNodes added = for_node(node);
+    set(node.outputs[0], rows_of_stage(added, rewriter_.at(node.inputs[0]), pieces_, stage_));
   }
 
   // The rows of all chunks of this stage.
   ValueId stacked_sum(const Loop& loop, size_t carry, const std::vector<PartialSum>& sums,
                       const std::vector<ValueId>& outputs, const Node& like) {
     std::vector<ValueId> parts;
-    for (int64_t chunk = 0; chunk < table_.chunks; ++chunk) {
+    for (int64_t chunk = 0; chunk < pieces_.chunks(); ++chunk) {
       const auto own = std::ranges::find(sums, PartialSum{carry, chunk});
       CHECK(own != sums.end());
       parts.push_back(outputs[static_cast<size_t>(own - sums.begin())]);
     }
-    return with_padding(std::move(parts), graph_.type(loop.last(carry)), like);
+    AddedNodes added = for_node(like);
+    return added.padded(added.joined(std::move(parts)), pieces_.rows());
   }
 
   void add_outputs() {
@@ -280,7 +224,7 @@ class StageRewriter {
   const Graph& graph_;
   NodeId loop_id_;
   const TaskBodies& tasks_;
-  const std::vector<LayerPiece>& pieces_;
+  const LayerPieces& pieces_;
   const PipelineTable& table_;
   int64_t stage_;
   const Availability available_;
@@ -302,8 +246,8 @@ StageGraph stage_graph(const Graph& localized, const Mesh& mesh, const PipelineT
     fail("the pipeline schedule '{}' is for {} microbatches, but the batch has {}", table.name,
          table.microbatches, loop.count());
   const TaskPlacement placement(loop, table.pieces());
-  const std::vector<LayerPiece> pieces = divide(mesh, table, placement.layers());
-  const TaskBodies tasks = make_task_bodies(loop, placement, pieces, table.stages);
+  const LayerPieces pieces = divide(mesh, table, placement.layers());
+  const TaskBodies tasks = make_task_bodies(loop, placement, pieces);
   return StageRewriter(graph, id, tasks, pieces, table, stage).run();
 }
 

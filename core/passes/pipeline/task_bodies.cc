@@ -17,6 +17,7 @@
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
+#include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/rewrite.h"
 
@@ -35,21 +36,19 @@ struct Term {
 struct Division {
   const Loop& microbatches;
   const TaskPlacement& placement;
-  const std::vector<LayerPiece>& pieces;
-  int64_t stages;
+  const LayerPieces& pieces;
 
   const Graph& body() const { return microbatches.body(); }
-  const LayerPiece& piece(int64_t p) const { return pieces[static_cast<size_t>(p)]; }
 
   // The type of a piece's part of a value that has the axis of the stack first.
   Type type_in_piece(const Type& type, int64_t p) const {
     Type result = type;
-    result.axes[0].size = piece(p).count;
+    result.axes[0].size = pieces.layers(p);
     return result;
   }
 
   bool is_stack(const Type& type) const {
-    return type.rank() > 0 && type.axes[0].name == placement.axis();
+    return type.rank() > 0 && type.axes[0].name == kLayersAxis;
   }
 };
 
@@ -96,10 +95,10 @@ class TermFinder {
   }
 
   void add_stacked(size_t carry, ValueId term) {
-    const auto pieces = static_cast<int64_t>(division_.pieces.size());
-    for (int64_t p = 0; p < pieces; ++p) {
+    const LayerPieces& pieces = division_.pieces;
+    for (int64_t p = 0; p < pieces.pieces(); ++p) {
       const PieceTask task{division_.placement.weight_work(), p};
-      terms_.push_back({{carry, p / division_.stages}, task, {term, p}, {}});
+      terms_.push_back({{carry, p / pieces.stages()}, task, {term, p}, {}});
     }
   }
 
@@ -113,7 +112,7 @@ class TermFinder {
     return placement.task(producer).value_or(last);
   }
 
-  int64_t stage_of(ValueId value) const { return task_of(value).piece % division_.stages; }
+  int64_t stage_of(ValueId value) const { return division_.pieces.stage_of(task_of(value).piece); }
 
   std::vector<Part> parts(ValueId value) const {
     const NodeId producer = body_.value(value).producer;
@@ -252,31 +251,23 @@ class TaskBuilder {
 
   ValueId all_layers(ValueId value) {
     std::vector<ValueId> parts;
-    for (size_t p = 0; p < division_.pieces.size(); ++p)
-      parts.push_back(get({value, static_cast<int64_t>(p)}));
-    if (parts.size() == 1) return parts[0];
-    Node concat = body_.node(body_.value(value).producer);
-    concat.op = &kConcatOp;
-    concat.inputs = parts;
-    concat.outputs.clear();
-    concat.bodies.clear();
-    concat.attributes = {{"axis", division_.placement.axis()}};
-    return add(std::move(concat), {body_.type(value)})[0];
+    for (int64_t p = 0; p < division_.pieces.pieces(); ++p) parts.push_back(get({value, p}));
+    return AddedNodes(graph_, body_.node(body_.value(value).producer)).joined(std::move(parts));
   }
 
   // The loop over the layers of one piece.
   void add_layers(const LayerLoop& layers, int64_t p) {
     Node node = body_.node(layers.node);
     const Loop loop(body_.node(layers.node));
-    const LayerPiece& piece = division_.piece(p);
     const std::optional<int64_t> previous = division_.placement.previous_piece(layers, p);
     node.inputs.clear();
     for (size_t i = 0; i < loop.carries(); ++i)
       node.inputs.push_back(previous ? get({loop.last(i), *previous}) : get({loop.initial(i)}));
-    for (size_t i = 0; i < loop.slices(); ++i) node.inputs.push_back(rows(loop.stacked(i), p));
+    for (size_t i = 0; i < loop.slices(); ++i)
+      node.inputs.push_back(rows(layers, loop.stacked(i), p));
     for (size_t i = 0; i < loop.constants(); ++i) node.inputs.push_back(get({loop.constant(i)}));
-    node.attributes.set("count", piece.count);
-    node.attributes.set("first", piece.first);
+    node.attributes.set("count", division_.pieces.layers(p));
+    node.attributes.set("first", division_.pieces.first_layer(p));
     std::vector<Type> types;
     for (size_t i = 0; i < loop.outputs(); ++i) {
       const Type& type = body_.type(loop.output(i));
@@ -289,26 +280,23 @@ class TaskBuilder {
     }
   }
 
-  // The layers of a piece of a stacked operand.
-  ValueId rows(ValueId stack, int64_t p) {
-    const LayerPiece& piece = division_.piece(p);
+  // The layers of a piece of a stacked operand of the loop `reader`.
+  ValueId rows(const LayerLoop& reader, ValueId stack, int64_t p) {
     if (is_stacked(stack)) return get({stack, p});
     const NodeId producer = body_.value(stack).producer;
+    const Node& like = body_.node(reader.node);
     if (producer != kNone && is_stage_gather(body_.node(producer)))
-      return slice_rows(get({body_.node(producer).inputs[0]}), piece.row, piece.count);
-    return slice_rows(get({stack}), piece.first, piece.count);
+      return rows_of_shard(like, body_.node(producer).inputs[0], p);
+    const ValueId whole = get({stack});
+    return AddedNodes(graph_, like)
+        .rows(whole, division_.pieces.first_layer(p), division_.pieces.layers(p));
   }
 
-  ValueId slice_rows(ValueId stack, int64_t begin, int64_t count) {
-    Type type = graph_.type(stack);
-    if (begin == 0 && count == type.axes[0].size) return stack;
-    type.axes[0].size = count;
-    Node slice;
-    slice.op = &kSliceOp;
-    slice.inputs = {stack};
-    slice.attributes = {{"axis", type.axes[0].name}, {"begin", begin}, {"end", begin + count}};
-    slice.phase = task_.work == PipelineWork::kForward ? Phase::kForward : Phase::kBackward;
-    return add(std::move(slice), {type})[0];
+  // The layers of a piece of what its stage holds.
+  ValueId rows_of_shard(const Node& like, ValueId shard, int64_t p) {
+    const ValueId held = get({shard});
+    return AddedNodes(graph_, like)
+        .rows(held, division_.pieces.first_row(p), division_.pieces.layers(p));
   }
 
   // An op on the gradients of stacked weights, for the layers of one piece.
@@ -320,8 +308,7 @@ class TaskBuilder {
     return copy_all(id, key, [&](ValueId value) {
       if (is_stacked(value)) return get({value, key.piece});
       if (!division_.is_stack(body_.type(value))) return get({value});
-      return slice_rows(get({value}), division_.piece(key.piece).row,
-                        division_.piece(key.piece).count);
+      return rows_of_shard(node, value, key.piece);
     });
   }
 
@@ -410,15 +397,15 @@ std::vector<PieceTask> readers_first(const TaskPlacement& placement) {
 }  // namespace
 
 TaskBodies make_task_bodies(const Loop& microbatches, const TaskPlacement& placement,
-                            const std::vector<LayerPiece>& pieces, int64_t stages) {
-  const Division division{microbatches, placement, pieces, stages};
+                            const LayerPieces& pieces) {
+  const Division division{microbatches, placement, pieces};
   const std::vector<Term> terms = TermFinder(division).find();
   TaskBodies made;
   std::map<PieceTask, std::set<PieceValue>> wanted;
   std::vector<std::set<int64_t>> stages_of_sums(microbatches.carries());
   for (const Term& term : terms)
     if (term.sum.chunk == PartialSum::kWhole)
-      stages_of_sums[term.sum.carry].insert(term.task.piece % stages);
+      stages_of_sums[term.sum.carry].insert(pieces.stage_of(term.task.piece));
   for (const auto& each : stages_of_sums)
     made.stages_of_sums.emplace_back(each.begin(), each.end());
 
@@ -430,7 +417,7 @@ TaskBodies make_task_bodies(const Loop& microbatches, const TaskPlacement& place
     const auto task = producer == kNone ? std::nullopt : placement.task(producer);
     results[task.value_or(last)].push_back(
         {.kind = TaskOutput::Kind::kResult, .index = k, .value = {value}});
-    made.stage_of_results.push_back(task.value_or(last).piece % stages);
+    made.stage_of_results.push_back(pieces.stage_of(task.value_or(last).piece));
   }
 
   for (const PieceTask& task : readers_first(placement)) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "core/graph/layer_pieces.h"
 #include "core/passes/pipeline/placement.h"
 
 namespace tessera {
@@ -64,8 +65,7 @@ struct TaskBodies {
   std::vector<int64_t> stage_of_results;
 };
 
-// `pieces` are in order. Piece p is on stage p % stages.
 TaskBodies make_task_bodies(const Loop& microbatches, const TaskPlacement& placement,
-                            const std::vector<LayerPiece>& pieces, int64_t stages);
+                            const LayerPieces& pieces);
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/layer_pieces.h"
+#include "core/passes/pipeline/added_nodes.h"
 
 namespace tessera {
 
@@ -13,7 +14,10 @@ namespace tessera {
 // order of the model, without padding. `like` gives the nodes their line, path and phase.
 ValueId in_layer_order(Graph& graph, const Node& like, ValueId shards, const LayerPieces& pieces);
 
-// The inverse: each stage's rows together, padded by zeros.
+// This stage's rows of the stack, padded by zeros.
+ValueId rows_of_stage(AddedNodes& nodes, ValueId stack, const LayerPieces& pieces, int64_t stage);
+
+// The rows of all stages, one behind the other: the inverse of in_layer_order().
 ValueId in_stage_order(Graph& graph, const Node& like, ValueId stack, const LayerPieces& pieces);
 
 }  // namespace tessera

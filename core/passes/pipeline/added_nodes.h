@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that passes add for stacks of layers and for stages, on behalf of a node of the model.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/graph/op.h"
+
+namespace tessera {
+
+// Stages, ascending.
+using StageList = std::vector<int64_t>;
+
+class AddedNodes {
+ public:
+  // Appends to `graph`. The nodes have the source line, the layer path and the phase of `like`.
+  AddedNodes(Graph& graph, const Node& like) : graph_(graph), like_(like) {}
+
+  ValueId add(const Op& op, std::vector<ValueId> inputs, Attributes attributes, const Type& type);
+  ValueId zeros(const Type& type);
+
+  // Of values with the axis `layers`. Each returns its operand where there is nothing to do.
+  ValueId rows(ValueId stack, int64_t begin, int64_t count);  // Rows [begin, begin + count).
+  ValueId padded(ValueId stack, int64_t rows);                // To this many rows, by zeros.
+  ValueId joined(std::vector<ValueId> parts);
+
+  // The sum over these stages, of which the device's is one; over all if the list is empty.
+  ValueId sum_over_stages(ValueId value, const StageList& stages = {});
+
+ private:
+  ValueId with_rows(const Op& op, std::vector<ValueId> inputs, int64_t rows, Attributes attributes);
+
+  Graph& graph_;
+  const Node& like_;
+};
+
+}  // namespace tessera
