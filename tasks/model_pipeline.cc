@@ -178,4 +178,21 @@ std::string remark_on_decoding(const ModelPipeline& pipeline) {
       pipeline.table.stages);
 }
 
+std::vector<std::string> warnings_of_shared_weights(std::span<const Buffer> arrays,
+                                                    const Mesh& mesh) {
+  std::vector<std::string> warnings;
+  for (const Buffer& each : arrays) {
+    if (each.kind != InputKind::kParameter || split_over(each.type, kStageAxis)) continue;
+    std::vector<int64_t> stages = each.stages;
+    if (stages.empty())
+      for (int64_t stage = 0; stage < mesh.stages(); ++stage) stages.push_back(stage);
+    if (stages.size() < 2) continue;
+    warnings.push_back(
+        fmt::format("{} is on stages {}, which add up its gradient in every step: {} bytes on each "
+                    "of their devices",
+                    each.name, fmt::join(stages, ", "), local_type(each.type, mesh).bytes()));
+  }
+  return warnings;
+}
+
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
 #include "core/passes/pipeline/table.h"
+#include "core/runtime/executor/program_arrays.h"
 #include "layers/parameter.h"
 #include "tasks/hparams.h"
 
@@ -50,5 +52,11 @@ std::optional<PipelineTable> table_for(const ModelPipeline& pipeline, const Grap
 
 // What a run that decodes on such a mesh says about that.
 std::string remark_on_decoding(const ModelPipeline& pipeline);
+
+// A warning for each weight that several stages hold, such as an embedding that is also the table
+// of the softmax: the bytes of its gradient on a device, which they add up in each step. `arrays`
+// are Executor::persistent().
+std::vector<std::string> warnings_of_shared_weights(std::span<const Buffer> arrays,
+                                                    const Mesh& mesh);
 
 }  // namespace tessera

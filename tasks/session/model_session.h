@@ -41,6 +41,7 @@ class ModelSession {
   // A note on how the mesh maps to hosts; or "".
   const std::string& remark() const { return remark_; }
   Executor& executor() { return executor_; }
+  const Executor& executor() const { return executor_; }
   const Communicator* communicator() const { return communicator_.get(); }
   ProcessGroup& processes() const { return processes_; }
   int64_t bytes_sent() const;  // By this process's devices, in collectives so far.

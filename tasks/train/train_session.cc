@@ -14,7 +14,6 @@
 #include "tasks/plan/plan.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
-#include "tasks/tied_weights.h"
 #include "tasks/train/loop_state.h"
 
 namespace tessera {
@@ -175,7 +174,8 @@ void warn_of_layouts(const Session& session, Console& console) {
        idle_mesh_axes(session.rules(), session.mesh(), session.train_graph()))
     console.info("warning: " + warning);
   if (!session.pipeline()) return;
-  for (const std::string& warning : warnings_of_tied_weights(session.train_graph(), session.mesh()))
+  for (const std::string& warning :
+       warnings_of_shared_weights(session.executor().persistent(), session.mesh()))
     console.info("warning: " + warning);
 }
 

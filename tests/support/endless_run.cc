@@ -3,6 +3,9 @@
 
 #include <signal.h>
 
+#include <chrono>
+#include <thread>
+
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
@@ -22,6 +25,14 @@ std::string arguments_of(const EndlessRun& run) {
       "--set task.train.save_interval_steps={} --set task.train.eval_interval_steps={} "
       "--threads=1 --devices=1 --set task.train.collective_timeout_seconds={}",
       run.save_interval, run.evaluates ? 1 : 0, run.timeout_seconds);
+}
+
+void send_signal(int process, int signal) {
+  if (signal == SIGKILL) {
+    ::kill(process, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+  }
+  ::kill(process, signal);
 }
 
 void write_text(const fs::path& folder) { write_small_text(folder, 1000); }

@@ -12,7 +12,6 @@
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/pipeline/pipeline_schedules.h"
-#include "tasks/tied_weights.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_case.h"
 
@@ -228,22 +227,21 @@ TEST_CASE("evaluation has as many microbatches as its batch can be divided into"
   REQUIRE(microbatches(2) == 1);
 }
 
-TEST_CASE("weights that are read before and after the layers are tied, others are not") {
-  SpmdCase trial = four_stages();
-  REQUIRE(tied_weights(traced_step(trial)).empty());
-  trial.model = TrialModel::kGpt2;
-  REQUIRE(tied_weights(traced_step(trial)) == std::vector<std::string>{"lm.softmax.w"});
-  trial.chunk_tokens = 12;
-  REQUIRE(tied_weights(traced_step(trial)) == std::vector<std::string>{"lm.softmax.w"});
-  trial.model = TrialModel::kPax;  // Which scales its embeddings.
-  const Graph traced = traced_step(trial);
-  REQUIRE(tied_weights(traced) == std::vector<std::string>{"lm.softmax.w"});
-  // f32["vocab=64 embed/data=32"].
-  REQUIRE(warnings_of_tied_weights(traced, trial.mesh()) ==
-          std::vector<std::string>{
-              "lm.softmax.w is read before and after the layers, so the first and the last "
-              "of 4 stages hold it and add up its gradient in every step: 4096 bytes on each of "
-              "their devices"});
+TEST_CASE("a weight on several stages is warned of, with the bytes of its gradient") {
+  const Mesh mesh({{"stage", 4}, {"data", 2}});
+  const Type table = parse_type("f32[\"vocab=64 embed/data=32\"]");
+  const Type stack = parse_type("f32[\"layers/stage=4 embed=32\"]");
+  const auto warnings = [&](const Buffer& buffer) {
+    return warnings_of_shared_weights(std::vector{buffer}, mesh);
+  };
+  REQUIRE(warnings({"lm.softmax.w", InputKind::kParameter, table, {0, 3}}) ==
+          std::vector<std::string>{"lm.softmax.w is on stages 0, 3, which add up its gradient in "
+                                   "every step: 4096 bytes on each of their devices"});
+  REQUIRE_THAT(warnings({"w", InputKind::kParameter, table, {}}).at(0),
+               Catch::Contains("on stages 0, 1, 2, 3,"));
+  REQUIRE(warnings({"w", InputKind::kParameter, table, {3}}).empty());
+  REQUIRE(warnings({"w", InputKind::kParameter, stack, {}}).empty());
+  REQUIRE(warnings({"learner/m/w", InputKind::kState, table, {0, 3}}).empty());
 }
 
 }  // namespace

@@ -214,6 +214,10 @@ TEST_CASE("the plan of a pipeline has its schedule, and warns of a table on two 
   ProcessGroup alone;
   Session session(config, {.run_directory = directory.path(), .allocates = false},
                   devices.in_order(), alone);
+  const std::vector<std::string> warnings =
+      warnings_of_shared_weights(session.executor().persistent(), session.mesh());
+  REQUIRE(warnings.size() == 1);
+  REQUIRE_THAT(warnings[0], Catch::StartsWith("lm.softmax.w is on stages 0, 3, which add up"));
   const Plan plan = session.plan();
   REQUIRE_THAT(
       plan_text(plan),

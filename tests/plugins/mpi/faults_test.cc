@@ -36,7 +36,7 @@ Outcome signal_process_1(const TemporaryDirectory& folder, const EndlessRun& end
   const std::optional<int> victim = process_of(folder.path(), 1);
   REQUIRE(victim);
   const Clock::time_point signalled = Clock::now();
-  ::kill(*victim, signal);
+  send_signal(*victim, signal);
   const std::optional<int> code = run.wait(kTimeout);
   UNSCOPED_INFO(run.output());
   REQUIRE(code);
