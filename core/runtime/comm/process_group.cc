@@ -252,22 +252,26 @@ ProcessGroup::Result ProcessGroup::run_leader(const Contribution& mine, Millisec
     round.errors[0] = broken_;
   }
   result.texts = std::move(result.failed ? round.errors : round.texts);
-  send_result(result, round.present, timeout);
+  send_result(result, mine.what, round.present, timeout);
   if (broken_.empty() && !round.missing.empty())
     broken_ = fmt::format("{} did not receive the report of a failure", round.missing);
   return result;
 }
 
-void ProcessGroup::send_result(const Result& result, const std::vector<int>& ranks,
-                               Milliseconds timeout) {
+void ProcessGroup::send_result(const Result& result, const std::string& what,
+                               const std::vector<int>& ranks, Milliseconds timeout) {
   const PacketHeader header{
       .round = round_, .value = result.value, .failed = result.failed ? 1u : 0u};
   std::vector<std::shared_ptr<Packet>> replies;
   for (const int rank : ranks)
     replies.push_back(send_packet(*transport_, rank, tag_, header, "", pack(result.texts)));
   WaitDeadline deadline(timeout + kReportGrace);
-  for (const std::shared_ptr<Packet>& reply : replies)
-    if (!wait_all(*reply, deadline)) keep_until_exit(reply);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    // A transport may complete even a small send only when the receiver takes it.
+    note_waiting(ranks[i], what);
+    if (!wait_all(*replies[i], deadline)) keep_until_exit(replies[i]);
+  }
+  note_waiting(-1, "");
 }
 
 ProcessGroup::Result ProcessGroup::run_peer(const Contribution& mine, Milliseconds timeout) {

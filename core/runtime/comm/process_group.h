@@ -96,7 +96,7 @@ class ProcessGroup {
   Result checked(const Contribution& mine);
   Round receive_contributions(const Contribution& mine, WaitDeadline& deadline);
   Result run_leader(const Contribution& mine, std::chrono::milliseconds timeout);
-  void send_result(const Result& result, const std::vector<int>& ranks,
+  void send_result(const Result& result, const std::string& what, const std::vector<int>& ranks,
                    std::chrono::milliseconds timeout);
   Result run_peer(const Contribution& mine, std::chrono::milliseconds timeout);
   void note_waiting(int other, const std::string& what);  // -1: for no other.

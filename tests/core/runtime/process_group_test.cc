@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "core/runtime/comm/transport.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/transports.h"
 
 namespace tessera {
@@ -147,6 +149,51 @@ TEST_CASE("a process that does not join a collective is named", "[processes]") {
   REQUIRE(thrown[0] == report);
   REQUIRE(thrown[1] == "process 0 (host a) failed: " + report);
   REQUIRE(thrown[2].empty());
+}
+
+// Passes messages on, but receives none before `resumes`, like a process that is suspended.
+class SuspendedTransport final : public Transport {
+ public:
+  SuspendedTransport(std::shared_ptr<Transport> inner, std::shared_future<void> resumes)
+      : inner_(std::move(inner)), resumes_(std::move(resumes)) {}
+
+  std::string_view kind() const override { return inner_->kind(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::string& host(int rank) const override { return inner_->host(rank); }
+  std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) override {
+    return inner_->send(to, tag, bytes);
+  }
+  std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) override {
+    resumes_.wait();
+    return inner_->receive(from, tag, bytes);
+  }
+  [[noreturn]] void abort(int exit_code) override { inner_->abort(exit_code); }
+
+ private:
+  const std::shared_ptr<Transport> inner_;
+  const std::shared_future<void> resumes_;
+};
+
+TEST_CASE("process 0 reports a process that does not receive the result", "[processes]") {
+  const auto transports = make_loopback(2);
+  std::promise<void> resumes;
+  ProcessGroup first(transports[0], 20s);
+  ProcessGroup second(
+      std::make_shared<SuspendedTransport>(transports[1], resumes.get_future().share()), 20s);
+  std::thread leader([&] { first.barrier("step 7"); });
+  std::thread peer([&] { second.barrier("step 7"); });
+  std::string report;
+  const bool reported = comes_true([&] {
+    report = first.stall_probes().stalled(200ms);
+    return !report.empty();
+  });
+  resumes.set_value();
+  leader.join();
+  peer.join();
+  REQUIRE(reported);
+  REQUIRE(report == "process 0 (host host) waits at 'step 7' for process 1 (host host)");
+  REQUIRE(first.stall_probes().stalled(0ms).empty());
 }
 
 TEST_CASE("a process without an answer from process 0 reports that", "[processes]") {
