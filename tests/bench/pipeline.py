@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines on CPU devices compared with one device: processor time, instructions, and the trace.
+"""Pipelines on CPU devices compared with one device: processor time, and the trace.
 
     tests/bench/pipeline.py [--build=build/release] [--schedules=GPipe,OneForwardOneBackward]
         [--stages=4] [--microbatches=16] [--steps=2] [--rounds=3] [--measure=time,trace]
@@ -13,9 +13,8 @@ compared too: different losses are an error. `--measure` names any of:
 time: user and system time of the processor for each step, which is the difference between the least
     time of a run of 1 + steps steps and that of a run of 1 step, divided by `steps`. The runs of
     all schedules and of one device are interleaved, so that other load affects all of them
-    equally.
-instructions: the same difference in instructions under `valgrind --tool=callgrind`, once: they do
-    not depend on other load. Slow (50 times).
+    equally. All threads of a run share one processor: processors that work at the same time slow
+    each other through the cache and the memory that they share, and that is not work done twice.
 trace: `--profile` of one step. The tasks of each stage must have the order of the schedule's table
     in the plan. Prints when each stage was idle, by cause, beside the plan; in units of the mean
     time of a forward task.
@@ -67,7 +66,7 @@ def require_losses(name, got, expected):
 
 
 def run(line):
-    """The processor time of a command, in seconds, and its errors."""
+    """The processor time of a command in seconds."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=errors)
         _, status, usage = os.wait4(process.pid, 0)
@@ -76,47 +75,31 @@ def run(line):
         text = errors.read()
     if process.returncode != 0:
         sys.exit(f"{' '.join(line)}: exit code {process.returncode}\n{text}")
-    return usage.ru_utime + usage.ru_stime, text
+    return usage.ru_utime + usage.ru_stime
 
 
 def measured_run(args, schedule, folder, count):
-    return run(command(args, schedule, folder, *steps(count)))[0]
-
-
-def instructions_per_step(args, schedule, folder):
-    counts = []
-    for count in (1, 2):
-        output = f"--callgrind-out-file={folder}.callgrind.{count}"
-        _, text = run(["valgrind", "--tool=callgrind", output,
-                       *command(args, schedule, folder, *steps(count))])
-        counts.append(int(re.search(r"Collected : (\d+)", text)[1]))
-    return counts[1] - counts[0]
+    return run(command(args, schedule, folder, *steps(count)))
 
 
 def measure_time(args, folder):
     names, counts = ["", *args.schedules], (1, 1 + args.steps)
     times = {(name, count): [] for name in names for count in counts}
     known = {}
+    processors = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})  # The runs inherit it.
     for _ in range(args.rounds):
         for name, count in times:
             times[name, count].append(measured_run(args, name, folder / "time", count))
             known[name, count] = losses(folder / "time")
             require_losses(name, known[name, count], known["", count])
+    os.sched_setaffinity(0, processors)
     # Other load can only add to a run's time.
     short, long = ({name: min(times[name, count]) for name in names} for count in counts)
     seconds = {name: (long[name] - short[name]) / args.steps for name in names}
     print(f"one device: {seconds['']:.2f} s of a processor per step")
     for name in args.schedules:
         print(f"{name}: {seconds[name]:.2f} s, {seconds[name] / seconds['']:.3f} of one device",
-              flush=True)
-
-
-def measure_instructions(args, folder):
-    one = instructions_per_step(args, "", folder / "instructions")
-    print(f"one device: {one:.4e} instructions per step", flush=True)
-    for name in args.schedules:
-        count = instructions_per_step(args, name, folder / "instructions")
-        print(f"{name}: {count:.4e} instructions per step, {count / one:.4f} of one device",
               flush=True)
 
 
@@ -197,8 +180,7 @@ def main():
     args.schedules = args.schedules.split(",")
     with tempfile.TemporaryDirectory() as temporary:
         for what in args.measure.split(","):
-            {"time": measure_time, "instructions": measure_instructions,
-             "trace": measure_trace}[what](args, pathlib.Path(temporary))
+            {"time": measure_time, "trace": measure_trace}[what](args, pathlib.Path(temporary))
 
 
 if __name__ == "__main__":

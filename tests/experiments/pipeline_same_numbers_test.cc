@@ -264,6 +264,30 @@ TEST_CASE("a hand-written schedule gives one device's numbers") {
                      .stages = {"F1 F0  . B1  . I0 . W0", " . F1 B1 F0 I0  . W0 ."}}}});
 }
 
+TEST_CASE("stages that compute in bf16 are as close to f32 as one device") {
+  for (const SpmdCase& trial : std::vector<SpmdCase>{
+           {.model = kGpt2, .own_rules = kStages, .layers = 4, .stages = 4, .schedule = k1F1B},
+           {.model = kLlama,
+           .ici = {1, 2, 1},
+           .own_rules = kFsdp,
+           .remat = "save_nothing",
+           .layers = 4,
+           .stages = 2,
+           .schedule = kZeroBubble},
+           {.model = kPax,
+           .ici = {1, 1, 2},
+           .own_rules = kTensor,
+           .layers = 4,
+           .stages = 2,
+           .schedule = kInterleaved}}) {
+    SpmdCase repeated = trial;
+    repeated.repeated = true;
+    repeated.microbatches = 4;
+    repeated.steps = 4;
+    require_near_in_bf16(repeated);
+  }
+}
+
 TEST_CASE("stages give the same bits in a second run") {
   const SpmdCase trial{.model = kGpt2,
                        .ici = {1, 2, 1},

@@ -248,56 +248,17 @@ TEST_CASE("the same mesh gives the same bits in a second run", "[levels]") {
   REQUIRE(same_bits(first.trained, second.trained));
 }
 
-// Computing in bf16 on a mesh. bf16 rounds to 8 bits, so each of about thirty operations adds a
-// relative error of up to 2^-9, a different one where a product is summed in parts: two meshes
-// differ from each other as much as each differs from f32. A mesh must be as close to f32 as one
-// device is.
-
-SpmdCase in_f32(SpmdCase trial) {
-  trial.compute = DType::kF32;
-  return trial;
-}
-
-// Returns the differences from one device that computes in bf16 too.
-SpmdDifference require_near(const SpmdCase& trial) {
-  INFO(trial.text());
-  const SpmdCase f32 = in_f32(trial);
-  const SpmdRun& exact = one_device_run(f32);
-  const SpmdRun& one = one_device_run(trial);
-  const SpmdRun run = run_spmd(trial);
-  REQUIRE(run.weights == one.weights);  // Weights are f32.
-  // A loss is a mean over some hundred tokens: errors cancel to less than one rounding.
-  const SpmdDifference apart = difference(run, one);
-  REQUIRE(apart.loss <= 0x1p-9);
-  REQUIRE(apart.norm <= 0x1p-7);
-  // Each gradient: at most 1.5 times as far from f32 as one device's.
-  for (const auto& [path, gradient] : exact.gradients) {
-    INFO(path);
-    const double floor = 0x1p-9 * gradient_norm(gradient) + 1e-6 * exact.norms.at(0);
-    REQUIRE(gradient_distance(run.gradients.at(path), gradient) <=
-            1.5 * gradient_distance(one.gradients.at(path), gradient) + floor);
-  }
-  // Ten steps at this rate move the loss by far more than this.
-  REQUIRE(apart.curve <= 0x1p-7);
-  return apart;
-}
-
 TEST_CASE("a mesh that computes in bf16 is as close to f32 as one device") {
-  require_near(
-      {.model = kGpt2, .ici = {1, 2, 2}, .strategy = "fsdp and tensor", .compute = DType::kBF16});
-  require_near({.model = kGpt2,
-                .ici = {1, 2, 2},
-                .strategy = "fsdp and tensor",
-                .chunk_tokens = 12,
-                .compute = DType::kBF16});
-  require_near({.model = kPax, .ici = {1, 1, 4}, .strategy = "context", .compute = DType::kBF16});
-  require_near({.model = kLlama, .ici = {1, 1, 4}, .strategy = "ring", .compute = DType::kBF16});
-  require_near({.model = kLlama,
-                .ici = {1, 4, 1},
-                .strategy = "fsdp",
-                .repeated = true,
-                .remat = "save_nothing",
-                .compute = DType::kBF16});
+  require_near_in_bf16({.model = kGpt2, .ici = {1, 2, 2}, .strategy = "fsdp and tensor"});
+  require_near_in_bf16(
+      {.model = kGpt2, .ici = {1, 2, 2}, .strategy = "fsdp and tensor", .chunk_tokens = 12});
+  require_near_in_bf16({.model = kPax, .ici = {1, 1, 4}, .strategy = "context"});
+  require_near_in_bf16({.model = kLlama, .ici = {1, 1, 4}, .strategy = "ring"});
+  require_near_in_bf16({.model = kLlama,
+                        .ici = {1, 4, 1},
+                        .strategy = "fsdp",
+                        .repeated = true,
+                        .remat = "save_nothing"});
 }
 
 TEST_CASE("experts spread over devices that compute in bf16 are as close to f32 as one device") {
@@ -310,12 +271,11 @@ TEST_CASE("experts spread over devices that compute in bf16 are as close to f32 
            {.ici = {1, 2, 1}, .own_rules = kExperts, .router = dropless},
            {.ici = {1, 2, 2}, .own_rules = kExpertsAndTensor, .router = dropless},
            {.ici = {1, 4, 1}, .own_rules = kExperts, .router = chosen}}) {
-    SpmdCase in_bf16 = trial;
-    in_bf16.model = kLlama;
-    in_bf16.repeated = true;
-    in_bf16.compute = DType::kBF16;
-    in_bf16.steps = 5;
-    const SpmdDifference apart = require_near(in_bf16);
+    SpmdCase repeated = trial;
+    repeated.model = kLlama;
+    repeated.repeated = true;
+    repeated.steps = 5;
+    const SpmdDifference apart = require_near_in_bf16(repeated);
     // Over data alone no product is summed in parts, and an all-to-all changes no value: only sums
     // of gradients have another order. Measured: 0.0024, about one rounding.
     if (trial.ici[2] == 1) REQUIRE(apart.gradient <= 0x1p-7);
@@ -326,12 +286,8 @@ TEST_CASE("every strategy in bf16 is as close to f32 as one device", "[full][lev
   for (const TrialRules& each : strategies())
     for (const TrialModel model : {kGpt2, kLlama, kPax})
       for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2, 2}, {1, 2, 4}})
-        require_near({.model = model,
-                      .ici = shape,
-                      .strategy = each.name,
-                      .repeated = true,
-                      .compute = DType::kBF16,
-                      .steps = 50});
+        require_near_in_bf16(
+            {.model = model, .ici = shape, .strategy = each.name, .repeated = true, .steps = 50});
 }
 
 // With random delays of devices a step gives the same bits: the order of a sum does not depend on

@@ -176,4 +176,28 @@ void require_same_numbers(const SpmdCase& trial) {
   REQUIRE(sent <= (run.planned_bytes + run.planned_moves) * device_steps);
 }
 
+SpmdDifference require_near_in_bf16(SpmdCase trial) {
+  trial.compute = DType::kF32;
+  const SpmdRun& exact = one_device_run(trial);
+  trial.compute = DType::kBF16;
+  INFO(trial.text());
+  const SpmdRun& one = one_device_run(trial);
+  const SpmdRun run = run_spmd(trial);
+  REQUIRE(run.weights == one.weights);  // Weights are f32.
+  // A loss is a mean over some hundred tokens: errors cancel to less than one rounding.
+  const SpmdDifference apart = difference(run, one);
+  REQUIRE(apart.loss <= 0x1p-9);
+  REQUIRE(apart.norm <= 0x1p-7);
+  // Each gradient: at most 1.5 times as far from f32 as one device's.
+  for (const auto& [path, gradient] : exact.gradients) {
+    INFO(path);
+    const double floor = 0x1p-9 * gradient_norm(gradient) + 1e-6 * exact.norms.at(0);
+    REQUIRE(gradient_distance(run.gradients.at(path), gradient) <=
+            1.5 * gradient_distance(one.gradients.at(path), gradient) + floor);
+  }
+  // Ten steps at this rate move the loss by far more than this.
+  REQUIRE(apart.curve <= 0x1p-7);
+  return apart;
+}
+
 }  // namespace tessera

@@ -52,4 +52,10 @@ const SpmdRun& one_device_run(const SpmdCase& trial);
 // REQUIREs that an f32 run has the same numbers, within rounding.
 void require_same_numbers(const SpmdCase& trial);
 
+// REQUIREs that the case, computed in bf16, is as close to f32 as one device's bf16 is. bf16 rounds
+// to 8 bits, so each of about thirty operations adds a relative error of up to 2^-9, a different
+// one where a product is summed in parts: two meshes differ from each other as much as each differs
+// from f32. Returns the differences from one device that computes in bf16 too.
+SpmdDifference require_near_in_bf16(SpmdCase trial);
+
 }  // namespace tessera
