@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -155,6 +156,63 @@ bool overlaps(FlatValue a, FlatValue b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
+// The memory of a launch, by root buffers.
+struct Footprint {
+  std::span<const FlatValue> reads, writes;
+  BufferId scratch;
+  uint64_t buffers = 0;  // A bit for each buffer, modulo 64: most pairs of launches share none.
+};
+
+// Finds root buffers once, since all pairs of launches are compared, and keeps them in one array.
+class Footprints {
+ public:
+  explicit Footprints(const FlatProgram& program) {
+    size_t values = 0;
+    for (const FlatLaunch& launch : program.launches)
+      values += launch.inputs.size() + launch.outputs.size();
+    roots_.reserve(values);  // The spans stay valid.
+    for (const FlatLaunch& launch : program.launches) {
+      Footprint& it = footprints_[footprints_.push_back({})];
+      it.reads = add(program, launch.inputs, it.buffers);
+      it.writes = add(program, launch.outputs, it.buffers);
+      it.scratch = launch.scratch;
+      if (it.scratch != kNone) it.buffers |= bit(it.scratch);
+    }
+  }
+
+  const Footprint& operator[](LaunchId launch) const { return footprints_[launch]; }
+
+ private:
+  static uint64_t bit(BufferId buffer) { return uint64_t{1} << (buffer.index() % 64); }
+
+  std::span<const FlatValue> add(const FlatProgram& program, const std::vector<FlatValue>& values,
+                                 uint64_t& buffers) {
+    const size_t begin = roots_.size();
+    for (const FlatValue& value : values) {
+      roots_.push_back(program.root(value));
+      buffers |= bit(roots_.back().buffer);
+    }
+    return std::span(roots_).subspan(begin);
+  }
+
+  std::vector<FlatValue> roots_;
+  IndexedVector<LaunchId, Footprint> footprints_;
+};
+
+// Whether `later` depends on `earlier`.
+bool depends(const Footprint& later, const Footprint& earlier) {
+  if ((later.buffers & earlier.buffers) == 0) return false;
+  const auto meet = [](std::span<const FlatValue> ones, std::span<const FlatValue> others) {
+    return std::any_of(ones.begin(), ones.end(), [&](FlatValue one) {
+      return std::any_of(others.begin(), others.end(),
+                         [&](FlatValue other) { return overlaps(one, other); });
+    });
+  };
+  return meet(earlier.writes, later.reads) || meet(earlier.writes, later.writes) ||
+         meet(earlier.reads, later.writes) ||
+         (later.scratch != kNone && later.scratch == earlier.scratch);
+}
+
 int64_t bytes_of(const FlatLaunch& launch) {
   int64_t bytes = 0;
   for (const FlatValue& value : launch.inputs) bytes += value.bytes;
@@ -162,28 +220,28 @@ int64_t bytes_of(const FlatLaunch& launch) {
   return bytes;
 }
 
-// Inserts starts and waits for the collectives of an ordered list of launches.
+// Inserts starts and waits for the collectives of a program whose launches run in another order.
 class Splitter {
  public:
-  explicit Splitter(FlatProgram& program) : program_(program) {}
+  Splitter(FlatProgram& program, const Footprints& footprints)
+      : program_(program), footprints_(footprints) {}
 
-  // `ahead` marks prefetched collectives, which the budget does not limit, as it does not limit
-  // receives.
-  void split(std::vector<FlatLaunch> launches, const std::vector<bool>& ahead, int64_t budget) {
-    for (size_t i = 0; i < launches.size(); ++i) {
-      FlatLaunch& launch = launches[i];
-      const Node& node = launch.graph->node(launch.node);
-      const bool follows = touches_deferred(launch);
+  // The budget limits neither prefetched collectives nor receives.
+  void split(const std::vector<LaunchId>& order, const AllGatherPrefetch& weights, int64_t budget) {
+    for (const LaunchId i : order) {
+      FlatLaunch& launch = program_.launches[i];
+      const Node& node = node_of(launch);
+      const bool follows = touches_deferred(i);
       const bool is_start = is_collective(node);
-      if (!is_start && node.phase == Phase::kUpdate && (follows || needed(launch) > 0)) {
-        deferred_.push_back(std::move(launch));
+      if (!is_start && node.phase == Phase::kUpdate && (follows || needed(i) > 0)) {
+        deferred_.push_back(i);
         continue;
       }
       if (follows) run_deferred();
       if (is_start) {
-        start(std::move(launch), ahead[i], budget);
+        start(i, weights.is_early(i.index()), budget);
       } else {
-        wait_for(needed(launch));
+        wait_for(needed(i));
         result_.push_back(std::move(launch));
       }
     }
@@ -196,20 +254,21 @@ class Splitter {
   struct Open {
     LaunchId start;
     int64_t bytes = 0;  // Counted against the budget.
-    std::vector<FlatValue> results;
+    std::span<const FlatValue> results;
   };
 
-  void start(FlatLaunch launch, bool ahead, int64_t budget) {
+  void start(LaunchId i, bool is_early, int64_t budget) {
+    FlatLaunch launch = std::move(program_.launches[i]);
     // What is received is in memory until it is read, however early it is waited for.
-    const bool unlimited = ahead || node_of(launch).op == &kReceiveOp;
-    Open open{.start = {}, .bytes = unlimited ? 0 : bytes_of(launch), .results = {}};
+    const bool unlimited = is_early || node_of(launch).op == &kReceiveOp;
+    Open open{
+        .start = {}, .bytes = unlimited ? 0 : bytes_of(launch), .results = footprints_[i].writes};
     size_t early = 0;
     for (int64_t in_flight = in_flight_; open.bytes > 0 && in_flight + open.bytes > budget;) {
       if (early == open_.size()) break;
       in_flight -= open_[early++].bytes;
     }
     wait_for(early);
-    for (const FlatValue& value : launch.outputs) open.results.push_back(program_.root(value));
     in_flight_ += open.bytes;
     launch.kind = LaunchKind::kStart;
     open.start = result_.push_back(std::move(launch));
@@ -217,12 +276,11 @@ class Splitter {
   }
 
   // How many of the oldest open collectives must be complete before this launch.
-  size_t needed(const FlatLaunch& launch) const {
+  size_t needed(LaunchId launch) const {
     size_t count = 0;
-    each_value(launch, [&](FlatValue value) {
-      const FlatValue root = program_.root(value);
+    each_value(launch, [&](FlatValue root) {
       for (size_t i = count; i < open_.size(); ++i) {
-        const std::vector<FlatValue>& results = open_[i].results;
+        const std::span<const FlatValue> results = open_[i].results;
         if (std::any_of(results.begin(), results.end(),
                         [&](FlatValue result) { return overlaps(result, root); }))
           count = i + 1;
@@ -233,13 +291,12 @@ class Splitter {
 
   // Updates are deferred until something else has waited for their gradients; so is what depends on
   // them.
-  bool touches_deferred(const FlatLaunch& launch) const {
+  bool touches_deferred(LaunchId launch) const {
     bool touches = false;
-    each_value(launch, [&](FlatValue value) {
-      const FlatValue root = program_.root(value);
-      for (const FlatLaunch& deferred : deferred_)
-        for (const FlatValue& result : deferred.outputs)
-          touches = touches || overlaps(program_.root(result), root);
+    each_value(launch, [&](FlatValue root) {
+      for (const LaunchId deferred : deferred_)
+        for (const FlatValue& result : footprints_[deferred].writes)
+          touches = touches || overlaps(result, root);
     });
     return touches;
   }
@@ -253,15 +310,15 @@ class Splitter {
 
   void run_ready() {
     while (!deferred_.empty() && needed(deferred_.front()) == 0) {
-      result_.push_back(std::move(deferred_.front()));
+      result_.push_back(std::move(program_.launches[deferred_.front()]));
       deferred_.pop_front();
     }
   }
 
   template <typename Visit>
-  static void each_value(const FlatLaunch& launch, const Visit& visit) {
-    for (const FlatValue& value : launch.inputs) visit(value);
-    for (const FlatValue& value : launch.outputs) visit(value);
+  void each_value(LaunchId launch, const Visit& visit) const {
+    for (const FlatValue& root : footprints_[launch].reads) visit(root);
+    for (const FlatValue& root : footprints_[launch].writes) visit(root);
   }
 
   // Waits for the `count` oldest collectives. They complete in order.
@@ -283,9 +340,10 @@ class Splitter {
   }
 
   FlatProgram& program_;
+  const Footprints& footprints_;
   IndexedVector<LaunchId, FlatLaunch> result_;
   std::deque<Open> open_;
-  std::deque<FlatLaunch> deferred_;
+  std::deque<LaunchId> deferred_;
   int64_t in_flight_ = 0;
 };
 
@@ -312,47 +370,33 @@ int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   return layers.empty() ? largest_alone : largest_layer;
 }
 
-// Whether `later` depends on `earlier`.
-bool depends(const FlatProgram& program, const FlatLaunch& later, const FlatLaunch& earlier) {
-  const auto meet = [&](const std::vector<FlatValue>& ones, const std::vector<FlatValue>& others) {
-    return std::any_of(ones.begin(), ones.end(), [&](FlatValue one) {
-      return std::any_of(others.begin(), others.end(), [&](FlatValue other) {
-        return overlaps(program.root(one), program.root(other));
-      });
-    });
-  };
-  return meet(earlier.outputs, later.inputs) || meet(earlier.outputs, later.outputs) ||
-         meet(earlier.inputs, later.outputs) ||
-         (later.scratch != kNone && later.scratch == earlier.scratch);
-}
-
 // Moves collectives that are not prefetched to where their operands are computed. The sequential
 // schedule delays launches that free no memory, such as all-reduces of gradients. A receive has no
 // operands: it stays where the schedule of the pipeline has it.
-void start_when_ready(const FlatProgram& program, const Names& transfers,
-                      std::vector<FlatLaunch>& launches, std::vector<bool>& ahead) {
-  for (size_t i = 0; i < launches.size(); ++i) {
-    const Node& node = node_of(launches[i]);
-    if (!is_collective(node) || node.op == &kReceiveOp || ahead[i]) continue;
-    const bool shared = is_shared(launches[i], transfers);
-    const auto follows = [&](const FlatLaunch& earlier) {
-      return depends(program, launches[i], earlier) || (shared && is_shared(earlier, transfers));
+void start_when_ready(const FlatProgram& program, const Footprints& footprints,
+                      const AllGatherPrefetch& weights, const Names& transfers,
+                      std::vector<LaunchId>& order) {
+  for (auto it = order.begin(); it != order.end(); ++it) {
+    const FlatLaunch& launch = program.launches[*it];
+    const Node& node = node_of(launch);
+    if (!is_collective(node) || node.op == &kReceiveOp || weights.is_early(it->index())) continue;
+    const bool shared = is_shared(launch, transfers);
+    const auto follows = [&](LaunchId earlier) {
+      return depends(footprints[*it], footprints[earlier]) ||
+             (shared && is_shared(program.launches[earlier], transfers));
     };
-    size_t position = i;
-    while (position > 0 && !follows(launches[position - 1])) --position;
-    const auto at = [](auto& items, size_t index) {
-      return items.begin() + static_cast<std::ptrdiff_t>(index);
-    };
-    std::rotate(at(launches, position), at(launches, i), at(launches, i + 1));
-    std::rotate(at(ahead, position), at(ahead, i), at(ahead, i + 1));
+    auto position = it;
+    while (position != order.begin() && !follows(*std::prev(position))) --position;
+    std::rotate(position, it, std::next(it));
   }
 }
 
 // The most bytes that are sent between two computations: the values that one task of a pipeline
 // sends.
-int64_t most_sent_together(const std::vector<FlatLaunch>& launches) {
+int64_t most_sent_together(const FlatProgram& program, const std::vector<LaunchId>& order) {
   int64_t most = 0, sum = 0;
-  for (const FlatLaunch& launch : launches) {
+  for (const LaunchId i : order) {
+    const FlatLaunch& launch = program.launches[i];
     const Node& node = node_of(launch);
     if (!is_transfer(node)) sum = 0;
     if (node.op == &kSendOp) sum += bytes_of(launch);
@@ -382,15 +426,12 @@ void overlap(FlatProgram& program) {
         is_collective_at(i) && !is_transfer(node_of(launches[LaunchId(i)])) && !weights.is_early(i);
     return counts ? bytes_of(launches[LaunchId(i)]) : int64_t{0};
   };
-  std::vector<FlatLaunch> ordered;
-  std::vector<bool> ahead;
-  for (const size_t i : weights.order(layer_bytes(program, gathered))) {
-    ordered.push_back(launches[LaunchId(i)]);
-    ahead.push_back(weights.is_early(i));
-  }
-  const int64_t budget = layer_bytes(program, other) + most_sent_together(ordered);
-  start_when_ready(program, transfers, ordered, ahead);
-  Splitter(program).split(std::move(ordered), ahead, budget);
+  std::vector<LaunchId> order;
+  for (const size_t i : weights.order(layer_bytes(program, gathered))) order.emplace_back(i);
+  const int64_t budget = layer_bytes(program, other) + most_sent_together(program, order);
+  const Footprints footprints(program);
+  start_when_ready(program, footprints, weights, transfers, order);
+  Splitter(program, footprints).split(order, weights, budget);
 }
 
 }  // namespace tessera
