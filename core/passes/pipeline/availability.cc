@@ -85,26 +85,20 @@ void Availability::place_nodes(NodeId loop) {
   for (const NodeId id : graph_.nodes().ids()) {
     if (id == loop) continue;
     const Node& node = graph_.node(id);
-    StageList stages = all_;
-    StageList any;
-    for (const ValueId value : node.inputs) {
-      stages = both(stages, available_[value]);
-      any = either(any, available_[value]);
-    }
-    broadcast_from_[id].clear();
-    if (node.op == &kSquaredNormOp && !is_everywhere(stages)) stages = any;
-    CHECK(!stages.empty(), "no stage has all operands of {}", node.op->name);
-    const bool is_scalar = std::ranges::all_of(
-        node.outputs, [&](ValueId value) { return graph_.type(value).rank() == 0; });
-    const bool is_sum_of_stages =
+    // The norm of tensors on some stages is added up over the stages.
+    const bool is_norm =
         node.op == &kSquaredNormOp && std::ranges::any_of(node.inputs, [&](ValueId value) {
           return !is_everywhere(available_[value]);
         });
-    if (is_sum_of_stages || (is_scalar && !is_everywhere(stages))) {
-      broadcast_from_[id] = stages;
-      stages = all_;
-    }
-    for (const ValueId value : node.outputs) available_[value] = stages;
+    StageList stages = is_norm ? StageList() : all_;
+    for (const ValueId value : node.inputs)
+      stages = is_norm ? either(stages, available_[value]) : both(stages, available_[value]);
+    CHECK(!stages.empty(), "no stage has all operands of {}", node.op->name);
+    const bool is_scalar = std::ranges::all_of(
+        node.outputs, [&](ValueId value) { return graph_.type(value).rank() == 0; });
+    const bool is_broadcast = is_norm || (is_scalar && !is_everywhere(stages));
+    broadcast_from_[id] = is_broadcast ? stages : StageList();
+    for (const ValueId value : node.outputs) available_[value] = is_broadcast ? all_ : stages;
   }
 }
 
