@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/quickstart/byte_lm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "inputs/flat_tokens/flat_tokens_input.h"
@@ -20,6 +21,19 @@ namespace {
 constexpr double kInitScale = 0.02;
 
 }  // namespace
+
+void ByteLm::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  hidden_dims = 3 * model_dims;
+  seq_len = 32;
+  global_batch_size = 8;
+  num_train_steps = kSmokeSteps;
+  warmup_steps = 2;
+  sample_length = std::min<int64_t>(sample_length, 16);
+}
 
 Template<BaseModel> ByteLm::model() const {
   // As in GPT-2: the two outputs of a layer that are added to the residual have smaller weights.
@@ -188,6 +202,12 @@ struct MixtureLm : ByteLm {
     seq_len = 64;
     num_train_steps = 400;
     warmup_steps = 40;
+  }
+
+  void shrink() override {
+    ByteLm::shrink();
+    reversal_begins = 3;  // Within the steps of a smoke run.
+    block_size = 16;
   }
 
   ExperimentConfig build() const override {
