@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/quickstart/byte_lm.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "inputs/flat_tokens/flat_tokens_input.h"
@@ -21,19 +20,6 @@ namespace {
 constexpr double kInitScale = 0.02;
 
 }  // namespace
-
-void ByteLm::shrink() {
-  Experiment::shrink();
-  num_layers = 2;
-  num_heads = 4;
-  model_dims = num_heads * 8;
-  hidden_dims = 3 * model_dims;
-  seq_len = 32;
-  global_batch_size = 8;
-  num_train_steps = kSmokeSteps;
-  warmup_steps = 2;
-  sample_length = std::min<int64_t>(sample_length, 16);
-}
 
 Template<BaseModel> ByteLm::model() const {
   // As in GPT-2: the two outputs of a layer that are added to the residual have smaller weights.
@@ -92,6 +78,19 @@ ExperimentConfig ByteLm::build() const {
                                                 .sample = {.length = sample_length}}},
           .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
           .eval_inputs = {{"validation", validation}}};
+}
+
+void ByteLm::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  hidden_dims = 3 * model_dims;
+  seq_len = 32;
+  global_batch_size = 8;
+  num_train_steps = kSmokeSteps;
+  warmup_steps = 2;
+  if (sample_length > 0) sample_length = 16;
 }
 
 // Learns Tessera's own sources and docs, byte by byte, in a few minutes on two
