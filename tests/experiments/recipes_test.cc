@@ -214,17 +214,20 @@ int64_t split_axes(const ExperimentEntry& entry) {
   return std::ranges::count_if(mesh.axes(), [](const MeshAxis& axis) { return axis.size() > 1; });
 }
 
-// Of each family in turn, the recipe whose mesh splits most axes, until there are ten.
+// Ten recipes, of each family in turn the one whose mesh splits most axes; among the families of a
+// turn those with more axes first.
 std::vector<ExperimentEntry> spread() {
-  std::map<std::string, std::vector<ExperimentEntry>> families;
-  for (const ExperimentEntry& entry : recipes()) families[family_of(entry)].push_back(entry);
-  for (auto& [family, members] : families)
-    std::ranges::stable_sort(members, std::greater<>(), split_axes);
-  std::vector<ExperimentEntry> chosen;
-  for (size_t turn = 0; chosen.size() < std::min(kSpread, recipes().size()); ++turn)
-    for (const auto& [family, members] : families)
-      if (turn < members.size() && chosen.size() < kSpread) chosen.push_back(members[turn]);
-  return chosen;
+  std::map<std::string, size_t> turns;  // Of the next recipe of each family.
+  std::vector<std::pair<size_t, ExperimentEntry>> chosen;
+  std::vector<ExperimentEntry> by_axes = recipes();
+  std::ranges::stable_sort(by_axes, std::greater<>(), split_axes);
+  for (const ExperimentEntry& entry : by_axes)
+    chosen.emplace_back(turns[family_of(entry)]++, entry);
+  std::ranges::stable_sort(chosen, {}, [](const auto& each) { return each.first; });
+  std::vector<ExperimentEntry> first;
+  for (const auto& [turn, entry] : chosen)
+    if (first.size() < kSpread) first.push_back(entry);
+  return first;
 }
 
 // A CPU device that remembers how much was allocated from it.
