@@ -45,7 +45,8 @@ Actions
 
 Settings
   --set PATH=VALUE       set a knob or a field; may be repeated
-  --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name)
+  --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name); plan: also write plan.txt
+                         and plan.json there
   --restart              move the directory's earlier run aside and start again
   --allow_config_change  resume with a configuration that differs from the run's
   --threads=N            threads to use, divided among the devices (default: the number of
@@ -77,6 +78,8 @@ Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
   --hardware=GPU         plan: predict the time of each launch of a step, tokens per second and MFU
                          on this GPU, without it: {gpus}
+  --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
+                         run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
   --version, --help
 
@@ -102,8 +105,8 @@ options::options_description description() {
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
   for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
-                           "dump_graph", "profile", "hardware", "checkpoint", "format", "input",
-                           "output", "dtype", "max_shard_bytes"})
+                           "dump_graph", "profile", "hardware", "compare_plan", "checkpoint",
+                           "format", "input", "output", "dtype", "max_shard_bytes"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
@@ -246,7 +249,8 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   belongs("output", "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
   for (const char* flag : {"dtype", "max_shard_bytes"})
     belongs(flag, "export", mode == RunMode::kExport);
-  belongs("hardware", "plan", mode == RunMode::kPlan);
+  for (const char* flag : {"hardware", "compare_plan"})
+    belongs(flag, "plan", mode == RunMode::kPlan);
   if (values.count("hardware") != 0 && values.count("device") != 0)
     fail("--device cannot be used with --hardware, which names the device that is planned for");
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
@@ -324,6 +328,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   if (has("hardware")) line.run.hardware = find_gpu(text("hardware")).name;
+  line.run.compare_plan = text("compare_plan");
   line.run.dump_graph = text("dump_graph");
   if (has("dump_graph"))
     index_in({"trace", "remat", "lower", "fuse"}, "dump_graph", text("dump_graph"));

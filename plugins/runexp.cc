@@ -177,6 +177,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   options.site = configured.entry.site;
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
+  if (options.mode == RunMode::kPlan) options.plan_directory = options.job_log_dir;
   if (options.job_log_dir.empty())
     options.job_log_dir = filesystem::path("runs") / configured.entry.name;
   // A plan for any mesh needs one device, to ask about its kernels.

@@ -144,6 +144,7 @@ TEST_CASE("the hardware of a plan is a known GPU, and only a plan takes it") {
           "--hardware needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h200", "--device=cpu"}) ==
           "--device cannot be used with --hardware, which names the device that is planned for");
+  REQUIRE(error_for({"--exp=a", "--compare_plan=x"}) == "--compare_plan needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--output=x"}) ==
           "--output needs --mode=export or plan");
 }
@@ -161,12 +162,12 @@ TEST_CASE("the self-check takes no experiment") {
 
 TEST_CASE("the help text lists every flag") {
   for (const char* flag :
-       {"--exp",     "--mode",    "--list",        "--describe",    "--diff",
-        "--dry_run", "--set",     "--job_log_dir", "--restart",     "--allow_config_change",
-        "--threads", "--device",  "--devices",     "--plugin_path", "--dump_graph",
-        "--profile", "--version", "--help",        "--checkpoint",  "--prompt",
-        "--format",  "--input",   "--output",      "--prompt_ids",  "--print_ids",
-        "--hardware"})
+       {"--exp",      "--mode",        "--list",        "--describe",    "--diff",
+        "--dry_run",  "--set",         "--job_log_dir", "--restart",     "--allow_config_change",
+        "--threads",  "--device",      "--devices",     "--plugin_path", "--dump_graph",
+        "--profile",  "--version",     "--help",        "--checkpoint",  "--prompt",
+        "--format",   "--input",       "--output",      "--prompt_ids",  "--print_ids",
+        "--hardware", "--compare_plan"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 
