@@ -33,6 +33,8 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
 
 Actions
   --exp=FAMILY.Name      the experiment
+  --config=FILE          instead: the configuration in a run's hparams.toml, or in its directory;
+                         --set changes its fields
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
                          dataset's; plan: report what a step needs and costs without running it;
                          export, import: write or read weights in another tool's format;
@@ -108,9 +110,9 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
-                           "dump_graph", "profile", "hardware", "compare_plan", "checkpoint",
-                           "format", "input", "output", "dtype", "max_shard_bytes"})
+  for (const char* name : {"exp", "config", "mode", "job_log_dir", "devices", "threads", "device",
+                           "diff", "dump_graph", "profile", "hardware", "compare_plan",
+                           "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
@@ -286,10 +288,15 @@ void check_flags_of_selfcheck(const options::variables_map& values) {
 void check_together(const CommandLine& line, const options::variables_map& values) {
   if (line.action == CommandLine::Action::kSelfcheck) return check_flags_of_selfcheck(values);
   check_flags_of_modes(line.run, values);
+  const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
   using Action = CommandLine::Action;
   const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
                                 line.action == Action::kDiff;
-  if (needs_experiment && line.experiment.empty())
+  if (has("exp") && has("config"))
+    fail("--exp and --config both name an experiment: give one of them");
+  if (has("config") && line.smoke)
+    fail("--smoke changes the knobs of an experiment, and --config has none: use --exp");
+  if (needs_experiment && line.experiment.empty() && line.config.empty())
     fail(
         "no experiment is given: use --exp=FAMILY.Name; --list shows the experiments, --help the "
         "flags");
@@ -323,6 +330,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CommandLine line;
   line.action = action_of(values);
   line.experiment = text("exp");
+  line.config = text("config");
   line.diff_with = text("diff");
   line.sets = texts("set");
   line.smoke = has("smoke");

@@ -66,8 +66,9 @@ int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
 }
 
 int describe_experiment(const ConfiguredExperiment& configured, std::ostream& out) {
-  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.entry.name,
-             describe(configured.knobs), describe(configured.config_tree()));
+  fmt::print(out, "{}\n\n", configured.entry.name);
+  if (configured.config_file.empty()) fmt::print(out, "Knobs\n{}\n", describe(configured.knobs));
+  fmt::print(out, "Configuration\n{}", describe(configured.config_tree()));
   return kDone;
 }
 
@@ -122,7 +123,9 @@ std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
 std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
                         int64_t devices) {
   const bool fits = mesh_fits(*configured.experiment, devices);
-  std::string command = "./runexp --exp=" + configured.entry.name;
+  std::string command = line.config.empty()
+                            ? "./runexp --exp=" + configured.entry.name
+                            : "./runexp --config=" + shell_quoted(line.config.string());
   if (line.smoke) command += " --smoke";
   if (line.run.devices > 1 && (line.has_devices || !line.smoke))
     command += fmt::format(" --devices={}", line.run.devices);
@@ -245,6 +248,16 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
+ConfiguredExperiment configured_by(const CommandLine& line,
+                                   const std::vector<filesystem::path>& folders) {
+  if (!line.config.empty()) {
+    const StoredConfig stored = read_config(line.config);
+    return configure(find_experiment(stored.experiment, folders), stored, line.sets);
+  }
+  return configure(find_experiment(line.experiment, folders), line.sets,
+                   line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+}
+
 Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
@@ -265,9 +278,7 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   const DeviceKind& kind = find_device(line.device, folders);
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
-  const ExperimentEntry entry = find_experiment(line.experiment, folders);
-  const ConfiguredExperiment configured =
-      configure(entry, line.sets, line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+  const ConfiguredExperiment configured = configured_by(line, folders);
   if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
   if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});

@@ -156,6 +156,10 @@ TEST_CASE("the hardware of a plan is a known GPU, and only a plan takes it") {
           "--hardware needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h200", "--device=cpu"}) ==
           "--device cannot be used with --hardware, which names the device that is planned for");
+  REQUIRE(error_for({"--exp=a", "--config=x"}) ==
+          "--exp and --config both name an experiment: give one of them");
+  REQUIRE_THAT(error_for({"--config=x", "--smoke"}), Catch::Contains("--config has none"));
+  REQUIRE(parse_command_line({"--config=runs/x"}).config == "runs/x");
   REQUIRE(error_for({"--exp=a", "--compare_plan=x"}) == "--compare_plan needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--output=x"}) ==
           "--output needs --mode=export or plan");
@@ -179,7 +183,7 @@ TEST_CASE("the help text lists every flag") {
         "--threads",  "--device",       "--devices",     "--plugin_path", "--dump_graph",
         "--profile",  "--version",      "--help",        "--checkpoint",  "--prompt",
         "--format",   "--input",        "--output",      "--prompt_ids",  "--print_ids",
-        "--hardware", "--compare_plan", "--smoke"})
+        "--hardware", "--compare_plan", "--smoke",       "--config"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 

@@ -238,6 +238,22 @@ TEST_CASE("a run trains, reports that it is complete, and rejects another config
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
 }
 
+TEST_CASE("--config repeats a run from its directory") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path(), 1000);
+  REQUIRE(runexp(folder, kTiny).exit_code == 0);
+  const auto again = [&](const std::string& arguments) {
+    const Outcome outcome = runexp(folder, "--config=run --threads=1 --job_log_dir=" + arguments);
+    INFO(outcome.errors);
+    REQUIRE(outcome.exit_code == 0);
+  };
+  again("second");
+  REQUIRE(losses_of(folder / "second") == losses_of(folder / "run"));
+  again("longer --set task.train.num_train_steps=6");
+  REQUIRE(losses_of(folder / "longer").size() == 6);
+  require_one_line_error(runexp(folder, "--config=absent"), 2, "--config=absent: ");
+}
+
 TEST_CASE("--dump_graph writes text and a drawing, and --dry_run takes no step") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
