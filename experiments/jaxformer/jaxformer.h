@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base of JAXformer's models (https://github.com/divyamakkar0/JAXformer, model.py and the flags
-// of utils.py): blocks of layers with latent attention, of which the last one is a mixture of
-// experts and has no rotary dimensions. A stage of the pipeline has whole blocks. The mesh is
-// stage, replica, data, mdl: JAXformer's pp, (none), dp, tp. Knobs have the defaults of the flags.
+// The base of JAXformer's models (https://github.com/divyamakkar0/JAXformer): blocks of layers with
+// latent attention, of which the last one is a mixture of experts and has no rotary dimensions. A
+// stage of the pipeline has whole blocks. The mesh is stage, replica, data, mdl; JAXformer calls
+// them pp, (it has no replicas), dp and tp. Knobs have the defaults of JAXformer's flags.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JAXformer's norm (model.py, RMSNorm): RMSNorm with a bias.
+// JAXformer's norm (its class RMSNorm): RMSNorm with a bias.
 #pragma once
 
 #include "layers/layer.h"
