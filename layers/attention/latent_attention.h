@@ -7,7 +7,8 @@
 // tokens; the paper's shortcut, key projections multiplied into the queries, is not made.
 //
 // The fused attention op wants values as wide as keys: the narrower ones are padded with zeros,
-// which changes no number but takes the memory and the time of the wider ones.
+// which changes no number but takes the memory and the time of the wider ones. The FLOPs of
+// attention, as counted for plans and MFU, are those of the wider ones too.
 #pragma once
 
 #include <array>

@@ -101,6 +101,13 @@ TEST_CASE("decoding with latent attention gives the same logits on meshes") {
   REQUIRE(worst_difference(kDeepSeek, trial, 5) < 1e-4);
 }
 
+TEST_CASE("decoding gives the same logits if the latents are split") {
+  SpmdCase trial{.ici = {1, 2, 2}, .repeated = true};
+  const std::string latents = "kv_latent -> mdl, q_latent -> mdl";
+  trial.own_rules = TrialRules{"latents", latents, "batch -> data, " + latents};
+  REQUIRE(worst_difference(kDeepSeek, trial, 5) < 1e-4);
+}
+
 // bf16 has 8 bits, and the latent is rounded as in the whole pass.
 TEST_CASE("decoding with latent attention in bf16 stays within 2^-5 of the largest logit") {
   REQUIRE(worst_difference(kDeepSeek, {.repeated = true}, 5, DType::kBF16) < 1.0 / 32.0);
