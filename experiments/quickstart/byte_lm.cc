@@ -205,8 +205,8 @@ struct MixtureLm : ByteLm {
 
   void shrink() override {
     ByteLm::shrink();
-    reversal_begins = 3;  // Within the steps of a smoke run.
-    block_size = 16;
+    reversal_begins = 4;  // Within the steps of a smoke run.
+    block_size = 2 * global_batch_size;
   }
 
   ExperimentConfig build() const override {

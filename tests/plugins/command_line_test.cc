@@ -33,6 +33,18 @@ TEST_CASE("flags are parsed") {
   REQUIRE(line.plugin_path == std::vector<std::filesystem::path>{"p", "q"});
 }
 
+TEST_CASE("--smoke is a flag, and --devices is known to be given") {
+  const CommandLine line = parse_command_line({"--exp=a.B", "--smoke"});
+  REQUIRE(line.smoke);
+  REQUIRE_FALSE(line.has_devices);
+  REQUIRE(parse_command_line({"--exp=a.B", "--devices=1"}).has_devices);
+  REQUIRE_FALSE(parse_command_line({"--exp=a.B"}).smoke);
+  REQUIRE(error_for({"--exp=a.B", "--smoke=2"}) == "--smoke takes no value");
+  REQUIRE(error_for({"--exp=a.B", "--smok"}) == "unknown flag --smok; did you mean --smoke?");
+  REQUIRE_THAT(error_for({"--mode=selfcheck", "--smoke"}),
+               Catch::StartsWith("--smoke cannot be used with --mode=selfcheck"));
+}
+
 TEST_CASE("each action is parsed") {
   using Action = CommandLine::Action;
   REQUIRE(parse_command_line({"--help"}).action == Action::kHelp);
@@ -161,12 +173,12 @@ TEST_CASE("the self-check takes no experiment") {
 
 TEST_CASE("the help text lists every flag") {
   for (const char* flag :
-       {"--exp",     "--mode",    "--list",        "--describe",    "--diff",
-        "--dry_run", "--set",     "--job_log_dir", "--restart",     "--allow_config_change",
-        "--threads", "--device",  "--devices",     "--plugin_path", "--dump_graph",
-        "--profile", "--version", "--help",        "--checkpoint",  "--prompt",
-        "--format",  "--input",   "--output",      "--prompt_ids",  "--print_ids",
-        "--hardware"})
+       {"--exp",      "--mode",    "--list",        "--describe",    "--diff",
+        "--dry_run",  "--set",     "--job_log_dir", "--restart",     "--allow_config_change",
+        "--threads",  "--device",  "--devices",     "--plugin_path", "--dump_graph",
+        "--profile",  "--version", "--help",        "--checkpoint",  "--prompt",
+        "--format",   "--input",   "--output",      "--prompt_ids",  "--print_ids",
+        "--hardware", "--smoke"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 

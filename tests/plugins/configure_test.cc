@@ -3,11 +3,14 @@
 // every experiment is a knob, and its hparams.toml rebuilds exactly the same configuration.
 #include "plugins/configure.h"
 
+#include <regex>
+
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
+#include "tasks/single_task.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
 
@@ -106,6 +109,51 @@ TEST_CASE("an unused mesh shape or one of wrong length is an error that says how
   REQUIRE(configure(entry("zoo.Grid"), {advice}).config.mesh.ici_mesh_shape ==
           std::vector<int64_t>{2, 3});
   REQUIRE(configure(entry("zoo.Cat"), {"ici_mesh_shape=[]"}).config.mesh.ici_mesh_shape.empty());
+}
+
+ConfiguredExperiment smoke(const ExperimentEntry& entry, const std::vector<std::string>& sets) {
+  return configure(entry, sets, RecipeSize::kSmoke);
+}
+
+TEST_CASE("--smoke changes knobs before --set, and both are cited") {
+  const ExperimentEntry herd = entry("zoo.Herd");
+  REQUIRE(herd.has_shrink);
+  const ConfiguredExperiment configured = smoke(herd, {"num_legs=3"});
+  REQUIRE(configured.config.mesh.ici_mesh_shape == std::vector<int64_t>{1, 2, 2});
+  REQUIRE(configured.config.mesh.dcn_mesh_shape == std::vector<int64_t>{2, 1, 1});
+  REQUIRE(configured.config.input.as<SyntheticInput::HParams>().global_batch_size.get() == 3);
+  const std::string knobs = describe(configured.knobs);
+  INFO(knobs);
+  REQUIRE(std::regex_search(knobs, std::regex("num_legs = 3 +# --set num_legs=3\n")));
+  REQUIRE(std::regex_search(knobs, std::regex("num_animals = 2 +# --smoke\n")));
+  REQUIRE(std::regex_search(knobs, std::regex("ici_mesh_shape = \\[1, 2, 2\\] +# --smoke\n")));
+  REQUIRE(std::regex_search(knobs, std::regex("speed = 1.5 +# default\n")));
+  // What --set gives is a mesh of the user, also if it is that of the experiment.
+  REQUIRE(smoke(herd, {"ici_mesh_shape=[1,8,4]"}).config.mesh.ici_mesh_shape ==
+          std::vector<int64_t>{1, 8, 4});
+}
+
+TEST_CASE("--smoke limits the steps, by the knob or else by the field, before --set") {
+  const std::string path = "task.train.num_train_steps";
+  const auto steps = [&](const std::string& name, const std::vector<std::string>& sets) {
+    return smoke(entry(name), sets).config.task.as<SingleTask::HParams>().train.num_train_steps;
+  };
+  REQUIRE(steps("zoo.Herd", {}) == kSmokeSteps);
+  REQUIRE(steps("zoo.Herd", {path + "=7"}) == 7);
+  REQUIRE(smoke(entry("zoo.Herd"), {}).overrides == std::vector<std::string>{path + "=5"});
+  const ExperimentEntry lm = find_experiment("quickstart.SourceLm", plugin_path({}));
+  const ConfiguredExperiment small = smoke(lm, {});
+  REQUIRE(small.config.task.as<SingleTask::HParams>().train.num_train_steps == kSmokeSteps);
+  REQUIRE(small.overrides.empty());
+}
+
+TEST_CASE("an experiment without shrink() gets a small mesh, also with its own axes") {
+  REQUIRE_FALSE(entry("zoo.Cat").has_shrink);
+  REQUIRE_FALSE(entry("zoo.FastCat").has_shrink);
+  REQUIRE(smoke(entry("zoo.Cat"), {}).config.mesh.ici_mesh_shape.empty());
+  REQUIRE(smoke(entry("zoo.Grid"), {}).config.mesh.axis_names.size() == 2);
+  REQUIRE_THAT(error_of([] { smoke(entry("zoo.Grid"), {"ici_mesh_shape=[2,3]"}); }),
+               Catch::StartsWith("ici_mesh_shape=[2,3] has no effect"));
 }
 
 TEST_CASE("all unset required fields are reported with their paths") {

@@ -63,6 +63,17 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
                          "experiment 'zoo.Cat' is registered twice");
 }
 
+TEST_CASE("--smoke says so if an experiment does not say how it becomes small") {
+  const TemporaryDirectory folder;
+  const std::string plugins = " --plugin_path='" + fixture("good").string() + "'";
+  const Outcome described = runexp(folder, "--exp=zoo.Cat --smoke --describe" + plugins);
+  REQUIRE(described.exit_code == 0);
+  REQUIRE(described.errors ==
+          "runexp: --smoke makes only the mesh and the number of steps of zoo.Cat small; to make "
+          "its layers and data small, override shrink() (docs/experiments.md)\n");
+  REQUIRE(runexp(folder, "--exp=zoo.Herd --smoke --describe" + plugins).errors.empty());
+}
+
 TEST_CASE("usage and configuration errors are one line with exit code 2") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
