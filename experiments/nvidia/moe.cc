@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pax's MoELarge, GLaM64B64EProxy, Grok and its proxies (paxml/tasks/lm/params/nvidia.py). Meshes
+// Pax's MoELarge, GLaM64B64EProxy, Grok and its proxies (paxml/tasks/lm/params/nvidia.py), and the
+// model that GLaM64B64EProxy stands for. Meshes
 // are replica × data × data_expert × mdl, after the stages if there are any. Pax's axis `data` is
 // data × data_expert here where it is larger than the number of experts.
 #include "experiments/nvidia/moe_recipe.h"
 #include "plugins/registry.h"
+#include "tasks/learner/optimizers.h"
+#include "tasks/learner/schedules.h"
 
 namespace tessera {
 namespace {
@@ -33,6 +36,35 @@ struct GLaM64B64EProxyEP : GlamRecipe {
   GLaM64B64EProxyEP() { ici_mesh_shape = {1, 16, 8, 1}; }
 };
 REGISTER_EXPERIMENT(nvidia, GLaM64B64EProxyEP)
+
+// As published, on 1024 devices: table 4 and section 5.1 of the paper. 97 of 1162 billion weights
+// are active for a token.
+struct GLaM64B64E : GlamRecipe {
+  static constexpr std::string_view kSummary =
+      "GLaM 64B/64E (Du et al., 2022): 1162B weights, batches of 1M tokens; 1×16×64×1 devices";
+  GLaM64B64E() {
+    num_layers = 64;
+    num_heads = 128;
+    vocab_size = 256'000;
+    seq_len = 1024;
+    percore_batch_size = 1;
+    ici_mesh_shape = {1, 16, 64, 1};
+    optimizer = LmOptimizer::kAdafactor;
+    beta1 = 0.0;
+    learning_rate = 0.01;
+    warmup_steps = 10'000;
+    weight_decay = 0.0;
+  }
+
+ protected:
+  Learner::HParams learner() const override {
+    Learner::HParams learner = GlamRecipe::learner();
+    learner.optimizer_tpl.as<Adafactor::HParams>().schedule_tpl =
+        LinearRampupSqrtDecay::HParams{.warmup_steps = warmup_steps.get()};
+    return learner;
+  }
+};
+REGISTER_EXPERIMENT(nvidia, GLaM64B64E)
 
 struct Grok : GrokRecipe {
   static constexpr std::string_view kSummary =

@@ -35,6 +35,10 @@ TransformerLm::HParams& language_model_of(Template<BaseModel>& model) {
   return model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
 }
 
+void set_norm(Template<SequenceLayer>& block, const Template<UnaryLayer>& norm) {
+  block.as<TransformerBlock::HParams>().norm_tpl = norm;
+}
+
 }  // namespace
 
 ExperimentConfig NvidiaMoeRecipe::build() const {
@@ -86,14 +90,6 @@ GshardLmRecipe::GshardLmRecipe() {
   softmax_init_std.reset();
 }
 
-namespace {
-
-void set_norm(Template<SequenceLayer>& block, const Template<UnaryLayer>& norm) {
-  block.as<TransformerBlock::HParams>().norm_tpl = norm;
-}
-
-}  // namespace
-
 Template<BaseModel> GshardLmRecipe::model() const {
   Template<BaseModel> model = NvidiaMoeRecipe::model();
   TransformerLm::HParams& lm = language_model_of(model);
@@ -111,7 +107,7 @@ Template<BaseModel> GshardLmRecipe::model() const {
 GlamRecipe::GlamRecipe() {
   num_layers = 8;
   model_dims = 8192;
-  num_heads = 64;
+  num_heads.reset();
   num_experts = 64;
   moe_period = 2;
   expert_activation_tpl = ReLU::HParams{};
@@ -120,8 +116,9 @@ GlamRecipe::GlamRecipe() {
 // GShard's initial weights: the scale 1/√dims_per_head of scores is in those of the query.
 Template<SequenceLayer> GlamRecipe::attention() const {
   const auto width = static_cast<double>(model_dims);
-  const auto head = static_cast<double>(model_dims / heads());
+  const auto head = static_cast<double>(dims_per_head);
   return DotProductAttention::HParams{
+      .dims_per_head = dims_per_head,
       .query_scale = 1.0,
       .rotary_tpl = RotaryPositionEmbedding::HParams{},
       .layer = {.params_init = WeightInit{InitKind::kGaussianSqrtFanIn, 1.0}},

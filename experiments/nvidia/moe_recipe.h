@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bases of recipes with mixtures of experts (Pax: MoELarge, GLaM and Grok in
-// paxml/tasks/lm/params/nvidia.py, whose models are in praxis/layers/glam.py and grok.py).
+// paxml/tasks/lm/params/nvidia.py, whose models are in praxis/layers/glam.py and
+// praxis/layers/grok.py).
 //
 // The mesh has an axis `data_expert` before `mdl`, as Pax's has with expert parallelism. It splits
 // the batch and the experts, to whose devices tokens travel; and it splits other weights at rest,
@@ -51,7 +52,8 @@ struct GshardLmRecipe : NvidiaMoeRecipe {
 };
 
 // GLaM (Du et al., 2022, arXiv 2112.06905): every second layer is a mixture, of ungated experts;
-// the feed-forward layers of the others are gated.
+// the feed-forward layers of the others are gated. Heads have dims_per_head dimensions, also where
+// there are more heads than model_dims has room for.
 struct GlamRecipe : GshardLmRecipe {
   GlamRecipe();
 
