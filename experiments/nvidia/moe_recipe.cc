@@ -49,6 +49,17 @@ ExperimentConfig NvidiaMoeRecipe::build() const {
   return config;
 }
 
+void NvidiaMoeRecipe::shrink() {
+  NvidiaRecipe::shrink();
+  num_experts = 4;
+  // The batch is split over data_expert too.
+  const size_t axis = use_pipeline ? 3 : 2;
+  int64_t batch = global_batch_size.get();
+  for (const std::vector<int64_t>* shape : {&ici_mesh_shape, &dcn_mesh_shape})
+    if (axis < shape->size()) batch *= (*shape)[axis];
+  global_batch_size = batch;
+}
+
 Template<UnaryLayer> NvidiaMoeRecipe::experts() const {
   const LayerHParams layer{.params_init = kFanInInit};
   const TopKRouter::HParams router{.top_k = kExpertsOfToken,

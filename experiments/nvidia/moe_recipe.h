@@ -30,6 +30,7 @@ struct NvidiaMoeRecipe : NvidiaRecipe {
          expert_activation_tpl)
 
   ExperimentConfig build() const override;
+  void shrink() override;
 
  protected:
   static constexpr int64_t kExpertsOfToken = 2;
