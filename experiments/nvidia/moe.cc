@@ -41,14 +41,14 @@ REGISTER_EXPERIMENT(nvidia, GLaM64B64EProxyEP)
 // are active for a token.
 struct GLaM64B64E : GlamRecipe {
   static constexpr std::string_view kSummary =
-      "GLaM 64B/64E (Du et al., 2022): 1162B weights, batches of 1M tokens; 1×16×64×1 devices";
+      "GLaM 64B/64E (Du et al., 2022): 1162B weights, batches of 1M tokens; 1×4×64×4 devices";
   GLaM64B64E() {
     num_layers = 64;
     num_heads = 128;
     vocab_size = 256'000;
     seq_len = 1024;
     percore_batch_size = 1;
-    ici_mesh_shape = {1, 16, 64, 1};
+    ici_mesh_shape = {1, 4, 64, 4};
     optimizer = LmOptimizer::kAdafactor;
     beta1 = 0.0;
     learning_rate = 0.01;

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "core/hparams/text.h"
+#include "core/runtime/comm/process_group.h"
+#include "inputs/synthetic_input.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/language_model.h"
 #include "plugins/configure.h"
@@ -16,7 +18,10 @@
 #include "plugins/lookup.h"
 #include "plugins/registry.h"
 #include "tasks/single_task.h"
+#include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -137,16 +142,17 @@ TEST_CASE("nvidia: each recipe has the weights of its formula, and as many as ar
   load_plugin(own_plugins("experiments") / "nvidia.so");
   for (const auto& [name, row] : rows()) {
     INFO(name);
-    CHECK(config_of(name).task.instantiate()->model().parameters().elements() == row.weights);
-    if (!row.published.empty()) CHECK(billions(row.weights, row.published) == row.published);
+    REQUIRE(config_of(name).task.instantiate()->model().parameters().elements() == row.weights);
+    if (!row.published.empty()) REQUIRE(billions(row.weights, row.published) == row.published);
   }
   for (const ExperimentEntry& entry : registered_experiments()) {
     if (!entry.name.starts_with(full_name(""))) continue;
     INFO(entry.name << " has no row in this table");
-    CHECK(rows().contains(entry.name.substr(full_name("").size())));
+    REQUIRE(rows().contains(entry.name.substr(full_name("").size())));
   }
   // 97 billion of GLaM 64B/64E are active for a token: 2 of 64 experts.
-  CHECK(billions(rows().at("GLaM64B64E").weights - 32 * 62 * 2 * 8192LL * 32768, "96.6") == "96.6");
+  REQUIRE(billions(rows().at("GLaM64B64E").weights - 32 * 62 * 2 * 8192LL * 32768, "96.6") ==
+          "96.6");
 }
 
 const MoeFeedForward::HParams& experts_of(const Template<SequenceLayer>& block) {
@@ -177,9 +183,50 @@ TEST_CASE("nvidia: all layers of Grok and MoELarge are mixtures, also in stages"
     INFO(name);
     const TransformerLm::HParams lm = lm_of(name);
     const auto& stack = lm.stacked_transformer_tpl.as<Repeated::HParams>();
-    CHECK(stack.num_layers.get_or(lm.num_layers.get()) == lm.num_layers.get());
-    CHECK(experts_of(stack.block_tpl).use_gated_activation == name.starts_with("Grok"));
+    REQUIRE(stack.num_layers.get_or(lm.num_layers.get()) == lm.num_layers.get());
+    REQUIRE(experts_of(stack.block_tpl).use_gated_activation == name.starts_with("Grok"));
   }
+}
+
+TEST_CASE("nvidia: fractions of a sequence per device are whole batches on the mesh") {
+  const auto batch = [](const std::string& name) {
+    return config_of(name).input.as<SyntheticInput::HParams>().global_batch_size.get();
+  };
+  REQUIRE(batch("Nvidia10B") == 4);   // A quarter, on 16 devices.
+  REQUIRE(batch("Nvidia175B") == 6);  // A sixteenth, on 96.
+  REQUIRE(config_of("Nvidia175B").task.as<SingleTask::HParams>().train.num_microbatches == 6);
+  REQUIRE(config_of("GrokPP").task.as<SingleTask::HParams>().train.num_microbatches == 8);
+}
+
+// On its own mesh, without devices.
+Plan plan_of(const std::string& name) {
+  const TemporaryDirectory directory;
+  const auto devices = make_test_devices(1, 1);
+  ProcessGroup alone;
+  Session session(config_of(name), {.run_directory = directory.path(), .allocates = false},
+                  pointers(devices), alone);
+  return session.plan();
+}
+
+TEST_CASE("nvidia: tokens travel to the experts of a device, whose weights do not leave it") {
+  int64_t sent_tokens = 0, gathered_experts = 0;
+  for (const PlannedCollective& use : plan_of("GrokProxy").collectives) {
+    INFO(use.op << " of " << use.value << ", " << use.path);
+    if (use.op == "all_to_all") {
+      // The slots of one sequence, two for each of its 8192 tokens; an eighth of them stays.
+      REQUIRE(use.mesh_axes == std::vector<std::string>{"data_expert"});
+      REQUIRE(use.bytes == 2 * 8192 * 6144 * 2 / 8 * 7);
+      sent_tokens += use.count;
+    } else if (use.bytes > 1 << 28) {
+      // Large: the one table, and a device's expert, which is gathered from eight hosts.
+      if (use.mesh_axes == std::vector<std::string>{"data", "data_expert"}) continue;
+      REQUIRE(use.mesh_axes == std::vector<std::string>{"data"});
+      gathered_experts += use.op == "all_gather" ? use.count : 0;
+    }
+  }
+  // In each of 16 layers to the experts and back: forward, again for the backward pass, backward.
+  REQUIRE(sent_tokens == 16 * 2 * 3);
+  REQUIRE(gathered_experts == 16 * 3 * 2);  // Three matrices, twice.
 }
 
 TEST_CASE("nvidia: experts that do not fill a period are an error") {
@@ -205,7 +252,7 @@ TEST_CASE("nvidia: Meta's Llama 2 differs from Pax's in these points of the mode
   const auto remove = [&rest](const Lines& lines) {
     for (const std::string& line : lines) {
       INFO(line);
-      CHECK(rest.erase(line) == 1);
+      REQUIRE(rest.erase(line) == 1);
     }
   };
   const std::string block = "stacked_transformer_tpl.block_tpl.";
@@ -234,7 +281,7 @@ TEST_CASE("nvidia: Meta's Llama 2 differs from Pax's in these points of the mode
       block + "norm_tpl.direct_scale: false -> true",
       "final_ln_tpl.direct_scale: false -> true",
   });
-  CHECK(rest == Lines{});
+  REQUIRE(rest == Lines{});
 }
 
 }  // namespace
