@@ -9,7 +9,7 @@ namespace {
 
 struct Nvidia5B : NvidiaPipelineRecipe {
   static constexpr std::string_view kSummary =
-      "Pax's NVIDIA5B: 5.0B weights in 4 stages; 4×2×1×2 devices";
+      "Pax's NVIDIA5B: 5.05B weights in 4 stages; 4×2×1×2 devices";
 };
 REGISTER_EXPERIMENT(nvidia, Nvidia5B)
 
@@ -40,7 +40,7 @@ REGISTER_EXPERIMENT(nvidia, Nvidia40BProxy)
 
 struct Nvidia70BProxy : Nvidia40BProxy {
   static constexpr std::string_view kSummary =
-      "Pax's NVIDIA70BProxy: 20 layers 8192 wide, 16.6B weights in 2 stages; 2×2×1×4 devices";
+      "Pax's NVIDIA70BProxy: 20 layers 8192 wide, 16.5B weights in 2 stages; 2×2×1×4 devices";
   Nvidia70BProxy() {
     num_layers = 20;
     percore_batch_size = 8;

@@ -32,7 +32,7 @@ REGISTER_EXPERIMENT(nvidia, GLaM64B64EProxy)
 
 struct GLaM64B64EProxyEP : GlamRecipe {
   static constexpr std::string_view kSummary =
-      "Pax's GLaM64B64EProxy_EP: the same 143B weights; 1×16×8×1 devices";
+      "Pax's GLaM64B64EProxy_EP: nvidia.GLaM64B64EProxy, 143B weights; 1×16×8×1 devices";
   GLaM64B64EProxyEP() { ici_mesh_shape = {1, 16, 8, 1}; }
 };
 REGISTER_EXPERIMENT(nvidia, GLaM64B64EProxyEP)
@@ -90,7 +90,7 @@ REGISTER_EXPERIMENT(nvidia, GrokProxy)
 // of a stage.
 struct GrokPP : GrokRecipe {
   static constexpr std::string_view kSummary =
-      "Pax's Grok_PP: nvidia.Grok in 8 stages of 8 hosts each; 8×1×8×8×1 devices";
+      "Pax's Grok_PP: nvidia.Grok, 316B weights in 8 stages of 8 hosts; 8×1×8×8×1 devices";
   GrokPP() {
     use_pipeline = true;
     microbatch_size = 64;

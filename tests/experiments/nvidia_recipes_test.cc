@@ -2,6 +2,7 @@
 // The recipes of experiments/nvidia: numbers of weights against formulas and published numbers, the
 // structure of mixtures of experts, and in what Meta's Llama 2 differs from Pax's.
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -147,8 +148,13 @@ TEST_CASE("nvidia: each recipe has the weights of its formula, and as many as ar
   }
   for (const ExperimentEntry& entry : registered_experiments()) {
     if (!entry.name.starts_with(full_name(""))) continue;
-    INFO(entry.name << " has no row in this table");
-    REQUIRE(rows().contains(entry.name.substr(full_name("").size())));
+    INFO(entry.name << ": " << entry.summary << "; it needs a row in this table");
+    const auto row = rows().find(entry.name.substr(full_name("").size()));
+    REQUIRE(row != rows().end());
+    // "26.8B weights" in the summary.
+    std::smatch number;
+    REQUIRE(std::regex_search(entry.summary, number, std::regex("([0-9.]+)B weights")));
+    REQUIRE(billions(row->second.weights, number[1]) == number[1]);
   }
   // 97 billion of GLaM 64B/64E are active for a token: 2 of 64 experts.
   REQUIRE(billions(rows().at("GLaM64B64E").weights - 32 * 62 * 2 * 8192LL * 32768, "96.6") ==
