@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/recipes/transformer_lm_recipe.h"
+
+#include <cmath>
+#include <utility>
+
+#include "core/base/error.h"
+#include "inputs/synthetic_input.h"
+#include "tasks/learner/schedules.h"
+#include "tasks/pipeline/pipeline_schedules.h"
+#include "tasks/recipes/mlperf_gpt3_rule.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kTrainSeed = 9876;  // Of the order of training data. Pax: TRAINING_SEED.
+constexpr int64_t kEvalBatches = 8;   // Generated sequences are endless.
+
+// Pax's layouts, also within a stage (praxis: set_sharding_params_v1).
+RulesConfig pax_rules(bool use_pipeline) {
+  if (!use_pipeline) return strategy_rules(Strategy::kPax);
+  RulesConfig rules = strategy_rules(Strategy::kFullyShardedTensorPipeline);
+  rules.activations = "residual: embed -> mdl, " + rules.activations;
+  return rules;
+}
+
+Template<PipelineSchedule> pax_schedule(int64_t circular_repeat) {
+  if (circular_repeat > 1) return CircularPipeline::HParams{.chunks = circular_repeat};
+  return GPipe::HParams{};
+}
+
+}  // namespace
+
+int64_t TransformerLmRecipe::batch_size() const {
+  if (global_batch_size.has()) return global_batch_size.get();
+  if (ici_mesh_shape.empty())
+    fail(
+        "percore_batch_size={} is per device of a declared mesh, but ici_mesh_shape is empty; set "
+        "it, or global_batch_size",
+        percore_batch_size);
+  int64_t devices = 1;
+  for (const int64_t size : ici_mesh_shape) devices *= size;
+  for (const int64_t size : dcn_mesh_shape) devices *= size;
+  const double sequences = percore_batch_size * static_cast<double>(devices);
+  const int64_t whole = std::llround(sequences);
+  if (whole < 1 || std::abs(sequences - static_cast<double>(whole)) > 1e-6)
+    fail(
+        "percore_batch_size={} on {} devices gives a batch of {} sequences, expected a whole "
+        "number of at least 1; change it, or set global_batch_size",
+        percore_batch_size, devices, sequences);
+  return whole;
+}
+
+int64_t TransformerLmRecipe::heads() const {
+  if (num_heads.has()) return num_heads.get();
+  if (dims_per_head < 1 || model_dims % dims_per_head != 0)
+    fail("dims_per_head={} does not divide model_dims={}; change it, or set num_heads",
+         dims_per_head, model_dims);
+  return model_dims / dims_per_head;
+}
+
+Template<UnaryLayer> TransformerLmRecipe::norm() const {
+  if (norm_kind == LmNorm::kRmsNorm)
+    return RmsNorm::HParams{.epsilon = norm_epsilon, .direct_scale = false};
+  return LayerNorm::HParams{.epsilon = norm_epsilon, .direct_scale = false};
+}
+
+Template<SequenceLayer> TransformerLmRecipe::attention() const {
+  DotProductAttention::HParams p{.num_kv_heads = num_kv_heads,
+                                 .combine_qkv = combine_qkv && !num_kv_heads.has(),
+                                 .use_bias = use_attention_bias,
+                                 .use_per_dim_scale = use_per_dim_scale,
+                                 .logit_cap = attention_logit_cap,
+                                 .dropout_rate = dropout_rate,
+                                 .last_two_axes_fans = true};
+  if (positions == LmPositions::kRotary) p.rotary_tpl = RotaryPositionEmbedding::HParams{};
+  return p;
+}
+
+Template<UnaryLayer> TransformerLmRecipe::feed_forward() const {
+  return FeedForward::HParams{.activation_tpl = activation_tpl,
+                              .use_gated_activation = use_gated_activation,
+                              .use_bias = use_ffn_bias,
+                              .dropout_rate = dropout_rate};
+}
+
+TransformerLm::HParams TransformerLmRecipe::language_model() const {
+  const WeightInit table_init{
+      InitKind::kGaussian,
+      softmax_init_std.get_or(1.0 / std::sqrt(static_cast<double>(model_dims)))};
+  const SoftmaxOptions loss{.soft_cap = softmax_logit_cap};
+  TransformerLm::HParams lm{
+      .vocab_size = vocab_size,
+      .model_dims = model_dims,
+      .num_layers = num_layers,
+      .num_heads = heads(),
+      .hidden_dims = hidden_dims.get_or(4 * model_dims),
+      .softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = scale_embedding,
+                                                     .use_bias = use_softmax_bias,
+                                                     .loss = loss,
+                                                     .layer = {.params_init = table_init}},
+      .final_ln_tpl = norm(),
+      .params_init = init_std.has() ? WeightInit{InitKind::kGaussian, init_std.get()}
+                                    : WeightInit{InitKind::kXavier, 1.0}};
+  if (use_separate_embedding) {
+    lm.separate_embedding_tpl = Embedding::HParams{.scale_sqrt_depth = scale_embedding};
+    lm.softmax_tpl = FullSoftmax::HParams{
+        .use_bias = use_softmax_bias, .loss = loss, .layer = {.params_init = table_init}};
+  }
+  if (positions == LmPositions::kSinusoidal) lm.position_emb_tpl = PositionalEmbedding::HParams{};
+  if (positions == LmPositions::kTrainable)
+    lm.position_emb_tpl =
+        TrainablePositionalEmbedding::HParams{.max_seq_length = trainable_positions};
+  return lm;
+}
+
+Template<BaseModel> TransformerLmRecipe::model() const {
+  const TransformerBlock::HParams block{.norm_policy = norm_policy,
+                                        .attention_tpl = attention(),
+                                        .ffn_tpl = feed_forward(),
+                                        .norm_tpl = norm(),
+                                        .residual_dropout_rate = dropout_rate};
+  TransformerLm::HParams lm = language_model();
+  if (use_repeated_layer || use_pipeline)
+    lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};
+  else
+    lm.stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block};
+  return LanguageModel::HParams{.lm_tpl = lm};
+}
+
+Template<BaseOptimizer> TransformerLmRecipe::optimizer_with(
+    const Template<BaseSchedule>& schedule_tpl) const {
+  const double rate =
+      learning_rate.has() ? learning_rate.get() : mlperf_gpt3_rule(batch_size()).learning_rate;
+  if (optimizer == LmOptimizer::kAdam)
+    return Adam::HParams{.learning_rate = rate,
+                         .schedule_tpl = schedule_tpl,
+                         .beta1 = beta1,
+                         .beta2 = beta2,
+                         .epsilon = adam_epsilon,
+                         .clip_threshold = update_rms_cap,
+                         .weight_decay = weight_decay};
+  return Adafactor::HParams{.learning_rate = rate,
+                            .schedule_tpl = schedule_tpl,
+                            .beta1 = beta1,
+                            .clip_threshold = update_rms_cap,
+                            .multiply_by_parameter_scale = false,
+                            .weight_decay = weight_decay};
+}
+
+Learner::HParams TransformerLmRecipe::learner() const {
+  const int64_t warmup =
+      warmup_steps.has() ? warmup_steps.get() : mlperf_gpt3_rule(batch_size()).warmup_steps;
+  const int64_t end = decay_end.has() ? decay_end.get() : mlperf_gpt3_rule(batch_size()).decay_end;
+  const int64_t start = decay_start.get_or(warmup + 1);
+  Template<BaseSchedule> schedule_tpl;
+  switch (schedule) {
+    case LmSchedule::kExponential:
+      schedule_tpl = LinearRampupExponentialDecay::HParams{.warmup_steps = warmup,
+                                                           .decay_start = start,
+                                                           .decay_end = end,
+                                                           .min_ratio = min_learning_rate_ratio};
+      break;
+    case LmSchedule::kCosine:
+      schedule_tpl = LinearRampupCosineDecay::HParams{.warmup_steps = warmup,
+                                                      .decay_start = start,
+                                                      .decay_end = end,
+                                                      .min_ratio = min_learning_rate_ratio};
+      break;
+    case LmSchedule::kConstant:
+      schedule_tpl = ConstantSchedule::HParams{};
+      break;
+  }
+  return {.optimizer_tpl = optimizer_with(schedule_tpl),
+          .clip_gradient_norm_to_value = clip_gradient_norm};
+}
+
+Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
+  const bool is_train = split == "train";
+  return SyntheticInput::HParams{.name = std::string(split),
+                                 .global_batch_size = batch_size(),
+                                 .seq_len = seq_len,
+                                 .num_batches = is_train ? -1 : kEvalBatches,
+                                 .seed = is_train ? kTrainSeed : kTrainSeed + 1};
+}
+
+TrainHParams TransformerLmRecipe::train() const {
+  TrainHParams p{.num_train_steps = num_train_steps,
+                 .num_microbatches = num_microbatches,
+                 .remat_policy = remat_policy,
+                 .save_interval_steps = save_interval_steps,
+                 .save_max_to_keep = save_max_to_keep,
+                 .eval_interval_steps = eval_interval_steps,
+                 .summary_interval_steps = summary_interval_steps};
+  if (use_pipeline) p.pipeline_schedule = pax_schedule(circular_repeat);
+  if (microbatch_size.has()) {
+    const int64_t size = microbatch_size.get();
+    if (size < 1 || batch_size() % size != 0)
+      fail("microbatch_size={} does not divide the global batch of {} sequences", size,
+           batch_size());
+    p.num_microbatches = batch_size() / size;
+  }
+  if (target_log_pplx.has())
+    p.early_stopping = {.metric = "eval/validation/log_pplx",
+                        .target = target_log_pplx.get(),
+                        .stop_at_target = true};
+  return p;
+}
+
+ExperimentConfig TransformerLmRecipe::build() const {
+  MeshConfig mesh_config = mesh();
+  if (use_pipeline)
+    mesh_config.axis_names =
+        strategy_axes(Strategy::kFullyShardedTensorPipeline, std::move(mesh_config.axis_names));
+  return {.mesh = mesh_config,
+          .rules = pax_rules(use_pipeline),
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.param = DType::kF32,
+                                                            .compute = compute_dtype},
+                                      .model = model(),
+                                      .learner = learner(),
+                                      .train = train()},
+          .input = input("train"),
+          .eval_inputs = {{"validation", input("validation")}}};
+}
+
+}  // namespace tessera
