@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recipes of seqax: number of weights, batch and mesh are those of the originals.
+// The recipes of seqax and of Levanter's GPT-2: number of weights, batch and mesh are those of the
+// originals.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -56,6 +57,16 @@ TEST_CASE("seqax's recipes have seqax's numbers of weights, batches and meshes")
               {"seqax.A100x8x4Lm1B", 1'073'776'640, 256, {1, 8, 1}, {1, 4, 1}},
               {"seqax.A100x8x4Lm2B", 2'147'553'280, 256, {1, 8, 1}, {1, 4, 1}},
               {"seqax.LocalSynthetic", 2'426'112, 64, {1, 4, 2}, {}}});
+}
+
+// GPT-2's published numbers of weights.
+TEST_CASE("GPT-2's recipes have GPT-2's numbers of weights and Levanter's batches") {
+  check_rows({{"gpt2.Small", 124'439'808, 512, {}, {}},
+              {"gpt2.SmallFast", 124'439'808, 256, {}, {}},
+              {"gpt2.Medium", 354'823'168, 512, {}, {}},
+              {"gpt2.Large", 774'030'080, 512, {}, {}},
+              {"gpt2.Xl", 1'557'611'200, 512, {}, {}},
+              {"gpt2.Nano", 1'666'464, 32, {}, {}}});
 }
 
 TEST_CASE("seqax's recipes have seqax's learning rates, steps and checkpoint intervals") {
