@@ -27,6 +27,7 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
   runexp --exp=SourceLm --devices=4 --set ici_mesh_shape=[1,2,2]
                                                         on a mesh of four: replica, data, mdl
   runexp --exp=SourceLm --mode=plan --hardware=h200     predict the speed on a GPU
+  runexp --exp=c4.Spmd1B --smoke                        try a large one: the same, but tiny
   runexp --list                                         list the experiments
   runexp new my_project                                 create a plugin project of your own
 
@@ -45,7 +46,11 @@ Actions
 
 Settings
   --set PATH=VALUE       set a knob or a field; may be repeated
-  --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name)
+  --smoke                make the experiment small before --set: narrow, few layers, at most two
+                         devices along each axis of its mesh, 5 steps, generated data; a few seconds
+                         on CPU devices, as many as that mesh needs unless --devices is given
+  --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name, with --smoke
+                         runs/FAMILY.Name.smoke)
   --restart              move the directory's earlier run aside and start again
   --allow_config_change  resume with a configuration that differs from the run's
   --threads=N            threads to use, divided among the devices (default: the number of
@@ -107,7 +112,7 @@ options::options_description description() {
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
-                           "dry_run", "print_ids"})
+                           "dry_run", "print_ids", "smoke"})
     plain(name);
   return flags;
 }
@@ -317,6 +322,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.experiment = text("exp");
   line.diff_with = text("diff");
   line.sets = texts("set");
+  line.smoke = has("smoke");
+  line.has_devices = has("devices");
   for (const std::string& place : texts("plugin_path")) line.plugin_path.emplace_back(place);
   if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);

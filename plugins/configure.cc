@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,11 +50,49 @@ void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Settin
   entry.read_knobs(TreeReader{knobs, ""}, experiment);
 }
 
+constexpr std::string_view kStepsKnob = "num_train_steps";
+constexpr std::string_view kStepsPath = "task.train.num_train_steps";
+
+// The experiment before --set.
+std::shared_ptr<Experiment> make_experiment(const ExperimentEntry& entry, RecipeSize size) {
+  std::shared_ptr<Experiment> experiment = entry.make();
+  if (size == RecipeSize::kFull) return experiment;
+  experiment->shrink();
+  Tree knobs = entry.knobs(*experiment);
+  if (Tree* steps = knobs.find(kStepsKnob);
+      steps != nullptr && steps->kind == Tree::Kind::kInt && steps->integer > kSmokeSteps) {
+    steps->integer = kSmokeSteps;
+    entry.read_knobs(TreeReader{knobs, ""}, *experiment);
+  }
+  return experiment;
+}
+
+// The number of steps of --smoke for an experiment without a knob for it, as "path=value".
+std::optional<Setting> steps_of_smoke(const ExperimentEntry& entry, const Experiment& experiment) {
+  if (entry.knobs(experiment).find(kStepsKnob) != nullptr) return std::nullopt;
+  const Tree config = to_tree(experiment.config());
+  const Tree* node = &config;
+  for (const std::string name : {"task", "train", "num_train_steps"})
+    if (node = node->find(name); node == nullptr) return std::nullopt;
+  if (node->integer <= kSmokeSteps) return std::nullopt;
+  return Setting{std::string(kStepsPath), std::to_string(kSmokeSteps)};
+}
+
+// Says of each knob that differs from the experiment's own value that --smoke has set it.
+void note_smoke(const Tree& usual, Tree& knobs) {
+  for (size_t i = 0; i < knobs.items.size(); ++i) {
+    const Tree* before = usual.find(knobs.keys[i]);
+    if (before != nullptr && same_value(*before, knobs.items[i])) continue;
+    knobs.items[i].is_default = false;
+    knobs.items[i].provenance = {Origin::kFile, {}, "--smoke"};  // The text is the note as it is.
+  }
+}
+
 // Every experiment has the shape knobs, but its build() may ignore them. Error if the configuration
 // would be the same without the knob.
-void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
+void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment, RecipeSize size,
                            const ExperimentConfig& config) {
-  const std::unique_ptr<Experiment> usual = entry.make();
+  const std::shared_ptr<Experiment> usual = make_experiment(entry, size);
   const auto check = [&](std::string_view knob, std::vector<int64_t>& shape,
                          const std::vector<int64_t>& usual_shape) {
     if (shape == usual_shape) return;
@@ -128,9 +167,10 @@ Tree ConfiguredExperiment::config_tree() const {
   return tree;
 }
 
-ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets) {
+ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets,
+                               RecipeSize size) {
   check_knobs(entry);
-  const std::shared_ptr<Experiment> experiment = entry.make();
+  const std::shared_ptr<Experiment> experiment = make_experiment(entry, size);
   const Tree knobs = entry.knobs(*experiment);
   std::vector<Setting> later;
   ConfiguredExperiment configured;
@@ -147,15 +187,22 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
       configured.overrides.push_back(given);
     }
   }
+  if (size == RecipeSize::kSmoke) {
+    if (const auto steps = steps_of_smoke(entry, *experiment)) {
+      later.insert(later.begin(), *steps);
+      configured.overrides.insert(configured.overrides.begin(), steps->path + "=" + steps->text);
+    }
+  }
   const Tree parts = to_tree(ExperimentConfig{});
   for (const Setting& setting : later)
     if (!has_root(parts, setting.path))
       fail_unknown(entry, knobs, to_tree(experiment->config()), setting);
   configured.knobs = entry.knobs(*experiment);
   configured.knobs.provenance = {Origin::kExperiment, entry.site, {}};
+  if (size == RecipeSize::kSmoke) note_smoke(entry.knobs(*entry.make()), configured.knobs);
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
   configured.config = with_all_evals(experiment->config());
-  check_shapes_are_used(entry, *experiment, configured.config);
+  check_shapes_are_used(entry, *experiment, size, configured.config);
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
   configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
   // A shape needs a size for each axis, even if no mesh is made.

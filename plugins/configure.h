@@ -20,9 +20,15 @@ struct ConfiguredExperiment {
   Tree config_tree() const;  // With provenance.
 };
 
+enum class RecipeSize {
+  kFull,
+  kSmoke,  // Experiment::shrink() and kSmokeSteps steps, before `sets`.
+};
+
 // Applies each "path=value": knobs before build(), other paths to its result. Error for an unknown
 // path, a wrong type, or required fields that are still unset.
-ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets);
+ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets,
+                               RecipeSize size = RecipeSize::kFull);
 
 // Error for a member of an experiment that FIELDS does not list: --set, --describe and hparams.toml
 // would miss it, and a run could resume with another value. Experiments are not aggregates, so the

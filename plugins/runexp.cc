@@ -123,7 +123,9 @@ std::string run_command(const ConfiguredExperiment& configured, const CommandLin
                         int64_t devices) {
   const bool fits = mesh_fits(*configured.experiment, devices);
   std::string command = "./runexp --exp=" + configured.entry.name;
-  if (line.run.devices > 1) command += fmt::format(" --devices={}", line.run.devices);
+  if (line.smoke) command += " --smoke";
+  if (line.run.devices > 1 && (line.has_devices || !line.smoke))
+    command += fmt::format(" --devices={}", line.run.devices);
   if (!line.run.job_log_dir.empty())
     command += " --job_log_dir=" + shell_quoted(line.run.job_log_dir.string());
   for (const std::string& set : line.sets) {
@@ -178,7 +180,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
   if (options.job_log_dir.empty())
-    options.job_log_dir = filesystem::path("runs") / configured.entry.name;
+    options.job_log_dir =
+        filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
   // A plan for any mesh needs one device, to ask about its kernels.
   std::vector<std::unique_ptr<Device>> devices;
   if (options.hardware.empty())
@@ -198,6 +201,24 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     // The caller takes exceptions for configuration errors.
     return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};
   }
+}
+
+// The devices of each process with --smoke: as many as the small mesh needs.
+int64_t devices_for(const MeshConfig& mesh, const ProcessGroup& processes) {
+  const int64_t needed = planned_mesh(mesh, processes.size()).num_devices();
+  return std::max<int64_t>(1, needed / processes.size());
+}
+
+// With --smoke: a run on devices that are not asked for, and what it does not make small.
+CommandLine prepare_smoke(const ConfiguredExperiment& configured, CommandLine line,
+                          const ProcessGroup& processes, std::ostream& errors) {
+  if (!line.has_devices) line.run.devices = devices_for(configured.config.mesh, processes);
+  if (!configured.entry.has_shrink)
+    fmt::print(errors,
+               "runexp: --smoke makes only the mesh and the number of steps of {} small; to make "
+               "its layers and data small, override shrink() (docs/experiments.md)\n",
+               configured.entry.name);
+  return line;
 }
 
 // Each process checks its own machine; the first problem of any is reported.
@@ -223,7 +244,7 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
-Ending act(const CommandLine& line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
+Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
@@ -244,7 +265,9 @@ Ending act(const CommandLine& line, ProcessGroup& processes, Watchdog* watch, st
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
   const ExperimentEntry entry = find_experiment(line.experiment, folders);
-  const ConfiguredExperiment configured = configure(entry, line.sets);
+  const ConfiguredExperiment configured =
+      configure(entry, line.sets, line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+  if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
   if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});
   if (line.action == Action::kDiff)
