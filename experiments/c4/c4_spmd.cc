@@ -1,74 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "experiments/c4/c4_spmd.h"
-
-#include "inputs/flat_tokens/flat_tokens_input.h"
-#include "inputs/streaming/streaming_text_input.h"
+// Pax's c4 recipes without GPT-3 (paxml/tasks/lm/params/c4.py).
 #include "plugins/registry.h"
+#include "tasks/recipes/c4_recipe.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kTrainSeed = 9876;  // Of the order of training data.
-constexpr int64_t kShuffledDocuments = 256;
+struct Spmd : C4Recipe {
+  static constexpr std::string_view kSummary =
+      "Pax's C4SpmdAdam: 1.3B weights, unrolled, in f32; 1×4×2 devices";
+};
+REGISTER_EXPERIMENT(c4, Spmd)
 
-}  // namespace
+struct SpmdPipeline : C4Recipe {
+  static constexpr std::string_view kSummary =
+      "Pax's C4SpmdPipelineAdam: 1.3B weights in 2 stages, in f32; 2×1×2×2 devices";
+  SpmdPipeline() {
+    use_pipeline = true;
+    microbatch_size = 2;
+    ici_mesh_shape = {2, 1, 2, 2};
+  }
+};
+REGISTER_EXPERIMENT(c4, SpmdPipeline)
 
-C4Spmd::C4Spmd() {
-  num_layers = 24;
-  model_dims = 2048;
-  num_heads = 32;
-  vocab_size = 32128;
-  activation_tpl = GELU::HParams{.approximate = true};
-  remat_policy = "save_dot_for_mlperf_200b";
-  save_interval_steps = 1000;
-  ici_mesh_shape = {1, 4, 2};
-}
-
-// Evaluation reads each example of `validation` once.
-Template<BaseInput> C4Spmd::input(std::string_view split) const {
-  const bool train = split == "train";
-  if (data == C4Data::kSynthetic) return Base::input(split);
-  if (data == C4Data::kShards)
-    return StreamingTextInput::HParams{
-        .path = train ? train_shards : validation_shards,
-        .tokenizer = tokenizer,
-        .split = StreamSplit::kAll,  // C4 has separate validation files.
-        .name = std::string(split),
-        .global_batch_size = batch_size(),
-        .seq_len = seq_len,
-        .labels = Labels::kShiftRight,
-        .shuffle = train,
-        .shuffle_documents = train ? kShuffledDocuments : 1,
-        .repeat = train,
-        .seed = kTrainSeed};
-  return FlatTokensInput::HParams{.path = flat_tokens_path,
-                                  .split = std::string(split),
-                                  .global_batch_size = batch_size(),
-                                  .seq_len = seq_len,
-                                  .labels = Labels::kShiftRight,
-                                  .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
-                                  .repeat = train,
-                                  .seed = kTrainSeed};
-}
+// What the sizes below have in common.
+struct RepeatedC4 : C4Recipe {
+  RepeatedC4() {
+    vocab_size = 32000;
+    compute_dtype = DType::kBF16;
+    use_repeated_layer = true;
+    remat_policy = "save_nothing";
+    summary_interval_steps = 10;
+  }
+};
 
 // 1.10 billion weights, fully sharded over four devices.
-struct Spmd1B : C4Spmd {
+struct Spmd1B : RepeatedC4 {
   static constexpr std::string_view kSummary =
       "Pax's C4Spmd1BAdam4Replicas: 1.10B weights on 4 devices; --set flat_tokens_path=FILE";
   Spmd1B() {
     num_layers = 13;
     model_dims = 2560;
     num_heads = 20;
-    vocab_size = 32000;
     percore_batch_size = 32;
-    compute_dtype = DType::kBF16;
-    use_repeated_layer = true;
-    remat_policy = "save_nothing";
-    summary_interval_steps = 10;
     ici_mesh_shape = {1, 4, 1};
   }
 };
 REGISTER_EXPERIMENT(c4, Spmd1B)
+
+struct Spmd1BLimitSteps : Spmd1B {
+  static constexpr std::string_view kSummary =
+      "Pax's C4Spmd1BAdam4ReplicasLimitSteps: c4.Spmd1B for 15000 steps";
+  Spmd1BLimitSteps() { num_train_steps = 15'000; }
+};
+REGISTER_EXPERIMENT(c4, Spmd1BLimitSteps)
 
 // Every axis is divisible by eight. The mesh takes all available devices; the batch is fixed.
 struct Spmd1BSmoke : Spmd1B {
@@ -92,4 +77,66 @@ struct Spmd1BSmoke : Spmd1B {
 };
 REGISTER_EXPERIMENT(c4, Spmd1BSmoke)
 
+struct Spmd2B : RepeatedC4 {
+  static constexpr std::string_view kSummary =
+      "Pax's C4Spmd2BAdam4Replicas: 2.14B weights; 1×4×1 devices";
+  Spmd2B() {
+    num_layers = 18;
+    model_dims = 3072;
+    num_heads = 24;
+    percore_batch_size = 32;
+    ici_mesh_shape = {1, 4, 1};
+  }
+};
+REGISTER_EXPERIMENT(c4, Spmd2B)
+
+struct Spmd16B : RepeatedC4 {
+  static constexpr std::string_view kSummary =
+      "Pax's C4Spmd16BAdam32Replicas: 16.5B weights; 1×16×2 devices";
+  Spmd16B() {
+    num_layers = 36;
+    model_dims = 6144;
+    num_heads = 48;
+    percore_batch_size = 16;
+    ici_mesh_shape = {1, 16, 2};
+  }
+};
+REGISTER_EXPERIMENT(c4, Spmd16B)
+
+struct Spmd32B : RepeatedC4 {
+  static constexpr std::string_view kSummary =
+      "Pax's C4Spmd32BAdam64Replicas: 32.5B weights; 1×16×4 devices";
+  Spmd32B() {
+    num_layers = 40;
+    model_dims = 8192;
+    num_heads = 64;
+    percore_batch_size = 8;
+    ici_mesh_shape = {1, 16, 4};
+  }
+};
+REGISTER_EXPERIMENT(c4, Spmd32B)
+
+// On generated sequences.
+struct LmCloudSpmd : TransformerLmAdamRecipe {
+  static constexpr std::string_view kSummary =
+      "Pax's LmCloudSpmdAdam: 0.17B weights in f32, synthetic data; 1×4×2 devices";
+  LmCloudSpmd() {
+    num_layers = 2;
+    model_dims = 2048;
+    num_heads = 16;
+    percore_batch_size = 16;
+    activation_tpl = GELU::HParams{.approximate = true};
+    ici_mesh_shape = {1, 4, 2};
+  }
+};
+REGISTER_EXPERIMENT(c4, LmCloudSpmd)
+
+struct LmCloudSpmdLimitSteps : LmCloudSpmd {
+  static constexpr std::string_view kSummary =
+      "Pax's LmCloudSpmdAdamLimitSteps: c4.LmCloudSpmd for 4000 steps";
+  LmCloudSpmdLimitSteps() { num_train_steps = 4000; }
+};
+REGISTER_EXPERIMENT(c4, LmCloudSpmdLimitSteps)
+
+}  // namespace
 }  // namespace tessera

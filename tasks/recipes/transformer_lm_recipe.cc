@@ -14,8 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kTrainSeed = 9876;  // Of the order of training data. Pax: TRAINING_SEED.
-constexpr int64_t kEvalBatches = 8;   // Generated sequences are endless.
+constexpr int64_t kLmEvalBatches = 8;  // Generated sequences are endless.
 
 // Pax's layouts, also within a stage (praxis: set_sharding_params_v1).
 RulesConfig pax_rules(bool use_pipeline) {
@@ -181,7 +180,7 @@ Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
   return SyntheticInput::HParams{.name = std::string(split),
                                  .global_batch_size = batch_size(),
                                  .seq_len = seq_len,
-                                 .num_batches = is_train ? -1 : kEvalBatches,
+                                 .num_batches = is_train ? -1 : kLmEvalBatches,
                                  .seed = is_train ? kTrainSeed : kTrainSeed + 1};
 }
 

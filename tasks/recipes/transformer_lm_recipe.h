@@ -147,6 +147,8 @@ struct TransformerLmRecipe : Experiment {
   ExperimentConfig build() const override;
 
  protected:
+  static constexpr int64_t kTrainSeed = 9876;  // Of the order of data. Pax: TRAINING_SEED.
+
   // Error if the mesh is not declared, or if the batch is not a whole number of sequences.
   int64_t batch_size() const;
   int64_t heads() const;
