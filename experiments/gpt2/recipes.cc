@@ -25,6 +25,19 @@ WeightInit gaussian(double scale) { return {InitKind::kGaussian, scale}; }
 
 }  // namespace
 
+void Gpt2Recipe::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  vocab_size = 264;
+  seq_len = 32;
+  global_batch_size = 8;
+  num_train_steps = kSmokeSteps;
+  warmup = 2;
+  data = Gpt2Data::kSynthetic;
+}
+
 TransformerBlock::HParams Gpt2Recipe::block(int64_t layer) const {
   if (num_heads < 1 || model_dims % num_heads != 0)
     fail("num_heads={} does not divide model_dims={}", num_heads, model_dims);

@@ -67,6 +67,7 @@ struct Gpt2Recipe : Experiment {
          flat_tokens_path, text_path, tokenizer)
 
   ExperimentConfig build() const override;
+  void shrink() override;
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
 
  private:

@@ -8,8 +8,8 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "plugins/registry.h"
-#include "tasks/recipes/missing_files.h"
 #include "tasks/learner/schedules.h"
+#include "tasks/recipes/missing_files.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -23,6 +23,21 @@ void SeqaxRecipe::set_steps(int64_t warmup, int64_t steps) {
   warmup_steps = warmup;
   num_train_steps = steps;
   steps_for_learning_rate = steps;
+}
+
+// The vocabulary is that of seqax's synthetic tasks.
+void SeqaxRecipe::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_kv_heads = 4;
+  dims_per_head = 8;
+  model_dims = num_kv_heads * dims_per_head;
+  hidden_dims = 2 * model_dims;
+  vocab_size = 1280;
+  seq_len = 32;
+  global_batch_size = 8;
+  set_steps(2, kSmokeSteps);
+  data = SeqaxData::kSynthetic;
 }
 
 std::string SeqaxRecipe::c4_files(std::string_view split) const {

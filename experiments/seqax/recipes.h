@@ -57,6 +57,7 @@ struct SeqaxRecipe : Experiment {
          flat_tokens_path, c4_folder, tokenizer)
 
   ExperimentConfig build() const override;
+  void shrink() override;
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
 
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recipes of seqax and of Levanter's GPT-2: number of weights, batch and mesh are those of the
-// originals.
+// The recipes of seqax, of Levanter's GPT-2 and of Pax's BERT: number of weights, batch and mesh
+// are those of the originals.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -67,6 +67,17 @@ TEST_CASE("GPT-2's recipes have GPT-2's numbers of weights and Levanter's batche
               {"gpt2.Large", 774'030'080, 512, {}, {}},
               {"gpt2.Xl", 1'557'611'200, 512, {}, {}},
               {"gpt2.Nano", 1'666'464, 32, {}, {}}});
+}
+
+// A model with L layers of width M, F hidden dims and heads of d has
+// L(4·M² + 2MF + F + 5M + d) + 32000(M + 1) + 2M weights.
+TEST_CASE("bert's recipes have Pax's numbers of weights, batches and meshes") {
+  check_rows({{"bert.AdamL4H128", 4'919'360, 64, {8, 1, 1}, {}},
+              {"bert.SpmdL4H128", 4'919'360, 32, {1, 4, 2}, {}},
+              {"bert.SpmdL33H12kBiggerBatch", 100'055'210'336, 2048, {1, 64, 8}, {}},
+              {"bert.SpmdL33H12kBiggerBatch8x8x16", 100'055'210'336, 4096, {1, 64, 16}, {}},
+              {"bert.SpmdL66H12kBiggerBatch8x8x16", 199'717'148'096, 4096, {1, 64, 16}, {}},
+              {"bert.SpmdL66H12kBiggerBatch8x8x8", 199'717'148'096, 512, {1, 64, 8}, {}}});
 }
 
 TEST_CASE("seqax's recipes have seqax's learning rates, steps and checkpoint intervals") {
