@@ -148,6 +148,7 @@ struct SpmdL33H12kBiggerBatch : BertRecipe {
     model_dims = 12288;
     dims_per_head = 96;
     hidden_dims = 8 * 12288;
+    use_repeated_layer = true;  // Pax unrolls them; the numbers are the same.
     weight_decay = 1e-2;
     label_smoothing = 0.1;
     percore_batch_size = 4;

@@ -38,6 +38,7 @@ void SeqaxRecipe::shrink() {
   global_batch_size = 8;
   set_steps(2, kSmokeSteps);
   data = SeqaxData::kSynthetic;
+  num_sequences = 16;
 }
 
 std::string SeqaxRecipe::c4_files(std::string_view split) const {
@@ -50,6 +51,7 @@ Template<BaseInput> SeqaxRecipe::input(const std::string& split) const {
     return SeqaxTasks::HParams{.split = split,
                                .global_batch_size = global_batch_size,
                                .seq_len = seq_len,
+                               .num_sequences = num_sequences,
                                .shuffle = train,
                                .repeat = train};
   if (data == SeqaxData::kText)

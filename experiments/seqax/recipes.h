@@ -51,10 +51,11 @@ struct SeqaxRecipe : Experiment {
   std::string flat_tokens_path = "data/c4_en.h5";    // With splits `train` and `validation`.
   std::string c4_folder = "data";                    // C4's files are in its subfolder `en`.
   std::string tokenizer = "data/c4_en.32000.model";  // Of the text; at most vocab_size ids.
+  int64_t num_sequences = 512;                       // Of the synthetic tasks, in each split.
   FIELDS(num_layers, model_dims, num_kv_heads, queries_per_kv_head, dims_per_head, hidden_dims,
          vocab_size, rope_max_timescale, seq_len, global_batch_size, compute_dtype, num_train_steps,
          steps_for_learning_rate, warmup_steps, learning_rate, save_interval_steps, data,
-         flat_tokens_path, c4_folder, tokenizer)
+         flat_tokens_path, c4_folder, tokenizer, num_sequences)
 
   ExperimentConfig build() const override;
   void shrink() override;
