@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base of Pax's masked language models (paxml/tasks/lm/params/bert.py, and
-// TransformerBertSpmdAdafactor in paxml/tasks/lm/model_params.py): the layers of Pax's language
+// The base of Pax's masked language models (paxml.tasks.lm.params.bert, and
+// TransformerBertSpmdAdafactor in paxml.tasks.lm.model_params): the layers of Pax's language
 // models, but every token attends to the whole of its document, and the loss is that of predicting
 // masked tokens (inputs/masked_input.h). recipes.cc has the recipes.
 #pragma once
