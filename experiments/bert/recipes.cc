@@ -25,17 +25,6 @@ BertRecipe::BertRecipe() {
 
 void BertRecipe::shrink() {
   Base::shrink();
-  num_layers = 2;
-  dims_per_head = 8;
-  model_dims = 4 * dims_per_head;
-  num_heads = Field<int64_t>();
-  hidden_dims = 2 * model_dims;
-  vocab_size = 264;
-  seq_len = 32;
-  percore_batch_size = 2;
-  warmup_steps = 2;
-  decay_end = kSmokeSteps;
-  num_train_steps = kSmokeSteps;
   data = BertData::kSynthetic;
 }
 

@@ -69,11 +69,21 @@ struct MlpRecipe : Experiment {
          learning_rate, weight_decay)
 
   ExperimentConfig build() const override;
+  void shrink() override;
 
  private:
   Template<BaseModel> model() const;
   Template<BaseInput> input(std::string_view split) const;
 };
+
+void MlpRecipe::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  model_dims = 32;
+  hidden_dims = 64;
+  seq_len = 32;
+  global_batch_size = 8;
+}
 
 Template<BaseModel> MlpRecipe::model() const {
   if (num_layers < 1) fail("num_layers is {}, expected at least 1", num_layers);

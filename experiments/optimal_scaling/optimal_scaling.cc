@@ -117,10 +117,10 @@ REGISTER_EXPERIMENT(optimal_scaling, OptimalScaling4x16x32)
 
 struct OptimalScaling4x24x32 : OptimalScalingRecipe {
   static constexpr std::string_view kSummary =
-      "Pax's OptimalScaling4x24x32: 64 layers, 51.8B weights; 1×768×4 devices";
+      "Pax's OptimalScaling4x24x32: 64 layers, 51.8B weights; 3×256×4 devices";
   OptimalScaling4x24x32() : OptimalScalingRecipe(64) {
     percore_batch_size = 1;
-    ici_mesh_shape = {1, 768, 4};
+    ici_mesh_shape = {3, 256, 4};  // Pax: {1, 768, 4}, but 768 does not divide model_dims.
   }
 };
 REGISTER_EXPERIMENT(optimal_scaling, OptimalScaling4x24x32)

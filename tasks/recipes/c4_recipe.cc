@@ -22,6 +22,12 @@ C4Recipe::C4Recipe() {
   ici_mesh_shape = {1, 4, 2};
 }
 
+void C4Recipe::shrink() {
+  Base::shrink();
+  data = C4Data::kSynthetic;
+  tokenizer = "bytes";
+}
+
 C4Gpt3Recipe::C4Gpt3Recipe() {
   seq_len = 2048;
   num_layers = 96;

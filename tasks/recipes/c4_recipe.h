@@ -38,6 +38,7 @@ struct C4Recipe : TransformerLmAdamRecipe {
   int64_t tokenizer_size = 32000;  // In the commands that train one; at most vocab_size.
   FIELDS(data, flat_tokens_path, train_shards, validation_shards, tokenizer, tokenizer_size)
 
+  void shrink() override;
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
 
  protected:

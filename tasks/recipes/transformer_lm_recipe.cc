@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/recipes/transformer_lm_recipe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -24,12 +25,47 @@ RulesConfig pax_rules(bool use_pipeline) {
   return rules;
 }
 
-Template<PipelineSchedule> pax_schedule(int64_t circular_repeat) {
-  if (circular_repeat > 1) return CircularPipeline::HParams{.chunks = circular_repeat};
-  return GPipe::HParams{};
+}  // namespace
+
+// The product of these axes within and across slices; 1 for an axis that the mesh does not have.
+int64_t TransformerLmRecipe::mesh_size(size_t first_axis, size_t end_axis) const {
+  int64_t devices = 1;
+  for (const std::vector<int64_t>* shape : {&ici_mesh_shape, &dcn_mesh_shape})
+    for (size_t axis = first_axis; axis < std::min(end_axis, shape->size()); ++axis)
+      devices *= (*shape)[axis];
+  return devices;
 }
 
-}  // namespace
+void TransformerLmRecipe::shrink() {
+  Experiment::shrink();
+  const int64_t stages = use_pipeline ? mesh_size(0, 1) : 1;
+  num_layers = 2 * stages * circular_repeat;
+  if (num_kv_heads.has()) {
+    const int64_t queries_per_key = std::max<int64_t>(1, heads() / num_kv_heads.get());
+    num_kv_heads = 2;
+    num_heads = 2 * queries_per_key;
+  } else {
+    num_heads = 4;
+  }
+  dims_per_head = 8;
+  model_dims = 8 * num_heads.get();
+  if (hidden_dims.has()) hidden_dims = 2 * model_dims;
+  vocab_size = 264;  // Bytes and the reserved id, rounded up.
+  seq_len = 32;
+  trainable_positions = 32;
+  // One row of each microbatch, and of each batch, on each of the devices that share the batch.
+  const size_t first_axis = use_pipeline ? 1 : 0;
+  const int64_t rows = mesh_size(first_axis, first_axis + 2);
+  if (microbatch_size.has()) {
+    num_microbatches = 2 * stages;
+    microbatch_size.reset();
+  }
+  global_batch_size = std::max<int64_t>(rows, 4) * num_microbatches;
+  num_train_steps = kSmokeSteps;
+  warmup_steps = 2;
+  decay_start.reset();
+  decay_end = kSmokeSteps;
+}
 
 int64_t TransformerLmRecipe::batch_size() const {
   if (global_batch_size.has()) return global_batch_size.get();
@@ -38,9 +74,7 @@ int64_t TransformerLmRecipe::batch_size() const {
         "percore_batch_size={} is per device of a declared mesh, but ici_mesh_shape is empty; set "
         "it, or global_batch_size",
         percore_batch_size);
-  int64_t devices = 1;
-  for (const int64_t size : ici_mesh_shape) devices *= size;
-  for (const int64_t size : dcn_mesh_shape) devices *= size;
+  const int64_t devices = mesh_size(0, ici_mesh_shape.size());
   const double sequences = percore_batch_size * static_cast<double>(devices);
   const int64_t whole = std::llround(sequences);
   if (whole < 1 || std::abs(sequences - static_cast<double>(whole)) > 1e-6)
@@ -192,7 +226,10 @@ TrainHParams TransformerLmRecipe::train() const {
                  .save_max_to_keep = save_max_to_keep,
                  .eval_interval_steps = eval_interval_steps,
                  .summary_interval_steps = summary_interval_steps};
-  if (use_pipeline) p.pipeline_schedule = pax_schedule(circular_repeat);
+  // Without chunks 1F1B, the default: it takes as long as Pax's schedule (GPipe's) and holds fewer
+  // activations.
+  if (use_pipeline && circular_repeat > 1)
+    p.pipeline_schedule = CircularPipeline::HParams{.chunks = circular_repeat};
   if (microbatch_size.has()) {
     const int64_t size = microbatch_size.get();
     if (size < 1 || batch_size() % size != 0)

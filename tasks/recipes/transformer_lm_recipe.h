@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -145,6 +146,7 @@ struct TransformerLmRecipe : Experiment {
          save_max_to_keep, eval_interval_steps, summary_interval_steps, target_log_pplx)
 
   ExperimentConfig build() const override;
+  void shrink() override;
 
  protected:
   static constexpr int64_t kTrainSeed = 9876;  // Of the order of data. Pax: TRAINING_SEED.
@@ -163,6 +165,7 @@ struct TransformerLmRecipe : Experiment {
   TrainHParams train() const;
 
  private:
+  int64_t mesh_size(size_t first_axis, size_t end_axis) const;
   TransformerLm::HParams language_model() const;
   Template<BaseOptimizer> optimizer_with(const Template<BaseSchedule>& schedule_tpl) const;
 };
