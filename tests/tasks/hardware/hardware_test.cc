@@ -169,7 +169,8 @@ TEST_CASE("a hardware file with a number that cannot be is refused") {
   REQUIRE_THAT(error_for(with("= 100\n", "= 2_000_000\n")), Catch::Contains("at most 1000000"));
   REQUIRE(error_for(with("\"gpu\"", "\"tpu\"")) ==
           "mine.toml: tiles: only for kind = \"gpu\"; got kind = \"tpu\"");
-  for (const std::string title : {"\"\"", "\"a\\nb\"", "\"" + std::string(61, 'x') + "\""})
+  for (const std::string& title :
+       std::vector<std::string>{"\"\"", "\"a\\nb\"", "\"" + std::string(61, 'x') + "\""})
     REQUIRE_THAT(error_for(with("\"Mine\"", title)),
                  Catch::Contains("expected one line of 1 to 60 bytes"));
 }
