@@ -177,9 +177,8 @@ std::string calibration_text(const Hardware& hardware) {
   if (hardware.tiles) return "";
   if (hardware.kind == HardwareKind::kGpu)
     return "  not calibrated: products of all shapes run at this rate (the file has no [tiles])\n";
-  return "  not calibrated: launches and attention are those of a GPU, products of all shapes run "
-         "at\n"
-         "  this rate\n";
+  return "  not calibrated: launches and attention as on a GPU, products of all shapes at this "
+         "rate\n";
 }
 
 // Of training on a billion tokens, if the file has a price.
