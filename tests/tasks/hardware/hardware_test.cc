@@ -145,7 +145,7 @@ TEST_CASE("a hardware file with an unknown field or a wrong type is refused") {
           "mine.toml: no field 'price_an_hour' in a hardware file; did you mean "
           "'price_per_hour'?");
   REQUIRE_THAT(error_for(with("copies =", "copy =")), Catch::Contains("'efficiency.cop"));
-  REQUIRE_THAT(error_for(with("[tiles]", "[tile]")), Catch::Contains("did you mean 'tiles'?"));
+  REQUIRE_THAT(error_for(with("[tiles]", "[tiless]")), Catch::Contains("did you mean 'tiles'?"));
   REQUIRE(error_for(with("1e14", "\"fast\"")) ==
           "mine.toml: peak_flops.bf16: got \"fast\", expected a number");
   REQUIRE(error_for(with("16_000_000_000", "16.5")) ==
@@ -156,7 +156,7 @@ TEST_CASE("a hardware file with an unknown field or a wrong type is refused") {
 }
 
 TEST_CASE("a hardware file with a number that cannot be is refused") {
-  for (const char* number : {"0.0", "-1e14", "inf", "nan", "0", "-3"})
+  for (const char* number : {"0.0", "-2.5", "inf", "nan", "0", "-3"})
     REQUIRE(error_for(with("1e14", number)) ==
             fmt::format("mine.toml: peak_flops.bf16: got {}, expected a positive number", number));
   REQUIRE(error_for(with("= 100\n", "= -100\n")) ==
