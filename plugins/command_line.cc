@@ -27,11 +27,14 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
   runexp --exp=SourceLm --devices=4 --set ici_mesh_shape=[1,2,2]
                                                         on a mesh of four: replica, data, mdl
   runexp --exp=SourceLm --mode=plan --hardware=h200     predict the speed on a GPU
+  runexp --exp=c4.Spmd1B --smoke                        try a large one: the same, but tiny
   runexp --list                                         list the experiments
   runexp new my_project                                 create a plugin project of your own
 
 Actions
   --exp=FAMILY.Name      the experiment
+  --config=FILE          instead: the configuration in a run's hparams.toml, or in its directory;
+                         --set changes its fields
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
                          dataset's; plan: report what a step needs and costs without running it;
                          export, import: write or read weights in another tool's format;
@@ -45,8 +48,11 @@ Actions
 
 Settings
   --set PATH=VALUE       set a knob or a field; may be repeated
-  --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name); plan: also write plan.txt
-                         and plan.json there
+  --smoke                make the experiment small before --set: narrow, few layers, at most two
+                         devices along each axis of its mesh, 5 steps, generated data; a few seconds
+                         on CPU devices, as many as that mesh needs unless --devices is given
+  --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name, with --smoke
+                         runs/FAMILY.Name.smoke); plan: also write plan.txt and plan.json there
   --restart              move the directory's earlier run aside and start again
   --allow_config_change  resume with a configuration that differs from the run's
   --threads=N            threads to use, divided among the devices (default: the number of
@@ -105,13 +111,13 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
-                           "dump_graph", "profile", "hardware", "compare_plan", "checkpoint",
-                           "format", "input", "output", "dtype", "max_shard_bytes"})
+  for (const char* name : {"exp", "config", "mode", "job_log_dir", "devices", "threads", "device",
+                           "diff", "dump_graph", "profile", "hardware", "compare_plan",
+                           "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
-                           "dry_run", "print_ids"})
+                           "dry_run", "print_ids", "smoke"})
     plain(name);
   return flags;
 }
@@ -283,10 +289,15 @@ void check_flags_of_selfcheck(const options::variables_map& values) {
 void check_together(const CommandLine& line, const options::variables_map& values) {
   if (line.action == CommandLine::Action::kSelfcheck) return check_flags_of_selfcheck(values);
   check_flags_of_modes(line.run, values);
+  const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
   using Action = CommandLine::Action;
   const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
                                 line.action == Action::kDiff;
-  if (needs_experiment && line.experiment.empty())
+  if (has("exp") && has("config"))
+    fail("--exp and --config both name an experiment: give one of them");
+  if (has("config") && line.smoke)
+    fail("--smoke changes the knobs of an experiment, and --config has none: use --exp");
+  if (needs_experiment && line.experiment.empty() && line.config.empty())
     fail(
         "no experiment is given: use --exp=FAMILY.Name; --list shows the experiments, --help the "
         "flags");
@@ -320,8 +331,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CommandLine line;
   line.action = action_of(values);
   line.experiment = text("exp");
+  line.config = text("config");
   line.diff_with = text("diff");
   line.sets = texts("set");
+  line.smoke = has("smoke");
+  line.has_devices = has("devices");
   for (const std::string& place : texts("plugin_path")) line.plugin_path.emplace_back(place);
   if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);

@@ -15,9 +15,12 @@ struct CommandLine {
   enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck, kNew };
   Action action = Action::kRun;
   std::string experiment;
+  std::filesystem::path config;  // In place of `experiment`: a run's directory or hparams.toml.
   std::string diff_with;
   std::filesystem::path new_project;  // For kNew: the folder to create.
   std::vector<std::string> sets;
+  bool smoke = false;        // Make the experiment small.
+  bool has_devices = false;  // --devices is given.
   std::vector<std::filesystem::path> plugin_path;
   std::string device = "cpu";  // The kind of device.
   int threads = 0;             // 0: all available.

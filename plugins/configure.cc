@@ -4,16 +4,24 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/hparams/tree.h"
+#include "core/io/file.h"
+#include "tasks/run_directory/run_config.h"
 
 namespace tessera {
 namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHeading = "# ";  // Before the name in hparams.toml.
 
 struct Setting {
   std::string path;
@@ -49,11 +57,49 @@ void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Settin
   entry.read_knobs(TreeReader{knobs, ""}, experiment);
 }
 
+constexpr std::string_view kStepsKnob = "num_train_steps";
+constexpr std::string_view kStepsPath = "task.train.num_train_steps";
+
+// The experiment before --set.
+std::shared_ptr<Experiment> make_experiment(const ExperimentEntry& entry, RecipeSize size) {
+  std::shared_ptr<Experiment> experiment = entry.make();
+  if (size == RecipeSize::kFull) return experiment;
+  experiment->shrink();
+  Tree knobs = entry.knobs(*experiment);
+  if (Tree* steps = knobs.find(kStepsKnob);
+      steps != nullptr && steps->kind == Tree::Kind::kInt && steps->integer > kSmokeSteps) {
+    steps->integer = kSmokeSteps;
+    entry.read_knobs(TreeReader{knobs, ""}, *experiment);
+  }
+  return experiment;
+}
+
+// The number of steps of --smoke for an experiment without a knob for it, as "path=value".
+std::optional<Setting> steps_of_smoke(const ExperimentEntry& entry, const Experiment& experiment) {
+  if (entry.knobs(experiment).find(kStepsKnob) != nullptr) return std::nullopt;
+  const Tree config = to_tree(experiment.config());
+  const Tree* node = &config;
+  for (const std::string name : {"task", "train", "num_train_steps"})
+    if (node = node->find(name); node == nullptr) return std::nullopt;
+  if (node->integer <= kSmokeSteps) return std::nullopt;
+  return Setting{std::string(kStepsPath), std::to_string(kSmokeSteps)};
+}
+
+// Says of each knob that differs from the experiment's own value that --smoke has set it.
+void note_smoke(const Tree& usual, Tree& knobs) {
+  for (size_t i = 0; i < knobs.items.size(); ++i) {
+    const Tree* before = usual.find(knobs.keys[i]);
+    if (before != nullptr && same_value(*before, knobs.items[i])) continue;
+    knobs.items[i].is_default = false;
+    knobs.items[i].provenance = {Origin::kFile, {}, "--smoke"};  // The text is the note as it is.
+  }
+}
+
 // Every experiment has the shape knobs, but its build() may ignore them. Error if the configuration
 // would be the same without the knob.
-void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
+void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment, RecipeSize size,
                            const ExperimentConfig& config) {
-  const std::unique_ptr<Experiment> usual = entry.make();
+  const std::shared_ptr<Experiment> usual = make_experiment(entry, size);
   const auto check = [&](std::string_view knob, std::vector<int64_t>& shape,
                          const std::vector<int64_t>& usual_shape) {
     if (shape == usual_shape) return;
@@ -119,18 +165,31 @@ std::vector<bool> written_bytes(const ExperimentEntry& entry) {
   return written;
 }
 
+// Sets fields of the configuration, and checks the whole.
+void set_fields(const std::vector<Setting>& settings, ConfiguredExperiment& configured) {
+  for (const Setting& setting : settings) set_path(configured.config, setting.path, setting.text);
+  configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
+  // A shape needs a size for each axis, even if no mesh is made.
+  planned_mesh(configured.config.mesh, devices_of(configured.config.mesh.dcn_mesh_shape));
+  const Tree whole = resolved(configured.config_tree());
+  check_required(whole, configured.entry.name);
+  check_registered(whole);
+}
+
 }  // namespace
 
 Tree ConfiguredExperiment::config_tree() const {
   Tree tree = to_tree(config);
-  tree.provenance = {Origin::kExperiment, entry.site, {}};
+  tree.provenance = config_file.empty() ? Provenance{Origin::kExperiment, entry.site, {}}
+                                        : Provenance{Origin::kFile, {}, config_file.string()};
   for (const std::string& given : overrides) note_command_line(tree, given);
   return tree;
 }
 
-ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets) {
+ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets,
+                               RecipeSize size) {
   check_knobs(entry);
-  const std::shared_ptr<Experiment> experiment = entry.make();
+  const std::shared_ptr<Experiment> experiment = make_experiment(entry, size);
   const Tree knobs = entry.knobs(*experiment);
   std::vector<Setting> later;
   ConfiguredExperiment configured;
@@ -147,22 +206,63 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
       configured.overrides.push_back(given);
     }
   }
+  if (size == RecipeSize::kSmoke) {
+    if (const auto steps = steps_of_smoke(entry, *experiment)) {
+      later.insert(later.begin(), *steps);
+      configured.overrides.insert(configured.overrides.begin(), steps->path + "=" + steps->text);
+    }
+  }
   const Tree parts = to_tree(ExperimentConfig{});
   for (const Setting& setting : later)
     if (!has_root(parts, setting.path))
       fail_unknown(entry, knobs, to_tree(experiment->config()), setting);
   configured.knobs = entry.knobs(*experiment);
   configured.knobs.provenance = {Origin::kExperiment, entry.site, {}};
+  if (size == RecipeSize::kSmoke) note_smoke(entry.knobs(*entry.make()), configured.knobs);
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
   configured.config = with_all_evals(experiment->config());
-  check_shapes_are_used(entry, *experiment, configured.config);
-  for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
-  configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
-  // A shape needs a size for each axis, even if no mesh is made.
-  planned_mesh(configured.config.mesh, devices_of(configured.config.mesh.dcn_mesh_shape));
-  const Tree whole = resolved(configured.config_tree());
-  check_required(whole, entry.name);
-  check_registered(whole);
+  check_shapes_are_used(entry, *experiment, size, configured.config);
+  set_fields(later, configured);
+  return configured;
+}
+
+StoredConfig read_config(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / "hparams.toml" : path;
+  if (!fs::is_regular_file(file))
+    fail("--config={}: {}; expected a run's directory or its hparams.toml", path.string(),
+         fs::exists(file) ? "is not a file" : file.string() + " does not exist");
+  StoredConfig stored{.file = file, .text = read_file(file)};
+  const std::string first = stored.text.substr(0, stored.text.find('\n'));
+  if (!first.starts_with(kHeading) || first.find('.') == std::string::npos)
+    fail(
+        "--config={}: the first line of {} is '{}', expected the experiment's name, such as '# "
+        "quickstart.SourceLm'",
+        path.string(), file.string(), printable(first.substr(0, 80)));
+  stored.experiment = first.substr(kHeading.size());
+  return stored;
+}
+
+ConfiguredExperiment configure(const ExperimentEntry& entry, const StoredConfig& stored,
+                               const std::vector<std::string>& sets) {
+  ConfiguredExperiment configured;
+  configured.experiment = entry.make();
+  configured.entry = entry;
+  configured.config_file = stored.file;
+  configured.config = with_all_evals(parse_config(stored.text, stored.file.string()));
+  const Tree knobs = entry.knobs(*configured.experiment), parts = to_tree(configured.config);
+  std::vector<Setting> settings;
+  for (const std::string& given : sets) {
+    settings.push_back(split_setting(given));
+    const std::string& path = settings.back().path;
+    if (has_root(knobs, path) && !has_root(parts, path))
+      fail(
+          "--set {}: '{}' is a knob of {}, which has no effect on the configuration in {}; set a "
+          "field of it, such as task.train.num_train_steps (--describe shows them), or use --exp",
+          given, path, entry.name, stored.file.string());
+    if (!has_root(parts, path)) fail_unknown(entry, Tree{}, parts, settings.back());
+  }
+  configured.overrides = sets;
+  set_fields(settings, configured);
   return configured;
 }
 

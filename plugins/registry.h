@@ -13,6 +13,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/hparams/convert.h"
@@ -44,6 +45,7 @@ struct ExperimentEntry {
   Tree (*knobs)(const Experiment& experiment) = nullptr;
   void (*read_knobs)(const TreeReader& reader, Experiment& experiment) = nullptr;
   std::vector<KnobExtent> (*extents)(const Experiment& experiment) = nullptr;
+  bool has_shrink = false;  // The class or a base of it overrides Experiment::shrink().
   // Null if the class has no such member function.
   std::optional<MissingData> (*missing_data)(const Experiment& experiment,
                                              const ExperimentConfig& config) = nullptr;
@@ -96,6 +98,8 @@ class ExperimentRegistrar {
       });
       return extents;
     };
+    // The type of an inherited member's pointer names the class that declares the member.
+    entry.has_shrink = !std::is_same_v<decltype(&Class::shrink), void (Experiment::*)()>;
     if constexpr (requires(const Class& it, const ExperimentConfig& c) { it.missing_data(c); })
       entry.missing_data = [](const Experiment& experiment, const ExperimentConfig& config) {
         return static_cast<const Class&>(experiment).missing_data(config);

@@ -66,8 +66,9 @@ int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
 }
 
 int describe_experiment(const ConfiguredExperiment& configured, std::ostream& out) {
-  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.entry.name,
-             describe(configured.knobs), describe(configured.config_tree()));
+  fmt::print(out, "{}\n\n", configured.entry.name);
+  if (configured.config_file.empty()) fmt::print(out, "Knobs\n{}\n", describe(configured.knobs));
+  fmt::print(out, "Configuration\n{}", describe(configured.config_tree()));
   return kDone;
 }
 
@@ -122,8 +123,12 @@ std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
 std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
                         int64_t devices) {
   const bool fits = mesh_fits(*configured.experiment, devices);
-  std::string command = "./runexp --exp=" + configured.entry.name;
-  if (line.run.devices > 1) command += fmt::format(" --devices={}", line.run.devices);
+  std::string command = line.config.empty()
+                            ? "./runexp --exp=" + configured.entry.name
+                            : "./runexp --config=" + shell_quoted(line.config.string());
+  if (line.smoke) command += " --smoke";
+  if (line.run.devices > 1 && (line.has_devices || !line.smoke))
+    command += fmt::format(" --devices={}", line.run.devices);
   if (!line.run.job_log_dir.empty())
     command += " --job_log_dir=" + shell_quoted(line.run.job_log_dir.string());
   for (const std::string& set : line.sets) {
@@ -179,7 +184,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   options.threads = thread_budget(line, processes);
   if (options.mode == RunMode::kPlan) options.plan_directory = options.job_log_dir;
   if (options.job_log_dir.empty())
-    options.job_log_dir = filesystem::path("runs") / configured.entry.name;
+    options.job_log_dir =
+        filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
   // A plan for any mesh needs one device, to ask about its kernels.
   std::vector<std::unique_ptr<Device>> devices;
   if (!options.hardware)
@@ -199,6 +205,24 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     // The caller takes exceptions for configuration errors.
     return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};
   }
+}
+
+// The devices of each process with --smoke: as many as the small mesh needs.
+int64_t devices_for(const MeshConfig& mesh, const ProcessGroup& processes) {
+  const int64_t needed = planned_mesh(mesh, processes.size()).num_devices();
+  return std::max<int64_t>(1, needed / processes.size());
+}
+
+// With --smoke: a run on devices that are not asked for, and what it does not make small.
+CommandLine prepare_smoke(const ConfiguredExperiment& configured, CommandLine line,
+                          const ProcessGroup& processes, std::ostream& errors) {
+  if (!line.has_devices) line.run.devices = devices_for(configured.config.mesh, processes);
+  if (!configured.entry.has_shrink)
+    fmt::print(errors,
+               "runexp: --smoke makes only the mesh and the number of steps of {} small; to make "
+               "its layers and data small, override shrink() (docs/experiments.md)\n",
+               configured.entry.name);
+  return line;
 }
 
 // Each process checks its own machine; the first problem of any is reported.
@@ -224,7 +248,17 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
-Ending act(const CommandLine& line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
+ConfiguredExperiment configured_by(const CommandLine& line,
+                                   const std::vector<filesystem::path>& folders) {
+  if (!line.config.empty()) {
+    const StoredConfig stored = read_config(line.config);
+    return configure(find_experiment(stored.experiment, folders), stored, line.sets);
+  }
+  return configure(find_experiment(line.experiment, folders), line.sets,
+                   line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+}
+
+Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
@@ -244,8 +278,8 @@ Ending act(const CommandLine& line, ProcessGroup& processes, Watchdog* watch, st
   const DeviceKind& kind = find_device(line.device, folders);
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
-  const ExperimentEntry entry = find_experiment(line.experiment, folders);
-  const ConfiguredExperiment configured = configure(entry, line.sets);
+  const ConfiguredExperiment configured = configured_by(line, folders);
+  if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
   if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});
   if (line.action == Action::kDiff)

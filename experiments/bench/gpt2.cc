@@ -31,6 +31,16 @@ struct Gpt2 : Experiment {
          learning_rate, compute_dtype)
 
   ExperimentConfig build() const override;
+  void shrink() override {
+    Experiment::shrink();
+    num_layers = 2;
+    num_heads = 4;
+    model_dims = num_heads * 8;
+    vocab_size = 264;
+    seq_len = 32;
+    global_batch_size = 8;
+    num_train_steps = kSmokeSteps;
+  }
 };
 
 namespace {

@@ -22,6 +22,23 @@ constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which is endless.
 
 }  // namespace
 
+void C4Spmd::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  hidden_dims = 4 * model_dims;
+  vocab_size = 264;  // Bytes and the reserved id, rounded up.
+  tokenizer = "bytes";
+  seq_len = 32;
+  if (global_batch_size.has()) global_batch_size = 8;
+  percore_batch_size = 2;
+  data = C4Data::kSynthetic;
+  num_train_steps = kSmokeSteps;
+  warmup_steps = 2;
+  decay_end = kSmokeSteps;
+}
+
 int64_t C4Spmd::batch_size() const {
   if (global_batch_size.has()) return global_batch_size.get();
   if (ici_mesh_shape.empty())

@@ -64,6 +64,7 @@ struct C4Spmd : Experiment {
          save_interval_steps, eval_interval_steps, summary_interval_steps, remat_policy)
 
   ExperimentConfig build() const override;
+  void shrink() override;
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
 
  protected:

@@ -80,6 +80,19 @@ ExperimentConfig ByteLm::build() const {
           .eval_inputs = {{"validation", validation}}};
 }
 
+void ByteLm::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  hidden_dims = 3 * model_dims;
+  seq_len = 32;
+  global_batch_size = 8;
+  num_train_steps = kSmokeSteps;
+  warmup_steps = 2;
+  if (sample_length > 0) sample_length = 16;
+}
+
 // Learns Tessera's own sources and docs, byte by byte, in a few minutes on two
 // cores. Needs no data but this repository.
 struct SourceLm : ByteLm {
@@ -188,6 +201,12 @@ struct MixtureLm : ByteLm {
     seq_len = 64;
     num_train_steps = 400;
     warmup_steps = 40;
+  }
+
+  void shrink() override {
+    ByteLm::shrink();
+    reversal_begins = 4;  // Within the steps of a smoke run.
+    block_size = 2 * global_batch_size;
   }
 
   ExperimentConfig build() const override {

@@ -35,6 +35,7 @@ struct ByteLm : Experiment {
          dropout_rate, compute_dtype, sample_length)
 
   ExperimentConfig build() const override;
+  void shrink() override;  // The data stay: this repository, or the user's files.
 
  protected:
   Template<BaseModel> model() const;

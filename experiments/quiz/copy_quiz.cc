@@ -254,6 +254,14 @@ struct CopyQuiz : Experiment {
   FIELDS(question_length, num_letters, num_choices, model_dims, num_train_steps,
          eval_interval_steps)
 
+  void shrink() override {
+    Experiment::shrink();
+    question_length = 2;
+    num_letters = 5;
+    model_dims = 16;
+    num_train_steps = kSmokeSteps;
+  }
+
   ExperimentConfig build() const override {
     SyntheticInput::HParams letters{.task = SyntheticTask::kCopy,
                                     .name = "letters",

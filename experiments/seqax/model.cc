@@ -240,6 +240,16 @@ struct LocalSynthetic : Experiment {
   FIELDS(num_layers, model_dims, seq_len, global_batch_size, num_train_steps,
          steps_for_learning_rate, warmup_steps, learning_rate, compute_dtype)
 
+  void shrink() override {
+    Experiment::shrink();
+    model_dims = 32;
+    seq_len = 32;
+    global_batch_size = 8;
+    num_train_steps = kSmokeSteps;
+    steps_for_learning_rate = kSmokeSteps;
+    warmup_steps = 2;
+  }
+
   ExperimentConfig build() const override {
     const SeqaxModel::HParams model{.num_layers = num_layers,
                                     .model_dims = model_dims,

@@ -53,6 +53,12 @@ ExperimentConfig Experiment::config() const {
   return config;
 }
 
+void Experiment::shrink() {
+  constexpr int64_t kMostOfAxis = 2;
+  for (std::vector<int64_t>* shape : {&ici_mesh_shape, &dcn_mesh_shape})
+    for (int64_t& size : *shape) size = std::min(size, kMostOfAxis);
+}
+
 std::vector<std::string> strategy_axes(Strategy strategy, std::vector<std::string> axis_names) {
   if (uses_context(strategy) && std::ranges::find(axis_names, "ctx") == axis_names.end())
     axis_names.insert(std::ranges::find(axis_names, "mdl"), "ctx");

@@ -103,6 +103,9 @@ struct ExperimentConfig {
 // default entries of datasets that do not exist.
 ExperimentConfig with_all_evals(ExperimentConfig config);
 
+// The steps of `runexp --smoke`.
+inline constexpr int64_t kSmokeSteps = 5;
+
 // Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with
 // `using Base = …`. A variant that only changes values needs neither. `--set num_layers=4` sets
 // knobs before build() is called.
@@ -112,6 +115,29 @@ class Experiment {
   virtual ExperimentConfig build() const = 0;
   // What build() gives, with the rules and the mesh axes of `strategy` if that is set.
   ExperimentConfig config() const;
+
+  // Makes the experiment small for `runexp --smoke`, which trains kSmokeSteps steps on a few CPU
+  // devices within seconds. Called after the constructor and before --set, which still overrides.
+  // An override calls the shrink() of its base first, then makes its own knobs small:
+  //   void shrink() override {
+  //     Experiment::shrink();
+  //     num_layers = 2;
+  //     …
+  //   }
+  // The family's base overrides it once for all of its recipes. It must not change what graph is
+  // built, only its sizes:
+  //   stays    the axes of the mesh, the kinds of layers and their options, the ratio of heads to
+  //            key-value heads, the mixture of experts (which layers, how many for a token), the
+  //            pipeline's schedule and its chunks, remat policy, optimizer, dtypes
+  //   small    layers: 2, or 2 for each piece of a pipeline, or one period of a pattern; widths,
+  //            with heads of 8; vocabulary 264 (bytes); sequence 32; experts and rows of the batch:
+  //            the fewest that the mesh and the microbatches divide
+  //   replaced data by generated sequences; lengths of the schedule by ones that fit kSmokeSteps
+  // Sizes are to be set, not divided, so that recipes of all sizes become equally small; only a
+  // ratio is read from the recipe.
+  // Here: each axis of ici_mesh_shape and dcn_mesh_shape has at most 2 devices. runexp limits the
+  // knob num_train_steps to kSmokeSteps itself (without such a knob, task.train.num_train_steps).
+  virtual void shrink();
 
   // Sizes of "replica data mdl", or with a strategy that needs more axes of "replica data ctx mdl"
   // or "stage replica data mdl"; empty: all devices on data.

@@ -40,6 +40,18 @@ TEST_CASE("flags are parsed") {
   REQUIRE(line.plugin_path == std::vector<std::filesystem::path>{"p", "q"});
 }
 
+TEST_CASE("--smoke is a flag, and --devices is known to be given") {
+  const CommandLine line = parse_command_line({"--exp=a.B", "--smoke"});
+  REQUIRE(line.smoke);
+  REQUIRE_FALSE(line.has_devices);
+  REQUIRE(parse_command_line({"--exp=a.B", "--devices=1"}).has_devices);
+  REQUIRE_FALSE(parse_command_line({"--exp=a.B"}).smoke);
+  REQUIRE(error_for({"--exp=a.B", "--smoke=2"}) == "--smoke takes no value");
+  REQUIRE(error_for({"--exp=a.B", "--smok"}) == "unknown flag --smok; did you mean --smoke?");
+  REQUIRE_THAT(error_for({"--mode=selfcheck", "--smoke"}),
+               Catch::StartsWith("--smoke cannot be used with --mode=selfcheck"));
+}
+
 TEST_CASE("each action is parsed") {
   using Action = CommandLine::Action;
   REQUIRE(parse_command_line({"--help"}).action == Action::kHelp);
@@ -159,6 +171,10 @@ TEST_CASE("the hardware of a plan is a known name or a file, and only a plan tak
           "--hardware needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h200", "--device=cpu"}) ==
           "--device cannot be used with --hardware, which names the device that is planned for");
+  REQUIRE(error_for({"--exp=a", "--config=x"}) ==
+          "--exp and --config both name an experiment: give one of them");
+  REQUIRE_THAT(error_for({"--config=x", "--smoke"}), Catch::Contains("--config has none"));
+  REQUIRE(parse_command_line({"--config=runs/x"}).config == "runs/x");
   REQUIRE(error_for({"--exp=a", "--compare_plan=x"}) == "--compare_plan needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--output=x"}) ==
           "--output needs --mode=export or plan");
@@ -183,12 +199,12 @@ TEST_CASE("the help text names the hardware files of the tree, which the build f
 
 TEST_CASE("the help text lists every flag") {
   for (const char* flag :
-       {"--exp",      "--mode",        "--list",        "--describe",    "--diff",
-        "--dry_run",  "--set",         "--job_log_dir", "--restart",     "--allow_config_change",
-        "--threads",  "--device",      "--devices",     "--plugin_path", "--dump_graph",
-        "--profile",  "--version",     "--help",        "--checkpoint",  "--prompt",
-        "--format",   "--input",       "--output",      "--prompt_ids",  "--print_ids",
-        "--hardware", "--compare_plan"})
+       {"--exp",      "--mode",         "--list",        "--describe",    "--diff",
+        "--dry_run",  "--set",          "--job_log_dir", "--restart",     "--allow_config_change",
+        "--threads",  "--device",       "--devices",     "--plugin_path", "--dump_graph",
+        "--profile",  "--version",      "--help",        "--checkpoint",  "--prompt",
+        "--format",   "--input",        "--output",      "--prompt_ids",  "--print_ids",
+        "--hardware", "--compare_plan", "--smoke",       "--config"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 

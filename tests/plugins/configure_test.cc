@@ -3,13 +3,18 @@
 // every experiment is a knob, and its hparams.toml rebuilds exactly the same configuration.
 #include "plugins/configure.h"
 
+#include <regex>
+
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
+#include "core/io/file.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
+#include "tasks/single_task.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
@@ -56,6 +61,49 @@ TEST_CASE("an unknown knob or field is an error that suggests the nearest name")
   REQUIRE(configure_error("zoo.Cat", "num_legs=many") == "num_legs: got many, expected an integer");
   REQUIRE(configure_error("zoo.Cat", "num_legs") ==
           "--set num_legs: expected path=value, such as task.train.num_train_steps=100");
+}
+
+TEST_CASE("a stored configuration is the run's, and --set changes its fields") {
+  const TemporaryDirectory folder;
+  const ConfiguredExperiment run = configure(entry("zoo.FastCat"), {"num_legs=6"});
+  write_file_atomically(folder / "hparams.toml", to_toml(run.config_tree(), "zoo.FastCat"));
+  for (const auto& path : {folder.path(), folder / "hparams.toml"}) {
+    const StoredConfig stored = read_config(path);
+    REQUIRE(stored.experiment == "zoo.FastCat");
+    const ConfiguredExperiment again = configure(entry(stored.experiment), stored, {});
+    REQUIRE(same_value(to_tree(again.config), to_tree(run.config)));
+    const ConfiguredExperiment changed =
+        configure(entry(stored.experiment), stored, {"input.seq_len=16"});
+    REQUIRE(changed.config.input.as<SyntheticInput::HParams>().seq_len.get() == 16);
+    const std::string origins = describe(changed.config_tree());
+    REQUIRE_THAT(origins, Catch::Contains("# --set input.seq_len=16") &&
+                              Catch::Contains("# " + (folder / "hparams.toml").string()));
+  }
+  const auto error = [&](const std::string& given) {
+    return error_of([&] { configure(entry("zoo.FastCat"), read_config(folder.path()), {given}); });
+  };
+  REQUIRE_THAT(error("num_legs=3"),
+               Catch::StartsWith("--set num_legs=3: 'num_legs' is a knob of zoo.FastCat, which has "
+                                 "no effect on the configuration in "));
+  REQUIRE_THAT(error("inptu.seq_len=3"), Catch::Contains("did you mean 'input.seq_len'?"));
+}
+
+TEST_CASE("a file that is no stored configuration is an error that names it") {
+  const TemporaryDirectory folder;
+  const auto error = [&](const std::string& name) {
+    return error_of([&] { read_config(folder / name); });
+  };
+  REQUIRE_THAT(error("absent.toml"),
+               Catch::Contains("absent.toml does not exist; expected a run's directory or its"));
+  REQUIRE_THAT(error(""), Catch::Contains("hparams.toml does not exist"));
+  write_file_atomically(folder / "bare.toml", "[mesh]\n");
+  REQUIRE_THAT(error("bare.toml"),
+               Catch::Contains("the first line of ") &&
+                   Catch::Contains("is '[mesh]', expected the experiment's name, such as"));
+  write_file_atomically(folder / "damaged.toml", "# zoo.FastCat\n[mesh\n");
+  REQUIRE_THAT(
+      error_of([&] { configure(entry("zoo.FastCat"), read_config(folder / "damaged.toml"), {}); }),
+      Catch::Contains("damaged.toml"));
 }
 
 TEST_CASE("an unregistered class is rejected before the run, with the line to add") {
@@ -106,6 +154,51 @@ TEST_CASE("an unused mesh shape or one of wrong length is an error that says how
   REQUIRE(configure(entry("zoo.Grid"), {advice}).config.mesh.ici_mesh_shape ==
           std::vector<int64_t>{2, 3});
   REQUIRE(configure(entry("zoo.Cat"), {"ici_mesh_shape=[]"}).config.mesh.ici_mesh_shape.empty());
+}
+
+ConfiguredExperiment smoke(const ExperimentEntry& entry, const std::vector<std::string>& sets) {
+  return configure(entry, sets, RecipeSize::kSmoke);
+}
+
+TEST_CASE("--smoke changes knobs before --set, and both are cited") {
+  const ExperimentEntry herd = entry("zoo.Herd");
+  REQUIRE(herd.has_shrink);
+  const ConfiguredExperiment configured = smoke(herd, {"num_legs=3"});
+  REQUIRE(configured.config.mesh.ici_mesh_shape == std::vector<int64_t>{1, 2, 2});
+  REQUIRE(configured.config.mesh.dcn_mesh_shape == std::vector<int64_t>{2, 1, 1});
+  REQUIRE(configured.config.input.as<SyntheticInput::HParams>().global_batch_size.get() == 3);
+  const std::string knobs = describe(configured.knobs);
+  INFO(knobs);
+  REQUIRE(std::regex_search(knobs, std::regex("num_legs = 3 +# --set num_legs=3\n")));
+  REQUIRE(std::regex_search(knobs, std::regex("num_animals = 2 +# --smoke\n")));
+  REQUIRE(std::regex_search(knobs, std::regex("ici_mesh_shape = \\[1, 2, 2\\] +# --smoke\n")));
+  REQUIRE_THAT(knobs, Catch::Contains("speed = 1.5\n"));
+  // What --set gives is a mesh of the user, also if it is that of the experiment.
+  REQUIRE(smoke(herd, {"ici_mesh_shape=[1,8,4]"}).config.mesh.ici_mesh_shape ==
+          std::vector<int64_t>{1, 8, 4});
+}
+
+TEST_CASE("--smoke limits the steps, by the knob or else by the field, before --set") {
+  const std::string path = "task.train.num_train_steps";
+  const auto steps = [&](const std::string& name, const std::vector<std::string>& sets) {
+    return smoke(entry(name), sets).config.task.as<SingleTask::HParams>().train.num_train_steps;
+  };
+  REQUIRE(steps("zoo.Herd", {}) == kSmokeSteps);
+  REQUIRE(steps("zoo.Herd", {path + "=7"}) == 7);
+  REQUIRE(smoke(entry("zoo.Herd"), {}).overrides == std::vector<std::string>{path + "=5"});
+  const ExperimentEntry lm = find_experiment("quickstart.SourceLm", plugin_path({}));
+  const ConfiguredExperiment small = smoke(lm, {});
+  REQUIRE(small.config.task.as<SingleTask::HParams>().train.num_train_steps == kSmokeSteps);
+  REQUIRE(small.overrides.empty());
+}
+
+TEST_CASE("an experiment without shrink() gets a small mesh, also with its own axes") {
+  REQUIRE_FALSE(entry("zoo.Cat").has_shrink);
+  REQUIRE_FALSE(entry("zoo.FastCat").has_shrink);
+  REQUIRE(smoke(entry("zoo.Cat"), {}).config.mesh.ici_mesh_shape.empty());
+  REQUIRE(smoke(entry("zoo.Grid"), {}).config.mesh.axis_names.size() == 2);
+  REQUIRE_THAT(error_of([] { smoke(entry("zoo.Grid"), {"ici_mesh_shape=[2,3]"}); }),
+               Catch::StartsWith("ici_mesh_shape=[2,3] has no effect"));
 }
 
 TEST_CASE("all unset required fields are reported with their paths") {

@@ -28,7 +28,7 @@ TEST_CASE("loading a plugin registers its experiments") {
   std::vector<std::string> names;
   for (const ExperimentEntry& entry : registered_experiments())
     if (entry.name.starts_with("zoo.")) names.push_back(entry.name);
-  REQUIRE(names == std::vector<std::string>{"zoo.Cat", "zoo.FastCat", "zoo.Grid"});
+  REQUIRE(names == std::vector<std::string>{"zoo.Cat", "zoo.FastCat", "zoo.Grid", "zoo.Herd"});
   REQUIRE(experiment_clashes().empty());
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("an experiment is found by its name or by any unique dotted suffix") {
   REQUIRE(error_of([&] { find_experiment("zoo.FastCta", path); }) ==
           "no experiment 'zoo.FastCta'; did you mean 'zoo.FastCat'?");
   REQUIRE(error_of([&] { find_experiment("zoo", path); }) ==
-          "'zoo' is a family; its experiments are zoo.Cat, zoo.FastCat, zoo.Grid");
+          "'zoo' is a family; its experiments are zoo.Cat, zoo.FastCat, zoo.Grid, zoo.Herd");
   // Independent of which plugins other tests have loaded.
   REQUIRE(error_of([&] { find_experiment("zebra.Stripes", path); }) ==
           fmt::format("no experiment 'zebra.Stripes'; --list shows all {}",

@@ -63,6 +63,17 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
                          "experiment 'zoo.Cat' is registered twice");
 }
 
+TEST_CASE("--smoke says so if an experiment does not say how it becomes small") {
+  const TemporaryDirectory folder;
+  const std::string plugins = " --plugin_path='" + fixture("good").string() + "'";
+  const Outcome described = runexp(folder, "--exp=zoo.Cat --smoke --describe" + plugins);
+  REQUIRE(described.exit_code == 0);
+  REQUIRE(described.errors ==
+          "runexp: --smoke makes only the mesh and the number of steps of zoo.Cat small; to make "
+          "its layers and data small, override shrink() (docs/experiments.md)\n");
+  REQUIRE(runexp(folder, "--exp=zoo.Herd --smoke --describe" + plugins).errors.empty());
+}
+
 TEST_CASE("usage and configuration errors are one line with exit code 2") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
@@ -225,6 +236,22 @@ TEST_CASE("a run trains, reports that it is complete, and rejects another config
   REQUIRE(runexp(folder, changed + " --diff=run").out ==
           "quickstart.CharLm and run have the same configuration\n");
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
+}
+
+TEST_CASE("--config repeats a run from its directory") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path(), 1000);
+  REQUIRE(runexp(folder, kTiny).exit_code == 0);
+  const auto again = [&](const std::string& arguments) {
+    const Outcome outcome = runexp(folder, "--config=run --threads=1 --job_log_dir=" + arguments);
+    INFO(outcome.errors);
+    REQUIRE(outcome.exit_code == 0);
+  };
+  again("second");
+  REQUIRE(losses_of(folder / "second") == losses_of(folder / "run"));
+  again("longer --set task.train.num_train_steps=6");
+  REQUIRE(losses_of(folder / "longer").size() == 6);
+  require_one_line_error(runexp(folder, "--config=absent"), 2, "--config=absent: ");
 }
 
 TEST_CASE("--dump_graph writes text and a drawing, and --dry_run takes no step") {
