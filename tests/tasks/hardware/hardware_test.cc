@@ -150,7 +150,8 @@ TEST_CASE("a hardware file with an unknown field or a wrong type is refused") {
           "mine.toml: peak_flops.bf16: got \"fast\", expected a number");
   REQUIRE(error_for(with("16_000_000_000", "16.5")) ==
           "mine.toml: memory.bytes: got 16.5, expected an integer");
-  REQUIRE_THAT(error_for(with("\"gpu\"", "\"gpus\"")), Catch::Contains("kind: got \"gpus\""));
+  REQUIRE_THAT(error_for(with("\"gpu\"", "\"gpus\"")),
+               Catch::Contains("kind: got 'gpus', expected one of gpu, tpu, cpu"));
   REQUIRE_THAT(error_for("memory = 3\n"), Catch::Contains("mine.toml: memory: got 3"));
   REQUIRE_THAT(error_for("title = \n"), Catch::Contains("mine.toml:1: "));
 }
