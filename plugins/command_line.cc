@@ -8,9 +8,9 @@
 #include <fmt/ranges.h>
 
 #include "core/backend/cpu/thread_pool.h"
-#include "core/backend/gpu.h"
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
+#include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "tessera_stamp.h"
 
@@ -82,8 +82,9 @@ Checkpoints and files
 
 Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
-  --hardware=GPU         plan: predict the time of each launch of a step, tokens per second and MFU
-                         on this GPU, without it: {gpus}
+  --hardware=WHICH       plan: predict the time of each launch of a step, tokens per second and MFU
+                         on this device, without it: a TOML file of yours (docs/hardware.md), or
+                         {hardware}
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
                          run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
@@ -341,7 +342,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("device")) line.device = text("device");
   if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
-  if (has("hardware")) line.run.hardware = find_gpu(text("hardware")).name;
+  if (has("hardware")) line.run.hardware = find_hardware(text("hardware"), own_plugins("hardware"));
   line.run.compare_plan = text("compare_plan");
   line.run.dump_graph = text("dump_graph");
   if (has("dump_graph"))
@@ -370,7 +371,7 @@ std::string help_text() {
     text.replace(text.find(place), place.size(), words);
   };
   fill("{devices}", fmt::format("{}", fmt::join(known_device_kinds(), ", ")));
-  fill("{gpus}", gpu_names());
+  fill("{hardware}", fmt::format("{}", fmt::join(hardware_names(own_plugins("hardware")), ", ")));
   return text;
 }
 

@@ -188,11 +188,11 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
   // A plan for any mesh needs one device, to ask about its kernels.
   std::vector<std::unique_ptr<Device>> devices;
-  if (options.hardware.empty())
+  if (!options.hardware)
     devices = kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices,
                                 options.threads, local_rank(processes.transport().get()));
   else
-    devices.push_back(make_planned_gpu(find_gpu(options.hardware)));
+    devices.push_back(make_planned_device(*options.hardware));
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);

@@ -110,10 +110,9 @@ class Trainer final : public BaseRun {
   int print_plan() {
     warn_of_layouts(session_, console_);
     Plan plan = session_.plan();
-    if (!options_.hardware.empty())
-      plan.prediction =
-          predict(session_.executor().plan(session_.train_program().program()), session_.mesh(),
-                  session_.tokens_per_step(), find_gpu(options_.hardware));
+    if (options_.hardware)
+      plan.prediction = predict(session_.executor().plan(session_.train_program().program()),
+                                session_.mesh(), session_.tokens_per_step(), *options_.hardware);
     console_.info(plan_output_->text(plan));
     if (processes_.is_first() && !options_.dry_run) plan_output_->write_files(plan);
     return 0;

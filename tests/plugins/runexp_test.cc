@@ -286,6 +286,19 @@ TEST_CASE("--mode=plan predicts the speed on a GPU that is not there, and writes
   REQUIRE_THAT(read_bytes(folder / "plan.json"), Catch::Contains("\"hardware\": \"h100\""));
 }
 
+TEST_CASE("a bad hardware file ends a plan with one line and the code of bad usage") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  write_bytes(folder / "mine.toml", "title = \"Mine\"\n[memory]\nbandwidth = -3.0\n");
+  const Outcome outcome = runexp(folder, kTiny + " --mode=plan --hardware=mine.toml");
+  REQUIRE(outcome.exit_code == 2);
+  REQUIRE(outcome.errors ==
+          "runexp: mine.toml: missing fields: kind, launch_overhead, peak_flops.bf16, "
+          "peak_flops.f32, memory.bytes, link.bandwidth, link.latency, network.bandwidth, "
+          "network.latency, efficiency.products, efficiency.copies, efficiency.links; `runexp "
+          "--help` names files that have all of them\n");
+}
+
 TEST_CASE("--describe shows where each value was set") {
   const TemporaryDirectory folder;
   const Outcome described =

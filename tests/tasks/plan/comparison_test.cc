@@ -8,6 +8,7 @@
 #include "core/ops/einsum.h"
 #include "tasks/plan/plan_output.h"
 #include "tests/support/catch.h"
+#include "tests/support/hardware.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -34,7 +35,7 @@ Plan plan_at(int line, int64_t bytes, double seconds) {
           .saved = {{"ffn1", bytes}},
           .collectives = {gather},
           .totals = {{.mesh_axes = {"data"}, .count = 2, .bytes = 2 * bytes}},
-          .prediction = Prediction{.gpu = find_gpu("h200"),
+          .prediction = Prediction{.hardware = hardware_named("h200"),
                                    .launches = {launch},
                                    .step_seconds = seconds,
                                    .tokens_per_second = 64.0 / seconds,
@@ -119,7 +120,7 @@ TEST_CASE("times are compared only if both plans have a prediction") {
   REQUIRE_THAT(comparison(predicted, plain), Catch::Contains("only the earlier plan"));
   REQUIRE_THAT(comparison(plain, plain), !Catch::Contains("Times"));
   Plan other = predicted;
-  other.prediction->gpu = find_gpu("a100");
+  other.prediction->hardware = hardware_named("a100");
   REQUIRE_THAT(comparison(predicted, other),
                Catch::Contains("Times are for h200 before and for a100 now.") &&
                    Catch::Contains("predicted step"));
