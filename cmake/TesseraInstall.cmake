@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # `cmake --install` installs a package for find_package(Tessera): programs, libraries, headers,
-# tessera_plugin(), and Tessera's experiments as plugins.
+# tessera_plugin(), Tessera's experiments as plugins, and the hardware files.
 include(CMakePackageConfigHelpers)
 
 get_property(folders GLOBAL PROPERTY TESSERA_FOLDERS)
@@ -20,6 +20,7 @@ endif()
 if(devices)
   install(TARGETS ${devices} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/devices)
 endif()
+install(DIRECTORY hardware DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY core layers inputs tasks plugins
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h"
         PATTERN "*_internal.h" EXCLUDE PATTERN "*-inl.h" EXCLUDE
@@ -37,6 +38,10 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake
 install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
               ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake cmake/TesseraPlugin.cmake
         DESTINATION ${package})
+
+# Where programs of the build folder look for them: the tree's own, so that edits count at once.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera)
+file(CREATE_LINK ${CMAKE_SOURCE_DIR}/hardware ${CMAKE_BINARY_DIR}/lib/tessera/hardware SYMBOLIC)
 
 # The build folder is such a package too: a project of `runexp new` needs no installation.
 set(here ${CMAKE_BINARY_DIR}/lib/cmake/Tessera)

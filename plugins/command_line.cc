@@ -8,9 +8,9 @@
 #include <fmt/ranges.h>
 
 #include "core/backend/cpu/thread_pool.h"
-#include "core/backend/gpu.h"
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
+#include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "tessera_stamp.h"
 
@@ -33,6 +33,8 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
 
 Actions
   --exp=FAMILY.Name      the experiment
+  --config=FILE          instead: the configuration in a run's hparams.toml, or in its directory;
+                         --set changes its fields
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
                          dataset's; plan: report what a step needs and costs without running it;
                          export, import: write or read weights in another tool's format;
@@ -50,7 +52,7 @@ Settings
                          devices along each axis of its mesh, 5 steps, generated data; a few seconds
                          on CPU devices, as many as that mesh needs unless --devices is given
   --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name, with --smoke
-                         runs/FAMILY.Name.smoke)
+                         runs/FAMILY.Name.smoke); plan: also write plan.txt and plan.json there
   --restart              move the directory's earlier run aside and start again
   --allow_config_change  resume with a configuration that differs from the run's
   --threads=N            threads to use, divided among the devices (default: the number of
@@ -80,8 +82,11 @@ Checkpoints and files
 
 Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
-  --hardware=GPU         plan: predict the time of each launch of a step, tokens per second and MFU
-                         on this GPU, without it: {gpus}
+  --hardware=WHICH       plan: predict the time of each launch of a step, tokens per second and MFU
+                         on this device, without it: a TOML file of yours (docs/hardware.md), or
+                         {hardware}
+  --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
+                         run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
   --version, --help
 
@@ -106,9 +111,9 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
-                           "dump_graph", "profile", "hardware", "checkpoint", "format", "input",
-                           "output", "dtype", "max_shard_bytes"})
+  for (const char* name : {"exp", "config", "mode", "job_log_dir", "devices", "threads", "device",
+                           "diff", "dump_graph", "profile", "hardware", "compare_plan",
+                           "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
@@ -251,7 +256,8 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   belongs("output", "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
   for (const char* flag : {"dtype", "max_shard_bytes"})
     belongs(flag, "export", mode == RunMode::kExport);
-  belongs("hardware", "plan", mode == RunMode::kPlan);
+  for (const char* flag : {"hardware", "compare_plan"})
+    belongs(flag, "plan", mode == RunMode::kPlan);
   if (values.count("hardware") != 0 && values.count("device") != 0)
     fail("--device cannot be used with --hardware, which names the device that is planned for");
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
@@ -283,10 +289,15 @@ void check_flags_of_selfcheck(const options::variables_map& values) {
 void check_together(const CommandLine& line, const options::variables_map& values) {
   if (line.action == CommandLine::Action::kSelfcheck) return check_flags_of_selfcheck(values);
   check_flags_of_modes(line.run, values);
+  const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
   using Action = CommandLine::Action;
   const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
                                 line.action == Action::kDiff;
-  if (needs_experiment && line.experiment.empty())
+  if (has("exp") && has("config"))
+    fail("--exp and --config both name an experiment: give one of them");
+  if (has("config") && line.smoke)
+    fail("--smoke changes the knobs of an experiment, and --config has none: use --exp");
+  if (needs_experiment && line.experiment.empty() && line.config.empty())
     fail(
         "no experiment is given: use --exp=FAMILY.Name; --list shows the experiments, --help the "
         "flags");
@@ -320,6 +331,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CommandLine line;
   line.action = action_of(values);
   line.experiment = text("exp");
+  line.config = text("config");
   line.diff_with = text("diff");
   line.sets = texts("set");
   line.smoke = has("smoke");
@@ -330,7 +342,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("device")) line.device = text("device");
   if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
-  if (has("hardware")) line.run.hardware = find_gpu(text("hardware")).name;
+  if (has("hardware")) line.run.hardware = find_hardware(text("hardware"), own_plugins("hardware"));
+  line.run.compare_plan = text("compare_plan");
   line.run.dump_graph = text("dump_graph");
   if (has("dump_graph"))
     index_in({"trace", "remat", "lower", "fuse"}, "dump_graph", text("dump_graph"));
@@ -358,7 +371,7 @@ std::string help_text() {
     text.replace(text.find(place), place.size(), words);
   };
   fill("{devices}", fmt::format("{}", fmt::join(known_device_kinds(), ", ")));
-  fill("{gpus}", gpu_names());
+  fill("{hardware}", fmt::format("{}", fmt::join(hardware_names(own_plugins("hardware")), ", ")));
   return text;
 }
 

@@ -15,6 +15,7 @@ struct CommandLine {
   enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck, kNew };
   Action action = Action::kRun;
   std::string experiment;
+  std::filesystem::path config;  // In place of `experiment`: a run's directory or hparams.toml.
   std::string diff_with;
   std::filesystem::path new_project;  // For kNew: the folder to create.
   std::vector<std::string> sets;

@@ -11,10 +11,17 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/hparams/tree.h"
+#include "core/io/file.h"
+#include "tasks/run_directory/run_config.h"
 
 namespace tessera {
 namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHeading = "# ";  // Before the name in hparams.toml.
 
 struct Setting {
   std::string path;
@@ -158,11 +165,23 @@ std::vector<bool> written_bytes(const ExperimentEntry& entry) {
   return written;
 }
 
+// Sets fields of the configuration, and checks the whole.
+void set_fields(const std::vector<Setting>& settings, ConfiguredExperiment& configured) {
+  for (const Setting& setting : settings) set_path(configured.config, setting.path, setting.text);
+  configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
+  // A shape needs a size for each axis, even if no mesh is made.
+  planned_mesh(configured.config.mesh, devices_of(configured.config.mesh.dcn_mesh_shape));
+  const Tree whole = resolved(configured.config_tree());
+  check_required(whole, configured.entry.name);
+  check_registered(whole);
+}
+
 }  // namespace
 
 Tree ConfiguredExperiment::config_tree() const {
   Tree tree = to_tree(config);
-  tree.provenance = {Origin::kExperiment, entry.site, {}};
+  tree.provenance = config_file.empty() ? Provenance{Origin::kExperiment, entry.site, {}}
+                                        : Provenance{Origin::kFile, {}, config_file.string()};
   for (const std::string& given : overrides) note_command_line(tree, given);
   return tree;
 }
@@ -203,13 +222,47 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
   configured.config = with_all_evals(experiment->config());
   check_shapes_are_used(entry, *experiment, size, configured.config);
-  for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
-  configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
-  // A shape needs a size for each axis, even if no mesh is made.
-  planned_mesh(configured.config.mesh, devices_of(configured.config.mesh.dcn_mesh_shape));
-  const Tree whole = resolved(configured.config_tree());
-  check_required(whole, entry.name);
-  check_registered(whole);
+  set_fields(later, configured);
+  return configured;
+}
+
+StoredConfig read_config(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / "hparams.toml" : path;
+  if (!fs::is_regular_file(file))
+    fail("--config={}: {}; expected a run's directory or its hparams.toml", path.string(),
+         fs::exists(file) ? "is not a file" : file.string() + " does not exist");
+  StoredConfig stored{.file = file, .text = read_file(file)};
+  const std::string first = stored.text.substr(0, stored.text.find('\n'));
+  if (!first.starts_with(kHeading) || first.find('.') == std::string::npos)
+    fail(
+        "--config={}: the first line of {} is '{}', expected the experiment's name, such as '# "
+        "quickstart.SourceLm'",
+        path.string(), file.string(), printable(first.substr(0, 80)));
+  stored.experiment = first.substr(kHeading.size());
+  return stored;
+}
+
+ConfiguredExperiment configure(const ExperimentEntry& entry, const StoredConfig& stored,
+                               const std::vector<std::string>& sets) {
+  ConfiguredExperiment configured;
+  configured.experiment = entry.make();
+  configured.entry = entry;
+  configured.config_file = stored.file;
+  configured.config = with_all_evals(parse_config(stored.text, stored.file.string()));
+  const Tree knobs = entry.knobs(*configured.experiment), parts = to_tree(configured.config);
+  std::vector<Setting> settings;
+  for (const std::string& given : sets) {
+    settings.push_back(split_setting(given));
+    const std::string& path = settings.back().path;
+    if (has_root(knobs, path) && !has_root(parts, path))
+      fail(
+          "--set {}: '{}' is a knob of {}, which has no effect on the configuration in {}; set a "
+          "field of it, such as task.train.num_train_steps (--describe shows them), or use --exp",
+          given, path, entry.name, stored.file.string());
+    if (!has_root(parts, path)) fail_unknown(entry, Tree{}, parts, settings.back());
+  }
+  configured.overrides = sets;
+  set_fields(settings, configured);
   return configured;
 }
 

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// The folder of our own plugins of a kind ("experiments", "transports"): tessera/<kind> beside our
-// libraries.
+// The folder of our own plugins of a kind ("experiments", "transports"), or of the hardware files
+// ("hardware"): tessera/<kind> beside our libraries.
 std::filesystem::path own_plugins(std::string_view kind);
 
 // The search path for plugins: the given folders and libraries, the folders in TESSERA_PLUGIN_PATH,

@@ -66,8 +66,9 @@ int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
 }
 
 int describe_experiment(const ConfiguredExperiment& configured, std::ostream& out) {
-  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.entry.name,
-             describe(configured.knobs), describe(configured.config_tree()));
+  fmt::print(out, "{}\n\n", configured.entry.name);
+  if (configured.config_file.empty()) fmt::print(out, "Knobs\n{}\n", describe(configured.knobs));
+  fmt::print(out, "Configuration\n{}", describe(configured.config_tree()));
   return kDone;
 }
 
@@ -122,7 +123,9 @@ std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
 std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
                         int64_t devices) {
   const bool fits = mesh_fits(*configured.experiment, devices);
-  std::string command = "./runexp --exp=" + configured.entry.name;
+  std::string command = line.config.empty()
+                            ? "./runexp --exp=" + configured.entry.name
+                            : "./runexp --config=" + shell_quoted(line.config.string());
   if (line.smoke) command += " --smoke";
   if (line.run.devices > 1 && (line.has_devices || !line.smoke))
     command += fmt::format(" --devices={}", line.run.devices);
@@ -179,16 +182,17 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   options.site = configured.entry.site;
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
+  if (options.mode == RunMode::kPlan) options.plan_directory = options.job_log_dir;
   if (options.job_log_dir.empty())
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
   // A plan for any mesh needs one device, to ask about its kernels.
   std::vector<std::unique_ptr<Device>> devices;
-  if (options.hardware.empty())
+  if (!options.hardware)
     devices = kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices,
                                 options.threads, local_rank(processes.transport().get()));
   else
-    devices.push_back(make_planned_gpu(find_gpu(options.hardware)));
+    devices.push_back(make_planned_device(*options.hardware));
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);
@@ -244,6 +248,16 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
+ConfiguredExperiment configured_by(const CommandLine& line,
+                                   const std::vector<filesystem::path>& folders) {
+  if (!line.config.empty()) {
+    const StoredConfig stored = read_config(line.config);
+    return configure(find_experiment(stored.experiment, folders), stored, line.sets);
+  }
+  return configure(find_experiment(line.experiment, folders), line.sets,
+                   line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+}
+
 Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
@@ -264,9 +278,7 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   const DeviceKind& kind = find_device(line.device, folders);
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
-  const ExperimentEntry entry = find_experiment(line.experiment, folders);
-  const ConfiguredExperiment configured =
-      configure(entry, line.sets, line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+  const ConfiguredExperiment configured = configured_by(line, folders);
   if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
   if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});

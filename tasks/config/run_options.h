@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "tasks/hardware/hardware.h"
 
 namespace tessera {
 
@@ -48,7 +49,9 @@ struct RunOptions {
   bool dry_run = false;    // Everything but steps; writes nothing.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
-  std::string hardware;  // The GPU that --mode=plan predicts the speed on (core/backend/gpu.h).
+  std::optional<Hardware> hardware;      // What --mode=plan predicts the speed on.
+  std::filesystem::path plan_directory;  // Where --mode=plan writes its files; empty: nowhere.
+  std::filesystem::path compare_plan;    // The earlier plan that it is compared with.
   CheckpointChoice checkpoint;
   std::vector<std::string> prompts;         // For --mode=decode; none: the decode datasets.
   std::vector<std::string> prompt_ids;      // Prompts as token ids: "1 2 3".

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kPlannedGpu = "planned_gpu";
+constexpr std::string_view kPlannedDevice = "planned_device";
 
 // What CUDA's kernels allow: a result may overwrite an operand of its type, except where elements
 // move; a product may overwrite what is added to it.
@@ -40,14 +40,14 @@ class PlannedKernel final : public Kernel {
   std::vector<std::pair<int64_t, int64_t>> pairs_;
 };
 
-class PlannedGpu final : public Device {
+class PlannedDevice final : public Device {
  public:
-  explicit PlannedGpu(const Gpu& gpu) : gpu_(gpu) {}
+  explicit PlannedDevice(const Hardware& hardware) : hardware_(hardware) {}
 
-  std::string_view kind() const override { return kPlannedGpu; }
-  std::string description() const override { return fmt::format("{} (planned)", gpu_.title); }
-  double peak_flops(DType dtype) const override { return gpu_.peak_flops(dtype); }
-  int64_t available_bytes() const override { return gpu_.memory_bytes; }
+  std::string_view kind() const override { return kPlannedDevice; }
+  std::string description() const override { return fmt::format("{} (planned)", hardware_.title); }
+  double peak_flops(DType dtype) const override { return hardware_.peak_flops(dtype); }
+  int64_t available_bytes() const override { return hardware_.memory.bytes; }
   DeviceAddress allocate(int64_t) override { return {}; }
   void release(DeviceAddress, int64_t) override {}
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
@@ -59,9 +59,9 @@ class PlannedGpu final : public Device {
   std::unique_ptr<Event> make_event() override { return nothing_runs(); }
 
  private:
-  static std::nullptr_t nothing_runs() { CHECK(false, "a planned GPU runs nothing"); }
+  static std::nullptr_t nothing_runs() { CHECK(false, "a planned device runs nothing"); }
 
-  Gpu gpu_;
+  Hardware hardware_;
 };
 
 CollectiveNeeds planned_collective_needs(const Graph&, const Node& node) {
@@ -98,26 +98,27 @@ double model_flops_of(const Node& node, const LaunchCost& cost) {
   return counts ? cost.flops : 0.0;
 }
 
-PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Gpu& gpu) {
+PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hardware) {
   const Node& node = launch.graph->node(launch.node);
   PricedLaunch result{.name = launch_name(node, LaunchKind::kRun),
                       .path = node.path,
                       .source = node.site.text(),
                       .phase = node.phase,
                       .op = node.op,
-                      .cost = launch_cost(*launch.graph, node, mesh, gpu)};
+                      .cost = launch_cost(*launch.graph, node, mesh, hardware)};
   result.model_flops = model_flops_of(node, result.cost);
   if (result.model_flops > 0.0) {
     const DType dtype = launch.graph->type(node.inputs[0]).dtype;
-    result.ideal = result.model_flops / gpu.peak_flops(dtype);
+    result.ideal = result.model_flops / hardware.peak_flops(dtype);
   }
   return result;
 }
 
 }  // namespace
 
-Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens, const Gpu& gpu) {
-  Prediction prediction{.gpu = gpu};
+Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
+                   const Hardware& hardware) {
+  Prediction prediction{.hardware = hardware};
   std::map<const Node*, PricedLaunch> prices;  // The iterations of a loop have one.
   std::map<LaunchId, size_t> starts;           // Their places among `launches`.
   Timeline timeline;
@@ -130,7 +131,7 @@ Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens, const
     }
     const Node* node = &launch.graph->node(launch.node);
     auto known = prices.find(node);
-    if (known == prices.end()) known = prices.emplace(node, priced(launch, mesh, gpu)).first;
+    if (known == prices.end()) known = prices.emplace(node, priced(launch, mesh, hardware)).first;
     PricedLaunch one = known->second;
     if (launch.kind == LaunchKind::kStart) {
       timeline.start(id, one.cost.seconds);
@@ -149,12 +150,12 @@ Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens, const
   return prediction;
 }
 
-std::unique_ptr<Device> make_planned_gpu(const Gpu& gpu) {
-  register_device_kind(kPlannedGpu, {.make_devices = nullptr,
-                                     .make_communicator = nullptr,
-                                     .collective_needs = planned_collective_needs,
-                                     .overlaps = true});
-  return std::make_unique<PlannedGpu>(gpu);
+std::unique_ptr<Device> make_planned_device(const Hardware& hardware) {
+  register_device_kind(kPlannedDevice, {.make_devices = nullptr,
+                                        .make_communicator = nullptr,
+                                        .collective_needs = planned_collective_needs,
+                                        .overlaps = true});
+  return std::make_unique<PlannedDevice>(hardware);
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a planned step would run on a GPU: each launch of its program priced by roofline.h, and
-// from these the time of the step, tokens per second and MFU; --mode=plan --hardware=NAME.
+// How fast a planned step would run on a device: each launch of its program priced by roofline.h,
+// and from these the time of the step, tokens per second and MFU; --mode=plan --hardware=NAME.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/backend/gpu.h"
 #include "core/graph/mesh.h"
 #include "core/passes/memory/step_plan.h"
+#include "tasks/hardware/hardware.h"
 #include "tasks/plan/roofline.h"
 
 namespace tessera {
@@ -31,7 +31,7 @@ struct PricedLaunch {
 };
 
 struct Prediction {
-  Gpu gpu;
+  Hardware hardware;
   std::vector<PricedLaunch> launches;
   double step_seconds = 0.0;
   double tokens_per_second = 0.0;  // Of all devices.
@@ -39,11 +39,12 @@ struct Prediction {
 };
 
 // Of the program of one device of the mesh. `tokens`: of the global batch.
-Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens, const Gpu& gpu);
+Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
+                   const Hardware& hardware);
 
 // A device of which only a plan can be made. It has a kernel for every op, as CUDA has; their
 // scratch memory is not known.
-std::unique_ptr<Device> make_planned_gpu(const Gpu& gpu);
+std::unique_ptr<Device> make_planned_device(const Hardware& hardware);
 
 // The heaviest launches by op and layer, then totals; at most 100 columns.
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes);

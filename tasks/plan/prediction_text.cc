@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,7 @@ struct LaunchGroup {
     flops += launch.cost.flops;
     bytes += launch.cost.bytes;
   }
-  // Seconds of the step in which the GPU does not do the model's FLOPs at its peak.
+  // Seconds of the step in which the device does not do the model's FLOPs at its peak.
   double loss() const { return adds - ideal; }
 };
 
@@ -166,6 +167,36 @@ std::string_view limit_name(Limit limit) {
   return kNames[static_cast<size_t>(limit)];
 }
 
+// "790", "0.24": of a rate.
+std::string in_tera(double rate) {
+  return fmt::format("{:.{}f}", rate / kTera, rate < 10.0 * kTera ? 2 : 0);
+}
+
+// What is known less well than for the GPUs that the prices were made for.
+std::string calibration_text(const Hardware& hardware) {
+  if (hardware.tiles) return "";
+  if (hardware.kind == HardwareKind::kGpu)
+    return "  not calibrated: products of all shapes run at this rate (the file has no [tiles])\n";
+  return "  not calibrated: launches and attention as on a GPU, products of all shapes at this "
+         "rate\n";
+}
+
+// Of training on a billion tokens, if the file has a price.
+std::optional<double> cost_of(const Prediction& prediction, int64_t devices) {
+  if (!prediction.hardware.price_per_hour || prediction.tokens_per_second <= 0.0)
+    return std::nullopt;
+  const double hours = kGiga / prediction.tokens_per_second / 3600.0;
+  return hours * static_cast<double>(devices) * *prediction.hardware.price_per_hour;
+}
+
+std::string cost_text(const Prediction& prediction, int64_t devices) {
+  const std::optional<double> cost = cost_of(prediction, devices);
+  if (!cost) return "";
+  return fmt::format(
+      "cost               {:.4g} per billion tokens, at {:.4g} per device and hour\n", *cost,
+      *prediction.hardware.price_per_hour);
+}
+
 std::string launch_json(const PricedLaunch& launch) {
   return JsonLine()
       .add("op", std::string_view(launch.name))
@@ -184,16 +215,17 @@ std::string launch_json(const PricedLaunch& launch) {
 }  // namespace
 
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes) {
-  const Gpu& gpu = prediction.gpu;
+  const Hardware& hardware = prediction.hardware;
   const double step = prediction.step_seconds;
   const std::vector<LaunchGroup> groups = groups_of(prediction);
   std::string text = fmt::format(
       "\npredicted for {}{}, not measured\n"
-      "  products of bf16 reach {:.0f} TFLOP/s of {:.0f}, memory {:.2f} TB/s of {:.2f}\n"
-      "  lost: points of MFU, the time that is not spent on the model's FLOPs at the peak\n\n",
-      devices > 1 ? fmt::format("{} x ", devices) : "", gpu.title,
-      reachable_flops(DType::kBF16, gpu) / kTera, gpu.peak_flops(DType::kBF16) / kTera,
-      reachable_bandwidth(gpu) / kTera, gpu.memory_bandwidth / kTera);
+      "  products of bf16 reach {} TFLOP/s of {}, memory {:.2f} TB/s of {:.2f}\n"
+      "{}  lost: points of MFU, the time that is not spent on the model's FLOPs at the peak\n\n",
+      devices > 1 ? fmt::format("{} x ", devices) : "", hardware.title,
+      in_tera(reachable_flops(DType::kBF16, hardware)), in_tera(hardware.peak_flops(DType::kBF16)),
+      reachable_bandwidth(hardware) / kTera, hardware.memory.bandwidth / kTera,
+      calibration_text(hardware));
   text += group_rows(groups, step) + "\n" + part_rows(prediction);
   text += fmt::format("  {:>9.3f}  100.0 {:>6.1f} {:>6} {:>12}  step\n", step / kMilli,
                       100.0 - 100.0 * prediction.mfu, prediction.launches.size(), "");
@@ -202,27 +234,30 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
       "\n"
       "step time          {:.2f} ms\n"
       "tokens per second  {:.0f}{}\n"
-      "MFU                {:.1f} % (causal half of attention, peak {:.0f} TFLOP/s in bf16)\n"
+      "MFU                {:.1f} % (causal half of attention, peak {} TFLOP/s in bf16)\n"
+      "{}"
       "memory             {} of {}, without scratch memory of kernels{}\n",
       step / kMilli, prediction.tokens_per_second,
       devices > 1 ? fmt::format(", {:.0f} per device",
                                 prediction.tokens_per_second / static_cast<double>(devices))
                   : "",
-      100.0 * prediction.mfu, gpu.peak_flops(DType::kBF16) / kTera, size_text(arena_bytes),
-      size_text(gpu.memory_bytes), arena_bytes > gpu.memory_bytes ? ": it does not fit" : "");
+      100.0 * prediction.mfu, in_tera(hardware.peak_flops(DType::kBF16)),
+      cost_text(prediction, devices), size_text(arena_bytes), size_text(hardware.memory.bytes),
+      arena_bytes > hardware.memory.bytes ? ": it does not fit" : "");
   return text;
 }
 
 std::string prediction_json(const Prediction& prediction) {
   std::vector<std::string> launches;
   for (const PricedLaunch& launch : prediction.launches) launches.push_back(launch_json(launch));
-  return JsonLine()
-      .add("hardware", prediction.gpu.name)
+  JsonLine json;
+  json.add("hardware", std::string_view(prediction.hardware.name))
       .add("step_seconds", prediction.step_seconds)
       .add("tokens_per_second", prediction.tokens_per_second)
-      .add("mfu", prediction.mfu)
-      .add_raw("launches", fmt::format("[\n  {}\n]", fmt::join(launches, ",\n  ")))
-      .text();
+      .add("mfu", prediction.mfu);
+  if (const std::optional<double> price = prediction.hardware.price_per_hour)
+    json.add("price_per_hour", *price);
+  return json.add_raw("launches", fmt::format("[\n  {}\n]", fmt::join(launches, ",\n  "))).text();
 }
 
 }  // namespace tessera

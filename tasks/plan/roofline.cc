@@ -23,20 +23,8 @@
 namespace tessera {
 namespace {
 
-// Measured with PyTorch on one H200: bf16 products of large random matrices run at 790 TFLOP/s of
-// 989 (the power limit lowers the clock), a copy moves 4.3 TB/s of 4.8. Other GPUs are assumed to
-// reach the same shares.
-constexpr double kProductShare = 790.0 / 989.4;
-constexpr double kCopyShare = 4.3 / 4.8;
 // Kernels read more than their operands (halves of cache lines, partial sums): an estimate.
 constexpr double kTraffic = 1.1;
-// From the end of a kernel to the begin of the next: an estimate for launches that are queued or in
-// a CUDA graph.
-constexpr double kLaunchGap = 1.2e-6;
-// NCCL's ring reaches 370 GB/s of 450 on eight H100 (the book "How to Scale Your Model"); the
-// latencies are estimates.
-constexpr double kLinkShare = 370.0 / 450.0;
-constexpr double kLinkLatency = 1e-5, kNetworkLatency = 2e-5;
 
 double as_double(int64_t number) { return static_cast<double>(number); }
 double ceil_div(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
@@ -45,22 +33,20 @@ double ceil_div(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
 // 0.1.0.27 (H200 SXM, bf16, CUTLASS 3 kernels), relative to its 8192×8192×8192, for which it
 // predicts 978 TFLOP/s. This model of tiles agrees with it within 3 % on average and 15 % at most
 // on the products of GPT-2 124M and 1558M and of Llamas of 350M to 2B. A tile takes as long as its
-// sums and, for its begin and end, kTileStart more of them.
+// sums and, for its begin and end, ProductTiles::start more of them.
 struct Tile {
   int64_t m = 0, n = 0;
   double slowdown = 1.0;
 };
 constexpr Tile kTiles[] = {{128, 256}, {256, 128}, {128, 128, 1.1}};
-constexpr double kTileStart = 450.0, kTileStartOfA100 = 285.0;
 constexpr double kStoresOfF32 = 2.5;  // A tile of f32 sums takes longer to store.
 // Sums may be divided among multiprocessors (split-K) where there are few tiles.
 constexpr int64_t kMostSplits = 32, kLeastSums = 512;
 
 // The time of a product in multiplications of one multiprocessor.
-double tile_work(const ProductSize& product, const Gpu& gpu) {
-  double start = gpu.capability < 90 ? kTileStartOfA100 : kTileStart;
+double tile_work(const ProductSize& product, const ProductTiles& gpu, const PeakFlops& peak) {
   // Slower sums, but the same time to begin and end.
-  start *= gpu.peak_flops(product.input) / gpu.peak_flops(DType::kBF16);
+  double start = gpu.start * (peak(product.input) / peak(DType::kBF16));
   if (product.output != DType::kBF16) start *= kStoresOfF32;
   double least = 0.0;
   for (const Tile& tile : kTiles) {
@@ -107,7 +93,7 @@ struct Products {
   void add_all(const Graph& graph, double times);
   void add_decomposition(const Graph& graph, const Node& node);
   void add_grouped(const Graph& graph, const Node& node);
-  double seconds(const Gpu& gpu) const;
+  double seconds(const Hardware& hardware) const;
 };
 
 void Products::add(const Graph& graph, const Node& einsum, double times) {
@@ -166,9 +152,9 @@ void Products::add_grouped(const Graph& graph, const Node& node) {
   sizes.push_back(size);
 }
 
-double Products::seconds(const Gpu& gpu) const {
+double Products::seconds(const Hardware& hardware) const {
   double total = 0.0;
-  for (const ProductSize& size : sizes) total += product_seconds(size, gpu);
+  for (const ProductSize& size : sizes) total += product_seconds(size, hardware);
   return total;
 }
 
@@ -200,22 +186,22 @@ Products products_of(const Graph& graph, const Node& node) {
   return products;
 }
 
-LaunchCost contraction_cost(const Graph& graph, const Node& node, const Gpu& gpu) {
+LaunchCost contraction_cost(const Graph& graph, const Node& node, const Hardware& hardware) {
   LaunchCost cost{.bytes = node_bytes(graph, node), .limit = Limit::kProducts};
   const DType dtype = graph.type(node.inputs[0]).dtype;
   if (node.op == &kAttentionOp || node.op == &kAttentionGradOp) {
     cost.flops = node_flops(graph, node);
-    cost.seconds = cost.flops / (gpu.peak_flops(dtype) * attention_share(graph, node));
+    cost.seconds = cost.flops / (hardware.peak_flops(dtype) * attention_share(graph, node));
     return cost;
   }
   const Products products = products_of(graph, node);
   const bool exact = node.op == &kEinsumOp || node.op == &kFusedProductOp;
   cost.flops = exact ? products.flops : node_flops(graph, node);
   // A decomposition may compute what a kernel skips: its rate counts.
-  cost.seconds = products.flops > 0.0 ? products.seconds(gpu) * cost.flops / products.flops
-                                      : cost.flops / reachable_flops(dtype, gpu);
-  cost.copies =
-      products.copied / reachable_bandwidth(gpu) + as_double(products.copies) * kLaunchGap;
+  cost.seconds = products.flops > 0.0 ? products.seconds(hardware) * cost.flops / products.flops
+                                      : cost.flops / reachable_flops(dtype, hardware);
+  cost.copies = products.copied / reachable_bandwidth(hardware) +
+                as_double(products.copies) * hardware.launch_overhead;
   return cost;
 }
 
@@ -228,9 +214,10 @@ double vector_operations(const Graph& graph, const Node& node) {
   return total;
 }
 
-LaunchCost vector_cost(const Graph& graph, const Node& node, const Gpu& gpu) {
+LaunchCost vector_cost(const Graph& graph, const Node& node, const Hardware& hardware) {
   // An instruction of a lane multiplies and adds.
-  const double operations = 0.5 * gpu.peak_flops(DType::kF32);
+  const PeakFlops& peak = hardware.peak_flops;
+  const double operations = 0.5 * peak.elementwise.value_or(peak.f32);
   return {.seconds = vector_operations(graph, node) / operations,
           .flops = node_flops(graph, node),
           .bytes = node_bytes(graph, node),
@@ -246,7 +233,8 @@ bool crosses_slices(const Node& transfer, const Mesh& mesh) {
          mesh.index_along(pair[1], mesh_axes) / slice;
 }
 
-LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh, const Gpu& gpu) {
+LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh,
+                           const Hardware& hardware) {
   double all = 1.0, slices = 1.0;
   for (const auto& name : node.attributes.get<std::vector<std::string>>("mesh_axes")) {
     const MeshAxis& axis = mesh.axes()[static_cast<size_t>(mesh.position(name))];
@@ -265,9 +253,11 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
     if (node.op == &kPermuteOp) within = 0.0;  // Whole shards.
     if (is_transfer(node)) within = crosses_slices(node, mesh) ? 0.0 : 1.0;
   }
-  const double seconds = bytes * within / (gpu.link_bandwidth * kLinkShare) +
-                         bytes * (1.0 - within) / (gpu.network_bandwidth * kLinkShare);
-  return {.seconds = seconds + (within < 1.0 ? kNetworkLatency : kLinkLatency),
+  const DeviceLink &link = hardware.link, &network = hardware.network;
+  const double share = hardware.efficiency.links;
+  const double seconds = bytes * within / (link.bandwidth * share) +
+                         bytes * (1.0 - within) / (network.bandwidth * share);
+  return {.seconds = seconds + (within < 1.0 ? network.latency : link.latency),
           .bytes = bytes,
           .limit = Limit::kLinks};
 }
@@ -278,29 +268,37 @@ double ProductSize::flops() const {
   return 2.0 * as_double(m) * as_double(n) * as_double(k) * as_double(batches);
 }
 
-double reachable_flops(DType dtype, const Gpu& gpu) {
-  return kProductShare * gpu.peak_flops(dtype);
+double reachable_flops(DType dtype, const Hardware& hardware) {
+  return hardware.efficiency.products * hardware.peak_flops(dtype);
 }
-double reachable_bandwidth(const Gpu& gpu) { return kCopyShare / kTraffic * gpu.memory_bandwidth; }
+double reachable_bandwidth(const Hardware& hardware) {
+  return hardware.efficiency.copies / kTraffic * hardware.memory.bandwidth;
+}
 
-double product_seconds(const ProductSize& product, const Gpu& gpu) {
+double product_seconds(const ProductSize& product, const Hardware& hardware) {
+  const double at_best = product.flops() / reachable_flops(product.input, hardware);
+  if (!hardware.tiles) return at_best;
   const ProductSize large{8192, 8192, 8192, 1, product.input, DType::kBF16};
-  const double at_best = product.flops() / reachable_flops(product.input, gpu);
-  const double of_large = large.flops() / reachable_flops(product.input, gpu);
-  return std::max(at_best, of_large * tile_work(product, gpu) / tile_work(large, gpu));
+  const double of_large = large.flops() / reachable_flops(product.input, hardware);
+  const auto work = [&](const ProductSize& size) {
+    return tile_work(size, *hardware.tiles, hardware.peak_flops);
+  };
+  return std::max(at_best, of_large * work(product) / work(large));
 }
 
-LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh, const Gpu& gpu) {
-  if (is_collective(node)) return collective_cost(graph, node, mesh, gpu);
-  LaunchCost cost = node.op->op_class == OpClass::kContraction ? contraction_cost(graph, node, gpu)
-                                                               : vector_cost(graph, node, gpu);
-  const double memory = cost.bytes / reachable_bandwidth(gpu);
+LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
+                       const Hardware& hardware) {
+  if (is_collective(node)) return collective_cost(graph, node, mesh, hardware);
+  LaunchCost cost = node.op->op_class == OpClass::kContraction
+                        ? contraction_cost(graph, node, hardware)
+                        : vector_cost(graph, node, hardware);
+  const double memory = cost.bytes / reachable_bandwidth(hardware);
   if (memory > cost.seconds) {
     cost.seconds = memory;
     cost.limit = Limit::kMemory;
   }
-  if (cost.seconds < kLaunchGap) cost.limit = Limit::kLaunch;
-  cost.seconds += cost.copies + kLaunchGap;
+  if (cost.seconds < hardware.launch_overhead) cost.limit = Limit::kLaunch;
+  cost.seconds += cost.copies + hardware.launch_overhead;
   return cost;
 }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of one launch on a GPU, predicted from its types: the roofline of Williams, Waterman and
-// Patterson (2009), with what kernels reach of each limit. Costs are facts of the op (OpDef), so
-// that a new op has a price without an edit here. Nothing in these files was measured by this
-// program; roofline.cc names the source of each constant.
+// The time of one launch on a device, predicted from its types: the roofline of Williams, Waterman
+// and Patterson (2009), with what kernels reach of each limit. Costs are facts of the op (OpDef),
+// so that a new op has a price without an edit here. What belongs to the device is in its hardware
+// file, what belongs to kernels in roofline.cc, each with its source. Nothing was measured by this
+// program.
 #pragma once
 
 #include <cstdint>
 
-#include "core/backend/gpu.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
+#include "tasks/hardware/hardware.h"
 
 namespace tessera {
 
@@ -31,13 +32,14 @@ struct ProductSize {
 
   double flops() const;
 };
-double product_seconds(const ProductSize& product, const Gpu& gpu);
+double product_seconds(const ProductSize& product, const Hardware& hardware);
 
 // Of a node of a lowered graph that is neither a loop nor a view.
-LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh, const Gpu& gpu);
+LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
+                       const Hardware& hardware);
 
 // What products of large matrices, and kernels that are limited by memory, reach.
-double reachable_flops(DType dtype, const Gpu& gpu);
-double reachable_bandwidth(const Gpu& gpu);
+double reachable_flops(DType dtype, const Hardware& hardware);
+double reachable_bandwidth(const Hardware& hardware);
 
 }  // namespace tessera

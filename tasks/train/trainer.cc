@@ -19,6 +19,7 @@
 #include "tasks/logging/run_log.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/plan.h"
+#include "tasks/plan/plan_output.h"
 #include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
@@ -109,13 +110,11 @@ class Trainer final : public BaseRun {
   int print_plan() {
     warn_of_layouts(session_, console_);
     Plan plan = session_.plan();
-    if (!options_.hardware.empty())
-      plan.prediction =
-          predict(session_.executor().plan(session_.train_program().program()), session_.mesh(),
-                  session_.tokens_per_step(), find_gpu(options_.hardware));
-    console_.info(plan_text(plan));
-    if (!options_.output.empty() && processes_.is_first())
-      write_file_atomically(options_.output, plan_json(plan) + "\n");
+    if (options_.hardware)
+      plan.prediction = predict(session_.executor().plan(session_.train_program().program()),
+                                session_.mesh(), session_.tokens_per_step(), *options_.hardware);
+    console_.info(plan_output_->text(plan));
+    if (processes_.is_first() && !options_.dry_run) plan_output_->write_files(plan);
     return 0;
   }
 
@@ -123,7 +122,10 @@ class Trainer final : public BaseRun {
     check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
     check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
     graph_hash_ = graph_hash(session_.train_graph());
-    if (options_.mode == RunMode::kPlan) return;
+    if (options_.mode == RunMode::kPlan) {
+      plan_output_.emplace(options_);
+      return;
+    }
     std::optional<RestoredState> restored;
     // With --restart a dry run must ignore the existing run, which it cannot set aside.
     if (!options_.dry_run || !options_.restart)
@@ -473,6 +475,7 @@ class Trainer final : public BaseRun {
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;  // Records nothing in processes other than process 0.
   Console console_;
+  std::optional<PlanOutput> plan_output_;  // In --mode=plan.
   std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done, and their results reported.

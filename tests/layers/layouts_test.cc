@@ -11,6 +11,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
+#include "layers/attention/latent_attention.h"
 #include "layers/fprop_scope.h"
 #include "layers/models/transformer.h"
 #include "tests/support/catch.h"
@@ -156,6 +157,23 @@ TEST_CASE("query heads that are split further than key heads give the same model
 TEST_CASE("a c4 model is the same model however it is split") {
   check_model(divisible(small_pax(), false));
   check_model(divisible(small_pax(), true));
+}
+
+TEST_CASE("a model with latent attention is the same model however it is split") {
+  for (const bool repeat : {false, true}) {
+    LanguageModel::HParams p = divisible(small_llama(), false);
+    TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();
+    auto& block = lm.stacked_transformer_tpl.as<StackedTransformer::HParams>()
+                      .block_tpl.as<TransformerBlock::HParams>();
+    block.attention_tpl =
+        LatentAttention::HParams{.kv_lora_rank = 8, .q_lora_rank = 16, .rope_dims = 2};
+    p = divisible(p, repeat);
+    check_model(p);
+    const Split latents{"latents over data and mdl",
+                        "embed -> replica, kv_latent -> data, q_latent -> (data, mdl)",
+                        "batch -> replica, kv_latent -> data, q_latent -> mdl"};
+    REQUIRE(worst_difference(traced(p, splits().front()), traced(p, latents)) < kRounding);
+  }
 }
 
 TEST_CASE("weights that the mesh does not divide are refused with path and sizes") {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "layers/attention/latent_attention.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/classification_model.h"
 #include "layers/models/transformer.h"
@@ -94,6 +95,22 @@ TEST_CASE("a sequence of a dense block and one with experts is repeated or unrol
                                   .capacity_factor = 1.0, .z_loss_weight = 0.1, .jitter = 0.1}};
   const LayerSequence::HParams pair{.layers_tpl = {dropping_block(), sparse}};
   require_equal_stacks({}, pair);
+}
+
+TEST_CASE(
+    "latent attention is repeated or unrolled alike, whichever of its projections are saved") {
+  TransformerBlock::HParams block = dropping_block();
+  block.attention_tpl =
+      LatentAttention::HParams{.kv_lora_rank = 4, .q_lora_rank = 6, .rope_dims = 2};
+  require_equal_stacks({}, block);
+  require_equal_stacks({.compute = DType::kBF16, .matmul = MatmulPrecision::kFp8}, block);
+  const LanguageModel::HParams p = tiny(Repeated::HParams{.block_tpl = block});
+  const NamedValues recomputed = trained(p, "save_nothing");
+  for (const std::string saved : {"kv_latent_proj", "q_latent_proj", "key_rope_proj",
+                                  "query_rope_proj", "key_proj,value_proj,query_proj", "context"}) {
+    INFO(saved);
+    REQUIRE(trained(p, saved) == recomputed);
+  }
 }
 
 TEST_CASE("dense layers may come before a loop over layers with experts") {

@@ -43,6 +43,9 @@ grep -q '"eval/validation/worst/loss": [1-9]' run/metrics.jsonl
 loss() { sed -n 's/.*"step": 5,.* "loss": \([0-9.]\{6\}\).*/\1/p' "$work/$1/metrics.jsonl"; }
 [[ -n $(loss one) && $(loss four) == "$(loss one)" ]]
 
+# The installed hardware files are found.
+"$runexp" --exp=Tiny --plugin_path="$plugins" --mode=plan --hardware=h200 | grep 'NVIDIA H200 SXM'
+
 # A new project finds the installed package.
 "$runexp" new letters
 (cd letters && cmake --preset release)

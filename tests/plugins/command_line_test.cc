@@ -2,8 +2,15 @@
 // The flags of runexp.
 #include "plugins/command_line.h"
 
+#include <filesystem>
+
+#include <fmt/ranges.h>
+
+#include "plugins/loader.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
+#include "tests/support/hardware.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
@@ -146,16 +153,29 @@ TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--prompt=hello"}) == "--prompt needs --mode=decode");
 }
 
-TEST_CASE("the hardware of a plan is a known GPU, and only a plan takes it") {
-  REQUIRE(parse_command_line({"--exp=a", "--mode=plan", "--hardware=h200"}).run.hardware == "h200");
+TEST_CASE("the hardware of a plan is a known name or a file, and only a plan takes it") {
+  const auto given = [](const std::string& hardware) {
+    return *parse_command_line({"--exp=a", "--mode=plan", "--hardware=" + hardware}).run.hardware;
+  };
+  REQUIRE(given("h200").title == "NVIDIA H200 SXM");
+  const TemporaryDirectory folder;
+  const std::string file = (folder / "mine.toml").string();
+  std::filesystem::copy_file(hardware_folder() / "b200.toml", file);
+  REQUIRE(given(file).title == "NVIDIA B200 SXM");
+  REQUIRE(given(file).name == file);
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h2000"}) ==
-          "--hardware=h2000: unknown GPU; did you mean 'h200'?; expected one of a100, h100, h200, "
-          "b200, rtx4090");
+          "--hardware=h2000: unknown hardware; did you mean 'h200'?; expected a100, b200, h100, "
+          "h200, rtx4090, tpu_v4, tpu_v5p or the path of a TOML file");
   REQUIRE(error_for({"--exp=a", "--hardware=h200"}) == "--hardware needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--hardware=h200"}) ==
           "--hardware needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h200", "--device=cpu"}) ==
           "--device cannot be used with --hardware, which names the device that is planned for");
+  REQUIRE(error_for({"--exp=a", "--config=x"}) ==
+          "--exp and --config both name an experiment: give one of them");
+  REQUIRE_THAT(error_for({"--config=x", "--smoke"}), Catch::Contains("--config has none"));
+  REQUIRE(parse_command_line({"--config=runs/x"}).config == "runs/x");
+  REQUIRE(error_for({"--exp=a", "--compare_plan=x"}) == "--compare_plan needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--output=x"}) ==
           "--output needs --mode=export or plan");
 }
@@ -171,14 +191,20 @@ TEST_CASE("the self-check takes no experiment") {
   REQUIRE_THAT(error_for({"--mode=selfchek"}), Catch::Contains("did you mean 'selfcheck'?"));
 }
 
+TEST_CASE("the help text names the hardware files of the tree, which the build finds") {
+  REQUIRE(hardware_names(own_plugins("hardware")) == hardware_names(hardware_folder()));
+  REQUIRE_THAT(help_text(), Catch::Contains(fmt::format(
+                                "{}", fmt::join(hardware_names(hardware_folder()), ", "))));
+}
+
 TEST_CASE("the help text lists every flag") {
   for (const char* flag :
-       {"--exp",      "--mode",    "--list",        "--describe",    "--diff",
-        "--dry_run",  "--set",     "--job_log_dir", "--restart",     "--allow_config_change",
-        "--threads",  "--device",  "--devices",     "--plugin_path", "--dump_graph",
-        "--profile",  "--version", "--help",        "--checkpoint",  "--prompt",
-        "--format",   "--input",   "--output",      "--prompt_ids",  "--print_ids",
-        "--hardware", "--smoke"})
+       {"--exp",      "--mode",         "--list",        "--describe",    "--diff",
+        "--dry_run",  "--set",          "--job_log_dir", "--restart",     "--allow_config_change",
+        "--threads",  "--device",       "--devices",     "--plugin_path", "--dump_graph",
+        "--profile",  "--version",      "--help",        "--checkpoint",  "--prompt",
+        "--format",   "--input",        "--output",      "--prompt_ids",  "--print_ids",
+        "--hardware", "--compare_plan", "--smoke",       "--config"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 

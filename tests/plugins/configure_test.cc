@@ -7,12 +7,14 @@
 
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
+#include "core/io/file.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "tasks/single_task.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
@@ -59,6 +61,49 @@ TEST_CASE("an unknown knob or field is an error that suggests the nearest name")
   REQUIRE(configure_error("zoo.Cat", "num_legs=many") == "num_legs: got many, expected an integer");
   REQUIRE(configure_error("zoo.Cat", "num_legs") ==
           "--set num_legs: expected path=value, such as task.train.num_train_steps=100");
+}
+
+TEST_CASE("a stored configuration is the run's, and --set changes its fields") {
+  const TemporaryDirectory folder;
+  const ConfiguredExperiment run = configure(entry("zoo.FastCat"), {"num_legs=6"});
+  write_file_atomically(folder / "hparams.toml", to_toml(run.config_tree(), "zoo.FastCat"));
+  for (const auto& path : {folder.path(), folder / "hparams.toml"}) {
+    const StoredConfig stored = read_config(path);
+    REQUIRE(stored.experiment == "zoo.FastCat");
+    const ConfiguredExperiment again = configure(entry(stored.experiment), stored, {});
+    REQUIRE(same_value(to_tree(again.config), to_tree(run.config)));
+    const ConfiguredExperiment changed =
+        configure(entry(stored.experiment), stored, {"input.seq_len=16"});
+    REQUIRE(changed.config.input.as<SyntheticInput::HParams>().seq_len.get() == 16);
+    const std::string origins = describe(changed.config_tree());
+    REQUIRE_THAT(origins, Catch::Contains("# --set input.seq_len=16") &&
+                              Catch::Contains("# " + (folder / "hparams.toml").string()));
+  }
+  const auto error = [&](const std::string& given) {
+    return error_of([&] { configure(entry("zoo.FastCat"), read_config(folder.path()), {given}); });
+  };
+  REQUIRE_THAT(error("num_legs=3"),
+               Catch::StartsWith("--set num_legs=3: 'num_legs' is a knob of zoo.FastCat, which has "
+                                 "no effect on the configuration in "));
+  REQUIRE_THAT(error("inptu.seq_len=3"), Catch::Contains("did you mean 'input.seq_len'?"));
+}
+
+TEST_CASE("a file that is no stored configuration is an error that names it") {
+  const TemporaryDirectory folder;
+  const auto error = [&](const std::string& name) {
+    return error_of([&] { read_config(folder / name); });
+  };
+  REQUIRE_THAT(error("absent.toml"),
+               Catch::Contains("absent.toml does not exist; expected a run's directory or its"));
+  REQUIRE_THAT(error(""), Catch::Contains("hparams.toml does not exist"));
+  write_file_atomically(folder / "bare.toml", "[mesh]\n");
+  REQUIRE_THAT(error("bare.toml"),
+               Catch::Contains("the first line of ") &&
+                   Catch::Contains("is '[mesh]', expected the experiment's name, such as"));
+  write_file_atomically(folder / "damaged.toml", "# zoo.FastCat\n[mesh\n");
+  REQUIRE_THAT(
+      error_of([&] { configure(entry("zoo.FastCat"), read_config(folder / "damaged.toml"), {}); }),
+      Catch::Contains("damaged.toml"));
 }
 
 TEST_CASE("an unregistered class is rejected before the run, with the line to add") {

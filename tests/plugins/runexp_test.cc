@@ -238,6 +238,22 @@ TEST_CASE("a run trains, reports that it is complete, and rejects another config
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
 }
 
+TEST_CASE("--config repeats a run from its directory") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path(), 1000);
+  REQUIRE(runexp(folder, kTiny).exit_code == 0);
+  const auto again = [&](const std::string& arguments) {
+    const Outcome outcome = runexp(folder, "--config=run --threads=1 --job_log_dir=" + arguments);
+    INFO(outcome.errors);
+    REQUIRE(outcome.exit_code == 0);
+  };
+  again("second");
+  REQUIRE(losses_of(folder / "second") == losses_of(folder / "run"));
+  again("longer --set task.train.num_train_steps=6");
+  REQUIRE(losses_of(folder / "longer").size() == 6);
+  require_one_line_error(runexp(folder, "--config=absent"), 2, "--config=absent: ");
+}
+
 TEST_CASE("--dump_graph writes text and a drawing, and --dry_run takes no step") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
@@ -268,6 +284,19 @@ TEST_CASE("--mode=plan predicts the speed on a GPU that is not there, and writes
   REQUIRE_THAT(predicted.out, Catch::Contains("predicted for NVIDIA H100 SXM, not measured") &&
                                   Catch::Contains("tokens per second"));
   REQUIRE_THAT(read_bytes(folder / "plan.json"), Catch::Contains("\"hardware\": \"h100\""));
+}
+
+TEST_CASE("a bad hardware file ends a plan with one line and the code of bad usage") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  write_bytes(folder / "mine.toml", "title = \"Mine\"\n[memory]\nbandwidth = -3.0\n");
+  const Outcome outcome = runexp(folder, kTiny + " --mode=plan --hardware=mine.toml");
+  REQUIRE(outcome.exit_code == 2);
+  REQUIRE(outcome.errors ==
+          "runexp: mine.toml: missing fields: kind, launch_overhead, peak_flops.bf16, "
+          "peak_flops.f32, memory.bytes, link.bandwidth, link.latency, network.bandwidth, "
+          "network.latency, efficiency.products, efficiency.copies, efficiency.links; `runexp "
+          "--help` names files that have all of them\n");
 }
 
 TEST_CASE("--describe shows where each value was set") {

@@ -12,11 +12,11 @@
 #include "core/passes/local_passes.h"
 #include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/pipeline/availability.h"
+#include "core/passes/pipeline/layer_order.h"
 #include "core/passes/pipeline/split_backward.h"
 #include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/pipeline/stage_node.h"
 #include "core/passes/rewrite.h"
-#include "core/passes/spmd/layer_order.h"
 
 namespace tessera {
 namespace {

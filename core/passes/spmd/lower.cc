@@ -19,8 +19,8 @@
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
 #include "core/passes/local_passes.h"
+#include "core/passes/pipeline/layer_order.h"
 #include "core/passes/rewrite.h"
-#include "core/passes/spmd/layer_order.h"
 #include "core/passes/spmd/ring_attention.h"
 
 namespace tessera {

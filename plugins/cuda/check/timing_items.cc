@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/gpu.h"
 #include "core/base/error.h"
 #include "core/check/bench_cases.h"
 #include "core/check/run_graph.h"
@@ -25,6 +24,8 @@
 #include "plugins/cuda/device/stream.h"
 #include "plugins/cuda/gemm/cublaslt.h"
 #include "plugins/cuda/gemm/make_product.h"
+#include "plugins/loader.h"
+#include "tasks/hardware/hardware.h"
 
 namespace tessera::cuda {
 namespace {
@@ -228,8 +229,8 @@ std::string hardware_name(const std::string& title) {
   std::string letters;
   for (const char c : title)
     if (c != ' ') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const Gpu& gpu : all_gpus())
-    if (letters.find(gpu.name) != std::string::npos) return std::string(gpu.name);
+  for (const std::string& name : hardware_names(own_plugins("hardware")))
+    if (letters.find(name) != std::string::npos) return name;
   return title;
 }
 

@@ -27,6 +27,7 @@
 #include "tasks/single_task.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
+#include "tests/support/hardware.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"
 
@@ -59,13 +60,13 @@ ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_po
 Plan plan_on(const std::string& gpu, const MeshConfig& mesh,
              const std::string& remat_policy = "save_everything", int64_t num_microbatches = 1) {
   const TemporaryDirectory directory;
-  const std::unique_ptr<Device> device = make_planned_gpu(find_gpu(gpu));
+  const std::unique_ptr<Device> device = make_planned_device(hardware_named(gpu));
   ProcessGroup alone;
   Session session(wide_config(mesh, remat_policy, num_microbatches),
                   {.run_directory = directory.path(), .allocates = false}, {device.get()}, alone);
   Plan plan = session.plan();
   plan.prediction = predict(session.executor().plan(session.train_program().program()),
-                            session.mesh(), session.tokens_per_step(), find_gpu(gpu));
+                            session.mesh(), session.tokens_per_step(), hardware_named(gpu));
   return plan;
 }
 
@@ -78,7 +79,7 @@ TEST_CASE("a small step takes the sum of its launches") {
   output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
   output("z", exp(trial.inputs()[2]));
   const StepPlan step = plan_memory(fuse(lower(trial.graph(), Mesh())), KernelFacts{});
-  const Prediction prediction = predict(step, Mesh(), 8192, find_gpu("h200"));
+  const Prediction prediction = predict(step, Mesh(), 8192, hardware_named("h200"));
   REQUIRE(prediction.launches.size() == 2);
   // 2 · 8192³ FLOPs at 790 TFLOP/s, 8 MiB at 3.909 TB/s, and two gaps of 1.2 µs.
   const double expected = 1391.8e-6 + 2.146e-6 + 2.4e-6;
@@ -96,8 +97,8 @@ TEST_CASE("MFU counts the model's FLOPs, and no recomputation") {
       for (const PricedLaunch& launch : prediction.launches) flops += launch.model_flops;
       const double devices = static_cast<double>(plan.devices);
       REQUIRE(flops == Approx(plan.flops_per_step / devices).epsilon(1e-6));
-      REQUIRE(prediction.mfu ==
-              Approx(flops / find_gpu("h200").peak_flops(DType::kBF16) / prediction.step_seconds));
+      REQUIRE(prediction.mfu == Approx(flops / hardware_named("h200").peak_flops(DType::kBF16) /
+                                       prediction.step_seconds));
       REQUIRE(prediction.mfu > 0.2);
       REQUIRE(prediction.mfu < 0.8);
       REQUIRE(prediction.tokens_per_second == Approx(32 * 1024 / prediction.step_seconds));
@@ -115,7 +116,7 @@ Prediction product_beside_gather(int64_t rows) {
   output("z", exp(reshard(trial.inputs()[2], "a b")));
   const StepPlan step =
       plan_memory(fuse(lower(trial.graph(), mesh)), KernelFacts{}, {}, Communication::kOverlapped);
-  return predict(step, mesh, 1, find_gpu("h200"));
+  return predict(step, mesh, 1, hardware_named("h200"));
 }
 
 TEST_CASE("a step waits for a collective only as long as it outlasts compute") {
@@ -176,7 +177,7 @@ TEST_CASE("optimizer and gradients are updated in place, without copies") {
 }
 
 TEST_CASE("a planned GPU has the kernels of the CUDA device: products of experts, not of 8 bits") {
-  const std::unique_ptr<Device> gpu = make_planned_gpu(find_gpu("h200"));
+  const std::unique_ptr<Device> gpu = make_planned_device(hardware_named("h200"));
   REQUIRE(gpu->has_kernel(kGroupedProductOp));
   REQUIRE(gpu->has_kernel(kGroupedOuterProductOp));
   REQUIRE_FALSE(gpu->has_kernel(kFp8ProductOp));
@@ -223,6 +224,27 @@ TEST_CASE("the text of a prediction names the heaviest launches, and fits 100 co
         "of 131 GiB, without scratch memory of kernels"})
     REQUIRE_THAT(text, Catch::Contains(words));
   REQUIRE_THAT(text, !Catch::Contains("it does not fit"));
+}
+
+TEST_CASE("a prediction says that a file is not calibrated, and what a billion tokens cost") {
+  const Plan gpu = plan_on("h200", kOne);
+  REQUIRE_THAT(plan_text(gpu), !Catch::Contains("calibrated") && !Catch::Contains("cost"));
+  Plan tpu = plan_on("tpu_v5p", kFour);
+  REQUIRE_THAT(plan_text(tpu),
+               Catch::Contains("predicted for 4 x Google TPU v5p, not measured") &&
+                   Catch::Contains("366 TFLOP/s of 459") &&
+                   Catch::Contains("not calibrated: launches and attention as on a GPU") &&
+                   Catch::Contains("of 95.0 GiB") && !Catch::Contains("cost"));
+  Prediction& prediction = *tpu.prediction;
+  prediction.hardware.price_per_hour = 3.0;
+  prediction.tokens_per_second = 1e6;
+  // 1000 s of four devices at 3 an hour.
+  REQUIRE_THAT(plan_text(tpu), Catch::Contains("cost               3.333 per billion tokens, at 3 "
+                                               "per device and hour\n"));
+  REQUIRE_THAT(plan_json(tpu), Catch::Contains("\"price_per_hour\": 3"));
+  prediction.hardware = hardware_named("h200");
+  prediction.hardware.tiles.reset();
+  REQUIRE_THAT(plan_text(tpu), Catch::Contains("(the file has no [tiles])"));
 }
 
 TEST_CASE("plan.json has every launch of a prediction") {

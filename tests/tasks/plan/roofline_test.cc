@@ -24,10 +24,16 @@
 #include "core/passes/spmd/lower.h"
 #include "tests/support/adam_step.h"
 #include "tests/support/catch.h"
+#include "tests/support/hardware.h"
 #include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
+
+const Hardware& h200() {
+  static const Hardware hardware = hardware_named("h200");
+  return hardware;
+}
 
 using Build = std::function<Tensor(const std::vector<Tensor>&)>;
 
@@ -42,38 +48,15 @@ Graph compiled(const Mesh& mesh, const std::vector<std::string>& types, const Bu
 LaunchCost last_cost(const std::vector<std::string>& types, const Build& build,
                      const Mesh& mesh = {}) {
   const Graph graph = compiled(mesh, types, build);
-  return launch_cost(graph, *std::prev(graph.nodes().end()), mesh, find_gpu("h200"));
+  return launch_cost(graph, *std::prev(graph.nodes().end()), mesh, h200());
 }
 
 double microseconds(const LaunchCost& cost) { return 1e6 * cost.seconds; }
 
 constexpr double kGap = 1.2;  // Microseconds.
 
-TEST_CASE("the peaks of GPUs are those of their datasheets") {
-  struct Row {
-    const char* name;
-    double bf16, f32, bandwidth;  // TFLOP/s and TB/s.
-  };
-  for (const Row& row : {Row{"a100", 312, 19.5, 2.039}, Row{"h100", 989.4, 66.9, 3.35},
-                         Row{"h200", 989.4, 66.9, 4.8}, Row{"b200", 2250, 75, 8.0},
-                         Row{"rtx4090", 165.2, 82.6, 1.008}}) {
-    const Gpu& gpu = find_gpu(row.name);
-    CAPTURE(row.name);
-    REQUIRE(gpu.peak_flops(DType::kBF16) == Approx(row.bf16 * 1e12).epsilon(0.01));
-    // The clock of the tensor cores' peak is up to 8 % below the highest.
-    REQUIRE(gpu.peak_flops(DType::kF32) == Approx(row.f32 * 1e12).epsilon(0.1));
-    REQUIRE(gpu.memory_bandwidth == Approx(row.bandwidth * 1e12));
-  }
-}
-
-TEST_CASE("an unknown GPU is an error with the nearest name") {
-  REQUIRE_THROWS_WITH(find_gpu("h20"),
-                      "--hardware=h20: unknown GPU; did you mean 'h200'?; expected one of a100, "
-                      "h100, h200, b200, rtx4090");
-}
-
 TEST_CASE("a product takes as long as its tiles, relative to 8192 x 8192 x 8192") {
-  const Gpu& gpu = find_gpu("h200");
+  const Hardware& gpu = h200();
   const auto seconds = [&](int64_t m, int64_t n, int64_t k, DType output = DType::kBF16) {
     return product_seconds({m, n, k, 1, DType::kBF16, output}, gpu);
   };
@@ -89,6 +72,32 @@ TEST_CASE("a product takes as long as its tiles, relative to 8192 x 8192 x 8192"
   REQUIRE(seconds(768, 768, 65536, DType::kF32) < 0.3 * 65536.0 / 8192.0 * 1391.8e-6 / 16.0);
   // Never above the rate of large products.
   REQUIRE(seconds(65536, 4096, 65536) >= 2.0 * 65536 * 4096 * 65536 / 790.1e12);
+}
+
+TEST_CASE("without tiles, products of all shapes run at the same share of the peak") {
+  const Hardware tpu = hardware_named("tpu_v4");
+  for (const ProductSize& size :
+       {ProductSize{8192, 8192, 8192}, ProductSize{64, 64, 65536}, ProductSize{129, 257, 64, 3}})
+    REQUIRE(size.flops() / product_seconds(size, tpu) == Approx(790.0 / 989.4 * 275e12));
+  // The same GPU with and without.
+  Hardware gpu = h200();
+  const ProductSize small{512, 512, 512};
+  const double with_tiles = product_seconds(small, gpu);
+  gpu.tiles.reset();
+  REQUIRE(with_tiles > 2.0 * product_seconds(small, gpu));
+}
+
+TEST_CASE("arithmetic outside of products has a rate of its own where the file gives one") {
+  const auto priced = [](const Hardware& hardware) {
+    const Graph graph = compiled(Mesh(), {"bf16[\"row=4096 column=4096\"]"},
+                                 [](const auto& x) { return sin(sin(sin(sin(sin(sin(x[0])))))); });
+    return launch_cost(graph, *std::prev(graph.nodes().end()), Mesh(), hardware);
+  };
+  Hardware slow = h200();
+  slow.peak_flops.elementwise = 0.1 * slow.peak_flops.f32;
+  const double overhead = slow.launch_overhead;
+  REQUIRE(priced(slow).limit == Limit::kArithmetic);
+  REQUIRE(priced(slow).seconds - overhead == Approx(10.0 * (priced(h200()).seconds - overhead)));
 }
 
 TEST_CASE("efficiency follows nvMatmulHeuristics on the products of GPT-2 and Llama") {
@@ -107,7 +116,7 @@ TEST_CASE("efficiency follows nvMatmulHeuristics on the products of GPT-2 and Ll
     CAPTURE(row.m, row.n, row.k);
     const ProductSize size{row.m, row.n,        row.k,
                            1,     DType::kBF16, row.f32 ? DType::kF32 : DType::kBF16};
-    const double rate = size.flops() / product_seconds(size, find_gpu("h200"));
+    const double rate = size.flops() / product_seconds(size, h200());
     REQUIRE(rate / 790.0e12 == Approx(row.rate).epsilon(0.15));
   }
 }
@@ -163,14 +172,13 @@ TEST_CASE("grouped products are priced as the products of each group's rows") {
   });
   const ProductSize of_a_group{2048, 4096, 2048, 8};
   REQUIRE(forward.flops == of_a_group.flops());
-  REQUIRE(microseconds(forward) ==
-          Approx(1e6 * product_seconds(of_a_group, find_gpu("h200")) + kGap));
+  REQUIRE(microseconds(forward) == Approx(1e6 * product_seconds(of_a_group, h200()) + kGap));
   const LaunchCost gradient = last_cost(types, [](const auto& x) {
     return grouped_outer_product(x[0], x[3], x[2], {"experts", 8, {}});
   });
   REQUIRE(gradient.flops == of_a_group.flops());
   REQUIRE(microseconds(gradient) ==
-          Approx(1e6 * product_seconds({2048, 4096, 2048, 8}, find_gpu("h200")) + kGap));
+          Approx(1e6 * product_seconds({2048, 4096, 2048, 8}, h200()) + kGap));
 }
 
 TEST_CASE("copies around products, and epilogues that cuBLASLt lacks, are priced") {
@@ -217,8 +225,8 @@ Graph relay(const std::string& type, const Mesh& mesh, int64_t peer) {
 TEST_CASE("transfers between stages are priced at both ends") {
   const Mesh mesh({{"stage", 2, 2}});
   const Graph graph = relay("f32[\"row=4096 column=4096\"]", mesh, 2);
-  const LaunchCost receive = launch_cost(graph, graph.nodes().front(), mesh, find_gpu("h200"));
-  const LaunchCost send = launch_cost(graph, graph.nodes().back(), mesh, find_gpu("h200"));
+  const LaunchCost receive = launch_cost(graph, graph.nodes().front(), mesh, h200());
+  const LaunchCost send = launch_cost(graph, graph.nodes().back(), mesh, h200());
   REQUIRE(send.bytes == 64 * 1024 * 1024);
   REQUIRE(receive.bytes == send.bytes);
   REQUIRE(microseconds(receive) == Approx(181.4 + 10.0).epsilon(1e-3));  // 370 GB/s.
@@ -232,7 +240,7 @@ void price_all(const Graph& graph, const Mesh& mesh, std::set<const OpDef*>& pri
       price_all(*node.bodies[0], mesh, priced);
       continue;
     }
-    const LaunchCost cost = launch_cost(graph, node, mesh, find_gpu("h200"));
+    const LaunchCost cost = launch_cost(graph, node, mesh, h200());
     CAPTURE(node.op->name, cost.seconds, cost.bytes);
     REQUIRE(std::isfinite(cost.seconds));
     REQUIRE(cost.seconds >= 1e-6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/spmd/layer_order.h"
+#include "core/passes/pipeline/layer_order.h"
 
 #include <utility>
 #include <vector>

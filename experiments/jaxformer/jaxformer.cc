@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/jaxformer/jaxformer.h"
+
+#include <cmath>
+#include <vector>
+
+#include "core/base/error.h"
+#include "experiments/jaxformer/shifted_rms_norm.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/synthetic_input.h"
+#include "layers/attention/latent_attention.h"
+#include "layers/experts/moe_feed_forward.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
+#include "plugins/registry.h"
+#include "tasks/learner/schedules.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+// The residual is split by its width, as JAXformer's; weights are gathered over `data` before use.
+constexpr const char* kWeights =
+    "layers -> stage, embed -> data, kv_latent -> data, q_latent -> data, latent -> data, "
+    "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
+constexpr const char* kActivations =
+    "residual: embed -> mdl, batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, "
+    "vocab -> mdl";
+
+// So that devices divide the vocabulary; ids beyond it do not occur.
+int64_t table_rows(int64_t vocab_size) { return (vocab_size + 7) / 8 * 8; }
+
+}  // namespace
+
+Template<SequenceLayer> Jaxformer::layer(bool is_last) const {
+  const LatentAttention::HParams attention{.kv_lora_rank = latent_dims,
+                                           .q_lora_rank = latent_dims,
+                                           .rope_dims = is_last ? 0 : rope_dims,
+                                           .rope_source = RotarySource::kLatents,
+                                           .normalize_latents = false,
+                                           .use_bias = true};
+  const GELU::HParams gelu{.approximate = true};
+  TransformerBlock::HParams result{
+      .norm_policy = NormPolicy::kPre,
+      .attention_tpl = attention,
+      .ffn_tpl = FeedForward::HParams{.activation_tpl = gelu, .use_bias = true},
+      .norm_tpl = ShiftedRmsNorm::HParams{},
+      .residual_dropout_rate = dropout_rate};
+  if (is_last && num_experts > 0)
+    result.ffn_tpl = MoeFeedForward::HParams{
+        .num_experts = num_experts,
+        .router_tpl = TopKRouter::HParams{.top_k = top_k,
+                                          .scores = RouterScores::kSigmoid,
+                                          .capacity_factor = capacity_factor,
+                                          .load_balance_weight = load_balance_weight},
+        .activation_tpl = gelu,
+        .num_shared_experts = num_shared_experts};
+  return result;
+}
+
+Template<SequenceLayer> Jaxformer::block() const {
+  std::vector<Template<SequenceLayer>> layers;
+  for (int64_t i = 0; i < layers_per_block; ++i) layers.push_back(layer(i + 1 == layers_per_block));
+  return LayerSequence::HParams{.layers_tpl = layers};
+}
+
+Template<BaseModel> Jaxformer::model() const {
+  const WeightInit table_init{InitKind::kGaussian,
+                              1.0 / std::sqrt(static_cast<double>(model_dims))};
+  // Flax's lecun_normal: variance 1 / fan-in, with a factor for what truncation takes from it.
+  const WeightInit init{InitKind::kTruncatedGaussianSqrtFanIn, 1.0 / 0.87962566103423978};
+  return LanguageModel::HParams{
+      .lm_tpl = TransformerLm::HParams{
+          .vocab_size = table_rows(vocab_size),
+          .model_dims = model_dims,
+          .num_layers = num_blocks,
+          .num_heads = num_heads,
+          .hidden_dims = 4 * model_dims,
+          .packed_input = false,  // Attention crosses documents of a row.
+          .softmax_tpl = SharedEmbeddingSoftmax::HParams{.layer = {.params_init = table_init}},
+          .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block()},
+          .final_ln_tpl = ShiftedRmsNorm::HParams{},
+          .params_init = init}};
+}
+
+// JAXformer reads its files in order, and evaluates on the beginning of the validation data.
+Template<BaseInput> Jaxformer::input(std::string_view split) const {
+  const bool train = split == "train";
+  const int64_t batches = train ? -1 : eval_batches;
+  if (data == JaxformerData::kSynthetic)
+    return SyntheticInput::HParams{.name = std::string(split),
+                                   .global_batch_size = global_batch_size,
+                                   .seq_len = seq_len,
+                                   .num_batches = batches,
+                                   .seed = train ? 1 : 2};
+  return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                  .split = std::string(split),
+                                  .global_batch_size = global_batch_size,
+                                  .seq_len = seq_len,
+                                  .labels = Labels::kNextToken,
+                                  .shuffle = Shuffle::kNone,
+                                  .repeat = train,
+                                  .num_batches = batches};
+}
+
+ExperimentConfig Jaxformer::build() const {
+  if (num_blocks < 1 || layers_per_block < 1)
+    fail("num_blocks={} and layers_per_block={}, expected at least 1 each", num_blocks,
+         layers_per_block);
+  const LinearRampupCosineDecay::HParams schedule{
+      .warmup_steps = warmup_steps, .decay_end = decay_end, .min_ratio = 0.1};
+  MeshConfig stages = mesh();
+  stages.axis_names = {"stage", "replica", "data", "mdl"};
+  return {.mesh = stages,
+          .rules = {.weights = kWeights, .activations = kActivations},
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                      .model = model(),
+                                      .learner = {.optimizer_tpl =
+                                                      AdamW::HParams{.learning_rate = learning_rate,
+                                                                     .schedule_tpl = schedule,
+                                                                     .weight_decay = weight_decay},
+                                                  .clip_gradient_norm_to_value = 1.0},
+                                      .train = {.num_train_steps = num_train_steps,
+                                                .num_microbatches = num_microbatches,
+                                                .pipeline_schedule = GPipe::HParams{},
+                                                .remat_policy = "save_nothing",
+                                                .save_interval_steps = save_interval_steps,
+                                                .save_max_to_keep = 1,
+                                                .eval_interval_steps = eval_interval_steps}},
+          .input = input("train"),
+          .eval_inputs = {{"validation", input("validation")}}};
+}
+
+// A block of one dense layer and the last one, for each of two stages.
+void Jaxformer::shrink() {
+  Experiment::shrink();
+  num_blocks = 2;
+  layers_per_block = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  vocab_size = 264;
+  seq_len = 32;
+  latent_dims = 8;
+  rope_dims = 8;
+  if (num_experts > 0) num_experts = 2 * top_k;
+  global_batch_size = 2 * num_microbatches;
+  data = JaxformerData::kSynthetic;
+  num_train_steps = kSmokeSteps;
+  warmup_steps = 2;
+  decay_end = kSmokeSteps;
+  eval_batches = 1;
+}
+
+// The defaults of JAXformer's flags.
+struct Moe : Jaxformer {
+  static constexpr std::string_view kSummary =
+      "JAXformer's defaults: 1.01B weights, experts in every sixth layer, 16 rows, on one device";
+  Moe() { ici_mesh_shape = {1, 1, 1, 1}; }
+};
+REGISTER_EXPERIMENT(jaxformer, Moe)
+
+// The run that JAXformer reports: 32 rows for each part of the data axis.
+struct Moe1B : Jaxformer {
+  static constexpr std::string_view kSummary =
+      "JAXformer's moe1B, the run it reports: 1.01B weights on 2 stages x 8 data x 2 mdl";
+  Moe1B() {
+    global_batch_size = 8 * 32;
+    eval_interval_steps = 75;
+    eval_batches = 10;
+    save_interval_steps = 750;
+    ici_mesh_shape = {2, 1, 8, 2};
+  }
+};
+REGISTER_EXPERIMENT(jaxformer, Moe1B)
+
+struct Dense : Moe1B {
+  static constexpr std::string_view kSummary =
+      "JAXformer's moe1B with dense layers for experts: 373M weights on the same mesh";
+  Dense() { num_experts = 0; }
+};
+REGISTER_EXPERIMENT(jaxformer, Dense)
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device can do, as its datasheet and measurements say: what --mode=plan --hardware=…
+// predicts the speed from (tasks/plan/roofline.h). The devices are TOML files: those of hardware/,
+// and the user's own (docs/hardware.md). Nothing here asks or needs the device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/hparams/fields.h"
+
+namespace tessera {
+
+enum class HardwareKind { kGpu, kTpu, kCpu };
+constexpr std::array<EnumName<HardwareKind>, 3> enum_names(HardwareKind) {
+  return {{{HardwareKind::kGpu, "gpu"}, {HardwareKind::kTpu, "tpu"}, {HardwareKind::kCpu, "cpu"}}};
+}
+
+// Floating-point operations per second, a multiplication and its addition counted as two.
+struct PeakFlops {
+  double bf16 = 0.0, f32 = 0.0;       // Of matrix products, with f32 sums.
+  std::optional<double> fp8;          // The same of 8 bits; no kernel is priced with it.
+  std::optional<double> elementwise;  // Of f32 outside of products; unset: f32.
+  FIELDS(bf16, f32, fp8, elementwise)
+
+  // Of products. Other dtypes than bf16 run at the rate of f32.
+  double operator()(DType dtype) const { return dtype == DType::kBF16 ? bf16 : f32; }
+};
+
+struct DeviceMemory {
+  int64_t bytes = 0;
+  double bandwidth = 0.0;  // Bytes per second.
+  FIELDS(bytes, bandwidth)
+};
+
+// What a device sends to the others.
+struct DeviceLink {
+  double bandwidth = 0.0;  // Bytes per second that one device sends, while all do.
+  double latency = 0.0;    // Seconds that a collective takes beside its bytes.
+  FIELDS(bandwidth, latency)
+};
+
+// What kernels reach, as shares of the peaks.
+struct Efficiency {
+  double products = 0.0;  // Of large matrices.
+  double copies = 0.0;    // Of the memory's bandwidth, by a copy.
+  double links = 0.0;     // By large messages.
+  FIELDS(products, copies, links)
+};
+
+// How a GPU divides a product: without it the efficiency is the same for all shapes.
+struct ProductTiles {
+  int64_t multiprocessors = 0;
+  double start = 0.0;  // Additions to a sum that take as long as the begin and end of a tile.
+  FIELDS(multiprocessors, start)
+};
+
+// What a file says.
+struct HardwareFile {
+  static constexpr std::string_view kName = "a hardware file";
+  std::string title;  // "NVIDIA H200 SXM".
+  HardwareKind kind = HardwareKind::kGpu;
+  // Seconds from the end of a kernel to the begin of the next.
+  double launch_overhead = 0.0;
+  std::optional<double> price_per_hour;  // Of one device, in any currency.
+  PeakFlops peak_flops;
+  DeviceMemory memory;
+  DeviceLink link;     // Within a host or slice,
+  DeviceLink network;  // and between them: the device's share.
+  Efficiency efficiency;
+  std::optional<ProductTiles> tiles;
+  FIELDS(title, kind, launch_overhead, price_per_hour, peak_flops, memory, link, network,
+         efficiency, tiles)
+};
+
+struct Hardware : HardwareFile {
+  std::string name;  // As given to --hardware: "h200", "my/gpu.toml".
+};
+
+// Error with the file and the field, on one line, for a field that is missing, unknown, of the
+// wrong type, or a number that is not positive.
+Hardware read_hardware(const std::filesystem::path& file);
+
+// The names that the folder has files for, sorted.
+std::vector<std::string> hardware_names(const std::filesystem::path& folder);
+
+// A name of `folder`, or the path of a file if `given` has a '/' or ends with ".toml". Error with
+// the nearest name and all names for an unknown one.
+Hardware find_hardware(std::string_view given, const std::filesystem::path& folder);
+
+}  // namespace tessera

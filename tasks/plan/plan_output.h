@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where --mode=plan writes a plan: standard output, files, and the changes since an earlier plan.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/io/json.h"
+#include "tasks/config/run_options.h"
+#include "tasks/plan/plan.h"
+
+namespace tessera {
+
+class PlanOutput {
+ public:
+  // Error if the directory for files has a run, whose plan they would replace, or if the earlier
+  // plan cannot be read.
+  explicit PlanOutput(const RunOptions& options);
+
+  // What is printed: the changes if an earlier plan is given, else the plan.
+  std::string text(const Plan& plan) const;
+  void write_files(const Plan& plan) const;
+
+ private:
+  std::filesystem::path directory_, json_file_;  // Empty: not written.
+  std::optional<Json> earlier_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hardware files of the tree, and errors for files that are wrong.
+#include "tasks/hardware/hardware.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/io/file.h"
+#include "tests/support/catch.h"
+#include "tests/support/hardware.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+const std::string kGood = R"(title = "Mine"
+kind = "gpu"
+launch_overhead = 1e-6
+price_per_hour = 2
+[peak_flops]
+bf16 = 1e14
+f32 = 1e13
+[memory]
+bytes = 16_000_000_000
+bandwidth = 1e12
+[link]
+bandwidth = 1e11
+latency = 1e-5
+[network]
+bandwidth = 1e10
+latency = 2e-5
+[efficiency]
+products = 0.8
+copies = 0.9
+links = 1.0
+[tiles]
+multiprocessors = 100
+start = 400.0
+)";
+
+// The good file with its first `from` replaced.
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = kGood;
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+Hardware read(const std::string& text) {
+  const TemporaryDirectory folder;
+  write_file_atomically(folder / "mine.toml", text);
+  return read_hardware(folder / "mine.toml");
+}
+
+// The error for a file, without the folder: "mine.toml: …".
+std::string error_for(const std::string& text) {
+  const std::string error = error_of([&] { read(text); });
+  REQUIRE(error.find('\n') == std::string::npos);
+  const size_t name = error.find("mine.toml");
+  REQUIRE(name != std::string::npos);
+  return error.substr(name);
+}
+
+TEST_CASE("every hardware file of the tree is read, and has the same fields for a kind") {
+  const std::vector<std::string> names = hardware_names(hardware_folder());
+  REQUIRE(names ==
+          std::vector<std::string>{"a100", "b200", "h100", "h200", "rtx4090", "tpu_v4", "tpu_v5p"});
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    const Hardware hardware = hardware_named(name);
+    REQUIRE(hardware.name == name);
+    REQUIRE(hardware.tiles.has_value() == (hardware.kind == HardwareKind::kGpu));
+    REQUIRE_FALSE(hardware.price_per_hour.has_value());  // Prices differ and change.
+    REQUIRE(hardware.peak_flops.bf16 > hardware.peak_flops.f32);
+    REQUIRE(hardware.link.bandwidth > hardware.network.bandwidth);
+    REQUIRE(hardware.memory.bandwidth > hardware.link.bandwidth);
+  }
+}
+
+TEST_CASE("the peaks of devices are those of their datasheets") {
+  struct Row {
+    const char* name;
+    double bf16, f32, bandwidth;  // TFLOP/s and TB/s.
+  };
+  for (const Row& row : {Row{"a100", 312, 19.5, 2.039}, Row{"h100", 989.4, 66.9, 3.35},
+                         Row{"h200", 989.4, 66.9, 4.8}, Row{"b200", 2250, 75, 8.0},
+                         Row{"rtx4090", 165.2, 82.6, 1.008}, Row{"tpu_v4", 275, 275.0 / 6, 1.2},
+                         Row{"tpu_v5p", 459, 459.0 / 6, 2.765}}) {
+    const Hardware hardware = hardware_named(row.name);
+    CAPTURE(row.name);
+    REQUIRE(hardware.peak_flops(DType::kBF16) == Approx(row.bf16 * 1e12).epsilon(0.01));
+    // The clock of the tensor cores' peak is up to 8 % below the highest.
+    REQUIRE(hardware.peak_flops(DType::kF32) == Approx(row.f32 * 1e12).epsilon(0.1));
+    REQUIRE(hardware.memory.bandwidth == Approx(row.bandwidth * 1e12));
+  }
+}
+
+TEST_CASE("a name is looked up in the folder, a path is read") {
+  REQUIRE_THROWS_WITH(find_hardware("h20", hardware_folder()),
+                      "--hardware=h20: unknown hardware; did you mean 'h200'?; expected a100, "
+                      "b200, h100, h200, rtx4090, tpu_v4, tpu_v5p or the path of a TOML file");
+  const TemporaryDirectory folder;
+  for (const std::string name : {"", "..", "../hardware"})
+    REQUIRE_THROWS(find_hardware(name, hardware_folder()));
+  REQUIRE_THROWS_WITH(
+      find_hardware("h200", folder.path()),
+      fmt::format("--hardware=h200: {} has no hardware files", folder.path().string()));
+  REQUIRE(hardware_names(folder / "absent").empty());
+
+  write_file_atomically(folder / "mine.toml", kGood);
+  REQUIRE(find_hardware("mine", folder.path()).name == "mine");
+  const std::string path = (folder / "mine.toml").string();
+  const Hardware mine = find_hardware(path, hardware_folder());
+  REQUIRE(mine.name == path);
+  REQUIRE(mine.title == "Mine");
+  REQUIRE(mine.price_per_hour == 2.0);
+  REQUIRE(mine.tiles->multiprocessors == 100);
+  REQUIRE_THROWS_WITH(find_hardware("absent.toml", hardware_folder()),
+                      "--hardware=absent.toml: no such file");
+  // A folder is no file.
+  REQUIRE_THROWS_WITH(find_hardware(folder.path().string() + "/", hardware_folder()),
+                      Catch::Contains(folder.path().string()));
+}
+
+TEST_CASE("a hardware file with a missing field is refused") {
+  REQUIRE(error_for(with("f32 = 1e13\n", "")) ==
+          "mine.toml: missing field: peak_flops.f32; `runexp --help` names files that have all of "
+          "them");
+  REQUIRE_THAT(error_for(with("kind = \"gpu\"\n", "")), Catch::Contains("missing field: kind;"));
+  REQUIRE_THAT(error_for(with("[network]\nbandwidth = 1e10\nlatency = 2e-5\n", "")),
+               Catch::Contains("missing fields: network.bandwidth, network.latency;"));
+  REQUIRE_THAT(error_for(with("start = 400.0\n", "")),
+               Catch::Contains("missing field: tiles.start;"));
+  REQUIRE_THAT(error_for("[tiles]\n"), Catch::Contains("efficiency.links, tiles.multiprocessors, "
+                                                       "tiles.start;"));
+  REQUIRE_THAT(error_for(""), Catch::Contains("missing fields: title, kind, launch_overhead,"));
+  REQUIRE_FALSE(read(with("price_per_hour = 2\n", "")).price_per_hour.has_value());
+}
+
+TEST_CASE("a hardware file with an unknown field or a wrong type is refused") {
+  REQUIRE(error_for(with("price_per_hour", "price_an_hour")) ==
+          "mine.toml: no field 'price_an_hour' in a hardware file; did you mean "
+          "'price_per_hour'?");
+  REQUIRE_THAT(error_for(with("copies =", "copy =")), Catch::Contains("'efficiency.cop"));
+  REQUIRE_THAT(error_for(with("[tiles]", "[tiless]")), Catch::Contains("did you mean 'tiles'?"));
+  REQUIRE(error_for(with("1e14", "\"fast\"")) ==
+          "mine.toml: peak_flops.bf16: got \"fast\", expected a number");
+  REQUIRE(error_for(with("16_000_000_000", "16.5")) ==
+          "mine.toml: memory.bytes: got 16.5, expected an integer");
+  REQUIRE_THAT(error_for(with("\"gpu\"", "\"gpus\"")),
+               Catch::Contains("kind: got 'gpus', expected one of gpu, tpu, cpu"));
+  REQUIRE_THAT(error_for("memory = 3\n"), Catch::Contains("mine.toml: memory: got 3"));
+  REQUIRE_THAT(error_for("title = \n"), Catch::Contains("mine.toml:1: "));
+}
+
+TEST_CASE("a hardware file with a number that cannot be is refused") {
+  for (const char* number : {"0.0", "-2.5", "inf", "nan", "0", "-3"})
+    REQUIRE(error_for(with("1e14", number)) ==
+            fmt::format("mine.toml: peak_flops.bf16: got {}, expected a positive number", number));
+  REQUIRE(error_for(with("= 100\n", "= -100\n")) ==
+          "mine.toml: tiles.multiprocessors: got -100, expected a positive number");
+  REQUIRE_THAT(error_for(with("1e14", "1e30")),
+               Catch::Contains("expected a number from 1e-12 to 1e+21; units are bytes, seconds"));
+  REQUIRE_THAT(error_for(with("1e-6", "1e-300")), Catch::Contains("launch_overhead: got 1e-300"));
+  REQUIRE(error_for(with("copies = 0.9", "copies = 90")) ==
+          "mine.toml: efficiency.copies: got 90.0, expected a share of the peak, at most 1");
+  REQUIRE_THAT(error_for(with("= 100\n", "= 2_000_000\n")), Catch::Contains("at most 1000000"));
+  REQUIRE(error_for(with("\"gpu\"", "\"tpu\"")) ==
+          "mine.toml: tiles: only for kind = \"gpu\"; got kind = \"tpu\"");
+  for (const std::string& title :
+       std::vector<std::string>{"\"\"", "\"a\\nb\"", "\"" + std::string(61, 'x') + "\""})
+    REQUIRE_THAT(error_for(with("\"Mine\"", title)),
+                 Catch::Contains("expected one line of 1 to 60 bytes"));
+}
+
+}  // namespace
+}  // namespace tessera
