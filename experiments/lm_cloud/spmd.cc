@@ -8,7 +8,7 @@ namespace {
 
 struct SpmdTest : LmCloudSpmdRecipe {
   static constexpr std::string_view kSummary =
-      "Pax's LmCloudSpmdTest: 2 layers of 64, 2.1M weights; 1 device";
+      "Pax's LmCloudSpmdTest: 2 layers of 64, 2.18M weights; 1 device";
   SpmdTest() {
     percore_batch_size = 4;
     num_layers = 2;

@@ -142,6 +142,7 @@ Adafactor::Adafactor(const HParams& p) : BaseOptimizer(p), p_(p) {
   check_finite(p.kName, "clip_threshold", p.clip_threshold);
   if (p.decay_exponent <= 0.0)
     fail("Adafactor: decay_exponent is {}, expected more than 0", p.decay_exponent);
+  check_fraction(p.kName, "decay_adam", p.decay_adam);
   check_fraction(p.kName, "beta1", p.beta1);
 }
 
@@ -162,7 +163,9 @@ Updated Adafactor::update(const UpdateInputs& inputs) const {
   const Tensor gradient = scaled_gradient(inputs);
   const Tensor squared = square(gradient) + p_.epsilon1;
   // 1 - t^-exponent, t counting from 1.
-  const Tensor decay = 1.0 - exp(log(inputs.count + 1.0) * -p_.decay_exponent);
+  const Tensor decay = p_.decay_adam > 0.0
+                           ? bias_corrected(p_.decay_adam, inputs.count)
+                           : 1.0 - exp(log(inputs.count + 1.0) * -p_.decay_exponent);
 
   std::vector<Tensor> next;
   Tensor change;

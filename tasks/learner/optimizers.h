@@ -69,7 +69,8 @@ class Adafactor final : public BaseOptimizer {
     static constexpr std::string_view kName = "Adafactor";
     double learning_rate = 1e-2;
     Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
-    double decay_exponent = 0.8;  // The second moment's decay is 1 - t^-decay_exponent.
+    double decay_exponent = 0.8;  // The second moment's decay is 1 - t^-decay_exponent,
+    double decay_adam = 0.0;      // or, if > 0, this one, bias-corrected as in Adam (Pax).
     double beta1 = 0.0;           // 0: no momentum.
     double epsilon1 = 1e-30;      // Added to the squared gradient.
     double epsilon2 = 1e-3;       // Lower bound of the parameter scale.
@@ -77,8 +78,8 @@ class Adafactor final : public BaseOptimizer {
     int64_t min_dim_size_to_factor = 128;
     bool multiply_by_parameter_scale = true;
     double weight_decay = 0.0;
-    FIELDS(learning_rate, schedule_tpl, decay_exponent, beta1, epsilon1, epsilon2, clip_threshold,
-           min_dim_size_to_factor, multiply_by_parameter_scale, weight_decay)
+    FIELDS(learning_rate, schedule_tpl, decay_exponent, decay_adam, beta1, epsilon1, epsilon2,
+           clip_threshold, min_dim_size_to_factor, multiply_by_parameter_scale, weight_decay)
   };
   explicit Adafactor(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;

@@ -15,7 +15,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLmEvalBatches = 8;  // Generated sequences are endless.
+constexpr double kAdafactorDecay = 0.99;  // Pax: decay_adam of set_default_adafactor.
+constexpr int64_t kLmEvalBatches = 8;     // Generated sequences are endless.
 
 // Pax's layouts, also within a stage (praxis: set_sharding_params_v1).
 RulesConfig pax_rules(bool use_pipeline) {
@@ -176,6 +177,7 @@ Template<BaseOptimizer> TransformerLmRecipe::optimizer_with(
                          .weight_decay = weight_decay};
   return Adafactor::HParams{.learning_rate = rate,
                             .schedule_tpl = schedule_tpl,
+                            .decay_adam = kAdafactorDecay,
                             .beta1 = beta1,
                             .clip_threshold = update_rms_cap,
                             .multiply_by_parameter_scale = false,

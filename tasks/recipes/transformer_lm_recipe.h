@@ -113,7 +113,7 @@ struct TransformerLmRecipe : Experiment {
   // Optimizer. Adam and Adafactor cap the root mean square of each tensor's update.
   LmOptimizer optimizer = LmOptimizer::kAdafactor;
   double beta1 = 0.9;
-  double beta2 = 0.99;
+  double beta2 = 0.99;  // Of Adam.
   double adam_epsilon = 1e-6;
   double update_rms_cap = 1.0;      // <= 0: none. Pax: ADAM_CLIP_THRESHOLD.
   double clip_gradient_norm = 5.0;  // 0: none. Pax: CLIP_GRADIENT_NORM_TO_VALUE.

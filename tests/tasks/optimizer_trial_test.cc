@@ -286,6 +286,20 @@ TEST_CASE("Adafactor keeps the full second moment of small tensors") {
             Approx(before[i] - 0.1 * (g[i] > 0.0 ? 1.0 : -1.0)).margin(kTolerance));
 }
 
+TEST_CASE("Adafactor with Adam's decay averages squared gradients without bias") {
+  OptimizerTrial trial{.optimizer_tpl = Adafactor::HParams{.decay_adam = 0.5},
+                       .type = kMatrix,
+                       .parameter = some_numbers(12, 7)};
+  const auto gradients = three_gradients(12);
+  trial.run(gradients);
+  // Weights of a mean whose decay is 0.5: 1 : 2 : 4, from the oldest.
+  std::vector<double> expected(12);
+  for (size_t i = 0; i < 12; ++i)
+    for (size_t step = 0; step < 3; ++step)
+      expected[i] += gradients[step][i] * gradients[step][i] * std::pow(2.0, step) / 7.0;
+  require_close(trial.slots[0], expected);
+}
+
 TEST_CASE("a step that is not applied changes neither parameter nor state") {
   const std::vector<Template<BaseOptimizer>> optimizers = {
       AdamW::HParams{}, Adam::HParams{}, Adam::HParams{.clip_threshold = 0.0},
@@ -319,6 +333,8 @@ TEST_CASE("optimizers reject inconsistent settings") {
   REQUIRE_THAT(message(Sgd::HParams{.nesterov = true}), Catch::Contains("set momentum"));
   REQUIRE_THAT(message(Adafactor::HParams{.decay_exponent = 0.0}),
                Catch::Contains("decay_exponent is 0"));
+  REQUIRE_THAT(message(Adafactor::HParams{.decay_adam = 1.0}),
+               Catch::Contains("decay_adam is 1, expected"));
 }
 
 TEST_CASE("optimizers reject negative and non-finite settings") {
