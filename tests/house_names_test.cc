@@ -33,6 +33,9 @@ const std::set<std::string> kElsewhere = {
     "env.py",                       // clearml, which seqax imports
     "my_project/ffn.cc",            // made by `runexp new my_project`
     "experiments/mine/small.cc",    // an experiment of the user
+    "paxml/tasks/lm/params/nvidia.py",
+    "praxis/layers/glam.py",
+    "praxis/layers/grok.py",
 };
 
 const std::vector<std::string> kExtensions = {".h",     ".cc", ".cu", ".cuh",

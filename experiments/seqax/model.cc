@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// seqax's transformer in seqax's style: every weight is declared with its layout, and every gather
-// and scatter is explicit, next to the einsum that it is for. It uses no axis rules and no other
-// layers. (MatX, https://github.com/MatX-inc/seqax.) And its experiment, seqax.LocalSynthetic.
+#include "experiments/seqax/model.h"
+
 #include <cmath>
-#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
-#include "core/hparams/template.h"
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -18,54 +18,9 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rotary.h"
-#include "experiments/seqax/synthetic_tasks.h"
 #include "layers/fprop_scope.h"
-#include "layers/models/base_model.h"
-#include "plugins/registry.h"
-#include "tasks/learner/schedules.h"
-#include "tasks/single_task.h"
 
 namespace tessera {
-
-class SeqaxModel final : public BaseModel {
- public:
-  struct HParams {
-    using Instance = SeqaxModel;
-    static constexpr std::string_view kName = "SeqaxModel";
-    Required<int64_t> num_layers;
-    Required<int64_t> model_dims;
-    Required<int64_t> num_heads;     // Of queries.
-    Required<int64_t> num_kv_heads;  // Divides num_heads.
-    Required<int64_t> dims_per_head;
-    Required<int64_t> hidden_dims;
-    Required<int64_t> vocab_size;
-    double rope_max_timescale = 10000.0;
-    Field<DTypePolicy> dtypes;
-    FIELDS(num_layers, model_dims, num_heads, num_kv_heads, dims_per_head, hidden_dims, vocab_size,
-           rope_max_timescale, dtypes)
-  };
-  explicit SeqaxModel(const HParams& p);
-
- private:
-  // Features: ids, labels, weights and segment_ids of packed rows. Rotary positions count from the
-  // row's start, also in later documents.
-  ModelOutput fprop(const Features& features) const override;
-  Tensor fprop_logits(const Features& features) const override;
-  Tensor fprop_next_logits(const Features& features) const override;
-
-  // The residual after all blocks: "batch/data seq embed". `segment_ids` invalid: one document a
-  // row.
-  Tensor blocks(Tensor ids, Tensor segment_ids) const;
-  Tensor loop_body(Tensor x, Tensor segment_ids) const;
-  // A weight, or this iteration's slice of a stacked one, cast and then gathered to this layout.
-  Tensor gathered(Weight weight, std::string_view layout) const {
-    return gathered(weight, layout, dtypes().compute);
-  }
-  Tensor gathered(Weight weight, std::string_view layout, DType dtype) const;
-
-  HParams p_;
-  Weight embed_, unembed_, ln1_, ln2_, w_q_, w_kv_, w_o_, w_gate_, w_up_, w_down_, final_norm_;
-};
 
 REGISTER_TEMPLATE(BaseModel, SeqaxModel);
 
@@ -221,74 +176,5 @@ ModelOutput SeqaxModel::fprop(const Features& features) const {
   const Tensor weights = reshard(features.get("weights"), "batch/data seq");
   return weighted_output(cross_entropy(fprop_logits(features), labels, "vocab"), weights);
 }
-
-// seqax's local_test_synthetic: 2.4 million weights on a mesh of 4×2.
-struct LocalSynthetic : Experiment {
-  using Base = Experiment;
-  static constexpr std::string_view kSummary =
-      "seqax's model with explicit layouts, on its synthetic tasks; mesh 4×2, or any";
-  LocalSynthetic() { ici_mesh_shape = {1, 4, 2}; }  // seqax's d and t are data and mdl.
-  int64_t num_layers = 2;
-  int64_t model_dims = 256;
-  int64_t seq_len = 64;
-  int64_t global_batch_size = 64;
-  int64_t num_train_steps = 50;
-  int64_t steps_for_learning_rate = 100;
-  int64_t warmup_steps = 10;
-  double learning_rate = 3e-5;
-  DType compute_dtype = DType::kBF16;
-  FIELDS(num_layers, model_dims, seq_len, global_batch_size, num_train_steps,
-         steps_for_learning_rate, warmup_steps, learning_rate, compute_dtype)
-
-  void shrink() override {
-    Experiment::shrink();
-    model_dims = 32;
-    seq_len = 32;
-    global_batch_size = 8;
-    num_train_steps = kSmokeSteps;
-    steps_for_learning_rate = kSmokeSteps;
-    warmup_steps = 2;
-  }
-
-  ExperimentConfig build() const override {
-    const SeqaxModel::HParams model{.num_layers = num_layers,
-                                    .model_dims = model_dims,
-                                    .num_heads = 4,  // Two queries for each key.
-                                    .num_kv_heads = 2,
-                                    .dims_per_head = 32,
-                                    .hidden_dims = 1024,
-                                    .vocab_size = 1280,
-                                    .rope_max_timescale = 256.0};
-    const LinearRampupCosineDecay::HParams schedule{
-        .warmup_steps = warmup_steps, .decay_end = steps_for_learning_rate, .min_ratio = 0.1};
-    const auto tasks = [&](const std::string& split) {
-      return SeqaxTasks::HParams{.split = split,
-                                 .global_batch_size = global_batch_size,
-                                 .seq_len = seq_len,
-                                 .shuffle = split == "train",
-                                 .repeat = split == "train"};
-    };
-    return {.mesh = mesh(),
-            // Rules for the batch only: the layouts are in the model.
-            .rules = {.weights = "", .activations = "batch -> data"},
-            .task =
-                SingleTask::HParams{
-                    .dtypes = DTypePolicy{.compute = compute_dtype},
-                    .model = model,
-                    .learner = {.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
-                                                                .schedule_tpl = schedule,
-                                                                .beta1 = 0.9,
-                                                                .beta2 = 0.95,
-                                                                .weight_decay = 0.1},
-                                .clip_gradient_norm_to_value = 1.0},
-                    .train = {.num_train_steps = num_train_steps,
-                              .remat_policy = "q,k,v,attn_residual,ln2,gate_proj,up_proj",
-                              .save_interval_steps = 10,
-                              .eval_interval_steps = num_train_steps}},
-            .input = tasks("train"),
-            .eval_inputs = {{"validation", tasks("validation")}}};
-  }
-};
-REGISTER_EXPERIMENT(seqax, LocalSynthetic)
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/flat_tokens/text_input.h"
+#include "inputs/masked_input.h"
 #include "inputs/mixture/mixture_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
@@ -56,7 +57,7 @@ template <typename Input>
 Hosts::Open opener(typename Input::HParams p) {
   p.global_batch_size = kBatch;
   p.seq_len = kSeqLen;
-  return [p] { return std::make_unique<Input>(p); };
+  return [input_tpl = Template<BaseInput>(p)] { return input_tpl.instantiate(); };
 }
 
 // Of tokens.h5 and the set beside it, with changing weights.
@@ -108,6 +109,14 @@ std::vector<Case> cases(const Data& data) {
       {"synthetic", opener<SyntheticInput>({.num_letters = 8, .distance = 3})},
       {"synthetic, five batches",
        opener<SyntheticInput>({.num_letters = 8, .distance = 3, .num_batches = 5})},
+      {"masked synthetic",
+       opener<MaskedInput>(
+           {.input_tpl = SyntheticInput::HParams{.num_letters = 8, .distance = 3}, .mask_id = 0})},
+      {"masked streams, one epoch",
+       opener<MaskedInput>({.input_tpl =
+                                StreamingTextInput::HParams{
+                                    .path = many, .labels = Labels::kShiftRight, .repeat = false},
+                            .mask_id = 0})},
       {"streams of more shards than rows", opener<StreamingTextInput>({.path = many})},
       {"streams of fewer shards than rows",
        opener<StreamingTextInput>({.path = few, .shuffle_documents = 3})},
@@ -153,7 +162,7 @@ TEST_CASE("hosts read the rows of one host's batches, and end together, for ever
         REQUIRE(same_batch(hosts.next(), batch));
     }
   }
-  REQUIRE(finite == 7);
+  REQUIRE(finite == 8);
 }
 
 TEST_CASE("every input resumes on another number of hosts") {

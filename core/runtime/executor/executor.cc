@@ -98,14 +98,15 @@ struct Executor::Impl {
     programs.set_mesh(wanted);
   }
 
-  // In a pipeline a stage would else wait for each transfer before it computes.
+  // In a pipeline a stage would else wait for each transfer before it computes. A mesh of several
+  // slices has slow links, wherever its devices are, so that a run allocates what its plan says.
   Communication usual_communication(const CompileOptions& options) const {
     const Mesh& mesh = programs.mesh();
     bool beside =
         options.pipeline || (communicator != nullptr && communicator->num_processes() > 1);
     if (mesh.num_devices() > 1 && (communicator != nullptr || planning))
       beside = beside || find_device_kind(parts[0]->device().kind()).overlaps;
-    for (const MeshAxis& axis : mesh.axes()) beside = beside || (planning && axis.dcn > 1);
+    for (const MeshAxis& axis : mesh.axes()) beside = beside || axis.dcn > 1;
     return beside ? Communication::kOverlapped : Communication::kInline;
   }
 

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "experiments/c4/c4_spmd.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/streaming/streaming_text_input.h"
+#include "tasks/recipes/c4_recipe.h"
 
 namespace tessera {
 namespace {
@@ -72,7 +72,7 @@ std::string where(const std::string& path) {
 }  // namespace
 
 // Commands whose output exists are omitted.
-std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) const {
+std::optional<MissingData> C4Recipe::missing_data(const ExperimentConfig& config) const {
   const bool reads_tokens =
       config.input.holds<FlatTokensInput::HParams>() &&
       config.input.as<FlatTokensInput::HParams>().path.get() == flat_tokens_path;
@@ -98,7 +98,8 @@ std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) 
   if (!has_tokenizer) {
     add_folder(tokenizer, train_shards, &missing.commands);
     missing.commands.push_back(fmt::format("./flat_tokens train --output={} --vocab_size={} {}",
-                                           tokenizer, vocab_size, first_of(train_shards)));
+                                           tokenizer, std::min(tokenizer_size, vocab_size),
+                                           first_of(train_shards)));
   }
   if (reads_tokens) {
     add_folder(flat_tokens_path, train_shards, &missing.commands);

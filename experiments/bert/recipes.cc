@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/bert/recipes.h"
+
+#include <fmt/format.h>
+
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/masked_input.h"
+#include "inputs/synthetic_input.h"
+#include "plugins/registry.h"
+#include "tasks/recipes/missing_files.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which is endless.
+
+}  // namespace
+
+// Pax: BertSpmd, and the sequences of MLPerf's data.
+BertRecipe::BertRecipe() {
+  seq_len = 512;
+  learning_rate = 2.5e-4;
+  remat_policy = "save_dot_with_no_batch_dims";
+}
+
+void BertRecipe::shrink() {
+  Base::shrink();
+  data = BertData::kSynthetic;
+}
+
+Template<SequenceLayer> BertRecipe::attention() const {
+  Template<SequenceLayer> attention_tpl = Base::attention();
+  attention_tpl.as<DotProductAttention::HParams>().causal = false;
+  return attention_tpl;
+}
+
+Template<BaseModel> BertRecipe::model() const {
+  Template<BaseModel> model_tpl = Base::model();
+  auto& lm = model_tpl.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+  lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss.label_smoothing = label_smoothing;
+  return model_tpl;
+}
+
+Template<BaseInput> BertRecipe::tokens(std::string_view split) const {
+  const bool train = split == "train";
+  if (data == BertData::kSynthetic)
+    return SyntheticInput::HParams{.name = std::string(split),
+                                   .score_all = true,
+                                   .num_batches = train ? -1 : kEvalBatches,
+                                   .seed = train ? kTrainSeed : kTrainSeed + 1};
+  return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                  .split = std::string(split),
+                                  .packed = train,  // As in Pax, evaluation has one text per row.
+                                  .labels = Labels::kShiftRight,
+                                  .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
+                                  .repeat = train,
+                                  .seed = kTrainSeed};
+}
+
+Template<BaseInput> BertRecipe::input(std::string_view split) const {
+  return MaskedInput::HParams{.input_tpl = tokens(split),
+                              .mask_id = mask_id,
+                              .global_batch_size = batch_size(),
+                              .seq_len = seq_len,
+                              .seed = split == "train" ? kTrainSeed : kTrainSeed + 1};
+}
+
+std::optional<MissingData> BertRecipe::missing_data(const ExperimentConfig& config) const {
+  const RecipeFile text{
+      text_path,
+      "text_path",
+      {"pip install -U datasets",
+       fmt::format("python3 -c \"import datasets; datasets.load_dataset('wikimedia/wikipedia', "
+                   "'20231101.en', split='train').to_json('{}')\"",
+                   text_path)}};
+  const RecipeFile vocabulary{tokenizer,
+                              "tokenizer",
+                              {fmt::format("./flat_tokens train --output={} --vocab_size={} {}",
+                                           tokenizer, vocab_size, text_path)}};
+  const RecipeFile token_file{
+      flat_tokens_path,
+      "flat_tokens_path",
+      {fmt::format("./flat_tokens build --output={} --tokenizer={} --validation_fraction=0.005 {}",
+                   flat_tokens_path, tokenizer, text_path)}};
+  // Not of an input that --set has put in place of the recipe's.
+  if (!config.input.holds<MaskedInput::HParams>()) return std::nullopt;
+  const Template<BaseInput>& read = config.input.as<MaskedInput::HParams>().input_tpl;
+  if (!read.holds<FlatTokensInput::HParams>() ||
+      read.as<FlatTokensInput::HParams>().path.get() != flat_tokens_path)
+    return std::nullopt;
+  return missing_files({text, vocabulary}, {token_file},
+                       "They fetch the English Wikipedia, 20 GB of text. Without data, --mode=plan "
+                       "shows what a step needs, and --set data=synthetic trains on synthetic "
+                       "sequences.");
+}
+
+namespace {
+
+// Pax runs it with pmap: each device has all weights.
+struct AdamL4H128 : BertRecipe {
+  static constexpr std::string_view kSummary =
+      "Pax's BertAdamL4H128: 4.9M weights, trained with Adam; 8 replicas";
+  AdamL4H128() {
+    num_layers = 4;
+    model_dims = 128;
+    num_heads = 8;
+    hidden_dims = 512;
+    combine_qkv = false;
+    percore_batch_size = 8;
+    ici_mesh_shape = {8, 1, 1};
+    optimizer = LmOptimizer::kAdam;
+    learning_rate = 1e-3;
+    decay_end = 300'000;
+  }
+};
+REGISTER_EXPERIMENT(bert, AdamL4H128)
+
+struct SpmdL4H128 : BertRecipe {
+  static constexpr std::string_view kSummary =
+      "Pax's BertSpmdL4H128: 4.9M weights, trained with Adafactor; mesh 4×2";
+  SpmdL4H128() {
+    num_layers = 4;
+    model_dims = 128;
+    dims_per_head = 16;
+    hidden_dims = 512;
+    percore_batch_size = 4;
+    ici_mesh_shape = {1, 4, 2};
+  }
+};
+REGISTER_EXPERIMENT(bert, SpmdL4H128)
+
+struct SpmdL33H12kBiggerBatch : BertRecipe {
+  static constexpr std::string_view kSummary =
+      "Pax's BertSpmdL33H12kBiggerBatch: 100B weights, batch 2048; mesh 64×8";
+  SpmdL33H12kBiggerBatch() {
+    num_layers = 33;
+    model_dims = 12288;
+    dims_per_head = 96;
+    hidden_dims = 8 * 12288;
+    use_repeated_layer = true;  // Pax unrolls them; the numbers are the same.
+    weight_decay = 1e-2;
+    label_smoothing = 0.1;
+    percore_batch_size = 4;
+    ici_mesh_shape = {1, 64, 8};
+    save_interval_steps = 1000;
+  }
+};
+REGISTER_EXPERIMENT(bert, SpmdL33H12kBiggerBatch)
+
+struct SpmdL33H12kBiggerBatch8x8x16 : SpmdL33H12kBiggerBatch {
+  static constexpr std::string_view kSummary =
+      "Pax's BertSpmdL33H12kBiggerBatch8x8x16: 100B weights, batch 4096; mesh 64×16";
+  SpmdL33H12kBiggerBatch8x8x16() {
+    ici_mesh_shape = {1, 64, 16};
+    save_interval_steps = 500;
+  }
+};
+REGISTER_EXPERIMENT(bert, SpmdL33H12kBiggerBatch8x8x16)
+
+struct SpmdL66H12kBiggerBatch8x8x16 : SpmdL33H12kBiggerBatch {
+  static constexpr std::string_view kSummary =
+      "Pax's BertSpmdL66H12kBiggerBatch8x8x16: 200B weights, batch 4096; mesh 64×16";
+  SpmdL66H12kBiggerBatch8x8x16() {
+    num_layers = 66;
+    ici_mesh_shape = {1, 64, 16};
+    remat_policy = "save_dot_for_mlperf_200b";
+    save_interval_steps = 200;
+    save_max_to_keep = 20;
+  }
+};
+REGISTER_EXPERIMENT(bert, SpmdL66H12kBiggerBatch8x8x16)
+
+struct SpmdL66H12kBiggerBatch8x8x8 : SpmdL66H12kBiggerBatch8x8x16 {
+  static constexpr std::string_view kSummary =
+      "Pax's BertSpmdL66H12kBiggerBatch8x8x8: 200B weights, batch 512; mesh 64×8";
+  SpmdL66H12kBiggerBatch8x8x8() {
+    percore_batch_size = 1;
+    ici_mesh_shape = {1, 64, 8};
+  }
+};
+REGISTER_EXPERIMENT(bert, SpmdL66H12kBiggerBatch8x8x8)
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/gpt2/recipes.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/synthetic_input.h"
+#include "layers/models/language_model.h"
+#include "plugins/registry.h"
+#include "tasks/learner/schedules.h"
+#include "tasks/recipes/missing_files.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kInitScale = 0.02;
+constexpr double kEpsilon = 1e-5;
+constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which is endless.
+
+WeightInit gaussian(double scale) { return {InitKind::kGaussian, scale}; }
+
+}  // namespace
+
+void Gpt2Recipe::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  vocab_size = 264;
+  seq_len = 32;
+  global_batch_size = 8;
+  num_train_steps = kSmokeSteps;
+  warmup = 2;
+  data = Gpt2Data::kSynthetic;
+}
+
+TransformerBlock::HParams Gpt2Recipe::block(int64_t layer) const {
+  if (num_heads < 1 || model_dims % num_heads != 0)
+    fail("num_heads={} does not divide model_dims={}", num_heads, model_dims);
+  const int64_t head_dims = model_dims / num_heads;
+  const WeightInit residual_init =
+      gaussian(kInitScale / std::sqrt(2.0 * static_cast<double>(num_layers)));
+  DotProductAttention::HParams attention{.combine_qkv = true,
+                                         .use_bias = true,
+                                         .logit_cap = attention_logit_cap,
+                                         .dropout_rate = dropout_rate,
+                                         .output_init = residual_init};
+  if (layer > 0)
+    attention.query_scale =
+        1.0 / (std::sqrt(static_cast<double>(head_dims)) * static_cast<double>(layer));
+  if (use_qk_norm) {
+    const LayerNorm::HParams norm{.model_dims = head_dims, .axis = "head_dim", .epsilon = kEpsilon};
+    attention.query_norm_tpl = norm;
+    attention.key_norm_tpl = norm;
+  }
+  return {.norm_policy = norm_policy,
+          .attention_tpl = attention,
+          .ffn_tpl = FeedForward::HParams{.activation_tpl = GELU::HParams{.approximate = true},
+                                          .use_bias = true,
+                                          .down_init = residual_init},
+          .norm_tpl = LayerNorm::HParams{.epsilon = kEpsilon},
+          .residual_dropout_rate = dropout_rate};
+}
+
+// Blocks that differ in a constant are not a loop over one block.
+Template<SequenceLayer> Gpt2Recipe::blocks() const {
+  if (!scale_attention_by_inverse_layer) return Repeated::HParams{.block_tpl = block(0)};
+  LayerSequence::HParams all;
+  for (int64_t layer = 1; layer <= num_layers; ++layer)
+    all.layers_tpl.push_back(
+        StackedTransformer::HParams{.num_layers = 1, .block_tpl = block(layer)});
+  return all;
+}
+
+Template<BaseModel> Gpt2Recipe::model() const {
+  return LanguageModel::HParams{
+      .lm_tpl = TransformerLm::HParams{
+          .vocab_size = vocab_size,
+          .model_dims = model_dims,
+          .num_layers = num_layers,
+          .num_heads = num_heads,
+          .hidden_dims = 4 * model_dims,
+          .segment_positions = false,
+          .position_emb_tpl =
+              TrainablePositionalEmbedding::HParams{
+                  .max_seq_length = seq_len, .layer = {.params_init = gaussian(kInitScale / 2)}},
+          .softmax_tpl = SharedEmbeddingSoftmax::HParams{.loss = {.z_loss = z_loss,
+                                                                  .soft_cap = softmax_logit_cap}},
+          .stacked_transformer_tpl = blocks(),
+          .final_ln_tpl = LayerNorm::HParams{.epsilon = kEpsilon},
+          .embedding_dropout_rate = dropout_rate,
+          .params_init = gaussian(kInitScale)}};
+}
+
+Learner::HParams Gpt2Recipe::learner() const {
+  const double steps = warmup < 1.0 ? warmup * static_cast<double>(num_train_steps) : warmup;
+  const LinearRampupCosineDecay::HParams schedule{.warmup_steps = static_cast<int64_t>(steps),
+                                                  .min_ratio = min_learning_rate_ratio};
+  return {.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
+                                          .schedule_tpl = schedule,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .epsilon = 1e-8,
+                                          .weight_decay = weight_decay},
+          .clip_gradient_norm_to_value = clip_gradient_norm,
+          .weight_decay_exclusion = {".*bias", ".*(norm|final_ln).*", ".*softmax.*",
+                                     ".*position_emb.*"},
+          .skip_step_gradient_norm_value = skip_step_gradient_norm};
+}
+
+Template<BaseInput> Gpt2Recipe::input(std::string_view split) const {
+  const bool train = split == "train";
+  if (data == Gpt2Data::kSynthetic)
+    return SyntheticInput::HParams{.name = std::string(split),
+                                   .global_batch_size = global_batch_size,
+                                   .seq_len = seq_len,
+                                   .num_batches = train ? -1 : kEvalBatches,
+                                   .seed = train ? 0 : 1};
+  return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                  .split = std::string(split),
+                                  .global_batch_size = global_batch_size,
+                                  .seq_len = seq_len,
+                                  .labels = Labels::kNextToken,
+                                  .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
+                                  .repeat = train};
+}
+
+ExperimentConfig Gpt2Recipe::build() const {
+  return {.mesh = mesh(),
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                      .model = model(),
+                                      .learner = learner(),
+                                      .train = {.num_train_steps = num_train_steps,
+                                                .remat_policy = "save_nothing",
+                                                .save_interval_steps = 1000,
+                                                .save_max_to_keep = 1,
+                                                .save_keep_every_steps = 10'000,
+                                                .eval_interval_steps = 1000}},
+          .input = input("train"),
+          .eval_inputs = {{"validation", input("validation")}}};
+}
+
+std::optional<MissingData> Gpt2Recipe::missing_data(const ExperimentConfig& config) const {
+  const RecipeFile text{
+      text_path,
+      "text_path",
+      {"pip install -U datasets huggingface_hub",
+       fmt::format("python3 -c \"import datasets; datasets.load_dataset('Skylion007/openwebtext', "
+                   "split='train').to_json('{}')\"",
+                   text_path)}};
+  const RecipeFile vocabulary{
+      tokenizer,
+      "tokenizer",
+      {fmt::format("curl -L -o {} https://huggingface.co/openai-community/gpt2/resolve/main/"
+                   "tokenizer.json",
+                   tokenizer)}};
+  const RecipeFile tokens{
+      flat_tokens_path,
+      "flat_tokens_path",
+      {fmt::format("./flat_tokens build --output={} --tokenizer={} --validation_fraction=0.005 {}",
+                   flat_tokens_path, tokenizer, text_path)}};
+  // Not of an input that --set has put in place of the recipe's.
+  if (!config.input.holds<FlatTokensInput::HParams>() ||
+      config.input.as<FlatTokensInput::HParams>().path.get() != flat_tokens_path)
+    return std::nullopt;
+  return missing_files({text, vocabulary}, {tokens},
+                       "They fetch OpenWebText, 40 GB of text with 9 billion tokens. Without data, "
+                       "--mode=plan shows what a step needs, and --set data=synthetic trains on "
+                       "synthetic sequences.");
+}
+
+namespace {
+
+struct Small : Gpt2Recipe {
+  static constexpr std::string_view kSummary =
+      "Levanter's gpt2_small: GPT-2 of 124M weights; any number of devices";
+};
+REGISTER_EXPERIMENT(gpt2, Small)
+
+struct SmallFast : Small {
+  static constexpr std::string_view kSummary =
+      "Levanter's gpt2_small_fast: gpt2.Small with 20000 steps of half the batch";
+  SmallFast() {
+    global_batch_size = 256;
+    num_train_steps = 20'000;
+    learning_rate = 1e-3;
+  }
+};
+REGISTER_EXPERIMENT(gpt2, SmallFast)
+
+struct Medium : Gpt2Recipe {
+  static constexpr std::string_view kSummary =
+      "Levanter's gpt2_medium: GPT-2 of 355M weights; any number of devices";
+  Medium() {
+    num_layers = 24;
+    model_dims = 1024;
+    num_heads = 16;
+    learning_rate = 3e-4;
+  }
+};
+REGISTER_EXPERIMENT(gpt2, Medium)
+
+struct Large : Gpt2Recipe {
+  static constexpr std::string_view kSummary =
+      "Levanter's gpt2_large: GPT-2 of 774M weights; any number of devices";
+  Large() {
+    num_layers = 36;
+    model_dims = 1280;
+    num_heads = 20;
+    learning_rate = 2e-4;
+  }
+};
+REGISTER_EXPERIMENT(gpt2, Large)
+
+struct Xl : Gpt2Recipe {
+  static constexpr std::string_view kSummary =
+      "Levanter's gpt2_xl: GPT-2 of 1.56B weights; any number of devices";
+  Xl() {
+    num_layers = 48;
+    model_dims = 1600;
+    num_heads = 25;
+    learning_rate = 1e-4;
+  }
+};
+REGISTER_EXPERIMENT(gpt2, Xl)
+
+struct Nano : Gpt2Recipe {
+  static constexpr std::string_view kSummary =
+      "Levanter's gpt2_nano: 1.7M weights and 100 steps, on synthetic data; any number of devices";
+  Nano() {
+    num_layers = 2;
+    model_dims = 32;
+    num_heads = 4;
+    global_batch_size = 32;
+    num_train_steps = 100;
+    scale_attention_by_inverse_layer = false;
+    data = Gpt2Data::kSynthetic;
+  }
+};
+REGISTER_EXPERIMENT(gpt2, Nano)
+
+}  // namespace
+}  // namespace tessera

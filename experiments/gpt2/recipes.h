@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The base of GPT-2 models (Radford et al., 2019) as Levanter trains them on OpenWebText: its
+// config/gpt2_*.yaml, with the defaults of its trainer and of its Adam, and its stability options
+// as knobs. recipes.cc has the recipes.
+//
+// Of Levanter's options, upcast_attn has no knob: attention scores and their softmax are always
+// computed in f32.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/hparams/fields.h"
+#include "layers/models/transformer.h"
+#include "tasks/config/experiment.h"
+
+namespace tessera {
+
+enum class Gpt2Data {
+  kFlatTokens,  // The file at flat_tokens_path.
+  kSynthetic    // Generated sequences; needs no file.
+};
+
+constexpr std::array<EnumName<Gpt2Data>, 2> enum_names(Gpt2Data) {
+  return {{{Gpt2Data::kFlatTokens, "flat_tokens"}, {Gpt2Data::kSynthetic, "synthetic"}}};
+}
+
+struct Gpt2Recipe : Experiment {
+  using Base = Experiment;
+  Gpt2Recipe() { strategy = Strategy::kFullySharded; }  // Levanter: fsdp_axis = "embed".
+  int64_t num_layers = 12;
+  int64_t model_dims = 768;
+  int64_t num_heads = 12;
+  int64_t vocab_size = 50257;
+  int64_t seq_len = 1024;
+  int64_t global_batch_size = 512;
+  double dropout_rate = 0.0;  // Of embeddings, attention and residuals.
+  DType compute_dtype = DType::kBF16;
+
+  int64_t num_train_steps = 400'000;
+  double learning_rate = 6e-4;
+  double warmup = 0.01;  // Steps, or below 1 a fraction of num_train_steps.
+  double min_learning_rate_ratio = 0.1;
+  double weight_decay = 0.1;  // Of matrices, but not of embeddings.
+  double clip_gradient_norm = 1.0;
+
+  // Stability options.
+  bool scale_attention_by_inverse_layer = true;  // Divide the scores of layer i = 1, 2, … by i.
+  bool use_qk_norm = false;                      // Normalise queries and keys, per head.
+  double attention_logit_cap = 0.0;              // cap·tanh(score/cap), if > 0.
+  double softmax_logit_cap = 0.0;
+  double z_loss = 0.0;  // Weight of log²Z in the loss. Levanter: z_loss_weight.
+  NormPolicy norm_policy = NormPolicy::kPre;
+  double skip_step_gradient_norm = 0.0;  // Skip steps with a larger gradient; 0: none.
+
+  Gpt2Data data = Gpt2Data::kFlatTokens;
+  std::string flat_tokens_path = "data/openwebtext.h5";  // With splits `train` and `validation`.
+  std::string text_path = "data/openwebtext.jsonl";      // What the token file is made from.
+  std::string tokenizer = "data/gpt2/tokenizer.json";    // Of the text.
+  FIELDS(num_layers, model_dims, num_heads, vocab_size, seq_len, global_batch_size, dropout_rate,
+         compute_dtype, num_train_steps, learning_rate, warmup, min_learning_rate_ratio,
+         weight_decay, clip_gradient_norm, scale_attention_by_inverse_layer, use_qk_norm,
+         attention_logit_cap, softmax_logit_cap, z_loss, norm_policy, skip_step_gradient_norm, data,
+         flat_tokens_path, text_path, tokenizer)
+
+  ExperimentConfig build() const override;
+  void shrink() override;
+  std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
+
+ private:
+  // Blocks that divide their scores by `layer`, from 1; 0: not divided.
+  TransformerBlock::HParams block(int64_t layer) const;
+  Template<SequenceLayer> blocks() const;
+  Template<BaseModel> model() const;
+  Learner::HParams learner() const;
+  Template<BaseInput> input(std::string_view split) const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/seqax/recipes.h"
+
+#include <fmt/format.h>
+
+#include "experiments/seqax/model.h"
+#include "experiments/seqax/synthetic_tasks.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/streaming/streaming_text_input.h"
+#include "plugins/registry.h"
+#include "tasks/learner/schedules.h"
+#include "tasks/recipes/missing_files.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kShuffledDocuments = 256;
+
+}  // namespace
+
+void SeqaxRecipe::set_steps(int64_t warmup, int64_t steps) {
+  warmup_steps = warmup;
+  num_train_steps = steps;
+  steps_for_learning_rate = steps;
+}
+
+// The vocabulary is that of seqax's synthetic tasks.
+void SeqaxRecipe::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_kv_heads = 4;
+  dims_per_head = 8;
+  model_dims = num_kv_heads * dims_per_head;
+  hidden_dims = 2 * model_dims;
+  vocab_size = 1280;
+  seq_len = 32;
+  global_batch_size = 8;
+  set_steps(2, kSmokeSteps);
+  data = SeqaxData::kSynthetic;
+  num_sequences = 16;
+}
+
+std::string SeqaxRecipe::c4_files(std::string_view split) const {
+  return fmt::format("{}/en/c4-{}.*.json.gz", c4_folder, split);
+}
+
+Template<BaseInput> SeqaxRecipe::input(const std::string& split) const {
+  const bool train = split == "train";
+  if (data == SeqaxData::kSynthetic)
+    return SeqaxTasks::HParams{.split = split,
+                               .global_batch_size = global_batch_size,
+                               .seq_len = seq_len,
+                               .num_sequences = num_sequences,
+                               .shuffle = train,
+                               .repeat = train};
+  if (data == SeqaxData::kText)
+    return StreamingTextInput::HParams{
+        .path = c4_files(split),
+        .tokenizer = tokenizer,
+        .split = StreamSplit::kAll,  // C4 has separate validation files.
+        .name = split,
+        .global_batch_size = global_batch_size,
+        .seq_len = seq_len,
+        .labels = Labels::kShiftRight,
+        .shuffle = train,
+        .shuffle_documents = train ? kShuffledDocuments : 1,
+        .repeat = train};
+  return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                  .split = split,
+                                  .global_batch_size = global_batch_size,
+                                  .seq_len = seq_len,
+                                  .labels = Labels::kShiftRight,
+                                  .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
+                                  .repeat = train};
+}
+
+ExperimentConfig SeqaxRecipe::build() const {
+  const SeqaxModel::HParams model{.num_layers = num_layers,
+                                  .model_dims = model_dims,
+                                  .num_heads = queries_per_kv_head * num_kv_heads,
+                                  .num_kv_heads = num_kv_heads,
+                                  .dims_per_head = dims_per_head,
+                                  .hidden_dims = hidden_dims,
+                                  .vocab_size = vocab_size,
+                                  .rope_max_timescale = rope_max_timescale};
+  const LinearRampupCosineDecay::HParams schedule{
+      .warmup_steps = warmup_steps, .decay_end = steps_for_learning_rate, .min_ratio = 0.1};
+  return {.mesh = mesh(),
+          // Rules for the batch only: the layouts are in the model.
+          .rules = {.weights = "", .activations = "batch -> data"},
+          .task =
+              SingleTask::HParams{
+                  .dtypes = DTypePolicy{.compute = compute_dtype},
+                  .model = model,
+                  .learner = {.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
+                                                              .schedule_tpl = schedule,
+                                                              .beta1 = 0.9,
+                                                              .beta2 = 0.95,
+                                                              .weight_decay = 0.1},
+                              .clip_gradient_norm_to_value = 1.0},
+                  .train = {.num_train_steps = num_train_steps,
+                            .remat_policy = "q,k,v,attn_residual,ln2,gate_proj,up_proj",
+                            .save_interval_steps = save_interval_steps,
+                            .eval_interval_steps = num_train_steps}},
+          .input = input("train"),
+          .eval_inputs = {{"validation", input("validation")}}};
+}
+
+// The commands are those of the c4 recipes (docs/recipes.md), which read the same files.
+std::optional<MissingData> SeqaxRecipe::missing_data(const ExperimentConfig& config) const {
+  const RecipeFile train{
+      c4_files("train"),
+      "c4_folder",
+      {"pip install -U huggingface_hub",
+       fmt::format("hf download allenai/c4 --repo-type dataset --local-dir {} --include "
+                   "'en/c4-*.0000?-of-*.json.gz'",
+                   c4_folder)}};
+  const RecipeFile validation{c4_files("validation"), "c4_folder", {}};  // Fetched with the others.
+  const RecipeFile vocabulary{tokenizer,
+                              "tokenizer",
+                              {fmt::format("./flat_tokens train --output={} --vocab_size=32000 "
+                                           "{}/en/c4-train.00000-of-01024.json.gz",
+                                           tokenizer, c4_folder)}};
+  const RecipeFile tokens{
+      flat_tokens_path,
+      "flat_tokens_path",
+      {fmt::format("./flat_tokens build --output={} --tokenizer={} --validation='{}' '{}'",
+                   flat_tokens_path, tokenizer, validation.path, train.path)}};
+  const std::string advice =
+      "They fetch the first 3 GB of C4's English text; the whole is 'en/*.json.gz', 305 GB. See "
+      "docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "
+      "data=synthetic trains on seqax's synthetic tasks.";
+  // Not of an input that --set has put in place of the recipe's.
+  const Template<BaseInput>& input = config.input;
+  if (input.holds<FlatTokensInput::HParams>() &&
+      input.as<FlatTokensInput::HParams>().path.get() == tokens.path)
+    return missing_files({train, vocabulary}, {tokens}, advice);
+  if (input.holds<StreamingTextInput::HParams>() &&
+      input.as<StreamingTextInput::HParams>().path.get() == train.path)
+    return missing_files({}, {train, validation, vocabulary}, advice);
+  return std::nullopt;
+}
+
+namespace {
+
+struct A100x8Lm84M : SeqaxRecipe {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8_84m: 101M weights with both embeddings, on 8 devices";
+  A100x8Lm84M() {
+    ici_mesh_shape = {1, 8, 1};  // seqax's d and t are data and mdl.
+    learning_rate = 3e-3;
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8Lm84M)
+
+struct FlatTokens84M : SeqaxRecipe {
+  static constexpr std::string_view kSummary =
+      "seqax's flat_tokens_84m: 101M weights on one device, from a token file";
+  FlatTokens84M() {
+    ici_mesh_shape = {1, 1, 1};
+    save_interval_steps = 100;
+  }
+};
+REGISTER_EXPERIMENT(seqax, FlatTokens84M)
+
+struct HuggingFace84M : FlatTokens84M {
+  static constexpr std::string_view kSummary =
+      "seqax's huggingface_84m: 101M weights on one device, from text tokenised in training";
+  HuggingFace84M() { data = SeqaxData::kText; }
+};
+REGISTER_EXPERIMENT(seqax, HuggingFace84M)
+
+struct A100x8Lm270M : SeqaxRecipe {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8_270m: 336M weights with both embeddings, on 8 devices";
+  A100x8Lm270M() {
+    ici_mesh_shape = {1, 8, 1};
+    model_dims = 1024;
+    num_kv_heads = 16;
+    hidden_dims = 8192;
+    set_steps(9200, 92000);
+    save_interval_steps = 9200;
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8Lm270M)
+
+struct A100x8Lm540M : A100x8Lm270M {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8_540m: 671M weights with both embeddings, on 8 devices";
+  A100x8Lm540M() {
+    model_dims = 2048;
+    set_steps(18500, 185000);
+    save_interval_steps = 4000;
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8Lm540M)
+
+struct A100x8Lm1B : A100x8Lm540M {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8_1b: 1.07B weights with both embeddings, on 8 devices";
+  A100x8Lm1B() {
+    hidden_dims = 16384;
+    learning_rate = 1e-5;
+    set_steps(37000, 370000);
+    save_interval_steps = 10000;
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8Lm1B)
+
+struct A100x8Lm2B : A100x8Lm1B {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8_2b: 2.15B weights with both embeddings, on 8 devices";
+  A100x8Lm2B() {
+    model_dims = 4096;
+    set_steps(74000, 740000);
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8Lm2B)
+
+// Four times the batch of one host, for a quarter of the steps.
+struct A100x8x4Lm540M : A100x8Lm540M {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8x4_540m: 1.21B weights in 16 layers, on 4 hosts of 8 devices";
+  A100x8x4Lm540M() {
+    dcn_mesh_shape = {1, 4, 1};
+    num_layers = 16;  // The configuration's name is of the model with 8.
+    global_batch_size = 256;
+    set_steps(4625, 46250);
+    save_interval_steps = 2500;
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8x4Lm540M)
+
+struct A100x8x4Lm1B : A100x8Lm1B {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8x4_1b: 1.07B weights with both embeddings, on 4 hosts of 8 devices";
+  A100x8x4Lm1B() {
+    dcn_mesh_shape = {1, 4, 1};
+    global_batch_size = 256;
+    set_steps(9250, 92500);
+    save_interval_steps = 2500;
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8x4Lm1B)
+
+struct A100x8x4Lm2B : A100x8x4Lm1B {
+  static constexpr std::string_view kSummary =
+      "seqax's a100x8x4_2b: 2.15B weights with both embeddings, on 4 hosts of 8 devices";
+  A100x8x4Lm2B() {
+    model_dims = 4096;
+    set_steps(18500, 185000);
+  }
+};
+REGISTER_EXPERIMENT(seqax, A100x8x4Lm2B)
+
+struct LocalSynthetic : SeqaxRecipe {
+  static constexpr std::string_view kSummary =
+      "seqax's local_test_synthetic: 2.4M weights on its synthetic tasks; mesh 4×2, or any";
+  LocalSynthetic() {
+    ici_mesh_shape = {1, 4, 2};
+    num_layers = 2;
+    model_dims = 256;
+    num_kv_heads = 2;
+    queries_per_kv_head = 2;
+    dims_per_head = 32;
+    hidden_dims = 1024;
+    vocab_size = 1280;
+    rope_max_timescale = 256.0;
+    seq_len = 64;
+    num_train_steps = 50;
+    steps_for_learning_rate = 100;
+    warmup_steps = 10;
+    learning_rate = 3e-5;
+    save_interval_steps = 10;
+    data = SeqaxData::kSynthetic;
+  }
+};
+REGISTER_EXPERIMENT(seqax, LocalSynthetic)
+
+}  // namespace
+}  // namespace tessera

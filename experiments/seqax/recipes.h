@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The base of seqax's configurations (its folder configs/): SeqaxModel, AdamW with a cosine
+// schedule, and C4 as a flat-tokens file, as text, or generated tasks in its place. recipes.cc has
+// the recipes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/hparams/fields.h"
+#include "tasks/config/experiment.h"
+
+namespace tessera {
+
+enum class SeqaxData {
+  kFlatTokens,  // The file at flat_tokens_path.
+  kText,        // C4's files in c4_folder, tokenised during training.
+  kSynthetic    // seqax's synthetic tasks; needs no file.
+};
+
+constexpr std::array<EnumName<SeqaxData>, 3> enum_names(SeqaxData) {
+  return {{{SeqaxData::kFlatTokens, "flat_tokens"},
+           {SeqaxData::kText, "text"},
+           {SeqaxData::kSynthetic, "synthetic"}}};
+}
+
+struct SeqaxRecipe : Experiment {
+  using Base = Experiment;
+  int64_t num_layers = 8;
+  int64_t model_dims = 512;
+  int64_t num_kv_heads = 8;
+  int64_t queries_per_kv_head = 1;
+  int64_t dims_per_head = 128;
+  int64_t hidden_dims = 4096;
+  int64_t vocab_size = 32768;
+  double rope_max_timescale = 10000.0;
+  int64_t seq_len = 1024;
+  int64_t global_batch_size = 64;
+  DType compute_dtype = DType::kBF16;
+
+  int64_t num_train_steps = 26000;
+  int64_t steps_for_learning_rate = 26000;  // The cosine ends here, at a tenth of learning_rate.
+  int64_t warmup_steps = 2600;
+  double learning_rate = 3e-4;
+  int64_t save_interval_steps = 2600;
+
+  SeqaxData data = SeqaxData::kFlatTokens;
+  std::string flat_tokens_path = "data/c4_en.h5";    // With splits `train` and `validation`.
+  std::string c4_folder = "data";                    // C4's files are in its subfolder `en`.
+  std::string tokenizer = "data/c4_en.32000.model";  // Of the text; at most vocab_size ids.
+  int64_t num_sequences = 512;                       // Of the synthetic tasks, in each split.
+  FIELDS(num_layers, model_dims, num_kv_heads, queries_per_kv_head, dims_per_head, hidden_dims,
+         vocab_size, rope_max_timescale, seq_len, global_batch_size, compute_dtype, num_train_steps,
+         steps_for_learning_rate, warmup_steps, learning_rate, save_interval_steps, data,
+         flat_tokens_path, c4_folder, tokenizer, num_sequences)
+
+  ExperimentConfig build() const override;
+  void shrink() override;
+  std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
+
+ protected:
+  // The learning rate decays until the last step, as in all configurations but the local test.
+  void set_steps(int64_t warmup, int64_t steps);
+
+ private:
+  std::string c4_files(std::string_view split) const;  // A pattern.
+  Template<BaseInput> input(const std::string& split) const;
+};
+
+}  // namespace tessera

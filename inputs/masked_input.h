@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masked language modelling (BERT; Devlin et al., 2019, section 3.1): wraps an input of token rows.
+// Some tokens of each row are chosen. Of these, most are replaced by the mask token and some by a
+// random token; the others stay. Labels are the original tokens, and only chosen positions have a
+// loss weight. Trains a LanguageModel whose attention has causal=false.
+//
+// The choice is a pure function of (seed, number of the row in the stream, position), so it differs
+// between epochs and is the same on any number of hosts and after a resume.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "inputs/base_input.h"
+#include "inputs/token_row.h"
+
+namespace tessera {
+
+class MaskedInput final : public BaseInput {
+ public:
+  struct HParams {
+    using Instance = MaskedInput;
+    static constexpr std::string_view kName = "MaskedInput";
+    // Its labels must be the row's own tokens (labels=shift_right). Tokens whose label has weight 0
+    // are never chosen. Unset fields inherit those below of the same name.
+    Template<BaseInput> input_tpl;
+    Required<int64_t> mask_id;  // Of the mask token. It may be beyond the tokenizer's vocabulary.
+    double chosen_rate = 0.15;  // Of all tokens; each is chosen independently.
+    double mask_rate = 0.8;     // Of the chosen tokens: replaced by the mask token.
+    double random_rate = 0.1;   // Of the chosen tokens: replaced by a token of the vocabulary.
+    Required<int64_t> global_batch_size;
+    Required<int64_t> seq_len;
+    Field<int64_t> seed;
+    FIELDS(input_tpl, mask_id, chosen_rate, mask_rate, random_rate, global_batch_size, seq_len,
+           seed)
+  };
+  explicit MaskedInput(const HParams& p);
+
+  const std::string& name() const override { return input_->name(); }
+  int64_t global_batch_size() const override { return input_->global_batch_size(); }
+  void attach(const Infeed& infeed) override;
+  int64_t vocab_size() const override;
+  bool repeats() const override { return input_->repeats(); }
+  Batch specification() const override { return input_->specification(); }
+  // The array label_bytes is 0: the loss of chosen tokens is not one of all bytes of the text.
+  std::optional<Batch> get_next() override;
+  std::optional<Batch> peek() override;
+  void reset() override;
+  InputState state() const override { return input_->state(); }
+  void restore(const InputState& state) override;
+  void recycle(Batch batch) override { input_->recycle(std::move(batch)); }
+  const Tokenizer* tokenizer() const override { return input_->tokenizer(); }
+  std::vector<std::string> sources() const override { return input_->sources(); }
+
+ private:
+  void mask(Batch& batch) const;
+  void mask_row(int64_t number, const TokenRow& row) const;
+
+  HParams p_;
+  std::unique_ptr<BaseInput> input_;
+  std::vector<RowRange> rows_;  // This host's rows of the global batch.
+  int64_t position_ = 0;        // Batches returned.
+};
+
+extern template class HolderOf<BaseInput, MaskedInput::HParams>;
+
+}  // namespace tessera

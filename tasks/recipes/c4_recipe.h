@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bases of recipes on C4 (Pax: paxml/tasks/lm/params/c4.py): the model and the learner of
+// transformer_lm_recipe.h, with C4 as a flat-tokens file, or C4's files. c4_missing_data.cc has the
+// commands that fetch the data. experiments/c4 and experiments/c4_multislice have the recipes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/hparams/fields.h"
+#include "tasks/recipes/transformer_lm_recipe.h"
+
+namespace tessera {
+
+enum class C4Data {
+  kFlatTokens,  // The file at flat_tokens_path.
+  kShards,      // C4's files, tokenised on the fly: train_shards and validation_shards.
+  kSynthetic    // Generated sequences; needs no file.
+};
+
+constexpr std::array<EnumName<C4Data>, 3> enum_names(C4Data) {
+  return {{{C4Data::kFlatTokens, "flat_tokens"},
+           {C4Data::kShards, "shards"},
+           {C4Data::kSynthetic, "synthetic"}}};
+}
+
+// Pax's C4SpmdAdam, and C4SpmdPipelineAdam with use_pipeline. 24 layers, 1.3 billion weights.
+struct C4Recipe : TransformerLmAdamRecipe {
+  using Base = TransformerLmAdamRecipe;
+  C4Recipe();
+  C4Data data = C4Data::kFlatTokens;
+  std::string flat_tokens_path = "data/c4_en.h5";  // With splits `train` and `validation`.
+  std::string train_shards = "data/en/c4-train.*.json.gz";
+  std::string validation_shards = "data/en/c4-validation.*.json.gz";
+  std::string tokenizer = "data/c4_en.32000.model";  // Of the shards; at most vocab_size ids.
+  int64_t tokenizer_size = 32000;  // In the commands that train one; at most vocab_size.
+  FIELDS(data, flat_tokens_path, train_shards, validation_shards, tokenizer, tokenizer_size)
+
+  void shrink() override;
+  std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
+
+ protected:
+  Template<BaseInput> input(std::string_view split) const override;
+};
+
+// Pax's C4SpmdGpt3AdamOrgHP and C4SpmdPipelineGpt3AdamOrgHP: GPT-3 175B (Brown et al., 2020) with
+// its own hyper-parameters, for batches of 1536 sequences. Weights of attention and feed-forward
+// layers have biases, as in GPT-3; the softmax has none.
+struct C4Gpt3Recipe : C4Recipe {
+  C4Gpt3Recipe();
+
+ protected:
+  // MLPerf's: rate, warm-up and decay follow from the batch (mlperf_gpt3_rule.h). Pax:
+  // C4SpmdPipelineGpt3AdamMLPerfHP.
+  void use_mlperf_rule();
+};
+
+}  // namespace tessera

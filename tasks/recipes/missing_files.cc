@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/recipes/missing_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "inputs/readers/text_files.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool exists(const RecipeFile& file) {
+  return is_file_pattern(file.path) ? !matching_files(file.path).empty() : fs::exists(file.path);
+}
+
+std::string what_is_missing(const RecipeFile& file) {
+  const std::string path = fs::absolute(file.path).string();
+  return fmt::format(
+      "{} ({})", is_file_pattern(file.path) ? "no file matches " + path : path + " does not exist",
+      file.knob);
+}
+
+// The commands of the file, if it is missing. A download makes the folders of a pattern's files.
+void add_commands(const RecipeFile& file, std::vector<std::string>* commands,
+                  std::vector<fs::path>* made) {
+  if (exists(file)) return;
+  const bool is_pattern = is_file_pattern(file.path);
+  const fs::path folder = is_pattern ? pattern_root(file.path) : fs::path(file.path).parent_path();
+  const auto is_below = [&](const fs::path& other) {
+    return (other.string() + "/").starts_with(folder.string() + "/");
+  };
+  const bool is_there =
+      folder.empty() || fs::exists(folder) || std::ranges::any_of(*made, is_below);
+  if (!is_pattern && !is_there) commands->push_back("mkdir -p " + folder.string());
+  made->push_back(folder);
+  commands->insert(commands->end(), file.commands.begin(), file.commands.end());
+}
+
+}  // namespace
+
+std::optional<MissingData> missing_files(const std::vector<RecipeFile>& sources,
+                                         const std::vector<RecipeFile>& read, std::string advice) {
+  const auto missing = std::ranges::find_if_not(read, exists);
+  if (missing == read.end()) return std::nullopt;
+  MissingData data{.what = what_is_missing(*missing), .advice = std::move(advice)};
+  std::vector<fs::path> made;  // Folders.
+  for (const RecipeFile& file : sources) add_commands(file, &data.commands, &made);
+  for (const RecipeFile& file : read) add_commands(file, &data.commands, &made);
+  return data;
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// For recipes whose data must be downloaded: which of their files are missing, and the commands
+// that make those.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tasks/config/experiment.h"
+
+namespace tessera {
+
+// A file of a recipe's data, or a pattern of several (inputs/readers/text_files.h).
+struct RecipeFile {
+  std::string path;
+  std::string knob;                   // The experiment's knob that sets the path.
+  std::vector<std::string> commands;  // Shell commands that make it.
+};
+
+// What MissingData says about the files `read` by a run and their `sources`, in the order in which
+// they are made: the first missing file of `read`, and the commands of every missing file, preceded
+// by commands that make missing folders. nullopt if no file of `read` is missing: then sources are
+// not needed.
+std::optional<MissingData> missing_files(const std::vector<RecipeFile>& sources,
+                                         const std::vector<RecipeFile>& read, std::string advice);
+
+}  // namespace tessera

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The base of recipes for decoder-only language models, with the knobs and the defaults of Pax:
+// TransformerLmSpmdAdafactor and TransformerLmSpmdPipelineAdafactor of
+// paxml/tasks/lm/model_params.py in one struct, and with Adam as in c4.py the second struct below.
+// Comments name Pax's constant where ours has another name. Defaults that Pax does not write down
+// come from the layers of praxis; they are knobs too.
+//
+// It is part of the library `tasks`, because several families of experiments/ and those of other
+// projects derive from it. A recipe sets knobs in its constructor; a family may override the
+// virtual functions for another feed-forward layer, other data and so on. Data: generated
+// sequences.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/hparams/fields.h"
+#include "layers/models/language_model.h"
+#include "tasks/config/experiment.h"
+
+namespace tessera {
+
+enum class LmPositions {
+  kSinusoidal,  // Added to the embeddings; the default of praxis's TransformerLm.
+  kTrainable,   // Pax: TRAINABLE_POSITION_EMB.
+  kRotary,      // In attention, and nothing is added to the embeddings.
+  kNone,
+};
+
+constexpr std::array<EnumName<LmPositions>, 4> enum_names(LmPositions) {
+  return {{{LmPositions::kSinusoidal, "sinusoidal"},
+           {LmPositions::kTrainable, "trainable"},
+           {LmPositions::kRotary, "rotary"},
+           {LmPositions::kNone, "none"}}};
+}
+
+enum class LmNorm { kLayerNorm, kRmsNorm };
+
+constexpr std::array<EnumName<LmNorm>, 2> enum_names(LmNorm) {
+  return {{{LmNorm::kLayerNorm, "layer_norm"}, {LmNorm::kRmsNorm, "rms_norm"}}};
+}
+
+enum class LmOptimizer { kAdam, kAdafactor };
+
+constexpr std::array<EnumName<LmOptimizer>, 2> enum_names(LmOptimizer) {
+  return {{{LmOptimizer::kAdam, "adam"}, {LmOptimizer::kAdafactor, "adafactor"}}};
+}
+
+// After a linear warm-up. Pax: LR_SCHEDULE.
+enum class LmSchedule { kExponential, kCosine, kConstant };
+
+constexpr std::array<EnumName<LmSchedule>, 3> enum_names(LmSchedule) {
+  return {{{LmSchedule::kExponential, "exponential"},
+           {LmSchedule::kCosine, "cosine"},
+           {LmSchedule::kConstant, "constant"}}};
+}
+
+struct TransformerLmRecipe : Experiment {
+  using Base = Experiment;
+
+  // Sizes.
+  int64_t num_layers = 10;
+  int64_t model_dims = 2048;
+  Field<int64_t> hidden_dims;   // 4·model_dims unless set.
+  Field<int64_t> num_heads;     // model_dims / dims_per_head unless set.
+  int64_t dims_per_head = 128;  // Used where num_heads is unset; else model_dims / num_heads.
+  Field<int64_t> num_kv_heads;  // num_heads unless set; fewer are grouped-query attention.
+  int64_t vocab_size = 32000;
+  int64_t seq_len = 1024;              // Pax: MAX_SEQ_LEN.
+  DType compute_dtype = DType::kBF16;  // Pax: FPROP_DTYPE. Weights are f32.
+
+  // Sequences per device and step, possibly a fraction. The global batch is this times the number
+  // of devices in ici_mesh_shape and dcn_mesh_shape, unless global_batch_size is set.
+  double percore_batch_size = 1.0;
+  Field<int64_t> global_batch_size;
+
+  // Layers. Caps: cap·tanh(x/cap), 0 for none.
+  Template<Activation> activation_tpl = ReLU::HParams{};  // Pax: ACTIVATION_CLS.
+  bool use_gated_activation = false;
+  bool use_ffn_bias = true;         // praxis: TransformerFeedForward.has_bias.
+  bool use_attention_bias = false;  // Of queries, keys, values and the output. Pax: USE_BIAS.
+  bool combine_qkv = true;          // Without effect if num_kv_heads is set.
+  bool use_per_dim_scale = true;    // praxis: DotProductAttention.internal_enable_per_dim_scale.
+  double attention_logit_cap = 50.0;
+  LmPositions positions = LmPositions::kSinusoidal;
+  int64_t trainable_positions = 16384;  // Rows of the table. Pax: TRAINABLE_PE_MAX_SEQ_LEN.
+  LmNorm norm_kind = LmNorm::kLayerNorm;
+  double norm_epsilon = 1e-6;  // praxis: LayerNorm.epsilon.
+  NormPolicy norm_policy = NormPolicy::kPre;
+  double dropout_rate = 0.0;  // Of attention probabilities, hidden activations and residuals.
+  bool use_separate_embedding = false;
+  bool scale_embedding = true;   // By √model_dims. praxis: scale_sqrt_depth.
+  bool use_softmax_bias = true;  // praxis: FullSoftmax.feed_forward_tpl.has_bias.
+  double softmax_logit_cap = 30.0;
+  Field<double> init_std;          // Of normal initial weights; unset: Xavier, Pax's default.
+  Field<double> softmax_init_std;  // Of the softmax's table; 1/√model_dims unless set.
+
+  // Repeated layers are one loop over stacked weights, otherwise each has its own nodes. Layers of
+  // a pipeline are always stacked.
+  bool use_repeated_layer = false;
+  std::string remat_policy = "save_nothing";  // Pax: CHECKPOINT_POLICY.
+
+  // A pipeline: the mesh is stage × replica × data × mdl, and each microbatch goes through all
+  // stages, circular_repeat times. The first size of the mesh is Pax's NUM_STAGES.
+  bool use_pipeline = false;
+  Field<int64_t> microbatch_size;  // Sequences on all devices; it divides the global batch.
+  int64_t num_microbatches = 1;    // Where microbatch_size is unset.
+  int64_t circular_repeat = 1;     // Chunks of layers on each stage.
+
+  // Optimizer. Adam and Adafactor cap the root mean square of each tensor's update.
+  LmOptimizer optimizer = LmOptimizer::kAdafactor;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double adam_epsilon = 1e-6;
+  double update_rms_cap = 1.0;      // <= 0: none. Pax: ADAM_CLIP_THRESHOLD.
+  double clip_gradient_norm = 5.0;  // 0: none. Pax: CLIP_GRADIENT_NORM_TO_VALUE.
+  double weight_decay = 1e-3;       // Of every weight, also biases and norms.
+  // Those of the next four that a recipe leaves unset follow MLPerf's rule for GPT-3
+  // (mlperf_gpt3_rule.h), as in Pax.
+  Field<double> learning_rate = 2.5e-4;
+  Field<int64_t> warmup_steps = 4000;
+  Field<int64_t> decay_end = 100'000;
+  Field<int64_t> decay_start;  // Unset: the step after the warm-up.
+  LmSchedule schedule = LmSchedule::kExponential;
+  double min_learning_rate_ratio = 0.1;
+
+  // Training. Pax: CHECKPOINT_EVERY_N_STEPS, CHECKPOINT_MAX_TO_KEEP.
+  int64_t num_train_steps = 10'000'000;  // Pax's SingleTask.
+  int64_t save_interval_steps = 5000;
+  int64_t save_max_to_keep = 10;
+  int64_t eval_interval_steps = 100;
+  int64_t summary_interval_steps = 100;
+  Field<double> target_log_pplx;  // Stops when an evaluation reaches it. Pax: TARGET_LOG_PPLX.
+  FIELDS(num_layers, model_dims, hidden_dims, num_heads, dims_per_head, num_kv_heads, vocab_size,
+         seq_len, compute_dtype, percore_batch_size, global_batch_size, activation_tpl,
+         use_gated_activation, use_ffn_bias, use_attention_bias, combine_qkv, use_per_dim_scale,
+         attention_logit_cap, positions, trainable_positions, norm_kind, norm_epsilon, norm_policy,
+         dropout_rate, use_separate_embedding, scale_embedding, use_softmax_bias, softmax_logit_cap,
+         init_std, softmax_init_std, use_repeated_layer, remat_policy, use_pipeline,
+         microbatch_size, num_microbatches, circular_repeat, optimizer, beta1, beta2, adam_epsilon,
+         update_rms_cap, clip_gradient_norm, weight_decay, learning_rate, warmup_steps, decay_end,
+         decay_start, schedule, min_learning_rate_ratio, num_train_steps, save_interval_steps,
+         save_max_to_keep, eval_interval_steps, summary_interval_steps, target_log_pplx)
+
+  ExperimentConfig build() const override;
+  void shrink() override;
+
+ protected:
+  static constexpr int64_t kTrainSeed = 9876;  // Of the order of data. Pax: TRAINING_SEED.
+
+  // Error if the mesh is not declared, or if the batch is not a whole number of sequences.
+  int64_t batch_size() const;
+  int64_t heads() const;
+
+  virtual Template<BaseModel> model() const;
+  virtual Template<SequenceLayer> attention() const;
+  virtual Template<UnaryLayer> feed_forward() const;
+  Template<UnaryLayer> norm() const;
+  virtual Learner::HParams learner() const;
+  // Of the split "train" or "validation".
+  virtual Template<BaseInput> input(std::string_view split) const;
+  TrainHParams train() const;
+
+ private:
+  int64_t mesh_size(size_t first_axis, size_t end_axis) const;
+  TransformerLm::HParams language_model() const;
+  Template<BaseOptimizer> optimizer_with(const Template<BaseSchedule>& schedule_tpl) const;
+};
+
+// With Adam: Pax's TransformerLmSpmdAdam and TransformerLmSpmdPipelineAdam
+// (paxml/tasks/lm/params/c4.py).
+struct TransformerLmAdamRecipe : TransformerLmRecipe {
+  TransformerLmAdamRecipe() {
+    num_layers = 32;
+    model_dims = 1024;
+    num_heads = 16;
+    compute_dtype = DType::kF32;
+    optimizer = LmOptimizer::kAdam;
+    learning_rate = 1e-3;
+    decay_end = 300'000;
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masked language models: Pax's settings, attention in both directions, the loss of masked tokens
+// only, and equal steps on any mesh and after a resume.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "inputs/base_input.h"
+#include "layers/models/language_model.h"
+#include "plugins/configure.h"
+#include "plugins/loader.h"
+#include "plugins/lookup.h"
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+#include "tests/support/decode_trial.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+ExperimentConfig config_of(const std::string& name, const std::vector<std::string>& settings = {}) {
+  return configure(find_experiment(name, plugin_path({})), settings).config;
+}
+
+const std::vector<std::string> kNarrow = {
+    "num_layers=2",      "model_dims=32",        "dims_per_head=8",    "hidden_dims=64",
+    "vocab_size=64",     "seq_len=32",           "data=synthetic",     "global_batch_size=8",
+    "warmup_steps=2",    "decay_end=40",         "learning_rate=0.01", "compute_dtype=f32",
+    "num_train_steps=6", "eval_interval_steps=0"};
+
+// Narrow bert.SpmdL4H128, trained in `name` with these settings and arguments.
+void train(const TemporaryDirectory& directory, const std::string& name,
+           const std::vector<std::string>& settings, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {"--exp=bert.SpmdL4H128",
+                                  "--job_log_dir=" + (directory / name).string()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> sets = kNarrow;
+  sets.insert(sets.end(), settings.begin(), settings.end());
+  const Ended got = run_program(directory.path(), "runexp", all, sets);
+  INFO(got.output);
+  REQUIRE(got.code == 0);
+}
+
+TEST_CASE("bert's recipes have Pax's settings") {
+  const TemporaryDirectory directory;
+  const auto described = [&](const std::string& name) {
+    const Ended got = run_program(directory.path(), "runexp", {"--exp=bert." + name, "--describe"});
+    REQUIRE(got.code == 0);
+    return got.output;
+  };
+  REQUIRE_THAT(
+      described("AdamL4H128"),
+      Contains("optimizer_tpl = Adam") && Contains("optimizer_tpl.learning_rate = 0.001") &&
+          Contains("schedule_tpl.decay_end = 300000") && Contains("attention_tpl.causal = false") &&
+          Contains("attention_tpl.combine_qkv = false") &&
+          Contains("stacked_transformer_tpl = StackedTransformer"));
+  REQUIRE_THAT(described("SpmdL33H12kBiggerBatch"),
+               Contains("optimizer_tpl = Adafactor") && Contains("weight_decay = 0.01") &&
+                   Contains("attention_tpl.causal = false") &&
+                   Contains("attention_tpl.combine_qkv = true") &&
+                   Contains("loss.label_smoothing = 0.1") && Contains("loss.soft_cap = 30.0") &&
+                   Contains("schedule_tpl.decay_end = 100000") &&
+                   Contains("remat_policy = \"save_dot_with_no_batch_dims\"") &&
+                   Contains("input = MaskedInput") && Contains("input.chosen_rate = 0.15"));
+}
+
+TEST_CASE("in bert a token's logits depend on later tokens of its row") {
+  const auto task = config_of("bert.SpmdL4H128", kNarrow).task.instantiate();
+  const TokenRows rows = {{3, 1, 4, 1, 5, 9, 2, 6}, {3, 1, 4, 1, 5, 9, 2, 7}};
+  const auto logits = whole_logits(*task, 8, rows);
+  double difference = 0.0;
+  for (size_t i = 0; i < 64; ++i)  // Of the first token.
+    difference = std::max<double>(difference, std::abs(logits[0][i] - logits[1][i]));
+  REQUIRE(difference > 1e-3);
+}
+
+TEST_CASE("bert's loss is that of the chosen tokens") {
+  const TemporaryDirectory directory;
+  train(directory, "run", {"eval_interval_steps=6"},
+        {"--devices=1", "--set=ici_mesh_shape=[1,1,1]"});
+  const auto input =
+      config_of("bert.SpmdL4H128", kNarrow).eval_inputs.at("validation").instantiate();
+  input->attach({});
+  double chosen = 0.0, tokens = 0.0;
+  while (const std::optional<Batch> batch = input->get_next()) {
+    const HostArray& weights = batch->at("weights");
+    for (int64_t i = 0; i < weights.shape[0] * weights.shape[1]; ++i, ++tokens)
+      chosen += weights.data<float>()[i];
+  }
+  REQUIRE(tokens == 8 * 8 * 32);
+  REQUIRE(chosen > 0.1 * tokens);
+  REQUIRE(chosen < 0.2 * tokens);
+  REQUIRE(numbers_of(directory / "run", "eval/validation/weight").back() == chosen);
+}
+
+TEST_CASE("bert learns to fill in masked tokens of sequences that repeat") {
+  const TemporaryDirectory directory;
+  train(directory, "run",
+        {"num_train_steps=40", "input.input_tpl.task=copy", "input.input_tpl.distance=2"},
+        {"--devices=1", "--set=ici_mesh_shape=[1,1,1]"});
+  const std::vector<double> losses = numbers_of(directory / "run", "loss");
+  REQUIRE(losses.size() == 40);
+  REQUIRE(losses.front() > 3.0);  // ln 64 = 4.2; the initial logits are not zero.
+  REQUIRE(losses.back() < 0.7 * losses.front());
+}
+
+TEST_CASE("bert takes the same steps on one device, on four by two, and after a resume") {
+  const TemporaryDirectory directory;
+  train(directory, "one", {}, {"--devices=1", "--set=ici_mesh_shape=[1,1,1]"});
+  train(directory, "eight", {}, {"--devices=8"});
+  const std::vector<double> one = numbers_of(directory / "one", "loss");
+  const std::vector<double> eight = numbers_of(directory / "eight", "loss");
+  REQUIRE(one.size() == 6);
+  REQUIRE(eight.size() == 6);
+  // Sums in another order: f32 rounding, amplified by a few steps at a high learning rate.
+  for (size_t i = 0; i < one.size(); ++i) REQUIRE(eight[i] == Approx(one[i]).epsilon(1e-3));
+
+  train(directory, "resumed", {"num_train_steps=3"},
+        {"--devices=1", "--set=ici_mesh_shape=[1,1,1]"});
+  train(directory, "resumed", {},
+        {"--devices=1", "--set=ici_mesh_shape=[1,1,1]", "--allow_config_change"});
+  REQUIRE(losses_of(directory / "resumed") == losses_of(directory / "one"));
+}
+
+TEST_CASE("bert without data prints the commands that fetch Wikipedia") {
+  const TemporaryDirectory directory;
+  const Ended got = run_program(directory.path(), "runexp", {"--exp=bert.AdamL4H128"});
+  REQUIRE(got.code == 2);
+  REQUIRE_THAT(got.output, Contains("data/wikipedia.h5 does not exist (flat_tokens_path)") &&
+                               Contains("wikimedia/wikipedia") &&
+                               Contains("\n  ./flat_tokens build --output=data/wikipedia.h5 "));
+}
+
+}  // namespace
+}  // namespace tessera

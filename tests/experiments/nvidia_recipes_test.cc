@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recipes of experiments/nvidia: numbers of weights against formulas and published numbers, the
+// structure of mixtures of experts, and in what Meta's Llama 2 differs from Pax's.
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/hparams/text.h"
+#include "core/runtime/comm/process_group.h"
+#include "inputs/synthetic_input.h"
+#include "layers/experts/moe_feed_forward.h"
+#include "layers/models/language_model.h"
+#include "plugins/configure.h"
+#include "plugins/loader.h"
+#include "plugins/lookup.h"
+#include "plugins/registry.h"
+#include "tasks/single_task.h"
+#include "tasks/train/train_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/test_device.h"
+
+namespace tessera {
+namespace {
+
+std::string full_name(const std::string& name) { return "nvidia." + name; }
+
+ExperimentConfig config_of(const std::string& name, const std::vector<std::string>& sets = {}) {
+  return configure(find_experiment(full_name(name), {own_plugins("experiments")}), sets).config;
+}
+
+TransformerLm::HParams lm_of(const std::string& name) {
+  const ExperimentConfig config = config_of(name);
+  return config.task.as<SingleTask::HParams>()
+      .model.as<LanguageModel::HParams>()
+      .lm_tpl.as<TransformerLm::HParams>();
+}
+
+// Of a block's attention: D wide, H heads of d dimensions, K of them with keys and values.
+struct Heads {
+  int64_t D, H, d, K;
+  int64_t products() const { return 2 * D * H * d + 2 * D * K * d; }
+  int64_t biases() const { return H * d + 2 * K * d + D; }
+};
+
+// A GPT of Pax: LayerNorm with scale and bias, biases of the feed-forward layer and of the softmax,
+// a scale for each dimension of a head, one table, and P learned positions.
+int64_t gpt(int64_t L, int64_t D, int64_t F, int64_t H, int64_t V, int64_t P = 2048) {
+  const Heads heads{D, H, D / H, H};
+  const int64_t block = heads.products() + heads.d + 2 * D * F + F + D + 4 * D;
+  return L * block + 2 * D + V * D + V + P * D;
+}
+
+// Pax's Llama: RMSNorm, three matrices and three biases in the feed-forward layer, one table.
+int64_t pax_llama(int64_t L, int64_t D, int64_t F, int64_t H, int64_t K) {
+  const Heads heads{D, H, 128, K};
+  const int64_t block = heads.products() + heads.biases() + 3 * D * F + 2 * F + D + 2 * D;
+  return L * block + D + 51200 * D + 51200;
+}
+
+// Meta's: no biases, two tables.
+int64_t meta_llama(int64_t L, int64_t D, int64_t F, int64_t H, int64_t K, int64_t V) {
+  return L * (Heads{D, H, 128, K}.products() + 3 * D * F + 2 * D) + D + 2 * V * D;
+}
+
+// The router and E experts of `matrices` matrices.
+int64_t mixture(int64_t D, int64_t F, int64_t E, int64_t matrices) {
+  return D * E + matrices * E * D * F;
+}
+
+int64_t moe_large() {
+  const int64_t D = 4096;
+  const int64_t block = Heads{D, 32, 128, 32}.products() + 128 + mixture(D, 4 * D, 16, 2) + 4 * D;
+  return 12 * block + 2 * D + 51200 * D + 51200 + 2048 * D;
+}
+
+int64_t glam(int64_t L, int64_t H, int64_t V) {
+  const int64_t D = 8192, F = 32768;
+  const int64_t two_blocks =
+      2 * (Heads{D, H, 128, H}.products() + 2 * D) + mixture(D, F, 64, 2) + 3 * D * F;
+  return L / 2 * two_blocks + D + V * D;
+}
+
+int64_t grok(int64_t L) {
+  const int64_t D = 6144;
+  const Heads heads{D, 48, 128, 8};
+  return L * (heads.products() + heads.biases() + mixture(D, 32768, 8, 3) + 2 * D) + D +
+         131'072 * D;
+}
+
+struct Row {
+  int64_t weights = 0;
+  std::string published;  // In billions, with the published digits; "": not published.
+};
+
+const std::map<std::string, Row>& rows() {
+  static const std::map<std::string, Row> table = {
+      {"Nvidia1_3B", {gpt(24, 2048, 8192, 32, 51200), "1.3"}},
+      {"Nvidia5B", {gpt(24, 4096, 16384, 32, 51200), "5"}},
+      {"Nvidia8_3B", {gpt(40, 4096, 16384, 64, 51200), "8.3"}},
+      {"Nvidia10B", {gpt(32, 5120, 20480, 40, 51200), "10"}},
+      {"Nvidia40BProxy", {gpt(12, 8192, 32768, 64, 51200), ""}},
+      {"Nvidia70BProxy", {gpt(20, 8192, 32768, 64, 51200), ""}},
+      {"Nvidia116BProxy", {gpt(16, 12288, 49152, 96, 51200), ""}},
+      {"Nvidia175BProxy", {gpt(24, 12288, 49152, 96, 51200), ""}},
+      {"Nvidia175B", {gpt(96, 12288, 49152, 96, 51200), "175"}},
+      {"Nvidia175BFsdp", {gpt(96, 12288, 49152, 96, 51200), "175"}},
+      {"TestSmallConfig", {gpt(16, 4096, 16384, 32, 51200), ""}},
+      {"CircularRepeat", {gpt(32, 4096, 16384, 32, 32000, 0), ""}},
+      {"Llama33BProxy", {gpt(60, 6656, 17920, 52, 32000), "25"}},
+      {"Llama2_7B", {pax_llama(32, 4096, 11008, 32, 32), ""}},
+      {"Llama2_13B", {pax_llama(40, 5120, 13824, 40, 40), ""}},
+      {"Llama2_70B", {pax_llama(80, 8192, 28672, 64, 8), ""}},
+      {"MetaLlama2_7B", {meta_llama(32, 4096, 11008, 32, 32, 32000), "6.74"}},
+      {"MetaLlama2_13B", {meta_llama(40, 5120, 13824, 40, 40, 32000), "13.02"}},
+      {"MetaLlama2_70B", {meta_llama(80, 8192, 28672, 64, 8, 32000), "68.98"}},
+      {"MetaLlama3_8B", {meta_llama(32, 4096, 14336, 32, 8, 128'256), "8.03"}},
+      {"MetaLlama3_70B", {meta_llama(80, 8192, 28672, 64, 8, 128'256), "70.55"}},
+      {"MoELarge", {moe_large(), "26.8"}},
+      {"GLaM64B64EProxy", {glam(8, 64, 51200), "143"}},
+      {"GLaM64B64EProxyEP", {glam(8, 64, 51200), "143"}},
+      {"GLaM64B64E", {glam(64, 128, 256'000), ""}},  // "1.2T".
+      {"Grok", {grok(64), ""}},                      // Grok-1, without biases: 314.
+      {"GrokPP", {grok(64), ""}},
+      {"GrokProxy", {grok(16), ""}},
+      {"GrokProxyPP", {grok(16), ""}},
+  };
+  return table;
+}
+
+// With as many digits as in `published`.
+std::string billions(int64_t weights, const std::string& published) {
+  const size_t point = published.find('.');
+  const size_t digits = point == std::string::npos ? 0 : published.size() - point - 1;
+  return fmt::format("{:.{}f}", static_cast<double>(weights) / 1e9, digits);
+}
+
+TEST_CASE("nvidia: each recipe has the weights of its formula, and as many as are published") {
+  load_plugin(own_plugins("experiments") / "nvidia.so");
+  for (const auto& [name, row] : rows()) {
+    INFO(name);
+    REQUIRE(config_of(name).task.instantiate()->model().parameters().elements() == row.weights);
+    if (!row.published.empty()) REQUIRE(billions(row.weights, row.published) == row.published);
+  }
+  for (const ExperimentEntry& entry : registered_experiments()) {
+    if (!entry.name.starts_with(full_name(""))) continue;
+    INFO(entry.name << ": " << entry.summary << "; it needs a row in this table");
+    const auto row = rows().find(entry.name.substr(full_name("").size()));
+    REQUIRE(row != rows().end());
+    // "26.8B weights" in the summary.
+    std::smatch number;
+    REQUIRE(std::regex_search(entry.summary, number, std::regex("([0-9.]+)B weights")));
+    REQUIRE(billions(row->second.weights, number[1]) == number[1]);
+  }
+  // 97 billion of GLaM 64B/64E are active for a token: 2 of 64 experts.
+  REQUIRE(billions(rows().at("GLaM64B64E").weights - 32 * 62 * 2 * 8192LL * 32768, "96.6") ==
+          "96.6");
+}
+
+const MoeFeedForward::HParams& experts_of(const Template<SequenceLayer>& block) {
+  return block.as<TransformerBlock::HParams>().ffn_tpl.as<MoeFeedForward::HParams>();
+}
+
+TEST_CASE("nvidia: the layers of GLaM alternate between experts and a gated feed-forward layer") {
+  const TransformerLm::HParams lm = lm_of("GLaM64B64EProxy");
+  const auto& stack = lm.stacked_transformer_tpl.as<Repeated::HParams>();
+  REQUIRE(lm.num_layers.get() == 8);
+  REQUIRE(stack.num_layers.get() == 4);
+  const auto& blocks = stack.block_tpl.as<LayerSequence::HParams>().layers_tpl;
+  REQUIRE(blocks.size() == 2);
+  const MoeFeedForward::HParams& experts = experts_of(blocks[0]);
+  REQUIRE(experts.num_experts.get() == 64);
+  REQUIRE(!experts.use_gated_activation);
+  const auto& router = experts.router_tpl.as<TopKRouter::HParams>();
+  REQUIRE(router.top_k == 2);
+  REQUIRE(router.capacity_factor.get() == 1.0);  // Two slots for each token.
+  REQUIRE(router.load_balance_weight == 0.01);
+  const auto& dense = blocks[1].as<TransformerBlock::HParams>().ffn_tpl.as<FeedForward::HParams>();
+  REQUIRE(dense.use_gated_activation);
+  REQUIRE(!dense.use_bias);
+}
+
+TEST_CASE("nvidia: all layers of Grok and MoELarge are mixtures, also in stages") {
+  for (const std::string name : {"Grok", "GrokProxy", "GrokPP", "GrokProxyPP", "MoELarge"}) {
+    INFO(name);
+    const TransformerLm::HParams lm = lm_of(name);
+    const auto& stack = lm.stacked_transformer_tpl.as<Repeated::HParams>();
+    REQUIRE(stack.num_layers.get_or(lm.num_layers.get()) == lm.num_layers.get());
+    REQUIRE(experts_of(stack.block_tpl).use_gated_activation == name.starts_with("Grok"));
+  }
+}
+
+TEST_CASE("nvidia: fractions of a sequence per device are whole batches on the mesh") {
+  const auto batch = [](const std::string& name) {
+    return config_of(name).input.as<SyntheticInput::HParams>().global_batch_size.get();
+  };
+  REQUIRE(batch("Nvidia10B") == 4);   // A quarter, on 16 devices.
+  REQUIRE(batch("Nvidia175B") == 6);  // A sixteenth, on 96.
+  REQUIRE(config_of("Nvidia175B").task.as<SingleTask::HParams>().train.num_microbatches == 6);
+  REQUIRE(config_of("GrokPP").task.as<SingleTask::HParams>().train.num_microbatches == 8);
+}
+
+// On its own mesh, without devices.
+Plan plan_of(const std::string& name) {
+  const TemporaryDirectory directory;
+  const auto devices = make_test_devices(1, 1);
+  ProcessGroup alone;
+  Session session(config_of(name), {.run_directory = directory.path(), .allocates = false},
+                  pointers(devices), alone);
+  return session.plan();
+}
+
+TEST_CASE("nvidia: tokens travel to the experts of a device, whose weights do not leave it") {
+  int64_t sent_tokens = 0, gathered_experts = 0;
+  for (const PlannedCollective& use : plan_of("GrokProxy").collectives) {
+    INFO(use.op << " of " << use.value << ", " << use.path);
+    if (use.op == "all_to_all") {
+      // The slots of one sequence, two for each of its 8192 tokens; an eighth of them stays.
+      REQUIRE(use.mesh_axes == std::vector<std::string>{"data_expert"});
+      REQUIRE(use.bytes == 2 * 8192 * 6144 * 2 / 8 * 7);
+      sent_tokens += use.count;
+    } else if (use.bytes > 1 << 28) {
+      // Large: the one table, and a device's expert, which is gathered from eight hosts.
+      if (use.mesh_axes == std::vector<std::string>{"data", "data_expert"}) continue;
+      REQUIRE(use.mesh_axes == std::vector<std::string>{"data"});
+      gathered_experts += use.op == "all_gather" ? use.count : 0;
+    }
+  }
+  // In each of 16 layers to the experts and back: forward, again for the backward pass, backward.
+  REQUIRE(sent_tokens == 16 * 2 * 3);
+  REQUIRE(gathered_experts == 16 * 3 * 2);  // Three matrices, twice.
+}
+
+TEST_CASE("nvidia: experts that do not fill a period are an error") {
+  REQUIRE_THROWS_WITH(config_of("GLaM64B64EProxy", {"num_layers=7"}),
+                      Catch::Contains("moe_period=2 does not divide num_layers=7"));
+}
+
+using Lines = std::set<std::string>;
+
+// The lines of `all` that begin with one of the paths.
+Lines under(const std::vector<std::string>& paths, const Lines& all) {
+  Lines some;
+  for (const std::string& line : all)
+    for (const std::string& path : paths)
+      if (line.starts_with(path)) some.insert(line);
+  return some;
+}
+
+TEST_CASE("nvidia: Meta's Llama 2 differs from Pax's in these points of the model only") {
+  const std::vector<std::string> differences =
+      diff(to_tree(lm_of("Llama2_7B")), to_tree(lm_of("MetaLlama2_7B")));
+  Lines rest(differences.begin(), differences.end());
+  const auto remove = [&rest](const Lines& lines) {
+    for (const std::string& line : lines) {
+      INFO(line);
+      REQUIRE(rest.erase(line) == 1);
+    }
+  };
+  const std::string block = "stacked_transformer_tpl.block_tpl.";
+  remove({
+      "vocab_size: 51200 -> 32000",
+      "separate_embedding_tpl: unset -> Embedding",
+      "softmax_tpl: SharedEmbeddingSoftmax -> FullSoftmax",
+      "softmax_tpl.scale_sqrt_depth: true -> absent",  // The embedding is not multiplied.
+      "softmax_tpl.use_bias: true -> false",
+      "softmax_tpl.loss.soft_cap: 30.0 -> 0.0",
+      block + "attention_tpl.use_bias: true -> false",
+      block + "ffn_tpl.use_bias: true -> false",
+      block + "norm_tpl.epsilon: 1e-06 -> 1e-05",
+      "final_ln_tpl.epsilon: 1e-06 -> 1e-05",
+      R"(params_init: {kind = "gaussian", scale = 0.023} -> {kind = "gaussian", scale = 0.02})",
+  });
+  // Follows from them.
+  remove(under({"separate_embedding_tpl.", "softmax_tpl.vocab_size", "softmax_tpl.params_init",
+                block + "attention_tpl.params_init", block + "ffn_tpl.params_init"},
+               rest));
+  // The same written in another way: as many heads of keys as of queries; scales that are stored
+  // with or without 1 subtracted; fans, which a normal distribution does not use.
+  remove({
+      block + "attention_tpl.num_kv_heads: 32 -> unset",
+      block + "attention_tpl.last_two_axes_fans: true -> false",
+      block + "norm_tpl.direct_scale: false -> true",
+      "final_ln_tpl.direct_scale: false -> true",
+  });
+  REQUIRE(rest == Lines{});
+}
+
+}  // namespace
+}  // namespace tessera
