@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include <fmt/ranges.h>
 
@@ -18,9 +19,21 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostBytes = 1 << 20;  // Of a file.
 constexpr size_t kTitleColumns = 60;
-// Outside of these a number is a mistake, and a predicted time may be 0 or infinite.
-constexpr double kLeastNumber = 1e-12, kMostNumber = 1e21;
-constexpr int64_t kMostMultiprocessors = 1'000'000;
+
+// Numbers outside of these are mistakes, such as of units.
+struct Range {
+  std::string_view field;  // A part of its path.
+  double least = 0.0, most = 0.0;
+  std::string_view unit;
+};
+constexpr Range kRanges[] = {{"launch_overhead", 1e-12, 1.0, " seconds"},
+                             {"latency", 1e-12, 1.0, " seconds"},
+                             {"bandwidth", 1e6, 1e18, " bytes per second"},
+                             {"memory.bytes", 1e6, 1e18, " bytes"},
+                             {"peak_flops", 1e6, 1e21, " FLOP/s"},
+                             {"efficiency", 1e-3, 1.0, ", a share of the peak"},
+                             {"tiles", 1.0, 1e6, ""},
+                             {"price_per_hour", 1e-6, 1e9, ""}};
 
 // Fields without a default that the file does not have.
 void find_missing(const Tree& fields, const Tree& given, const std::string& path,
@@ -35,17 +48,19 @@ void find_missing(const Tree& fields, const Tree& given, const std::string& path
   }
 }
 
-void check_positive(const Tree& given, const std::string& path) {
+void check_ranges(const Tree& given, const std::string& path) {
   if (given.is_table())
     for (size_t i = 0; i < given.items.size(); ++i)
-      check_positive(given.items[i], given.item_path(path, i));
-  const TreeReader reader{given, path};
+      check_ranges(given.items[i], given.item_path(path, i));
   if (given.kind != Tree::Kind::kInt && given.kind != Tree::Kind::kDouble) return;
+  const TreeReader reader{given, path};
   const double value = reader.to_double();
   if (!(value > 0.0) || !std::isfinite(value)) reader.fail_type("a positive number");
-  if (value < kLeastNumber || value > kMostNumber)
-    reader.fail_type(fmt::format("a number from {} to {}; units are bytes, seconds and FLOP/s",
-                                 kLeastNumber, kMostNumber));
+  const auto* range = std::ranges::find_if(
+      kRanges, [&](const Range& each) { return path.find(each.field) != std::string::npos; });
+  CHECK(range != std::end(kRanges), "{} has a range", path);
+  if (value < range->least || value > range->most)
+    reader.fail_type(fmt::format("{:g} to {:g}{}", range->least, range->most, range->unit));
 }
 
 void check_title(const std::string& title) {
@@ -53,21 +68,6 @@ void check_title(const std::string& title) {
       std::ranges::all_of(title, [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
   if (title.empty() || !is_line || title.size() > kTitleColumns)
     fail("title: got {}, expected one line of 1 to {} bytes", quoted_text(title), kTitleColumns);
-}
-
-void check_values(const HardwareFile& hardware) {
-  check_title(hardware.title);
-  const Tree shares = to_tree(hardware.efficiency);
-  for (size_t i = 0; i < shares.items.size(); ++i)
-    if (shares.items[i].number > 1.0)
-      TreeReader{shares.items[i], shares.item_path("efficiency", i)}.fail_type(
-          "a share of the peak, at most 1");
-  if (!hardware.tiles) return;
-  if (hardware.kind != HardwareKind::kGpu)
-    fail("tiles: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(hardware.kind));
-  if (hardware.tiles->multiprocessors > kMostMultiprocessors)
-    fail("tiles.multiprocessors: got {}, expected at most {}", hardware.tiles->multiprocessors,
-         kMostMultiprocessors);
 }
 
 }  // namespace
@@ -83,8 +83,10 @@ Hardware read_hardware(const fs::path& file) {
   if (!missing.empty())
     fail("missing {}: {}; `runexp --help` names files that have all of them",
          missing.size() == 1 ? "field" : "fields", fmt::join(missing, ", "));
-  check_positive(given, "");
-  check_values(hardware);
+  check_ranges(given, "");
+  check_title(hardware.title);
+  if (hardware.tiles && hardware.kind != HardwareKind::kGpu)
+    fail("tiles: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(hardware.kind));
   hardware.name = file.stem();
   return hardware;
 }

@@ -35,7 +35,8 @@ std::string size_text(int64_t bytes) {
 
 std::string ending(std::string text, size_t width) {
   if (text.size() <= width) return text;
-  return ".." + text.substr(text.size() + 2 - width);
+  const size_t kept = width > 2 ? width - 2 : 0;
+  return ".." + text.substr(text.size() - kept);
 }
 
 }  // namespace tessera

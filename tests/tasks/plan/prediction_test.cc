@@ -24,6 +24,7 @@
 #include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
 #include "tasks/plan/plan.h"
+#include "tasks/plan/text.h"
 #include "tasks/single_task.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -245,6 +246,12 @@ TEST_CASE("a prediction says that a file is not calibrated, and what a billion t
   prediction.hardware = hardware_named("h200");
   prediction.hardware.tiles.reset();
   REQUIRE_THAT(plan_text(tpu), Catch::Contains("(the file has no [tiles])"));
+}
+
+TEST_CASE("a path is shortened to any width") {
+  REQUIRE(ending("lm.ffn", 6) == "lm.ffn");
+  REQUIRE(ending("lm.ffn", 5) == "..ffn");
+  for (const size_t width : {0, 1, 2}) REQUIRE(ending("lm.ffn", width) == "..");
 }
 
 TEST_CASE("plan.json has every launch of a prediction") {
