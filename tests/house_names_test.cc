@@ -25,18 +25,23 @@ namespace filesystem = std::filesystem;
 
 // Files of other projects and of users, which comments and documents may name.
 const std::set<std::string> kElsewhere = {
-    "/bits/stl_pair.h",             // libstdc++
-    "cuda.h",                       // the CUDA toolkit
-    "cudnn.h",                      // cuDNN
-    "paxml/tasks/lm/params/c4.py",  // Pax
-    "dev/data/data_common.py",      // llm.c
-    "env.py",                       // clearml, which seqax imports
-    "my_project/ffn.cc",            // made by `runexp new my_project`
-    "experiments/mine/small.cc",    // an experiment of the user
-    "paxml/tasks/lm/params/nvidia.py",
-    "praxis/layers/glam.py",
-    "praxis/layers/grok.py",
+    "/bits/stl_pair.h",           // libstdc++
+    "cuda.h",                     // the CUDA toolkit
+    "cudnn.h",                    // cuDNN
+    "dev/data/data_common.py",    // llm.c
+    "env.py",                     // clearml, which seqax imports
+    "my_project/ffn.cc",          // made by `runexp new my_project`
+    "experiments/mine/small.cc",  // an experiment of the user
 };
+
+// Folders of Pax.
+const std::vector<std::string> kFoldersElsewhere = {"paxml/", "praxis/"};
+
+bool is_elsewhere(const std::string& name) {
+  return kElsewhere.contains(name) ||
+         std::ranges::any_of(kFoldersElsewhere,
+                             [&](const std::string& folder) { return name.starts_with(folder); });
+}
 
 const std::vector<std::string> kExtensions = {".h",     ".cc", ".cu", ".cuh",
                                               ".cmake", ".md", ".py", ".sh"};
@@ -83,7 +88,7 @@ std::regex pattern_of(std::string name) {
 bool exists(const std::string& name) {
   static const std::vector<std::string> files = repository_files();
   static std::map<std::string, bool> known;
-  const auto [entry, is_new] = known.emplace(name, kElsewhere.contains(name));
+  const auto [entry, is_new] = known.emplace(name, is_elsewhere(name));
   if (!is_new || entry->second) return entry->second;
   const std::regex pattern = pattern_of(name);
   for (const std::string& file : files) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The base of recipes for decoder-only language models, with the knobs and the defaults of Pax:
 // TransformerLmSpmdAdafactor and TransformerLmSpmdPipelineAdafactor of
-// paxml/tasks/lm/model_params.py in one struct, and with Adam as in c4.py the second struct below.
-// Comments name Pax's constant where ours has another name. Defaults that Pax does not write down
-// come from the layers of praxis; they are knobs too.
+// paxml/tasks/lm/model_params.py in one struct, and with Adam, as in its C4 recipes, the second
+// struct below. Comments name Pax's constant where ours has another name. Defaults that Pax does
+// not write down come from the layers of praxis; they are knobs too.
 //
 // It is part of the library `tasks`, because several families of experiments/ and those of other
 // projects derive from it. A recipe sets knobs in its constructor; a family may override the
