@@ -217,16 +217,20 @@ int64_t split_axes(const ExperimentEntry& entry) {
 // Ten recipes, of each family in turn the one whose mesh splits most axes; among the families of a
 // turn those with more axes first.
 std::vector<ExperimentEntry> spread() {
+  struct Candidate {
+    ExperimentEntry entry;
+    int64_t axes = 0;  // That the mesh splits.
+    size_t turn = 0;
+  };
+  std::vector<Candidate> candidates;
+  for (const ExperimentEntry& entry : recipes()) candidates.push_back({entry, split_axes(entry)});
+  std::ranges::stable_sort(candidates, std::greater<>(), &Candidate::axes);
   std::map<std::string, size_t> turns;  // Of the next recipe of each family.
-  std::vector<std::pair<size_t, ExperimentEntry>> chosen;
-  std::vector<ExperimentEntry> by_axes = recipes();
-  std::ranges::stable_sort(by_axes, std::greater<>(), split_axes);
-  for (const ExperimentEntry& entry : by_axes)
-    chosen.emplace_back(turns[family_of(entry)]++, entry);
-  std::ranges::stable_sort(chosen, {}, [](const auto& each) { return each.first; });
+  for (Candidate& each : candidates) each.turn = turns[family_of(each.entry)]++;
+  std::ranges::stable_sort(candidates, {}, &Candidate::turn);
   std::vector<ExperimentEntry> first;
-  for (const auto& [turn, entry] : chosen)
-    if (first.size() < kSpread) first.push_back(entry);
+  for (const Candidate& each : candidates)
+    if (first.size() < kSpread) first.push_back(each.entry);
   return first;
 }
 
