@@ -175,6 +175,12 @@ int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
   return std::max(1, usable / together);
 }
 
+// Of one of several devices: a kernel's scratch memory depends on its threads.
+int threads_of_device(const RunOptions& options) {
+  const int64_t threads = options.threads > 0 ? options.threads : usable_processors();
+  return static_cast<int>(std::max<int64_t>(1, threads / options.devices));
+}
+
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, const DeviceKind& kind,
            ProcessGroup& processes, Watchdog* watch) {
   RunOptions options = line.run;
@@ -187,10 +193,12 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
   // A plan for any mesh needs one device, to ask about its kernels.
+  const bool plans = options.mode == RunMode::kPlan;
   std::vector<std::unique_ptr<Device>> devices;
   if (!options.hardware)
-    devices = kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices,
-                                options.threads, local_rank(processes.transport().get()));
+    devices = kind.make_devices(plans ? 1 : options.devices,
+                                plans ? threads_of_device(options) : options.threads,
+                                local_rank(processes.transport().get()));
   else
     devices.push_back(make_planned_device(*options.hardware));
   std::vector<Device*> in_order;

@@ -238,6 +238,15 @@ TEST_CASE("a run trains, reports that it is complete, and rejects another config
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
 }
 
+TEST_CASE("--mode=plan plans the memory of a run with as many devices and threads") {
+  const TemporaryDirectory folder;
+  const std::string small =
+      "--exp=c4.Spmd1B --smoke --devices=4 --threads=8 --set ici_mesh_shape=[1,4,1] --job_log_dir=";
+  REQUIRE(runexp(folder, small + "run").exit_code == 0);
+  REQUIRE(runexp(folder, small + "planned --mode=plan").exit_code == 0);
+  REQUIRE(read_bytes(folder / "planned/plan.json") == read_bytes(folder / "run/plan.json"));
+}
+
 TEST_CASE("--config repeats a run from its directory") {
   const TemporaryDirectory folder;
   write_small_text(folder.path(), 1000);
