@@ -61,14 +61,14 @@ ExperimentEntry match_experiment(std::string_view name,
   if (matches.size() == 1) return *match;
   if (matches.size() > 1)
     fail("--exp={} is ambiguous: {}; give more of the name", name, fmt::join(matches, " or "));
-  const std::vector<std::string> near = near_names(name, entries);
-  if (!near.empty())
-    fail("no experiment '{}'; did you mean '{}'?", name, fmt::join(near, "' or '"));
   std::vector<std::string> of_family;
   for (const ExperimentEntry& entry : entries)
     if (entry.name.starts_with(fmt::format("{}.", name))) of_family.push_back(entry.name);
   if (!of_family.empty())
     fail("'{}' is a family; its experiments are {}", name, fmt::join(of_family, ", "));
+  const std::vector<std::string> near = near_names(name, entries);
+  if (!near.empty())
+    fail("no experiment '{}'; did you mean '{}'?", name, fmt::join(near, "' or '"));
   fail("no experiment '{}'; --list shows all {}", name, entries.size());
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/plan/plan_output.h"
 
-#include "core/base/error.h"
+#include <fmt/format.h>
+
 #include "core/io/file.h"
 #include "tasks/plan/comparison.h"
 #include "tasks/run_directory/run_config.h"
@@ -10,11 +11,6 @@ namespace tessera {
 
 PlanOutput::PlanOutput(const RunOptions& options)
     : directory_(options.plan_directory), json_file_(options.output) {
-  if (!directory_.empty() && run_has_begun(directory_))
-    fail(
-        "{} has a run, whose plan.json and plan.txt a new plan would replace; give another "
-        "--job_log_dir, or --output=FILE",
-        directory_.string());
   if (!options.compare_plan.empty()) earlier_ = read_plan(options.compare_plan);
 }
 
@@ -23,12 +19,17 @@ std::string PlanOutput::text(const Plan& plan) const {
                   : plan_text(plan);
 }
 
-void PlanOutput::write_files(const Plan& plan) const {
-  if (!directory_.empty()) {
-    std::filesystem::create_directories(directory_);
-    write_plan_files(directory_, plan);
-  }
+std::string PlanOutput::write_files(const Plan& plan) const {
   if (!json_file_.empty()) write_file_atomically(json_file_, plan_json(plan) + "\n");
+  if (directory_.empty()) return "";
+  if (run_has_begun(directory_))
+    return fmt::format(
+        "{} has a run, and keeps the plan.txt and plan.json of that run; another --job_log_dir "
+        "gets files of this plan",
+        directory_.string());
+  std::filesystem::create_directories(directory_);
+  write_plan_files(directory_, plan);
+  return "";
 }
 
 }  // namespace tessera

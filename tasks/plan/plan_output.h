@@ -14,13 +14,13 @@ namespace tessera {
 
 class PlanOutput {
  public:
-  // Error if the directory for files has a run, whose plan they would replace, or if the earlier
-  // plan cannot be read.
+  // Error if the earlier plan cannot be read.
   explicit PlanOutput(const RunOptions& options);
 
   // What is printed: the changes if an earlier plan is given, else the plan.
   std::string text(const Plan& plan) const;
-  void write_files(const Plan& plan) const;
+  // Returns what is not written, and why; or "".
+  std::string write_files(const Plan& plan) const;
 
  private:
   std::filesystem::path directory_, json_file_;  // Empty: not written.

@@ -114,7 +114,9 @@ class Trainer final : public BaseRun {
       plan.prediction = predict(session_.executor().plan(session_.train_program().program()),
                                 session_.mesh(), session_.tokens_per_step(), *options_.hardware);
     console_.info(plan_output_->text(plan));
-    if (processes_.is_first() && !options_.dry_run) plan_output_->write_files(plan);
+    if (!processes_.is_first() || options_.dry_run) return 0;
+    if (const std::string note = plan_output_->write_files(plan); !note.empty())
+      console_.info("note: " + note);
     return 0;
   }
 

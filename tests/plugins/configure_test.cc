@@ -5,6 +5,8 @@
 
 #include <regex>
 
+#include <fmt/ranges.h>
+
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"
@@ -127,7 +129,7 @@ TEST_CASE("a knob missing from FIELDS is rejected before the run") {
 TEST_CASE("every value set by an experiment is attributed to a line of the experiment") {
   const std::string text = describe(configure(entry("zoo.FastCat"), {}).config_tree());
   REQUIRE_THAT(text, Catch::Contains("input = SyntheticInput") &&
-                         Catch::Contains("# tests/plugins/fixtures/zoo.cc:18\n"));
+                         Catch::Contains("# tests/plugins/fixtures/zoo.cc:19\n"));
   for (const char* name : {"quickstart.SourceLm", "quiz.CopyQuiz", "c4.Spmd1B"}) {
     const ExperimentEntry ours = find_experiment(name, plugin_path({}));
     const ConfiguredExperiment configured = configure(ours, {});
@@ -244,12 +246,15 @@ TEST_CASE("every bundled experiment has the knob strategy, which sets its rules 
                   {std::string("path=") + TESSERA_SOURCE_DIR + "/tests/golden/hugging_face/gpt2",
                    "seq_len=16"});
     if (entry.name == "quickstart.CharLm") sets.push_back("input.path=text.txt");
-    const RulesConfig rules = configure(entry, sets).config.rules;
+    const ExperimentConfig config = configure(entry, sets).config;
+    const RulesConfig& rules = config.rules;
     const RulesConfig expected = strategy_rules(Strategy::kFullyShardedSequence);
     REQUIRE(rules.weights == expected.weights);
     REQUIRE(rules.activations == expected.activations);
     sets[0] = "strategy=fsdp_context";
-    sets.insert(sets.end(), {"mesh.ici_mesh_shape=[1,1,1,1]", "mesh.dcn_mesh_shape=[1,1,1,1]"});
+    const std::vector<int64_t> sizes(config.mesh.axis_names.size() + 1, 1);
+    for (const char* shape : {"mesh.ici_mesh_shape", "mesh.dcn_mesh_shape"})
+      sets.push_back(fmt::format("{}=[{}]", shape, fmt::join(sizes, ",")));
     const std::vector<std::string> axes = configure(entry, sets).config.mesh.axis_names;
     REQUIRE(std::ranges::count(axes, "ctx") == 1);
   }

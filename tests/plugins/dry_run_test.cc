@@ -65,9 +65,8 @@ TEST_CASE("dry runs and read-only commands change no file, before and after a ru
   const Workplace workplace;
   const std::string tiny = tiny_command(4);
   const auto require_all_unchanged = [&] {
-    for (const std::string flags :
-         {"--dry_run", "--dry_run --restart", "--mode=plan", "--mode=plan --dry_run", "--describe",
-          "--diff=quickstart.SourceLm"})
+    for (const std::string flags : {"--dry_run", "--dry_run --restart", "--mode=plan --dry_run",
+                                    "--describe", "--diff=quickstart.SourceLm"})
       workplace.require_unchanged(tiny + " " + flags);
     workplace.require_unchanged(program("runexp") + "--list");
     workplace.require_unchanged(program("runexp") + "--help");
@@ -78,7 +77,7 @@ TEST_CASE("dry runs and read-only commands change no file, before and after a ru
   REQUIRE(workplace.run(tiny).exit_code == 0);
   require_all_unchanged();
   for (const std::string flags :
-       {"--mode=eval --dry_run", "--mode=decode --dry_run --prompt=the",
+       {"--mode=plan", "--mode=eval --dry_run", "--mode=decode --dry_run --prompt=the",
         "--mode=decode --prompt=the --set task.decode.max_decode_steps=2", "--diff=run",
         "--dry_run --allow_config_change --set task.train.seed=7",
         "--dry_run --restart --set input.path=script.txt"}) {
