@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's cuDNN makes plans for our graphs of attention, for an H200 that a text describes: no GPU
 // is needed, and nothing runs. (cudnn_test.cc tests what the graphs compute.)
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -143,34 +145,69 @@ std::vector<std::string> settings_of(const ExperimentEntry& entry) {
   return {};
 }
 
-TEST_CASE("cuDNN makes plans for the attention of every experiment") {
+// The bundled experiments, by name.
+std::vector<ExperimentEntry> experiments() {
   REQUIRE(load_plugins(find_plugins(plugin_path({}))).empty());
+  std::vector<ExperimentEntry> found;
+  for (const ExperimentEntry& entry : registered_experiments())
+    if (entry.plugin.find("/fixtures/") == std::string::npos) found.push_back(entry);
+  return found;
+}
+
+std::string family_of(const ExperimentEntry& entry) {
+  return entry.name.substr(0, entry.name.find('.'));
+}
+
+std::set<CudnnAttention> attentions_of(const ExperimentEntry& entry) {
+  INFO(entry.name);
   std::set<CudnnAttention> found;
-  for (const ExperimentEntry& entry : registered_experiments()) {
-    if (entry.plugin.find("/fixtures/") != std::string::npos) continue;
-    INFO(entry.name);
-    const ExperimentConfig config = configure(entry, settings_of(entry)).config;
-    const TemporaryDirectory directory;
-    const std::unique_ptr<Device> device = make_cpu_device(1);
-    ProcessGroup alone;
-    const Session session(config,
-                          {.run_directory = directory.path(),
-                           .allocates = false,
-                           .on_stage =
-                               [&](std::string_view stage, const Graph& graph) {
-                                 if (stage == "fuse") collect(graph, &found);
-                               }},
-                          {device.get()}, alone);
+  const ExperimentConfig config = configure(entry, settings_of(entry)).config;
+  const TemporaryDirectory directory;
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  ProcessGroup alone;
+  const Session session(config,
+                        {.run_directory = directory.path(),
+                         .allocates = false,
+                         .on_stage =
+                             [&](std::string_view stage, const Graph& graph) {
+                               if (stage == "fuse") collect(graph, &found);
+                             }},
+                        {device.get()}, alone);
+  return found;
+}
+
+// In groups, since a plan takes seconds and each group has a time limit.
+void require_plans(const std::set<CudnnAttention>& found) {
+  constexpr size_t kGroup = 40;
+  const std::vector<CudnnAttention> all(found.begin(), found.end());
+  for (size_t begin = 0; begin < all.size(); begin += kGroup) {
+    const std::vector<CudnnAttention> attentions(
+        all.begin() + static_cast<std::ptrdiff_t>(begin),
+        all.begin() + static_cast<std::ptrdiff_t>(std::min(begin + kGroup, all.size())));
+    const Plans plans = made_plans(attentions);
+    for (size_t i = 0; i < plans.scratch_bytes.size(); ++i) {
+      const CudnnAttention& a = attentions[i];
+      INFO(fmt::format("batch {} queries {} heads {}/{} head_dim {} gradient {}", a.batch,
+                       a.queries, a.heads, a.kv_heads, a.head_dim, a.gradient));
+      REQUIRE(plans.scratch_bytes[i] >= 0);
+    }
   }
+}
+
+TEST_CASE("cuDNN makes plans for the attention of an experiment of each family") {
+  std::set<CudnnAttention> found;
+  std::string last;
+  for (const ExperimentEntry& entry : experiments())
+    if (family_of(entry) != std::exchange(last, family_of(entry)))
+      found.merge(attentions_of(entry));
   REQUIRE(found.size() >= 10);
-  const std::vector<CudnnAttention> attentions(found.begin(), found.end());
-  const Plans plans = made_plans(attentions);
-  for (size_t i = 0; i < plans.scratch_bytes.size(); ++i) {
-    const CudnnAttention& a = attentions[i];
-    INFO(fmt::format("batch {} queries {} heads {}/{} head_dim {} gradient {}", a.batch, a.queries,
-                     a.heads, a.kv_heads, a.head_dim, a.gradient));
-    REQUIRE(plans.scratch_bytes[i] >= 0);
-  }
+  require_plans(found);
+}
+
+TEST_CASE("cuDNN makes plans for the attention of every experiment", "[full]") {
+  std::set<CudnnAttention> found;
+  for (const ExperimentEntry& entry : experiments()) found.merge(attentions_of(entry));
+  require_plans(found);
 }
 
 }  // namespace
