@@ -9,6 +9,7 @@
 #include "inputs/streaming/streaming_text_input.h"
 #include "plugins/registry.h"
 #include "tasks/learner/schedules.h"
+#include "tasks/recipes/c4_recipe.h"
 #include "tasks/recipes/missing_files.h"
 #include "tasks/single_task.h"
 
@@ -109,14 +110,9 @@ ExperimentConfig SeqaxRecipe::build() const {
 
 // The commands are those of the c4 recipes (docs/recipes.md), which read the same files.
 std::optional<MissingData> SeqaxRecipe::missing_data(const ExperimentConfig& config) const {
-  const RecipeFile train{
-      c4_files("train"),
-      "c4_folder",
-      {"pip install -U huggingface_hub",
-       fmt::format("hf download allenai/c4 --repo-type dataset --local-dir {} --include "
-                   "'en/c4-*.0000?-of-*.json.gz'",
-                   c4_folder)}};
-  const RecipeFile validation{c4_files("validation"), "c4_folder", {}};  // Fetched with the others.
+  const std::vector<std::string> fetch = commands_to_fetch_c4(c4_folder);
+  const RecipeFile train{c4_files("train"), "c4_folder", fetch};
+  const RecipeFile validation{c4_files("validation"), "c4_folder", fetch};
   const RecipeFile vocabulary{tokenizer,
                               "tokenizer",
                               {fmt::format("./flat_tokens train --output={} --vocab_size=32000 "
@@ -135,7 +131,7 @@ std::optional<MissingData> SeqaxRecipe::missing_data(const ExperimentConfig& con
   const Template<BaseInput>& input = config.input;
   if (input.holds<FlatTokensInput::HParams>() &&
       input.as<FlatTokensInput::HParams>().path.get() == tokens.path)
-    return missing_files({train, vocabulary}, {tokens}, advice);
+    return missing_files({train, validation, vocabulary}, {tokens}, advice);
   if (input.holds<StreamingTextInput::HParams>() &&
       input.as<StreamingTextInput::HParams>().path.get() == train.path)
     return missing_files({}, {train, validation, vocabulary}, advice);

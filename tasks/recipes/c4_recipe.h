@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/hparams/fields.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
@@ -25,6 +27,10 @@ constexpr std::array<EnumName<C4Data>, 3> enum_names(C4Data) {
            {C4Data::kShards, "shards"},
            {C4Data::kSynthetic, "synthetic"}}};
 }
+
+// Shell commands that download a part of C4 below the folder, as en/c4-train.*.json.gz and
+// en/c4-validation.*.json.gz.
+std::vector<std::string> commands_to_fetch_c4(const std::string& folder);
 
 // Pax's C4SpmdAdam, and C4SpmdPipelineAdam with use_pipeline. 24 layers, 1.3 billion weights.
 struct C4Recipe : TransformerLmAdamRecipe {

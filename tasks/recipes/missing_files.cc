@@ -25,6 +25,10 @@ std::string what_is_missing(const RecipeFile& file) {
       file.knob);
 }
 
+void add_command(const std::string& command, std::vector<std::string>* commands) {
+  if (std::ranges::find(*commands, command) == commands->end()) commands->push_back(command);
+}
+
 // The commands of the file, if it is missing. A download makes the folders of a pattern's files.
 void add_commands(const RecipeFile& file, std::vector<std::string>* commands,
                   std::vector<fs::path>* made) {
@@ -36,9 +40,9 @@ void add_commands(const RecipeFile& file, std::vector<std::string>* commands,
   };
   const bool is_there =
       folder.empty() || fs::exists(folder) || std::ranges::any_of(*made, is_below);
-  if (!is_pattern && !is_there) commands->push_back("mkdir -p " + folder.string());
+  if (!is_pattern && !is_there) add_command("mkdir -p " + folder.string(), commands);
   made->push_back(folder);
-  commands->insert(commands->end(), file.commands.begin(), file.commands.end());
+  for (const std::string& command : file.commands) add_command(command, commands);
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ struct RecipeFile {
 };
 
 // What MissingData says about the files `read` by a run and their `sources`, in the order in which
-// they are made: the first missing file of `read`, and the commands of every missing file, preceded
-// by commands that make missing folders. nullopt if no file of `read` is missing: then sources are
-// not needed.
+// they are made: the first missing file of `read`, and the commands of every missing file, each
+// command once, preceded by commands that make missing folders. nullopt if no file of `read` is
+// missing: then sources are not needed.
 std::optional<MissingData> missing_files(const std::vector<RecipeFile>& sources,
                                          const std::vector<RecipeFile>& read, std::string advice);
 
