@@ -40,6 +40,53 @@ bool covers(FlatValue whole, FlatValue part) {
   return part.offset >= whole.offset && part.offset + part.bytes <= whole.offset + whole.bytes;
 }
 
+bool overlaps(FlatValue a, FlatValue b) {
+  return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+// The memory of a launch, by root buffers.
+struct Footprint {
+  std::span<const FlatValue> reads, writes;
+  BufferId scratch;
+  uint64_t buffers = 0;  // A bit for each buffer, modulo 64: most pairs of launches share none.
+};
+
+// Finds root buffers once, since all pairs of launches are compared, and keeps them in one array.
+class Footprints {
+ public:
+  explicit Footprints(const FlatProgram& program) {
+    size_t values = 0;
+    for (const FlatLaunch& launch : program.launches)
+      values += launch.inputs.size() + launch.outputs.size();
+    roots_.reserve(values);  // The spans stay valid.
+    for (const FlatLaunch& launch : program.launches) {
+      Footprint& it = footprints_[footprints_.push_back({})];
+      it.reads = add(program, launch.inputs, it.buffers);
+      it.writes = add(program, launch.outputs, it.buffers);
+      it.scratch = launch.scratch;
+      if (it.scratch != kNone) it.buffers |= bit(it.scratch);
+    }
+  }
+
+  const Footprint& operator[](LaunchId launch) const { return footprints_[launch]; }
+
+ private:
+  static uint64_t bit(BufferId buffer) { return uint64_t{1} << (buffer.index() % 64); }
+
+  std::span<const FlatValue> add(const FlatProgram& program, const std::vector<FlatValue>& values,
+                                 uint64_t& buffers) {
+    const size_t begin = roots_.size();
+    for (const FlatValue& value : values) {
+      roots_.push_back(program.root(value));
+      buffers |= bit(roots_.back().buffer);
+    }
+    return std::span(roots_).subspan(begin);
+  }
+
+  std::vector<FlatValue> roots_;
+  IndexedVector<LaunchId, Footprint> footprints_;
+};
+
 struct Writer {
   FlatValue root;
   size_t launch = 0;
@@ -50,7 +97,8 @@ struct Writer {
 // their position in the program.
 class AllGatherPrefetch {
  public:
-  AllGatherPrefetch(const FlatProgram& program, const Names& transfers)
+  AllGatherPrefetch(const FlatProgram& program, const Footprints& footprints,
+                    const Names& transfers)
       : program_(program),
         early_(program.launches.size(), false),
         producers_(program.launches.size()),
@@ -60,8 +108,7 @@ class AllGatherPrefetch {
       const FlatLaunch& launch = program.launches[LaunchId(i)];
       bool early = may_move(launch, transfers);
       std::vector<size_t> producers;
-      for (const FlatValue& value : launch.inputs) {
-        const FlatValue root = program.root(value);
+      for (const FlatValue& root : footprints[LaunchId(i)].reads) {
         if (program.buffers[root.buffer].persistent) continue;
         const auto writers = early_writers.find(root.buffer);
         bool found = false;
@@ -85,10 +132,8 @@ class AllGatherPrefetch {
       if (!early) continue;
       early_[i] = true;
       producers_[i] = std::move(producers);
-      for (const FlatValue& value : launch.outputs) {
-        const FlatValue root = program.root(value);
+      for (const FlatValue& root : footprints[LaunchId(i)].writes)
         early_writers[root.buffer].push_back({root, i});
-      }
     }
   }
 
@@ -150,53 +195,6 @@ class AllGatherPrefetch {
   std::vector<bool> early_;
   std::vector<std::vector<size_t>> producers_;  // Of early launches: the launches they depend on.
   std::vector<size_t> first_use_;               // Of gathers: their first reader.
-};
-
-bool overlaps(FlatValue a, FlatValue b) {
-  return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
-
-// The memory of a launch, by root buffers.
-struct Footprint {
-  std::span<const FlatValue> reads, writes;
-  BufferId scratch;
-  uint64_t buffers = 0;  // A bit for each buffer, modulo 64: most pairs of launches share none.
-};
-
-// Finds root buffers once, since all pairs of launches are compared, and keeps them in one array.
-class Footprints {
- public:
-  explicit Footprints(const FlatProgram& program) {
-    size_t values = 0;
-    for (const FlatLaunch& launch : program.launches)
-      values += launch.inputs.size() + launch.outputs.size();
-    roots_.reserve(values);  // The spans stay valid.
-    for (const FlatLaunch& launch : program.launches) {
-      Footprint& it = footprints_[footprints_.push_back({})];
-      it.reads = add(program, launch.inputs, it.buffers);
-      it.writes = add(program, launch.outputs, it.buffers);
-      it.scratch = launch.scratch;
-      if (it.scratch != kNone) it.buffers |= bit(it.scratch);
-    }
-  }
-
-  const Footprint& operator[](LaunchId launch) const { return footprints_[launch]; }
-
- private:
-  static uint64_t bit(BufferId buffer) { return uint64_t{1} << (buffer.index() % 64); }
-
-  std::span<const FlatValue> add(const FlatProgram& program, const std::vector<FlatValue>& values,
-                                 uint64_t& buffers) {
-    const size_t begin = roots_.size();
-    for (const FlatValue& value : values) {
-      roots_.push_back(program.root(value));
-      buffers |= bit(roots_.back().buffer);
-    }
-    return std::span(roots_).subspan(begin);
-  }
-
-  std::vector<FlatValue> roots_;
-  IndexedVector<LaunchId, Footprint> footprints_;
 };
 
 // Whether `later` depends on `earlier`.
@@ -417,7 +415,8 @@ void overlap(FlatProgram& program) {
   if (!any) return;
 
   const Names transfers = transfer_axes(*program.graph);
-  const AllGatherPrefetch weights(program, transfers);
+  const Footprints footprints(program);
+  const AllGatherPrefetch weights(program, footprints, transfers);
   const auto gathered = [&](size_t i) {
     return weights.is_gather(i) ? launches[LaunchId(i)].outputs[0].bytes : int64_t{0};
   };
@@ -429,7 +428,6 @@ void overlap(FlatProgram& program) {
   std::vector<LaunchId> order;
   for (const size_t i : weights.order(layer_bytes(program, gathered))) order.emplace_back(i);
   const int64_t budget = layer_bytes(program, other) + most_sent_together(program, order);
-  const Footprints footprints(program);
   start_when_ready(program, footprints, weights, transfers, order);
   Splitter(program, footprints).split(order, weights, budget);
 }
