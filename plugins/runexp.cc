@@ -105,24 +105,32 @@ bool reads_data(RunMode mode) {
   return mode == RunMode::kTrain || mode == RunMode::kEval || mode == RunMode::kDecode;
 }
 
-bool mesh_fits(const Experiment& experiment, int64_t devices) {
-  if (experiment.ici_mesh_shape.empty()) return true;  // It uses all devices.
+bool mesh_fits(const MeshConfig& mesh, int64_t devices) {
+  if (mesh.ici_mesh_shape.empty()) return true;  // It uses all devices.
   int64_t wanted = 1;
-  for (const int64_t size : experiment.ici_mesh_shape) wanted *= size;
-  for (const int64_t size : experiment.dcn_mesh_shape) wanted *= size;
+  for (const int64_t size : mesh.ici_mesh_shape) wanted *= size;
+  for (const int64_t size : mesh.dcn_mesh_shape) wanted *= size;
   return wanted == devices;
 }
 
-// The knob sets the shape of the default axes; for others, the field of the configuration.
-std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
-  return fmt::format("{}ici_mesh_shape=[{}]",
-                     mesh.axis_names == MeshConfig{}.axis_names ? "" : "mesh.",
-                     fmt::join(shape_along_data(mesh.axis_names, devices), ","));
+// The knob sets the shape of the default axes; for others, and for a configuration from a file, the
+// field of the configuration.
+std::string fitting_shape(const ConfiguredExperiment& configured, int64_t devices) {
+  const std::vector<std::string>& axes = configured.config.mesh.axis_names;
+  const bool is_knob = configured.config_file.empty() && axes == MeshConfig{}.axis_names;
+  return fmt::format("{}ici_mesh_shape=[{}]", is_knob ? "" : "mesh.",
+                     fmt::join(shape_along_data(axes, devices), ","));
+}
+
+bool sets_mesh_shape(std::string_view set) {
+  constexpr std::string_view kPart = "mesh.";
+  if (set.starts_with(kPart)) set.remove_prefix(kPart.size());
+  return set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
 }
 
 std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
                         int64_t devices) {
-  const bool fits = mesh_fits(*configured.experiment, devices);
+  const bool fits = mesh_fits(configured.config.mesh, devices);
   std::string command = line.config.empty()
                             ? "./runexp --exp=" + configured.entry.name
                             : "./runexp --config=" + shell_quoted(line.config.string());
@@ -131,11 +139,9 @@ std::string run_command(const ConfiguredExperiment& configured, const CommandLin
     command += fmt::format(" --devices={}", line.run.devices);
   if (!line.run.job_log_dir.empty())
     command += " --job_log_dir=" + shell_quoted(line.run.job_log_dir.string());
-  for (const std::string& set : line.sets) {
-    const bool is_mesh = set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
-    if (fits || !is_mesh) command += " --set " + shell_quoted(set);
-  }
-  if (!fits) command += fmt::format(" --set {}", fitting_shape(configured.config.mesh, devices));
+  for (const std::string& set : line.sets)
+    if (fits || !sets_mesh_shape(set)) command += " --set " + shell_quoted(set);
+  if (!fits) command += fmt::format(" --set {}", fitting_shape(configured, devices));
   return command;
 }
 

@@ -173,6 +173,13 @@ TEST_CASE("the commands printed without data lead to a run, on a substitute for 
       workplace.run(replaced(kSmall, "flat_tokens", "shards") + " --job_log_dir=runs/shards");
   INFO(shards.output);
   REQUIRE(shards.code == 0);
+  // A run that is repeated without its data: --config has no knobs, so the mesh is a field.
+  fs::remove(workplace.here() / "data/c4_en.h5");
+  const auto repeated = workplace.run(
+      "./runexp --config=runs/c4.Spmd1BSmoke --devices=2 --set mesh.ici_mesh_shape=[1,4,1]");
+  REQUIRE(repeated.code == 2);
+  REQUIRE(commands_of(repeated.output).back() ==
+          "./runexp --config=runs/c4.Spmd1BSmoke --devices=2 --set mesh.ici_mesh_shape=[1,2,1]");
 }
 
 TEST_CASE("commands whose output exists are not printed, and other paths are respected") {
