@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tasks/logging/throughput.h"
+#include "tasks/logging/console.h"
 #include "tasks/plan/text.h"
 
 namespace tessera {
