@@ -28,6 +28,7 @@ PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hard
     result.ideal = result.model_flops / hardware.peak_flops(dtype);
   }
   result.crosses_slices = is_collective(node) && crosses_slices(node, mesh);
+  result.is_recomputed = node.remat_clone;
   return result;
 }
 

@@ -28,6 +28,7 @@ struct PricedLaunch {
   // Seconds that all of them add to the step: less than `cost` where they run beside others.
   double adds = 0.0;
   bool crosses_slices = false;  // Of a collective.
+  bool is_recomputed = false;   // For the backward pass.
 };
 
 // Prices nodes once. `mesh` and `hardware` must outlive it.
