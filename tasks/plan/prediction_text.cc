@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 constexpr double kMilli = 1e-3, kGiga = 1e9, kTera = 1e12;
-constexpr size_t kMostRows = 24;
+constexpr size_t kMostGroupRows = 24;
 constexpr size_t kObstacles = 6;
 constexpr size_t kNameColumns = 22;
 
@@ -101,7 +101,7 @@ double percent_of(double part, double whole) { return whole > 0.0 ? 100.0 * part
 std::string group_rows(const std::vector<LaunchGroup>& groups, double step) {
   std::string text = fmt::format("  {:>9} {:>6} {:>6} {:>6} {:>12}  {:<8} {:<22} {}\n", "ms", "%",
                                  "lost", "times", "rate", "phase", "op", "layer");
-  for (size_t i = 0; i < std::min(groups.size(), kMostRows); ++i) {
+  for (size_t i = 0; i < std::min(groups.size(), kMostGroupRows); ++i) {
     const LaunchGroup& group = groups[i];
     const std::string name = group.copies > 0.0 ? group.name + " + copies" : group.name;
     const std::string row =
@@ -111,17 +111,17 @@ std::string group_rows(const std::vector<LaunchGroup>& groups, double step) {
                     phase_name(group.phase), beginning(name, kNameColumns));
     text += row + ending(group.path, kPlanColumns - row.size()) + "\n";
   }
-  if (groups.size() <= kMostRows) return text;
+  if (groups.size() <= kMostGroupRows) return text;
   double adds = 0.0, loss = 0.0;
   int64_t count = 0;
-  for (size_t i = kMostRows; i < groups.size(); ++i) {
+  for (size_t i = kMostGroupRows; i < groups.size(); ++i) {
     adds += groups[i].adds;
     loss += groups[i].loss();
     count += groups[i].count;
   }
   return text + fmt::format("  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {} others\n", adds / kMilli,
                             percent_of(adds, step), percent_of(loss, step), count, "",
-                            groups.size() - kMostRows);
+                            groups.size() - kMostGroupRows);
 }
 
 std::string part_rows(const Prediction& prediction) {

@@ -18,26 +18,26 @@ namespace {
 // In pixels.
 constexpr double kLeft = 96, kTop = 58, kTimeWidth = 820, kRight = 20, kBottom = 30;
 constexpr double kLaneHeight = 26, kLaneGap = 4, kMemoryHeight = 44, kStageGap = 16;
-constexpr size_t kMostStages = 8;
+constexpr size_t kMostDrawnStages = 8;
 constexpr size_t kBins = 820, kBinsOfMany = 410;  // Of a lane: with one or two stages, and more.
 
-struct Style {
+struct WorkColour {
   std::string_view name, light, dark;
 };
 // What a stream does.
 enum Work : size_t { kForward, kRecomputed, kBackward, kUpdate, kInput, kWithin, kBetween, kWorks };
-constexpr std::array<Style, kWorks> kStyles = {{{"forward", "#3b6fd4", "#6f9bf0"},
-                                                {"recomputed", "#7a5fc0", "#a68cf0"},
-                                                {"backward", "#b85c00", "#ee9a4a"},
-                                                {"update", "#2f7d4f", "#5cc088"},
-                                                {"input", "#8a8a00", "#cccc55"},
-                                                {"collectives", "#b23a5e", "#ee7a9c"},
-                                                {"between slices", "#6e2038", "#ffb3c8"}}};
+constexpr std::array<WorkColour, kWorks> kColours = {{{"forward", "#3b6fd4", "#6f9bf0"},
+                                                      {"recomputed", "#7a5fc0", "#a68cf0"},
+                                                      {"backward", "#b85c00", "#ee9a4a"},
+                                                      {"update", "#2f7d4f", "#5cc088"},
+                                                      {"input", "#8a8a00", "#cccc55"},
+                                                      {"collectives", "#b23a5e", "#ee7a9c"},
+                                                      {"between slices", "#6e2038", "#ffb3c8"}}};
 
 // The share of each kind of work in each of the equal parts of the step.
-class Lane {
+class WorkLane {
  public:
-  Lane(size_t bins, double end) : seconds_(bins), width_(end / static_cast<double>(bins)) {}
+  WorkLane(size_t bins, double end) : seconds_(bins), width_(end / static_cast<double>(bins)) {}
 
   void add(Work work, const TimeSpan& span) {
     if (span.end <= span.begin || width_ <= 0.0) return;
@@ -138,8 +138,8 @@ std::string opening(double height) {
       ".memory{fill:#8a94a6;fill-opacity:.45;stroke:#5a6478;stroke-width:.7}";
   std::string dark = "text{fill:#d8d8e0}.memory{stroke:#b8c2d6}";
   for (size_t work = 0; work < kWorks; ++work) {
-    style += fmt::format(".w{}{{fill:{}}}", work, kStyles[work].light);
-    dark += fmt::format(".w{}{{fill:{}}}", work, kStyles[work].dark);
+    style += fmt::format(".w{}{{fill:{}}}", work, kColours[work].light);
+    dark += fmt::format(".w{}{{fill:{}}}", work, kColours[work].dark);
   }
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
@@ -164,8 +164,8 @@ std::string legend(const StepTimeline& timeline) {
     if (!is_used) continue;
     svg += fmt::format("<rect class=\"w{}\" x=\"{:.1f}\" y=\"28\" width=\"11\" height=\"11\"/>\n",
                        work, x);
-    svg += words(x + 16, 38, kStyles[work].name);
-    x += 34 + 6.6 * static_cast<double>(kStyles[work].name.size());
+    svg += words(x + 16, 38, kColours[work].name);
+    x += 34 + 6.6 * static_cast<double>(kColours[work].name.size());
   }
   return svg;
 }
@@ -173,9 +173,10 @@ std::string legend(const StepTimeline& timeline) {
 // The stages that are drawn.
 std::vector<const StageTimeline*> shown_stages(const StepTimeline& timeline) {
   std::vector<const StageTimeline*> shown;
-  const size_t count = timeline.stages.size(), half = kMostStages / 2;
+  const size_t count = timeline.stages.size(), half = kMostDrawnStages / 2;
   for (size_t i = 0; i < count; ++i)
-    if (count <= kMostStages || i < half || i >= count - half) shown.push_back(&timeline.stages[i]);
+    if (count <= kMostDrawnStages || i < half || i >= count - half)
+      shown.push_back(&timeline.stages[i]);
   return shown;
 }
 
@@ -191,7 +192,7 @@ std::string timeline_svg(const StepTimeline& timeline) {
   std::string body = legend(timeline);
   double top = kTop;
   for (const StageTimeline* stage : stages) {
-    Lane kernels(bins, timeline.end), links(bins, timeline.end);
+    WorkLane kernels(bins, timeline.end), links(bins, timeline.end);
     kernels.add(kInput, {0.0, timeline.input});
     bool communicates = false;
     for (const TimedLaunch& launch : stage->launches) {

@@ -16,15 +16,17 @@
 namespace tessera {
 namespace {
 
-constexpr double kMilli = 1e-3;
-constexpr size_t kMostLines = 6;  // Of exposed communication.
-constexpr size_t kMostStages = 8;
+constexpr double kMillisecond = 1e-3;
+constexpr size_t kMostExposedLines = 6;  // Of exposed communication.
+constexpr size_t kMostStageRows = 8;
 constexpr size_t kMostPoints = 256;  // Of memory in plan.json.
 
-double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
+double percent_of_step(double part, double whole) {
+  return whole > 0.0 ? 100.0 * part / whole : 0.0;
+}
 
 // "3.2 days", "5.1 hours", "12 seconds".
-std::string duration_text(double seconds) {
+std::string run_time_text(double seconds) {
   struct Unit {
     double seconds;
     std::string_view name;
@@ -69,21 +71,21 @@ std::string exposed_rows(const Prediction& prediction) {
   double others = 0.0;
   for (size_t i = 0; i < prediction.exposed.size(); ++i) {
     const ExposedLine& line = prediction.exposed[i];
-    if (i >= kMostLines) {
+    if (i >= kMostExposedLines) {
       others += line.seconds;
       continue;
     }
-    const std::string row =
-        fmt::format("  {:>9.3f} ms {:>5.1f} %, of {:>9.3f} ms  ", line.seconds / kMilli,
-                    percent(line.seconds, prediction.step_seconds), line.communication / kMilli);
+    const std::string row = fmt::format(
+        "  {:>9.3f} ms {:>5.1f} %, of {:>9.3f} ms  ", line.seconds / kMillisecond,
+        percent_of_step(line.seconds, prediction.step_seconds), line.communication / kMillisecond);
     text += row +
             ending(line.source.empty() ? "(no line)" : line.source, kPlanColumns - row.size()) +
             "\n";
   }
   if (others > 0.0)
-    text += fmt::format("  {:>9.3f} ms {:>5.1f} %, in {} other lines\n", others / kMilli,
-                        percent(others, prediction.step_seconds),
-                        prediction.exposed.size() - kMostLines);
+    text += fmt::format("  {:>9.3f} ms {:>5.1f} %, in {} other lines\n", others / kMillisecond,
+                        percent_of_step(others, prediction.step_seconds),
+                        prediction.exposed.size() - kMostExposedLines);
   return text;
 }
 
@@ -96,12 +98,12 @@ std::string stage_rows(const Prediction& prediction) {
       "  stage  kernels  exposed  bubbles        peak memory\n",
       100.0 * prediction.bubble_share());
   for (size_t i = 0; i < count; ++i) {
-    if (count > kMostStages && i == kMostStages / 2) {
+    if (count > kMostStageRows && i == kMostStageRows / 2) {
       text += "     ..\n";
-      i = count - kMostStages / 2;
+      i = count - kMostStageRows / 2;
     }
     const StageTimes& stage = prediction.stages[i];
-    const auto share = [&](double part) { return percent(part, prediction.step_seconds); };
+    const auto share = [&](double part) { return percent_of_step(part, prediction.step_seconds); };
     text += fmt::format("  {:>5} {:>8.1f} {:>8.1f} {:>8.1f} {:>18}\n", stage.stage,
                         share(stage.kernels), share(stage.exposed), share(stage.idle),
                         size_text(stage.peak));
@@ -115,7 +117,7 @@ std::string peak_rows(const Prediction& prediction) {
   const Peak peak = peak_of(*stage);
   const std::string row = fmt::format(
       "  {} bytes after {:.3f} ms ({:.0f} %), {} of them gaps, at {}, ", peak.memory.bytes(),
-      peak.seconds / kMilli, percent(peak.seconds, prediction.step_seconds),
+      peak.seconds / kMillisecond, percent_of_step(peak.seconds, prediction.step_seconds),
       size_text(peak.memory.gaps), peak.launch->name);
   const std::string where = peak.launch->path.empty() ? "the step" : peak.launch->path;
   const size_t left = row.size() + 12 < kPlanColumns ? kPlanColumns - row.size() : 12;
@@ -166,7 +168,7 @@ std::string memory_json(const StageTimeline& stage) {
 }
 
 template <typename List, typename Text>
-std::string array_json(const List& list, const Text& text) {
+std::string json_list(const List& list, const Text& text) {
   std::vector<std::string> items;
   for (const auto& item : list) items.push_back(text(item));
   return fmt::format("[{}]", fmt::join(items, ",\n  "));
@@ -185,7 +187,7 @@ std::string run_text(const Prediction& prediction, int64_t devices) {
                           static_cast<double>(*prediction.num_train_steps);
     text += fmt::format(
         "whole run          {} steps, {} tokens: {}, {} device-hours\n",
-        *prediction.num_train_steps, count_text(tokens), duration_text(run_seconds(prediction)),
+        *prediction.num_train_steps, count_text(tokens), run_time_text(run_seconds(prediction)),
         count_text(run_seconds(prediction) / 3600.0 * static_cast<double>(devices)));
   }
   if (const std::optional<double> cost = prediction.cost_per_billion_tokens(devices)) {
@@ -208,8 +210,8 @@ void add_timeline_json(JsonLine& json, const Prediction& prediction, int64_t dev
     json.add("cost_per_billion_tokens", *cost);
   if (const std::optional<double> cost = cost_of_run(prediction, devices))
     json.add("cost_of_run", *cost);
-  json.add_raw("stages", array_json(prediction.stages, stage_json));
-  json.add_raw("exposed", array_json(prediction.exposed, line_json));
+  json.add_raw("stages", json_list(prediction.stages, stage_json));
+  json.add_raw("exposed", json_list(prediction.exposed, line_json));
   if (const StageTimeline* stage = fullest(prediction))
     json.add_raw("memory_over_time", memory_json(*stage));
 }

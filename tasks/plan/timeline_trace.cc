@@ -15,17 +15,17 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostSlices = 200'000;
-constexpr int64_t kKernels = 1, kWithin = 2, kBetween = 3;  // Threads.
+constexpr int64_t kKernelThread = 1, kWithinThread = 2, kBetweenThread = 3;  // Threads.
 
 double microseconds(double seconds) { return seconds * 1e6; }
 
 // Slices of one thread; neighbours with the same key become one.
-class Track {
+class SliceTrack {
  public:
-  Track(std::string& events, TraceTrack ids) : events_(events), ids_(ids) {}
-  ~Track() { flush(); }
-  Track(const Track&) = delete;
-  Track& operator=(const Track&) = delete;
+  SliceTrack(std::string& events, TraceTrack ids) : events_(events), ids_(ids) {}
+  ~SliceTrack() { flush(); }
+  SliceTrack(const SliceTrack&) = delete;
+  SliceTrack& operator=(const SliceTrack&) = delete;
 
   // An empty key: a slice of its own.
   void add(std::string key, const TimeSpan& span, std::string_view name,
@@ -93,14 +93,14 @@ void add_stage(std::string& events, const StepTimeline& timeline, const StageTim
   const auto name = [&](std::string_view what, int64_t thread, const std::string& text) {
     events += (events.empty() ? "" : ",\n") + trace_name(what, {process, thread}, text);
   };
-  name("process_name", kKernels,
+  name("process_name", kKernelThread,
        is_pipeline ? fmt::format("stage {}", stage.stage) : timeline.title + " (predicted)");
-  name("thread_name", kKernels, "kernels");
-  name("thread_name", kWithin, "collectives within slices");
-  name("thread_name", kBetween, "collectives between slices");
+  name("thread_name", kKernelThread, "kernels");
+  name("thread_name", kWithinThread, "collectives within slices");
+  name("thread_name", kBetweenThread, "collectives between slices");
   {
-    Track kernels(events, {process, kKernels});
-    Track within(events, {process, kWithin}), between(events, {process, kBetween});
+    SliceTrack kernels(events, {process, kKernelThread});
+    SliceTrack within(events, {process, kWithinThread}), between(events, {process, kBetweenThread});
     kernels.add("", {0.0, timeline.input}, "input", "");
     for (const TimedLaunch& launch : stage.launches) {
       const PricedLaunch& price = stage.prices[launch.price];
@@ -116,7 +116,7 @@ void add_stage(std::string& events, const StepTimeline& timeline, const StageTim
       }
     }
   }
-  add_memory(events, stage, {process, kKernels}, all);
+  add_memory(events, stage, {process, kKernelThread}, all);
 }
 
 }  // namespace
