@@ -73,9 +73,11 @@ struct HardwareFile {
   DeviceMemory memory;
   DeviceLink link;     // Within a host or slice,
   DeviceLink network;  // and between them: the device's share.
+  // From the host's memory, for the batch of a step; unset: it takes no time.
+  std::optional<DeviceLink> host;
   Efficiency efficiency;
   std::optional<ProductTiles> tiles;
-  FIELDS(title, kind, launch_overhead, price_per_hour, peak_flops, memory, link, network,
+  FIELDS(title, kind, launch_overhead, price_per_hour, peak_flops, memory, link, network, host,
          efficiency, tiles)
 };
 

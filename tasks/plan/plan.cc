@@ -244,6 +244,8 @@ Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t 
 void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan) {
   write_file_atomically(run_directory / "plan.txt", plan_text(plan));
   write_file_atomically(run_directory / "plan.json", plan_json(plan) + "\n");
+  if (plan.prediction && plan.prediction->timeline)
+    write_timeline_files(run_directory, *plan.prediction->timeline);
 }
 
 std::string plan_json(const Plan& plan) {
@@ -262,7 +264,7 @@ std::string plan_json(const Plan& plan) {
       .add_raw("communication", array_json(plan.totals, total_json))
       .add_raw("collectives", array_json(plan.collectives, collective_json));
   if (plan.pipeline) json.add_raw("pipeline", pipeline_plan_json(*plan.pipeline));
-  if (plan.prediction) json.add_raw("prediction", prediction_json(*plan.prediction));
+  if (plan.prediction) json.add_raw("prediction", prediction_json(*plan.prediction, plan.devices));
   return json.text();
 }
 

@@ -63,7 +63,7 @@ std::string plan_text(const Plan& plan);
 std::string plan_json(const Plan& plan);
 // One line for the start of a run.
 std::string plan_summary(const Plan& plan);
-// Writes plan.txt and plan.json.
+// Writes plan.txt and plan.json, and with a prediction timeline.json and timeline.svg.
 void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan);
 
 }  // namespace tessera

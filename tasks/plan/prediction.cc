@@ -2,171 +2,200 @@
 #include "tasks/plan/prediction.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <span>
+#include <tuple>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/fp8.h"
-#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/runtime/executor/device_kinds.h"
-#include "core/runtime/executor/launch_trace.h"
+#include "core/ops/send.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::string_view kPlannedDevice = "planned_device";
-
-// What CUDA's kernels allow: a result may overwrite an operand of its type, except where elements
-// move; a product may overwrite what is added to it.
-class PlannedKernel final : public Kernel {
+// Numbers what stages do together, the same on all of them: each transfer between two stages, and
+// each collective along the axis of the stages, in their order (core/ops/send.h).
+class Meetings {
  public:
-  PlannedKernel(const Graph& graph, const Node& node) {
-    if (node.op->op_class == OpClass::kDataMovement) return;
-    const size_t first = node.op->op_class == OpClass::kContraction ? 2 : 0;
-    for (const ValueId output : node.outputs) outputs_.push_back(number_of(graph.type(output)));
-    for (size_t i = 0; i < node.inputs.size(); ++i)
-      inputs_.push_back(i < first ? kNone : number_of(graph.type(node.inputs[i])));
+  explicit Meetings(std::span<const StagePlan> stages) {
+    if (stages.size() < 2) return;  // One device stands for all.
+    axes_ = transfer_axes(*stages.front().plan->graph);
   }
-  bool may_overwrite(int64_t output, int64_t input) const override {
-    return !outputs_.empty() &&
-           outputs_[static_cast<size_t>(output)] == inputs_[static_cast<size_t>(input)];
+
+  void begin_stage(int64_t stage) {
+    stage_ = stage;
+    counts_.clear();
+  }
+  // -1: only devices with the same program take part.
+  int64_t number_of(const Node& collective) {
+    if (axes_.empty() || !communicates_along(axes_, collective)) return -1;
+    std::pair<int64_t, int64_t> between(-1, -1);  // All stages.
+    if (is_transfer(collective)) {
+      const auto peer = collective.attributes.get<int64_t>("peer");
+      between = std::minmax(stage_, peer);
+    }
+    const int64_t count = counts_[between]++;
+    const auto next = static_cast<int64_t>(numbers_.size());
+    return numbers_.try_emplace({between.first, between.second, count}, next).first->second;
   }
 
  private:
-  static constexpr int64_t kNone = -1;
-
-  // Equal types have one number, so that comparing is cheap: the update of a model has an output
-  // and several inputs for each parameter.
-  int64_t number_of(const Type& type) {
-    const auto known = std::ranges::find(types_, type);
-    if (known == types_.end()) types_.push_back(type);
-    return known - types_.begin();
-  }
-
-  std::vector<Type> types_;
-  std::vector<int64_t> outputs_, inputs_;
+  std::vector<std::string> axes_;
+  int64_t stage_ = 0;
+  std::map<std::pair<int64_t, int64_t>, int64_t> counts_;  // Of the stage so far.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, int64_t> numbers_;
 };
 
-class PlannedDevice final : public Device {
- public:
-  explicit PlannedDevice(const Hardware& hardware) : hardware_(hardware) {}
-
-  std::string_view kind() const override { return kPlannedDevice; }
-  std::string description() const override { return fmt::format("{} (planned)", hardware_.title); }
-  double peak_flops(DType dtype) const override { return hardware_.peak_flops(dtype); }
-  int64_t available_bytes() const override { return hardware_.memory.bytes; }
-  DeviceAddress allocate(int64_t) override { return {}; }
-  void release(DeviceAddress, int64_t) override {}
-  std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
-    return std::make_unique<PlannedKernel>(graph, node);
-  }
-  // Those of the CUDA device, which runs this as its decomposition.
-  bool has_kernel(const OpDef& op) const override { return &op != &kFp8ProductOp; }
-  std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
-  std::unique_ptr<Event> make_event() override { return nothing_runs(); }
-
- private:
-  static std::nullptr_t nothing_runs() { CHECK(false, "a planned device runs nothing"); }
-
-  Hardware hardware_;
-};
-
-CollectiveNeeds planned_collective_needs(const Graph&, const Node& node) {
-  return {.scratch_bytes = 0, .may_overwrite = node.op == &kAllReduceOp};
+// Seconds to copy the device's part of a batch from its host.
+double input_seconds(const StepPlan& step, const Hardware& hardware) {
+  if (!hardware.host) return 0.0;
+  int64_t bytes = 0;
+  for (const Placement& input : step.inputs)
+    if (input.kind == InputKind::kBatch) bytes += input.type.bytes();
+  if (bytes == 0) return 0.0;
+  return static_cast<double>(bytes) / hardware.host->bandwidth + hardware.host->latency;
 }
 
-// A device's compute stream, and beside it its stream of collectives.
-class Timeline {
- public:
-  // Returns what the launch adds to the compute stream.
-  double run(double seconds) {
-    compute_ += seconds;
-    return seconds;
+// Adds what is simulated. Returns the timeline that will hold the result, without times.
+StageTimeline priced_stage(const StagePlan& stage, const Mesh& mesh, const Hardware& hardware,
+                           Meetings& meetings, SimulatedProgram& program) {
+  const StepPlan& step = *stage.plan;
+  StageTimeline timeline{.stage = stage.stage, .memory = memory_curve(step), .tasks = step.tasks};
+  timeline.launches.reserve(step.launches.size());
+  program.launches.reserve(step.launches.size());
+  meetings.begin_stage(stage.stage);
+  LaunchPrices prices(mesh, hardware);
+  for (const Launch& launch : step.launches) {
+    const size_t price = prices.price_of(launch);
+    const PricedLaunch& cost = prices.prices()[price];
+    SimulatedLaunch simulated{.kind = launch.kind,
+                              .is_collective = cost.op->op_class == OpClass::kCollective};
+    if (launch.kind == LaunchKind::kWait) {
+      simulated.waits_for = static_cast<int64_t>(launch.waits_for.index());
+    } else {
+      simulated.seconds = cost.cost.seconds;
+      if (simulated.is_collective)
+        simulated.meeting = meetings.number_of(launch.graph->node(launch.node));
+      ++prices.prices()[price].count;
+    }
+    program.launches.push_back(simulated);
+    timeline.launches.push_back({.price = price, .kind = launch.kind, .task = launch.task});
   }
-  void start(LaunchId id, double seconds) {
-    communication_ = std::max(communication_, compute_) + seconds;
-    done_[id] = communication_;
-  }
-  double wait(LaunchId start) {
-    const double waited = std::max(0.0, done_.at(start) - compute_);
-    compute_ += waited;
-    return waited;
-  }
-  double end() const { return std::max(compute_, communication_); }
-
- private:
-  double compute_ = 0.0, communication_ = 0.0;
-  std::map<LaunchId, double> done_;
-};
-
-// FLOPs of a launch that count for MFU.
-double model_flops_of(const Node& node, const LaunchCost& cost) {
-  const bool counts = node.op->op_class == OpClass::kContraction && !node.remat_clone;
-  return counts ? cost.flops : 0.0;
+  timeline.prices = std::move(prices.prices());
+  return timeline;
 }
 
-PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hardware) {
-  const Node& node = launch.graph->node(launch.node);
-  PricedLaunch result{.name = launch_name(node, LaunchKind::kRun),
-                      .path = node.path,
-                      .source = node.site.text(),
-                      .phase = node.phase,
-                      .op = node.op,
-                      .cost = launch_cost(*launch.graph, node, mesh, hardware)};
-  result.model_flops = model_flops_of(node, result.cost);
-  if (result.model_flops > 0.0) {
-    const DType dtype = launch.graph->type(node.inputs[0]).dtype;
-    result.ideal = result.model_flops / hardware.peak_flops(dtype);
+// Adds when launches run, and what each adds to the step.
+void add_times(StageTimeline& timeline, const SimulatedProgram& program,
+               const SimulatedTimes& times) {
+  for (size_t i = 0; i < timeline.launches.size(); ++i) {
+    TimedLaunch& launch = timeline.launches[i];
+    launch.reached = times.reached[i];
+    launch.span = times.launches[i];
+    if (!program.launches[i].is_collective)
+      timeline.prices[launch.price].adds += program.launches[i].seconds;
   }
+  timeline.stalls = stalls_of(program, times);
+  for (const Stall& stall : timeline.stalls)
+    timeline.prices[timeline.launches[stall.launch].price].adds += stall.exposed;
+  timeline.kernels_end = times.kernels_end;
+}
+
+StageTimes times_of(const StageTimeline& stage, double input, double end) {
+  StageTimes times{.stage = stage.stage, .input = input};
+  for (const PricedLaunch& price : stage.prices)
+    (price.op->op_class == OpClass::kCollective ? times.exposed : times.kernels) += price.adds;
+  for (const Stall& stall : stage.stalls) times.idle += stall.idle;
+  times.idle += end - stage.kernels_end;
+  for (const MemoryAt& memory : stage.memory) times.peak = std::max(times.peak, memory.bytes());
+  return times;
+}
+
+std::vector<ExposedLine> exposed_lines(const std::vector<StageTimeline>& stages) {
+  std::map<std::string, ExposedLine> lines;
+  const double share = 1.0 / static_cast<double>(stages.size());
+  for (const StageTimeline& stage : stages) {
+    for (const PricedLaunch& price : stage.prices) {
+      if (price.op->op_class != OpClass::kCollective) continue;
+      ExposedLine& line = lines[price.source];
+      line.source = price.source;
+      line.seconds += share * price.adds;
+      line.communication += share * static_cast<double>(price.count) * price.cost.seconds;
+    }
+  }
+  std::vector<ExposedLine> result;
+  for (auto& [source, line] : lines)
+    if (line.seconds > 0.0) result.push_back(std::move(line));
+  std::ranges::stable_sort(result, std::greater<>(), &ExposedLine::seconds);
   return result;
+}
+
+// Seconds of the model's FLOPs at the peak, of all stages on average.
+double ideal_seconds(const std::vector<StageTimeline>& stages) {
+  double ideal = 0.0;
+  for (const StageTimeline& stage : stages)
+    for (const PricedLaunch& price : stage.prices)
+      ideal += price.ideal * static_cast<double>(price.count);
+  return ideal / static_cast<double>(stages.size());
+}
+
+double share_of_step(const Prediction& prediction, double StageTimes::*part) {
+  double sum = 0.0;
+  for (const StageTimes& stage : prediction.stages) sum += stage.*part;
+  const double all = prediction.step_seconds * static_cast<double>(prediction.stages.size());
+  return all > 0.0 ? sum / all : 0.0;
 }
 
 }  // namespace
 
-Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
+Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
                    const Hardware& hardware) {
-  Prediction prediction{.hardware = hardware};
-  std::map<const Node*, PricedLaunch> prices;  // The iterations of a loop have one.
-  std::map<LaunchId, size_t> starts;           // Their places among `launches`.
-  Timeline timeline;
-  double ideal = 0.0;
-  for (const LaunchId id : step.launches.ids()) {
-    const Launch& launch = step.launches[id];
-    if (launch.kind == LaunchKind::kWait) {
-      prediction.launches[starts.at(launch.waits_for)].adds += timeline.wait(launch.waits_for);
-      continue;
-    }
-    const Node* node = &launch.graph->node(launch.node);
-    auto known = prices.find(node);
-    if (known == prices.end()) known = prices.emplace(node, priced(launch, mesh, hardware)).first;
-    PricedLaunch one = known->second;
-    if (launch.kind == LaunchKind::kStart) {
-      timeline.start(id, one.cost.seconds);
-      starts[id] = prediction.launches.size();
-    } else {
-      one.adds = timeline.run(one.cost.seconds);
-    }
-    ideal += one.ideal;
-    prediction.launches.push_back(std::move(one));
+  CHECK(!stages.empty(), "a prediction of no program");
+  Meetings meetings(stages);
+  StepTimeline timeline{.title = hardware.title};
+  for (const StagePlan& stage : stages)
+    timeline.input = std::max(timeline.input, input_seconds(*stage.plan, hardware));
+  std::vector<SimulatedProgram> programs(stages.size());
+  for (size_t i = 0; i < stages.size(); ++i) {
+    programs[i].begin = timeline.input;
+    timeline.stages.push_back(priced_stage(stages[i], mesh, hardware, meetings, programs[i]));
   }
-  prediction.step_seconds = timeline.end();
-  if (prediction.step_seconds > 0.0) {
-    prediction.tokens_per_second = static_cast<double>(tokens) / prediction.step_seconds;
-    prediction.mfu = ideal / prediction.step_seconds;
+  const std::vector<SimulatedTimes> times = simulate(programs);
+  for (size_t i = 0; i < times.size(); ++i) {
+    add_times(timeline.stages[i], programs[i], times[i]);
+    timeline.end = std::max(timeline.end, times[i].end);
   }
+
+  Prediction prediction{
+      .hardware = hardware, .step_seconds = timeline.end, .tokens_per_step = tokens};
+  for (const StageTimeline& stage : timeline.stages)
+    prediction.stages.push_back(times_of(stage, timeline.input, timeline.end));
+  const auto busiest = std::ranges::max_element(prediction.stages, {}, &StageTimes::kernels);
+  prediction.launches =
+      timeline.stages[static_cast<size_t>(busiest - prediction.stages.begin())].prices;
+  prediction.exposed = exposed_lines(timeline.stages);
+  if (timeline.end > 0.0) {
+    prediction.tokens_per_second = static_cast<double>(tokens) / timeline.end;
+    prediction.mfu = ideal_seconds(timeline.stages) / timeline.end;
+  }
+  prediction.timeline = std::make_shared<const StepTimeline>(std::move(timeline));
   return prediction;
 }
 
-std::unique_ptr<Device> make_planned_device(const Hardware& hardware) {
-  register_device_kind(kPlannedDevice, {.make_devices = nullptr,
-                                        .make_communicator = nullptr,
-                                        .collective_needs = planned_collective_needs,
-                                        .overlaps = true});
-  return std::make_unique<PlannedDevice>(hardware);
+Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
+                   const Hardware& hardware) {
+  return predict(std::vector<StagePlan>{{.stage = 0, .plan = &step}}, mesh, tokens, hardware);
+}
+
+double Prediction::bubble_share() const { return share_of_step(*this, &StageTimes::idle); }
+double Prediction::exposed_share() const { return share_of_step(*this, &StageTimes::exposed); }
+
+std::optional<double> Prediction::cost_per_billion_tokens(int64_t devices) const {
+  if (!hardware.price_per_hour || tokens_per_second <= 0.0) return std::nullopt;
+  return 1e9 / tokens_per_second / 3600.0 * static_cast<double>(devices) * *hardware.price_per_hour;
 }
 
 }  // namespace tessera

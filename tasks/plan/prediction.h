@@ -1,53 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast a planned step would run on a device: each launch of its program priced by roofline.h,
-// and from these the time of the step, tokens per second and MFU; --mode=plan --hardware=NAME.
+// the launches of all stages simulated on the streams of their devices (simulation.h), and from
+// these the time of the step, tokens per second, MFU and cost; --mode=plan --hardware=NAME.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
 #include "core/graph/mesh.h"
 #include "core/passes/memory/step_plan.h"
+#include "core/runtime/executor/executor.h"
 #include "tasks/hardware/hardware.h"
-#include "tasks/plan/roofline.h"
+#include "tasks/plan/planned_device.h"
+#include "tasks/plan/priced_launch.h"
+#include "tasks/plan/step_timeline.h"
 
 namespace tessera {
 
-// A launch of the step, in its order. Waits are not launches: their time is in `adds` of the
-// collective that they wait for.
-struct PricedLaunch {
-  std::string name;    // "einsum", "fused add silu mul".
-  std::string path;    // The layer.
-  std::string source;  // "layers/feed_forward/feed_forward.cc:61"
-  Phase phase = Phase::kForward;
-  const OpDef* op = nullptr;
-  LaunchCost cost;
-  double adds = 0.0;         // Seconds that it adds to the step: less where it runs beside others.
-  double model_flops = 0.0;  // What MFU counts of its FLOPs: no recomputation.
-  double ideal = 0.0;        // Seconds of these at the datasheet's peak.
+// Collectives that serve a line of layer code, and how long kernels wait for them.
+struct ExposedLine {
+  std::string source;          // "layers/feed_forward/feed_forward.cc:61"
+  double seconds = 0.0;        // Of all stages on average, as all seconds here.
+  double communication = 0.0;  // How long these collectives take.
+};
+
+// What the stream of kernels of a device of a stage does in a step. The four add up to the step.
+struct StageTimes {
+  int64_t stage = 0;
+  double kernels = 0.0;
+  double exposed = 0.0;  // It waits while its device communicates.
+  double idle = 0.0;     // It waits for another stage, or has nothing left to do: the bubbles.
+  double input = 0.0;    // The batch is copied to the device.
+  int64_t peak = 0;      // Bytes.
 };
 
 struct Prediction {
   Hardware hardware;
+  // Of the stage whose kernels take longest. Waits are not launches: their time is in `adds` of the
+  // collective that they wait for.
   std::vector<PricedLaunch> launches;
   double step_seconds = 0.0;
   double tokens_per_second = 0.0;  // Of all devices.
   double mfu = 0.0;  // Model FLOPs, causal half of attention, at the datasheet's peak.
+  int64_t tokens_per_step = 0;
+  std::optional<int64_t> num_train_steps;  // Of the whole run, for its time and cost.
+  std::vector<StageTimes> stages;          // One without a pipeline.
+  std::vector<ExposedLine> exposed;        // Longest first; lines that stop no kernel are left out.
+  std::shared_ptr<const StepTimeline> timeline;
+
+  // Of all stages, as a part of their time.
+  double bubble_share() const;
+  double exposed_share() const;
+  // Of training on a billion tokens, if the hardware file has a price.
+  std::optional<double> cost_per_billion_tokens(int64_t devices) const;
 };
 
-// Of the program of one device of the mesh. `tokens`: of the global batch.
+// Of a step whose stages have these programs (Executor::stage_plans). `tokens`: of the global
+// batch.
+Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
+                   const Hardware& hardware);
+// The same of a program that all devices run.
 Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
                    const Hardware& hardware);
 
-// A device of which only a plan can be made. It has a kernel for every op, as CUDA has; their
-// scratch memory is not known.
-std::unique_ptr<Device> make_planned_device(const Hardware& hardware);
-
 // The heaviest launches by op and layer, then totals; at most 100 columns.
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes);
-std::string prediction_json(const Prediction& prediction);
+std::string prediction_json(const Prediction& prediction, int64_t devices);
 
 }  // namespace tessera

@@ -15,12 +15,13 @@
 #include "core/ops/attention.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/plan/text.h"
+#include "tasks/plan/timeline_text.h"
 
 namespace tessera {
 namespace {
 
 constexpr double kMilli = 1e-3, kGiga = 1e9, kTera = 1e12;
-constexpr size_t kMostRows = 24;
+constexpr size_t kMostGroupRows = 24;
 constexpr size_t kObstacles = 6;
 constexpr size_t kNameColumns = 22;
 
@@ -33,16 +34,17 @@ struct LaunchGroup {
   double seconds = 0.0, adds = 0.0, ideal = 0.0, copies = 0.0, flops = 0.0, bytes = 0.0;
 
   void add(const PricedLaunch& launch) {
+    const auto times = static_cast<double>(launch.count);
     // The limit of the longest launch.
     if (count == 0 || launch.cost.seconds * static_cast<double>(count) > seconds)
       limit = launch.cost.limit;
-    ++count;
-    seconds += launch.cost.seconds;
+    count += launch.count;
+    seconds += times * launch.cost.seconds;
     adds += launch.adds;
-    ideal += launch.ideal;
-    copies += launch.cost.copies;
-    flops += launch.cost.flops;
-    bytes += launch.cost.bytes;
+    ideal += times * launch.ideal;
+    copies += times * launch.cost.copies;
+    flops += times * launch.cost.flops;
+    bytes += times * launch.cost.bytes;
   }
   // Seconds of the step in which the device does not do the model's FLOPs at its peak.
   double loss() const { return adds - ideal; }
@@ -63,6 +65,7 @@ Part part_of(const PricedLaunch& launch) {
 std::vector<LaunchGroup> groups_of(const Prediction& prediction) {
   std::vector<LaunchGroup> groups;
   for (const PricedLaunch& launch : prediction.launches) {
+    if (launch.count == 0) continue;
     const std::string path = without_indices(launch.path);
     auto group = std::ranges::find_if(groups, [&](const LaunchGroup& each) {
       return each.name == launch.name && each.path == path && each.phase == launch.phase;
@@ -98,7 +101,7 @@ double percent_of(double part, double whole) { return whole > 0.0 ? 100.0 * part
 std::string group_rows(const std::vector<LaunchGroup>& groups, double step) {
   std::string text = fmt::format("  {:>9} {:>6} {:>6} {:>6} {:>12}  {:<8} {:<22} {}\n", "ms", "%",
                                  "lost", "times", "rate", "phase", "op", "layer");
-  for (size_t i = 0; i < std::min(groups.size(), kMostRows); ++i) {
+  for (size_t i = 0; i < std::min(groups.size(), kMostGroupRows); ++i) {
     const LaunchGroup& group = groups[i];
     const std::string name = group.copies > 0.0 ? group.name + " + copies" : group.name;
     const std::string row =
@@ -108,17 +111,17 @@ std::string group_rows(const std::vector<LaunchGroup>& groups, double step) {
                     phase_name(group.phase), beginning(name, kNameColumns));
     text += row + ending(group.path, kPlanColumns - row.size()) + "\n";
   }
-  if (groups.size() <= kMostRows) return text;
+  if (groups.size() <= kMostGroupRows) return text;
   double adds = 0.0, loss = 0.0;
   int64_t count = 0;
-  for (size_t i = kMostRows; i < groups.size(); ++i) {
+  for (size_t i = kMostGroupRows; i < groups.size(); ++i) {
     adds += groups[i].adds;
     loss += groups[i].loss();
     count += groups[i].count;
   }
   return text + fmt::format("  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {} others\n", adds / kMilli,
                             percent_of(adds, step), percent_of(loss, step), count, "",
-                            groups.size() - kMostRows);
+                            groups.size() - kMostGroupRows);
 }
 
 std::string part_rows(const Prediction& prediction) {
@@ -143,6 +146,22 @@ std::string part_rows(const Prediction& prediction) {
                   part.flops, part.bytes, part.seconds),
         kPartNames[i], note);
   }
+  return text;
+}
+
+// What the stream of kernels does beside launches.
+std::string waits_rows(const Prediction& prediction) {
+  if (prediction.stages.empty()) return "";
+  const StageTimes& stage = *std::ranges::max_element(prediction.stages, {}, &StageTimes::kernels);
+  std::string text;
+  const auto row = [&](double seconds, std::string_view name, const std::string& note) {
+    if (seconds <= 0.0) return;
+    const double percent = percent_of(seconds, prediction.step_seconds);
+    text += fmt::format("  {:>9.3f} {:>6.1f} {:>6.1f} {:>6} {:>12}  {:<15}{}\n", seconds / kMilli,
+                        percent, percent, "", "", name, note);
+  };
+  row(stage.idle, "bubbles", fmt::format("  of stage {}, whose launches these are", stage.stage));
+  row(stage.input, "input", "  the batch, from the host's memory");
   return text;
 }
 
@@ -181,28 +200,13 @@ std::string calibration_text(const Hardware& hardware) {
          "rate\n";
 }
 
-// Of training on a billion tokens, if the file has a price.
-std::optional<double> cost_of(const Prediction& prediction, int64_t devices) {
-  if (!prediction.hardware.price_per_hour || prediction.tokens_per_second <= 0.0)
-    return std::nullopt;
-  const double hours = kGiga / prediction.tokens_per_second / 3600.0;
-  return hours * static_cast<double>(devices) * *prediction.hardware.price_per_hour;
-}
-
-std::string cost_text(const Prediction& prediction, int64_t devices) {
-  const std::optional<double> cost = cost_of(prediction, devices);
-  if (!cost) return "";
-  return fmt::format(
-      "cost               {:.4g} per billion tokens, at {:.4g} per device and hour\n", *cost,
-      *prediction.hardware.price_per_hour);
-}
-
 std::string launch_json(const PricedLaunch& launch) {
   return JsonLine()
       .add("op", std::string_view(launch.name))
       .add("path", std::string_view(launch.path))
       .add("source", std::string_view(launch.source))
       .add("phase", phase_name(launch.phase))
+      .add("count", launch.count)
       .add("seconds", launch.cost.seconds)
       .add("adds_seconds", launch.adds)
       .add("limit", limit_name(launch.cost.limit))
@@ -227,9 +231,12 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
       reachable_bandwidth(hardware) / kTera, hardware.memory.bandwidth / kTera,
       calibration_text(hardware));
   text += group_rows(groups, step) + "\n" + part_rows(prediction);
+  text += waits_rows(prediction);
+  int64_t count = 0;
+  for (const LaunchGroup& group : groups) count += group.count;
   text += fmt::format("  {:>9.3f}  100.0 {:>6.1f} {:>6} {:>12}  step\n", step / kMilli,
-                      100.0 - 100.0 * prediction.mfu, prediction.launches.size(), "");
-  text += obstacles(groups, step);
+                      100.0 - 100.0 * prediction.mfu, count, "");
+  text += obstacles(groups, step) + timeline_text(prediction);
   text += fmt::format(
       "\n"
       "step time          {:.2f} ms\n"
@@ -242,21 +249,21 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
                                 prediction.tokens_per_second / static_cast<double>(devices))
                   : "",
       100.0 * prediction.mfu, in_tera(hardware.peak_flops(DType::kBF16)),
-      cost_text(prediction, devices), size_text(arena_bytes), size_text(hardware.memory.bytes),
+      run_text(prediction, devices), size_text(arena_bytes), size_text(hardware.memory.bytes),
       arena_bytes > hardware.memory.bytes ? ": it does not fit" : "");
   return text;
 }
 
-std::string prediction_json(const Prediction& prediction) {
+std::string prediction_json(const Prediction& prediction, int64_t devices) {
   std::vector<std::string> launches;
-  for (const PricedLaunch& launch : prediction.launches) launches.push_back(launch_json(launch));
+  for (const PricedLaunch& launch : prediction.launches)
+    if (launch.count > 0) launches.push_back(launch_json(launch));
   JsonLine json;
   json.add("hardware", std::string_view(prediction.hardware.name))
       .add("step_seconds", prediction.step_seconds)
       .add("tokens_per_second", prediction.tokens_per_second)
       .add("mfu", prediction.mfu);
-  if (const std::optional<double> price = prediction.hardware.price_per_hour)
-    json.add("price_per_hour", *price);
+  add_timeline_json(json, prediction, devices);
   return json.add_raw("launches", fmt::format("[\n  {}\n]", fmt::join(launches, ",\n  "))).text();
 }
 

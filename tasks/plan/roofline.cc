@@ -225,7 +225,7 @@ LaunchCost vector_cost(const Graph& graph, const Node& node, const Hardware& har
 }
 
 // Whether the two devices of a transfer are in different slices.
-bool crosses_slices(const Node& transfer, const Mesh& mesh) {
+bool transfer_crosses_slices(const Node& transfer, const Mesh& mesh) {
   const auto mesh_axes = transfer.attributes.get<std::vector<std::string>>("mesh_axes");
   const int64_t slice = mesh.axes()[static_cast<size_t>(mesh.position(mesh_axes[0]))].ici;
   const auto pair = transfer.attributes.get<std::vector<int64_t>>("group");
@@ -251,7 +251,7 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
     within = ((here - 1.0) / here) / ((all - 1.0) / all);
     if (node.op == &kAllToAllOp) within = (here - 1.0) / (all - 1.0);
     if (node.op == &kPermuteOp) within = 0.0;  // Whole shards.
-    if (is_transfer(node)) within = crosses_slices(node, mesh) ? 0.0 : 1.0;
+    if (is_transfer(node)) within = transfer_crosses_slices(node, mesh) ? 0.0 : 1.0;
   }
   const DeviceLink &link = hardware.link, &network = hardware.network;
   const double share = hardware.efficiency.links;
@@ -284,6 +284,14 @@ double product_seconds(const ProductSize& product, const Hardware& hardware) {
     return tile_work(size, *hardware.tiles, hardware.peak_flops);
   };
   return std::max(at_best, of_large * work(product) / work(large));
+}
+
+bool crosses_slices(const Node& collective, const Mesh& mesh) {
+  if (is_transfer(collective)) return transfer_crosses_slices(collective, mesh);
+  const auto mesh_axes = collective.attributes.get<std::vector<std::string>>("mesh_axes");
+  return std::ranges::any_of(mesh_axes, [&](const std::string& name) {
+    return mesh.axes()[static_cast<size_t>(mesh.position(name))].dcn > 1;
+  });
 }
 
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,

@@ -38,6 +38,9 @@ double product_seconds(const ProductSize& product, const Hardware& hardware);
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                        const Hardware& hardware);
 
+// Whether a collective uses the links between slices.
+bool crosses_slices(const Node& collective, const Mesh& mesh);
+
 // What products of large matrices, and kernels that are limited by memory, reach.
 double reachable_flops(DType dtype, const Hardware& hardware);
 double reachable_bandwidth(const Hardware& hardware);

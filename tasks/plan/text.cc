@@ -2,7 +2,6 @@
 #include "tasks/plan/text.h"
 
 #include <array>
-#include <regex>
 
 #include <fmt/format.h>
 
@@ -17,8 +16,14 @@ std::string bytes_json(const std::vector<NamedBytes>& list) {
 }
 
 std::string without_indices(const std::string& path) {
-  static const std::regex kIndex(R"(\[[0-9]+\])");
-  return std::regex_replace(path, kIndex, "[]");
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    text += path[i];
+    if (path[i] != '[') continue;
+    const size_t end = path.find_first_not_of("0123456789", i + 1);
+    if (end != std::string::npos && path[end] == ']') i = end - 1;
+  }
+  return text;
 }
 
 std::string size_text(int64_t bytes) {

@@ -188,6 +188,7 @@ class Planner {
     for (size_t i = 0; i < owners.size(); ++i)
       offsets_[owners[i]] = plan_.persistent_bytes + blocks[i].offset;
     plan_.arena_bytes = plan_.persistent_bytes + packed;
+    plan_.blocks = std::move(blocks);
   }
 
   int64_t& offset_of(FlatValue root) { return offsets_[root.buffer]; }

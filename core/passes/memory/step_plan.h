@@ -49,6 +49,13 @@ struct MemoryUse {
   int64_t peak = 0;
 };
 
+// A block of memory that is used during [first, last].
+struct PackedBlock {
+  int64_t bytes = 0;
+  int64_t first = 0, last = 0;  // Inclusive: numbers of launches; -1 is before the first.
+  int64_t offset = 0;           // Set by pack_arena().
+};
+
 // A flat list of launches with concrete offsets; loops are unrolled. Persistent inputs (parameters
 // and state) are in [0, persistent_bytes). Batch inputs and outputs keep their memory for the whole
 // step.
@@ -63,6 +70,7 @@ struct StepPlan {
   int64_t persistent_bytes = 0;
   int64_t arena_bytes = 0;
   MemoryUse use;
+  std::vector<PackedBlock> blocks;  // In the arena above persistent_bytes, where offsets begin.
 };
 
 // What planning needs to know about kernels. Unset: no scratch memory, and outputs may not
@@ -157,13 +165,6 @@ void overlap(FlatProgram& program);
 // the old value and the kernel allows it, otherwise by a copy at the end. Other outputs may
 // overwrite inputs that are not read later. Sets the live ranges of all buffers.
 void write_in_place(FlatProgram& program, const KernelFacts& facts);
-
-// A block of memory that is used during [first, last].
-struct PackedBlock {
-  int64_t bytes = 0;
-  int64_t first = 0, last = 0;  // Inclusive.
-  int64_t offset = 0;           // Set by pack_arena().
-};
 
 inline constexpr int64_t kAlignment = 64;
 inline int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -13,6 +13,7 @@
 #include "core/graph/op.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/trace_events.h"
 
 namespace tessera {
 namespace {
@@ -23,32 +24,8 @@ constexpr size_t kMostOpsNamed = 5;
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Chrome's "process" and "thread" of a track: the device, and 1 or 2.
-struct TrackIds {
-  int64_t process = 0, thread = 0;
-};
-
-TrackIds ids_of(int64_t device, Track track) {
+TraceTrack ids_of(int64_t device, Track track) {
   return {device + 1, track == Track::kCompute ? int64_t{1} : int64_t{2}};
-}
-
-// Names a process or a thread ("process_name", "thread_name").
-std::string named(std::string_view what, TrackIds ids, const std::string& name) {
-  JsonLine line;
-  line.add("name", what).add("ph", std::string_view("M"));
-  line.add("pid", ids.process).add("tid", ids.thread);
-  line.add_raw("args", JsonLine().add("name", std::string_view(name)).text());
-  return line.text();
-}
-
-// A slice from begin to end; `arguments` is a JSON object or empty.
-std::string slice(TrackIds ids, std::string_view name, int64_t begin_ns, int64_t end_ns,
-                  const std::string& arguments = "") {
-  JsonLine line;
-  line.add("name", name).add("ph", std::string_view("X"));
-  line.add("ts", microseconds(begin_ns)).add("dur", microseconds(end_ns - begin_ns));
-  line.add("pid", ids.process).add("tid", ids.thread);
-  if (!arguments.empty()) line.add_raw("args", arguments);
-  return line.text();
 }
 
 std::string gzipped(std::string_view text) {
@@ -138,15 +115,17 @@ std::string LaunchTrace::json() const {
     events += event;
   };
   for (const auto& [key, launches] : tracks_) {
-    const TrackIds ids = ids_of(key.first, key.second);
-    emit(named("process_name", ids, fmt::format("device {}", key.first)));
-    emit(named("thread_name", ids, key.second == Track::kCompute ? "compute" : "communication"));
+    const TraceTrack ids = ids_of(key.first, key.second);
+    emit(trace_name("process_name", ids, fmt::format("device {}", key.first)));
+    emit(trace_name("thread_name", ids,
+                    key.second == Track::kCompute ? "compute" : "communication"));
     // The ancestors of the last launch, and when each began.
     std::vector<std::pair<std::string, int64_t>> open;
     int64_t last_end = origin;
     const auto close_to = [&](size_t depth) {
       for (; open.size() > depth; open.pop_back())
-        emit(slice(ids, open.back().first, open.back().second - origin, last_end - origin));
+        emit(trace_slice(ids, open.back().first, microseconds(open.back().second - origin),
+                         microseconds(last_end - origin)));
     };
     for (const Launch& launch : launches) {
       size_t shared = 0;
@@ -156,16 +135,17 @@ std::string LaunchTrace::json() const {
       close_to(shared);
       for (size_t i = shared; i < launch.ancestry.size(); ++i)
         open.emplace_back(launch.ancestry[i], launch.begin_ns);
-      emit(slice(ids, launch.name, launch.begin_ns - origin, launch.end_ns - origin,
-                 JsonLine()
-                     .add("result", std::string_view(launch.result))
-                     .add("line", std::string_view(launch.site))
-                     .text()));
+      emit(trace_slice(ids, launch.name, microseconds(launch.begin_ns - origin),
+                       microseconds(launch.end_ns - origin),
+                       JsonLine()
+                           .add("result", std::string_view(launch.result))
+                           .add("line", std::string_view(launch.site))
+                           .text()));
       last_end = launch.end_ns;
     }
     close_to(0);
   }
-  return "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n" + events + "\n]}\n";
+  return trace_document(events);
 }
 
 void LaunchTrace::write(const std::filesystem::path& path) const {

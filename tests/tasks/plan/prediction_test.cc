@@ -66,7 +66,7 @@ Plan plan_on(const std::string& gpu, const MeshConfig& mesh,
   Session session(wide_config(mesh, remat_policy, num_microbatches),
                   {.run_directory = directory.path(), .allocates = false}, {device.get()}, alone);
   Plan plan = session.plan();
-  plan.prediction = predict(session.executor().plan(session.train_program().program()),
+  plan.prediction = predict(session.executor().stage_plans(session.train_program().program()),
                             session.mesh(), session.tokens_per_step(), hardware_named(gpu));
   return plan;
 }
@@ -80,8 +80,13 @@ TEST_CASE("a small step takes the sum of its launches") {
   output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
   output("z", exp(trial.inputs()[2]));
   const StepPlan step = plan_memory(fuse(lower(trial.graph(), Mesh())), KernelFacts{});
-  const Prediction prediction = predict(step, Mesh(), 8192, hardware_named("h200"));
+  Hardware hardware = hardware_named("h200");
+  hardware.host.reset();
+  const Prediction prediction = predict(step, Mesh(), 8192, hardware);
   REQUIRE(prediction.launches.size() == 2);
+  // One stream: exactly the sum.
+  REQUIRE(prediction.step_seconds ==
+          prediction.launches[0].cost.seconds + prediction.launches[1].cost.seconds);
   // 2 · 8192³ FLOPs at 790 TFLOP/s, 8 MiB at 3.909 TB/s, and two gaps of 1.2 µs.
   const double expected = 1391.8e-6 + 2.146e-6 + 2.4e-6;
   REQUIRE(prediction.step_seconds == Approx(expected).epsilon(1e-3));
@@ -95,7 +100,8 @@ TEST_CASE("MFU counts the model's FLOPs, and no recomputation") {
       const Plan plan = plan_on("h200", mesh, policy);
       const Prediction& prediction = *plan.prediction;
       double flops = 0.0;
-      for (const PricedLaunch& launch : prediction.launches) flops += launch.model_flops;
+      for (const PricedLaunch& launch : prediction.launches)
+        flops += launch.model_flops * static_cast<double>(launch.count);
       const double devices = static_cast<double>(plan.devices);
       REQUIRE(flops == Approx(plan.flops_per_step / devices).epsilon(1e-6));
       REQUIRE(prediction.mfu == Approx(flops / hardware_named("h200").peak_flops(DType::kBF16) /
@@ -117,7 +123,9 @@ Prediction product_beside_gather(int64_t rows) {
   output("z", exp(reshard(trial.inputs()[2], "a b")));
   const StepPlan step =
       plan_memory(fuse(lower(trial.graph(), mesh)), KernelFacts{}, {}, Communication::kOverlapped);
-  return predict(step, mesh, 1, hardware_named("h200"));
+  Hardware hardware = hardware_named("h200");
+  hardware.host.reset();
+  return predict(step, mesh, 1, hardware);
 }
 
 TEST_CASE("a step waits for a collective only as long as it outlasts compute") {
@@ -142,14 +150,21 @@ TEST_CASE("collectives run beside compute, and add what compute waits for") {
   const Prediction four = *plan_on("h200", kFour).prediction;
   double adds = 0.0, links = 0.0, waited = 0.0;
   for (const PricedLaunch& launch : four.launches) {
-    REQUIRE(launch.adds <= launch.cost.seconds + four.step_seconds * 1e-12 +
-                               (launch.cost.limit == Limit::kLinks ? four.step_seconds : 0.0));
+    const double all = static_cast<double>(launch.count) * launch.cost.seconds;
+    const bool is_collective = launch.cost.limit == Limit::kLinks;
+    if (!is_collective) REQUIRE(launch.adds == Approx(all));
     adds += launch.adds;
-    if (launch.cost.limit != Limit::kLinks) continue;
-    links += launch.cost.seconds;
+    if (!is_collective) continue;
+    links += all;
     waited += launch.adds;
   }
-  REQUIRE(adds == Approx(four.step_seconds));
+  REQUIRE(adds + four.stages[0].input == Approx(four.step_seconds));
+  REQUIRE(four.stages[0].exposed == Approx(waited));
+  REQUIRE(four.exposed_share() == Approx(waited / four.step_seconds));
+  REQUIRE(four.bubble_share() == 0.0);
+  double by_line = 0.0;
+  for (const ExposedLine& line : four.exposed) by_line += line.seconds;
+  REQUIRE(by_line == Approx(waited));
   REQUIRE(links > 0.0);
   REQUIRE(waited < 0.8 * links);
   for (const PricedLaunch& launch : one.launches) REQUIRE(launch.cost.limit != Limit::kLinks);
@@ -192,7 +207,8 @@ TEST_CASE("products, gated activations and residuals are launches with what is b
     REQUIRE(launch.name != "copy");
     // The sums of the gradients of norms alone: 1024 numbers each.
     if (launch.name == "add") REQUIRE(launch.cost.bytes <= 3 * 4 * 1024);
-    if (launch.path.find("x_layers") != std::string::npos) ++times[launch.name];
+    if (launch.path.find("x_layers") != std::string::npos)
+      times[launch.name] += static_cast<int>(launch.count);
   }
   // In each of two microbatches four layers have seven matrices, a gate and two norms.
   REQUIRE(times["fused einsum cast add"] == 2 * 4 * 7);
@@ -239,9 +255,13 @@ TEST_CASE("a prediction says that a file is not calibrated, and what a billion t
   Prediction& prediction = *tpu.prediction;
   prediction.hardware.price_per_hour = 3.0;
   prediction.tokens_per_second = 1e6;
+  prediction.step_seconds = 3600.0;
+  prediction.num_train_steps = 48;
   // 1000 s of four devices at 3 an hour.
-  REQUIRE_THAT(plan_text(tpu), Catch::Contains("cost               3.333 per billion tokens, at 3 "
-                                               "per device and hour\n"));
+  REQUIRE_THAT(plan_text(tpu),
+               Catch::Contains("cost               3.333 per billion tokens, 576 of the "
+                               "whole run, at 3 per device and hour\n") &&
+                   Catch::Contains(": 2 days, 192.00 device-hours\n"));
   REQUIRE_THAT(plan_json(tpu), Catch::Contains("\"price_per_hour\": 3"));
   prediction.hardware = hardware_named("h200");
   prediction.hardware.tiles.reset();
@@ -268,13 +288,13 @@ TEST_CASE("plan.json has every launch of a prediction") {
   for (const auto& [unused, launch] : prediction.get_child("launches")) {
     std::set<std::string> members;
     for (const auto& [name, value] : launch) members.insert(name);
-    REQUIRE(members == std::set<std::string>{"op", "path", "source", "phase", "seconds",
+    REQUIRE(members == std::set<std::string>{"op", "path", "source", "phase", "count", "seconds",
                                              "adds_seconds", "limit", "flops", "model_flops",
                                              "bytes"});
     seconds += launch.get<double>("adds_seconds");
     limits.insert(launch.get<std::string>("limit"));
   }
-  REQUIRE(seconds == Approx(plan.prediction->step_seconds));
+  REQUIRE(seconds + plan.prediction->stages[0].input == Approx(plan.prediction->step_seconds));
   REQUIRE(limits.contains("products"));
   REQUIRE(limits.contains("memory"));
 }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/plan/memory_curve.h"
+
+#include <algorithm>
+#include <queue>
+#include <utility>
+
+namespace tessera {
+
+std::vector<MemoryAt> memory_curve(const StepPlan& step) {
+  const auto launches = static_cast<int64_t>(step.launches.size());
+  const auto begin_of = [](const PackedBlock* block) { return std::max<int64_t>(block->first, 0); };
+  std::vector<const PackedBlock*> blocks;                   // By their first launch.
+  std::vector<int64_t> freed(step.launches.size() + 1, 0);  // Bytes, before each launch.
+  for (const PackedBlock& block : step.blocks) {
+    if (block.first > block.last || begin_of(&block) >= launches) continue;
+    blocks.push_back(&block);
+    if (block.last + 1 < launches)
+      freed[static_cast<size_t>(block.last + 1)] += aligned(block.bytes);
+  }
+  std::ranges::stable_sort(blocks, {}, begin_of);
+
+  std::vector<MemoryAt> curve;
+  curve.reserve(step.launches.size());
+  std::priority_queue<std::pair<int64_t, int64_t>> ends;  // Of blocks, and their last launches.
+  int64_t used = 0;
+  size_t next = 0;
+  for (int64_t launch = 0; launch < launches; ++launch) {
+    used -= freed[static_cast<size_t>(launch)];
+    for (; next < blocks.size() && begin_of(blocks[next]) == launch; ++next) {
+      used += aligned(blocks[next]->bytes);
+      ends.emplace(blocks[next]->offset + aligned(blocks[next]->bytes), blocks[next]->last);
+    }
+    while (!ends.empty() && ends.top().second < launch) ends.pop();
+    const int64_t end = ends.empty() ? 0 : ends.top().first;
+    curve.push_back({step.persistent_bytes + used, end - used});
+  }
+  return curve;
+}
+
+}  // namespace tessera

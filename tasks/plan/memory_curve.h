@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that a planned step uses at each of its launches.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/passes/memory/step_plan.h"
+
+namespace tessera {
+
+struct MemoryAt {
+  int64_t used = 0;  // Bytes of the arena that hold something, parameters and state included.
+  int64_t gaps = 0;  // Bytes between those that do, up to the last one.
+  // What the arena must have at this launch.
+  int64_t bytes() const { return used + gaps; }
+};
+
+// For each launch of the plan. The largest number of bytes is the planned peak.
+std::vector<MemoryAt> memory_curve(const StepPlan& step);
+
+}  // namespace tessera

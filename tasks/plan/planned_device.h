@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that is not there, for plans of programs that would run on it.
+#pragma once
+
+#include <memory>
+
+#include "core/backend/backend.h"
+#include "tasks/hardware/hardware.h"
+
+namespace tessera {
+
+// A device of which only a plan can be made. It has a kernel for every op, as CUDA has; their
+// scratch memory is not known.
+std::unique_ptr<Device> make_planned_device(const Hardware& hardware);
+
+}  // namespace tessera

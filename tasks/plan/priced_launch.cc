@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/plan/priced_launch.h"
+
+#include "core/ops/reshard.h"
+#include "core/runtime/executor/launch_trace.h"
+
+namespace tessera {
+namespace {
+
+// FLOPs of a launch that count for MFU.
+double model_flops_of(const Node& node, const LaunchCost& cost) {
+  const bool counts = node.op->op_class == OpClass::kContraction && !node.remat_clone;
+  return counts ? cost.flops : 0.0;
+}
+
+PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hardware) {
+  const Node& node = launch.graph->node(launch.node);
+  PricedLaunch result{.name = launch_name(node, LaunchKind::kRun),
+                      .path = node.path,
+                      .source = node.site.text(),
+                      .phase = node.phase,
+                      .op = node.op,
+                      .cost = launch_cost(*launch.graph, node, mesh, hardware),
+                      .count = 0};
+  result.model_flops = model_flops_of(node, result.cost);
+  if (result.model_flops > 0.0) {
+    const DType dtype = launch.graph->type(node.inputs[0]).dtype;
+    result.ideal = result.model_flops / hardware.peak_flops(dtype);
+  }
+  result.crosses_slices = is_collective(node) && crosses_slices(node, mesh);
+  result.is_recomputed = node.remat_clone;
+  return result;
+}
+
+}  // namespace
+
+size_t LaunchPrices::price_of(const Launch& launch) {
+  if (launch.graph != last_graph_) {
+    last_graph_ = launch.graph;
+    last_ = &known_.try_emplace(launch.graph, launch.graph->nodes().size(), -1).first->second;
+  }
+  int64_t& known = (*last_)[launch.node];
+  if (known < 0) {
+    known = static_cast<int64_t>(prices_.size());
+    prices_.push_back(priced(launch, mesh_, hardware_));
+  }
+  return static_cast<size_t>(known);
+}
+
+}  // namespace tessera

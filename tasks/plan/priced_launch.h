@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A launch with its price: what it takes, and what of it counts for MFU.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/graph/mesh.h"
+#include "core/graph/op.h"
+#include "core/passes/memory/step_plan.h"
+#include "tasks/plan/roofline.h"
+
+namespace tessera {
+
+// All launches of one node of the program, such as those of all iterations of a loop.
+struct PricedLaunch {
+  std::string name;    // "einsum", "fused add silu mul".
+  std::string path;    // The layer.
+  std::string source;  // "layers/feed_forward/feed_forward.cc:61"
+  Phase phase = Phase::kForward;
+  const OpDef* op = nullptr;
+  LaunchCost cost;           // Of one launch.
+  double model_flops = 0.0;  // Of one launch: what MFU counts of its FLOPs, no recomputation.
+  double ideal = 0.0;        // Seconds of these at the datasheet's peak.
+  int64_t count = 1;
+  // Seconds that all of them add to the step: less than `cost` where they run beside others.
+  double adds = 0.0;
+  bool crosses_slices = false;  // Of a collective.
+  bool is_recomputed = false;   // For the backward pass.
+};
+
+// Prices nodes once. `mesh` and `hardware` must outlive it.
+class LaunchPrices {
+ public:
+  LaunchPrices(const Mesh& mesh, const Hardware& hardware) : mesh_(mesh), hardware_(hardware) {}
+
+  // The position of the launch's price in prices().
+  size_t price_of(const Launch& launch);
+  std::vector<PricedLaunch>& prices() { return prices_; }
+
+ private:
+  const Mesh& mesh_;
+  const Hardware& hardware_;
+  std::map<const Graph*, IndexedVector<NodeId, int64_t>> known_;
+  const Graph* last_graph_ = nullptr;
+  IndexedVector<NodeId, int64_t>* last_ = nullptr;  // Its positions, -1 for none.
+  std::vector<PricedLaunch> prices_;
+};
+
+}  // namespace tessera
