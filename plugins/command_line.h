@@ -2,6 +2,7 @@
 // Parses the flags of runexp and checks what can be checked without an experiment.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -12,12 +13,26 @@
 namespace tessera {
 
 struct CommandLine {
-  enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck, kNew };
+  enum class Action {
+    kRun,
+    kHelp,
+    kVersion,
+    kList,
+    kDescribe,
+    kDiff,
+    kSelfcheck,
+    kNew,
+    kReport,
+    kCompare,
+    kWatch
+  };
   Action action = Action::kRun;
   std::string experiment;
   std::filesystem::path config;  // In place of `experiment`: a run's directory or hparams.toml.
   std::string diff_with;
-  std::filesystem::path new_project;  // For kNew: the folder to create.
+  std::filesystem::path new_project;        // For kNew: the folder to create.
+  std::vector<std::filesystem::path> runs;  // For kReport and kWatch one, for kCompare several.
+  uint16_t port = 0;                        // For kWatch; 0: one that is free.
   std::vector<std::string> sets;
   bool smoke = false;        // Make the experiment small.
   bool has_devices = false;  // --devices is given.

@@ -29,6 +29,9 @@
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
 #include "tasks/plan/prediction.h"
+#include "tasks/report/report.h"
+#include "tasks/report/run_comparison.h"
+#include "tasks/report/watch.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/shutdown/stop_signal.h"
 
@@ -272,6 +275,23 @@ ConfiguredExperiment configured_by(const CommandLine& line,
                    line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
 }
 
+// --report, --compare and --watch, which read directories of runs and know no experiment.
+void show_runs(const CommandLine& line, std::ostream& out) {
+  if (line.action == CommandLine::Action::kReport) {
+    fmt::print(out, "wrote {}\n", write_report(line.runs[0]).string());
+  } else if (line.action == CommandLine::Action::kCompare) {
+    const RunComparison comparison = compare_runs(line.runs);
+    const filesystem::path file = line.run.output.empty() ? "compare.html" : line.run.output;
+    write_file_atomically(file, comparison.page);
+    fmt::print(out, "{}\nwrote {}\n", comparison_text(comparison), file.string());
+  } else {
+    watch_run(line.runs[0], line.port, [&](const std::string& address) {
+      fmt::print(out, "{} shows {}; Ctrl-C ends it\n", address, line.runs[0].string());
+      out.flush();
+    });
+  }
+}
+
 Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
@@ -286,6 +306,11 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   if (line.action == Action::kNew) {
     if (processes.is_first())
       out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
+    return check_printed({});
+  }
+  if (line.action == Action::kReport || line.action == Action::kCompare ||
+      line.action == Action::kWatch) {
+    if (processes.is_first()) show_runs(line, out);
     return check_printed({});
   }
   const auto folders = plugin_path(line.plugin_path);

@@ -16,10 +16,12 @@
 #include "tasks/eval/eval_output.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/jsonl_writer.h"
+#include "tasks/logging/process_memory.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/plan.h"
 #include "tasks/plan/plan_output.h"
+#include "tasks/report/report.h"
 #include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
@@ -97,11 +99,16 @@ class Trainer final : public BaseRun {
       return 0;
     }
     open_logs();
+    runner_.begin_at(step_);
     try {
-      return train();
+      const int exit_code = train();
+      drawing_.reset();  // The report shows the drawing.
+      if (report_) note(report_->write());
+      return exit_code;
     } catch (const std::exception& error) {
       if (drawing_) drawing_->cancel();
       note_failure(error_text(error));
+      if (report_) note(report_->write());
       throw;
     }
   }
@@ -215,6 +222,7 @@ class Trainer final : public BaseRun {
   void open_logs() {
     log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
                                  : std::make_unique<RunLog>();
+    if (processes_.is_first()) report_.emplace(directory_);
     if (processes_.is_first() && step_ > 0) {
       const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
                                                  p().metrics_interval_steps);
@@ -229,6 +237,10 @@ class Trainer final : public BaseRun {
     if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
     log_->event("restore", step_, details);
     console_.info(fmt::format("restored step {}", step_));
+  }
+
+  void note(const std::string& line) {
+    if (!line.empty()) console_.info(line);
   }
 
   // False if a signal stopped the run before.
@@ -247,6 +259,7 @@ class Trainer final : public BaseRun {
       report_saves();
       log_lost_console();
       if (drawing_ && drawing_->is_done()) drawing_.reset();
+      if (report_) note(report_->refresh());
     }
     return true;
   }
@@ -390,6 +403,7 @@ class Trainer final : public BaseRun {
                          .step_time = throughput_.step_seconds(),
                          .mfu = throughput_.mfu(),
                          .input_wait = input_wait,
+                         .process_memory = resident_bytes(),
                          .skipped = result.skipped,
                          .metrics = result.metrics,
                          .histograms = result.histograms,
@@ -479,6 +493,7 @@ class Trainer final : public BaseRun {
   Console console_;
   std::optional<PlanOutput> plan_output_;  // In --mode=plan.
   std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
+  std::optional<LiveReport> report_;       // In process 0.
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done, and their results reported.
   int64_t saved_step_ = -1;  // Step of the last checkpoint.
