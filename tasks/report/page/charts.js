@@ -29,7 +29,7 @@ function short(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size < 1e-3) return value.toExponential(Math.max(0, digits - 2)).replace("e-0", "e-");
+  if (size < 1e-3) return value.toExponential(Math.max(0, digits - 2)).replace(/\.?0*e/, "e");
   for (const [scale, letter] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]])
     if (size >= scale * 0.99995) return trim((value / scale).toPrecision(digits)) + letter;
   return trim(value.toPrecision(digits));
@@ -45,6 +45,7 @@ function bytes(value) {
 }
 
 function seconds(value) {
+  if (value === 0) return "0 s";
   if (value >= 1) return `${trim(value.toPrecision(3))} s`;
   return value >= 1e-3 ? `${trim((value * 1e3).toPrecision(3))} ms` : `${trim((value * 1e6).toPrecision(3))} µs`;
 }
@@ -59,6 +60,12 @@ function ticks(low, high, count) {
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) found.push(i * step);
   return found;
+}
+
+// The same in bytes: round numbers of the largest unit.
+function byteTicks(low, high, count) {
+  const unit = 1024 ** Math.max(0, Math.floor(Math.log2(Math.max(high, 1)) / 10));
+  return ticks(low / unit, high / unit, count).map((tick) => tick * unit);
 }
 
 // For a logarithmic axis: powers of ten, with 2 and 5 times them where there are few.
@@ -186,12 +193,12 @@ function chart(series, options) {
       drawing.append(svg("text", { x: 0, y: 20 }, "no value is finite"));
       return;
     }
-    const yTicks = log ? logTicks(range.low, range.high) : ticks(range.low, range.high, Math.max(2, height / 55));
+    const yTicks = log ? logTicks(range.low, range.high) : (format === bytes ? byteTicks : ticks)(range.low, range.high, Math.max(2, height / 55));
     const left = 10 + 6.6 * Math.max(...yTicks.map((tick) => format(tick).length));
     const top = 8, bottom = height - 22, right = width - 10;
     const first = Math.min(...series.map((each) => each.steps[0]));
     const last = Math.max(first + 1, ...series.map((each) => each.steps[each.steps.length - 1]));
-    const begin = first <= 0.1 * last ? 0 : first;
+    const begin = first <= 0.3 * last ? 0 : first;
     const x = (step) => left + ((right - left) * (step - begin)) / (last - begin);
     const place = log ? (value) => Math.log(value / range.low) / Math.log(range.high / range.low)
                       : (value) => (value - range.low) / (range.high - range.low);
@@ -208,7 +215,8 @@ function chart(series, options) {
       drawing.append(svg("path", { class: "axis", d: `M${x(tick)} ${bottom}v4` }),
                      svg("text", { x: x(tick) + (anchor === "end" ? 6 : 0), y: bottom + 17, "text-anchor": anchor }, short(tick, 4)));
     }
-    drawing.append(svg("path", { class: "axis", d: `M${left} ${bottom}H${right}` }));
+    drawing.append(svg("path", { class: "axis", d: `M${left} ${bottom}H${right}` }),
+                   svg("text", { x: 0, y: bottom + 17 }, left > 46 ? "step" : ""));
     for (const [step, text] of options.marks || [])
       if (step >= begin && step <= last)
         drawing.append(svg("path", { class: "mark", d: `M${x(step)} ${top}V${bottom}` }, svg("title", {}, text)));

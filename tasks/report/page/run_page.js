@@ -80,8 +80,7 @@ function otherCharts(run) {
   const byMetric = new Map();
   for (const name of Object.keys(run.series)) {
     const metric = isEval(name) ? evalParts(name)[1] : name;
-    const hidden = isEval(name) ? [heldOut(run), "weight", "perplexity"].includes(metric) : kOwnCharts.has(metric);
-    if (hidden || (isEval(name) && kOwnCharts.has(metric) && metric !== "loss")) continue;
+    if (kOwnCharts.has(metric) || (isEval(name) && ["weight", "perplexity"].includes(metric))) continue;
     if (!byMetric.has(metric)) byMetric.set(metric, []);
     byMetric.get(metric).push(name);
   }

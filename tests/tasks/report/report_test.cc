@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of a run from its files: whole, half written, damaged, or of no run.
+#include "tasks/report/report.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/io/json.h"
+#include "tasks/report/page.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/report/sample_run.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+// The data in a page, as its script reads it.
+Json data_of(const std::string& page) {
+  const std::string open = "id=\"data\">";
+  const size_t begin = page.find(open) + open.size();
+  return parse_json(page.substr(begin, page.find("</script>", begin) - begin), "page");
+}
+
+TEST_CASE("the report has what the files of the run have, and no text ends its script") {
+  const TemporaryDirectory folder;
+  write_sample_run(folder / "run");
+  const std::string page = read_bytes(write_report(folder / "run"));
+  const Json run = data_of(page).at("runs").as_array()[0];
+  REQUIRE(run.at("experiment").as_string() == "sample.Run");
+  REQUIRE(run.at("state").as_string() == "failed");
+  REQUIRE(run.at("reason").as_string() == kHostileText);
+  REQUIRE(run.at("step").as_integer() == 120);
+  REQUIRE(run.at("num_steps").as_integer() == 120);
+  REQUIRE(run.at("plan").at("memory_per_device").at("activations").as_integer() == 2000);
+  REQUIRE(run.at("samples").as_array()[0].at("continuation").as_string() == kHostileText);
+  REQUIRE(run.at("series").at("loss").at("m").as_array().size() == 120);
+  REQUIRE(run.at("series").find("eval/validation/log_pplx") != nullptr);
+  REQUIRE(run.at("layers").find("lm.x_layers[3].ffn.expert_load_max") != nullptr);
+  REQUIRE_THAT(run.at("graph").at("image").as_string(),
+               Catch::StartsWith("data:image/svg+xml;base64,"));
+  REQUIRE(run.at("notes").as_array().empty());
+  // A data block and the page's own script.
+  size_t scripts = 0;
+  for (size_t at = 0; (at = page.find("<script", at)) != std::string::npos; ++at) ++scripts;
+  REQUIRE(scripts == 2);
+  REQUIRE(page.find("<!--") == std::string::npos);
+  REQUIRE(page.find("http://") == page.find("http://www.w3.org/2000/svg"));
+}
+
+TEST_CASE("titles and data are escaped") {
+  const std::string page = report_page("a</title><b>&", R"({"x": "</script><!--"})");
+  REQUIRE_THAT(page, Contains("<title>a&lt;/title>&lt;b>&amp;</title>") &&
+                         Contains(R"({"x": "\u003c/script>\u003c!--"})"));
+  REQUIRE(data_of(page).at("x").as_string() == "</script><!--");
+}
+
+TEST_CASE("a run that is half written has a report of what is there, with notes") {
+  const TemporaryDirectory folder;
+  write_bytes(folder / "run/hparams.toml", "# a.B\n[task.train\nnum_train_steps = ");
+  write_bytes(folder / "run/metrics.jsonl",
+              "{\"step\": 1, \"loss\": 2}\n{\"ste\n{\"step\": 2, \"lo");
+  write_bytes(folder / "run/plan.json", "{\"parameters\": 3");
+  write_bytes(folder / "run/trace.json.gz", "\x1f\x8b");
+  write_bytes(folder / "run/samples.jsonl", "{\"step\": 1, \"prompt\": \"\", \"conti");
+  const Json run = data_of(read_bytes(write_report(folder / "run"))).at("runs").as_array()[0];
+  REQUIRE(run.at("state").as_string() == "unknown");
+  REQUIRE(run.at("step").as_integer() == 1);
+  REQUIRE(run.at("plan").is_null());
+  std::string notes;
+  for (const Json& note : run.at("notes").as_array()) notes += note.as_string() + "\n";
+  REQUIRE_THAT(notes, Contains("hparams.toml is not shown") && Contains("plan.json is not shown") &&
+                          Contains("trace.json.gz is not shown") &&
+                          Contains("1 line of metrics.jsonl is not complete"));
+}
+
+TEST_CASE("a run without metrics has a report") {
+  const TemporaryDirectory folder;
+  write_bytes(folder / "run/hparams.toml", "# a.B\n");
+  const Json run = data_of(read_bytes(write_report(folder / "run"))).at("runs").as_array()[0];
+  REQUIRE(run.at("state").as_string() == "empty");
+  REQUIRE(run.at("series").as_object().empty());
+}
+
+TEST_CASE("what is no run is refused, with the runs that are near") {
+  const TemporaryDirectory folder;
+  write_sample_run(folder / "runs/char_lm", 2);
+  const auto problem = [](const fs::path& path) { return error_of([&] { write_report(path); }); };
+  REQUIRE_THAT(problem(folder / "runs/char_ml"), Contains("did you mean 'char_lm'?"));
+  REQUIRE_THAT(problem(folder / "runs"), Contains("is not a run's directory") &&
+                                             Contains((folder / "runs/char_lm").string()));
+  REQUIRE_THAT(problem(folder / "runs/char_lm/plan.json"), Contains("is a file"));
+  REQUIRE_THAT(problem(""), Contains("no such directory"));
+  REQUIRE_FALSE(fs::exists(folder / "runs/report.html"));
+}
+
+TEST_CASE("the report of a run of a million steps has a few hundred kilobytes") {
+  const TemporaryDirectory folder;
+  write_sample_run(folder / "run", 2);
+  {
+    std::ofstream log(folder / "run/metrics.jsonl", std::ios::app);
+    for (int64_t step = 3; step <= 1'000'000; ++step)
+      log << "{\"step\": " << step << ", \"loss\": " << 1.0 / static_cast<double>(step) << "}\n";
+  }
+  REQUIRE(fs::file_size(write_report(folder / "run")) < 500'000);
+}
+
+TEST_CASE("a run writes its report, also when it fails, and tracing steps changes no bit") {
+  const TemporaryDirectory folder;
+  RunOptions traced;
+  traced.profile = ProfileWindow{.start = 2, .steps = 2, .fewest_steps = 6};
+  REQUIRE(run_tiny(tiny_config(6), folder / "traced", traced) == 0);
+  REQUIRE(run_tiny(tiny_config(6), folder / "plain") == 0);
+  REQUIRE(losses_of(folder / "traced") == losses_of(folder / "plain"));
+  REQUIRE(values_of(folder / "traced", "grad_norm") == values_of(folder / "plain", "grad_norm"));
+  REQUIRE_FALSE(fs::exists(folder / "plain/trace.json.gz"));
+  const Json run = data_of(read_bytes(folder / "traced/report.html")).at("runs").as_array()[0];
+  REQUIRE(run.at("state").as_string() == "done");
+  REQUIRE(run.at("profile").at("steps").as_integer() == 2);
+  REQUIRE(run.at("profile").at("first_step").as_integer() == 3);
+  REQUIRE(run.at("series").at("process_memory").at("m").as_array()[0].as_number() > 1e6);
+  // A shorter run is not traced of its own accord.
+  traced.profile->fewest_steps = 7;
+  REQUIRE(run_tiny(tiny_config(6), folder / "short", traced) == 0);
+  REQUIRE_FALSE(fs::exists(folder / "short/trace.json.gz"));
+}
+
+TEST_CASE("a live report is written when asked, says that the run is running, and fails softly") {
+  const TemporaryDirectory folder;
+  write_bytes(folder / "run/hparams.toml", "# a.B\n");
+  write_bytes(folder / "run/metrics.jsonl", "{\"event\": \"start\", \"step\": 0}\n");
+  LiveReport report(folder / "run");
+  REQUIRE(report.refresh().empty());  // Too early.
+  REQUIRE_FALSE(fs::exists(folder / "run/report.html"));
+  REQUIRE(report.write().empty());
+  const Json run = data_of(read_bytes(folder / "run/report.html")).at("runs").as_array()[0];
+  REQUIRE(run.at("state").as_string() == "running");
+  fs::remove(folder / "run/report.html");
+  fs::create_directories(folder / "run/report.html/folder");
+  REQUIRE_THAT(report.write(), Contains("note: report.html is not written"));
+  REQUIRE(report.write().empty());  // Said once.
+}
+
+}  // namespace
+}  // namespace tessera
