@@ -42,12 +42,16 @@ std::filesystem::path write_report(const std::filesystem::path& run_directory) {
   return write_page(RunReport(run_directory));
 }
 
-LiveReport::LiveReport(std::filesystem::path run_directory)
-    : run_directory_(std::move(run_directory)), next_(Clock::now() + kLeastInterval) {}
+LiveReport::LiveReport(std::filesystem::path run_directory, Console& console)
+    : run_directory_(std::move(run_directory)),
+      console_(console),
+      next_(Clock::now() + kLeastInterval) {}
 
-std::string LiveReport::refresh() { return Clock::now() < next_ ? "" : write(); }
+void LiveReport::refresh() {
+  if (Clock::now() >= next_) write();
+}
 
-std::string LiveReport::write() {
+void LiveReport::write() {
   const Clock::time_point begin = Clock::now();
   std::string problem;
   try {
@@ -58,13 +62,13 @@ std::string LiveReport::write() {
     }
     write_page(*run_);
   } catch (const std::exception& error) {
-    problem = fmt::format("note: report.html is not written: {}", error_text(error));
+    problem = error_text(error);
   }
   const Clock::time_point end = Clock::now();
   next_ = end + std::max<Clock::duration>(kLeastInterval, kShareOfTime * (end - begin));
-  if (problem == problem_) return "";
+  if (!problem.empty() && problem != problem_)
+    console_.info(fmt::format("note: report.html is not written: {}", problem));
   problem_ = problem;
-  return problem;
 }
 
 }  // namespace tessera

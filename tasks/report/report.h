@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "tasks/logging/console.h"
 #include "tasks/report/run_report.h"
 
 namespace tessera {
@@ -23,18 +24,20 @@ std::filesystem::path write_report(const std::filesystem::path& run_directory);
 // The report of a run while it goes on. No failure to write it stops the run.
 class LiveReport {
  public:
-  explicit LiveReport(std::filesystem::path run_directory);
+  // Why the report cannot be written is printed on the console, once.
+  LiveReport(std::filesystem::path run_directory, Console& console);
 
   // Writes the report if it is time to: at most every half minute, and so rarely that it takes at
-  // most a hundredth of the time of the run. Returns why it could not be written, once; or "".
-  std::string refresh();
+  // most a hundredth of the time of the run.
+  void refresh();
   // Writes it now.
-  std::string write();
+  void write();
 
  private:
   using Clock = std::chrono::steady_clock;
 
   std::filesystem::path run_directory_;
+  Console& console_;
   std::optional<RunReport> run_;
   Clock::time_point next_;
   std::string problem_;

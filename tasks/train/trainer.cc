@@ -16,11 +16,11 @@
 #include "tasks/eval/eval_output.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/jsonl_writer.h"
-#include "tasks/logging/process_memory.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/plan.h"
 #include "tasks/plan/plan_output.h"
+#include "tasks/report/process_memory.h"
 #include "tasks/report/report.h"
 #include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_config.h"
@@ -103,12 +103,12 @@ class Trainer final : public BaseRun {
     try {
       const int exit_code = train();
       drawing_.reset();  // The report shows the drawing.
-      if (report_) note(report_->write());
+      if (report_) report_->write();
       return exit_code;
     } catch (const std::exception& error) {
       if (drawing_) drawing_->cancel();
       note_failure(error_text(error));
-      if (report_) note(report_->write());
+      if (report_) report_->write();
       throw;
     }
   }
@@ -145,7 +145,7 @@ class Trainer final : public BaseRun {
     } else {
       initialise_state(session_.executor(), session_.task().model().parameters(),
                        static_cast<uint64_t>(p().seed), options_.threads);
-      if (!p().init_from.directory.empty()) take_weights(p().init_from);
+      if (!p().init_from.directory.empty()) take_weights(session_, p().init_from, console_);
     }
     if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
       write_plan_files(directory_, session_.plan());
@@ -185,18 +185,6 @@ class Trainer final : public BaseRun {
     damaged_ = restored.damaged;
   }
 
-  // Initial weights from another run.
-  void take_weights(const InitFrom& other) {
-    const CheckpointStore store(fs::path(other.directory) / "checkpoints");
-    const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
-    if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
-    const std::vector<std::string> taken = load_weights(
-        session_.executor(), session_.task().model().parameters(), store.open(*step), other);
-    console_.info(
-        fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
-    for (const std::string& line : taken) console_.info("  " + line);
-  }
-
   int train() {
     const StopSignal stop;
     auto saving = std::make_unique<ProcessGroup>(
@@ -222,7 +210,7 @@ class Trainer final : public BaseRun {
   void open_logs() {
     log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
                                  : std::make_unique<RunLog>();
-    if (processes_.is_first()) report_.emplace(directory_);
+    if (processes_.is_first()) report_.emplace(directory_, console_);
     if (processes_.is_first() && step_ > 0) {
       const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
                                                  p().metrics_interval_steps);
@@ -237,10 +225,6 @@ class Trainer final : public BaseRun {
     if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
     log_->event("restore", step_, details);
     console_.info(fmt::format("restored step {}", step_));
-  }
-
-  void note(const std::string& line) {
-    if (!line.empty()) console_.info(line);
   }
 
   // False if a signal stopped the run before.
@@ -259,7 +243,7 @@ class Trainer final : public BaseRun {
       report_saves();
       log_lost_console();
       if (drawing_ && drawing_->is_done()) drawing_.reset();
-      if (report_) note(report_->refresh());
+      if (report_) report_->refresh();
     }
     return true;
   }

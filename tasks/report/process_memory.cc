@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/logging/process_memory.h"
+#include "tasks/report/process_memory.h"
 
 #include <unistd.h>
 
