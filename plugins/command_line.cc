@@ -94,7 +94,7 @@ Inspection
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
                          run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz); default:
-                         steps 10 and 11 of a new run of at least 50 steps; off: of none
+                         steps 10 and 11 of a new run of at least 50 steps; off: none
   --version, --help
 
 TESSERA_CPU_LEVEL=LEVEL in the environment makes the CPU device use a lower level of instructions
@@ -376,7 +376,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) line.device = text("device");
   if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
-  line.run.profile = has("profile") ? parse_profile(text("profile")) : kEarlySteps;
+  if (has("profile")) line.run.profile = parse_profile(text("profile"));
+  line.traces_early_steps = !has("profile");
   for (const char* flag : {"report", "watch"})
     if (has(flag)) line.runs.emplace_back(text(flag));
   for (const std::string& run : texts("compare")) line.runs.emplace_back(run);

@@ -190,6 +190,22 @@ int threads_of_device(const RunOptions& options) {
   return static_cast<int>(std::max<int64_t>(1, threads / options.devices));
 }
 
+// The steps that a run traces of its own accord, for its report: late enough that memory and caches
+// are warm. None of a short run, of which writing the trace would be a considerable part, or of one
+// that is resumed. All processes trace the same steps.
+std::optional<ProfileWindow> early_steps(const ConfiguredExperiment& configured,
+                                         const RunOptions& options, ProcessGroup& processes) {
+  constexpr ProfileWindow kEarly{.start = 10, .steps = 2};
+  constexpr int64_t kFewestSteps = 50;
+  const Tree config = configured.config_tree();
+  const std::string steps = "task.train.num_train_steps";
+  const bool is_long = at_path(config, steps).integer >= kFewestSteps;
+  if (options.mode != RunMode::kTrain || options.dry_run || !is_long) return std::nullopt;
+  const bool is_new = options.restart || !run_has_begun(options.job_log_dir);
+  const std::string traces = processes.broadcast(is_new ? "yes" : "", "whether to trace steps");
+  return traces.empty() ? std::nullopt : std::optional(kEarly);
+}
+
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, const DeviceKind& kind,
            ProcessGroup& processes, Watchdog* watch) {
   RunOptions options = line.run;
@@ -201,6 +217,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   if (options.job_log_dir.empty())
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
+  if (line.traces_early_steps) options.profile = early_steps(configured, options, processes);
   // A plan for any mesh needs one device, to ask about its kernels.
   const bool plans = options.mode == RunMode::kPlan;
   std::vector<std::unique_ptr<Device>> devices;

@@ -20,12 +20,7 @@ enum class RunMode { kTrain, kEval, kDecode, kPlan, kExport, kImport };
 struct ProfileWindow {
   int64_t start = 0;
   int64_t steps = 1;
-  int64_t fewest_steps = 0;  // Only in a new run of at least so many steps.
 };
-
-// Without --profile: late enough that memory and caches are warm, and not in short runs, of which
-// writing the trace would be a considerable part.
-inline constexpr ProfileWindow kEarlySteps{.start = 10, .steps = 2, .fewest_steps = 50};
 
 enum class Verbosity { kSilent, kNormal };
 

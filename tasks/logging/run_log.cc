@@ -58,9 +58,7 @@ void RunLog::train(const TrainLine& line) {
       .add("tokens_per_sec", line.tokens_per_sec)
       .add("step_time", line.step_time);
   if (line.mfu >= 0.0) json.add("mfu", line.mfu);
-  json.add("input_wait", line.input_wait);
-  if (line.process_memory > 0) json.add("process_memory", line.process_memory);
-  json.add("skipped", line.skipped);
+  json.add("input_wait", line.input_wait).add("skipped", line.skipped);
   for (const auto& [name, value] : line.parameter_norms) json.add(name, value);
   lines_->append(json.text());
 }

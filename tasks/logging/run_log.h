@@ -28,10 +28,9 @@ struct TrainLine {
   double grad_norm = 0.0;
   int64_t tokens = 0;  // Since step 0.
   double tokens_per_sec = 0.0;
-  double step_time = 0.0;      // Seconds.
-  double mfu = 0.0;            // Negative: unknown, not written.
-  double input_wait = 0.0;     // Seconds of step_time spent waiting for input.
-  int64_t process_memory = 0;  // Resident bytes of process 0; 0: unknown, not written.
+  double step_time = 0.0;   // Seconds.
+  double mfu = 0.0;         // Negative: unknown, not written.
+  double input_wait = 0.0;  // Seconds of step_time spent waiting for input.
   int64_t skipped = 0;
   std::map<std::string, double> metrics;  // log_pplx, accuracy, …
   Histograms histograms;                  // By metric; for TensorBoard.

@@ -195,11 +195,6 @@ StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& win
                        std::filesystem::path trace_file, Console& console)
     : session_(session), window_(window), trace_file_(std::move(trace_file)), console_(console) {}
 
-void StepRunner::begin_at(int64_t step) {
-  if (!window_ || window_->fewest_steps == 0) return;
-  if (step > 0 || session_.train().num_train_steps < window_->fewest_steps) window_.reset();
-}
-
 void StepRunner::begin_step() {
   if (under_way() == 0) last_end_ = Clock::now();
 }
@@ -235,7 +230,6 @@ void StepRunner::write_trace(int64_t step) {
       taken_ == window_->start + window_->steps || step + 1 == session_.train().num_train_steps;
   if (!is_last || !session_.processes().is_first()) return;
   trace_.write(trace_file_);
-  if (window_->fewest_steps > 0) return;  // Nobody asked for it; the report shows it.
   console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
                             trace_file_.string(), taken_ - window_->start));
 }

@@ -103,9 +103,6 @@ class StepRunner {
   StepRunner(Session& session, const std::optional<ProfileWindow>& window,
              std::filesystem::path trace_file, Console& console);
 
-  // The run begins after this many steps. All processes trace steps of their own accord
-  // (ProfileWindow::fewest_steps) or none does.
-  void begin_at(int64_t step);
   // The time of the next step begins, unless a step is under way.
   void begin_step();
   // Starts the step numbered `step`, from 0, on this batch, which the caller may then change.

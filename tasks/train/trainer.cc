@@ -99,7 +99,6 @@ class Trainer final : public BaseRun {
       return 0;
     }
     open_logs();
-    runner_.begin_at(step_);
     try {
       const int exit_code = train();
       drawing_.reset();  // The report shows the drawing.
@@ -378,6 +377,8 @@ class Trainer final : public BaseRun {
 
   void record(const StepResult& result, double input_wait) {
     const bool last = step_ == p().num_train_steps;
+    std::map<std::string, double> metrics = result.metrics;
+    metrics["process_memory"] = static_cast<double>(resident_bytes());
     const TrainLine line{.step = step_,
                          .loss = result.loss,
                          .learning_rate = result.learning_rate,
@@ -387,9 +388,8 @@ class Trainer final : public BaseRun {
                          .step_time = throughput_.step_seconds(),
                          .mfu = throughput_.mfu(),
                          .input_wait = input_wait,
-                         .process_memory = resident_bytes(),
                          .skipped = result.skipped,
-                         .metrics = result.metrics,
+                         .metrics = std::move(metrics),
                          .histograms = result.histograms,
                          .parameter_norms = result.parameter_norms};
     if (last || is_due(step_, p().metrics_interval_steps)) log_->train(line);

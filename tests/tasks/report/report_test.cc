@@ -99,12 +99,12 @@ TEST_CASE("what is no run is refused, with the runs that are near") {
   REQUIRE_FALSE(fs::exists(folder / "runs/report.html"));
 }
 
-TEST_CASE("the report of a run of a million steps has a few hundred kilobytes") {
+TEST_CASE("the report of a long run has a few hundred kilobytes") {
   const TemporaryDirectory folder;
   write_sample_run(folder / "run", 2);
   {
     std::ofstream log(folder / "run/metrics.jsonl", std::ios::app);
-    for (int64_t step = 3; step <= 1'000'000; ++step)
+    for (int64_t step = 3; step <= 100'000; ++step)
       log << "{\"step\": " << step << ", \"loss\": " << 1.0 / static_cast<double>(step) << "}\n";
   }
   REQUIRE(fs::file_size(write_report(folder / "run")) < 500'000);
@@ -113,7 +113,7 @@ TEST_CASE("the report of a run of a million steps has a few hundred kilobytes") 
 TEST_CASE("a run writes its report, also when it fails, and tracing steps changes no bit") {
   const TemporaryDirectory folder;
   RunOptions traced;
-  traced.profile = ProfileWindow{.start = 2, .steps = 2, .fewest_steps = 6};
+  traced.profile = ProfileWindow{2, 2};
   REQUIRE(run_tiny(tiny_config(6), folder / "traced", traced) == 0);
   REQUIRE(run_tiny(tiny_config(6), folder / "plain") == 0);
   REQUIRE(losses_of(folder / "traced") == losses_of(folder / "plain"));
@@ -124,10 +124,6 @@ TEST_CASE("a run writes its report, also when it fails, and tracing steps change
   REQUIRE(run.at("profile").at("steps").as_integer() == 2);
   REQUIRE(run.at("profile").at("first_step").as_integer() == 3);
   REQUIRE(run.at("series").at("process_memory").at("m").as_array()[0].as_number() > 1e6);
-  // A shorter run is not traced of its own accord.
-  traced.profile->fewest_steps = 7;
-  REQUIRE(run_tiny(tiny_config(6), folder / "short", traced) == 0);
-  REQUIRE_FALSE(fs::exists(folder / "short/trace.json.gz"));
 }
 
 TEST_CASE("a live report is written when asked, says that the run is running, and fails softly") {
