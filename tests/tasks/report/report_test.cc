@@ -11,21 +11,14 @@
 #include "tasks/report/page.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/tasks/report/page_of_run.h"
 #include "tests/tasks/report/sample_run.h"
-#include "tests/tasks/tiny_run.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 using Catch::Contains;
-
-// The data in a page, as its script reads it.
-Json data_of(const std::string& page) {
-  const std::string open = "id=\"data\">";
-  const size_t begin = page.find(open) + open.size();
-  return parse_json(page.substr(begin, page.find("</script>", begin) - begin), "page");
-}
 
 TEST_CASE("the report has what the files of the run have, and no text ends its script") {
   const TemporaryDirectory folder;
@@ -108,22 +101,6 @@ TEST_CASE("the report of a long run has a few hundred kilobytes") {
       log << "{\"step\": " << step << ", \"loss\": " << 1.0 / static_cast<double>(step) << "}\n";
   }
   REQUIRE(fs::file_size(write_report(folder / "run")) < 500'000);
-}
-
-TEST_CASE("a run writes its report, also when it fails, and tracing steps changes no bit") {
-  const TemporaryDirectory folder;
-  RunOptions traced;
-  traced.profile = ProfileWindow{2, 2};
-  REQUIRE(run_tiny(tiny_config(6), folder / "traced", traced) == 0);
-  REQUIRE(run_tiny(tiny_config(6), folder / "plain") == 0);
-  REQUIRE(losses_of(folder / "traced") == losses_of(folder / "plain"));
-  REQUIRE(values_of(folder / "traced", "grad_norm") == values_of(folder / "plain", "grad_norm"));
-  REQUIRE_FALSE(fs::exists(folder / "plain/trace.json.gz"));
-  const Json run = data_of(read_bytes(folder / "traced/report.html")).at("runs").as_array()[0];
-  REQUIRE(run.at("state").as_string() == "done");
-  REQUIRE(run.at("profile").at("steps").as_integer() == 2);
-  REQUIRE(run.at("profile").at("first_step").as_integer() == 3);
-  REQUIRE(run.at("series").at("process_memory").at("m").as_array()[0].as_number() > 1e6);
 }
 
 TEST_CASE("a live report is written when asked, says that the run is running, and fails softly") {
