@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostOfConfig = int64_t{4} << 20;
 constexpr int64_t kMostOfPlan = int64_t{64} << 20;
-constexpr int64_t kMostOfGraph = int64_t{2} << 20;
+constexpr int64_t kMostOfGraph = int64_t{3} << 20;
 constexpr int64_t kTailOfSamples = int64_t{512} << 10;
 constexpr int64_t kTailOfFailures = int64_t{16} << 10;
 constexpr size_t kMostSamples = 40;

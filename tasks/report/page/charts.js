@@ -81,8 +81,10 @@ function logTicks(low, high) {
   return found.length > 1 ? found : ticks(low, high, 4).filter((tick) => tick > 0);
 }
 
-// An exponential moving average without the bias of its first values. Gaps stay gaps.
-function smoothed(values, weight) {
+// An exponential moving average without the bias of its first values. Gaps stay gaps. It spans at
+// most a tenth of the values, so that a short run is not smoothed away.
+function smoothed(values, most) {
+  const weight = Math.min(most, 1 - 10 / values.length);
   if (weight <= 0) return values;
   let sum = 0, total = 0;
   return values.map((value) => {
@@ -97,7 +99,7 @@ function smoothed(values, weight) {
 function rangeOf(series, log, fromZero) {
   const values = [];
   for (const each of series)
-    for (const list of [each.shown, each.low, each.high])
+    for (const list of [each.shown, each.mean, each.low, each.high])
       for (const value of list || []) if (value !== null && (!log || value > 0)) values.push(value);
   if (values.length === 0) return null;
   values.sort((a, b) => a - b);
@@ -193,7 +195,7 @@ function chart(series, options) {
       drawing.append(svg("text", { x: 0, y: 20 }, "no value is finite"));
       return;
     }
-    const yTicks = log ? logTicks(range.low, range.high) : (format === bytes ? byteTicks : ticks)(range.low, range.high, Math.max(2, height / 55));
+    const yTicks = log ? logTicks(range.low, range.high) : (format === bytes ? byteTicks : ticks)(range.low, range.high, Math.max(3, height / 50));
     const left = 10 + 6.6 * Math.max(...yTicks.map((tick) => format(tick).length));
     const top = 8, bottom = height - 22, right = width - 10;
     const first = Math.min(...series.map((each) => each.steps[0]));
