@@ -105,7 +105,7 @@ function rangeOf(series, log, fromZero) {
   values.sort((a, b) => a - b);
   let low = values[0], high = values[values.length - 1], hidden = null;
   const usual = values[Math.floor(0.98 * (values.length - 1))];
-  if (!log && values.length >= 40 && high - low > 4 * (usual - low) && usual > low) {
+  if (!log && values.length >= 40 && high - low > 4 * (usual - low) && usual - low > 0.02 * (high - low)) {
     hidden = high;
     high = low + 1.6 * (usual - low);
   }
@@ -119,6 +119,11 @@ function rangeOf(series, log, fromZero) {
     high += room;
   }
   return { low, high, hidden };
+}
+
+function median(values) {
+  const sorted = values.filter((value) => value !== null).sort((a, b) => a - b);
+  return sorted.length ? sorted[sorted.length >> 1] : null;
 }
 
 // A path through the points; null breaks the line.
@@ -196,7 +201,7 @@ function chart(series, options) {
       return;
     }
     const yTicks = log ? logTicks(range.low, range.high) : (format === bytes ? byteTicks : ticks)(range.low, range.high, Math.max(3, height / 50));
-    const left = 10 + 6.6 * Math.max(...yTicks.map((tick) => format(tick).length));
+    const left = Math.max(40, 10 + 6.6 * Math.max(...yTicks.map((tick) => format(tick).length)));
     const top = 8, bottom = height - 22, right = width - 10;
     const first = Math.min(...series.map((each) => each.steps[0]));
     const last = Math.max(first + 1, ...series.map((each) => each.steps[each.steps.length - 1]));
@@ -218,7 +223,7 @@ function chart(series, options) {
                      svg("text", { x: x(tick) + (anchor === "end" ? 6 : 0), y: bottom + 17, "text-anchor": anchor }, short(tick, 4)));
     }
     drawing.append(svg("path", { class: "axis", d: `M${left} ${bottom}H${right}` }),
-                   svg("text", { x: 0, y: bottom + 17 }, left > 46 ? "step" : ""));
+                   svg("text", { x: 0, y: bottom + 17 }, "step"));
     for (const [step, text] of options.marks || [])
       if (step >= begin && step <= last)
         drawing.append(svg("path", { class: "mark", d: `M${x(step)} ${top}V${bottom}` }, svg("title", {}, text)));

@@ -107,8 +107,10 @@ function figuresOf(run) {
       best < values[values.length - 1] ? `best ${short(best, 4)}` : "");
   }
   if (has("tokens")) add("Tokens seen", short(last.tokens));
-  if (has("tokens_per_sec")) add("Tokens per second", short(last.tokens_per_sec));
-  if (has("mfu")) add("MFU", percent(last.mfu));
+  // The usual speed: that of one step depends on what else the machine does.
+  const usual = (name) => median(run.series[name].m.slice(-Math.ceil(run.series[name].m.length / 2)));
+  if (has("tokens_per_sec")) add("Tokens per second", short(usual("tokens_per_sec")));
+  if (has("mfu")) add("MFU", percent(usual("mfu")));
   if (run.plan && run.plan.parameters) add("Parameters", short(run.plan.parameters), run.plan.devices > 1 ? `on ${run.plan.devices} devices` : "");
   if (run.plan && run.plan.peak_bytes) add("Memory of a device", bytes(run.plan.peak_bytes));
   if (last.skipped > 0) add("Skipped steps", short(last.skipped));

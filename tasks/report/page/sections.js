@@ -61,7 +61,7 @@ function memorySection(run, memoryChart) {
 function shareBar(share) {
   const bar = make("span", { class: "share" });
   bar.style.width = `${Math.max(0.5, 100 * share).toFixed(1)}%`;
-  return bar;
+  return make("div", { class: "share-cell" }, bar);
 }
 
 // The tree of the profile as rows of nested boxes: width is time.
@@ -73,7 +73,8 @@ function flame(phases, total, readout) {
     const share = node.seconds / total;
     if (share < 0.002 || depth > kDeepest) return;
     rows = Math.max(rows, depth + 1);
-    const cell = make("div", { tabindex: 0 }, share > 0.03 ? node.name : "");
+    const isNamed = share > 0.03;
+    const cell = make("div", { tabindex: 0, class: isNamed ? "named" : undefined }, isNamed ? node.name : "");
     cell.style.left = `${100 * left}%`;
     cell.style.width = `${100 * share}%`;
     cell.style.top = `${kRow * depth}px`;
