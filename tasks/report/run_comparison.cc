@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <string_view>
@@ -100,10 +101,28 @@ void check_different(const std::vector<fs::path>& runs) {
     }
 }
 
-// The first, and the metrics that a reader looks for first.
+// Whether the value belongs into a short table.
 bool is_final(const std::string& name) {
-  static const std::set<std::string> kHidden = {"learning_rate", "input_wait", "expert_load_mean"};
+  static const std::set<std::string> kHidden = {"learning_rate", "input_wait", "expert_load_mean",
+                                                "process_memory"};
   return !kHidden.contains(name) && !name.ends_with("/weight") && !name.ends_with("/perplexity");
+}
+
+// The speed of one step depends on what else the machine does: of these the median of the second
+// half of the run.
+bool is_speed(const std::string& name) {
+  return name == "tokens_per_sec" || name == "step_time" || name == "mfu";
+}
+
+double usual_value(const Series& series) {
+  std::vector<double> means;
+  const auto& points = series.points();
+  for (size_t i = points.size() / 2; i < points.size(); ++i)
+    if (points[i].count > 0) means.push_back(points[i].sum / static_cast<double>(points[i].count));
+  if (means.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto middle = means.begin() + std::ssize(means) / 2;
+  std::nth_element(means.begin(), middle, means.end());
+  return *middle;
 }
 
 std::vector<std::map<std::string, double>> finals_of(const std::vector<RunReport>& reports) {
@@ -112,7 +131,8 @@ std::vector<std::map<std::string, double>> finals_of(const std::vector<RunReport
     std::map<std::string, double> finals = {
         {" step", static_cast<double>(report.metrics().step())}};
     for (const auto& [name, value] : report.metrics().last())
-      if (is_final(name)) finals[name] = value;
+      if (is_final(name))
+        finals[name] = is_speed(name) ? usual_value(report.metrics().series().at(name)) : value;
     all.push_back(std::move(finals));
   }
   return all;

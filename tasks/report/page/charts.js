@@ -81,18 +81,24 @@ function logTicks(low, high) {
   return found.length > 1 ? found : ticks(low, high, 4).filter((tick) => tick > 0);
 }
 
-// An exponential moving average without the bias of its first values. Gaps stay gaps. It spans at
-// most a tenth of the values, so that a short run is not smoothed away.
+// The mean of the values around each, with weights that fall exponentially on both sides, so that a
+// steep curve is not shifted. Gaps stay gaps. It spans at most a tenth of the values, so that a
+// short run is not smoothed away.
 function smoothed(values, most) {
-  const weight = Math.min(most, 1 - 10 / values.length);
+  const weight = Math.min(most, 1 - 20 / values.length);
   if (weight <= 0) return values;
-  let sum = 0, total = 0;
-  return values.map((value) => {
-    if (value === null) return null;
-    sum = weight * sum + (1 - weight) * value;
-    total = weight * total + (1 - weight);
-    return sum / total;
-  });
+  // At each value the sums of it and those before it.
+  const sums = (list) => {
+    let sum = 0, total = 0;
+    return list.map((value) => {
+      sum = weight * sum + (value ?? 0);
+      total = weight * total + (value === null ? 0 : 1);
+      return [sum, total];
+    });
+  };
+  const before = sums(values), after = sums([...values].reverse()).reverse();
+  return values.map((value, i) => value === null ? null
+    : (before[i][0] + after[i][0] - value) / (before[i][1] + after[i][1] - 1));
 }
 
 // The range of the values. A few far above all others do not stretch it.

@@ -36,7 +36,7 @@ function drawComparison(root, data) {
   const heading = (run, i) => {
     const line = make("i", { class: "block" });
     line.style.background = colour(i);
-    return number(make("span", { class: "legend" }, make("span", {}, line, run.name)));
+    return number(make("span", { class: "legend right" }, make("span", {}, line, run.name)));
   };
   const finals = data.finals.map(([name, values]) => [name, ...values.map((value) => number(value === null ? "–" : short(value, 4)))]);
   const differences = data.differences.map(([path, values]) =>

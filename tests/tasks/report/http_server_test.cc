@@ -9,6 +9,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -145,6 +148,7 @@ TEST_CASE("--watch serves a run that goes on, and Ctrl-C ends it") {
   write_sample_run(folder / "run", 5);
   Child watch("runexp", {"--watch=" + (folder / "run").string()}, folder / "output");
   const std::string before = "http://127.0.0.1:";
+  REQUIRE(comes_true([&] { return std::filesystem::exists(folder / "output"); }));
   REQUIRE(comes_true([&] { return watch.output().find("Ctrl-C") != std::string::npos; }));
   const auto port = static_cast<uint16_t>(
       std::stoi(watch.output().substr(watch.output().find(before) + before.size())));

@@ -38,6 +38,22 @@ TEST_CASE("a comparison has the final metrics and what differs in the configurat
   REQUIRE_THAT(comparison.page, Contains(R"("kind": "comparison")") && !Contains("</script><b>"));
 }
 
+TEST_CASE("of speeds a comparison has the usual one, not that of the last step") {
+  const TemporaryDirectory folder;
+  for (const char* name : {"a", "b"}) {
+    std::string log;
+    for (int step = 1; step <= 9; ++step)
+      log += fmt::format("{{\"step\": {}, \"loss\": {}, \"tokens_per_sec\": {}}}\n", step, step,
+                         step == 9 ? 1 : 100 + step);
+    write_bytes(folder / (std::string(name) + "/metrics.jsonl"), log);
+  }
+  const RunComparison comparison = compare_runs({folder / "a", folder / "b"});
+  REQUIRE(comparison.finals[1].first == "loss");
+  REQUIRE(comparison.finals[1].second[0] == 9.0);
+  REQUIRE(comparison.finals[2].first == "tokens_per_sec");
+  REQUIRE(comparison.finals[2].second[0] == 106.0);  // The median of 105 to 108 and 1.
+}
+
 TEST_CASE("runs of the same name have as much of their paths as tells them apart") {
   const TemporaryDirectory folder;
   for (const char* name : {"x/run", "y/run", "z"}) write_sample_run(folder / name, 2);
