@@ -179,10 +179,10 @@ launch() {
   local program=$1 set=programs family='' targets=(programs) needed
   shift
   needed=("$build/bin/$program")
-  if [[ $program == runexp && ${1-} != new ]]; then
+  if [[ $program == runexp && ! ${1-} =~ ^(new$|--(report|compare|watch)(=|$)) ]]; then
     family=$(family_of "$@")
   else
-    set=$program targets=("$program")  # `runexp new` needs no experiments.
+    set=$program targets=("$program")  # These need no experiments.
   fi
   if [[ -n $family ]]; then
     set=$family

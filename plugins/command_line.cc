@@ -45,6 +45,12 @@ Actions
   --diff=OTHER           print how it differs from another experiment, a run's directory or its
                          hparams.toml
   --dry_run              do everything but step, and write nothing
+  --report=RUN           write report.html of a run from the files in its directory; a run writes it
+                         itself, too, now and then and at its end
+  --compare RUN RUN ...  print the final metrics of runs and what differs in their configurations,
+                         and write one page that overlays them (--output=FILE, or compare.html)
+  --watch=RUN            serve the report on this machine, with new data while the run goes on, until
+                         Ctrl-C; --port=N chooses the port
 
 Settings
   --set PATH=VALUE       set a knob or a field; may be repeated
@@ -75,7 +81,7 @@ Checkpoints and files
   --format=hf            export, import: a Hugging Face directory (safetensors and config.json)
   --input=DIR            import: where it is; it becomes step 0 of the run's directory
   --output=PATH          export: where to write it: a new or empty directory, or an earlier export;
-                         plan: also write the plan as JSON to this file
+                         plan: also write the plan as JSON to this file; compare: the page
   --dtype=DTYPE          export: f32 (default), bf16, f16 or f64
   --max_shard_bytes=N    export: weights in one file (default: 5000000000); more go to several, with
                          an index
@@ -87,7 +93,8 @@ Inspection
                          {hardware}
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
                          run in this directory: memory, bytes and time by line of layer code
-  --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
+  --profile=START:N      time every kernel of N steps from step START on (trace.json.gz); default:
+                         steps 10 and 11 of a new run of at least 50 steps; off: none
   --version, --help
 
 TESSERA_CPU_LEVEL=LEVEL in the environment makes the CPU device use a lower level of instructions
@@ -111,10 +118,13 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp", "config", "mode", "job_log_dir", "devices", "threads", "device",
-                           "diff", "dump_graph", "profile", "hardware", "compare_plan",
-                           "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
+  for (const char* name :
+       {"exp",   "config",     "mode",    "job_log_dir",     "devices",      "threads",    "device",
+        "diff",  "dump_graph", "profile", "hardware",        "compare_plan", "checkpoint", "format",
+        "input", "output",     "dtype",   "max_shard_bytes", "report",       "watch",      "port"})
     text(name);
+  flags.add_options()("compare",
+                      options::value<std::vector<std::string>>()->multitoken()->composing(), "");
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
                            "dry_run", "print_ids", "smoke"})
@@ -222,11 +232,13 @@ CheckpointChoice parse_checkpoint(const std::string& given) {
   return {Kind::kStep, whole_number("checkpoint", text, 0)};
 }
 
-ProfileWindow parse_profile(const std::string& text) {
+std::optional<ProfileWindow> parse_profile(const std::string& text) {
+  if (text == "off") return std::nullopt;
   const size_t colon = text.find(':');
-  if (colon == std::string::npos) fail("--profile={}: expected START:N, such as 10:3", text);
-  return {whole_number("profile", text.substr(0, colon), 0),
-          whole_number("profile", text.substr(colon + 1), 1)};
+  if (colon == std::string::npos)
+    fail("--profile={}: expected START:N, such as 10:3, or off", text);
+  return ProfileWindow{whole_number("profile", text.substr(0, colon), 0),
+                       whole_number("profile", text.substr(colon + 1), 1)};
 }
 
 CommandLine::Action action_of(const options::variables_map& values) {
@@ -236,6 +248,9 @@ CommandLine::Action action_of(const options::variables_map& values) {
   if (values.count("list") != 0) return Action::kList;
   if (values.count("diff") != 0) return Action::kDiff;
   if (values.count("describe") != 0) return Action::kDescribe;
+  if (values.count("report") != 0) return Action::kReport;
+  if (values.count("compare") != 0) return Action::kCompare;
+  if (values.count("watch") != 0) return Action::kWatch;
   if (values.count("mode") != 0 && values["mode"].as<std::string>() == kSelfcheck)
     return Action::kSelfcheck;
   return Action::kRun;
@@ -277,20 +292,40 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
     fail("--mode=export writes a directory: give --output=DIR");
 }
 
-void check_flags_of_selfcheck(const options::variables_map& values) {
+// Actions without an experiment ("report", "mode=selfcheck") take these flags only.
+void check_only(std::string_view action, const std::vector<std::string>& allowed,
+                const options::variables_map& values) {
+  std::string words;
+  for (size_t i = 0; i < allowed.size(); ++i)
+    words += fmt::format("{}--{}",
+                         i == 0                    ? ""
+                         : i + 1 == allowed.size() ? " and "
+                                                   : ", ",
+                         allowed[i]);
+  const std::string_view own = action.substr(0, action.find('='));
   for (const auto& [flag, value] : values)
-    if (flag != "mode" && flag != "threads" && flag != "device" && flag != "plugin_path")
-      fail(
-          "--{} cannot be used with --mode=selfcheck, which takes only --threads, --device and "
-          "--plugin_path",
-          flag);
+    if (flag != own && std::find(allowed.begin(), allowed.end(), flag) == allowed.end())
+      fail("--{} cannot be used with --{}{}", flag, action,
+           words.empty() ? "" : ", which takes only " + words);
+}
+
+uint16_t parse_port(const std::string& text) {
+  constexpr int64_t kMostPort = 65535;
+  const int64_t port = whole_number("port", text, 0);
+  if (port > kMostPort) fail("--port={}: expected a number up to {}", text, kMostPort);
+  return static_cast<uint16_t>(port);
 }
 
 void check_together(const CommandLine& line, const options::variables_map& values) {
-  if (line.action == CommandLine::Action::kSelfcheck) return check_flags_of_selfcheck(values);
+  using Action = CommandLine::Action;
+  if (line.action == Action::kSelfcheck)
+    return check_only("mode=selfcheck", {"threads", "device", "plugin_path"}, values);
+  if (line.action == Action::kReport) return check_only("report", {}, values);
+  if (line.action == Action::kCompare) return check_only("compare", {"output"}, values);
+  if (line.action == Action::kWatch) return check_only("watch", {"port"}, values);
   check_flags_of_modes(line.run, values);
   const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
-  using Action = CommandLine::Action;
+  if (has("port")) fail("--port needs --watch=RUN");
   const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
                                 line.action == Action::kDiff;
   if (has("exp") && has("config"))
@@ -342,6 +377,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("device")) line.device = text("device");
   if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
+  line.traces_early_steps = !has("profile");
+  for (const char* flag : {"report", "watch"})
+    if (has(flag)) line.runs.emplace_back(text(flag));
+  for (const std::string& run : texts("compare")) line.runs.emplace_back(run);
+  if (has("port")) line.port = parse_port(text("port"));
   if (has("hardware")) line.run.hardware = find_hardware(text("hardware"), own_plugins("hardware"));
   line.run.compare_plan = text("compare_plan");
   line.run.dump_graph = text("dump_graph");

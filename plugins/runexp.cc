@@ -29,6 +29,9 @@
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
 #include "tasks/plan/prediction.h"
+#include "tasks/report/report.h"
+#include "tasks/report/run_comparison.h"
+#include "tasks/report/watch.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/shutdown/stop_signal.h"
 
@@ -187,6 +190,22 @@ int threads_of_device(const RunOptions& options) {
   return static_cast<int>(std::max<int64_t>(1, threads / options.devices));
 }
 
+// The steps that a run traces of its own accord, for its report: late enough that memory and caches
+// are warm. None of a short run, of which writing the trace would be a considerable part, or of one
+// that is resumed. All processes trace the same steps.
+std::optional<ProfileWindow> early_steps(const ConfiguredExperiment& configured,
+                                         const RunOptions& options, ProcessGroup& processes) {
+  constexpr ProfileWindow kEarly{.start = 10, .steps = 2};
+  constexpr int64_t kFewestSteps = 50;
+  const Tree config = configured.config_tree();
+  const std::string steps = "task.train.num_train_steps";
+  const bool is_long = at_path(config, steps).integer >= kFewestSteps;
+  if (options.mode != RunMode::kTrain || options.dry_run || !is_long) return std::nullopt;
+  const bool is_new = options.restart || !run_has_begun(options.job_log_dir);
+  const std::string traces = processes.broadcast(is_new ? "yes" : "", "whether to trace steps");
+  return traces.empty() ? std::nullopt : std::optional(kEarly);
+}
+
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, const DeviceKind& kind,
            ProcessGroup& processes, Watchdog* watch) {
   RunOptions options = line.run;
@@ -198,6 +217,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   if (options.job_log_dir.empty())
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
+  if (line.traces_early_steps) options.profile = early_steps(configured, options, processes);
   // A plan for any mesh needs one device, to ask about its kernels.
   const bool plans = options.mode == RunMode::kPlan;
   std::vector<std::unique_ptr<Device>> devices;
@@ -272,6 +292,23 @@ ConfiguredExperiment configured_by(const CommandLine& line,
                    line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
 }
 
+// --report, --compare and --watch, which read directories of runs and know no experiment.
+void show_runs(const CommandLine& line, std::ostream& out) {
+  if (line.action == CommandLine::Action::kReport) {
+    fmt::print(out, "wrote {}\n", write_report(line.runs[0]).string());
+  } else if (line.action == CommandLine::Action::kCompare) {
+    const RunComparison comparison = compare_runs(line.runs);
+    const filesystem::path file = line.run.output.empty() ? "compare.html" : line.run.output;
+    write_file_atomically(file, comparison.page);
+    fmt::print(out, "{}\nwrote {}\n", comparison_text(comparison), file.string());
+  } else {
+    watch_run(line.runs[0], line.port, [&](const std::string& address) {
+      fmt::print(out, "{} shows {}; Ctrl-C ends it\n", address, line.runs[0].string());
+      out.flush();
+    });
+  }
+}
+
 Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
@@ -286,6 +323,11 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   if (line.action == Action::kNew) {
     if (processes.is_first())
       out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
+    return check_printed({});
+  }
+  if (line.action == Action::kReport || line.action == Action::kCompare ||
+      line.action == Action::kWatch) {
+    if (processes.is_first()) show_runs(line, out);
     return check_printed({});
   }
   const auto folders = plugin_path(line.plugin_path);

@@ -9,11 +9,13 @@
 #include "core/base/error.h"
 #include "core/graph/type.h"
 #include "core/passes/spmd/layout_lint.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
 #include "tasks/plan/plan.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
+#include "tasks/session/model_state.h"
 #include "tasks/train/loop_state.h"
 
 namespace tessera {
@@ -177,6 +179,16 @@ void warn_of_layouts(const Session& session, Console& console) {
   for (const std::string& warning :
        warnings_of_shared_weights(session.executor().persistent(), session.mesh()))
     console.info("warning: " + warning);
+}
+
+void take_weights(Session& session, const InitFrom& other, Console& console) {
+  const CheckpointStore store(std::filesystem::path(other.directory) / "checkpoints");
+  const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
+  if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
+  const std::vector<std::string> taken = load_weights(
+      session.executor(), session.task().model().parameters(), store.open(*step), other);
+  console.info(fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
+  for (const std::string& line : taken) console.info("  " + line);
 }
 
 StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& window,

@@ -83,6 +83,9 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
                    Console& console);
 void warn_of_layouts(const Session& session, Console& console);
 
+// Initial weights from another run, which it prints.
+void take_weights(Session& session, const InitFrom& other, Console& console);
+
 // A training step that was run.
 struct FinishedStep {
   StepResult result;

@@ -20,6 +20,8 @@
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/plan.h"
 #include "tasks/plan/plan_output.h"
+#include "tasks/report/process_memory.h"
+#include "tasks/report/report.h"
 #include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
@@ -98,10 +100,14 @@ class Trainer final : public BaseRun {
     }
     open_logs();
     try {
-      return train();
+      const int exit_code = train();
+      drawing_.reset();  // The report shows the drawing.
+      if (report_) report_->write();
+      return exit_code;
     } catch (const std::exception& error) {
       if (drawing_) drawing_->cancel();
       note_failure(error_text(error));
+      if (report_) report_->write();
       throw;
     }
   }
@@ -140,7 +146,7 @@ class Trainer final : public BaseRun {
     } else {
       initialise_state(session_.executor(), session_.task().model().parameters(),
                        static_cast<uint64_t>(p().seed), options_.threads);
-      if (!p().init_from.directory.empty()) take_weights(p().init_from);
+      if (!p().init_from.directory.empty()) take_weights(session_, p().init_from, console_);
     }
     if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
       write_plan_files(directory_, session_.plan());
@@ -180,18 +186,6 @@ class Trainer final : public BaseRun {
     damaged_ = restored.damaged;
   }
 
-  // Initial weights from another run.
-  void take_weights(const InitFrom& other) {
-    const CheckpointStore store(fs::path(other.directory) / "checkpoints");
-    const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
-    if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
-    const std::vector<std::string> taken = load_weights(
-        session_.executor(), session_.task().model().parameters(), store.open(*step), other);
-    console_.info(
-        fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
-    for (const std::string& line : taken) console_.info("  " + line);
-  }
-
   int train() {
     const StopSignal stop;
     auto saving = std::make_unique<ProcessGroup>(
@@ -217,6 +211,7 @@ class Trainer final : public BaseRun {
   void open_logs() {
     log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
                                  : std::make_unique<RunLog>();
+    if (processes_.is_first()) report_.emplace(directory_, console_);
     if (processes_.is_first() && step_ > 0) {
       const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
                                                  p().metrics_interval_steps);
@@ -249,6 +244,7 @@ class Trainer final : public BaseRun {
       report_saves();
       log_lost_console();
       if (drawing_ && drawing_->is_done()) drawing_.reset();
+      if (report_) report_->refresh();
     }
     return true;
   }
@@ -383,6 +379,8 @@ class Trainer final : public BaseRun {
 
   void record(const StepResult& result, double input_wait) {
     const bool last = step_ == p().num_train_steps;
+    std::map<std::string, double> metrics = result.metrics;
+    metrics["process_memory"] = static_cast<double>(resident_bytes());
     const TrainLine line{.step = step_,
                          .loss = result.loss,
                          .learning_rate = result.learning_rate,
@@ -393,7 +391,7 @@ class Trainer final : public BaseRun {
                          .mfu = throughput_.mfu(),
                          .input_wait = input_wait,
                          .skipped = result.skipped,
-                         .metrics = result.metrics,
+                         .metrics = std::move(metrics),
                          .histograms = result.histograms,
                          .parameter_norms = result.parameter_norms};
     if (last || is_due(step_, p().metrics_interval_steps)) log_->train(line);
@@ -481,6 +479,7 @@ class Trainer final : public BaseRun {
   Console console_;
   std::optional<PlanOutput> plan_output_;  // In --mode=plan.
   std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
+  std::optional<LiveReport> report_;       // In process 0.
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done, and their results reported.
   int64_t saved_step_ = -1;  // Step of the last checkpoint.

@@ -145,7 +145,8 @@ TEST_CASE("invalid values are errors") {
           "--mode=trian: expected one of train, eval, decode, plan, export, import, "
           "selfcheck; did you mean "
           "'train'?");
-  REQUIRE(error_for({"--exp=a", "--profile=10"}) == "--profile=10: expected START:N, such as 10:3");
+  REQUIRE(error_for({"--exp=a", "--profile=10"}) ==
+          "--profile=10: expected START:N, such as 10:3, or off");
   REQUIRE(error_for({"--exp=a", "--profile=10:0"}) ==
           "--profile=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--dump_graph=fused"}) ==
@@ -191,6 +192,46 @@ TEST_CASE("the self-check takes no experiment") {
   REQUIRE_THAT(error_for({"--mode=selfchek"}), Catch::Contains("did you mean 'selfcheck'?"));
 }
 
+TEST_CASE("reports, comparisons and watching take runs, and no experiment") {
+  using Action = CommandLine::Action;
+  const auto runs = [](const CommandLine& line) {
+    std::vector<std::string> names;
+    for (const auto& run : line.runs) names.push_back(run.string());
+    return names;
+  };
+  const CommandLine report = parse_command_line({"--report=runs/a"});
+  REQUIRE(report.action == Action::kReport);
+  REQUIRE(runs(report) == std::vector<std::string>{"runs/a"});
+  const std::vector<std::string> three = {"a", "b", "c"};
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--compare", "a", "b", "c", "--output=x"},
+        std::vector<std::string>{"--compare=a", "--compare=b", "--compare", "c", "--output=x"}}) {
+    const CommandLine compare = parse_command_line(arguments);
+    REQUIRE(compare.action == Action::kCompare);
+    REQUIRE(runs(compare) == three);
+    REQUIRE(compare.run.output == "x");
+  }
+  const CommandLine watch = parse_command_line({"--watch", "runs/a", "--port=8080"});
+  REQUIRE(watch.action == Action::kWatch);
+  REQUIRE(watch.port == 8080);
+  REQUIRE(error_for({"--report=a", "--exp=b"}) == "--exp cannot be used with --report");
+  REQUIRE(error_for({"--compare", "a", "b", "--smoke"}) ==
+          "--smoke cannot be used with --compare, which takes only --output");
+  REQUIRE(error_for({"--watch=a", "--port=65536"}) ==
+          "--port=65536: expected a number up to 65535");
+  REQUIRE(error_for({"--watch=a", "--port=-1"}) == "--port=-1: expected a whole number, 0 or more");
+  REQUIRE(error_for({"--exp=a", "--port=1"}) == "--port needs --watch=RUN");
+  REQUIRE_THAT(error_for({"--watch"}), Catch::Contains("needs a value"));
+}
+
+TEST_CASE("early steps are traced unless --profile chooses others or none") {
+  REQUIRE(parse_command_line({"--exp=a"}).traces_early_steps);
+  REQUIRE_FALSE(parse_command_line({"--exp=a", "--profile=10:3"}).traces_early_steps);
+  const CommandLine off = parse_command_line({"--exp=a", "--profile=off"});
+  REQUIRE_FALSE(off.traces_early_steps);
+  REQUIRE_FALSE(off.run.profile.has_value());
+}
+
 TEST_CASE("the help text names the hardware files of the tree, which the build finds") {
   REQUIRE(hardware_names(own_plugins("hardware")) == hardware_names(hardware_folder()));
   REQUIRE_THAT(help_text(), Catch::Contains(fmt::format(
@@ -204,7 +245,8 @@ TEST_CASE("the help text lists every flag") {
         "--threads",  "--device",       "--devices",     "--plugin_path", "--dump_graph",
         "--profile",  "--version",      "--help",        "--checkpoint",  "--prompt",
         "--format",   "--input",        "--output",      "--prompt_ids",  "--print_ids",
-        "--hardware", "--compare_plan", "--smoke",       "--config"})
+        "--hardware", "--compare_plan", "--smoke",       "--config",      "--report",
+        "--compare",  "--watch",        "--port"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 

@@ -23,7 +23,7 @@ using Lines = std::vector<std::string>;
 // The lines of metrics.jsonl without times. When a checkpoint is complete depends on time, too.
 Lines log_of(const std::filesystem::path& directory) {
   static const std::regex kTimes(
-      R"re("(time|seconds|tokens_per_sec|step_time|mfu|input_wait)": [^,}]*)re");
+      R"re("(time|seconds|tokens_per_sec|step_time|mfu|input_wait|process_memory)": [^,}]*)re");
   std::ifstream file(directory / "metrics.jsonl");
   Lines lines;
   for (std::string line; std::getline(file, line);)

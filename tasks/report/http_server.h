@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small HTTP server on this machine's loopback interface, for pages that a browser shows. It
+// answers GET and HEAD from a function, on one thread, over any number of connections.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+struct HttpAnswer {
+  int status = 200;
+  std::string type;  // "text/html; charset=utf-8"
+  std::string body;
+};
+
+class HttpServer {
+ public:
+  // What to answer for a path ("/", "/data.json"). An exception becomes status 500 with its text.
+  using Answer = std::function<HttpAnswer(std::string_view path)>;
+
+  // Listens on 127.0.0.1. Port 0: one that is free. Error if the port cannot be used.
+  HttpServer(uint16_t port, Answer answer);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  uint16_t port() const;
+  // Serves until stop(), or until Ctrl-C, SIGTERM or SIGHUP.
+  void run();
+  void stop();  // May be called by any thread.
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page that overlays several runs: a chart for each metric, final values, and what differs in
+// their configurations.
+"use strict";
+
+const kDashes = [undefined, "6 3", "2 3"];
+
+function overlay(runs, metric, options) {
+  const series = runs.map((run, i) => {
+    const smooth = !isEval(metric) && metric !== "learning_rate";
+    const dash = kDashes[Math.floor(i / 6) % kDashes.length];
+    return seriesOf(run, metric, run.name, i, { smooth, dots: isEval(metric), dash, low: undefined, high: undefined });
+  }).filter(Boolean);
+  return series.length ? chart(series, { smoothing: () => chosen.smoothing, ...options }) : null;
+}
+
+function drawComparison(root, data) {
+  const runs = data.runs;
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.series)))];
+  const log = () => chosen.log;
+  const held = names.filter((name) => isEval(name) && ["log_pplx"].includes(evalParts(name)[1]));
+  const rest = names.filter((name) => !kOwnCharts.has(name) && !held.includes(name) &&
+    !(isEval(name) && ["weight", "perplexity", "loss"].includes(evalParts(name)[1])));
+  const charts = [
+    overlay(runs, "loss", { title: "Training loss", unit: "nats per token", wide: true, log, format: (value) => short(value, 4) }),
+    ...held.map((name) => overlay(runs, name, { title: `Held out, ${evalParts(name)[0]}`, unit: "nats per token", wide: held.length === 1, log, format: (value) => short(value, 4) })),
+    overlay(runs, "learning_rate", { title: "Learning rate", fromZero: true }),
+    overlay(runs, "grad_norm", { title: "Gradient norm", log }),
+    overlay(runs, "tokens_per_sec", { title: "Throughput", unit: "tokens per second", fromZero: true }),
+    overlay(runs, "mfu", { title: "Model FLOP/s utilization", fromZero: true, format: percent }),
+    overlay(runs, "input_wait", { title: "Waiting for input", unit: "in a step", fromZero: true, format: seconds }),
+    overlay(runs, "expert_load_max", { title: "Load of the most loaded expert", fromZero: true }),
+    ...rest.slice(0, 18).map((name) => overlay(runs, name, { title: name.replaceAll("_", " ") })),
+  ].filter(Boolean);
+  const wrap = (content) => make("div", { class: "scroll" }, content);
+  const heading = (run, i) => {
+    const line = make("i", { class: "block" });
+    line.style.background = colour(i);
+    return number(make("span", { class: "legend right" }, make("span", {}, line, run.name)));
+  };
+  const finals = data.finals.map(([name, values]) => [name, ...values.map((value) => number(value === null ? "–" : short(value, 4)))]);
+  const differences = data.differences.map(([path, values]) =>
+    [make("code", {}, path), ...values.map((value) => make("code", {}, value === null ? "absent" : value))]);
+  root.replaceChildren(
+    make("header", {}, make("h1", {}, `${runs.length} runs`),
+      ...runs.map((run) => make("p", { class: "subtitle mono soft" }, run.directory))),
+    section("Final values", wrap(table(["metric", ...runs.map(heading)], finals))),
+    section("Training", charts.length ? controls(root) : "None of the runs has a training line.", make("div", { class: "charts" }, ...charts)),
+    section("Differences of configuration", differences.length
+      ? wrap(table(["setting", ...runs.map((run) => run.name)], differences))
+      : make("p", {}, "The runs have the same configuration.")));
+  drawCharts(root);
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/report/run_comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/hparams/text.h"
+#include "core/hparams/tree.h"
+#include "core/io/json.h"
+#include "tasks/report/page.h"
+#include "tasks/report/run_report.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kColumns = 100;
+
+// Values by path, as text in TOML syntax. Inherited values are left out.
+using Settings = std::map<std::string, std::string>;
+
+void add_settings(const Tree& tree, const std::string& path, Settings* settings) {
+  if (tree.is_table() && !tree.items.empty()) {
+    for (size_t i = 0; i < tree.items.size(); ++i)
+      add_settings(tree.items[i], tree.item_path(path, i), settings);
+  } else {
+    (*settings)[path] = tree.value_text();
+  }
+}
+
+// Of a damaged file none, which the run's page notes.
+Settings settings_of(const RunReport& run) {
+  Settings settings;
+  try {
+    add_settings(parse_toml(run.files().config, "hparams.toml"), "", &settings);
+  } catch (const Error&) {
+    settings.clear();
+  }
+  return settings;
+}
+
+template <typename Value>
+std::vector<std::pair<std::string, std::vector<std::optional<Value>>>> side_by_side(
+    const std::vector<std::map<std::string, Value>>& maps) {
+  std::set<std::string> names;
+  for (const auto& map : maps)
+    for (const auto& [name, value] : map) names.insert(name);
+  std::vector<std::pair<std::string, std::vector<std::optional<Value>>>> rows;
+  for (const std::string& name : names) {
+    std::vector<std::optional<Value>> values;
+    for (const auto& map : maps) {
+      const auto found = map.find(name);
+      values.push_back(found == map.end() ? std::nullopt : std::optional(found->second));
+    }
+    rows.emplace_back(name, std::move(values));
+  }
+  return rows;
+}
+
+// The last parts of the path: as many as it takes to tell the runs apart.
+std::vector<std::string> short_names(const std::vector<fs::path>& runs) {
+  std::vector<std::vector<std::string>> parts;
+  size_t longest = 1;
+  for (const fs::path& run : runs) {
+    parts.emplace_back();
+    for (const fs::path& part : fs::path(run / "").parent_path().lexically_normal())
+      parts.back().push_back(valid_utf8(part.string()));
+    longest = std::max(longest, parts.back().size());
+  }
+  std::vector<std::string> names;
+  for (size_t count = 1; count <= longest; ++count) {
+    names.clear();
+    for (const auto& each : parts)
+      names.push_back(fmt::format(
+          "{}", fmt::join(each.end() - static_cast<int64_t>(std::min(count, each.size())),
+                          each.end(), "/")));
+    if (std::set<std::string>(names.begin(), names.end()).size() == names.size()) break;
+  }
+  return names;
+}
+
+void check_different(const std::vector<fs::path>& runs) {
+  if (runs.size() < 2)
+    fail("--compare needs at least two runs: --compare RUN_A RUN_B; got {}",
+         runs.empty() ? "none" : runs[0].string());
+  for (size_t i = 0; i < runs.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      std::error_code ignored;
+      if (fs::equivalent(runs[i], runs[j], ignored))
+        fail("--compare: {} and {} are the same run", runs[j].string(), runs[i].string());
+    }
+}
+
+// Whether the value belongs into a short table.
+bool is_final(const std::string& name) {
+  static const std::set<std::string> kHidden = {"learning_rate", "input_wait", "expert_load_mean",
+                                                "process_memory"};
+  return !kHidden.contains(name) && !name.ends_with("/weight") && !name.ends_with("/perplexity");
+}
+
+// The speed of one step depends on what else the machine does: of these the median of the second
+// half of the run.
+bool is_speed(const std::string& name) {
+  return name == "tokens_per_sec" || name == "step_time" || name == "mfu";
+}
+
+double usual_value(const Series& series) {
+  std::vector<double> means;
+  const auto& points = series.points();
+  for (size_t i = points.size() / 2; i < points.size(); ++i)
+    if (points[i].count > 0) means.push_back(points[i].sum / static_cast<double>(points[i].count));
+  if (means.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto middle = means.begin() + std::ssize(means) / 2;
+  std::nth_element(means.begin(), middle, means.end());
+  return *middle;
+}
+
+std::vector<std::map<std::string, double>> finals_of(const std::vector<RunReport>& reports) {
+  std::vector<std::map<std::string, double>> all;
+  for (const RunReport& report : reports) {
+    std::map<std::string, double> finals = {
+        {" step", static_cast<double>(report.metrics().step())}};
+    for (const auto& [name, value] : report.metrics().last())
+      if (is_final(name))
+        finals[name] = is_speed(name) ? usual_value(report.metrics().series().at(name)) : value;
+    all.push_back(std::move(finals));
+  }
+  return all;
+}
+
+std::string page_of(const RunComparison& comparison, const std::vector<RunReport>& reports) {
+  const auto quoted = [](const std::string& text) { return json_quoted(valid_utf8(text)); };
+  const auto row = [&](const std::string& name, const std::vector<std::string>& values) {
+    return fmt::format("[{}, [{}]]", quoted(name), fmt::join(values, ", "));
+  };
+  std::vector<std::string> runs, finals, differences;
+  for (size_t i = 0; i < reports.size(); ++i)
+    runs.push_back(reports[i].json(comparison.names[i], RunReport::Extent::kCharts));
+  for (const auto& [name, values] : comparison.finals) {
+    std::vector<std::string> texts;
+    for (const auto& value : values)
+      texts.push_back(value && std::isfinite(*value) ? fmt::format("{:.8g}", *value) : "null");
+    finals.push_back(row(name, texts));
+  }
+  for (const auto& [path, values] : comparison.differences) {
+    std::vector<std::string> texts;
+    for (const auto& value : values) texts.push_back(value ? quoted(*value) : "null");
+    differences.push_back(row(path, texts));
+  }
+  const auto list = [](const std::vector<std::string>& each) {
+    return fmt::format("[{}]", fmt::join(each, ",\n"));
+  };
+  return report_page(fmt::format("{}", fmt::join(comparison.names, ", ")),
+                     JsonLine()
+                         .add("kind", std::string_view("comparison"))
+                         .add_raw("runs", list(runs))
+                         .add_raw("finals", list(finals))
+                         .add_raw("differences", list(differences))
+                         .text());
+}
+
+// At most `width` characters of it: the end, where paths and names differ.
+std::string end_of(const std::string& text, size_t width) {
+  const std::string clean = printable(text);
+  return clean.size() <= width ? clean : "..." + clean.substr(clean.size() - width + 3);
+}
+
+using Row = std::pair<std::string, std::vector<std::string>>;
+
+// Columns are aligned; rows of values that would be too wide are one line for each run.
+std::string table_text(const std::vector<std::string>& names, const std::vector<Row>& rows) {
+  size_t first = 0, width = 8;
+  for (const auto& [name, values] : rows) {
+    first = std::max(first, std::min<size_t>(name.size(), 48));
+    for (const std::string& value : values) width = std::max(width, value.size());
+  }
+  for (const std::string& name : names) width = std::max(width, std::min<size_t>(name.size(), 20));
+  std::string text;
+  if (first + names.size() * (width + 2) <= kColumns) {
+    text += std::string(first, ' ');
+    for (const std::string& name : names)
+      text += fmt::format("  {:>{}}", end_of(name, width), width);
+    text += '\n';
+    for (const auto& [name, values] : rows) {
+      text += fmt::format("{:<{}}", end_of(name, first), first);
+      for (const std::string& value : values) text += fmt::format("  {:>{}}", value, width);
+      text += '\n';
+    }
+    return text;
+  }
+  for (const auto& [name, values] : rows) {
+    text += end_of(name, kColumns) + '\n';
+    for (size_t i = 0; i < names.size(); ++i)
+      text += fmt::format("  {:<24}  {}\n", end_of(names[i], 24), end_of(values[i], kColumns - 28));
+  }
+  return text;
+}
+
+}  // namespace
+
+RunComparison compare_runs(const std::vector<fs::path>& runs) {
+  std::vector<RunReport> reports;
+  for (const fs::path& run : runs) reports.emplace_back(run);
+  check_different(runs);
+  RunComparison comparison{.names = short_names(runs)};
+  comparison.finals = side_by_side(finals_of(reports));
+  std::ranges::stable_sort(comparison.finals, [](const auto& a, const auto& b) {
+    // Training before evaluation.
+    return !a.first.starts_with("eval/") && b.first.starts_with("eval/");
+  });
+  comparison.finals.front().first = "step";
+  std::vector<Settings> settings;
+  for (const RunReport& report : reports) settings.push_back(settings_of(report));
+  for (auto& row : side_by_side(settings))
+    if (std::ranges::any_of(row.second, [&](const auto& value) { return value != row.second[0]; }))
+      comparison.differences.push_back(std::move(row));
+  comparison.page = page_of(comparison, reports);
+  return comparison;
+}
+
+std::string comparison_text(const RunComparison& comparison) {
+  std::vector<Row> finals, differences;
+  for (const auto& [name, values] : comparison.finals) {
+    std::vector<std::string> texts;
+    for (const auto& value : values) texts.push_back(value ? fmt::format("{:.5g}", *value) : "-");
+    finals.emplace_back(name, std::move(texts));
+  }
+  for (const auto& [path, values] : comparison.differences) {
+    std::vector<std::string> texts;
+    for (const auto& value : values) texts.push_back(value ? printable(*value) : "absent");
+    differences.emplace_back(path, std::move(texts));
+  }
+  std::string text = "Final values\n" + table_text(comparison.names, finals);
+  if (differences.empty()) return text + "\nThe runs have the same configuration.\n";
+  return text + "\nDifferences of configuration\n" + table_text(comparison.names, differences);
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// --compare: several runs as one page that overlays their charts, and as a short table of their
+// final metrics and of what differs in their configurations.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+struct RunComparison {
+  std::vector<std::string> names;  // Of the runs: the shortest ends of their paths that differ.
+  // A value for each run; nullopt: it has none.
+  std::vector<std::pair<std::string, std::vector<std::optional<double>>>> finals;
+  std::vector<std::pair<std::string, std::vector<std::optional<std::string>>>> differences;
+  std::string page;  // HTML.
+};
+
+// Error unless there are at least two runs, and each is the directory of another run.
+RunComparison compare_runs(const std::vector<std::filesystem::path>& runs);
+
+// The tables, at most 100 columns wide.
+std::string comparison_text(const RunComparison& comparison);
+
+}  // namespace tessera

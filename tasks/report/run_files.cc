@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/report/run_files.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <system_error>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/hparams/text.h"
+#include "core/hparams/tree.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostOfConfig = int64_t{4} << 20;
+constexpr int64_t kMostOfPlan = int64_t{64} << 20;
+constexpr int64_t kMostOfGraph = int64_t{3} << 20;
+constexpr int64_t kTailOfSamples = int64_t{512} << 10;
+constexpr int64_t kTailOfFailures = int64_t{16} << 10;
+constexpr size_t kMostSamples = 40;
+constexpr size_t kLongestSample = 4000;  // Bytes of one text.
+constexpr std::string_view kNumTrainSteps = "task.train.num_train_steps";
+
+bool is_run(const fs::path& directory) {
+  std::error_code ignored;
+  return fs::is_regular_file(directory / "hparams.toml", ignored) ||
+         fs::is_regular_file(directory / "metrics.jsonl", ignored);
+}
+
+// Folders in this one, with at most two levels, that are runs.
+std::vector<std::string> runs_below(const fs::path& directory) {
+  constexpr int kDeepest = 2;
+  constexpr size_t kMost = 5;
+  std::vector<std::string> found;
+  std::error_code error;
+  for (auto at = fs::recursive_directory_iterator(
+           directory, fs::directory_options::skip_permission_denied, error);
+       !error && at != fs::recursive_directory_iterator() && found.size() < kMost;
+       at.increment(error)) {
+    if (at.depth() + 1 >= kDeepest) at.disable_recursion_pending();
+    if (is_run(at->path())) found.push_back(at->path().string());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+// The last bytes of a file, from the beginning of a line.
+std::string tail_of(const fs::path& path, int64_t most) {
+  const ByteFile file = ByteFile::open(path);
+  const int64_t begin = std::max<int64_t>(0, file.size() - most);
+  std::string text(static_cast<size_t>(file.size() - begin), '\0');
+  file.read_at(begin, std::as_writable_bytes(std::span(text)));
+  if (begin > 0) text.erase(0, text.find('\n') + 1);
+  return text;
+}
+
+std::string shortened(std::string text, bool* is_cut) {
+  if (text.size() <= kLongestSample) return text;
+  *is_cut = true;
+  size_t end = kLongestSample;  // Not within a character.
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  text.resize(end);
+  return text;
+}
+
+std::string integers_of(const Json& object) {
+  JsonLine line;
+  for (const auto& [name, value] : object.as_object()) line.add(name, value.as_integer());
+  return line.text();
+}
+
+// Of plan.json what the page shows; a plan of a large mesh is long.
+std::string shown_of_plan(const Json& plan) {
+  JsonLine line;
+  for (const char* name : {"parameters", "devices", "peak_bytes", "arena_bytes"})
+    line.add(name, plan.at(name).as_integer());
+  for (const char* name : {"memory_per_device", "saved_for_backward"})
+    line.add_raw(name, integers_of(plan.at(name)));
+  return line.text();
+}
+
+RunSample sample_of(std::string_view line) {
+  const Json json = parse_json(line, "samples.jsonl");
+  RunSample sample{.step = json.at("step").as_integer()};
+  sample.prompt = shortened(json.at("prompt").as_string(), &sample.is_cut);
+  sample.continuation = shortened(json.at("continuation").as_string(), &sample.is_cut);
+  return sample;
+}
+
+class RunFilesReader {
+ public:
+  explicit RunFilesReader(fs::path directory) : directory_(std::move(directory)) {}
+
+  RunFiles read() {
+    read_if_there("hparams.toml", [this](const fs::path& file) { read_config(file); });
+    read_if_there("plan.json", [this](const fs::path& file) { read_plan(file); });
+    read_if_there("samples.jsonl", [this](const fs::path& file) { read_samples(file); });
+    read_if_there("failures.log", [this](const fs::path& file) {
+      files_.failures = valid_utf8(tail_of(file, kTailOfFailures));
+    });
+    read_graph();
+    return std::move(files_);
+  }
+
+ private:
+  template <typename Read>
+  void read_if_there(const std::string& name, const Read& read) {
+    std::error_code ignored;
+    if (!fs::exists(directory_ / name, ignored)) return;
+    try {
+      read(directory_ / name);
+    } catch (const std::exception& error) {
+      files_.notes.push_back(valid_utf8(fmt::format("{} is not shown: {}", name, error.what())));
+    }
+  }
+
+  void read_config(const fs::path& file) {
+    files_.config = valid_utf8(read_file(file, kMostOfConfig));
+    const std::string first = files_.config.substr(0, files_.config.find('\n'));
+    if (first.starts_with("# ")) files_.experiment = first.substr(2);
+    const Tree tree = parse_toml(files_.config, file.string());
+    if (has_root(tree, "task")) files_.num_steps = at_path(tree, kNumTrainSteps).integer;
+  }
+
+  void read_plan(const fs::path& file) {
+    files_.plan = shown_of_plan(parse_json(read_file(file, kMostOfPlan), file.string()));
+  }
+
+  void read_samples(const fs::path& file) {
+    const std::string text = tail_of(file, kTailOfSamples);
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+      try {
+        files_.samples.push_back(sample_of(std::string_view(text).substr(at, end - at)));
+      } catch (const Error&) {  // A line that a stopped machine left incomplete.
+      }
+    }
+    if (files_.samples.size() > kMostSamples)
+      files_.samples.erase(files_.samples.begin(), files_.samples.end() - kMostSamples);
+  }
+
+  // The optimised graph, if --dump_graph wrote it; else the one of every run.
+  void read_graph() {
+    for (const char* name : {"graph_fuse.svg", "graph.svg"}) {
+      std::error_code error;
+      const auto size = fs::file_size(directory_ / name, error);
+      if (error) continue;
+      if (size > static_cast<uintmax_t>(kMostOfGraph)) {
+        files_.notes.push_back(
+            fmt::format("{} is not shown because it has {:.1f} MiB; a browser "
+                        "can open it",
+                        name, static_cast<double>(size) / (1 << 20)));
+        continue;
+      }
+      read_if_there(name, [&](const fs::path& file) {
+        files_.graph_image = svg_data_url(read_file(file, kMostOfGraph));
+        files_.graph_file = name;
+      });
+      return;
+    }
+  }
+
+  fs::path directory_;
+  RunFiles files_;
+};
+
+}  // namespace
+
+void require_run(const fs::path& directory) {
+  std::error_code ignored;
+  if (is_run(directory)) return;
+  if (!fs::exists(directory, ignored)) {
+    const fs::path parent = directory.has_parent_path() ? directory.parent_path() : fs::path(".");
+    std::vector<std::string> names;
+    for (const std::string& run : runs_below(parent))
+      names.push_back(fs::path(run).lexically_relative(parent).string());
+    fail("no run in {}: no such directory{}", directory.string(),
+         did_you_mean(directory.filename().string(), names));
+  }
+  if (!fs::is_directory(directory, ignored))
+    fail("{} is a file; expected a run's directory, such as runs/quickstart.SourceLm",
+         directory.string());
+  const std::vector<std::string> runs = runs_below(directory);
+  fail("{} is not a run's directory: it has neither hparams.toml nor metrics.jsonl{}",
+       directory.string(),
+       runs.empty() ? "" : fmt::format("; there are runs in it: {}", fmt::join(runs, ", ")));
+}
+
+RunFiles read_run_files(const fs::path& directory) { return RunFilesReader(directory).read(); }
+
+std::string svg_data_url(std::string_view svg) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string url = "data:image/svg+xml;base64,";
+  for (size_t at = 0; at < svg.size(); at += 3) {
+    const size_t count = std::min<size_t>(3, svg.size() - at);
+    uint32_t bits = 0;
+    for (size_t i = 0; i < 3; ++i)
+      bits = bits << 8 | (i < count ? static_cast<unsigned char>(svg[at + i]) : 0u);
+    for (size_t i = 0; i < 4; ++i) url += i <= count ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
+  }
+  return url;
+}
+
+}  // namespace tessera

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pages in a real browser, without a window: at the widths of a phone and of a desktop, in both
+// colour schemes, no message is in the console, every chart has drawn points, and nothing is wider
+// than the page.
+#include <filesystem>
+#include <regex>
+#include <string>
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include "core/base/process.h"
+#include "core/io/json.h"
+#include "tasks/report/report.h"
+#include "tasks/report/run_comparison.h"
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+#include "tests/support/skip.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/report/sample_run.h"
+
+namespace tessera {
+namespace {
+
+// Run in the page after its own script: its findings are attributes of the frame around it.
+constexpr const char* kProbe = R"(<script>
+for (const each of document.querySelectorAll("details")) each.open = true;
+requestAnimationFrame(() => requestAnimationFrame(() => {
+  const page = document.documentElement, found = {};
+  const charts = [...document.querySelectorAll(".chart")];
+  found.charts = charts.length;
+  found.empty = charts.filter((chart) => ![...chart.querySelectorAll(".line, .dot")].some(
+    (mark) => mark.getBBox().width + mark.getBBox().height > 0)).length;
+  found.width = page.clientWidth;
+  found.overflow = page.scrollWidth - page.clientWidth;
+  found.wide = [...document.querySelectorAll("main *")].filter((each) =>
+    each.getBoundingClientRect().right > page.clientWidth + 1 &&
+    !each.closest(".scroll, .graph, svg")).length;
+  found.paper = getComputedStyle(document.body).backgroundColor;
+  found.title = document.title;
+  found.bold = document.querySelectorAll(".sample b, pre b").length;
+  found.sample = document.querySelector(".sample")?.textContent ?? "";
+  window.frameElement.dataset.found = JSON.stringify(found);
+}));
+</script>)";
+
+std::string as_attribute(std::string text) {
+  text = std::regex_replace(text, std::regex("&"), "&amp;");
+  return std::regex_replace(text, std::regex("\""), "&quot;");
+}
+
+std::string from_attribute(std::string text) {
+  for (const auto& [code, plain] : {std::pair{"&quot;", "\""}, {"&lt;", "<"}, {"&gt;", ">"}})
+    text = std::regex_replace(text, std::regex(code), plain);
+  return std::regex_replace(text, std::regex("&amp;"), "&");
+}
+
+// The pages in frames of both widths, as one page: a window of the browser cannot be as narrow as a
+// phone.
+std::string framed(const std::vector<std::string>& pages) {
+  std::string frames = "<!doctype html><body>";
+  for (const std::string& page : pages)
+    for (const int width : {375, 1280})
+      frames += fmt::format("<iframe style=\"width:{}px;height:3000px\" srcdoc=\"{}\"></iframe>",
+                            width, as_attribute(page + kProbe));
+  return frames;
+}
+
+// What the probes found in each frame. The console must be empty.
+std::vector<Json> look_at(const TemporaryDirectory& folder, bool is_dark) {
+  const Outcome seen = shell(
+      folder.path(),
+      fmt::format("chromium --headless --no-sandbox --disable-gpu --enable-logging=stderr "
+                  "--user-data-dir=profile --window-size=1400,1000 --virtual-time-budget=5000 "
+                  "--blink-settings=preferredColorScheme={} --dump-dom file://{}/frames.html",
+                  is_dark ? 0 : 1, folder.path().string()),
+      std::chrono::seconds(120));
+  INFO(seen.errors);
+  REQUIRE(seen.exit_code == 0);
+  REQUIRE(seen.errors.find(":CONSOLE") == std::string::npos);
+  std::vector<Json> found;
+  const std::regex pattern("data-found=\"([^\"]*)\"");
+  for (auto at = std::sregex_iterator(seen.out.begin(), seen.out.end(), pattern);
+       at != std::sregex_iterator(); ++at)
+    found.push_back(parse_json(from_attribute((*at)[1]), "found"));
+  return found;
+}
+
+void write_zipped(const std::filesystem::path& path, const std::string& text) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  REQUIRE(gzwrite(file, text.data(), static_cast<unsigned>(text.size())) > 0);
+  gzclose(file);
+}
+
+TEST_CASE("a browser draws the pages without a message, at two widths and in both themes") {
+  if (!program_exists("chromium"))
+    return skip_test("no chromium (Debian: chromium), which draws the report in this test");
+  const TemporaryDirectory folder;
+  write_sample_run(folder / "run", 3000);
+  write_sample_run(folder / "other", 500);
+  write_zipped(folder / "run/trace.json.gz", sample_trace());
+  write_bytes(folder / "empty/hparams.toml", "# a.B\n");
+  const std::vector<std::string> pages = {run_page(RunReport(folder / "run")),
+                                          run_page(RunReport(folder / "empty")),
+                                          compare_runs({folder / "run", folder / "other"}).page};
+  write_bytes(folder / "frames.html", framed(pages));
+  std::vector<std::string> papers;
+  for (const bool is_dark : {false, true}) {
+    const std::vector<Json> found = look_at(folder, is_dark);
+    REQUIRE(found.size() == 2 * pages.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      INFO("dark " << is_dark << ", frame " << i);
+      REQUIRE(found[i].at("width").as_integer() > (i % 2 == 0 ? 350 : 1200));
+      REQUIRE(found[i].at("width").as_integer() <= (i % 2 == 0 ? 375 : 1280));
+      REQUIRE(found[i].at("overflow").as_integer() == 0);
+      REQUIRE(found[i].at("wide").as_integer() == 0);
+      REQUIRE(found[i].at("empty").as_integer() == 0);
+      REQUIRE(found[i].at("charts").as_integer() >= (i / 2 == 1 ? 0 : 8));
+      REQUIRE(found[i].at("bold").as_integer() == 0);
+      REQUIRE(found[i].at("title").as_string() != "broken");
+    }
+    REQUIRE(found[0].at("sample").as_string() == std::string("To be") + kHostileText);
+    papers.push_back(found[0].at("paper").as_string());
+  }
+  REQUIRE(papers[0] != papers[1]);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server of --watch, asked over real sockets: by several at once, and by what is no browser.
+#include "tasks/report/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/report/sample_run.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using Catch::StartsWith;
+
+class Client {
+ public:
+  explicit Client(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    is_connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~Client() { ::close(socket_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool is_connected() const { return is_connected_; }
+  void send(const std::string& text) const {
+    REQUIRE(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(text.size()));
+  }
+  // Everything until the server closes the connection.
+  std::string receive() const {
+    std::string all, block(4096, '\0');
+    for (ssize_t got; (got = ::recv(socket_, block.data(), block.size(), 0)) > 0;)
+      all.append(block, 0, static_cast<size_t>(got));
+    return all;
+  }
+
+ private:
+  int socket_;
+  bool is_connected_ = false;
+};
+
+std::string request(const std::string& first_line, const std::string& host = "127.0.0.1") {
+  return fmt::format("{}\r\nHost: {}\r\nConnection: close\r\n\r\n", first_line, host);
+}
+
+std::string answer_to(uint16_t port, const std::string& text) {
+  const Client client(port);
+  client.send(text);
+  return client.receive();
+}
+
+// A server on a thread of its own.
+class Serving {
+ public:
+  Serving()
+      : server_(0,
+                [](std::string_view path) -> HttpAnswer {
+                  if (path == "/boom") fail("no luck");
+                  return {200, "text/plain", "you asked for " + std::string(path)};
+                }),
+        thread_([this] { server_.run(); }) {}
+  ~Serving() {
+    server_.stop();
+    thread_.join();
+  }
+  uint16_t port() const { return server_.port(); }
+
+ private:
+  HttpServer server_;
+  std::thread thread_;
+};
+
+TEST_CASE("the server answers GET and HEAD, and nothing else") {
+  const Serving serving;
+  const auto ask = [&](const std::string& text) { return answer_to(serving.port(), text); };
+  const std::string get = ask(request("GET /x?y=1 HTTP/1.1"));
+  REQUIRE_THAT(get, StartsWith("HTTP/1.1 200 OK") && Contains("you asked for /x"));
+  const std::string head = ask(request("HEAD /x HTTP/1.1", "localhost:80"));
+  REQUIRE_THAT(head, StartsWith("HTTP/1.1 200 OK") && Contains("Content-Length: 16") &&
+                         !Contains("you asked"));
+  REQUIRE_THAT(ask(request("POST / HTTP/1.1")), StartsWith("HTTP/1.1 405"));
+  REQUIRE_THAT(ask(request("GET /boom HTTP/1.1")),
+               StartsWith("HTTP/1.1 500") && Contains("no luck"));
+  REQUIRE_THAT(ask(request("GET / HTTP/1.1", "evil.example")), StartsWith("HTTP/1.1 421"));
+}
+
+TEST_CASE("malformed requests are refused, and the server goes on") {
+  const Serving serving;
+  for (const std::string& text :
+       {std::string("nonsense\r\n\r\n"), std::string("\x16\x03\x01\x02", 4) + "\r\n\r\n",
+        std::string("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
+        "GET /" + std::string(100'000, 'x') + " HTTP/1.1\r\n\r\n"}) {
+    const Client client(serving.port());
+    client.send(text);
+    REQUIRE_THAT(client.receive(), StartsWith("HTTP/1.1 400") || Catch::Equals(""));
+  }
+  { const Client leaves_at_once(serving.port()); }
+  REQUIRE_THAT(answer_to(serving.port(), request("GET / HTTP/1.1")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_CASE("silent connections do not hold up others") {
+  const Serving serving;
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < 50; ++i) silent.push_back(std::make_unique<Client>(serving.port()));
+  silent[0]->send("GET / HT");
+  std::vector<std::thread> threads;
+  std::vector<std::string> answers(8);
+  for (std::string& answer : answers)
+    threads.emplace_back([&] { answer = answer_to(serving.port(), request("GET / HTTP/1.1")); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& answer : answers) REQUIRE_THAT(answer, StartsWith("HTTP/1.1 200"));
+  silent[0]->send("TP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  REQUIRE_THAT(silent[0]->receive(), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_CASE("a port in use is an error that says what to do") {
+  const Serving serving;
+  const HttpServer::Answer nothing = [](std::string_view) { return HttpAnswer{}; };
+  REQUIRE(error_of([&] { const HttpServer second(serving.port(), nothing); }) ==
+          fmt::format("--port={}: another program uses this port; give another, or none for one "
+                      "that is free",
+                      serving.port()));
+}
+
+TEST_CASE("--watch serves a run that goes on, and Ctrl-C ends it") {
+  const TemporaryDirectory folder;
+  write_sample_run(folder / "run", 5);
+  Child watch("runexp", {"--watch=" + (folder / "run").string()}, folder / "output");
+  const std::string before = "http://127.0.0.1:";
+  REQUIRE(comes_true([&] { return std::filesystem::exists(folder / "output"); }));
+  REQUIRE(comes_true([&] { return watch.output().find("Ctrl-C") != std::string::npos; }));
+  const auto port = static_cast<uint16_t>(
+      std::stoi(watch.output().substr(watch.output().find(before) + before.size())));
+  const auto get = [&](const std::string& path) {
+    return answer_to(port, request("GET " + path + " HTTP/1.1"));
+  };
+  REQUIRE_THAT(get("/"), Contains("<!doctype html>") && Contains("\"step\": 5,"));
+  std::ofstream(folder / "run/metrics.jsonl", std::ios::app) << "{\"step\": 6, \"loss\": 1}\n";
+  REQUIRE_THAT(get("/data.json"), Contains("application/json") && Contains("\"step\": 6,"));
+  REQUIRE_THAT(get("/etc/passwd"), StartsWith("HTTP/1.1 404"));
+  watch.send(SIGINT);
+  REQUIRE(watch.wait() == 0);
+}
+
+}  // namespace
+}  // namespace tessera
