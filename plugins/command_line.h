@@ -2,17 +2,30 @@
 // Parses the flags of runexp and checks what can be checked without an experiment.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tasks/config/run_options.h"
+#include "tasks/config/search_space.h"
 
 namespace tessera {
 
+// The flags of --mode=sweep; docs/sweeps.md.
+struct SweepFlags {
+  std::vector<std::string> space;  // Of each --sweep.
+  int64_t processes = 1;           // Trials that run at the same time.
+  std::optional<int64_t> trials;
+  std::optional<int64_t> seed;
+  std::string metric;
+  std::optional<SweepGoal> goal;
+  bool retries_failed = false;
+};
+
 struct CommandLine {
-  enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck, kNew };
+  enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck, kSweep, kNew };
   Action action = Action::kRun;
   std::string experiment;
   std::filesystem::path config;  // In place of `experiment`: a run's directory or hparams.toml.
@@ -24,7 +37,8 @@ struct CommandLine {
   std::vector<std::filesystem::path> plugin_path;
   std::string device = "cpu";  // The kind of device.
   int threads = 0;             // 0: all available.
-  RunOptions run;              // `experiment` and a default `job_log_dir` are set later.
+  SweepFlags sweep;
+  RunOptions run;  // `experiment` and a default `job_log_dir` are set later.
 };
 
 // `arguments` without the program's name. Error for an unknown flag, with the nearest one, and for

@@ -25,6 +25,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/new_project.h"
+#include "plugins/sweep_mode.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
@@ -272,6 +273,20 @@ ConfiguredExperiment configured_by(const CommandLine& line,
                    line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
 }
 
+Ending sweep(const CommandLine& line, const std::vector<filesystem::path>& folders,
+             const DeviceKind& kind, ProcessGroup& processes, std::ostream& out,
+             std::ostream& errors) {
+  const auto configured = [&](const std::vector<std::string>& sets) {
+    CommandLine with = line;
+    with.sets.insert(with.sets.end(), sets.begin(), sets.end());
+    return configured_by(with, folders);
+  };
+  const auto missing = [&](const ConfiguredExperiment& trial) {
+    return missing_data_message(trial, line, line.run.devices);
+  };
+  return {run_sweep({line, configured, missing, kind, processes, out, errors}), ""};
+}
+
 Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
@@ -292,6 +307,8 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   const DeviceKind& kind = find_device(line.device, folders);
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
+  if (line.action == Action::kSweep)
+    return check_printed(sweep(line, folders, kind, processes, out, errors));
   const ConfiguredExperiment configured = configured_by(line, folders);
   if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
   if (line.action == Action::kDescribe)
