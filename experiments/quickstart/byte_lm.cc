@@ -89,6 +89,10 @@ void ByteLm::validate() const {
          num_heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, num_heads)));
 }
 
+Sweep ByteLm::search() const {
+  return grid({{"learning_rate", {5e-4, 1e-3, 2e-3}}, {"dropout_rate", {0.0, 0.1}}});
+}
+
 void ByteLm::shrink() {
   Experiment::shrink();
   num_layers = 2;

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::streamoff kMostBytes = 16384;  // Of the end of a file that are read.
+constexpr std::streamoff kBytesOfTail = 16384;  // Of the end of a file that are read.
 
 // Pointers to the texts, and a null.
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -155,7 +155,7 @@ std::vector<std::string> last_lines(const std::filesystem::path& file, size_t li
   std::ifstream stream(file, std::ios::binary | std::ios::ate);
   const std::streamoff size = stream ? static_cast<std::streamoff>(stream.tellg()) : 0;
   if (size <= 0) return {};
-  stream.seekg(std::max<std::streamoff>(0, size - kMostBytes));
+  stream.seekg(std::max<std::streamoff>(0, size - kBytesOfTail));
   std::vector<std::string> last;
   for (std::string line; std::getline(stream, line);) {
     if (line.empty()) continue;
