@@ -58,7 +58,7 @@ class Commands {
     for (int64_t place = 0; place < line_.sweep.processes; ++place) environment(place);
   }
 
-  TrialCommand of(const Trial& trial, int64_t place) const {
+  TrialCommand of(const SweepTrial& trial, int64_t place) const {
     std::vector<std::string> words = {fs::canonical("/proc/self/exe").string()};
     words.push_back(line_.config.empty() ? "--exp=" + line_.experiment
                                          : "--config=" + line_.config.string());
@@ -76,7 +76,7 @@ class Commands {
   }
 
   // As a user types it.
-  std::string text(const Trial& trial) const {
+  std::string text(const SweepTrial& trial) const {
     std::vector<std::string> words = of(trial, 0).arguments;
     words[0] = "./runexp";
     for (std::string& word : words) word = shell_quoted(word);
@@ -138,11 +138,11 @@ class Preparation {
   }
 
  private:
-  ConfiguredExperiment configured(const Trial& trial) const {
+  ConfiguredExperiment configured(const SweepTrial& trial) const {
     return mode_.configured(trial.sets());
   }
 
-  RunOptions options(const Trial& trial) const {
+  RunOptions options(const SweepTrial& trial) const {
     RunOptions options = mode_.line.run;
     // --smoke uses as many devices as each mesh needs.
     if (mode_.line.smoke && !mode_.line.has_devices) options.devices = 0;
@@ -170,7 +170,7 @@ class Preparation {
   const SweepMode& mode_;
   fs::path directory_;
   Sweep sweep_;
-  std::vector<Trial> trials_;
+  std::vector<SweepTrial> trials_;
 };
 
 fs::path directory_of(const CommandLine& line, const std::string& experiment) {
@@ -232,13 +232,13 @@ int run_sweep(const SweepMode& mode) {
   const std::unique_ptr<RunLock> lock = lock_run(lock_options, mode.processes);
   Console console(Console::detect());
   console.info(introduction(record, line, directory));
-  TrialRunner runner(
-      std::move(record),
-      {.directory = directory,
-       .processes = line.sweep.processes,
-       .retries_failed = line.sweep.retries_failed,
-       .command = [&](const Trial& trial, int64_t place) { return commands.of(trial, place); }},
-      console);
+  TrialRunner runner(std::move(record),
+                     {.directory = directory,
+                      .processes = line.sweep.processes,
+                      .retries_failed = line.sweep.retries_failed,
+                      .command = [&](const SweepTrial& trial,
+                                     int64_t place) { return commands.of(trial, place); }},
+                     console);
   return runner.run();
 }
 

@@ -19,7 +19,8 @@ constexpr const char* kVersionKey = "tessera_sweep";
 
 std::string trial_json(const TrialRecord& record) {
   JsonLine settings, line;
-  for (const Setting& setting : record.trial.settings) settings.add(setting.path, setting.value);
+  for (const TrialSetting& setting : record.trial.settings)
+    settings.add(setting.path, setting.value);
   line.add("trial", record.trial.number)
       .add("directory", record.trial.directory())
       .add("state", enum_name(record.state))
@@ -88,12 +89,13 @@ SweepRecord read_sweep_record(const std::filesystem::path& file) {
   return record;
 }
 
-std::vector<TrialRecord> continued(const std::vector<Trial>& trials, const SweepRecord& before) {
+std::vector<TrialRecord> continued(const std::vector<SweepTrial>& trials,
+                                   const SweepRecord& before) {
   constexpr std::string_view kAdvice =
       "give the same space to go on, another --job_log_dir for another sweep, or --restart to set "
       "this one aside";
   std::vector<TrialRecord> records;
-  for (const Trial& trial : trials) {
+  for (const SweepTrial& trial : trials) {
     TrialRecord record;
     const size_t index = records.size();
     if (index < before.trials.size()) {

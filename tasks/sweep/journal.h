@@ -35,7 +35,7 @@ constexpr std::array<EnumName<TrialState>, 5> enum_names(TrialState) {
 }
 
 struct TrialRecord {
-  Trial trial;
+  SweepTrial trial;
   TrialState state = TrialState::kWaiting;
   double seconds = 0.0;  // Of all of its processes.
   std::string reason;    // Of kFailed: how its process ended, and its last lines.
@@ -54,7 +54,8 @@ SweepRecord read_sweep_record(const std::filesystem::path& file);
 
 // The trials with what `before` knows of those that it has too. Error if a trial of `before` has
 // other settings now or does not exist any more: its directory would hold another run.
-std::vector<TrialRecord> continued(const std::vector<Trial>& trials, const SweepRecord& before);
+std::vector<TrialRecord> continued(const std::vector<SweepTrial>& trials,
+                                   const SweepRecord& before);
 
 // Trials by rank: complete ones by their final value, best first, then the others by number.
 std::vector<const TrialRecord*> ranked(const SweepRecord& record);

@@ -46,7 +46,8 @@ std::string cell(std::string_view tag, const std::string& text) {
 std::string table_of(const SweepRecord& record) {
   std::string html = "<table>\n<tr>" + cell("th", "trial");
   if (!record.trials.empty())
-    for (const Setting& setting : record.trials[0].trial.settings) html += cell("th", setting.path);
+    for (const TrialSetting& setting : record.trials[0].trial.settings)
+      html += cell("th", setting.path);
   for (const std::string& heading :
        {std::string("state"), std::string("step"), record.metric.name, std::string("best"),
         std::string("at step"), std::string("time")})
@@ -55,7 +56,7 @@ std::string table_of(const SweepRecord& record) {
   for (const TrialRecord* trial : ranked(record)) {
     html += fmt::format("<tr class=\"{}\">", enum_name(trial->state)) +
             cell("td", std::to_string(trial->trial.number));
-    for (const Setting& setting : trial->trial.settings) html += cell("td", setting.value);
+    for (const TrialSetting& setting : trial->trial.settings) html += cell("td", setting.value);
     html += cell("td", std::string(enum_name(trial->state)));
     const auto of_score = [&](auto text) {
       html += cell("td", trial->score ? text(*trial->score) : "");

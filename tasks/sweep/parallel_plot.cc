@@ -38,7 +38,7 @@ struct Tick {
   std::string label;
 };
 
-struct Axis {
+struct PlotAxis {
   std::string title;
   std::vector<std::optional<double>> places;  // Of each trial, as Tick::at.
   std::vector<Tick> ticks;
@@ -49,13 +49,13 @@ std::string label_of(const std::string& text) {
 }
 
 // Places of numbers, and ticks at all of them if they are few.
-Axis number_axis(std::string title, const std::vector<std::optional<double>>& values) {
+PlotAxis number_axis(std::string title, const std::vector<std::optional<double>>& values) {
   std::vector<double> distinct;
   for (const auto& value : values)
     if (value) distinct.push_back(*value);
   std::ranges::sort(distinct);
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  Axis axis{std::move(title), {}, {}};
+  PlotAxis axis{std::move(title), {}, {}};
   axis.places.resize(values.size());
   if (distinct.empty()) return axis;
   const double low = distinct.front(), high = distinct.back();
@@ -80,7 +80,7 @@ Axis number_axis(std::string title, const std::vector<std::optional<double>>& va
 }
 
 // Texts have equal distances, in the order in which trials have them.
-Axis text_axis(std::string title, const std::vector<std::string>& values) {
+PlotAxis text_axis(std::string title, const std::vector<std::string>& values) {
   std::vector<std::string> distinct;
   for (const std::string& value : values)
     if (std::ranges::find(distinct, value) == distinct.end()) distinct.push_back(value);
@@ -89,7 +89,7 @@ Axis text_axis(std::string title, const std::vector<std::string>& values) {
                ? 0.5
                : static_cast<double>(index) / static_cast<double>(distinct.size() - 1);
   };
-  Axis axis{std::move(title), {}, {}};
+  PlotAxis axis{std::move(title), {}, {}};
   for (const std::string& value : values)
     axis.places.push_back(
         place(static_cast<size_t>(std::ranges::find(distinct, value) - distinct.begin())));
@@ -98,12 +98,13 @@ Axis text_axis(std::string title, const std::vector<std::string>& values) {
   return axis;
 }
 
-std::vector<Axis> axes_of(const SweepRecord& record) {
+std::vector<PlotAxis> axes_of(const SweepRecord& record) {
   std::vector<std::string> paths;
   if (!record.trials.empty())
-    for (const Setting& setting : record.trials[0].trial.settings) paths.push_back(setting.path);
+    for (const TrialSetting& setting : record.trials[0].trial.settings)
+      paths.push_back(setting.path);
   const std::vector<std::string> names = short_names(paths);
-  std::vector<Axis> axes;
+  std::vector<PlotAxis> axes;
   for (size_t i = 0; i < paths.size(); ++i) {
     std::vector<std::string> texts;
     std::vector<std::optional<double>> numbers;
@@ -125,7 +126,7 @@ std::vector<Axis> axes_of(const SweepRecord& record) {
 double x_of(size_t axis) { return kMargin + kSpacing * static_cast<double>(axis); }
 double y_of(double place) { return kBottom - place * (kBottom - kTop); }
 
-std::string axis_svg(const Axis& axis, size_t index, bool is_last) {
+std::string axis_svg(const PlotAxis& axis, size_t index, bool is_last) {
   const double x = x_of(index);
   std::string svg = fmt::format(
       "<line class=\"axis\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>"
@@ -142,12 +143,12 @@ std::string axis_svg(const Axis& axis, size_t index, bool is_last) {
 }
 
 // 0 for the worst complete trial, 1 for the best.
-double quality(const Axis& metric, size_t trial, SweepGoal goal) {
+double quality(const PlotAxis& metric, size_t trial, SweepGoal goal) {
   const double place = metric.places[trial].value_or(0.0);
   return goal == SweepGoal::kMin ? 1.0 - place : place;
 }
 
-std::string trial_svg(const SweepRecord& record, const std::vector<Axis>& axes, size_t index) {
+std::string trial_svg(const SweepRecord& record, const std::vector<PlotAxis>& axes, size_t index) {
   const TrialRecord& trial = record.trials[index];
   std::string points;
   for (size_t axis = 0; axis < axes.size(); ++axis)
@@ -193,7 +194,7 @@ std::string html_text(const std::string& text) {
 }
 
 std::string parallel_plot(const SweepRecord& record) {
-  const std::vector<Axis> axes = axes_of(record);
+  const std::vector<PlotAxis> axes = axes_of(record);
   const double width = x_of(axes.size() - 1) + kMargin + 20.0;
   std::string svg = fmt::format(
       "<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" role=\"img\" aria-label=\"Settings and {2} of "

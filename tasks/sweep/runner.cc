@@ -58,7 +58,7 @@ TrialRunner::TrialRunner(SweepRecord record, TrialRunnerOptions options, Console
   }
 }
 
-fs::path TrialRunner::directory_of(const Trial& trial) const {
+fs::path TrialRunner::directory_of(const SweepTrial& trial) const {
   return options_.directory / trial.directory();
 }
 
@@ -86,7 +86,7 @@ void TrialRunner::start_more() {
 }
 
 // A trial of a sweep that was killed is told by the kernel to save and end, which takes a moment.
-bool TrialRunner::waits_for_directory(const Trial& trial) {
+bool TrialRunner::waits_for_directory(const SweepTrial& trial) {
   const std::string use = use_of(directory_of(trial));
   if (use.empty()) {
     is_waiting_ = false;

@@ -29,7 +29,7 @@ struct TrialRunnerOptions {
   int64_t processes = 1;            // At a time.
   bool retries_failed = false;
   // The command of a trial in one of the places 0, …, processes - 1.
-  std::function<TrialCommand(const Trial& trial, int64_t place)> command;
+  std::function<TrialCommand(const SweepTrial& trial, int64_t place)> command;
 };
 
 // Whether the run in this directory has done all of its steps.
@@ -55,14 +55,14 @@ class TrialRunner {
 
   void start_more();
   void start(size_t index);
-  bool waits_for_directory(const Trial& trial);
+  bool waits_for_directory(const SweepTrial& trial);
   void collect();
   void settle(const Running& running, const TrialEnd& end);
   void stop_all(int signal);
   void note_time();
   void save();
   int finish();
-  std::filesystem::path directory_of(const Trial& trial) const;
+  std::filesystem::path directory_of(const SweepTrial& trial) const;
   int64_t free_place() const;
 
   SweepRecord record_;

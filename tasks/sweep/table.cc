@@ -42,7 +42,7 @@ std::vector<Column> columns_of(const SweepRecord& record,
       column("trial", [](const TrialRecord& t) { return std::to_string(t.trial.number); })};
   std::vector<std::string> paths;
   if (!order.empty())
-    for (const Setting& setting : order[0]->trial.settings) paths.push_back(setting.path);
+    for (const TrialSetting& setting : order[0]->trial.settings) paths.push_back(setting.path);
   const std::vector<std::string> names = short_names(paths);
   for (size_t i = 0; i < names.size(); ++i)
     columns.push_back(column(

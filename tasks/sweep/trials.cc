@@ -66,8 +66,8 @@ std::string drawn_value(const SweepValues& values, double at) {
 }
 
 // The combination numbered `index`, from 0.
-std::vector<Setting> combination(const Sweep& sweep, int64_t index) {
-  std::vector<Setting> settings;
+std::vector<TrialSetting> combination(const Sweep& sweep, int64_t index) {
+  std::vector<TrialSetting> settings;
   for (auto axis = sweep.axes.rbegin(); axis != sweep.axes.rend(); ++axis) {
     const auto size = static_cast<int64_t>(axis->values.listed.size());
     settings.push_back({axis->path, axis->values.listed[static_cast<size_t>(index % size)]});
@@ -77,8 +77,8 @@ std::vector<Setting> combination(const Sweep& sweep, int64_t index) {
   return settings;
 }
 
-std::vector<Setting> drawn(const Sweep& sweep, int64_t trial) {
-  std::vector<Setting> settings;
+std::vector<TrialSetting> drawn(const Sweep& sweep, int64_t trial) {
+  std::vector<TrialSetting> settings;
   for (const SweepAxis& axis : sweep.axes)
     settings.push_back({axis.path, drawn_value(axis.values, draw(static_cast<uint64_t>(sweep.seed),
                                                                  axis.path, trial))});
@@ -97,13 +97,13 @@ int64_t number_of_trials(const Sweep& sweep) {
 
 }  // namespace
 
-std::string Trial::directory() const { return fmt::format("trial_{:04}", number); }
+std::string SweepTrial::directory() const { return fmt::format("trial_{:04}", number); }
 
-std::string Trial::text() const { return fmt::format("{}", fmt::join(sets(), " ")); }
+std::string SweepTrial::text() const { return fmt::format("{}", fmt::join(sets(), " ")); }
 
-std::vector<std::string> Trial::sets() const {
+std::vector<std::string> SweepTrial::sets() const {
   std::vector<std::string> sets;
-  for (const Setting& setting : settings) sets.push_back(setting.path + "=" + setting.value);
+  for (const TrialSetting& setting : settings) sets.push_back(setting.path + "=" + setting.value);
   return sets;
 }
 
@@ -124,9 +124,9 @@ void check_space(const Sweep& sweep) {
         kMostTrials);
 }
 
-std::vector<Trial> trials_of(const Sweep& sweep) {
+std::vector<SweepTrial> trials_of(const Sweep& sweep) {
   check_space(sweep);
-  std::vector<Trial> trials;
+  std::vector<SweepTrial> trials;
   for (int64_t number = 1; number <= number_of_trials(sweep); ++number)
     trials.push_back(
         {number, sweep.num_trials > 0 ? drawn(sweep, number) : combination(sweep, number - 1)});

@@ -14,15 +14,15 @@ namespace tessera {
 
 inline constexpr int64_t kMostTrials = 9999;  // Their directories have four digits.
 
-struct Setting {
+struct TrialSetting {
   std::string path;
   std::string value;
-  bool operator==(const Setting&) const = default;
+  bool operator==(const TrialSetting&) const = default;
 };
 
-struct Trial {
+struct SweepTrial {
   int64_t number = 1;  // From 1.
-  std::vector<Setting> settings;
+  std::vector<TrialSetting> settings;
 
   std::string directory() const;          // "trial_0003"
   std::string text() const;               // "learning_rate=0.001 num_layers=2"
@@ -35,7 +35,7 @@ void check_space(const Sweep& sweep);
 
 // All trials. In a grid the values of the last axis change fastest. Drawn numbers have four
 // significant digits, which is what a table shows.
-std::vector<Trial> trials_of(const Sweep& sweep);
+std::vector<SweepTrial> trials_of(const Sweep& sweep);
 
 // The last name of each path, with as many names before it as make them different: "num_layers",
 // "learner.learning_rate". For headings.

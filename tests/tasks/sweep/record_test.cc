@@ -12,7 +12,8 @@ namespace {
 
 SweepRecord small_record() {
   SweepRecord record{.experiment = "zoo.Cat", .metric = {"eval/validation/loss"}, .trials = {}};
-  for (const Trial& trial : trials_of(grid({{"task.rate", {1e-3, 3e-4}}, {"kind", {"a<b", "c"}}})))
+  for (const SweepTrial& trial :
+       trials_of(grid({{"task.rate", {1e-3, 3e-4}}, {"kind", {"a<b", "c"}}})))
     record.trials.push_back({.trial = trial});
   record.trials[0].state = TrialState::kDone;
   record.trials[0].seconds = 61.5;
@@ -52,7 +53,7 @@ TEST_CASE("a damaged sweep.json is an error that names it") {
 
 TEST_CASE("a second call keeps what is known and refuses another space") {
   const SweepRecord before = small_record();
-  std::vector<Trial> trials;
+  std::vector<SweepTrial> trials;
   for (const TrialRecord& record : before.trials) trials.push_back(record.trial);
   trials.push_back({5, {{"task.rate", "0.1"}, {"kind", "c"}}});
   const std::vector<TrialRecord> more = continued(trials, before);

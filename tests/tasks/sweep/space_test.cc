@@ -15,7 +15,7 @@ namespace {
 
 std::vector<std::string> texts_of(const Sweep& sweep) {
   std::vector<std::string> texts;
-  for (const Trial& trial : trials_of(sweep)) texts.push_back(trial.text());
+  for (const SweepTrial& trial : trials_of(sweep)) texts.push_back(trial.text());
   return texts;
 }
 
@@ -45,8 +45,8 @@ TEST_CASE("values may be given as text, and an axis may have only one") {
 TEST_CASE("a random trial depends on the seed, its number and its own path only") {
   const std::vector<SweepAxis> one = {{"rate", log_uniform(1e-4, 1e-2)}};
   const std::vector<SweepAxis> two = {{"layers", {2, 4, 8}}, {"rate", log_uniform(1e-4, 1e-2)}};
-  const std::vector<Trial> few = trials_of(random_space(one, 3, 7));
-  const std::vector<Trial> many = trials_of(random_space(two, 30, 7));
+  const std::vector<SweepTrial> few = trials_of(random_space(one, 3, 7));
+  const std::vector<SweepTrial> many = trials_of(random_space(two, 30, 7));
   for (size_t i = 0; i < few.size(); ++i) REQUIRE(few[i].settings[0] == many[i].settings[1]);
   REQUIRE(texts_of(random_space(one, 3, 7)) != texts_of(random_space(one, 3, 8)));
 }
@@ -59,7 +59,7 @@ TEST_CASE("random values stay within their bounds and reach all of the range") {
                                    400);
   int below = 0, low_decade = 0;
   std::set<std::string> heads, kinds;
-  for (const Trial& trial : trials_of(sweep)) {
+  for (const SweepTrial& trial : trials_of(sweep)) {
     const double linear = std::stod(trial.settings[0].value);
     const double rate = std::stod(trial.settings[1].value);
     REQUIRE((linear >= -1.0 && linear <= 3.0 && rate >= 1e-4 && rate <= 1e-2));
