@@ -120,7 +120,7 @@ TEST_CASE("wrong text of --sweep is an error that cites it") {
 TEST_CASE("a file has the space, and the seed, metric and goal") {
   const TemporaryDirectory folder;
   const std::filesystem::path file = folder / "sweep.toml";
-  write_file_atomically(file, R"(trials = 5
+  write_file_atomically(file, R"toml(trials = 5
 seed = 3
 metric = "eval/validation/accuracy"
 goal = "max"
