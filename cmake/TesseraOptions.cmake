@@ -2,7 +2,7 @@
 # Build options, warnings and compiler cache.
 option(TESSERA_TESTS "Build the tests" ON)
 set(TESSERA_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
-# Both are on only in the preset `release`: compiling files separately detects missing includes.
+# Both are off in the preset `dev`: compiling files separately detects missing includes.
 set(TESSERA_UNITY 0 CACHE STRING "How many files of a folder are compiled as one; 0: each alone")
 option(TESSERA_PRECOMPILE "Precompile the headers of std and fmt" OFF)
 

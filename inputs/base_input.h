@@ -82,6 +82,9 @@ class BaseInput {
 
   // Valid after `attach`; null if the ids are not text.
   virtual const Tokenizer* tokenizer() const { return nullptr; }
+  // Whether the ids of each document begin with the tokenizer's start_id (labels=shift_right), so
+  // that a prompt must too. Valid before `attach`.
+  virtual bool documents_begin_with_start_id() const { return false; }
   // Names of the sources of rows, indexed by the batch array `source`.
   virtual std::vector<std::string> sources() const { return {name()}; }
 };

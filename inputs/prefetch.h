@@ -39,6 +39,9 @@ class Prefetch final : public BaseInput {
   void restore(const InputState& state) override;
   void recycle(Batch batch) override;
   const Tokenizer* tokenizer() const override { return input_->tokenizer(); }
+  bool documents_begin_with_start_id() const override {
+    return input_->documents_begin_with_start_id();
+  }
   std::vector<std::string> sources() const override { return input_->sources(); }
 
   // Seconds that get_next, peek and await_next have blocked since the last call.

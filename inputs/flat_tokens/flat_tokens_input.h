@@ -119,6 +119,7 @@ class FlatTokensInput final : public IndexedInput {
 
   int64_t vocab_size() const override { return vocab_size_; }
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
+  bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
   std::string ids_fingerprint() const override;
   // The token at which the first file's rows begin in an epoch (packed, shuffled and repeated).
   int64_t phase(int64_t epoch) const { return files_[0].phase(epoch); }

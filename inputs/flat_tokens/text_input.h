@@ -61,6 +61,7 @@ class TextInput final : public BaseInput {
   void restore(const InputState& state) override { tokens_->restore(state); }
   void recycle(Batch batch) override { tokens_->recycle(std::move(batch)); }
   const Tokenizer* tokenizer() const override { return tokens_->tokenizer(); }
+  bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
 
  private:
   HParams p_;

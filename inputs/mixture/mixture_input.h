@@ -63,6 +63,9 @@ class MixtureInput final : public IndexedInput {
 
   int64_t vocab_size() const override { return sources_.at(0)->vocab_size(); }
   const Tokenizer* tokenizer() const override { return sources_.at(0)->tokenizer(); }
+  bool documents_begin_with_start_id() const override {
+    return sources_.at(0)->documents_begin_with_start_id();
+  }
   std::string ids_fingerprint() const override { return sources_.at(0)->ids_fingerprint(); }
   std::vector<std::string> sources() const override { return names_; }
   std::optional<Batch> peek() override;

@@ -64,6 +64,7 @@ class StreamingTextInput final : public BaseInput {
   // Error for the state of other data, another batch size or another kind of input.
   void restore(const InputState& state) override;
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
+  bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
 
  private:
   void check() const;

@@ -39,9 +39,10 @@ std::optional<int32_t> token_id(std::string_view number) {
 
 }  // namespace
 
-PromptText::PromptText(const Tokenizer* tokenizer, int64_t vocab_size)
+PromptText::PromptText(const Tokenizer* tokenizer, int64_t vocab_size, bool begins_with_start_id)
     : tokenizer_(tokenizer),
-      vocab_size_(tokenizer != nullptr ? tokenizer->vocab_size() : vocab_size) {}
+      vocab_size_(tokenizer != nullptr ? tokenizer->vocab_size() : vocab_size),
+      begins_with_start_id_(begins_with_start_id) {}
 
 int32_t PromptText::checked_id(std::string_view number) const {
   const std::optional<int32_t> id = token_id(number);
@@ -65,6 +66,7 @@ std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
     for (const std::string_view number : words_of_ids(prompt)) ids.push_back(checked_id(number));
   }
   if (ids.empty()) fail("the prompt is empty; expected at least one token to continue");
+  if (begins_with_start_id_ && ids.front() != start_id()) ids.insert(ids.begin(), start_id());
   return ids;
 }
 
@@ -88,10 +90,10 @@ std::string token_ids_text(const std::vector<int32_t>& ids) {
 }
 
 std::vector<int32_t> PromptText::beginning() const {
-  if (tokenizer_ == nullptr) return {0};
+  if (tokenizer_ == nullptr || begins_with_start_id_) return {start_id()};
   if (const auto end = tokenizer_->end_id()) return {*end};
   const std::vector<int32_t> newline = tokenizer_->encode("\n");
-  return newline.empty() ? std::vector<int32_t>{tokenizer_->start_id()} : newline;
+  return newline.empty() ? std::vector<int32_t>{start_id()} : newline;
 }
 
 std::string PromptText::text(const std::vector<int32_t>& ids) const {

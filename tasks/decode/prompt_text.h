@@ -16,10 +16,12 @@ namespace tessera {
 class PromptText {
  public:
   // `tokenizer` may be null; it outlives this. Without one, ids are below `vocab_size`.
-  PromptText(const Tokenizer* tokenizer, int64_t vocab_size);
+  // `begins_with_start_id`: as the documents of the training data (BaseInput).
+  PromptText(const Tokenizer* tokenizer, int64_t vocab_size, bool begins_with_start_id = false);
 
-  // Names of special tokens become their ids. Error for an empty prompt, and without a tokenizer
-  // for anything but ids.
+  // Names of special tokens become their ids. The start id is added where documents begin with it,
+  // unless the prompt gives it. Error for an empty prompt, and without a tokenizer for anything but
+  // ids.
   std::vector<int32_t> prompt_ids(std::string_view prompt) const;
   // The ids before an unprompted text: as after the end of a document.
   std::vector<int32_t> beginning() const;
@@ -35,9 +37,11 @@ class PromptText {
 
  private:
   int32_t checked_id(std::string_view number) const;
+  int32_t start_id() const { return tokenizer_ != nullptr ? tokenizer_->start_id() : 0; }
 
   const Tokenizer* tokenizer_;
   int64_t vocab_size_;
+  bool begins_with_start_id_;
 };
 
 // Parses ids separated by spaces or commas. Error if the text has no id, or one that is not valid.

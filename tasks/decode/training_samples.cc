@@ -28,7 +28,7 @@ DecodeHParams decode_hparams(const SampleHParams& p, int64_t prompts, const Base
 }  // namespace
 
 TrainingSamples::TrainingSamples(ModelSession& session, const BaseInput& input)
-    : text_(input.tokenizer(), input.vocab_size()) {
+    : text_(input.tokenizer(), input.vocab_size(), input.documents_begin_with_start_id()) {
   const SampleHParams& p = session.train().sample;
   const ErrorContext where("task.train.sample");
   const auto add = [this](const std::vector<int32_t>& ids) {

@@ -101,7 +101,7 @@ void Predictions::read(const std::string& dataset, const Template<BaseInput>& in
         "predict_metrics read the whole set, but its input repeats without end; set "
         "eval.datasets.{}.decode.num_examples",
         dataset);
-  text_.emplace(input_->tokenizer(), input_->vocab_size());
+  text_.emplace(input_->tokenizer(), input_->vocab_size(), input_->documents_begin_with_start_id());
   examples_ = read_examples(*input_, decode_, *text_).examples;
 }
 

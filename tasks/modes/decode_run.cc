@@ -113,7 +113,12 @@ class DecodeRun final : public BaseRun {
     const Tokenizer* const tokenizer = kept_tokenizer_ ? kept_tokenizer_.get()
                                        : input_        ? input_->tokenizer()
                                                        : nullptr;
-    text_.emplace(tokenizer, input_ ? input_->vocab_size() : 0);
+    text_.emplace(tokenizer, input_ ? input_->vocab_size() : 0, begins_with_start_id(config));
+  }
+
+  static bool begins_with_start_id(const ExperimentConfig& config) {
+    const ErrorContext where("input");
+    return config.input.instantiate()->documents_begin_with_start_id();
   }
 
   bool has_prompts() const { return !options_.prompts.empty() || !options_.prompt_ids.empty(); }

@@ -26,18 +26,29 @@ class PlannedKernel final : public Kernel {
  public:
   PlannedKernel(const Graph& graph, const Node& node) {
     if (node.op->op_class == OpClass::kDataMovement) return;
-    const bool is_product = node.op->op_class == OpClass::kContraction;
-    for (size_t output = 0; output < node.outputs.size(); ++output)
-      for (size_t input = is_product ? 2 : 0; input < node.inputs.size(); ++input)
-        if (graph.type(node.outputs[output]) == graph.type(node.inputs[input]))
-          pairs_.emplace_back(output, input);
+    const size_t first = node.op->op_class == OpClass::kContraction ? 2 : 0;
+    for (const ValueId output : node.outputs) outputs_.push_back(number_of(graph.type(output)));
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      inputs_.push_back(i < first ? kNone : number_of(graph.type(node.inputs[i])));
   }
   bool may_overwrite(int64_t output, int64_t input) const override {
-    return std::ranges::find(pairs_, std::pair(output, input)) != pairs_.end();
+    return !outputs_.empty() &&
+           outputs_[static_cast<size_t>(output)] == inputs_[static_cast<size_t>(input)];
   }
 
  private:
-  std::vector<std::pair<int64_t, int64_t>> pairs_;
+  static constexpr int64_t kNone = -1;
+
+  // Equal types have one number, so that comparing is cheap: the update of a model has an output
+  // and several inputs for each parameter.
+  int64_t number_of(const Type& type) {
+    const auto known = std::ranges::find(types_, type);
+    if (known == types_.end()) types_.push_back(type);
+    return known - types_.begin();
+  }
+
+  std::vector<Type> types_;
+  std::vector<int64_t> outputs_, inputs_;
 };
 
 class PlannedDevice final : public Device {
