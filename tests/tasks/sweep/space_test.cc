@@ -120,15 +120,16 @@ TEST_CASE("wrong text of --sweep is an error that cites it") {
 TEST_CASE("a file has the space, and the seed, metric and goal") {
   const TemporaryDirectory folder;
   const std::filesystem::path file = folder / "sweep.toml";
-  write_file_atomically(file, R"toml(trials = 5
-seed = 3
-metric = "eval/validation/accuracy"
-goal = "max"
-[space]
-num_layers = [2, 4]
-task.train.seed = "1..3"
-task.learner.rate = "log_uniform(1e-4,1e-2)") ");
-      const Sweep sweep = parse_sweep({file.string()});
+  write_file_atomically(file,
+                        "trials = 5\n"
+                        "seed = 3\n"
+                        "metric = \"eval/validation/accuracy\"\n"
+                        "goal = \"max\"\n"
+                        "[space]\n"
+                        "num_layers = [2, 4]\n"
+                        "task.train.seed = \"1..3\"\n"
+                        "task.learner.rate = \"log_uniform(1e-4,1e-2)\"\n");
+  const Sweep sweep = parse_sweep({file.string()});
   REQUIRE((sweep.num_trials == 5 && sweep.seed == 3 && sweep.goal == SweepGoal::kMax));
   REQUIRE(sweep.metric == "eval/validation/accuracy");
   std::set<std::string> paths;
