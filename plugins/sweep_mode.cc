@@ -65,7 +65,7 @@ class Commands {
     if (line_.smoke) words.emplace_back("--smoke");
     if (line_.has_devices) words.push_back(fmt::format("--devices={}", line_.run.devices));
     words.push_back(fmt::format("--threads={}", threads_));
-    words.push_back("--device=" + line_.device);
+    if (line_.device != CommandLine{}.device) words.push_back("--device=" + line_.device);
     for (const fs::path& folder : line_.plugin_path)
       words.push_back("--plugin_path=" + folder.string());
     if (line_.run.allow_config_change) words.emplace_back("--allow_config_change");
@@ -182,8 +182,8 @@ std::string introduction(const SweepRecord& record, const CommandLine& line,
                          const fs::path& directory) {
   const auto done = std::ranges::count(record.trials, TrialState::kDone, &TrialRecord::state);
   return fmt::format(
-      "sweep of {} in {}: {} trials, {} at a time, {} done; {} of {} is the best",
-      record.experiment, directory.string(), record.trials.size(), line.sweep.processes, done,
+      "sweep of {} in {}\n{} trials, {} at a time, {} done; {} {} is the best", record.experiment,
+      directory.string(), record.trials.size(), line.sweep.processes, done,
       record.metric.goal == SweepGoal::kMin ? "the lowest" : "the highest", record.metric.name);
 }
 

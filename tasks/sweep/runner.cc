@@ -161,9 +161,9 @@ void TrialRunner::settle(const Running& running, const TrialEnd& end) {
     console_.info(fmt::format("trial {} was interrupted after {}", record.trial.number, time));
   } else {
     record.state = TrialState::kFailed;
-    record.reason =
-        fmt::format("{}: {}", end_text(end),
-                    fmt::join(last_lines(directory / "output.txt", kLinesOfFailure), "\n  "));
+    record.reason = end_text(end);
+    const std::vector<std::string> lines = last_lines(directory / "output.txt", kLinesOfFailure);
+    if (!lines.empty()) record.reason += fmt::format(":\n  {}", fmt::join(lines, "\n  "));
     console_.info(
         fmt::format("trial {} failed after {}: it {}", record.trial.number, time, end_text(end)));
   }
@@ -205,10 +205,9 @@ int TrialRunner::finish() {
                             (options_.directory / "sweep.html").string()));
   const auto failed = count(TrialState::kFailed);
   if (failed > 0)
-    console_.info(
-        fmt::format("{} failed: the output of each is in its directory, output.txt; "
-                    "the same command with --retry_failed tries again",
-                    failed));
+    console_.info(fmt::format(
+        "{} failed (output.txt in its directory has all output); --retry_failed tries again",
+        failed));
   const bool is_complete = count(TrialState::kDone) == std::ssize(record_.trials);
   if (!is_complete && count(TrialState::kDone) + failed < std::ssize(record_.trials))
     console_.info("run the same command to go on");

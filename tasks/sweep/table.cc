@@ -59,7 +59,9 @@ std::vector<Column> columns_of(const SweepRecord& record,
   of_score(record.metric.name, [](const Score& s) { return metric_text(s.final); });
   of_score("best", [](const Score& s) { return metric_text(s.best); });
   of_score("at step", [](const Score& s) { return std::to_string(s.best_step); });
-  columns.push_back(column("time", [](const TrialRecord& t) { return duration_text(t.seconds); }));
+  columns.push_back(column("time", [](const TrialRecord& t) {
+    return t.seconds > 0.0 ? duration_text(t.seconds) : std::string("-");
+  }));
   return columns;
 }
 

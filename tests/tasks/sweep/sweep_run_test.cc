@@ -119,7 +119,7 @@ TEST_CASE("a killed trial is a failed one, tried again only by --retry_failed") 
   const auto first = sweep.start(one, kEndless);
   ::kill(sweep.process_of("trial_0001"), SIGKILL);
   REQUIRE(first->wait(std::chrono::seconds(60)) == 1);
-  REQUIRE_THAT(first->output(), Catch::Contains("trial 1 was killed by SIGKILL: ") &&
+  REQUIRE_THAT(first->output(), Catch::Contains("trial 1 was killed by SIGKILL:\n  ") &&
                                     Catch::Contains("--retry_failed"));
   REQUIRE(sweep.states() == std::vector{TrialState::kFailed});
   const Outcome second = sweep.run(one, kEndless);
