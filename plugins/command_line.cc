@@ -38,6 +38,7 @@ Actions
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
                          dataset's; plan: report what a step needs and costs without running it;
                          export, import: write or read weights in another tool's format;
+                         sweep: train it once for each of several settings (docs/sweeps.md);
                          selfcheck: check every kernel on this machine, and that a step's bits do
                          not depend on the number of threads (needs no --exp; under a minute)
   --list                 list the experiments of all plugins
@@ -86,6 +87,17 @@ Checkpoints and files
   --max_shard_bytes=N    export: weights in one file (default: 5000000000); more go to several, with
                          an index
 
+Sweeps
+  --sweep=PATH=VALUES    vary a knob or a field, in place of the experiment's search(): 1e-3,3e-4 or
+                         1..3 or uniform(0,1), log_uniform(1e-4,1e-2), uniform_integer(2,8); may be
+                         repeated; or --sweep=FILE, a sweep.toml
+  --sweep_processes=N    trials that run at the same time, which share the threads (default: 1)
+  --sweep_trials=K       draw K trials; without it, a grid: every combination of the values
+  --sweep_seed=S         of the draws (default: 0)
+  --sweep_metric=NAME    a metric of the runs by which trials are compared (default: the loss of
+                         evaluation, or else of training), as --sweep_goal=min or max says
+  --retry_failed         resume the trials that failed, too
+
 Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
   --hardware=WHICH       plan: predict the time of each launch of a step, tokens per second and MFU
@@ -107,7 +119,9 @@ using Words = std::vector<std::string>;
 
 constexpr int64_t kMostThreads = 256;            // Of a process on a small machine.
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
+constexpr const char* kSweep = "sweep";          // A mode whose trials are runs.
 constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
+constexpr int64_t kMostSweepProcesses = 256;
 
 options::options_description description() {
   options::options_description flags;
@@ -118,16 +132,19 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name :
-       {"exp",   "config",     "mode",    "job_log_dir",     "devices",      "threads",    "device",
-        "diff",  "dump_graph", "profile", "hardware",        "compare_plan", "checkpoint", "format",
-        "input", "output",     "dtype",   "max_shard_bytes", "report",       "watch",      "port"})
+  for (const char* name : {"exp",          "config",          "mode",         "job_log_dir",
+                           "devices",      "threads",         "device",       "diff",
+                           "dump_graph",   "profile",         "hardware",     "compare_plan",
+                           "checkpoint",   "format",          "input",        "output",
+                           "dtype",        "max_shard_bytes", "report",       "watch",
+                           "port",         "sweep_processes", "sweep_trials", "sweep_seed",
+                           "sweep_metric", "sweep_goal"})
     text(name);
   flags.add_options()("compare",
                       options::value<std::vector<std::string>>()->multitoken()->composing(), "");
-  for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
+  for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids", "sweep"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
-                           "dry_run", "print_ids", "smoke"})
+                           "dry_run", "print_ids", "smoke", "retry_failed"})
     plain(name);
   return flags;
 }
@@ -212,9 +229,9 @@ size_t index_in(const std::vector<std::string>& names, std::string_view flag,
 RunMode parse_mode(const std::string& mode) {
   constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
-  // The caller has handled selfcheck, which is an action (action_of).
-  return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kSelfcheck},
-                         "mode", mode)];
+  // The caller has handled the last two, which are actions (action_of).
+  return kModes[index_in(
+      {"train", "eval", "decode", "plan", "export", "import", kSelfcheck, kSweep}, "mode", mode)];
 }
 
 // A step's number, or the name of its directory.
@@ -251,8 +268,9 @@ CommandLine::Action action_of(const options::variables_map& values) {
   if (values.count("report") != 0) return Action::kReport;
   if (values.count("compare") != 0) return Action::kCompare;
   if (values.count("watch") != 0) return Action::kWatch;
-  if (values.count("mode") != 0 && values["mode"].as<std::string>() == kSelfcheck)
-    return Action::kSelfcheck;
+  const std::string mode = values.count("mode") == 0 ? "" : values["mode"].as<std::string>();
+  if (mode == kSelfcheck) return Action::kSelfcheck;
+  if (mode == kSweep) return Action::kSweep;
   return Action::kRun;
 }
 
@@ -316,6 +334,34 @@ uint16_t parse_port(const std::string& text) {
   return static_cast<uint16_t>(port);
 }
 
+// Flags of other modes, and those that only one run can have.
+void check_flags_of_sweep(const options::variables_map& values) {
+  for (const char* flag : {"checkpoint", "profile", "dump_graph"})
+    if (values.count(flag) != 0)
+      fail("--{} cannot be used with --mode=sweep; give it to one trial's own command", flag);
+}
+
+SweepFlags parse_sweep_flags(const options::variables_map& values) {
+  SweepFlags flags;
+  const auto number = [&values](const char* flag, int64_t least) -> std::optional<int64_t> {
+    if (values.count(flag) == 0) return std::nullopt;
+    return whole_number(flag, values[flag].as<std::string>(), least);
+  };
+  if (values.count("sweep") != 0) flags.space = values["sweep"].as<Words>();
+  flags.processes = number("sweep_processes", 1).value_or(1);
+  if (flags.processes > kMostSweepProcesses)
+    fail("--sweep_processes={}: expected at most {}", flags.processes, kMostSweepProcesses);
+  flags.trials = number("sweep_trials", 1);
+  flags.seed = number("sweep_seed", 0);
+  if (values.count("sweep_metric") != 0) flags.metric = values["sweep_metric"].as<std::string>();
+  if (values.count("sweep_goal") != 0)
+    flags.goal = index_in({"min", "max"}, "sweep_goal", values["sweep_goal"].as<std::string>()) == 0
+                     ? SweepGoal::kMin
+                     : SweepGoal::kMax;
+  flags.retries_failed = values.count("retry_failed") != 0;
+  return flags;
+}
+
 void check_together(const CommandLine& line, const options::variables_map& values) {
   using Action = CommandLine::Action;
   if (line.action == Action::kSelfcheck)
@@ -326,8 +372,12 @@ void check_together(const CommandLine& line, const options::variables_map& value
   check_flags_of_modes(line.run, values);
   const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
   if (has("port")) fail("--port needs --watch=RUN");
-  const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
-                                line.action == Action::kDiff;
+  if (line.action == Action::kSweep) check_flags_of_sweep(values);
+  for (const char* flag : {"sweep", "sweep_processes", "sweep_trials", "sweep_seed", "sweep_metric",
+                           "sweep_goal", "retry_failed"})
+    if (has(flag) && line.action != Action::kSweep) fail("--{} needs --mode=sweep", flag);
+  const bool needs_experiment = line.action == Action::kRun || line.action == Action::kSweep ||
+                                line.action == Action::kDescribe || line.action == Action::kDiff;
   if (has("exp") && has("config"))
     fail("--exp and --config both name an experiment: give one of them");
   if (has("config") && line.smoke)
@@ -369,13 +419,15 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.config = text("config");
   line.diff_with = text("diff");
   line.sets = texts("set");
+  line.sweep = parse_sweep_flags(values);
   line.smoke = has("smoke");
   line.has_devices = has("devices");
   for (const std::string& place : texts("plugin_path")) line.plugin_path.emplace_back(place);
   if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) line.device = text("device");
-  if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
+  if (has("mode") && text("mode") != kSelfcheck && text("mode") != kSweep)
+    line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   line.traces_early_steps = !has("profile");
   for (const char* flag : {"report", "watch"})

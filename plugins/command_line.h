@@ -9,8 +9,20 @@
 #include <vector>
 
 #include "tasks/config/run_options.h"
+#include "tasks/config/search_space.h"
 
 namespace tessera {
+
+// The flags of --mode=sweep; docs/sweeps.md.
+struct SweepFlags {
+  std::vector<std::string> space;  // Of each --sweep.
+  int64_t processes = 1;           // Trials that run at the same time.
+  std::optional<int64_t> trials;
+  std::optional<int64_t> seed;
+  std::string metric;
+  std::optional<SweepGoal> goal;
+  bool retries_failed = false;
+};
 
 struct CommandLine {
   enum class Action {
@@ -21,6 +33,7 @@ struct CommandLine {
     kDescribe,
     kDiff,
     kSelfcheck,
+    kSweep,
     kNew,
     kReport,
     kCompare,
@@ -40,7 +53,8 @@ struct CommandLine {
   std::string device = "cpu";       // The kind of device.
   int threads = 0;                  // 0: all available.
   bool traces_early_steps = false;  // --profile is not given.
-  RunOptions run;                   // `experiment` and a default `job_log_dir` are set later.
+  SweepFlags sweep;
+  RunOptions run;  // `experiment` and a default `job_log_dir` are set later.
 };
 
 // `arguments` without the program's name. Error for an unknown flag, with the nearest one, and for

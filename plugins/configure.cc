@@ -165,6 +165,17 @@ std::vector<bool> written_bytes(const ExperimentEntry& entry) {
   return written;
 }
 
+// Experiment::validate(), whose errors then name the experiment and how its knobs were set.
+void validate_knobs(const ConfiguredExperiment& configured, RecipeSize size,
+                    const std::vector<std::string>& knob_sets) {
+  std::vector<std::string> given;
+  if (size == RecipeSize::kSmoke) given.emplace_back("--smoke");
+  for (const std::string& set : knob_sets) given.push_back("--set " + set);
+  const ErrorPrefix prefix(configured.entry.name);
+  const ErrorContext context(fmt::format("{}", fmt::join(given, " ")));
+  configured.experiment->validate();
+}
+
 // Sets fields of the configuration, and checks the whole.
 void set_fields(const std::vector<Setting>& settings, ConfiguredExperiment& configured) {
   for (const Setting& setting : settings) set_path(configured.config, setting.path, setting.text);
@@ -206,6 +217,7 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
       configured.overrides.push_back(given);
     }
   }
+  validate_knobs(configured, size, knob_sets);
   if (size == RecipeSize::kSmoke) {
     if (const auto steps = steps_of_smoke(entry, *experiment)) {
       later.insert(later.begin(), *steps);

@@ -64,6 +64,7 @@ struct Jaxformer : Experiment {
 
   ExperimentConfig build() const override;
   void shrink() override;
+  void validate() const override;
 
  protected:
   Template<BaseModel> model() const;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/quickstart/byte_lm.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/flat_tokens/text_input.h"
 #include "inputs/mixture/mixture_input.h"
@@ -78,6 +80,17 @@ ExperimentConfig ByteLm::build() const {
                                                 .sample = {.length = sample_length}}},
           .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
           .eval_inputs = {{"validation", validation}}};
+}
+
+void ByteLm::validate() const {
+  Experiment::validate();
+  if (num_heads < 1 || model_dims % num_heads != 0)
+    fail("num_heads={} does not divide model_dims={}; the nearest model_dims that it divides is {}",
+         num_heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, num_heads)));
+}
+
+Sweep ByteLm::search() const {
+  return grid({{"learning_rate", {5e-4, 1e-3, 2e-3}}, {"dropout_rate", {0.0, 0.1}}});
 }
 
 void ByteLm::shrink() {

@@ -36,6 +36,8 @@ struct ByteLm : Experiment {
 
   ExperimentConfig build() const override;
   void shrink() override;  // The data stay: this repository, or the user's files.
+  void validate() const override;
+  Sweep search() const override;
 
  protected:
   Template<BaseModel> model() const;

@@ -16,6 +16,7 @@
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
 #include "tasks/config/mesh_config.h"
+#include "tasks/config/search_space.h"
 #include "tasks/hparams.h"
 
 namespace tessera {
@@ -138,6 +139,22 @@ class Experiment {
   // Here: each axis of ici_mesh_shape and dcn_mesh_shape has at most 2 devices. runexp limits the
   // knob num_train_steps to kSmokeSteps itself (without such a knob, task.train.num_train_steps).
   virtual void shrink();
+
+  // Checks constraints between knobs: throws an Error (fail(…), core/base/error.h) that names the
+  // knobs, what was expected, and a value that works. runexp adds the experiment's name and the
+  // command's --set. Called in every mode with --exp, after --smoke and --set and before build();
+  // not with --config, where build() and its knobs are not used. An override calls the validate()
+  // of its base first:
+  //   void validate() const override {
+  //     Base::validate();
+  //     if (model_dims % num_heads != 0)
+  //       fail("num_heads={} does not divide model_dims={}", num_heads, model_dims);
+  //   }
+  virtual void validate() const {}
+
+  // The trials of `runexp --mode=sweep` (docs/sweeps.md): which knobs and fields vary, and how.
+  // Called after --set. Here: nothing to vary, so that the command must say it with --sweep.
+  virtual Sweep search() const { return {}; }
 
   // Sizes of "replica data mdl", or with a strategy that needs more axes of "replica data ctx mdl"
   // or "stage replica data mdl"; empty: all devices on data.

@@ -68,6 +68,20 @@ void TransformerLmRecipe::shrink() {
   decay_end = kSmokeSteps;
 }
 
+// What building the model would find later, in terms of its layers, or would not find.
+void TransformerLmRecipe::validate() const {
+  Experiment::validate();
+  if (num_kv_heads.has() && (num_kv_heads.get() < 1 || heads() % num_kv_heads.get() != 0))
+    fail("num_kv_heads={} does not divide num_heads={}", num_kv_heads.get(), heads());
+  if (positions == LmPositions::kTrainable && seq_len > trainable_positions)
+    fail(
+        "seq_len={} is more than trainable_positions={}, the rows of the table of positions; raise "
+        "trainable_positions, or choose other positions",
+        seq_len, trainable_positions);
+  if (circular_repeat > 1 && !use_pipeline)
+    fail("circular_repeat={} has no effect without use_pipeline=true", circular_repeat);
+}
+
 int64_t TransformerLmRecipe::batch_size() const {
   if (global_batch_size.has()) return global_batch_size.get();
   if (ici_mesh_shape.empty())

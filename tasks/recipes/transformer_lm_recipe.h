@@ -147,6 +147,7 @@ struct TransformerLmRecipe : Experiment {
 
   ExperimentConfig build() const override;
   void shrink() override;
+  void validate() const override;
 
  protected:
   static constexpr int64_t kTrainSeed = 9876;  // Of the order of data. Pax: TRAINING_SEED.

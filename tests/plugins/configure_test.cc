@@ -48,6 +48,19 @@ TEST_CASE("knobs may be templates, and --set reaches their members") {
   REQUIRE_THAT(describe(configured.knobs), Catch::Contains("food.seq_len = 5"));
 }
 
+TEST_CASE("validate() checks the knobs as they are set, before build()") {
+  REQUIRE(configure_error("zoo.Cat", "num_legs=0") ==
+          "zoo.Cat: speed=1.5 without legs, expected 0 [in --set num_legs=0]");
+  // A variant inherits it.
+  REQUIRE(configure_error("zoo.FastCat", "num_legs=0") ==
+          "zoo.FastCat: speed=9 without legs, expected 0 [in --set num_legs=0]");
+  REQUIRE(error_of([] { configure(entry("zoo.Cat"), {"num_legs=0", "speed=0"}); }) == "no error");
+  REQUIRE(error_of([] {
+            configure(entry("zoo.Cat"), {"speed=2", "num_legs=0"}, RecipeSize::kSmoke);
+          }) ==
+          "zoo.Cat: speed=2 without legs, expected 0 [in --smoke --set speed=2 --set num_legs=0]");
+}
+
 TEST_CASE("an unknown knob or field is an error that suggests the nearest name") {
   REQUIRE(configure_error("zoo.Cat", "num_leg=3") ==
           "--set num_leg=3: zoo.Cat has no knob or field 'num_leg'; did you mean 'num_legs'?");

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/sweep/trial_check.h"
+
+#include <filesystem>
+
+#include "core/io/file.h"
+#include "tasks/config/mesh_config.h"
+#include "tasks/run_directory/run_config.h"
+#include "tasks/session/metric_outputs.h"
+#include "tasks/sweep/runner.h"
+#include "tasks/train/train_session.h"
+#include "tasks/train/trainer.h"
+
+namespace tessera {
+namespace {
+
+RunOptions to_plan(RunOptions options) {
+  options.mode = RunMode::kPlan;
+  options.verbosity = Verbosity::kSilent;
+  return options;
+}
+
+RunOptions to_compare(RunOptions options) {
+  options.mode = RunMode::kTrain;
+  options.dry_run = true;
+  return options;
+}
+
+}  // namespace
+
+void check_trial(const ExperimentConfig& config, const RunOptions& options,
+                 const std::vector<Device*>& devices, ProcessGroup& processes) {
+  if (options.devices > 0) make_mesh(config.mesh, options.devices);
+  RunOptions plan = to_plan(options);
+  if (plan.devices == 0) plan.devices = 1;
+  train_run(config, plan, devices, processes);
+  prepare_config(config, to_compare(options));
+}
+
+bool trial_is_complete(const ExperimentConfig& config, const RunOptions& options) {
+  const std::filesystem::path stored = options.job_log_dir / "hparams.toml";
+  // A run that is only extended gets another text.
+  return std::filesystem::exists(stored) && run_is_complete(options.job_log_dir) &&
+         prepare_config(config, to_compare(options)) == read_file(stored);
+}
+
+std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunOptions& options,
+                                        const std::vector<Device*>& devices,
+                                        ProcessGroup& processes) {
+  Session session(config,
+                  {.run_directory = options.job_log_dir,
+                   .input_directory = options.job_log_dir,
+                   .devices = options.devices > 0 ? options.devices : 1,
+                   .keeps_tokenizer = false,
+                   .allocates = false,
+                   .on_stage = {}},
+                  devices, processes);
+  std::vector<std::string> names = session.evaluation().metric_names();
+  names.emplace_back("loss");
+  for (std::string& name :
+       MetricOutputs(session.executor(), session.train_program().program()).names())
+    if (name != "loss") names.push_back(std::move(name));
+  for (const char* name :
+       {"grad_norm", "tokens_per_sec", "step_time", "mfu", "input_wait", "skipped"})
+    names.emplace_back(name);
+  return names;
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sweep asks of each trial before the first one starts: whether it could start, whether its
+// run is complete already, and what it logs. Nothing is allocated, read or written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
+
+namespace tessera {
+
+// Error for whatever would make the run in options.job_log_dir fail before its first step, except
+// missing data: a mesh that needs another number of devices than options.devices (0: any), a model
+// that cannot be built on it, a directory with a run of another configuration. `devices`: one
+// device, which is asked about its kernels.
+void check_trial(const ExperimentConfig& config, const RunOptions& options,
+                 const std::vector<Device*>& devices, ProcessGroup& processes);
+
+// Whether the run in options.job_log_dir has done all steps of this configuration.
+bool trial_is_complete(const ExperimentConfig& config, const RunOptions& options);
+
+// The keys of metrics.jsonl that a run writes: those of evaluation, then those of training.
+std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunOptions& options,
+                                        const std::vector<Device*>& devices,
+                                        ProcessGroup& processes);
+
+}  // namespace tessera
