@@ -308,112 +308,112 @@ void show_runs(const CommandLine& line, std::ostream& out) {
       out.flush();
     });
   }
+}
 
-  Ending sweep(const CommandLine& line, const std::vector<filesystem::path>& folders,
-               const DeviceKind& kind, ProcessGroup& processes, std::ostream& out,
-               std::ostream& errors) {
-    const auto configured = [&](const std::vector<std::string>& sets) {
-      CommandLine with = line;
-      with.sets.insert(with.sets.end(), sets.begin(), sets.end());
-      return configured_by(with, folders);
-    };
-    const auto missing = [&](const ConfiguredExperiment& trial) {
-      return missing_data_message(trial, line, line.run.devices);
-    };
-    return {run_sweep({line, configured, missing, kind, processes, out, errors}), ""};
-  }
+Ending sweep(const CommandLine& line, const std::vector<filesystem::path>& folders,
+             const DeviceKind& kind, ProcessGroup& processes, std::ostream& out,
+             std::ostream& errors) {
+  const auto configured = [&](const std::vector<std::string>& sets) {
+    CommandLine with = line;
+    with.sets.insert(with.sets.end(), sets.begin(), sets.end());
+    return configured_by(with, folders);
+  };
+  const auto missing = [&](const ConfiguredExperiment& trial) {
+    return missing_data_message(trial, line, line.run.devices);
+  };
+  return {run_sweep({line, configured, missing, kind, processes, out, errors}), ""};
+}
 
-  Ending act(CommandLine line, ProcessGroup & processes, Watchdog * watch, std::ostream & out,
-             std::ostream & errors) {
-    using Action = CommandLine::Action;
-    if (line.action == Action::kHelp) {
-      out << help_text();
-      return check_printed({});
-    }
-    if (line.action == Action::kVersion) {
-      fmt::print(out, "tessera {}\n", build_stamp());
-      return check_printed({});
-    }
-    if (line.action == Action::kNew) {
-      if (processes.is_first())
-        out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
-      return check_printed({});
-    }
-    if (line.action == Action::kReport || line.action == Action::kCompare ||
-        line.action == Action::kWatch) {
-      if (processes.is_first()) show_runs(line, out);
-      return check_printed({});
-    }
-    const auto folders = plugin_path(line.plugin_path);
-    const DeviceKind& kind = find_device(line.device, folders);
-    if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
-    if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
-    if (line.action == Action::kSweep)
-      return check_printed(sweep(line, folders, kind, processes, out, errors));
-    const ConfiguredExperiment configured = configured_by(line, folders);
-    if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
-    if (line.action == Action::kDescribe)
-      return check_printed({describe_experiment(configured, out), ""});
-    if (line.action == Action::kDiff)
-      return check_printed({diff_experiments(configured, line, out), ""});
-    if (const auto message =
-            missing_data_message(configured, line, line.run.devices * processes.size())) {
-      fmt::print(errors, "runexp: {}", *message);  // Several lines: commands to copy.
-      return {kBadUsage, ""};
-    }
-    const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
-    const Ending ending = run(configured, line, kind, processes, watch);
-    return prints ? check_printed(ending) : ending;
+Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
+           std::ostream& errors) {
+  using Action = CommandLine::Action;
+  if (line.action == Action::kHelp) {
+    out << help_text();
+    return check_printed({});
   }
+  if (line.action == Action::kVersion) {
+    fmt::print(out, "tessera {}\n", build_stamp());
+    return check_printed({});
+  }
+  if (line.action == Action::kNew) {
+    if (processes.is_first())
+      out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
+    return check_printed({});
+  }
+  if (line.action == Action::kReport || line.action == Action::kCompare ||
+      line.action == Action::kWatch) {
+    if (processes.is_first()) show_runs(line, out);
+    return check_printed({});
+  }
+  const auto folders = plugin_path(line.plugin_path);
+  const DeviceKind& kind = find_device(line.device, folders);
+  if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
+  if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
+  if (line.action == Action::kSweep)
+    return check_printed(sweep(line, folders, kind, processes, out, errors));
+  const ConfiguredExperiment configured = configured_by(line, folders);
+  if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
+  if (line.action == Action::kDescribe)
+    return check_printed({describe_experiment(configured, out), ""});
+  if (line.action == Action::kDiff)
+    return check_printed({diff_experiments(configured, line, out), ""});
+  if (const auto message =
+          missing_data_message(configured, line, line.run.devices * processes.size())) {
+    fmt::print(errors, "runexp: {}", *message);  // Several lines: commands to copy.
+    return {kBadUsage, ""};
+  }
+  const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
+  const Ending ending = run(configured, line, kind, processes, watch);
+  return prints ? check_printed(ending) : ending;
+}
 
-  Ending catch_errors(const std::function<Ending()>& action) {
-    try {
-      return action();
-    } catch (const Error& error) {
-      return {kBadUsage, error.what()};
-    } catch (const filesystem::filesystem_error& error) {
-      return {kBadUsage, error_text(error)};
-    } catch (const std::exception& error) {
-      return {kFailed, error_text(error)};
-    }
+Ending catch_errors(const std::function<Ending()>& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    return {kBadUsage, error.what()};
+  } catch (const filesystem::filesystem_error& error) {
+    return {kBadUsage, error_text(error)};
+  } catch (const std::exception& error) {
+    return {kFailed, error_text(error)};
   }
+}
 
-  // Whether this process is the first with its error, which the others do not repeat.
-  bool is_first_with_its_error(const SharedFailure& failure, int rank) {
-    const std::string& own = failure.errors[static_cast<size_t>(rank)];
-    return !own.empty() &&
-           std::find(failure.errors.begin(), failure.errors.end(), own) - failure.errors.begin() ==
-               rank;
-  }
+// Whether this process is the first with its error, which the others do not repeat.
+bool is_first_with_its_error(const SharedFailure& failure, int rank) {
+  const std::string& own = failure.errors[static_cast<size_t>(rank)];
+  return !own.empty() &&
+         std::find(failure.errors.begin(), failure.errors.end(), own) - failure.errors.begin() ==
+             rank;
+}
 
-  // All processes return one code, and each error is printed once.
-  int end_together(Ending ending, ProcessGroup & processes, std::ostream & errors) {
-    if (ending.error.empty()) {
-      const Ending agreed = catch_errors([&]() -> Ending {
-        return {static_cast<int>(processes.all_reduce_max(ending.exit_code, "the end of the run")),
-                ""};
-      });
-      if (agreed.error.empty()) return agreed.exit_code;
-      ending = {kFailed, agreed.error, ending.run_directory};
-    }
-    const auto failure = processes.fail_together(ending.error, ending.exit_code, kFailurePatience);
-    const std::string text = processes.is_first()
-                                 ? ending.error
-                                 : processes.name(processes.rank()) + ": " + ending.error;
-    if (!failure || is_first_with_its_error(*failure, processes.rank())) {
-      fmt::print(errors, "runexp: {}\n", one_line(text));
-      log_failure(ending.run_directory, text);
-    }
-    errors.flush();
-    if (!failure) processes.transport()->abort(ending.exit_code);
-    return failure->exit_code;
+// All processes return one code, and each error is printed once.
+int end_together(Ending ending, ProcessGroup& processes, std::ostream& errors) {
+  if (ending.error.empty()) {
+    const Ending agreed = catch_errors([&]() -> Ending {
+      return {static_cast<int>(processes.all_reduce_max(ending.exit_code, "the end of the run")),
+              ""};
+    });
+    if (agreed.error.empty()) return agreed.exit_code;
+    ending = {kFailed, agreed.error, ending.run_directory};
   }
+  const auto failure = processes.fail_together(ending.error, ending.exit_code, kFailurePatience);
+  const std::string text =
+      processes.is_first() ? ending.error : processes.name(processes.rank()) + ": " + ending.error;
+  if (!failure || is_first_with_its_error(*failure, processes.rank())) {
+    fmt::print(errors, "runexp: {}\n", one_line(text));
+    log_failure(ending.run_directory, text);
+  }
+  errors.flush();
+  if (!failure) processes.transport()->abort(ending.exit_code);
+  return failure->exit_code;
+}
 
-  // Open MPI sends SIGTERM one second after a process dies and kills a second later; Slurm kills
-  // after KillWait, 30 s by default.
-  std::chrono::milliseconds last_moment(const LaunchEnvironment& launch) {
-    return std::chrono::milliseconds(launch.by == "srun" ? 10000 : 600);
-  }
+// Open MPI sends SIGTERM one second after a process dies and kills a second later; Slurm kills
+// after KillWait, 30 s by default.
+std::chrono::milliseconds last_moment(const LaunchEnvironment& launch) {
+  return std::chrono::milliseconds(launch.by == "srun" ? 10000 : 600);
+}
 
 }  // namespace
 
