@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tasks/config/run_options.h"
+#include "tasks/search/search.h"
 
 namespace tessera {
 
@@ -18,12 +19,13 @@ struct CommandLine {
   std::filesystem::path config;  // In place of `experiment`: a run's directory or hparams.toml.
   std::string diff_with;
   std::filesystem::path new_project;  // For kNew: the folder to create.
-  std::vector<std::string> sets;
+  std::vector<std::string> sets;  // Of --set_file, then of --set.
   bool smoke = false;        // Make the experiment small.
   bool has_devices = false;  // --devices is given.
   std::vector<std::filesystem::path> plugin_path;
   std::string device = "cpu";  // The kind of device.
   int threads = 0;             // 0: all available.
+  std::optional<SearchOptions> search;  // --search: its devices are those of --devices if empty.
   RunOptions run;              // `experiment` and a default `job_log_dir` are set later.
 };
 

@@ -142,8 +142,7 @@ std::vector<int64_t> own_bytes(const Graph& graph, const Node& node) {
     return bytes;
   }
   if (runs_bodies(node) || view_offset(graph, node)) return bytes;
-  for (size_t i = 0; i < node.outputs.size(); ++i)
-    bytes[i] = graph.type(node.outputs[i]).bytes();
+  for (size_t i = 0; i < node.outputs.size(); ++i) bytes[i] = graph.type(node.outputs[i]).bytes();
   return bytes;
 }
 
@@ -210,8 +209,8 @@ ProgramBounds program_bounds(const ExperimentConfig& config, Device& device,
                   make_type(DType::kI32, {{"batch", input->global_batch_size(), {}}}));
   if (const auto problem = type_problem(batch, session.mesh()))
     fail("global_batch_size: {}", *problem);
-  const Graph traced = session.task().train_graph(
-      {session.mesh(), session.rules(), global_specification(*input)});
+  const Graph traced =
+      session.task().train_graph({session.mesh(), session.rules(), global_specification(*input)});
   check_rules(session.rules(), traced);
   CompileOptions options{.mesh = session.mesh(),
                          .remat = parse_remat_policy(session.train().remat_policy)};

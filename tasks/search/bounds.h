@@ -46,7 +46,8 @@ class WorkBounds {
   const Hardware& hardware_;
   std::map<int64_t, Graph> traced_;  // By the number of microbatches, on one device.
   std::map<std::pair<int64_t, std::string>, OfPolicy> known_;
-  std::map<std::pair<int64_t, std::string>, std::string> first_with_;  // By a text of what is saved.
+  std::map<std::pair<int64_t, std::string>, std::string>
+      first_with_;  // By a text of what is saved.
 };
 
 // The bytes of parameters and optimizer state that the layout leaves on each device, of those that
@@ -55,13 +56,13 @@ int64_t stored_bytes(const Recipe& recipe, const Candidate& candidate);
 
 // What the program of a training step says before its memory is planned.
 struct ProgramBounds {
-  double compute = 0.0;      // Seconds of all launches that are not collectives,
-  double products = 0.0;     // and of those among them that multiply matrices.
-  double links = 0.0;        // Of collectives within slices, without latencies,
-  double network = 0.0;      // and between slices.
-  int64_t bytes = 0;         // Of memory.
-  int64_t launches = 0;      // Of all stages.
-  double seconds() const;    // Of the step.
+  double compute = 0.0;    // Seconds of all launches that are not collectives,
+  double products = 0.0;   // and of those among them that multiply matrices.
+  double links = 0.0;      // Of collectives within slices, without latencies,
+  double network = 0.0;    // and between slices.
+  int64_t bytes = 0;       // Of memory.
+  int64_t launches = 0;    // Of all stages.
+  double seconds() const;  // Of the step.
 };
 
 // Compiles the training step for the first device of the candidate's mesh. Error if the model, the

@@ -60,8 +60,8 @@ class Plot {
 
   static std::string line(double x1, double y1, double x2, double y2, std::string_view kind) {
     return fmt::format(
-        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1, y1, x2,
-        y2, kind);
+        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1, y1,
+        x2, y2, kind);
   }
   static std::string words(double x, double y, std::string_view text, std::string_view anchor) {
     return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y,
@@ -80,8 +80,8 @@ class Plot {
 };
 
 std::string dot(double x, double y, double radius, std::string_view kind) {
-  return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:g}\" class=\"{}\"/>\n", x, y, radius,
-                     kind);
+  return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:g}\" class=\"{}\"/>\n", x, y,
+                     radius, kind);
 }
 
 // The drawing has no background of its own; its colours suit a light and a dark page.
@@ -102,8 +102,7 @@ std::string legend(const SearchResult& result) {
   std::string svg = dot(230, 14, 3, "plan") + Plot::words(240, 18, "planned", "start") +
                     Plot::line(310, 14, 334, 14, "front") +
                     Plot::words(340, 18, "frontier", "start");
-  if (result.best)
-    svg += dot(414, 14, 5, "best") + Plot::words(425, 18, "best", "start");
+  if (result.best) svg += dot(414, 14, 5, "best") + Plot::words(425, 18, "best", "start");
   if (result.recipe.seconds > 0.0)
     svg += dot(480, 14, 5, "recipe") + Plot::words(491, 18, "recipe", "start");
   return svg + Plot::line(556, 14, 580, 14, "limit") +

@@ -2,7 +2,7 @@
 #include "tasks/search/output.h"
 
 #include <algorithm>
-#include <set>
+#include <limits>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -61,9 +61,7 @@ std::string row(std::string_view head, double seconds, int64_t bytes, double mfu
 }
 
 std::string hours_text(const SearchOptions& options, int64_t devices, double seconds) {
-  SearchOptions cost = options;
-  cost.goal = SearchGoal::kCost;
-  const double amount = 1000.0 * score(cost, devices, seconds, 0);
+  const double amount = 1000.0 * score(SearchGoal::kCost, options.hardware, devices, seconds, 0);
   return options.hardware.price_per_hour
              ? fmt::format("{:.4g} (in the currency of price_per_hour)", amount)
              : fmt::format("{:.4g} device hours", amount);
@@ -94,8 +92,8 @@ std::string recipe_row(const SearchResult& result, const SearchOptions& options)
 std::string comparison_text(const SearchResult& result, const SearchOptions& options) {
   const Searched& best = result.candidates[*result.best];
   const RecipePlan& recipe = result.recipe;
-  std::string text = fmt::format("  a thousand steps: {}\n",
-                                 hours_text(options, best.devices(), best.seconds));
+  std::string text =
+      fmt::format("  a thousand steps: {}\n", hours_text(options, best.devices(), best.seconds));
   if (!recipe.refusal.empty() || recipe.seconds <= 0.0) return text;
   const double faster = recipe.seconds / best.seconds;
   const double memory = static_cast<double>(best.bytes) / static_cast<double>(recipe.bytes);
@@ -117,16 +115,17 @@ std::string counts_text(const SearchResult& result, const SearchOptions& options
       counts.candidates, counts.planned, counts.refused, counts.by_memory, counts.by_score,
       counts.compiled, result.elapsed);
   if (!result.is_complete)
-    text += wrapped(fmt::format("The search ended after {:.0f} s: {} candidates are left, and one of "
-                                "them may be better than the best above, whose bound allows {}. "
-                                "--search_seconds=N gives it more time.",
-                                options.seconds, counts.left,
-                                options.goal == SearchGoal::kMemory
-                                    ? size_text(static_cast<int64_t>(result.best_possible))
-                                : options.goal == SearchGoal::kTime
-                                    ? seconds_text(result.best_possible)
-                                    : fmt::format("{:.4g}", result.best_possible)),
-                    2);
+    text +=
+        wrapped(fmt::format("The search ended after {:.0f} s: {} candidates are left, and one of "
+                            "them may be better than the best above, whose bound allows {}. "
+                            "--search_seconds=N gives it more time.",
+                            options.seconds, counts.left,
+                            options.goal == SearchGoal::kMemory
+                                ? size_text(static_cast<int64_t>(result.best_possible))
+                            : options.goal == SearchGoal::kTime
+                                ? seconds_text(result.best_possible)
+                                : fmt::format("{:.4g}", result.best_possible)),
+                2);
   return text;
 }
 
@@ -173,6 +172,11 @@ std::string list_json(const SearchResult& result, const Indices& indices, Settin
 
 SearchCounts counts_of(const SearchResult& result, const SearchOptions& options) {
   SearchCounts counts;
+  const auto score_of = [&](const Searched& one) {
+    return score(options.goal, options.hardware, one.devices(), one.seconds, one.bytes);
+  };
+  const double best = result.best ? score_of(result.candidates[*result.best])
+                                  : std::numeric_limits<double>::infinity();
   for (const auto& [unused, count] : result.refused) {
     counts.candidates += count;
     counts.refused += count;
@@ -186,12 +190,7 @@ SearchCounts counts_of(const SearchResult& result, const SearchOptions& options)
       ++counts.refused;
     } else if (one.bytes > options.hardware.memory.bytes) {
       ++counts.by_memory;
-    } else if (!result.is_complete &&
-               score(options, one.devices(), one.seconds, one.bytes) <
-                   (result.best ? score(options, result.candidates[*result.best].devices(),
-                                        result.candidates[*result.best].seconds,
-                                        result.candidates[*result.best].bytes)
-                                : std::numeric_limits<double>::infinity())) {
+    } else if (!result.is_complete && score_of(one) < best) {
       ++counts.left;
     } else {
       ++counts.by_score;
@@ -247,15 +246,15 @@ std::string search_text(const SearchResult& result, const SearchOptions& options
     text += "\nthe best for each number of devices\n";
     for (const size_t i : result.best_of_devices) {
       const Searched& one = result.candidates[i];
-      text += row(std::to_string(one.devices()), one.seconds, one.bytes, one.mfu,
-                  one.candidate.text());
+      text +=
+          row(std::to_string(one.devices()), one.seconds, one.bytes, one.mfu, one.candidate.text());
     }
   }
   text += "\ntime against memory, of what was planned\n";
   for (const size_t i : result.frontier) {
     const Searched& one = result.candidates[i];
-    text += row(i == result.best ? "best" : "", one.seconds, one.bytes, one.mfu,
-                one.candidate.text());
+    text +=
+        row(i == result.best ? "best" : "", one.seconds, one.bytes, one.mfu, one.candidate.text());
   }
   text += refusals_text(result) + counts_text(result, options);
   if (!result.best) return text;
@@ -275,9 +274,8 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
   const RecipePlan& recipe = result.recipe;
   std::string refusals;
   for (const RefusalGroup& group : refusal_groups(result))
-    refusals +=
-        (refusals.empty() ? "" : ", ") +
-        JsonLine().add("count", group.count).add("example", group.example).text();
+    refusals += (refusals.empty() ? "" : ", ") +
+                JsonLine().add("count", group.count).add("example", group.example).text();
   JsonLine json;
   json.add("goal", enum_name(options.goal))
       .add("hardware", options.hardware.name)

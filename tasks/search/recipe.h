@@ -34,10 +34,10 @@ struct Recipe {
   int64_t seq_len = 0;
   int64_t microbatches = 1;
   std::string remat_policy;
-  bool has_schedule = false;    // A pipeline schedule is set.
-  bool has_stack = false;       // Of layers, which a pipeline can divide.
-  int64_t layers = 0;           // Of the stack.
-  bool has_experts = false;     // A mixture of experts.
+  bool has_schedule = false;  // A pipeline schedule is set.
+  bool has_stack = false;     // Of layers, which a pipeline can divide.
+  int64_t layers = 0;         // Of the stack.
+  bool has_experts = false;   // A mixture of experts.
   std::vector<StoredArray> stored;
 };
 

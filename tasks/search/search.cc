@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <queue>
 #include <set>
@@ -30,10 +31,9 @@ constexpr double kHour = 3600.0;
 Plan planned(const ExperimentConfig& config, int64_t devices, Device& device,
              const SearchOptions& options) {
   ProcessGroup alone;
-  Session session(
-      config,
-      {.run_directory = options.run_directory, .devices = devices, .allocates = false},
-      {&device}, alone);
+  Session session(config,
+                  {.run_directory = options.run_directory, .devices = devices, .allocates = false},
+                  {&device}, alone);
   Plan plan = session.plan();
   plan.prediction = predict(session.executor().plan(session.train_program().program()),
                             session.mesh(), session.tokens_per_step(), options.hardware);
@@ -84,9 +84,7 @@ class Search {
   double score_of(size_t i) { return score_of(i, options_.goal); }
   double score_of(size_t i, SearchGoal goal) {
     const Searched& one = all()[i];
-    SearchOptions with_goal;
-    with_goal.goal = goal;
-    return score(with_goal, one.devices(), one.seconds, one.bytes);
+    return score(goal, options_.hardware, one.devices(), one.seconds, one.bytes);
   }
 
   void refuse(Searched& one, std::string why) {
@@ -123,8 +121,7 @@ class Search {
     result_.refused = std::move(space.refused);
     std::set<std::string> seen;
     for (Candidate& candidate : space.candidates) {
-      const std::string& same =
-          work_.policy_class(candidate.microbatches, candidate.remat_policy);
+      const std::string& same = work_.policy_class(candidate.microbatches, candidate.remat_policy);
       if (same != candidate.remat_policy) continue;  // An equal one is listed.
       Searched one{.candidate = std::move(candidate)};
       try {
@@ -237,8 +234,7 @@ class Search {
     double least = std::numeric_limits<double>::infinity();
     for (const Queue* queue : {&listed, &compiled})
       if (!queue->empty()) least = std::min(least, queue->top().first);
-    result_.best_possible =
-        result_.is_complete ? least : std::min(least, result_.best_possible);
+    result_.best_possible = result_.is_complete ? least : std::min(least, result_.best_possible);
     result_.is_complete = false;
     return best;
   }
@@ -278,13 +274,13 @@ class Search {
 
 }  // namespace
 
-double score(const SearchOptions& options, int64_t devices, double seconds, int64_t bytes) {
-  switch (options.goal) {
+double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double seconds,
+             int64_t bytes) {
+  switch (goal) {
     case SearchGoal::kTime:
       return seconds;
     case SearchGoal::kCost:
-      return static_cast<double>(devices) * seconds *
-             options.hardware.price_per_hour.value_or(1.0) / kHour;
+      return static_cast<double>(devices) * seconds * hardware.price_per_hour.value_or(1.0) / kHour;
     case SearchGoal::kMemory:
       return static_cast<double>(bytes);
   }
@@ -301,9 +297,8 @@ std::vector<size_t> frontier_of(const std::vector<Searched>& candidates, int64_t
   for (size_t i = 0; i < candidates.size(); ++i)
     if (candidates[i].state == CandidateState::kPlanned && candidates[i].bytes <= memory)
       fitting.push_back(i);
-  std::ranges::stable_sort(fitting, {}, [&](size_t i) {
-    return std::pair(candidates[i].seconds, candidates[i].bytes);
-  });
+  std::ranges::stable_sort(
+      fitting, {}, [&](size_t i) { return std::pair(candidates[i].seconds, candidates[i].bytes); });
   for (const size_t i : fitting)
     if (frontier.empty() || candidates[i].bytes < candidates[frontier.back()].bytes)
       frontier.push_back(i);

@@ -5,9 +5,10 @@
 // all of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,17 +27,16 @@ enum class SearchGoal {
   kMemory,  // Of a device.
 };
 constexpr std::array<EnumName<SearchGoal>, 3> enum_names(SearchGoal) {
-  return {{{SearchGoal::kTime, "time"},
-           {SearchGoal::kCost, "cost"},
-           {SearchGoal::kMemory, "memory"}}};
+  return {
+      {{SearchGoal::kTime, "time"}, {SearchGoal::kCost, "cost"}, {SearchGoal::kMemory, "memory"}}};
 }
 
 struct SearchOptions {
   Hardware hardware;
   SpaceOptions space;  // No devices: as many as the recipe has.
   SearchGoal goal = SearchGoal::kTime;
-  double seconds = 60.0;  // When to end with what was found.
-  bool prunes = true;     // false: plan every candidate.
+  double seconds = 60.0;                // When to end with what was found.
+  bool prunes = true;                   // false: plan every candidate.
   std::filesystem::path run_directory;  // Where inputs may find a snapshot of their corpus.
 };
 
@@ -50,9 +50,9 @@ enum class CandidateState {
 struct Searched {
   Candidate candidate;
   CandidateState state = CandidateState::kListed;
-  double seconds = 0.0;      // Of a step; a lower bound until it is planned.
-  int64_t bytes = 0;         // On each device; a lower bound until it is planned.
-  double mfu = 0.0;          // Of a plan.
+  double seconds = 0.0;  // Of a step; a lower bound until it is planned.
+  int64_t bytes = 0;     // On each device; a lower bound until it is planned.
+  double mfu = 0.0;      // Of a plan.
   std::string refusal = {};
   bool lacks_memory = false;  // By its bound or its plan.
 
@@ -62,7 +62,7 @@ struct Searched {
 // The recipe as it is.
 struct RecipePlan {
   int64_t devices = 1;
-  std::string text;         // "pax data=4, save_nothing"
+  std::string text;  // "pax data=4, save_nothing"
   double seconds = 0.0;
   int64_t bytes = 0;
   double mfu = 0.0;
@@ -72,17 +72,19 @@ struct RecipePlan {
 struct SearchResult {
   RecipePlan recipe;
   std::vector<Searched> candidates;
-  std::optional<size_t> best;           // By the goal, of those that fit the memory.
-  std::vector<size_t> best_of_devices;  // For each number of devices that has one.
-  std::vector<size_t> frontier;         // Planned and fitting, from fast to small.
+  std::optional<size_t> best;              // By the goal, of those that fit the memory.
+  std::vector<size_t> best_of_devices;     // For each number of devices that has one.
+  std::vector<size_t> frontier;            // Planned and fitting, from fast to small.
   std::map<std::string, int64_t> refused;  // Combinations that were never candidates.
-  bool is_complete = true;              // Nothing better exists: the time sufficed.
-  double best_possible = 0.0;           // If not: the least bound that is left, by the goal.
-  double elapsed = 0.0;                 // Seconds.
+  bool is_complete = true;                 // Nothing better exists: the time sufficed.
+  double best_possible = 0.0;              // If not: the least bound that is left, by the goal.
+  double elapsed = 0.0;                    // Seconds.
 };
 
-// By the goal; less is better.
-double score(const SearchOptions& options, int64_t devices, double seconds, int64_t bytes);
+// By the goal; less is better. The cost of a step is its share of an hour of all devices, times
+// Hardware::price_per_hour if the file has one.
+double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double seconds,
+             int64_t bytes);
 
 // Error if the recipe's step cannot be traced on one device.
 SearchResult search(const Configure& configure, SettingStyle style, int64_t recipe_devices,

@@ -14,13 +14,14 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLongSequence = 8192;        // From here on the sequence may be split.
+constexpr int64_t kLongSequence = 8192;           // From here on the sequence may be split.
 constexpr int64_t kMostMicrobatchesPerStage = 8;  // The bubble is an eighth, and falls slowly.
 
 // Policies that Pax's recipes use; which of them differ depends on the model.
 constexpr std::string_view kPolicies[] = {
-    "save_everything", "save_dot_only",  "save_dot_except_logits_ffn1", "save_qkv_out_proj",
-    "save_out_proj",   "save_context_and_out_proj", "save_nothing"};
+    "save_everything",   "save_dot_only", "save_dot_except_logits_ffn1",
+    "save_qkv_out_proj", "save_out_proj", "save_context_and_out_proj",
+    "save_nothing"};
 
 const ScheduleChoice kSchedules[] = {{"OneForwardOneBackward", 1},
                                      {"ZeroBubbleH1", 1},
@@ -168,9 +169,10 @@ class Combinations {
     const Mesh mesh = layout.mesh();
     const int64_t shards = batch_shards(rules, mesh);
     if (recipe_.global_batch % shards != 0) {
-      ++space_.refused[fmt::format("a batch of {} sequences cannot be divided among {} groups of "
-                                   "devices",
-                                   recipe_.global_batch, shards)];
+      ++space_
+            .refused[fmt::format("a batch of {} sequences cannot be divided among {} groups of "
+                                 "devices",
+                                 recipe_.global_batch, shards)];
       return;
     }
     const int64_t stages = mesh.stages();
@@ -289,8 +291,8 @@ Space list_candidates(const Recipe& recipe, const SpaceOptions& options) {
   Combinations combinations(recipe, options, space);
   const std::vector<Rules> rules = all_rules(recipe);
   for (const int64_t devices : options.devices) {
-    int64_t slice = options.slice.value_or(recipe.slices > 1 ? recipe.devices / recipe.slices
-                                                             : devices);
+    int64_t slice =
+        options.slice.value_or(recipe.slices > 1 ? recipe.devices / recipe.slices : devices);
     slice = std::min(slice, devices);
     if (devices % slice != 0)
       fail(
