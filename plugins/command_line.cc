@@ -93,7 +93,6 @@ Inspection
   --search_devices=LIST  for these numbers of devices: 64, 8,16,32 or 8..64, which doubles
                          (default: --devices, else as many as the recipe's mesh has)
   --search_slice=N       devices with fast links to each other (default: as the recipe's mesh)
-  --search_momentum=bf16 also try this dtype for the optimizer's first moment
   --search_seconds=N     end after this time with what was found (default: 60)
   --goal=GOAL            what is best: time (default), cost (of a step) or memory (of a device)
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
@@ -122,12 +121,12 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp",          "config",          "mode",          "job_log_dir",
-                           "devices",      "threads",         "device",        "diff",
-                           "dump_graph",   "profile",         "hardware",      "compare_plan",
-                           "checkpoint",   "format",          "input",         "output",
-                           "dtype",        "max_shard_bytes", "goal",          "search_devices",
-                           "search_slice", "search_momentum", "search_seconds"})
+  for (const char* name : {"exp",          "config",          "mode",     "job_log_dir",
+                           "devices",      "threads",         "device",   "diff",
+                           "dump_graph",   "profile",         "hardware", "compare_plan",
+                           "checkpoint",   "format",          "input",    "output",
+                           "dtype",        "max_shard_bytes", "goal",     "search_devices",
+                           "search_slice", "search_seconds"})
     text(name);
   for (const char* name : {"set", "set_file", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
@@ -286,17 +285,12 @@ SearchGoal parse_goal(const std::string& text) {
   return enum_names(SearchGoal{})[index_in(names, "goal", text)].value;
 }
 
-DType parse_momentum(const std::string& text) {
-  return index_in({"f32", "bf16"}, "search_momentum", text) == 0 ? DType::kF32 : DType::kBF16;
-}
-
 // Error for flags of --search without it.
 std::optional<SearchOptions> parse_search(const options::variables_map& values) {
   const auto text = [&values](const char* flag) { return values[flag].as<std::string>(); };
   const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
   if (!has("search")) {
-    for (const char* flag :
-         {"goal", "search_devices", "search_slice", "search_momentum", "search_seconds"})
+    for (const char* flag : {"goal", "search_devices", "search_slice", "search_seconds"})
       if (has(flag)) fail("--{} needs --search", flag);
     return std::nullopt;
   }
@@ -315,7 +309,6 @@ std::optional<SearchOptions> parse_search(const options::variables_map& values) 
   if (has("devices")) search.space.devices = {whole_number("devices", text("devices"), 1)};
   if (has("search_slice"))
     search.space.slice = whole_number("search_slice", text("search_slice"), 1);
-  if (has("search_momentum")) search.space.momentum = {parse_momentum(text("search_momentum"))};
   if (has("search_seconds"))
     search.seconds = static_cast<double>(whole_number("search_seconds", text("search_seconds"), 1));
   return search;

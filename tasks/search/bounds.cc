@@ -178,21 +178,16 @@ const std::string& WorkBounds::policy_class(int64_t microbatches, const std::str
   return of(microbatches, policy).same_as;
 }
 
-int64_t stored_bytes(const Recipe& recipe, const Candidate& candidate) {
-  const Layout& layout = candidate.layout;
+int64_t stored_bytes(const Recipe& recipe, const Layout& layout) {
   const Mesh mesh = layout.mesh();
   const AxisRules rules = make_rules(layout.rules);
   int64_t bytes = 0;
-  for (const StoredArray& array : recipe.stored) {
-    const Parameter& like = array.like;
+  for (const Parameter& like : recipe.stored) {
     if (!like.layout.empty()) continue;  // Its own layout; rare, so it is not counted.
     if (mesh.stages() > 1 && like.stack == 0) continue;
     const Type type = stored_type(like, rules, mesh);
     if (const auto problem = type_problem(type, mesh)) fail("{}: {}", like.path, *problem);
-    Type local = local_type(type, mesh);
-    // The second moment keeps its dtype; the names of the two are those of the optimizer.
-    if (array.is_state && candidate.momentum) local.dtype = *candidate.momentum;
-    bytes += local.bytes();
+    bytes += local_type(type, mesh).bytes();
   }
   return bytes;
 }

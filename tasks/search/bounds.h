@@ -52,7 +52,7 @@ class WorkBounds {
 
 // The bytes of parameters and optimizer state that the layout leaves on each device, of those that
 // all stages hold. Error if a size is not divisible.
-int64_t stored_bytes(const Recipe& recipe, const Candidate& candidate);
+int64_t stored_bytes(const Recipe& recipe, const Layout& layout);
 
 // What the program of a training step says before its memory is planned.
 struct ProgramBounds {

@@ -227,7 +227,7 @@ std::string nothing_fits(const SearchResult& result, const SearchOptions& option
   }
   return fmt::format(
       "--search: no candidate fits {} of {}; the nearest, {} on {} devices, needs {}; give more "
-      "devices (--search_devices), a smaller batch, or --search_momentum=bf16",
+      "devices (--search_devices) or a smaller batch",
       memory, options.hardware.title, least->candidate.text(), least->devices(),
       size_text(least->bytes));
 }

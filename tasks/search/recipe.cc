@@ -25,8 +25,8 @@ Type unsplit(Type type) {
 }
 
 // The parameters, and the state whose name ends with a parameter's path.
-std::vector<StoredArray> stored_arrays(const Graph& traced, const ParameterTable& table) {
-  std::vector<StoredArray> arrays;
+std::vector<Parameter> stored_arrays(const Graph& traced, const ParameterTable& table) {
+  std::vector<Parameter> arrays;
   for (const GraphInput& input : traced.inputs()) {
     const Parameter* like = nullptr;
     if (input.kind == InputKind::kParameter) like = table.find(input.name);
@@ -35,9 +35,8 @@ std::vector<StoredArray> stored_arrays(const Graph& traced, const ParameterTable
         if (input.name.ends_with("/" + each.path)) like = &each;
     }
     if (like == nullptr) continue;
-    StoredArray array{*like, input.kind == InputKind::kState};
-    array.like.type = unsplit(traced.type(input.value));
-    arrays.push_back(std::move(array));
+    arrays.push_back(*like);
+    arrays.back().type = unsplit(traced.type(input.value));
   }
   return arrays;
 }

@@ -20,12 +20,6 @@ namespace tessera {
 // The configuration of the experiment with these settings ("path=value") after those of the user.
 using Configure = std::function<ExperimentConfig(const std::vector<std::string>& sets)>;
 
-// A parameter or an array of optimizer state.
-struct StoredArray {
-  Parameter like;  // The parameter that it belongs to, with the type of this array, unsplit.
-  bool is_state = false;
-};
-
 struct Recipe {
   ExperimentConfig config;
   int64_t devices = 1;       // Of its mesh.
@@ -38,7 +32,8 @@ struct Recipe {
   bool has_stack = false;     // Of layers, which a pipeline can divide.
   int64_t layers = 0;         // Of the stack.
   bool has_experts = false;   // A mixture of experts.
-  std::vector<StoredArray> stored;
+  // Parameters and arrays of optimizer state: a parameter with the type of the array, unsplit.
+  std::vector<Parameter> stored;
 };
 
 // `devices`: of a mesh without a shape. Traces the step on one device. Error as of a run.

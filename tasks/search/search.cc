@@ -126,7 +126,7 @@ class Search {
       Searched one{.candidate = std::move(candidate)};
       try {
         one.seconds = work_.seconds(one.candidate);
-        one.bytes = stored_bytes(recipe_, one.candidate);
+        one.bytes = stored_bytes(recipe_, one.candidate.layout);
       } catch (const Error& error) {
         refuse(one, error.what());
       }

@@ -189,12 +189,7 @@ class Combinations {
   void add_policies(Candidate candidate) {
     for (const std::string& policy : policies_) {
       candidate.remat_policy = policy;
-      candidate.momentum.reset();
       space_.candidates.push_back(candidate);
-      for (const DType momentum : options_.momentum) {
-        candidate.momentum = momentum;
-        space_.candidates.push_back(candidate);
-      }
     }
   }
 
@@ -233,7 +228,6 @@ std::string Candidate::text() const {
   if (!schedule.name.empty()) text += ", " + schedule.name;
   if (schedule.chunks > 1) text += fmt::format(" of {}", schedule.chunks);
   text += ", " + remat_policy;
-  if (momentum) text += fmt::format(", {} momentum", dtype_name(*momentum));
   return text;
 }
 
@@ -256,9 +250,6 @@ std::vector<std::string> settings_of(const Candidate& candidate, SettingStyle st
     sets.push_back(
         fmt::format("task.train.pipeline_schedule.chunks={}", candidate.schedule.chunks));
   sets.push_back("task.train.remat_policy=" + candidate.remat_policy);
-  if (candidate.momentum)
-    sets.push_back(fmt::format("task.learner.optimizer_tpl.momentum_dtype={}",
-                               dtype_name(*candidate.momentum)));
   return sets;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The candidates of --search: every layout of a recipe on N devices (rules, mesh) with a number of
-// microbatches, a pipeline schedule, a remat policy and a dtype of the optimizer's first moment. A
-// candidate is a list of settings, as --set takes them, and changes neither the model nor the
-// global batch.
+// microbatches, a pipeline schedule and a remat policy. A candidate is a list of settings, as --set
+// takes them, and changes neither the model nor the global batch nor the optimizer.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/dtype.h"
 #include "tasks/search/recipe.h"
 
 namespace tessera {
@@ -39,7 +37,6 @@ struct Candidate {
   int64_t microbatches = 1;
   ScheduleChoice schedule;
   std::string remat_policy;
-  std::optional<DType> momentum;  // Unset: that of the recipe.
 
   std::string text() const;
 };
@@ -52,7 +49,6 @@ std::vector<std::string> settings_of(const Candidate& candidate, SettingStyle st
 struct SpaceOptions {
   std::vector<int64_t> devices;
   std::optional<int64_t> slice;  // Devices with fast links; unset: as in the recipe.
-  std::vector<DType> momentum;   // To try in addition to that of the recipe.
 };
 
 struct Space {

@@ -55,7 +55,7 @@ TEST_CASE("no bound of a candidate exceeds its plan") {
       const Planned plan = plan_of(config, *device, options.hardware);
       const ProgramBounds bounds = program_bounds(config, *device, options.hardware);
       REQUIRE(work.seconds(candidate) <= plan.seconds);
-      REQUIRE(stored_bytes(recipe, candidate) <= plan.bytes);
+      REQUIRE(stored_bytes(recipe, candidate.layout) <= plan.bytes);
       REQUIRE(bounds.seconds() <= plan.seconds * (1.0 + 1e-9));
       REQUIRE(bounds.bytes <= plan.bytes);
       REQUIRE(work.seconds(candidate) > 0.0);
