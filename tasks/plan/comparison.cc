@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostRows = 20;  // Of a table; the rest is summed up.
+constexpr size_t kMostChanges = 20;  // Of a table; the rest is summed up.
 
 using Format = std::string (*)(double);
 
@@ -64,14 +64,14 @@ std::string changes(std::string_view heading, std::vector<Row> rows) {
   if (rows.empty()) return "";
   std::ranges::stable_sort(rows, std::greater<>(),
                            [](const Row& row) { return std::abs(row.change()); });
-  if (rows.size() > kMostRows + 1) {
-    Row others{.what = fmt::format("{} others", rows.size() - kMostRows),
+  if (rows.size() > kMostChanges + 1) {
+    Row others{.what = fmt::format("{} others", rows.size() - kMostChanges),
                .format = rows.front().format};
-    for (size_t i = kMostRows; i < rows.size(); ++i) {
+    for (size_t i = kMostChanges; i < rows.size(); ++i) {
       others.before += rows[i].before;
       others.now += rows[i].now;
     }
-    rows.resize(kMostRows);
+    rows.resize(kMostChanges);
     rows.push_back(others);
   }
   return table(heading, rows);

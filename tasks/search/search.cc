@@ -176,67 +176,81 @@ class Search {
     return true;
   }
 
-  using Entry = std::pair<double, size_t>;
+  using Entry = std::pair<double, size_t>;  // The score or its lower bound, and the candidate.
   using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
 
-  // The candidate with the least score of those on so many devices that need at most `limit` bytes.
-  // The queue is ordered by the lower bound of the score: once that of its first entry is not below
-  // a known plan's score, no entry is better.
-  std::optional<size_t> best_under(int64_t limit, int64_t devices, SearchGoal goal) {
-    std::optional<size_t> best;
-    Queue listed, compiled;
-    const auto consider = [&](size_t i) {
-      if (all()[i].state != CandidateState::kPlanned || all()[i].bytes > limit) return;
-      if (!best || score_of(i, goal) < score_of(*best, goal)) best = i;
-    };
-    const auto is_worse = [&](const Entry& entry) {
-      return best && entry.first >= score_of(*best, goal);
-    };
-    const auto add = [&](size_t i) {
-      const Searched& one = all()[i];
-      if (one.state == CandidateState::kRefused || one.bytes > limit) return;
-      if (one.state == CandidateState::kPlanned) return consider(i);
-      (one.state == CandidateState::kListed ? listed : compiled).emplace(score_of(i, goal), i);
-    };
-    for (size_t i = 0; i < all().size(); ++i)
-      if (all()[i].devices() == devices) add(i);
-    for (int64_t since_plan = 0;;) {
-      while (!listed.empty() && is_worse(listed.top())) listed = {};
-      while (!compiled.empty() && is_worse(compiled.top())) compiled = {};
-      if (listed.empty() && compiled.empty()) return best;
-      if (is_late()) return give_up(best, listed, compiled, goal);
-      const bool plans = listed.empty() || since_plan >= kCompiledPerPlan ||
-                         (!compiled.empty() && compiled.top() <= listed.top());
-      Queue& queue = plans && !compiled.empty() ? compiled : listed;
-      if (queue.empty()) {
-        since_plan = 0;
-        continue;
-      }
-      const size_t i = queue.top().second;
-      queue.pop();
-      if (&queue == &compiled) {
-        plan(i);
-        consider(i);
-        since_plan = 0;
-      } else {
-        if (!raise_by_products(i)) {
-          compile(i);
-          ++since_plan;
-        }
-        add(i);
-      }
+  // A search among the candidates on so many devices that need at most `limit` bytes.
+  struct Round {
+    int64_t limit = 0, devices = 1;
+    SearchGoal goal = SearchGoal::kTime;
+    Queue listed = {}, compiled = {};
+    int64_t compiled_since_plan = 0;
+    std::optional<size_t> best = {};
+  };
+
+  // Remembers a planned candidate if it is better, and queues another one.
+  void add(Round& round, size_t i) {
+    const Searched& one = all()[i];
+    if (one.state == CandidateState::kRefused || one.bytes > round.limit) return;
+    const double its_score = score_of(i, round.goal);
+    if (one.state == CandidateState::kPlanned) {
+      if (!round.best || its_score < score_of(*round.best, round.goal)) round.best = i;
+    } else {
+      (one.state == CandidateState::kListed ? round.listed : round.compiled).emplace(its_score, i);
     }
   }
 
-  std::optional<size_t> give_up(std::optional<size_t> best, const Queue& listed,
-                                const Queue& compiled, SearchGoal goal) {
-    if (goal != options_.goal) return best;
+  // Empties a queue whose first entry, and so each entry, has a bound that is not below the best
+  // score.
+  void drop_worse(const Round& round, Queue& queue) {
+    if (!queue.empty() && round.best && queue.top().first >= score_of(*round.best, round.goal))
+      queue = {};
+  }
+
+  // Plans or compiles the candidate with the lowest bound.
+  void advance(Round& round) {
+    const bool plans = !round.compiled.empty() &&
+                       (round.listed.empty() || round.compiled_since_plan >= kCompiledPerPlan ||
+                        round.compiled.top() <= round.listed.top());
+    Queue& queue = plans ? round.compiled : round.listed;
+    const size_t i = queue.top().second;
+    queue.pop();
+    if (plans) {
+      plan(i);
+      round.compiled_since_plan = 0;
+    } else if (!raise_by_products(i)) {
+      compile(i);
+      ++round.compiled_since_plan;
+    }
+    add(round, i);
+  }
+
+  // The candidate with the least score, which is proven if nothing is queued any more: each other
+  // one has a lower bound that is not below this score. nullopt if none fits.
+  std::optional<size_t> best_under(int64_t limit, int64_t devices, SearchGoal goal) {
+    Round round{.limit = limit, .devices = devices, .goal = goal};
+    for (size_t i = 0; i < all().size(); ++i)
+      if (all()[i].devices() == devices) add(round, i);
+    for (;;) {
+      drop_worse(round, round.listed);
+      drop_worse(round, round.compiled);
+      if (round.listed.empty() && round.compiled.empty()) return round.best;
+      if (is_late()) {
+        note_rest(round);
+        return round.best;
+      }
+      advance(round);
+    }
+  }
+
+  // Time has run out.
+  void note_rest(const Round& round) {
+    if (round.goal != options_.goal) return;
     double least = std::numeric_limits<double>::infinity();
-    for (const Queue* queue : {&listed, &compiled})
+    for (const Queue* queue : {&round.listed, &round.compiled})
       if (!queue->empty()) least = std::min(least, queue->top().first);
     result_.best_possible = result_.is_complete ? least : std::min(least, result_.best_possible);
     result_.is_complete = false;
-    return best;
   }
 
   // Faster plans, if that is not the goal, and then smaller ones.
