@@ -12,6 +12,7 @@
 #include "core/hparams/convert.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
+#include "tasks/config/set_file.h"
 #include "tessera_stamp.h"
 
 namespace tessera {
@@ -55,6 +56,7 @@ Actions
 
 Settings
   --set PATH=VALUE       set a knob or a field; may be repeated
+  --set_file=FILE        the same from a file, such as the search.toml of --search, before --set
   --smoke                make the experiment small before --set: narrow, few layers, at most two
                          devices along each axis of its mesh, 5 steps, generated data; a few seconds
                          on CPU devices, as many as that mesh needs unless --devices is given
@@ -103,6 +105,14 @@ Inspection
   --hardware=WHICH       plan: predict the time of each launch of a step, tokens per second and MFU
                          on this device, without it: a TOML file of yours (docs/hardware.md), or
                          {hardware}
+  --search               plan: find the mesh, rules, pipeline schedule, number of microbatches and
+                         remat policy whose step is best on --hardware, with the recipe's model and
+                         global batch; --job_log_dir gets search.toml, search.json and search.svg
+  --search_devices=LIST  for these numbers of devices: 64, 8,16,32 or 8..64, which doubles
+                         (default: --devices, else as many as the recipe's mesh has)
+  --search_slice=N       devices with fast links to each other (default: as the recipe's mesh)
+  --search_seconds=N     end after this time with what was found (default: 60)
+  --goal=GOAL            what is best: time (default), cost (of a step) or memory (of a device)
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
                          run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz); default:
@@ -138,13 +148,15 @@ options::options_description description() {
                            "checkpoint",   "format",          "input",        "output",
                            "dtype",        "max_shard_bytes", "report",       "watch",
                            "port",         "sweep_processes", "sweep_trials", "sweep_seed",
-                           "sweep_metric", "sweep_goal"})
+                           "sweep_metric", "sweep_goal",      "goal",         "search_devices",
+                           "search_slice", "search_seconds"})
     text(name);
   flags.add_options()("compare",
                       options::value<std::vector<std::string>>()->multitoken()->composing(), "");
-  for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids", "sweep"}) texts(name);
+  for (const char* name : {"set", "set_file", "plugin_path", "prompt", "prompt_ids", "sweep"})
+    texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
-                           "dry_run", "print_ids", "smoke", "retry_failed"})
+                           "dry_run", "print_ids", "smoke", "retry_failed", "search"})
     plain(name);
   return flags;
 }
@@ -274,6 +286,66 @@ CommandLine::Action action_of(const options::variables_map& values) {
   return Action::kRun;
 }
 
+// "64", "8,16,32" or "8..64", which doubles from 8 on.
+std::vector<int64_t> parse_device_list(const std::string& text) {
+  constexpr std::string_view kTo = "..";
+  const auto number = [](std::string_view part) {
+    const int64_t devices = whole_number("search_devices", part, 1);
+    if (devices > kMaxDevices)
+      fail("--search_devices={}: expected at most {} devices", part, kMaxDevices);
+    return devices;
+  };
+  std::vector<int64_t> list;
+  if (const size_t to = text.find(kTo); to != std::string::npos) {
+    const int64_t first = number(text.substr(0, to)), last = number(text.substr(to + kTo.size()));
+    if (first > last) fail("--search_devices={}: {} is more than {}", text, first, last);
+    for (int64_t devices = first; devices <= last; devices *= 2) list.push_back(devices);
+    return list;
+  }
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const int64_t devices = number(text.substr(begin, end - begin));
+    if (std::ranges::find(list, devices) == list.end()) list.push_back(devices);
+    begin = end + 1;
+  }
+  return list;
+}
+
+SearchGoal parse_goal(const std::string& text) {
+  std::vector<std::string> names;
+  for (const auto& row : enum_names(SearchGoal{})) names.emplace_back(row.name);
+  return enum_names(SearchGoal{})[index_in(names, "goal", text)].value;
+}
+
+// Error for flags of --search without it.
+std::optional<SearchOptions> parse_search(const options::variables_map& values) {
+  const auto text = [&values](const char* flag) { return values[flag].as<std::string>(); };
+  const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
+  if (!has("search")) {
+    for (const char* flag : {"goal", "search_devices", "search_slice", "search_seconds"})
+      if (has(flag)) fail("--{} needs --search", flag);
+    return std::nullopt;
+  }
+  if (!has("hardware"))
+    fail(
+        "--search predicts times on a device: give --hardware=NAME, one of {}, or a file "
+        "(docs/hardware.md)",
+        fmt::join(hardware_names(own_plugins("hardware")), ", "));
+  if (has("search_devices") && has("devices"))
+    fail("--devices and --search_devices both say how many devices there are: give one of them");
+  for (const char* flag : {"compare_plan", "output", "smoke"})
+    if (has(flag)) fail("--{} cannot be used with --search", flag);
+  SearchOptions search;
+  if (has("goal")) search.goal = parse_goal(text("goal"));
+  if (has("search_devices")) search.space.devices = parse_device_list(text("search_devices"));
+  if (has("devices")) search.space.devices = {whole_number("devices", text("devices"), 1)};
+  if (has("search_slice"))
+    search.space.slice = whole_number("search_slice", text("search_slice"), 1);
+  if (has("search_seconds"))
+    search.seconds = static_cast<double>(whole_number("search_seconds", text("search_seconds"), 1));
+  return search;
+}
+
 // Flags that only some modes read are mistakes in the others.
 void check_flags_of_modes(const RunOptions& run, const options::variables_map& values) {
   const auto belongs = [&](const char* flag, std::string_view modes, bool applies) {
@@ -289,7 +361,7 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   belongs("output", "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
   for (const char* flag : {"dtype", "max_shard_bytes"})
     belongs(flag, "export", mode == RunMode::kExport);
-  for (const char* flag : {"hardware", "compare_plan"})
+  for (const char* flag : {"hardware", "compare_plan", "search"})
     belongs(flag, "plan", mode == RunMode::kPlan);
   if (values.count("hardware") != 0 && values.count("device") != 0)
     fail("--device cannot be used with --hardware, which names the device that is planned for");
@@ -386,7 +458,7 @@ void check_together(const CommandLine& line, const options::variables_map& value
     fail(
         "no experiment is given: use --exp=FAMILY.Name; --list shows the experiments, --help the "
         "flags");
-  if (line.run.devices > kMostDevices)
+  if (line.run.devices > kMostDevices && !line.search)
     fail("--devices={}: a process drives at most {}; start more processes (mpirun, Slurm)",
          line.run.devices, kMostDevices);
 }
@@ -418,7 +490,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.experiment = text("exp");
   line.config = text("config");
   line.diff_with = text("diff");
-  line.sets = texts("set");
+  for (const std::string& file : texts("set_file"))
+    for (std::string& set : read_set_file(file)) line.sets.push_back(std::move(set));
+  for (std::string& set : texts("set")) line.sets.push_back(std::move(set));
   line.sweep = parse_sweep_flags(values);
   line.smoke = has("smoke");
   line.has_devices = has("devices");
@@ -436,6 +510,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("port")) line.port = parse_port(text("port"));
   if (has("hardware")) line.run.hardware = find_hardware(text("hardware"), own_plugins("hardware"));
   line.run.compare_plan = text("compare_plan");
+  line.search = parse_search(values);
+  if (line.search) line.search->hardware = *line.run.hardware;
   line.run.dump_graph = text("dump_graph");
   if (has("dump_graph"))
     index_in({"trace", "remat", "lower", "fuse"}, "dump_graph", text("dump_graph"));

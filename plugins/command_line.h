@@ -10,6 +10,7 @@
 
 #include "tasks/config/run_options.h"
 #include "tasks/config/search_space.h"
+#include "tasks/search/search.h"
 
 namespace tessera {
 
@@ -46,15 +47,16 @@ struct CommandLine {
   std::filesystem::path new_project;        // For kNew: the folder to create.
   std::vector<std::filesystem::path> runs;  // For kReport and kWatch one, for kCompare several.
   uint16_t port = 0;                        // For kWatch; 0: one that is free.
-  std::vector<std::string> sets;
-  bool smoke = false;        // Make the experiment small.
-  bool has_devices = false;  // --devices is given.
+  std::vector<std::string> sets;            // Of --set_file, then of --set.
+  bool smoke = false;                       // Make the experiment small.
+  bool has_devices = false;                 // --devices is given.
   std::vector<std::filesystem::path> plugin_path;
   std::string device = "cpu";       // The kind of device.
   int threads = 0;                  // 0: all available.
   bool traces_early_steps = false;  // --profile is not given.
   SweepFlags sweep;
-  RunOptions run;  // `experiment` and a default `job_log_dir` are set later.
+  std::optional<SearchOptions> search;  // --search: its devices are those of --devices if empty.
+  RunOptions run;                       // `experiment` and a default `job_log_dir` are set later.
 };
 
 // `arguments` without the program's name. Error for an unknown flag, with the nearest one, and for

@@ -25,6 +25,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/new_project.h"
+#include "plugins/search.h"
 #include "plugins/sweep_mode.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
@@ -324,6 +325,34 @@ Ending sweep(const CommandLine& line, const std::vector<filesystem::path>& folde
   return {run_sweep({line, configured, missing, kind, processes, out, errors}), ""};
 }
 
+// --search: every candidate has the settings of the command line, then its own.
+Ending search_for_best(const ConfiguredExperiment& configured, const CommandLine& line,
+                       const ProcessGroup& processes, std::ostream& out) {
+  if (processes.size() > 1) fail("--search needs no devices: start it as one process");
+  const Configure configure_with = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = line.sets;
+    all.insert(all.end(), sets.begin(), sets.end());
+    return configured.config_file.empty()
+               ? configure(configured.entry, all).config
+               : configure(configured.entry, read_config(line.config), all).config;
+  };
+  run_search(configured, configure_with, line, out);
+  return check_printed({});
+}
+
+// Adds to an error what may fix it, if the mesh is the reason.
+Ending run_with_advice(const ConfiguredExperiment& configured, const CommandLine& line,
+                       const DeviceKind& kind, ProcessGroup& processes, Watchdog* watch) {
+  const bool traces = line.run.mode == RunMode::kTrain || line.run.mode == RunMode::kPlan;
+  try {
+    return run(configured, line, kind, processes, watch);
+  } catch (const Error& error) {
+    if (!traces) throw;
+    throw Error(error.what() +
+                fitting_mesh_advice(configured, line.run.devices * processes.size()));
+  }
+}
+
 Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
@@ -362,8 +391,9 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
     fmt::print(errors, "runexp: {}", *message);  // Several lines: commands to copy.
     return {kBadUsage, ""};
   }
+  if (line.search) return search_for_best(configured, line, processes, out);
   const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
-  const Ending ending = run(configured, line, kind, processes, watch);
+  const Ending ending = run_with_advice(configured, line, kind, processes, watch);
   return prints ? check_printed(ending) : ending;
 }
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/search.h"
+
+#include <filesystem>
+
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "tasks/config/set_file.h"
+#include "tasks/search/nearest_mesh.h"
+#include "tasks/search/output.h"
+
+namespace tessera {
+namespace {
+
+// Without --search: a training run of what the user gave.
+std::string training_command(const ConfiguredExperiment& configured, const CommandLine& line) {
+  std::string command = line.config.empty()
+                            ? "./runexp --exp=" + configured.entry.name
+                            : "./runexp --config=" + shell_quoted(line.config.string());
+  for (const std::string& set : line.sets) command += " --set " + shell_quoted(set);
+  return command;
+}
+
+std::string heading_of_file(const SearchResult& result, const SearchOptions& options,
+                            const std::string& command, const std::filesystem::path& file) {
+  const Searched& best = result.candidates[*result.best];
+  return fmt::format(
+      "The best for {} on {} devices like {}, found by --search:\n{}\n{:.6g} s a step, {} bytes on "
+      "each device.\n{} --set_file={}",
+      enum_name(options.goal), best.devices(), options.hardware.title, best.candidate.text(),
+      best.seconds, best.bytes, command, file.string());
+}
+
+}  // namespace
+
+void run_search(const ConfiguredExperiment& configured, const Configure& configure,
+                const CommandLine& line, std::ostream& out) {
+  SearchOptions options = *line.search;
+  const std::filesystem::path& folder = line.run.job_log_dir;
+  options.run_directory = folder;
+  const SettingStyle style =
+      configured.config_file.empty() ? SettingStyle::kKnobs : SettingStyle::kFields;
+  const SearchResult result = search(configure, style, line.run.devices, options);
+  SearchTexts texts{.experiment = configured.entry.name,
+                    .command = training_command(configured, line)};
+  if (!folder.empty()) {
+    std::filesystem::create_directories(folder);
+    write_file_atomically(folder / "search.json", search_json(result, options, style) + "\n");
+    write_file_atomically(folder / "search.svg", search_svg(result, options));
+  }
+  if (!folder.empty() && result.best) {
+    const std::filesystem::path file = folder / "search.toml";
+    write_file_atomically(
+        file, set_file_text(settings_of(result.candidates[*result.best].candidate, style),
+                            heading_of_file(result, options, texts.command, file)));
+    texts.set_file = shell_quoted(file.string());
+  }
+  out << search_text(result, options, style, texts);
+  if (!result.best) fail("{}", nothing_fits(result, options));
+}
+
+std::string fitting_mesh_advice(const ConfiguredExperiment& configured, int64_t devices) {
+  const auto shape = nearest_fitting_shape(configured.config, devices);
+  if (!shape) return "";
+  int64_t all = 1;
+  for (const int64_t size : *shape) all *= size;
+  for (const int64_t size : configured.config.mesh.dcn_mesh_shape) all *= size;
+  return fmt::format(
+      "; the nearest mesh of {} devices that fits is --set mesh.ici_mesh_shape=[{}], and "
+      "--mode=plan --search --devices={} --hardware=NAME finds the best one",
+      all, fmt::join(*shape, ","), all);
+}
+
+}  // namespace tessera

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/search/output.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "core/io/json.h"
+#include "tasks/plan/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostRefusals = 8;  // Groups that are printed.
+
+std::string without_digits(const std::string& text) {
+  std::string result;
+  for (const char c : text)
+    if (c < '0' || c > '9') {
+      result += c;
+    } else if (result.empty() || result.back() != '#') {
+      result += '#';
+    }
+  return result;
+}
+
+std::string seconds_text(double seconds) {
+  return seconds < 1.0 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
+
+// Wraps a text at spaces; later lines are indented.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string result(indent, ' ');
+  size_t column = indent;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (column > indent && column + 1 + word.size() > kPlanColumns) {
+      result += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      result += ' ';
+      ++column;
+    }
+    result += word;
+    column += word.size();
+    begin = end + 1;
+  }
+  return result + "\n";
+}
+
+// A line with time, memory and MFU, and a candidate on the next lines if it is too long.
+std::string row(std::string_view head, double seconds, int64_t bytes, double mfu,
+                const std::string& what) {
+  const std::string line = fmt::format("  {:<8}{:>11} {:>12} {:>6.1f} %   ", head,
+                                       seconds_text(seconds), size_text(bytes), 100.0 * mfu);
+  if (line.size() + what.size() <= kPlanColumns) return line + what + "\n";
+  return line + wrapped(what, line.size()).substr(line.size());
+}
+
+std::string hours_text(const SearchOptions& options, int64_t devices, double seconds) {
+  const double amount = 1000.0 * score(SearchGoal::kCost, options.hardware, devices, seconds, 0);
+  return options.hardware.price_per_hour
+             ? fmt::format("{:.4g} (in the currency of price_per_hour)", amount)
+             : fmt::format("{:.4g} device hours", amount);
+}
+
+std::string heading(const SearchResult& result, const SearchOptions& options,
+                    const std::string& experiment) {
+  std::vector<int64_t> devices = options.space.devices;
+  if (devices.empty()) devices = {result.recipe.devices};
+  const std::string slice =
+      options.space.slice ? fmt::format(", fast links among {}", *options.space.slice) : "";
+  return fmt::format("search of {} for {}: {} × {} of {}{}\n", experiment, enum_name(options.goal),
+                     fmt::join(devices, " or "), options.hardware.title,
+                     size_text(options.hardware.memory.bytes), slice);
+}
+
+std::string recipe_row(const SearchResult& result, const SearchOptions& options) {
+  const RecipePlan& recipe = result.recipe;
+  if (!recipe.refusal.empty()) return wrapped("recipe: " + recipe.refusal, 2);
+  std::string text = row("recipe", recipe.seconds, recipe.bytes, recipe.mfu, recipe.text);
+  if (recipe.bytes > options.hardware.memory.bytes)
+    text += wrapped(fmt::format("which needs {} of {}", size_text(recipe.bytes),
+                                size_text(options.hardware.memory.bytes)),
+                    10);
+  return text;
+}
+
+std::string comparison_text(const SearchResult& result, const SearchOptions& options) {
+  const Searched& best = result.candidates[*result.best];
+  const RecipePlan& recipe = result.recipe;
+  std::string text =
+      fmt::format("  a thousand steps: {}\n", hours_text(options, best.devices(), best.seconds));
+  if (!recipe.refusal.empty() || recipe.seconds <= 0.0) return text;
+  const double faster = recipe.seconds / best.seconds;
+  const double memory = static_cast<double>(best.bytes) / static_cast<double>(recipe.bytes);
+  if (best.devices() == recipe.devices)
+    return fmt::format("  the best takes {:.3f} of the recipe's time and {:.3f} of its memory\n",
+                       1.0 / faster, memory) +
+           text;
+  return fmt::format(
+             "  the best is {:.3f} times as fast as the recipe, on {} devices in place of {}\n",
+             faster, best.devices(), recipe.devices) +
+         text;
+}
+
+std::string counts_text(const SearchResult& result, const SearchOptions& options) {
+  const SearchCounts counts = counts_of(result, options);
+  std::string text = fmt::format(
+      "\ncandidates {}: {} planned, {} refused; of the others, {} need too much memory by their\n"
+      "  bound, {} cannot be better than a plan by theirs ({} programs compiled); {:.1f} s\n",
+      counts.candidates, counts.planned, counts.refused, counts.by_memory, counts.by_score,
+      counts.compiled, result.elapsed);
+  if (!result.is_complete)
+    text +=
+        wrapped(fmt::format("The search ended after {:.0f} s: {} candidates are left, and one of "
+                            "them may be better than the best above, whose bound allows {}. "
+                            "--search_seconds=N gives it more time.",
+                            options.seconds, counts.left,
+                            options.goal == SearchGoal::kMemory
+                                ? size_text(static_cast<int64_t>(result.best_possible))
+                            : options.goal == SearchGoal::kTime
+                                ? seconds_text(result.best_possible)
+                                : fmt::format("{:.4g}", result.best_possible)),
+                2);
+  return text;
+}
+
+std::string refusals_text(const SearchResult& result) {
+  const std::vector<RefusalGroup> groups = refusal_groups(result);
+  if (groups.empty()) return "";
+  std::string text = "\nrefused\n";
+  for (size_t i = 0; i < std::min(groups.size(), kMostRefusals); ++i) {
+    const std::string count = fmt::format("  {:>6} × ", groups[i].count);
+    text += count + wrapped(groups[i].example, 11).substr(11);
+  }
+  if (groups.size() > kMostRefusals)
+    text += fmt::format("  and {} other reasons\n", groups.size() - kMostRefusals);
+  return text;
+}
+
+std::string settings_json(const Candidate& candidate, SettingStyle style) {
+  const std::vector<std::string> sets = settings_of(candidate, style);
+  std::string text;
+  for (const std::string& set : sets) text += (text.empty() ? "" : ", ") + json_quoted(set);
+  return "[" + text + "]";
+}
+
+std::string searched_json(const Searched& one, SettingStyle style) {
+  return JsonLine()
+      .add("candidate", one.candidate.text())
+      .add("devices", one.devices())
+      .add("step_seconds", one.seconds)
+      .add("bytes", one.bytes)
+      .add("mfu", one.mfu)
+      .add_raw("set", settings_json(one.candidate, style))
+      .text();
+}
+
+template <typename Indices>
+std::string list_json(const SearchResult& result, const Indices& indices, SettingStyle style) {
+  std::string text;
+  for (const size_t i : indices)
+    text += (text.empty() ? "\n  " : ",\n  ") + searched_json(result.candidates[i], style);
+  return text.empty() ? "[]" : "[" + text + "\n]";
+}
+
+}  // namespace
+
+SearchCounts counts_of(const SearchResult& result, const SearchOptions& options) {
+  SearchCounts counts;
+  const auto score_of = [&](const Searched& one) {
+    return score(options.goal, options.hardware, one.devices(), one.seconds, one.bytes);
+  };
+  const double best = result.best ? score_of(result.candidates[*result.best])
+                                  : std::numeric_limits<double>::infinity();
+  for (const auto& [unused, count] : result.refused) {
+    counts.candidates += count;
+    counts.refused += count;
+  }
+  for (const Searched& one : result.candidates) {
+    ++counts.candidates;
+    if (one.state == CandidateState::kCompiled) ++counts.compiled;
+    if (one.state == CandidateState::kPlanned) {
+      ++counts.planned;
+    } else if (one.state == CandidateState::kRefused) {
+      ++counts.refused;
+    } else if (one.bytes > options.hardware.memory.bytes) {
+      ++counts.by_memory;
+    } else if (!result.is_complete && score_of(one) < best) {
+      ++counts.left;
+    } else {
+      ++counts.by_score;
+    }
+  }
+  return counts;
+}
+
+std::vector<RefusalGroup> refusal_groups(const SearchResult& result) {
+  std::map<std::string, RefusalGroup> groups;
+  const auto add = [&groups](const std::string& text, int64_t count) {
+    const auto [group, added] = groups.try_emplace(without_digits(text), RefusalGroup{0, text});
+    group->second.count += count;
+  };
+  for (const auto& [text, count] : result.refused) add(text, count);
+  for (const Searched& one : result.candidates)
+    if (one.state == CandidateState::kRefused) add(one.refusal, 1);
+  std::vector<RefusalGroup> list;
+  for (auto& [unused, group] : groups) list.push_back(std::move(group));
+  std::ranges::stable_sort(list, std::greater<>(), &RefusalGroup::count);
+  return list;
+}
+
+std::string nothing_fits(const SearchResult& result, const SearchOptions& options) {
+  const Searched* least = nullptr;
+  for (const Searched& one : result.candidates)
+    if (one.state == CandidateState::kPlanned && (least == nullptr || one.bytes < least->bytes))
+      least = &one;
+  const std::string memory = size_text(options.hardware.memory.bytes);
+  if (least == nullptr) {
+    const std::vector<RefusalGroup> groups = refusal_groups(result);
+    return fmt::format("--search: no candidate can be planned{}",
+                       groups.empty() ? "" : "; most often: " + groups.front().example);
+  }
+  return fmt::format(
+      "--search: no candidate fits {} of {}; the nearest, {} on {} devices, needs {}; give more "
+      "devices (--search_devices) or a smaller batch",
+      memory, options.hardware.title, least->candidate.text(), least->devices(),
+      size_text(least->bytes));
+}
+
+std::string search_text(const SearchResult& result, const SearchOptions& options,
+                        SettingStyle style, const SearchTexts& texts) {
+  std::string text = heading(result, options, texts.experiment);
+  text += fmt::format("\n  {:<8}{:>11} {:>12} {:>8}\n", "", "step", "memory", "MFU");
+  text += recipe_row(result, options);
+  if (result.best) {
+    const Searched& best = result.candidates[*result.best];
+    text += row("best", best.seconds, best.bytes, best.mfu, best.candidate.text());
+    text += comparison_text(result, options);
+  }
+  if (result.best_of_devices.size() > 1) {
+    text += "\nthe best for each number of devices\n";
+    for (const size_t i : result.best_of_devices) {
+      const Searched& one = result.candidates[i];
+      text +=
+          row(std::to_string(one.devices()), one.seconds, one.bytes, one.mfu, one.candidate.text());
+    }
+  }
+  text += "\ntime against memory, of what was planned\n";
+  for (const size_t i : result.frontier) {
+    const Searched& one = result.candidates[i];
+    text +=
+        row(i == result.best ? "best" : "", one.seconds, one.bytes, one.mfu, one.candidate.text());
+  }
+  text += refusals_text(result) + counts_text(result, options);
+  if (!result.best) return text;
+  text += "\nthe best as a command\n  " + texts.command;
+  if (!texts.set_file.empty()) {
+    text += " --set_file=" + texts.set_file;
+  } else {
+    for (const std::string& set : settings_of(result.candidates[*result.best].candidate, style))
+      text += " --set " + (set.find_first_of(" ()>") == std::string::npos ? set : "'" + set + "'");
+  }
+  return text + "\n";
+}
+
+std::string search_json(const SearchResult& result, const SearchOptions& options,
+                        SettingStyle style) {
+  const SearchCounts counts = counts_of(result, options);
+  const RecipePlan& recipe = result.recipe;
+  std::string refusals;
+  for (const RefusalGroup& group : refusal_groups(result))
+    refusals += (refusals.empty() ? "" : ", ") +
+                JsonLine().add("count", group.count).add("example", group.example).text();
+  JsonLine json;
+  json.add("goal", enum_name(options.goal))
+      .add("hardware", options.hardware.name)
+      .add("memory_bytes", options.hardware.memory.bytes)
+      .add_raw("recipe", JsonLine()
+                             .add("candidate", recipe.text)
+                             .add("devices", recipe.devices)
+                             .add("step_seconds", recipe.seconds)
+                             .add("bytes", recipe.bytes)
+                             .add("mfu", recipe.mfu)
+                             .add("refusal", recipe.refusal)
+                             .text())
+      .add_raw("best", result.best ? searched_json(result.candidates[*result.best], style) : "null")
+      .add_raw("best_of_devices", list_json(result, result.best_of_devices, style))
+      .add_raw("frontier", list_json(result, result.frontier, style))
+      .add_raw("refused", "[" + refusals + "]")
+      .add_raw("counts", JsonLine()
+                             .add("candidates", counts.candidates)
+                             .add("planned", counts.planned)
+                             .add("refused", counts.refused)
+                             .add("pruned_by_memory", counts.by_memory)
+                             .add("pruned_by_goal", counts.by_score)
+                             .add("left", counts.left)
+                             .text())
+      .add_raw("complete", result.is_complete ? "true" : "false")
+      .add("seconds", result.elapsed);
+  return json.text();
+}
+
+}  // namespace tessera

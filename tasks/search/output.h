@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What --search prints and writes: a table of the frontier, the best candidate beside the recipe,
+// refusals, counts; search.json; and a drawing of time against memory.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tasks/search/search.h"
+
+namespace tessera {
+
+struct SearchTexts {
+  std::string experiment;  // "c4.Spmd1B"
+  std::string command;     // Of the user, without --search: "./runexp --exp=c4.Spmd1B".
+  std::string set_file;    // Where the settings were written; or empty.
+};
+
+// At most 100 columns, but for the command at the end.
+std::string search_text(const SearchResult& result, const SearchOptions& options,
+                        SettingStyle style, const SearchTexts& texts);
+
+// docs/formats.md lists its members.
+std::string search_json(const SearchResult& result, const SearchOptions& options,
+                        SettingStyle style);
+
+// Time against memory: planned candidates, the frontier, the recipe and the memory of a device.
+std::string search_svg(const SearchResult& result, const SearchOptions& options);
+
+// Why no candidate fits, with the one that needs least memory.
+std::string nothing_fits(const SearchResult& result, const SearchOptions& options);
+
+// How many candidates had each end.
+struct SearchCounts {
+  int64_t candidates = 0, planned = 0, compiled = 0, refused = 0;
+  int64_t by_memory = 0;  // Not planned, because a bound exceeds the memory,
+  int64_t by_score = 0;   // or because a known plan is not worse than the bound;
+  int64_t left = 0;       // or because time ran out.
+};
+SearchCounts counts_of(const SearchResult& result, const SearchOptions& options);
+
+// Refusals that differ in numbers only, with the first as an example.
+struct RefusalGroup {
+  int64_t count = 0;
+  std::string example;
+};
+std::vector<RefusalGroup> refusal_groups(const SearchResult& result);
+
+}  // namespace tessera

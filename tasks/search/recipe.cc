@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/search/recipe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/graph/type.h"
+#include "inputs/base_input.h"
+#include "tasks/base_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kExpertsAxis = "experts";
+
+int64_t product(const std::vector<int64_t>& sizes) {
+  int64_t all = 1;
+  for (const int64_t size : sizes) all *= size;
+  return all;
+}
+
+Type unsplit(Type type) {
+  for (Axis& axis : type.axes) axis.split.clear();
+  return type;
+}
+
+// The parameters, and the state whose name ends with a parameter's path.
+std::vector<Parameter> stored_arrays(const Graph& traced, const ParameterTable& table) {
+  std::vector<Parameter> arrays;
+  for (const GraphInput& input : traced.inputs()) {
+    const Parameter* like = nullptr;
+    if (input.kind == InputKind::kParameter) like = table.find(input.name);
+    if (input.kind == InputKind::kState) {
+      for (const Parameter& each : table.parameters())
+        if (input.name.ends_with("/" + each.path)) like = &each;
+    }
+    if (like == nullptr) continue;
+    arrays.push_back(*like);
+    arrays.back().type = unsplit(traced.type(input.value));
+  }
+  return arrays;
+}
+
+}  // namespace
+
+Recipe read_recipe(ExperimentConfig config, int64_t devices) {
+  Recipe recipe;
+  const Mesh mesh = planned_mesh(config.mesh, devices);
+  recipe.devices = mesh.num_devices();
+  recipe.slices = product(config.mesh.dcn_mesh_shape);
+  const std::unique_ptr<BaseTask> task = config.task.instantiate();
+  const std::unique_ptr<BaseInput> input = config.input.instantiate();
+  recipe.global_batch = input->global_batch_size();
+  recipe.seq_len = sequence_length(*input);
+  recipe.microbatches = task->train().num_microbatches;
+  recipe.remat_policy = task->train().remat_policy;
+  recipe.has_schedule = task->train().pipeline_schedule.has();
+  int64_t stacks = 0;
+  std::string stack_of;
+  for (const Parameter& each : task->model().parameters().parameters()) {
+    recipe.has_experts = recipe.has_experts || each.type.has(kExpertsAxis);
+    if (each.stack == 0) continue;
+    recipe.layers = each.stack;
+    const std::string owner = each.path.substr(0, each.path.find("[]"));
+    if (owner != stack_of) ++stacks;
+    stack_of = owner;
+  }
+  recipe.has_stack = stacks == 1;
+  std::vector<MeshAxis> single;
+  for (const MeshAxis& axis : mesh.axes()) single.push_back({axis.name, 1, 1});
+  const Graph traced = task->train_graph(
+      {Mesh(std::move(single)), make_rules(config.rules), global_specification(*input)});
+  recipe.stored = stored_arrays(traced, task->model().parameters());
+  recipe.config = std::move(config);
+  return recipe;
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What --search keeps of an experiment: its model, global batch and optimizer, and what it needs to
+// know about them to list candidates.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+#include "layers/parameter.h"
+#include "tasks/config/experiment.h"
+
+namespace tessera {
+
+// The configuration of the experiment with these settings ("path=value") after those of the user.
+using Configure = std::function<ExperimentConfig(const std::vector<std::string>& sets)>;
+
+struct Recipe {
+  ExperimentConfig config;
+  int64_t devices = 1;       // Of its mesh.
+  int64_t slices = 1;        // The product of its DCN shape.
+  int64_t global_batch = 1;  // Sequences.
+  int64_t seq_len = 0;
+  int64_t microbatches = 1;
+  std::string remat_policy;
+  bool has_schedule = false;  // A pipeline schedule is set.
+  bool has_stack = false;     // Of layers, which a pipeline can divide.
+  int64_t layers = 0;         // Of the stack.
+  bool has_experts = false;   // A mixture of experts.
+  // Parameters and arrays of optimizer state: a parameter with the type of the array, unsplit.
+  std::vector<Parameter> stored;
+};
+
+// `devices`: of a mesh without a shape. Traces the step on one device. Error as of a run.
+Recipe read_recipe(ExperimentConfig config, int64_t devices);
+
+}  // namespace tessera

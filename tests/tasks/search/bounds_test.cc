@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every bound of --search is at most what the plan of the candidate has, and close enough to be of
+// use.
+#include "tasks/search/bounds.h"
+
+#include <algorithm>
+
+#include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
+#include "tasks/plan/prediction.h"
+#include "tasks/train/train_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+#include "tests/tasks/search/small_recipe.h"
+
+namespace tessera {
+namespace {
+
+struct Planned {
+  double seconds = 0.0;
+  int64_t bytes = 0;
+};
+
+Planned plan_of(const ExperimentConfig& config, Device& device, const Hardware& hardware) {
+  ProcessGroup alone;
+  Session session(config, {.allocates = false}, {&device}, alone);
+  const Plan plan = session.plan();
+  return {predict(session.executor().plan(session.train_program().program()), session.mesh(),
+                  session.tokens_per_step(), hardware)
+              .step_seconds,
+          plan.arena};
+}
+
+// Whether a candidate is one of every kind rather than one of many alike.
+bool is_chosen(size_t number) { return number % 7 == 0; }
+
+TEST_CASE("no bound of a candidate exceeds its plan") {
+  const SearchOptions options = small_options({6}, 1);
+  const Configure configure = small_configure();
+  const Recipe recipe = read_recipe(configure({}), 1);
+  const std::unique_ptr<Device> device = make_planned_device(options.hardware);
+  WorkBounds work(configure, options.hardware);
+  SpaceOptions space = options.space;
+  space.slice = 3;
+  std::map<std::string, double> products;
+  std::vector<std::pair<Candidate, Planned>> plans;
+  double tightest_time = 0.0, tightest_memory = 0.0;
+  const Space all = list_candidates(recipe, space);
+  for (size_t i = 0; i < all.candidates.size(); ++i) {
+    const Candidate& candidate = all.candidates[i];
+    if (!is_chosen(i)) continue;
+    CAPTURE(candidate.text());
+    const ExperimentConfig config = configure(settings_of(candidate, SettingStyle::kFields));
+    try {
+      const Planned plan = plan_of(config, *device, options.hardware);
+      const ProgramBounds bounds = program_bounds(config, *device, options.hardware);
+      REQUIRE(work.seconds(candidate) <= plan.seconds);
+      REQUIRE(stored_bytes(recipe, candidate.layout) <= plan.bytes);
+      REQUIRE(bounds.seconds() <= plan.seconds * (1.0 + 1e-9));
+      REQUIRE(bounds.bytes <= plan.bytes);
+      REQUIRE(work.seconds(candidate) > 0.0);
+      tightest_time = std::max(tightest_time, bounds.seconds() / plan.seconds);
+      tightest_memory = std::max(
+          tightest_memory, static_cast<double>(bounds.bytes) / static_cast<double>(plan.bytes));
+      double& known = products[products_key(candidate)];
+      known = std::max(known, bounds.products);
+      plans.emplace_back(candidate, plan);
+    } catch (const Error&) {
+      // Refused, which the search reports.
+    }
+  }
+  REQUIRE(plans.size() >= 30);
+  // What one candidate's program says of others with the same products.
+  for (const auto& [candidate, plan] : plans) {
+    CAPTURE(candidate.text());
+    REQUIRE(products.at(products_key(candidate)) <= plan.seconds * (1.0 + 1e-9));
+  }
+  REQUIRE(products.size() < plans.size());
+  REQUIRE(tightest_time > 0.7);
+  REQUIRE(tightest_memory > 0.7);
+}
+
+TEST_CASE("candidates with the same products take the same time for them") {
+  const SearchOptions options = small_options({4});
+  const Configure configure = small_configure();
+  const std::unique_ptr<Device> device = make_planned_device(options.hardware);
+  std::vector<double> seconds;
+  std::set<std::string> keys;
+  for (const std::vector<int64_t>& ici : {std::vector<int64_t>{1, 4, 1}, {2, 2, 1}, {4, 1, 1}}) {
+    const Layout layout{
+        "fsdp", strategy_rules(Strategy::kFullySharded), {"replica", "data", "mdl"}, ici, {}};
+    const Candidate candidate{.layout = layout, .remat_policy = "save_nothing"};
+    keys.insert(products_key(candidate));
+    seconds.push_back(program_bounds(configure(settings_of(candidate, SettingStyle::kFields)),
+                                     *device, options.hardware)
+                          .products);
+  }
+  REQUIRE(keys.size() == 1);
+  REQUIRE(seconds[0] > 0.0);
+  for (const double each : seconds) REQUIRE(each == Approx(seconds[0]).epsilon(1e-9));
+}
+
+TEST_CASE(
+    "a policy that recomputes more multiplies more, and policies that save the same are one") {
+  const Configure configure = small_configure();
+  const Hardware hardware = hardware_named("h100");
+  WorkBounds work(configure, hardware);
+  Candidate candidate{.layout = {"replicas",
+                                 strategy_rules(Strategy::kReplicas),
+                                 {"replica", "data", "mdl"},
+                                 {1, 2, 1},
+                                 {}}};
+  candidate.remat_policy = "save_everything";
+  const double least = work.seconds(candidate);
+  candidate.remat_policy = "save_nothing";
+  const double most = work.seconds(candidate);
+  REQUIRE(most > 1.1 * least);
+  REQUIRE(most < 1.4 * least);
+  REQUIRE(work.policy_class(1, "save_nothing") == "save_nothing");
+  REQUIRE(work.policy_class(1, "no_such_name") == "save_nothing");
+  REQUIRE(work.policy_class(1, "save_everything") == "save_everything");
+}
+
+TEST_CASE("live bytes count what is made before and read after a moment, views once") {
+  Trial trial(Mesh(), {"f32[\"a=100\"]"});
+  const Tensor x = trial.inputs()[0];
+  const Tensor y = exp(x), z = exp(y);  // 400 bytes each.
+  output("sum", exp(y + z));
+  // Between z and the sum y and z are live; x is an input.
+  REQUIRE(live_bytes(trial.graph()) == 800);
+}
+
+}  // namespace
+}  // namespace tessera

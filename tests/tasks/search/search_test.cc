@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search finds what planning every candidate finds, explains what it refuses, and its result is
+// a list of settings that gives the plan which it promises.
+#include "tasks/search/search.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "tasks/config/set_file.h"
+#include "tasks/search/nearest_mesh.h"
+#include "tasks/search/output.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/search/small_recipe.h"
+
+namespace tessera {
+namespace {
+
+SearchResult search_small(const SearchOptions& options) {
+  return search(small_configure(), SettingStyle::kFields, 1, options);
+}
+
+std::vector<std::vector<int64_t>> pairs(std::vector<std::vector<int64_t>> lists) { return lists; }
+
+TEST_CASE("the pruned search finds what planning every candidate finds") {
+  for (const int64_t memory : {1'000'000'000, 40'000'000}) {
+    SearchOptions options = small_options({3}, memory);
+    options.prunes = false;
+    const SearchResult all = search_small(options);
+    for (const SearchGoal goal : {SearchGoal::kTime, SearchGoal::kMemory, SearchGoal::kCost}) {
+      options.goal = goal;
+      options.prunes = true;
+      CAPTURE(memory, enum_name(goal));
+      const SearchResult pruned = search_small(options);
+      const auto score_of = [&](const Searched& one) {
+        return score(goal, options.hardware, one.devices(), one.seconds, one.bytes);
+      };
+      double least = std::numeric_limits<double>::infinity();
+      for (const Searched& one : all.candidates)
+        if (one.state == CandidateState::kPlanned && one.bytes <= memory)
+          least = std::min(least, score_of(one));
+      REQUIRE(pruned.is_complete);
+      REQUIRE(pruned.best.has_value() == (least < std::numeric_limits<double>::infinity()));
+      if (!pruned.best) continue;
+      REQUIRE(score_of(pruned.candidates[*pruned.best]) == least);
+      const SearchCounts counts = counts_of(pruned, options);
+      REQUIRE(counts.planned < counts_of(all, options).planned);
+      REQUIRE(counts.left == 0);
+    }
+  }
+}
+
+TEST_CASE("the settings of a candidate give its mesh, rules and policy, and keep model and batch") {
+  const SearchOptions options = small_options({4});
+  const SearchResult result = search_small(options);
+  REQUIRE(result.best);
+  const Candidate& best = result.candidates[*result.best].candidate;
+  const ExperimentConfig config = small_configure()(settings_of(best, SettingStyle::kFields));
+  REQUIRE(planned_mesh(config.mesh, 1) == best.layout.mesh());
+  REQUIRE(config.rules.weights == best.layout.rules.weights);
+  const ExperimentConfig given = small_recipe();
+  REQUIRE(same_value(to_tree(config.input), to_tree(given.input)));
+  const auto& task = config.task.as<SingleTask::HParams>();
+  REQUIRE(task.train.remat_policy == best.remat_policy);
+  REQUIRE(task.train.num_microbatches == best.microbatches);
+  REQUIRE(same_value(to_tree(task.model), to_tree(given.task.as<SingleTask::HParams>().model)));
+}
+
+TEST_CASE("the frontier has the plans that no other one beats in time and memory") {
+  const auto planned = [](double seconds, int64_t bytes) {
+    Searched one;
+    one.state = CandidateState::kPlanned;
+    one.seconds = seconds, one.bytes = bytes;
+    return one;
+  };
+  std::vector<Searched> list = {planned(3, 10), planned(1, 90), planned(2, 50),
+                                planned(2, 40), planned(4, 10), planned(0.5, 200)};
+  list.push_back(planned(0.1, 1));
+  list.back().state = CandidateState::kListed;
+  REQUIRE(frontier_of(list, 100) == std::vector<size_t>{1, 3, 0});
+}
+
+TEST_CASE("refusals say why, and alike ones are one group") {
+  const SearchOptions options = small_options({10});
+  const SearchResult result = search_small(options);
+  REQUIRE(result.best);
+  const std::vector<RefusalGroup> groups = refusal_groups(result);
+  REQUIRE_FALSE(groups.empty());
+  int64_t refused = 0;
+  std::string examples;
+  for (const RefusalGroup& group : groups) {
+    refused += group.count;
+    examples += group.example + "\n";
+  }
+  REQUIRE(refused == counts_of(result, options).refused);
+  REQUIRE_THAT(examples, Catch::Contains("a batch of 24 sequences cannot be divided among"));
+  REQUIRE_THAT(examples, Catch::Contains("mdl"));
+}
+
+TEST_CASE("where nothing fits, the message names what needs least memory") {
+  const SearchOptions options = small_options({2}, 1000);
+  const SearchResult result = search_small(options);
+  REQUIRE_FALSE(result.best);
+  REQUIRE(result.frontier.empty());
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Searched& one : result.candidates)
+    if (one.state == CandidateState::kPlanned) least = std::min(least, one.bytes);
+  const std::string message = nothing_fits(result, options);
+  REQUIRE_THAT(message, Catch::Contains("no candidate fits 1000 B") &&
+                            Catch::Contains("needs " + std::to_string(least / 1024 / 1024)));
+}
+
+TEST_CASE("a search without time says that it did not end") {
+  SearchOptions options = small_options({2});
+  options.seconds = 0.0;
+  const SearchResult result = search_small(options);
+  REQUIRE_FALSE(result.is_complete);
+  REQUIRE(counts_of(result, options).left > 0);
+  REQUIRE_THAT(
+      search_text(result, options, SettingStyle::kFields, {}),
+      Catch::Contains("The search ended after 0 s") && Catch::Contains("--search_seconds"));
+}
+
+TEST_CASE("of several numbers of devices cost takes the cheapest, and time the fastest") {
+  SearchOptions options = small_options({1, 4});
+  const SearchResult fastest = search_small(options);
+  REQUIRE(fastest.best_of_devices.size() == 2);
+  options.goal = SearchGoal::kCost;
+  const SearchResult cheapest = search_small(options);
+  REQUIRE(cheapest.best_of_devices.size() == 2);
+  const auto best = [](const SearchResult& result) { return result.candidates[*result.best]; };
+  REQUIRE(best(fastest).seconds <= best(cheapest).seconds);
+  const auto cost = [](const Searched& one) {
+    return one.seconds * static_cast<double>(one.devices());
+  };
+  REQUIRE(cost(best(cheapest)) <= cost(best(fastest)));
+}
+
+TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the frontier and counts") {
+  SearchOptions options = small_options({4});
+  options.space.slice = 2;
+  const SearchResult result = search_small(options);
+  const std::string text =
+      search_text(result, options, SettingStyle::kFields, {"family.Small", "./runexp", "x.toml"});
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    size_t columns = 0;  // "×" has two bytes.
+    for (const char c : line) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+    REQUIRE(columns <= 100);
+  }
+  REQUIRE_THAT(text, Catch::Contains("recipe") && Catch::Contains("--set_file=x.toml") &&
+                         Catch::Contains("fast links among 2"));
+  const Json json = parse_json(search_json(result, options, SettingStyle::kFields), "search");
+  REQUIRE(json.at("best").at("step_seconds").as_number() ==
+          result.candidates[*result.best].seconds);
+  REQUIRE(json.at("frontier").as_array().size() == result.frontier.size());
+  REQUIRE(json.at("counts").at("planned").as_integer() == counts_of(result, options).planned);
+  REQUIRE(json.at("complete").as_bool());
+  const std::string svg = search_svg(result, options);
+  REQUIRE_THAT(svg, Catch::StartsWith("<svg ") && Catch::EndsWith("</svg>\n") &&
+                        Catch::Contains("class=\"best\"") && !Catch::Contains("nan"));
+}
+
+TEST_CASE("factorizations are all ordered ways to write a number as a product") {
+  REQUIRE(factorizations(4, 2) == pairs({{1, 4}, {2, 2}, {4, 1}}));
+  REQUIRE(factorizations(1, 3) == pairs({{1, 1, 1}}));
+  REQUIRE(factorizations(1536, 3).size() == 165);
+  REQUIRE(factorizations(2, 0).empty());
+}
+
+TEST_CASE("slices that do not divide the devices are refused") {
+  SearchOptions options = small_options({12});
+  options.space.slice = 8;
+  REQUIRE_THROWS_WITH(search_small(options),
+                      Catch::Contains("12 devices cannot be divided among slices of 8"));
+}
+
+TEST_CASE("a mesh that does not fit has a nearest one that does") {
+  ExperimentConfig config = small_recipe();
+  REQUIRE_FALSE(nearest_fitting_shape(config, 2));
+  config.rules = strategy_rules(Strategy::kFullyShardedTensor);
+  config.mesh.ici_mesh_shape = {1, 1, 8};  // 12 heads.
+  REQUIRE(nearest_fitting_shape(config, 8) == std::vector<int64_t>{1, 2, 4});
+  config.mesh.ici_mesh_shape = {1, 7, 1};  // Neither 24 sequences nor 12 heads.
+  REQUIRE_FALSE(nearest_fitting_shape(config, 7));
+}
+
+TEST_CASE("a file of settings is read back, and anything else in it is an error") {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> sets = {"strategy=fsdp", "rules.weights=embed -> (data, \"x\")"};
+  const auto file = folder / "search.toml";
+  write_file_atomically(file, set_file_text(sets, "first line\nsecond line"));
+  REQUIRE_THAT(read_file(file), Catch::StartsWith("# first line\n# second line\nset = ["));
+  REQUIRE(read_set_file(file) == sets);
+  for (const char* text : {"sets = []", "set = \"a=1\"", "set = [1]", "set = []\nother = 1"}) {
+    write_file_atomically(file, text);
+    REQUIRE_THROWS_WITH(read_set_file(file), Catch::Contains("search.toml"));
+  }
+  REQUIRE_THROWS_WITH(read_set_file(folder / "absent"), Catch::Contains("does not exist"));
+}
+
+}  // namespace
+}  // namespace tessera
