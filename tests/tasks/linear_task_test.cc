@@ -14,7 +14,7 @@
 #include "tasks/learner/optimizers.h"
 #include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 #include "tests/tasks/optimizer_trial.h"
 
 namespace tessera {

@@ -15,7 +15,7 @@
 #include "layers/parameter.h"
 #include "tasks/learner/optimizers.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

@@ -9,7 +9,7 @@
 #include "layers/models/transformer.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 
 namespace tessera {
 namespace {

@@ -19,7 +19,7 @@
 #include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_program.h"
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

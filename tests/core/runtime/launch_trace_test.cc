@@ -8,7 +8,7 @@
 #include "core/ops/reduce.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"
 

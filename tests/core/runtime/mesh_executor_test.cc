@@ -19,7 +19,7 @@
 #include "core/runtime/executor/launch_trace.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 #include "tests/support/test_device.h"
 #include "tests/support/trial.h"
 
