@@ -2,6 +2,7 @@
 #include "plugins/command_line.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include <boost/program_options.hpp>
@@ -28,6 +29,8 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
                                                         on a mesh of four: replica, data, mdl
   runexp --exp=SourceLm --mode=plan --hardware=h200     predict the speed on a GPU
   runexp --exp=c4.Spmd1B --smoke                        try a large one: the same, but tiny
+  runexp --config=RUN --mode=replay --step=120 --against=threads:1
+                                                        find the kernel that computes differently
   runexp --list                                         list the experiments
   runexp new my_project                                 create a plugin project of your own
 
@@ -38,6 +41,7 @@ Actions
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
                          dataset's; plan: report what a step needs and costs without running it;
                          export, import: write or read weights in another tool's format;
+                         replay: repeat a step of a run and compare what each kernel writes;
                          selfcheck: check every kernel on this machine, and that a step's bits do
                          not depend on the number of threads (needs no --exp; under a minute)
   --list                 list the experiments of all plugins
@@ -80,6 +84,19 @@ Checkpoints and files
   --max_shard_bytes=N    export: weights in one file (default: 5000000000); more go to several, with
                          an index
 
+Replay (docs/replay.md)
+  --step=N               the step, as in metrics.jsonl; from the nearest checkpoint before it, or from
+                         --checkpoint=STEP (0: the initial weights)
+  --against=WHAT         threads:N, device:KIND, cpu_level:LEVEL or build:RUNEXP, which a second
+                         process runs; or a recording. Names the first kernel that differs
+  --tolerance=T          count floats as equal if they differ by less than T times the largest value
+                         of the array (default: 0, compare bits)
+  --isolate              give each launch the inputs of the other side, to check each on its own
+  --record=FILE          write hashes of what each launch reads and writes, for --against=FILE
+  --record_values=WHICH  also record the values themselves: outputs, or all (inputs, too)
+  --kernels_of=KIND      use only kernels that this kind of device has, too: the program that both
+                         kinds run
+
 Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
   --hardware=WHICH       plan: predict the time of each launch of a step, tokens per second and MFU
@@ -100,6 +117,7 @@ using Words = std::vector<std::string>;
 
 constexpr int64_t kMostThreads = 256;            // Of a process on a small machine.
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
+constexpr const char* kReplay = "replay";        // A mode with options of its own.
 constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 
 options::options_description description() {
@@ -111,13 +129,15 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp", "config", "mode", "job_log_dir", "devices", "threads", "device",
-                           "diff", "dump_graph", "profile", "hardware", "compare_plan",
-                           "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
+  for (const char* name :
+       {"exp",        "config",  "mode",       "job_log_dir", "devices",       "threads",
+        "device",     "diff",    "dump_graph", "profile",     "hardware",      "compare_plan",
+        "checkpoint", "format",  "input",      "output",      "dtype",         "max_shard_bytes",
+        "step",       "against", "tolerance",  "record",      "record_values", "kernels_of"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
-                           "dry_run", "print_ids", "smoke"})
+                           "dry_run", "print_ids", "smoke", "isolate"})
     plain(name);
   return flags;
 }
@@ -202,9 +222,10 @@ size_t index_in(const std::vector<std::string>& names, std::string_view flag,
 RunMode parse_mode(const std::string& mode) {
   constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
+  if (mode == kReplay) return RunMode::kTrain;  // CommandLine::replay says the rest.
   // The caller has handled selfcheck, which is an action (action_of).
-  return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kSelfcheck},
-                         "mode", mode)];
+  return kModes[index_in(
+      {"train", "eval", "decode", "plan", "export", "import", kReplay, kSelfcheck}, "mode", mode)];
 }
 
 // A step's number, or the name of its directory.
@@ -227,6 +248,26 @@ ProfileWindow parse_profile(const std::string& text) {
   if (colon == std::string::npos) fail("--profile={}: expected START:N, such as 10:3", text);
   return {whole_number("profile", text.substr(0, colon), 0),
           whole_number("profile", text.substr(colon + 1), 1)};
+}
+
+// The options of --mode=replay; nullopt in other modes.
+std::optional<ReplayOptions> parse_replay(const options::variables_map& values) {
+  const auto text = [&values](const char* name) {
+    return values.count(name) == 0 ? std::string() : values[name].as<std::string>();
+  };
+  const auto has = [&values](const char* name) { return values.count(name) != 0; };
+  if (text("mode") != kReplay) return std::nullopt;
+  ReplayOptions replay;
+  if (has("step")) replay.step = whole_number("step", text("step"), 1);
+  if (has("against")) replay.against = parse_other_side(text("against"));
+  if (replay.against.kind == OtherSideChoice::Kind::kThreads) parse_threads(replay.against.value);
+  if (has("tolerance")) replay.tolerance = parse_tolerance(text("tolerance"));
+  if (has("isolate")) replay.inputs = LaunchInputs::kOther;
+  replay.record = text("record");
+  if (has("record") && replay.record.empty()) fail("--record needs the name of a file");
+  if (has("record_values")) replay.values = parse_recorded_values(text("record_values"));
+  replay.kernels_of = text("kernels_of");
+  return replay;
 }
 
 CommandLine::Action action_of(const options::variables_map& values) {
@@ -263,9 +304,10 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
     fail("--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
-  belongs(
-      "checkpoint", "eval, decode or export (auto-fallback: train)",
-      falls_back || mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
+  const bool replays = values.count("mode") != 0 && values["mode"].as<std::string>() == kReplay;
+  belongs("checkpoint", "eval, decode, export or replay (auto-fallback: train)",
+          falls_back || replays || mode == RunMode::kEval || mode == RunMode::kDecode ||
+              mode == RunMode::kExport);
   const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
   if (several && mode != RunMode::kEval)
     fail("--checkpoint=all and follow need --mode=eval; give newest or a step's number");
@@ -275,6 +317,29 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
     fail("--mode=import reads a directory: give --input=DIR");
   if (mode == RunMode::kExport && run.output.empty())
     fail("--mode=export writes a directory: give --output=DIR");
+}
+
+// Other modes read none of these flags, and a replay few of the others.
+void check_flags_of_replay(const CommandLine& line, const options::variables_map& values) {
+  constexpr std::array kOwn = {"step",   "against",       "tolerance", "isolate",
+                               "record", "record_values", "kernels_of"};
+  if (!line.replay) {
+    for (const char* flag : kOwn)
+      if (values.count(flag) != 0) fail("--{} needs --mode=replay", flag);
+    return;
+  }
+  for (const char* flag : {"restart", "allow_config_change", "dry_run", "dump_graph", "profile"})
+    if (values.count(flag) != 0) fail("--{} cannot be used with --mode=replay", flag);
+  if (values.count("step") == 0) fail("--mode=replay needs the number of a step: --step=N");
+  const ReplayOptions& replay = *line.replay;
+  using Side = OtherSideChoice::Kind;
+  for (const char* flag : {"tolerance", "isolate"})
+    if (values.count(flag) != 0 && replay.against.kind == Side::kNone)
+      fail("--{} needs something to compare with: give --against", flag);
+  if (values.count("record_values") != 0 && replay.record.empty())
+    fail("--record_values needs a file: give --record=FILE");
+  if (!replay.record.empty() && replay.inputs == LaunchInputs::kOther)
+    fail("--record cannot be used with --isolate, which changes what launches read");
 }
 
 void check_flags_of_selfcheck(const options::variables_map& values) {
@@ -289,6 +354,7 @@ void check_flags_of_selfcheck(const options::variables_map& values) {
 void check_together(const CommandLine& line, const options::variables_map& values) {
   if (line.action == CommandLine::Action::kSelfcheck) return check_flags_of_selfcheck(values);
   check_flags_of_modes(line.run, values);
+  check_flags_of_replay(line, values);
   const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
   using Action = CommandLine::Action;
   const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
@@ -341,6 +407,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) line.device = text("device");
   if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
+  line.replay = parse_replay(values);
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   if (has("hardware")) line.run.hardware = find_hardware(text("hardware"), own_plugins("hardware"));
   line.run.compare_plan = text("compare_plan");

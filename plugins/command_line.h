@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tasks/config/run_options.h"
+#include "tasks/replay/replay_options.h"
 
 namespace tessera {
 
@@ -22,9 +23,10 @@ struct CommandLine {
   bool smoke = false;        // Make the experiment small.
   bool has_devices = false;  // --devices is given.
   std::vector<std::filesystem::path> plugin_path;
-  std::string device = "cpu";  // The kind of device.
-  int threads = 0;             // 0: all available.
-  RunOptions run;              // `experiment` and a default `job_log_dir` are set later.
+  std::string device = "cpu";           // The kind of device.
+  int threads = 0;                      // 0: all available.
+  std::optional<ReplayOptions> replay;  // With --mode=replay.
+  RunOptions run;                       // `experiment` and a default `job_log_dir` are set later.
 };
 
 // `arguments` without the program's name. Error for an unknown flag, with the nearest one, and for

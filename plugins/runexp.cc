@@ -25,10 +25,12 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/new_project.h"
+#include "plugins/replay_setting.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
 #include "tasks/plan/prediction.h"
+#include "tasks/replay/replay.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/shutdown/stop_signal.h"
 
@@ -195,6 +197,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
   if (options.mode == RunMode::kPlan) options.plan_directory = options.job_log_dir;
+  if (line.replay && options.job_log_dir.empty() && !configured.config_file.empty())
+    options.job_log_dir = configured.config_file.parent_path();  // The run of --config.
   if (options.job_log_dir.empty())
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
@@ -209,9 +213,12 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     devices.push_back(make_planned_device(*options.hardware));
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
-  const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);
+  const std::unique_ptr<BaseRun> mode =
+      line.replay
+          ? replay_run(configured.config, options, replay_setting(line), in_order, processes)
+          : make_run(configured.config, options, in_order, processes);
   processes.barrier("the start of the run");
-  const bool logs = options.mode == RunMode::kTrain && !options.dry_run;
+  const bool logs = options.mode == RunMode::kTrain && !options.dry_run && !line.replay;
   if (logs && watch != nullptr) watch->log_in(options.job_log_dir);
   try {
     return {mode->run(), ""};
@@ -303,7 +310,8 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
     fmt::print(errors, "runexp: {}", *message);  // Several lines: commands to copy.
     return {kBadUsage, ""};
   }
-  const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
+  const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode ||
+                      line.replay.has_value();
   const Ending ending = run(configured, line, kind, processes, watch);
   return prints ? check_printed(ending) : ending;
 }

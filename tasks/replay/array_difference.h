@@ -27,8 +27,7 @@ struct ArrayDifference {
 // sums which nearly cancel do not count; integers and bools still by their bits. Two NaNs are then
 // equal. Both spans have type.bytes() bytes.
 std::optional<ArrayDifference> array_difference(const Type& type, std::span<const std::byte> here,
-                                                std::span<const std::byte> there,
-                                                double tolerance);
+                                                std::span<const std::byte> there, double tolerance);
 
 // "3 of 1024 elements differ; the first is [0, 7]: 1.5 here, 1.25 there; largest difference 0.25
 // (relative 0.167)".

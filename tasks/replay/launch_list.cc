@@ -59,26 +59,15 @@ std::vector<std::string> LaunchList::identity() const {
   std::vector<std::string> lines;
   for (const ListedLaunch& launch : launches_) {
     const Node& node = *launch.node;
-    std::string line = fmt::format(
-        "{} [{}] in {}: ({}) -> ({}) {}", launch_name(node, LaunchKind::kRun),
-        phase_name(node.phase), node.path.empty() ? "the step" : node.path,
-        types_of(*launch.graph, node.inputs), types_of(*launch.graph, node.outputs),
-        node.attributes.text());
+    std::string line =
+        fmt::format("{} [{}] in {}: ({}) -> ({}) {}", launch_name(node, LaunchKind::kRun),
+                    phase_name(node.phase), node.path.empty() ? "the step" : node.path,
+                    types_of(*launch.graph, node.inputs), types_of(*launch.graph, node.outputs),
+                    node.attributes.text());
     for (const auto& body : node.bodies) line += " body " + graph_hash(*body);
     lines.push_back(std::move(line));
   }
   return lines;
-}
-
-std::string describe_launch(const ListedLaunch& launch, size_t launches) {
-  const Node& node = *launch.node;
-  std::string text = fmt::format("launch {} of {}: {} [{}] in {}", launch.number, launches,
-                                 launch_name(node, LaunchKind::kRun), phase_name(node.phase),
-                                 node.path.empty() ? "the step" : node.path);
-  if (node.site.known()) text += ", " + node.site.text();
-  if (launch.iterations > 1)
-    text += fmt::format(" (time {} of {})", launch.iteration, launch.iterations);
-  return text;
 }
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace tessera {
 struct ListedLaunch {
   const Graph* graph = nullptr;
   const Node* node = nullptr;
-  int64_t number = 0;                    // From 1, in the order of the plan.
+  int64_t number = 0;                     // From 1, in the order of the plan.
   int64_t iteration = 1, iterations = 1;  // Of the node: loops are unrolled.
 };
 
@@ -43,8 +43,5 @@ class LaunchList {
   std::array<std::vector<int64_t>, 3> numbers_;  // By kind; 0: left out.
   int64_t left_out_ = 0;
 };
-
-// "launch 57 of 412: einsum [backward] in lm.x_layers[0].ffn, layers/ffn.cc:42".
-std::string describe_launch(const ListedLaunch& launch, size_t launches);
 
 }  // namespace tessera

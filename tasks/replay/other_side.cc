@@ -25,8 +25,7 @@ class PipeFolder {
  public:
   PipeFolder() {
     std::string name = (fs::temp_directory_path() / "tessera_replay_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      fail("cannot create {}: {}", name, std::strerror(errno));
+    if (::mkdtemp(name.data()) == nullptr) fail("cannot create {}: {}", name, std::strerror(errno));
     path_ = name;
     if (::mkfifo(pipe().c_str(), 0600) != 0)
       fail("cannot create {}: {}", pipe().string(), std::strerror(errno));
@@ -52,8 +51,8 @@ class OtherProcess {
       : descriptor_(::open(folder_.pipe().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     if (descriptor_ < 0) fail("cannot open a pipe: {}", std::strerror(errno));
     // The shell keeps standard error, which ChildProcess would drop.
-    std::vector<std::string> words = {"sh", "-c", "exec \"$@\" 2>\"$0\"",
-                                      folder_.errors().string(), "env"};
+    std::vector<std::string> words = {"sh", "-c", "exec \"$@\" 2>\"$0\"", folder_.errors().string(),
+                                      "env"};
     if (!environment.empty()) words.push_back(environment);
     words.insert(words.end(), command.begin(), command.end());
     words.push_back("--record=" + folder_.pipe().string());

@@ -29,7 +29,7 @@ struct RecordingHeader {
   std::string build;   // "0.1.0 3f2a…" (the build stamp).
   std::string device;  // Its description.
   std::string mesh;
-  std::string graph;       // The hash of the traced graph.
+  std::string graph;         // The hash of the traced graph.
   int64_t trained_from = 0;  // The steps after this one were trained before the recorded one.
   RecordedValues values = RecordedValues::kNone;
   std::vector<std::vector<std::string>> programs;  // LaunchList::identity() of each stage.

@@ -76,8 +76,7 @@ class InspectedStream final : public Stream {
 
 class InspectedDevice final : public Device {
  public:
-  InspectedDevice(Device& device, LaunchInspector inspector,
-                  std::function<bool(const OpDef&)> runs)
+  InspectedDevice(Device& device, LaunchInspector inspector, std::function<bool(const OpDef&)> runs)
       : device_(device), inspector_(std::move(inspector)), runs_(std::move(runs)) {}
 
   std::string_view kind() const override { return device_.kind(); }
