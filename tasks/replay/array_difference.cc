@@ -77,13 +77,16 @@ std::optional<ArrayDifference> array_difference(const Type& type, std::span<cons
 }
 
 std::string text_of(const ArrayDifference& difference) {
-  const bool is_scalar = difference.index.empty();
   const std::string which =
-      is_scalar ? std::string("it is")
-                : fmt::format("{} of {} elements differ; the first, [{}], is", difference.different,
-                              difference.elements, fmt::join(difference.index, ", "));
-  return fmt::format("{} {:.9g} here, {:.9g} there; largest difference {:.3g} (relative {:.3g})",
-                     which, difference.here, difference.there, difference.largest_absolute,
+      difference.index.empty()
+          ? std::string("it is")
+          : fmt::format("{} of {} elements differ; the first, [{}], is", difference.different,
+                        difference.elements, fmt::join(difference.index, ", "));
+  return fmt::format("{} {:.9g} here, {:.9g} there", which, difference.here, difference.there);
+}
+
+std::string extent_of(const ArrayDifference& difference) {
+  return fmt::format("largest difference {:.3g}, relative {:.3g}", difference.largest_absolute,
                      difference.largest_relative);
 }
 

@@ -29,8 +29,9 @@ struct ArrayDifference {
 std::optional<ArrayDifference> array_difference(const Type& type, std::span<const std::byte> here,
                                                 std::span<const std::byte> there, double tolerance);
 
-// "3 of 1024 elements differ; the first is [0, 7]: 1.5 here, 1.25 there; largest difference 0.25
-// (relative 0.167)".
+// "3 of 1024 elements differ; the first, [0, 7], is 1.5 here, 1.25 there".
 std::string text_of(const ArrayDifference& difference);
+// "largest difference 0.25, relative 0.167".
+std::string extent_of(const ArrayDifference& difference);
 
 }  // namespace tessera

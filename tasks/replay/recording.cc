@@ -68,6 +68,12 @@ double number_or_nan(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.as_number();
 }
 
+// Of all lines before the last, and of the results in that.
+uint32_t checksum_with_results(uint32_t lines, double loss, double grad_norm) {
+  const std::string results = JsonLine().add("loss", loss).add("grad_norm", grad_norm).text();
+  return crc32c(std::as_bytes(std::span(results)), lines);
+}
+
 std::string header_line(const RecordingHeader& header) {
   std::string programs;
   for (const std::vector<std::string>& program : header.programs)
@@ -169,11 +175,12 @@ void RecordingWriter::add(const LaunchRecord& record) {
 }
 
 void RecordingWriter::finish(double loss, double grad_norm) {
+  const int64_t checksum = checksum_with_results(checksum_, loss, grad_norm);
   write_line(JsonLine()
                  .add("end", launches_)
                  .add("loss", loss)
                  .add("grad_norm", grad_norm)
-                 .add("checksum", int64_t{checksum_})
+                 .add("checksum", checksum)
                  .text());
   output_->finish();
 }
@@ -296,7 +303,8 @@ bool RecordingReader::next(LaunchRecord& record) {
   if (json.find("end") != nullptr) {
     end_ = {json.at("end").as_integer(), number_or_nan(json.at("loss")),
             number_or_nan(json.at("grad_norm"))};
-    if (end_.launches != launches_ || json.at("checksum").as_integer() != int64_t{checksum_})
+    const int64_t checksum = checksum_with_results(checksum_, end_.loss, end_.grad_norm);
+    if (end_.launches != launches_ || json.at("checksum").as_integer() != checksum)
       fail("{} is damaged: its checksum is wrong; record it again", where_);
     return false;
   }

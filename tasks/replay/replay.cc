@@ -2,6 +2,7 @@
 #include "tasks/replay/replay.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <filesystem>
 #include <optional>
@@ -123,11 +124,7 @@ class Replay final : public BaseRun {
 
   int run() override {
     console_.info(heading());
-    for (int64_t step = started_from_; step + 1 < p().step; ++step) {
-      const StepResult result = session_->train_program().run(next_batch(step), step);
-      console_.progress({.step = step + 1, .num_steps = p().step, .loss = result.loss});
-    }
-    console_.finish_line();
+    train_to_step();
     const StepResult result = observed_step();
     const StepNumbers here{result.loss, result.grad_norm};
     if (writer_) writer_->finish(here.loss, here.grad_norm);
@@ -285,6 +282,18 @@ class Replay final : public BaseRun {
     std::optional<Batch> batch = session_->input().get_next();
     if (!batch) fail("the training input ended before step {}", step + 1);
     return std::move(*batch);
+  }
+
+  // The steps between the checkpoint and the replayed one.
+  void train_to_step() {
+    constexpr std::chrono::seconds kInterval(10);  // Of lines about it.
+    auto last = std::chrono::steady_clock::now();
+    for (int64_t step = started_from_; step + 1 < p().step; ++step) {
+      session_->train_program().run(next_batch(step), step);
+      if (std::chrono::steady_clock::now() < last + kInterval) continue;
+      last = std::chrono::steady_clock::now();
+      console_.info(fmt::format("trained step {}", step + 1));
+    }
   }
 
   StepResult observed_step() {

@@ -71,9 +71,9 @@ class ComparisonText {
     text += "  " + place_line(*launch.node) + "\n";
     for (const OutputDifference& output : difference.outputs) {
       const Type& type = launch.graph->type(launch.node->outputs[output.output]);
-      text += fmt::format("  output {}, {}:\n    {}\n", output.output, type.text_sized(),
-                          output.values ? text_of(*output.values)
-                                        : "its hash differs; the other side has no values");
+      text += fmt::format("  output {}, {}:\n    ", output.output, type.text_sized());
+      text += output.values ? text_of(*output.values) + "\n    " + extent_of(*output.values) + "\n"
+                            : std::string("its hash differs; the other side has no values\n");
     }
     return text;
   }
