@@ -27,13 +27,19 @@ Outcome runexp(const fs::path& folder, const std::string& arguments,
                std::chrono::seconds(120));
 }
 
-// A folder with a run of 5 steps, of which steps 2, 4 and 5 are saved; made once and copied.
+// A folder with a run of 5 steps, of which steps 2, 4 and 5 are saved: in `run`, or in a copy that
+// a test may damage.
 class ReplayedRun {
  public:
-  ReplayedRun() { fs::copy(trained().path(), folder_.path(), fs::copy_options::recursive); }
+  explicit ReplayedRun(std::string name = "run") : name_(std::move(name)) {
+    if (name_ != "run") fs::copy(trained() / "run", trained() / name_, fs::copy_options::recursive);
+  }
 
   Outcome replay(const std::string& arguments, const std::string& environment = "") const {
-    return runexp(folder_.path(), "--config=run --mode=replay --threads=1 " + arguments,
+    const bool has_threads = arguments.find("--threads=") != std::string::npos;
+    return runexp(trained().path(),
+                  fmt::format("--config={} --mode=replay {} {}", name_,
+                              has_threads ? "" : "--threads=1", arguments),
                   environment);
   }
   void require_refused(const std::string& arguments, const std::string& text) const {
@@ -43,7 +49,7 @@ class ReplayedRun {
     REQUIRE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n') == 1);
     REQUIRE_THAT(outcome.errors, Catch::StartsWith("runexp: ") && Contains(text));
   }
-  fs::path operator/(const std::string& name) const { return folder_ / name; }
+  fs::path operator/(const std::string& name) const { return trained() / name; }
 
  private:
   static const TemporaryDirectory& trained() {
@@ -61,7 +67,7 @@ class ReplayedRun {
     return folder;
   }
 
-  TemporaryDirectory folder_;
+  std::string name_;
 };
 
 void require_equal(const Outcome& outcome) {
@@ -180,8 +186,8 @@ TEST_CASE("a recording is compared with, and refused if damaged or of another pr
 }
 
 TEST_CASE("replay begins from the initial weights without a checkpoint and refuses a damaged one") {
-  const ReplayedRun run;
-  const fs::path saved = run / "run/checkpoints/step_0000000002";
+  const ReplayedRun run("damaged");
+  const fs::path saved = run / "damaged/checkpoints/step_0000000002";
   for (const auto& file : fs::directory_iterator(saved)) {
     std::string bytes = read_bytes(file.path());
     for (size_t i = bytes.size() / 2; i < std::min(bytes.size(), bytes.size() / 2 + 64); ++i)
@@ -190,7 +196,7 @@ TEST_CASE("replay begins from the initial weights without a checkpoint and refus
   }
   run.require_refused("--step=3", "to replay from an earlier step give --checkpoint=0");
   require_equal(run.replay("--step=3 --checkpoint=0"));
-  fs::remove_all(run / "run/checkpoints");
+  fs::remove_all(run / "damaged/checkpoints");
   const Outcome fresh = run.replay("--step=2 --against=threads:2");
   require_equal(fresh);
   REQUIRE_THAT(fresh.out, Contains("from the initial weights after training 1 step\n"));
@@ -223,7 +229,7 @@ TEST_CASE("a replay on several devices compares each of them") {
   write_small_text(folder.path());
   const std::string mesh = " --devices=2 --set ici_mesh_shape=[1,2,1]";
   REQUIRE(runexp(folder.path(), tiny_arguments(3) + mesh).exit_code == 0);
-  const std::string replay = "--config=run --mode=replay --devices=2 --threads=2 --step=2 ";
+  const std::string replay = "--config=run --mode=replay --devices=2 --threads=2 --step=1 ";
   require_equal(runexp(folder.path(), replay + "--against=threads:4"));
   const Outcome wrong = runexp(folder.path(),
                                fmt::format("{} --against=device:wrong --plugin_path='{}'", replay,
