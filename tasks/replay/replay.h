@@ -28,9 +28,9 @@ struct ReplaySetting {
 };
 
 // Other arguments as of make_run (tasks/modes/make_run.h). options.checkpoint may name the
-// checkpoint to begin from. The exit code is 0 if all that was compared is equal, else 1. Error for
-// more than one process, a step that the run does not have, a damaged checkpoint, and another
-// side with a different program.
+// checkpoint to begin from. The exit code is 0 if all that was compared is equal, else 1; when the
+// step is only recorded, it is 0. Error for more than one process, a step that the run does not
+// have, a damaged checkpoint, and another side with a different program.
 std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunOptions& options,
                                     const ReplaySetting& setting,
                                     const std::vector<Device*>& devices, ProcessGroup& processes);

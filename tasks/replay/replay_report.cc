@@ -116,13 +116,16 @@ class ComparisonText {
   // How much of the outputs of a launch differs.
   static std::string extent(const LaunchDifference& difference) {
     std::vector<std::string> outputs;
-    for (const OutputDifference& output : difference.outputs)
-      outputs.push_back(output.values
-                            ? fmt::format("{} of {} elements differ, relative {:.3g}",
-                                          output.values->different, output.values->elements,
-                                          output.values->largest_relative)
-                            : std::string("differs"));
-    return fmt::format("{}; {}", fmt::join(outputs, ", "),
+    double relative = 0;
+    for (const OutputDifference& output : difference.outputs) {
+      if (!output.values) continue;
+      outputs.push_back(fmt::format("{} of {}", output.values->different, output.values->elements));
+      relative = std::max(relative, output.values->largest_relative);
+    }
+    const std::string what = outputs.empty() ? std::string("its hash differs")
+                                             : fmt::format("{} elements differ, relative {:.3g}",
+                                                           fmt::join(outputs, " and "), relative);
+    return fmt::format("{}; {}", what,
                        difference.inputs.empty() ? "its inputs are equal" : "so do its inputs");
   }
 

@@ -12,6 +12,7 @@
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -239,6 +240,31 @@ TEST_CASE("a replay on several devices compares each of them") {
   REQUIRE(wrong.exit_code == 1);
   REQUIRE_THAT(wrong.out, Contains(" on device 0\n") || Contains(" on device 1\n"));
   REQUIRE_THAT(wrong.out, Contains("its inputs are equal: this launch makes the difference"));
+}
+
+TEST_CASE("a step on the virtual GPU is compared launch by launch with the CPU") {
+  const fs::path lib = fs::path(TESSERA_BINARY_DIR) / "lib";
+  if (!fs::exists(lib / "virtual_gpu/libcuda.so.1") || !fs::exists(lib / "tessera/devices/cuda.so"))
+    return skip_test("the CUDA device is not built");
+  const ReplayedRun run;
+  const std::string driver =
+      fmt::format("TESSERA_CUDA_DRIVER='{}/virtual_gpu/libcuda.so.1'", lib.string());
+  const Outcome live =
+      run.replay("--step=3 --against=device:cuda --isolate --tolerance=1e-5", driver);
+  INFO(live.out << live.errors);
+  REQUIRE(live.exit_code == 0);
+  REQUIRE_THAT(live.out, Contains("there: cuda: GPU 0, Virtual GPU") &&
+                             Contains("wrote the same within a tolerance of 1e-05"));
+
+  REQUIRE(run.replay("--step=3 --device=cuda --record=gpu.rec", driver).exit_code == 0);
+  run.require_refused("--step=3 --against=gpu.rec", "unless it is recorded with --kernels_of=cpu");
+  REQUIRE(
+      run.replay("--step=3 --device=cuda --kernels_of=cpu --record=gpu.rec", driver).exit_code ==
+      0);
+  const Outcome recorded = run.replay("--step=3 --against=gpu.rec");
+  INFO(recorded.out << recorded.errors);
+  REQUIRE(recorded.exit_code == 1);
+  REQUIRE_THAT(recorded.out, Contains("its hash differs; the other side has no values"));
 }
 
 }  // namespace
