@@ -64,7 +64,8 @@ Settings
   --device=KIND          kind of device: {devices} (default: cpu)
   --devices=N            devices of each process (default: 1). The mesh shape (ici_mesh_shape times
                          dcn_mesh_shape) must have as many devices as all processes together;
-                         without a shape, all devices are on the axis `data`. Not needed for a plan
+                         without a shape, all devices are on the axis `data`. Not needed for a plan,
+                         and for a replay if the mesh has a shape
   --plugin_path=DIR      also look for plugins here; may be repeated (or TESSERA_PLUGIN_PATH=A:B)
 
 Checkpoints and files

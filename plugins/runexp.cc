@@ -228,7 +228,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   }
 }
 
-// The devices of each process with --smoke: as many as the small mesh needs.
+// The devices of each process with --smoke or --mode=replay: as many as the mesh needs.
 int64_t devices_for(const MeshConfig& mesh, const ProcessGroup& processes) {
   const int64_t needed = planned_mesh(mesh, processes.size()).num_devices();
   return std::max<int64_t>(1, needed / processes.size());
@@ -301,6 +301,8 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
   const ConfiguredExperiment configured = configured_by(line, folders);
   if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
+  if (line.replay && !line.has_devices)
+    line.run.devices = devices_for(configured.config.mesh, processes);
   if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});
   if (line.action == Action::kDiff)

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/replay/launch_comparison.h"
 
-#include <algorithm>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
@@ -48,11 +46,7 @@ void Comparison::add(LaunchDifference difference) {
 
 std::vector<LaunchDifference> Comparison::differences() const {
   const std::lock_guard lock(mutex_);
-  std::vector<LaunchDifference> sorted = differences_;
-  std::ranges::sort(sorted, {}, [](const LaunchDifference& difference) {
-    return std::pair(difference.launch, difference.device);
-  });
-  return sorted;
+  return differences_;
 }
 
 LaunchInspector LaunchObservation::inspector() {

@@ -39,7 +39,7 @@ class Comparison {
   void add(LaunchDifference difference);
 
   int64_t compared() const { return compared_; }
-  // By number of the launch, then by device.
+  // In the order in which they were found: what a launch reads was written by one before it.
   std::vector<LaunchDifference> differences() const;
 
  private:

@@ -345,10 +345,21 @@ class Replay final : public BaseRun {
     return count;
   }
 
+  // The numbers of launches order those of all devices, unless the stages of a pipeline have
+  // different programs. Without that, devices are in the order in which they happened to be.
+  std::vector<LaunchDifference> ordered_differences() const {
+    std::vector<LaunchDifference> differences = comparison_.differences();
+    if (lists_.size() > 1) return differences;
+    std::ranges::sort(differences, {}, [](const LaunchDifference& difference) {
+      return std::pair(difference.launch, difference.device);
+    });
+    return differences;
+  }
+
   // Whether no launch differs.
   bool print_comparison() {
     ComparedLaunches compared{.compared = comparison_.compared(),
-                              .differences = comparison_.differences(),
+                              .differences = ordered_differences(),
                               .tolerance = p().tolerance,
                               .inputs = p().inputs,
                               .trained_steps = p().step - 1 - started_from_};

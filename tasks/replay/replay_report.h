@@ -21,7 +21,7 @@ struct StepNumbers {
 struct ComparedLaunches {
   std::vector<const LaunchList*> lists;  // By device.
   int64_t compared = 0;                  // On all devices together.
-  std::vector<LaunchDifference> differences;
+  std::vector<LaunchDifference> differences;  // No launch depends on one behind it.
   double tolerance = 0;
   LaunchInputs inputs = LaunchInputs::kOwn;
   int64_t trained_steps = 0;  // Before the replayed one, since the checkpoint.

@@ -230,7 +230,7 @@ TEST_CASE("a replay on several devices compares each of them") {
   write_small_text(folder.path());
   const std::string mesh = " --devices=2 --set ici_mesh_shape=[1,2,1]";
   REQUIRE(runexp(folder.path(), tiny_arguments(3) + mesh).exit_code == 0);
-  const std::string replay = "--config=run --mode=replay --devices=2 --threads=2 --step=1 ";
+  const std::string replay = "--config=run --mode=replay --threads=2 --step=1 ";
   require_equal(runexp(folder.path(), replay + "--against=threads:4"));
   const Outcome wrong = runexp(folder.path(),
                                fmt::format("{} --against=device:wrong --plugin_path='{}'", replay,
