@@ -2,6 +2,7 @@
 #include "plugins/command_line.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include <boost/program_options.hpp>
@@ -29,6 +30,8 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
                                                         on a mesh of four: replica, data, mdl
   runexp --exp=SourceLm --mode=plan --hardware=h200     predict the speed on a GPU
   runexp --exp=c4.Spmd1B --smoke                        try a large one: the same, but tiny
+  runexp --config=RUN --mode=replay --step=120 --against=threads:1
+                                                        find the kernel that computes differently
   runexp --list                                         list the experiments
   runexp new my_project                                 create a plugin project of your own
 
@@ -39,6 +42,7 @@ Actions
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
                          dataset's; plan: report what a step needs and costs without running it;
                          export, import: write or read weights in another tool's format;
+                         replay: repeat a step of a run and compare what each kernel writes;
                          sweep: train it once for each of several settings (docs/sweeps.md);
                          selfcheck: check every kernel on this machine, and that a step's bits do
                          not depend on the number of threads (needs no --exp; under a minute)
@@ -69,7 +73,8 @@ Settings
   --device=KIND          kind of device: {devices} (default: cpu)
   --devices=N            devices of each process (default: 1). The mesh shape (ici_mesh_shape times
                          dcn_mesh_shape) must have as many devices as all processes together;
-                         without a shape, all devices are on the axis `data`. Not needed for a plan
+                         without a shape, all devices are on the axis `data`. Not needed for a plan,
+                         and for a replay if the mesh has a shape
   --plugin_path=DIR      also look for plugins here; may be repeated (or TESSERA_PLUGIN_PATH=A:B)
 
 Checkpoints and files
@@ -99,6 +104,19 @@ Sweeps
   --sweep_metric=NAME    a metric of the runs by which trials are compared (default: the loss of
                          evaluation, or else of training), as --sweep_goal=min or max says
   --retry_failed         resume the trials that failed, too
+
+Replay (docs/replay.md)
+  --step=N               the step, as in metrics.jsonl; from the nearest checkpoint before it, or from
+                         --checkpoint=STEP (0: the initial weights)
+  --against=WHAT         threads:N, device:KIND, cpu_level:LEVEL or build:RUNEXP, which a second
+                         process runs; or a recording. Names the first kernel that differs
+  --tolerance=T          count floats as equal if they differ by less than T times the largest value
+                         of the array (default: 0, compare bits)
+  --isolate              give each launch the inputs of the other side, to check each on its own
+  --record=FILE          write hashes of what each launch reads and writes, for --against=FILE
+  --record_values=WHICH  also record the values themselves: outputs, or all (inputs, too)
+  --kernels_of=KIND      use only kernels that this kind of device has, too: the program that both
+                         kinds run
 
 Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
@@ -130,6 +148,7 @@ using Words = std::vector<std::string>;
 constexpr int64_t kMostThreads = 256;            // Of a process on a small machine.
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr const char* kSweep = "sweep";          // A mode whose trials are runs.
+constexpr const char* kReplay = "replay";        // A mode with options of its own.
 constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 constexpr int64_t kMostSweepProcesses = 256;
 
@@ -142,21 +161,22 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp",          "config",          "mode",         "job_log_dir",
-                           "devices",      "threads",         "device",       "diff",
-                           "dump_graph",   "profile",         "hardware",     "compare_plan",
-                           "checkpoint",   "format",          "input",        "output",
-                           "dtype",        "max_shard_bytes", "report",       "watch",
-                           "port",         "sweep_processes", "sweep_trials", "sweep_seed",
-                           "sweep_metric", "sweep_goal",      "goal",         "search_devices",
-                           "search_slice", "search_seconds"})
+  for (const char* name : {"exp",          "config",          "mode",          "job_log_dir",
+                           "devices",      "threads",         "device",        "diff",
+                           "dump_graph",   "profile",         "hardware",      "compare_plan",
+                           "checkpoint",   "format",          "input",         "output",
+                           "dtype",        "max_shard_bytes", "report",        "watch",
+                           "port",         "sweep_processes", "sweep_trials",  "sweep_seed",
+                           "sweep_metric", "sweep_goal",      "goal",          "search_devices",
+                           "search_slice", "search_seconds",  "step",          "against",
+                           "tolerance",    "record",          "record_values", "kernels_of"})
     text(name);
   flags.add_options()("compare",
                       options::value<std::vector<std::string>>()->multitoken()->composing(), "");
   for (const char* name : {"set", "set_file", "plugin_path", "prompt", "prompt_ids", "sweep"})
     texts(name);
   for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
-                           "dry_run", "print_ids", "smoke", "retry_failed", "search"})
+                           "dry_run", "print_ids", "smoke", "retry_failed", "search", "isolate"})
     plain(name);
   return flags;
 }
@@ -241,9 +261,11 @@ size_t index_in(const std::vector<std::string>& names, std::string_view flag,
 RunMode parse_mode(const std::string& mode) {
   constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
+  if (mode == kReplay) return RunMode::kTrain;  // CommandLine::replay says the rest.
   // The caller has handled the last two, which are actions (action_of).
   return kModes[index_in(
-      {"train", "eval", "decode", "plan", "export", "import", kSelfcheck, kSweep}, "mode", mode)];
+      {"train", "eval", "decode", "plan", "export", "import", kReplay, kSelfcheck, kSweep}, "mode",
+      mode)];
 }
 
 // A step's number, or the name of its directory.
@@ -268,6 +290,26 @@ std::optional<ProfileWindow> parse_profile(const std::string& text) {
     fail("--profile={}: expected START:N, such as 10:3, or off", text);
   return ProfileWindow{whole_number("profile", text.substr(0, colon), 0),
                        whole_number("profile", text.substr(colon + 1), 1)};
+}
+
+// The options of --mode=replay; nullopt in other modes.
+std::optional<ReplayOptions> parse_replay(const options::variables_map& values) {
+  const auto text = [&values](const char* name) {
+    return values.count(name) == 0 ? std::string() : values[name].as<std::string>();
+  };
+  const auto has = [&values](const char* name) { return values.count(name) != 0; };
+  if (text("mode") != kReplay) return std::nullopt;
+  ReplayOptions replay;
+  if (has("step")) replay.step = whole_number("step", text("step"), 1);
+  if (has("against")) replay.against = parse_other_side(text("against"));
+  if (replay.against.kind == OtherSideChoice::Kind::kThreads) parse_threads(replay.against.value);
+  if (has("tolerance")) replay.tolerance = parse_tolerance(text("tolerance"));
+  if (has("isolate")) replay.inputs = LaunchInputs::kOther;
+  replay.record = text("record");
+  if (has("record") && replay.record.empty()) fail("--record needs the name of a file");
+  if (has("record_values")) replay.values = parse_recorded_values(text("record_values"));
+  replay.kernels_of = text("kernels_of");
+  return replay;
 }
 
 CommandLine::Action action_of(const options::variables_map& values) {
@@ -368,9 +410,10 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
     fail("--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
-  belongs(
-      "checkpoint", "eval, decode or export (auto-fallback: train)",
-      falls_back || mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
+  const bool replays = values.count("mode") != 0 && values["mode"].as<std::string>() == kReplay;
+  belongs("checkpoint", "eval, decode, export or replay (auto-fallback: train)",
+          falls_back || replays || mode == RunMode::kEval || mode == RunMode::kDecode ||
+              mode == RunMode::kExport);
   const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
   if (several && mode != RunMode::kEval)
     fail("--checkpoint=all and follow need --mode=eval; give newest or a step's number");
@@ -380,6 +423,29 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
     fail("--mode=import reads a directory: give --input=DIR");
   if (mode == RunMode::kExport && run.output.empty())
     fail("--mode=export writes a directory: give --output=DIR");
+}
+
+// Other modes read none of these flags, and a replay few of the others.
+void check_flags_of_replay(const CommandLine& line, const options::variables_map& values) {
+  constexpr std::array kOwn = {"step",   "against",       "tolerance", "isolate",
+                               "record", "record_values", "kernels_of"};
+  if (!line.replay) {
+    for (const char* flag : kOwn)
+      if (values.count(flag) != 0) fail("--{} needs --mode=replay", flag);
+    return;
+  }
+  for (const char* flag : {"restart", "allow_config_change", "dry_run", "dump_graph", "profile"})
+    if (values.count(flag) != 0) fail("--{} cannot be used with --mode=replay", flag);
+  if (values.count("step") == 0) fail("--mode=replay needs the number of a step: --step=N");
+  const ReplayOptions& replay = *line.replay;
+  using Side = OtherSideChoice::Kind;
+  for (const char* flag : {"tolerance", "isolate"})
+    if (values.count(flag) != 0 && replay.against.kind == Side::kNone)
+      fail("--{} needs something to compare with: give --against", flag);
+  if (values.count("record_values") != 0 && replay.record.empty())
+    fail("--record_values needs a file: give --record=FILE");
+  if (!replay.record.empty() && replay.inputs == LaunchInputs::kOther)
+    fail("--record cannot be used with --isolate, which changes what launches read");
 }
 
 // Actions without an experiment ("report", "mode=selfcheck") take these flags only.
@@ -442,6 +508,7 @@ void check_together(const CommandLine& line, const options::variables_map& value
   if (line.action == Action::kCompare) return check_only("compare", {"output"}, values);
   if (line.action == Action::kWatch) return check_only("watch", {"port"}, values);
   check_flags_of_modes(line.run, values);
+  check_flags_of_replay(line, values);
   const auto has = [&values](const char* flag) { return values.count(flag) != 0; };
   if (has("port")) fail("--port needs --watch=RUN");
   if (line.action == Action::kSweep) check_flags_of_sweep(values);
@@ -502,6 +569,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("device")) line.device = text("device");
   if (has("mode") && text("mode") != kSelfcheck && text("mode") != kSweep)
     line.run.mode = parse_mode(text("mode"));
+  line.replay = parse_replay(values);
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   line.traces_early_steps = !has("profile");
   for (const char* flag : {"report", "watch"})

@@ -10,6 +10,7 @@
 
 #include "tasks/config/run_options.h"
 #include "tasks/config/search_space.h"
+#include "tasks/replay/replay_options.h"
 #include "tasks/search/search.h"
 
 namespace tessera {
@@ -56,6 +57,7 @@ struct CommandLine {
   bool traces_early_steps = false;  // --profile is not given.
   SweepFlags sweep;
   std::optional<SearchOptions> search;  // --search: its devices are those of --devices if empty.
+  std::optional<ReplayOptions> replay;  // With --mode=replay.
   RunOptions run;                       // `experiment` and a default `job_log_dir` are set later.
 };
 

@@ -25,12 +25,14 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/new_project.h"
+#include "plugins/replay_setting.h"
 #include "plugins/search.h"
 #include "plugins/sweep_mode.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
 #include "tasks/plan/prediction.h"
+#include "tasks/replay/replay.h"
 #include "tasks/report/report.h"
 #include "tasks/report/run_comparison.h"
 #include "tasks/report/watch.h"
@@ -216,6 +218,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
   if (options.mode == RunMode::kPlan) options.plan_directory = options.job_log_dir;
+  if (line.replay && options.job_log_dir.empty() && !configured.config_file.empty())
+    options.job_log_dir = configured.config_file.parent_path();  // The run of --config.
   if (options.job_log_dir.empty())
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
@@ -231,9 +235,12 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     devices.push_back(make_planned_device(*options.hardware));
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
-  const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);
+  const std::unique_ptr<BaseRun> mode =
+      line.replay
+          ? replay_run(configured.config, options, replay_setting(line), in_order, processes)
+          : make_run(configured.config, options, in_order, processes);
   processes.barrier("the start of the run");
-  const bool logs = options.mode == RunMode::kTrain && !options.dry_run;
+  const bool logs = options.mode == RunMode::kTrain && !options.dry_run && !line.replay;
   if (logs && watch != nullptr) watch->log_in(options.job_log_dir);
   try {
     return {mode->run(), ""};
@@ -243,7 +250,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   }
 }
 
-// The devices of each process with --smoke: as many as the small mesh needs.
+// The devices of each process with --smoke or --mode=replay: as many as the mesh needs.
 int64_t devices_for(const MeshConfig& mesh, const ProcessGroup& processes) {
   const int64_t needed = planned_mesh(mesh, processes.size()).num_devices();
   return std::max<int64_t>(1, needed / processes.size());
@@ -382,6 +389,8 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
     return check_printed(sweep(line, folders, kind, processes, out, errors));
   const ConfiguredExperiment configured = configured_by(line, folders);
   if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
+  if (line.replay && !line.has_devices)
+    line.run.devices = devices_for(configured.config.mesh, processes);
   if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});
   if (line.action == Action::kDiff)
@@ -392,7 +401,8 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
     return {kBadUsage, ""};
   }
   if (line.search) return search_for_best(configured, line, processes, out);
-  const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
+  const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode ||
+                      line.replay.has_value();
   const Ending ending = run_with_advice(configured, line, kind, processes, watch);
   return prints ? check_printed(ending) : ending;
 }

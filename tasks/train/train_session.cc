@@ -105,7 +105,10 @@ void Session::compare_data() const {
 
 int Session::add_program(const Graph& graph, const SessionOptions& options) {
   CompileOptions compile;
-  if (&graph == &train_graph_) compile.on_stage = options.on_stage;
+  if (&graph == &train_graph_) {
+    compile.on_stage = options.on_stage;
+    compile.communication = options.communication;
+  }
   return ModelSession::add_program(graph, compile);
 }
 

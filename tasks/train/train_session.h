@@ -40,6 +40,7 @@ struct SessionOptions {
   bool trains = true;                     // false: evaluation only.
   bool allocates = true;                  // false: plan only, for any mesh, on the first device.
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // For the training graph.
+  std::optional<Communication> communication;  // Of the training step (CompileOptions).
 };
 
 class Session : public ModelSession {

@@ -25,5 +25,10 @@ add_dependencies(test_plugins fixture_guarded)
 set_target_properties(fixture_guarded PROPERTIES PREFIX "" OUTPUT_NAME guarded
                       LIBRARY_OUTPUT_DIRECTORY ${TESSERA_FIXTURES}/devices)
 
+# A device type with a wrong kernel.
+tessera_fixture(wrong wrong ${TESSERA_PLUGIN_STAMP_SOURCE})
+add_dependencies(test_plugins_replay fixture_wrong)
+
 # The tests run the program with the plugins of this project.
 add_dependencies(test_plugins programs)
+add_dependencies(test_plugins_replay runexp experiment_quickstart devices)

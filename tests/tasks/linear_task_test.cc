@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/backend/reference/array.h"
+#include "core/backend/reference/device.h"
 #include "core/base/error.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -14,7 +15,6 @@
 #include "tasks/learner/optimizers.h"
 #include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
 #include "tests/tasks/optimizer_trial.h"
 
 namespace tessera {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/backend/reference/array.h"
+#include "core/backend/reference/device.h"
 #include "core/base/random.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
@@ -15,7 +16,6 @@
 #include "layers/parameter.h"
 #include "tasks/learner/optimizers.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

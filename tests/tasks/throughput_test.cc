@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "core/backend/cpu/thread_pool.h"
+#include "core/backend/reference/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/backend/cpu/device.h"
+#include "core/backend/reference/device.h"
 #include "core/base/error.h"
 #include "core/runtime/comm/cpu_communicator.h"
 
@@ -16,7 +17,8 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::map<std::string, DeviceKind, std::less<>> kinds = {
-      {"cpu", {make_cpu_devices, make_cpu_communicator, cpu_collective_needs}}};
+      {"cpu", {make_cpu_devices, make_cpu_communicator, cpu_collective_needs}},
+      {"reference", {make_reference_devices, make_cpu_communicator, cpu_collective_needs}}};
 };
 
 // Never destroyed, as plugins are never unloaded.

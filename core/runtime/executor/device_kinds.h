@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of device that a run can compute on: "cpu", and those that plugins register.
-// Registering only records: it happens while a shared library is being opened, where nothing may
-// throw.
+// The kinds of device that a run can compute on: "cpu", "reference", and those that plugins
+// register. Registering only records: it happens while a shared library is being opened, where
+// nothing may throw.
 #pragma once
 
 #include <cstdint>

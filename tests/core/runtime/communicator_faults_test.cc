@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/backend/cpu/stream.h"
+#include "core/backend/reference/device.h"
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
@@ -17,7 +18,6 @@
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/test_device.h"
 #include "tests/support/trial.h"
 

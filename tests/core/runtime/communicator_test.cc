@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "core/backend/reference/array.h"
+#include "core/backend/reference/device.h"
 #include "core/base/random.h"
 #include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
-#include "tests/support/reference_device.h"
 
 namespace tessera {
 namespace {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/backend/reference/array.h"
+#include "core/backend/reference/device.h"
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
 #include "core/check/run_graph.h"
@@ -19,7 +20,6 @@
 #include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_program.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

@@ -3,12 +3,12 @@
 
 #include <zlib.h>
 
+#include "core/backend/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"
 

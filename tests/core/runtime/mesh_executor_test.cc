@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/backend/reference/array.h"
+#include "core/backend/reference/device.h"
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
@@ -19,7 +20,6 @@
 #include "core/runtime/executor/launch_trace.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/test_device.h"
 #include "tests/support/trial.h"
 

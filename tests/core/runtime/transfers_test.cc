@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/backend/cpu/stream.h"
+#include "core/backend/reference/device.h"
 #include "core/ops/send.h"
 #include "core/runtime/comm/collective_info.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/test_device.h"
 #include "tests/support/transfer_trial.h"
 

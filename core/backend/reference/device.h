@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that runs every launch with the reference interpreter and rounds results to their
-// dtypes. It needs no kernels, so it tests planning and execution in isolation.
+// The kind of device "reference": it runs every launch with the reference interpreter and rounds
+// results to their dtypes. It has no kernels of its own and is very slow. `--mode=replay` compares
+// kernels with it, and tests use it to test planning and execution in isolation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/backend/backend.h"
 
@@ -18,5 +20,9 @@ struct ReferenceDeviceOptions {
 
 // Allocated memory is zeroed, as the interface requires.
 std::unique_ptr<Device> make_reference_device(const ReferenceDeviceOptions& options = {});
+
+// For DeviceKind::make_devices; each device computes on its caller's thread.
+std::vector<std::unique_ptr<Device>> make_reference_devices(int64_t count, int threads,
+                                                            int local_rank);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference_device.h"
+#include "core/backend/reference/device.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +17,8 @@
 
 namespace tessera {
 namespace {
+
+constexpr size_t kArenaAlignment = 64;  // Of Device::allocate().
 
 // A graph of one node.
 class ReferenceKernel final : public HostKernel {
@@ -80,7 +82,10 @@ class ReferenceDevice final : public Device {
   double peak_flops(DType) const override { return 1.0; }
   int64_t available_bytes() const override { return available_memory(); }
   DeviceAddress allocate(int64_t bytes) override {
-    return address_of(static_cast<std::byte*>(std::calloc(1, static_cast<size_t>(bytes))));
+    const size_t size = (static_cast<size_t>(bytes) / kArenaAlignment + 1) * kArenaAlignment;
+    void* const memory = std::aligned_alloc(kArenaAlignment, size);
+    if (memory != nullptr) std::memset(memory, 0, size);
+    return address_of(static_cast<std::byte*>(memory));
   }
   void release(DeviceAddress memory, int64_t) override { std::free(pointer_to(memory)); }
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
@@ -98,6 +103,12 @@ class ReferenceDevice final : public Device {
 
 std::unique_ptr<Device> make_reference_device(const ReferenceDeviceOptions& options) {
   return std::make_unique<ReferenceDevice>(options);
+}
+
+std::vector<std::unique_ptr<Device>> make_reference_devices(int64_t count, int, int) {
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int64_t i = 0; i < count; ++i) devices.push_back(make_reference_device());
+  return devices;
 }
 
 }  // namespace tessera

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that calls an inspector before and after each launch of the runs that an executor
+// observes (Executor::observe): what a launch reads and writes can be seen there before later
+// launches reuse the memory. Other runs are as fast as without it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "core/backend/backend.h"
+#include "core/passes/memory/step_plan.h"
+
+namespace tessera {
+
+// A launch that is about to run, or has run.
+struct InspectedLaunch {
+  LaunchKind kind = LaunchKind::kRun;
+  int64_t index = 0;  // Among the launches of this kind in its run, in the order of the StepPlan.
+  std::span<const DeviceAddress> inputs, outputs;  // None of a wait.
+  Stream& stream;  // Its work so far is done; the inspector may copy by it, and must wait for that.
+};
+
+// Called by the device's thread. `before` is called for launches and starts; `after` for launches
+// and, when a start's results are complete, for its wait.
+struct LaunchInspector {
+  std::function<void(const InspectedLaunch&)> before, after;
+};
+
+// `device` must outlive the result. Ops that `runs` is false for count as ops without a kernel, so
+// that programs can be compiled alike for two kinds of devices; unset: none.
+std::unique_ptr<Device> make_inspected_device(Device& device, LaunchInspector inspector,
+                                              std::function<bool(const OpDef&)> runs = {});
+
+}  // namespace tessera

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/replay/array_difference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <fmt/ranges.h>
+
+#include "core/backend/reference/array.h"
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double largest_magnitude(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values)
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+// Of two values that differ.
+double absolute_difference(double here, double there) {
+  const double difference = std::abs(here - there);
+  return std::isnan(difference) ? kInfinity : difference;
+}
+
+double relative_difference(double here, double there) {
+  const double absolute = absolute_difference(here, there);
+  if (std::isinf(absolute)) return kInfinity;
+  return absolute == 0 ? 0 : absolute / std::max(std::abs(here), std::abs(there));
+}
+
+std::vector<int64_t> index_of(const Type& type, int64_t position) {
+  std::vector<int64_t> index(type.axes.size());
+  for (size_t i = index.size(); i-- > 0; position /= type.axes[i].size)
+    index[i] = position % type.axes[i].size;
+  return index;
+}
+
+}  // namespace
+
+std::optional<ArrayDifference> array_difference(const Type& type, std::span<const std::byte> here,
+                                                std::span<const std::byte> there,
+                                                double tolerance) {
+  CHECK(here.size() == there.size() && std::ssize(here) == type.bytes());
+  if (std::ranges::equal(here, there)) return std::nullopt;
+  const std::vector<double> ours = decode_values(type, here.data());
+  const std::vector<double> others = decode_values(type, there.data());
+  const auto width = static_cast<size_t>(dtype_bytes(type.dtype));
+  const bool by_bits = tolerance == 0 || !is_floating(type.dtype);
+  const double most =
+      by_bits ? 0 : tolerance * std::max(largest_magnitude(ours), largest_magnitude(others));
+  const auto differs = [&](size_t i) {
+    if (by_bits) return std::memcmp(&here[i * width], &there[i * width], width) != 0;
+    if (std::isnan(ours[i]) && std::isnan(others[i])) return false;
+    return ours[i] != others[i] && absolute_difference(ours[i], others[i]) > most;
+  };
+  ArrayDifference found{.elements = std::ssize(ours)};
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (!differs(i)) continue;
+    if (found.different++ == 0) {
+      found.index = index_of(type, static_cast<int64_t>(i));
+      found.here = ours[i];
+      found.there = others[i];
+    }
+    found.largest_absolute =
+        std::max(found.largest_absolute, absolute_difference(ours[i], others[i]));
+    found.largest_relative =
+        std::max(found.largest_relative, relative_difference(ours[i], others[i]));
+  }
+  return found.different == 0 ? std::nullopt : std::optional(found);
+}
+
+std::string text_of(const ArrayDifference& difference) {
+  const std::string which =
+      difference.index.empty()
+          ? std::string("it is")
+          : fmt::format("{} of {} elements differ; the first, [{}], is", difference.different,
+                        difference.elements, fmt::join(difference.index, ", "));
+  return fmt::format("{} {:.9g} here, {:.9g} there", which, difference.here, difference.there);
+}
+
+std::string extent_of(const ArrayDifference& difference) {
+  return fmt::format("largest difference {:.3g}, relative {:.3g}", difference.largest_absolute,
+                     difference.largest_relative);
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A hash of an array's bytes that two machines can compare in place of the bytes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace tessera {
+
+// MurmurHash3_x64_128 with seed 0 (Austin Appleby, 2011, public domain) as 32 hexadecimal digits.
+// Not cryptographic.
+std::string array_hash(std::span<const std::byte> bytes);
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launches of a step's plan that two sides of a comparison have in common. Copies and loop
+// indices that memory planning adds are left out: they depend on which buffers a device's kernels
+// may overwrite, so that two kinds of devices have different ones.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/passes/memory/step_plan.h"
+
+namespace tessera {
+
+struct ListedLaunch {
+  const Graph* graph = nullptr;
+  const Node* node = nullptr;
+  int64_t number = 0;                     // From 1, in the order of the plan.
+  int64_t iteration = 1, iterations = 1;  // Of the node: loops are unrolled.
+};
+
+class LaunchList {
+ public:
+  // The plan outlives the list.
+  explicit LaunchList(const StepPlan& plan);
+
+  const std::vector<ListedLaunch>& launches() const { return launches_; }
+  const ListedLaunch& launch(int64_t number) const {
+    return launches_[static_cast<size_t>(number - 1)];
+  }
+  // Which launch is the `index`-th of its kind in a run; of a wait, its start. Null for those that
+  // are left out.
+  const ListedLaunch* find(LaunchKind kind, int64_t index) const;
+  int64_t left_out() const { return left_out_; }
+
+  // A line for each launch: all that its results depend on but its operands. Programs with the
+  // same lines compute the same.
+  std::vector<std::string> identity() const;
+
+ private:
+  std::vector<ListedLaunch> launches_;
+  std::array<std::vector<int64_t>, 3> numbers_;  // By kind; 0: left out.
+  int64_t left_out_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/replay/other_side.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/process.h"
+#include "core/io/file.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder with the pipe and the standard error of the other process.
+class PipeFolder {
+ public:
+  PipeFolder() {
+    std::string name = (fs::temp_directory_path() / "tessera_replay_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) fail("cannot create {}: {}", name, std::strerror(errno));
+    path_ = name;
+    if (::mkfifo(pipe().c_str(), 0600) != 0)
+      fail("cannot create {}: {}", pipe().string(), std::strerror(errno));
+  }
+  ~PipeFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  PipeFolder(const PipeFolder&) = delete;
+  PipeFolder& operator=(const PipeFolder&) = delete;
+
+  fs::path pipe() const { return path_ / "recording"; }
+  fs::path errors() const { return path_ / "errors"; }
+
+ private:
+  fs::path path_;
+};
+
+// A second process and the reading end of its pipe.
+class OtherProcess {
+ public:
+  OtherProcess(const std::vector<std::string>& command, const std::string& environment)
+      : descriptor_(::open(folder_.pipe().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+    if (descriptor_ < 0) fail("cannot open a pipe: {}", std::strerror(errno));
+    // The shell keeps standard error, which ChildProcess would drop.
+    std::vector<std::string> words = {"sh", "-c", "exec \"$@\" 2>\"$0\"", folder_.errors().string(),
+                                      "env"};
+    if (!environment.empty()) words.push_back(environment);
+    words.insert(words.end(), command.begin(), command.end());
+    words.push_back("--record=" + folder_.pipe().string());
+    child_ = std::make_unique<ChildProcess>(words);
+  }
+  ~OtherProcess() { ::close(descriptor_); }
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+
+  // Waits for bytes. A reader that needs bytes after the process has ended lacks some.
+  size_t read_some(std::span<std::byte> bytes) {
+    while (true) {
+      const bool has_ended = child_->wait(std::chrono::steady_clock::now()).has_value();
+      const ssize_t count = ::read(descriptor_, bytes.data(), bytes.size());
+      if (count > 0) return static_cast<size_t>(count);
+      if (count < 0 && errno != EAGAIN && errno != EINTR)
+        fail("cannot read from the other side: {}", std::strerror(errno));
+      if (has_ended) fail_ended();
+      pollfd waited{descriptor_, POLLIN, 0};
+      // Without a writer poll() returns at once.
+      if (::poll(&waited, 1, 50) > 0 && (waited.revents & POLLIN) == 0) ::usleep(5000);
+    }
+  }
+
+ private:
+  [[noreturn]] void fail_ended() {
+    const int code = child_->wait(std::chrono::steady_clock::now()).value_or(-1);
+    std::string text = fs::exists(folder_.errors()) ? read_file(folder_.errors()) : "";
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    const size_t line = text.rfind('\n');
+    if (line != std::string::npos) text = text.substr(line + 1);
+    fail("the other side ended before the end of the step: {}",
+         !text.empty() ? text
+         : code < 0    ? std::string("a signal ended it")
+                       : fmt::format("exit code {}", code));
+  }
+
+  PipeFolder folder_;
+  int descriptor_;
+  std::unique_ptr<ChildProcess> child_;
+};
+
+}  // namespace
+
+LaunchRecord OtherSide::take(int64_t device, int64_t launch) {
+  const std::lock_guard lock(mutex_);
+  if (auto found = early_.extract({device, launch})) return std::move(found.mapped());
+  LaunchRecord record;
+  while (!ended_) {
+    if (!reader_->next(record)) {
+      ended_ = true;
+    } else if (record.device == device && record.launch == launch) {
+      return record;
+    } else {
+      const std::pair key(record.device, record.launch);
+      early_.insert_or_assign(key, std::move(record));
+    }
+  }
+  fail("{} has no launch {} of device {}; record it again", where(), launch, device);
+}
+
+RecordingEnd OtherSide::end() {
+  const std::lock_guard lock(mutex_);
+  LaunchRecord unused;
+  while (!ended_) ended_ = !reader_->next(unused);
+  return reader_->end();
+}
+
+std::unique_ptr<OtherSide> start_other_side(std::vector<std::string> command,
+                                            const std::string& environment) {
+  auto process = std::make_shared<OtherProcess>(command, environment);
+  return std::make_unique<OtherSide>(std::make_unique<RecordingReader>(
+      [process](std::span<std::byte> bytes) { return process->read_some(bytes); },
+      "the other side"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=replay: repeats one training step of a run from the nearest checkpoint before it, and
+// compares what each launch writes with another device, thread count, processor level or build
+// (docs/replay.md). It reads the run's directory without a lock and writes nothing there.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
+#include "tasks/replay/replay_options.h"
+
+namespace tessera {
+
+struct ReplaySetting {
+  ReplayOptions replay;
+  std::string build;  // Of this program, for recordings.
+  // The second process, without --record; empty if none is asked for.
+  std::vector<std::string> other_command;
+  std::string other_environment;  // "TESSERA_CPU_LEVEL=portable", or "".
+  // Whether the other kind of device has a kernel; unset: the same kind.
+  std::function<bool(const OpDef&)> other_has_kernel;
+};
+
+// Other arguments as of make_run (tasks/modes/make_run.h). options.checkpoint may name the
+// checkpoint to begin from. The exit code is 0 if all that was compared is equal, else 1; when the
+// step is only recorded, it is 0. Error for more than one process, a step that the run does not
+// have, a damaged checkpoint, and another side with a different program.
+std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunOptions& options,
+                                    const ReplaySetting& setting,
+                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/replay/replay_options.h"
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+using SideKind = OtherSideChoice::Kind;
+
+constexpr std::array<std::pair<std::string_view, SideKind>, 4> kSideWords = {
+    {{"threads", SideKind::kThreads},
+     {"device", SideKind::kDevice},
+     {"cpu_level", SideKind::kCpuLevel},
+     {"build", SideKind::kBuild}}};
+
+}  // namespace
+
+OtherSideChoice parse_other_side(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string word = text.substr(0, colon);
+  if (colon != std::string::npos)
+    for (const auto& [name, kind] : kSideWords)
+      if (word == name && colon + 1 < text.size()) return {kind, text.substr(colon + 1)};
+  if (!text.empty() && std::filesystem::exists(text)) return {SideKind::kRecording, text};
+  const std::vector<std::string> words = {"threads:N", "device:KIND", "cpu_level:LEVEL",
+                                          "build:RUNEXP"};
+  if (colon != std::string::npos || text.empty())
+    fail("--against={}: expected {} or a recording{}", text, fmt::join(words, ", "),
+         did_you_mean(word, {"threads", "device", "cpu_level", "build"}));
+  fail("--against={}: no such file; expected a recording that --record has written, or {}", text,
+       fmt::join(words, ", "));
+}
+
+RecordedValues parse_recorded_values(const std::string& text) {
+  std::vector<std::string> names;
+  for (const RecordedValues values :
+       {RecordedValues::kNone, RecordedValues::kOutputs, RecordedValues::kAll}) {
+    names.emplace_back(recorded_values_name(values));
+    if (text == names.back()) return values;
+  }
+  fail("--record_values={}: expected one of {}{}", text, fmt::join(names, ", "),
+       did_you_mean(text, names));
+}
+
+double parse_tolerance(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value >= 0) || !(value < 1))
+    fail("--tolerance={}: expected a number from 0 (compare bits) up to 1, such as 1e-5", text);
+  return value;
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of --mode=replay.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "tasks/replay/recording.h"
+
+namespace tessera {
+
+// What a step is compared with: a recording, or a second process with one other setting.
+struct OtherSideChoice {
+  enum class Kind {
+    kNone,
+    kRecording,  // A file that --record has written.
+    kThreads,    // --threads=N.
+    kDevice,     // --device=KIND.
+    kCpuLevel,   // TESSERA_CPU_LEVEL.
+    kBuild,      // Another build's program runexp.
+  };
+  Kind kind = Kind::kNone;
+  std::string value;  // "1", "reference", "portable", or a path.
+};
+
+// "threads:1", "device:reference", "cpu_level:portable", "build:PATH" or the path of a recording.
+// Error for another word before a colon, unless it is a file.
+OtherSideChoice parse_other_side(const std::string& text);
+
+// What each launch reads in a comparison.
+enum class LaunchInputs {
+  kOwn,    // What the launches before it have written.
+  kOther,  // What it read on the other side: each launch is compared on its own.
+};
+
+struct ReplayOptions {
+  int64_t step = 0;  // As in metrics.jsonl: the first step of a run is 1.
+  OtherSideChoice against;
+  double tolerance = 0;  // As of array_difference().
+  LaunchInputs inputs = LaunchInputs::kOwn;
+  std::filesystem::path record;  // Where to write a recording; or empty.
+  RecordedValues values = RecordedValues::kNone;
+  std::string kernels_of;  // Another kind of device; or "".
+};
+
+RecordedValues parse_recorded_values(const std::string& text);
+double parse_tolerance(const std::string& text);
+
+}  // namespace tessera
