@@ -8,23 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "plugins/mode_flags.h"
 #include "tasks/config/run_options.h"
-#include "tasks/config/search_space.h"
-#include "tasks/replay/replay_options.h"
-#include "tasks/search/search.h"
 
 namespace tessera {
-
-// The flags of --mode=sweep; docs/sweeps.md.
-struct SweepFlags {
-  std::vector<std::string> space;  // Of each --sweep.
-  int64_t processes = 1;           // Trials that run at the same time.
-  std::optional<int64_t> trials;
-  std::optional<int64_t> seed;
-  std::string metric;
-  std::optional<SweepGoal> goal;
-  bool retries_failed = false;
-};
 
 struct CommandLine {
   enum class Action {

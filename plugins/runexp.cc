@@ -26,16 +26,14 @@
 #include "plugins/lookup.h"
 #include "plugins/new_project.h"
 #include "plugins/replay_setting.h"
-#include "plugins/search.h"
+#include "plugins/search_mode.h"
+#include "plugins/show_runs.h"
 #include "plugins/sweep_mode.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/replay/replay.h"
-#include "tasks/report/report.h"
-#include "tasks/report/run_comparison.h"
-#include "tasks/report/watch.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/shutdown/stop_signal.h"
 
@@ -301,23 +299,6 @@ ConfiguredExperiment configured_by(const CommandLine& line,
                    line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
 }
 
-// --report, --compare and --watch, which read directories of runs and know no experiment.
-void show_runs(const CommandLine& line, std::ostream& out) {
-  if (line.action == CommandLine::Action::kReport) {
-    fmt::print(out, "wrote {}\n", write_report(line.runs[0]).string());
-  } else if (line.action == CommandLine::Action::kCompare) {
-    const RunComparison comparison = compare_runs(line.runs);
-    const filesystem::path file = line.run.output.empty() ? "compare.html" : line.run.output;
-    write_file_atomically(file, comparison.page);
-    fmt::print(out, "{}\nwrote {}\n", comparison_text(comparison), file.string());
-  } else {
-    watch_run(line.runs[0], line.port, [&](const std::string& address) {
-      fmt::print(out, "{} shows {}; Ctrl-C ends it\n", address, line.runs[0].string());
-      out.flush();
-    });
-  }
-}
-
 Ending sweep(const CommandLine& line, const std::vector<filesystem::path>& folders,
              const DeviceKind& kind, ProcessGroup& processes, std::ostream& out,
              std::ostream& errors) {
@@ -330,21 +311,6 @@ Ending sweep(const CommandLine& line, const std::vector<filesystem::path>& folde
     return missing_data_message(trial, line, line.run.devices);
   };
   return {run_sweep({line, configured, missing, kind, processes, out, errors}), ""};
-}
-
-// --search: every candidate has the settings of the command line, then its own.
-Ending search_for_best(const ConfiguredExperiment& configured, const CommandLine& line,
-                       const ProcessGroup& processes, std::ostream& out) {
-  if (processes.size() > 1) fail("--search needs no devices: start it as one process");
-  const Configure configure_with = [&](const std::vector<std::string>& sets) {
-    std::vector<std::string> all = line.sets;
-    all.insert(all.end(), sets.begin(), sets.end());
-    return configured.config_file.empty()
-               ? configure(configured.entry, all).config
-               : configure(configured.entry, read_config(line.config), all).config;
-  };
-  run_search(configured, configure_with, line, out);
-  return check_printed({});
 }
 
 // Adds to an error what may fix it, if the mesh is the reason.
@@ -400,7 +366,11 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
     fmt::print(errors, "runexp: {}", *message);  // Several lines: commands to copy.
     return {kBadUsage, ""};
   }
-  if (line.search) return search_for_best(configured, line, processes, out);
+  if (line.search) {
+    if (processes.size() > 1) fail("--search needs no devices: start it as one process");
+    run_search(configured, line, out);
+    return check_printed({});
+  }
   const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode ||
                       line.replay.has_value();
   const Ending ending = run_with_advice(configured, line, kind, processes, watch);

@@ -7,14 +7,13 @@
 
 #include "plugins/command_line.h"
 #include "plugins/configure.h"
-#include "tasks/search/recipe.h"
 
 namespace tessera {
 
-// `configure` adds settings to those of the command line. Writes search.toml, search.json and
-// search.svg to the directory of --job_log_dir, if one is given. Error if no candidate fits.
-void run_search(const ConfiguredExperiment& configured, const Configure& configure,
-                const CommandLine& line, std::ostream& out);
+// Every candidate has the settings of the command line, then its own. Writes search.toml,
+// search.json and search.svg to the directory of --job_log_dir, if one is given. Error if no
+// candidate fits.
+void run_search(const ConfiguredExperiment& configured, const CommandLine& line, std::ostream& out);
 
 // What to add to an error of a run whose mesh does not suit its model: the nearest mesh that does,
 // and the command that searches for the best one. "" if the mesh is not the reason.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugins/search.h"
+#include "plugins/search_mode.h"
 
 #include <filesystem>
 
@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "tasks/config/set_file.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/search/nearest_mesh.h"
 #include "tasks/search/output.h"
 
@@ -36,14 +37,21 @@ std::string heading_of_file(const SearchResult& result, const SearchOptions& opt
 
 }  // namespace
 
-void run_search(const ConfiguredExperiment& configured, const Configure& configure,
-                const CommandLine& line, std::ostream& out) {
+void run_search(const ConfiguredExperiment& configured, const CommandLine& line,
+                std::ostream& out) {
   SearchOptions options = *line.search;
   const std::filesystem::path& folder = line.run.job_log_dir;
   options.run_directory = folder;
   const SettingStyle style =
       configured.config_file.empty() ? SettingStyle::kKnobs : SettingStyle::kFields;
-  const SearchResult result = search(configure, style, line.run.devices, options);
+  const Configure with_settings = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = line.sets;
+    all.insert(all.end(), sets.begin(), sets.end());
+    return configured.config_file.empty()
+               ? configure(configured.entry, all).config
+               : configure(configured.entry, read_config(line.config), all).config;
+  };
+  const SearchResult result = search(with_settings, style, line.run.devices, options);
   SearchTexts texts{.experiment = configured.entry.name,
                     .command = training_command(configured, line)};
   if (!folder.empty()) {

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/show_runs.h"
+
+#include <filesystem>
+#include <string>
+
+#include <fmt/ostream.h>
+
+#include "core/io/file.h"
+#include "tasks/report/report.h"
+#include "tasks/report/run_comparison.h"
+#include "tasks/report/watch.h"
+
+namespace tessera {
+
+void show_runs(const CommandLine& line, std::ostream& out) {
+  if (line.action == CommandLine::Action::kReport) {
+    fmt::print(out, "wrote {}\n", write_report(line.runs[0]).string());
+  } else if (line.action == CommandLine::Action::kCompare) {
+    const RunComparison comparison = compare_runs(line.runs);
+    const std::filesystem::path file = line.run.output.empty() ? "compare.html" : line.run.output;
+    write_file_atomically(file, comparison.page);
+    fmt::print(out, "{}\nwrote {}\n", comparison_text(comparison), file.string());
+  } else {
+    watch_run(line.runs[0], line.port, [&](const std::string& address) {
+      fmt::print(out, "{} shows {}; Ctrl-C ends it\n", address, line.runs[0].string());
+      out.flush();
+    });
+  }
+}
+
+}  // namespace tessera
