@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "tasks/config/set_file.h"
-#include "tasks/run_directory/run_config.h"
 #include "tasks/search/nearest_mesh.h"
 #include "tasks/search/output.h"
 
