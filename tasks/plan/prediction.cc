@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
@@ -155,7 +157,9 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
                    const Hardware& hardware) {
   CHECK(!stages.empty(), "a prediction of no program");
   Meetings meetings(stages);
-  StepTimeline timeline{.title = hardware.title};
+  const int64_t devices = mesh.num_devices();
+  StepTimeline timeline{.title = devices > 1 ? fmt::format("{} x {}", devices, hardware.title)
+                                             : hardware.title};
   for (const StagePlan& stage : stages)
     timeline.input = std::max(timeline.input, input_seconds(*stage.plan, hardware));
   std::vector<SimulatedProgram> programs(stages.size());
