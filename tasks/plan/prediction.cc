@@ -163,7 +163,7 @@ double share_of_step(const Prediction& prediction, double StageTimes::*part) {
 }  // namespace
 
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware) {
+                   const Hardware& hardware, std::optional<int64_t> num_train_steps) {
   CHECK(!stages.empty(), "a prediction of no program");
   Meetings meetings(stages);
   const int64_t devices = mesh.num_devices();
@@ -182,8 +182,10 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
     timeline.end = std::max(timeline.end, times[i].end);
   }
 
-  Prediction prediction{
-      .hardware = hardware, .step_seconds = timeline.end, .tokens_per_step = tokens};
+  Prediction prediction{.hardware = hardware,
+                        .step_seconds = timeline.end,
+                        .tokens_per_step = tokens,
+                        .num_train_steps = num_train_steps};
   for (const StageTimeline& stage : timeline.stages)
     prediction.stages.push_back(times_of(stage, timeline.input, timeline.end));
   const auto busiest = std::ranges::max_element(prediction.stages, {}, &StageTimes::kernels);
