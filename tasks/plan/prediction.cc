@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
@@ -28,24 +31,32 @@ class Meetings {
   void begin_stage(int64_t stage) {
     stage_ = stage;
     counts_.clear();
+    between_.clear();
   }
-  // -1: only devices with the same program take part.
-  int64_t number_of(const Node& collective) {
-    if (axes_.empty() || !communicates_along(axes_, collective)) return -1;
-    std::pair<int64_t, int64_t> between(-1, -1);  // All stages.
-    if (is_transfer(collective)) {
-      const auto peer = collective.attributes.get<int64_t>("peer");
-      between = std::minmax(stage_, peer);
-    }
-    const int64_t count = counts_[between]++;
+  // -1: only devices with the same program take part. `price` is that of the node in this stage.
+  int64_t number_of(const Node& collective, size_t price) {
+    if (price >= between_.size()) between_.resize(price + 1);
+    std::optional<std::pair<int64_t, int64_t>>& between = between_[price];
+    if (!between) between = stages_of(collective);
+    if (*between == kNobody) return -1;
+    const int64_t count = counts_[*between]++;
     const auto next = static_cast<int64_t>(numbers_.size());
-    return numbers_.try_emplace({between.first, between.second, count}, next).first->second;
+    return numbers_.try_emplace({between->first, between->second, count}, next).first->second;
   }
 
  private:
+  static constexpr std::pair<int64_t, int64_t> kAllStages{-1, -1}, kNobody{-2, -2};
+
+  std::pair<int64_t, int64_t> stages_of(const Node& collective) const {
+    if (axes_.empty() || !communicates_along(axes_, collective)) return kNobody;
+    if (!is_transfer(collective)) return kAllStages;
+    return std::minmax(stage_, collective.attributes.get<int64_t>("peer"));
+  }
+
   std::vector<std::string> axes_;
   int64_t stage_ = 0;
-  std::map<std::pair<int64_t, int64_t>, int64_t> counts_;  // Of the stage so far.
+  std::vector<std::optional<std::pair<int64_t, int64_t>>> between_;  // Which stages, by price.
+  std::map<std::pair<int64_t, int64_t>, int64_t> counts_;            // Of the stage so far.
   std::map<std::tuple<int64_t, int64_t, int64_t>, int64_t> numbers_;
 };
 
@@ -78,7 +89,7 @@ StageTimeline priced_stage(const StagePlan& stage, const Mesh& mesh, const Hardw
     } else {
       simulated.seconds = cost.cost.seconds;
       if (simulated.is_collective)
-        simulated.meeting = meetings.number_of(launch.graph->node(launch.node));
+        simulated.meeting = meetings.number_of(launch.graph->node(launch.node), price);
       ++prices.prices()[price].count;
     }
     program.launches.push_back(simulated);
@@ -152,10 +163,12 @@ double share_of_step(const Prediction& prediction, double StageTimes::*part) {
 }  // namespace
 
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware) {
+                   const Hardware& hardware, std::optional<int64_t> num_train_steps) {
   CHECK(!stages.empty(), "a prediction of no program");
   Meetings meetings(stages);
-  StepTimeline timeline{.title = hardware.title};
+  const int64_t devices = mesh.num_devices();
+  StepTimeline timeline{.title = devices > 1 ? fmt::format("{} x {}", devices, hardware.title)
+                                             : hardware.title};
   for (const StagePlan& stage : stages)
     timeline.input = std::max(timeline.input, input_seconds(*stage.plan, hardware));
   std::vector<SimulatedProgram> programs(stages.size());
@@ -169,8 +182,10 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
     timeline.end = std::max(timeline.end, times[i].end);
   }
 
-  Prediction prediction{
-      .hardware = hardware, .step_seconds = timeline.end, .tokens_per_step = tokens};
+  Prediction prediction{.hardware = hardware,
+                        .step_seconds = timeline.end,
+                        .tokens_per_step = tokens,
+                        .num_train_steps = num_train_steps};
   for (const StageTimeline& stage : timeline.stages)
     prediction.stages.push_back(times_of(stage, timeline.input, timeline.end));
   const auto busiest = std::ranges::max_element(prediction.stages, {}, &StageTimes::kernels);

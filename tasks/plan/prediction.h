@@ -61,7 +61,7 @@ struct Prediction {
 // Of a step whose stages have these programs (Executor::stage_plans). `tokens`: of the global
 // batch.
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware);
+                   const Hardware& hardware, std::optional<int64_t> num_train_steps = std::nullopt);
 // The same of a program that all devices run.
 Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
                    const Hardware& hardware);

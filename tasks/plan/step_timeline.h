@@ -45,7 +45,7 @@ struct StepTimeline {
 
 // Chrome's trace event format: a process for each stage; threads for kernels, and for collectives
 // within slices and between them; a counter of the memory in use. Beyond 200,000 launches,
-// neighbours that serve one layer of one task are one slice.
+// neighbours of one task, or layer, are one slice.
 std::string timeline_trace(const StepTimeline& timeline);
 
 // How busy each stream is with what, and the memory in use, from left to right. Of more than eight

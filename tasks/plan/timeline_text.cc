@@ -46,9 +46,13 @@ struct Peak {
 };
 
 Peak peak_of(const StageTimeline& stage) {
+  // Of equal ones that with the fewest gaps.
+  const auto more = [](const MemoryAt& a, const MemoryAt& b) {
+    return std::pair(a.bytes(), a.used) > std::pair(b.bytes(), b.used);
+  };
   Peak peak;
   for (size_t i = 0; i < stage.memory.size(); ++i)
-    if (peak.launch == nullptr || stage.memory[i].bytes() > peak.memory.bytes())
+    if (peak.launch == nullptr || more(stage.memory[i], peak.memory))
       peak = {stage.memory[i], stage.launches[i].reached, &stage.prices[stage.launches[i].price]};
   return peak;
 }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,14 +17,19 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostSlices = 200'000;
+// Beyond that: shorter gaps are not shown, as parts of the step, and smaller changes of memory.
+constexpr double kShortestGap = 1e-4;
+constexpr int64_t kMemorySteps = 64;
 constexpr int64_t kKernelThread = 1, kWithinThread = 2, kBetweenThread = 3;  // Threads.
 
 double microseconds(double seconds) { return seconds * 1e6; }
 
-// Slices of one thread; neighbours with the same key become one.
+// Slices of one thread; neighbours with the same key, and at most `gap` seconds between them,
+// become one.
 class SliceTrack {
  public:
-  SliceTrack(std::string& events, TraceTrack ids) : events_(events), ids_(ids) {}
+  SliceTrack(std::string& events, TraceTrack ids, double gap)
+      : events_(events), ids_(ids), gap_(gap) {}
   ~SliceTrack() { flush(); }
   SliceTrack(const SliceTrack&) = delete;
   SliceTrack& operator=(const SliceTrack&) = delete;
@@ -31,7 +38,7 @@ class SliceTrack {
   void add(std::string key, const TimeSpan& span, std::string_view name,
            const std::string& arguments) {
     if (span.end <= span.begin) return;
-    if (!key.empty() && key == key_) {
+    if (!key.empty() && key == key_ && span.begin - span_.end <= gap_) {
       span_.end = span.end;
       ++count_;
       return;
@@ -55,6 +62,7 @@ class SliceTrack {
 
   std::string& events_;
   TraceTrack ids_;
+  double gap_;
   std::string key_, name_, arguments_;
   TimeSpan span_;
   size_t count_ = 0;
@@ -69,14 +77,18 @@ std::string arguments_of(const PricedLaunch& price, std::string_view task) {
       .text();
 }
 
+// Of many launches only larger changes are kept, and each new maximum, so that the peak is exact.
 void add_memory(std::string& events, const StageTimeline& stage, TraceTrack ids, bool all) {
+  int64_t peak = 0, highest = -1;
+  for (const MemoryAt& memory : stage.memory) peak = std::max(peak, memory.bytes());
   MemoryAt last{-1, -1};
   for (size_t i = 0; i < stage.memory.size(); ++i) {
     const MemoryAt& now = stage.memory[i];
     if (now.used == last.used && now.gaps == last.gaps) continue;
-    // Without the others the peak stays exact: each value that is higher than the last is kept.
-    if (!all && now.bytes() < last.bytes() && i % 8 != 0) continue;
+    const int64_t change = std::abs(now.bytes() - last.bytes());
+    if (!all && now.bytes() <= highest && change < peak / kMemorySteps) continue;
     last = now;
+    highest = std::max(highest, now.bytes());
     events += ",\n" + trace_counter(ids, "memory", microseconds(stage.launches[i].reached),
                                     JsonLine().add("used", now.used).add("gaps", now.gaps).text());
   }
@@ -99,16 +111,19 @@ void add_stage(std::string& events, const StepTimeline& timeline, const StageTim
   name("thread_name", kWithinThread, "collectives within slices");
   name("thread_name", kBetweenThread, "collectives between slices");
   {
-    SliceTrack kernels(events, {process, kKernelThread});
-    SliceTrack within(events, {process, kWithinThread}), between(events, {process, kBetweenThread});
+    const double gap = all ? 0.0 : kShortestGap * timeline.end;
+    SliceTrack kernels(events, {process, kKernelThread}, gap);
+    SliceTrack within(events, {process, kWithinThread}, gap),
+        between(events, {process, kBetweenThread}, gap);
     kernels.add("", {0.0, timeline.input}, "input", "");
     for (const TimedLaunch& launch : stage.launches) {
       const PricedLaunch& price = stage.prices[launch.price];
       const std::string_view task = task_of(stage, launch);
       const std::string arguments = all ? arguments_of(price, task) : "";
-      const std::string key = all ? "" : fmt::format("{} {}", task, price.path);
+      const std::string key = all ? "" : !task.empty() ? std::string(task) : price.path;
       if (launch.kind == LaunchKind::kWait) {
-        kernels.add("", launch.span, "wait for " + price.name, arguments);
+        if (launch.span.seconds() > gap)
+          kernels.add("", launch.span, "wait for " + price.name, arguments);
       } else if (price.op->op_class == OpClass::kCollective) {
         (price.crosses_slices ? between : within).add(key, launch.span, price.name, arguments);
       } else {

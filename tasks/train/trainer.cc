@@ -116,11 +116,10 @@ class Trainer final : public BaseRun {
   int print_plan() {
     warn_of_layouts(session_, console_);
     Plan plan = session_.plan();
-    if (options_.hardware) {
+    if (options_.hardware)
       plan.prediction = predict(session_.executor().stage_plans(session_.train_program().program()),
-                                session_.mesh(), session_.tokens_per_step(), *options_.hardware);
-      plan.prediction->num_train_steps = p().num_train_steps;
-    }
+                                session_.mesh(), session_.tokens_per_step(), *options_.hardware,
+                                p().num_train_steps);
     console_.info(plan_output_->text(plan));
     if (!processes_.is_first() || options_.dry_run) return 0;
     if (const std::string note = plan_output_->write_files(plan); !note.empty())
