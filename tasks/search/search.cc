@@ -288,7 +288,10 @@ class Search {
     if (one.state == CandidateState::kRefused || one.bytes > round.limit) return;
     const double its_score = score_of(i, round.goal);
     if (one.state == CandidateState::kPlanned) {
-      if (!round.best || its_score < score_of(*round.best, round.goal)) round.best = i;
+      const auto order = [&](size_t which) {
+        return std::pair(score_of(which, round.goal), all()[which].bytes);
+      };
+      if (!round.best || order(i) < order(*round.best)) round.best = i;
     } else {
       (one.state == CandidateState::kListed ? round.listed : round.compiled).emplace(its_score, i);
     }
