@@ -263,7 +263,8 @@ std::string products_key(const Candidate& candidate) {
   const Layout& layout = candidate.layout;
   std::string key = layout.rules.activations;
   int64_t groups = 1;
-  for (const MeshAxis& axis : layout.mesh().axes()) {
+  const Mesh mesh = layout.mesh();
+  for (const MeshAxis& axis : mesh.axes()) {
     if (axis.name == "replica" || axis.name == "data") {
       groups *= axis.size();
     } else {

@@ -116,9 +116,8 @@ std::string counts_text(const SearchResult& result, const SearchOptions& options
       counts.compiled, result.elapsed);
   if (!result.is_complete)
     text +=
-        wrapped(fmt::format("The search ended after {:.0f} s: {} candidates are left, and one of "
-                            "them may be better than the best above, whose bound allows {}. "
-                            "--search_seconds=N gives it more time.",
+        wrapped(fmt::format("The search ended after {:.0f} s: {} candidates are left; the "
+                            "lowest bound of them is {}. --search_seconds=N gives it more time.",
                             options.seconds, counts.left,
                             options.goal == SearchGoal::kMemory
                                 ? size_text(static_cast<int64_t>(result.best_possible))
@@ -220,15 +219,19 @@ std::string nothing_fits(const SearchResult& result, const SearchOptions& option
     if (one.state == CandidateState::kPlanned && (least == nullptr || one.bytes < least->bytes))
       least = &one;
   const std::string memory = size_text(options.hardware.memory.bytes);
+  const std::string when =
+      result.is_complete
+          ? ""
+          : fmt::format(" among those looked at in {:.0f} s (--search_seconds)", options.seconds);
   if (least == nullptr) {
     const std::vector<RefusalGroup> groups = refusal_groups(result);
     return fmt::format("--search: no candidate can be planned{}",
                        groups.empty() ? "" : "; most often: " + groups.front().example);
   }
   return fmt::format(
-      "--search: no candidate fits {} of {}; the nearest, {} on {} devices, needs {}; give more "
+      "--search: no candidate{} fits {} of {}; the nearest, {} on {} devices, needs {}; give more "
       "devices (--search_devices) or a smaller batch",
-      memory, options.hardware.title, least->candidate.text(), least->devices(),
+      when, memory, options.hardware.title, least->candidate.text(), least->devices(),
       size_text(least->bytes));
 }
 

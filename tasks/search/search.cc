@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "tasks/plan/prediction.h"
@@ -27,6 +27,28 @@ constexpr int64_t kCompiledPerPlan = 40;
 // The frontier below the best plan has the fastest plans under 1/2, 1/4 and 1/8 of its memory.
 constexpr int kFrontierSteps = 3;
 constexpr double kHour = 3600.0;
+// The share of the time of collectives that estimates add to that of compute.
+constexpr double kExposed = 0.3;
+
+// Whether two candidates differ in one choice: the strategy, the microbatches, the policy, the
+// schedule, or a factor that moves from one mesh axis to another.
+bool are_neighbours(const Candidate& a, const Candidate& b) {
+  if (a.layout.devices() != b.layout.devices()) return false;
+  const bool same_axes = a.layout.axis_names == b.layout.axis_names;
+  const bool same_rules = same_axes && a.layout.strategy == b.layout.strategy;
+  int64_t differing = 0;  // Mesh axes.
+  if (same_axes)
+    for (size_t i = 0; i < a.layout.ici.size(); ++i) {
+      const auto dcn = [i](const Layout& layout) { return layout.dcn.empty() ? 1 : layout.dcn[i]; };
+      if (a.layout.ici[i] != b.layout.ici[i] || dcn(a.layout) != dcn(b.layout)) ++differing;
+    }
+  const int64_t choices =
+      (a.microbatches != b.microbatches ? 1 : 0) + (a.remat_policy != b.remat_policy ? 1 : 0) +
+      (a.schedule.name != b.schedule.name || a.schedule.chunks != b.schedule.chunks ? 1 : 0);
+  if (same_rules && differing == 0) return choices == 1;
+  if (same_rules) return differing == 2 && choices == 0;
+  return same_axes && differing == 0 && choices == 0;
+}
 
 Plan planned(const ExperimentConfig& config, int64_t devices, Device& device,
              const SearchOptions& options) {
@@ -62,6 +84,7 @@ class Search {
       result_.is_complete = !is_late();
     }
     for (const int64_t devices : options_.space.devices) {
+      if (options_.prunes) descend(devices);
       const auto best = best_under(memory(), devices, options_.goal);
       if (!best) continue;
       result_.best_of_devices.push_back(*best);
@@ -134,8 +157,21 @@ class Search {
     }
   }
 
+  // What settings_of() gives, but the settings that candidates share are applied once for all of
+  // them.
   ExperimentConfig config_of(const Searched& one) {
-    return configure_(settings_of(one.candidate, style_));
+    Candidate shared = one.candidate;
+    shared.layout = {};
+    const std::vector<std::string> sets = settings_of(shared, style_);
+    const auto [known, added] = configs_.try_emplace(fmt::format("{}", fmt::join(sets, "\n")));
+    if (added) known->second = configure_(sets);
+    ExperimentConfig config = known->second;
+    const Layout& layout = one.candidate.layout;
+    config.rules = layout.rules;
+    config.mesh.axis_names = layout.axis_names;
+    config.mesh.ici_mesh_shape = layout.ici;
+    if (!layout.dcn.empty()) config.mesh.dcn_mesh_shape = layout.dcn;
+    return config;
   }
 
   void compile(size_t i) {
@@ -144,6 +180,7 @@ class Search {
       const ProgramBounds bounds = program_bounds(config_of(one), *device_, options_.hardware);
       one.seconds = std::max(one.seconds, bounds.seconds());
       one.bytes = std::max(one.bytes, bounds.bytes);
+      one.exposed = kExposed * (bounds.links + bounds.network);
       one.state = CandidateState::kCompiled;
       double& products = products_[products_key(one.candidate)];
       products = std::max(products, bounds.products);
@@ -176,6 +213,63 @@ class Search {
     return true;
   }
 
+  // Finds a good candidate early, so that bounds rule out more: from the recipe's candidate, and
+  // from the one that shards most, to the best neighbour as long as that is better.
+  void descend(int64_t devices) {
+    for (const bool from_recipe : {true, false}) {
+      std::optional<size_t> at = first_step(devices, from_recipe);
+      while (at && !is_late()) {
+        plan(*at);
+        const std::optional<size_t> next = best_neighbour(*at);
+        if (!next || estimate(*next) >= estimate(*at)) break;
+        at = next;
+      }
+    }
+  }
+
+  std::optional<size_t> first_step(int64_t devices, bool from_recipe) {
+    std::optional<size_t> first;
+    const Mesh mesh = planned_mesh(recipe_.config.mesh, recipe_devices_);
+    for (size_t i = 0; i < all().size(); ++i) {
+      const Searched& one = all()[i];
+      if (one.state == CandidateState::kRefused || one.devices() != devices) continue;
+      const bool is_recipe = one.candidate.layout.mesh() == mesh &&
+                             one.candidate.layout.rules.weights == recipe_.config.rules.weights &&
+                             one.candidate.microbatches == recipe_.microbatches;
+      if (from_recipe && is_recipe) return i;
+      const bool is_small =
+          one.candidate.layout.stages() == 1 && (!first || one.bytes < all()[*first].bytes);
+      if (!from_recipe && is_small) first = i;
+    }
+    return first;
+  }
+
+  // The score that a candidate may have, for an order; it proves nothing. Less memory first until
+  // it fits.
+  double estimate(size_t i) {
+    constexpr double kTooLarge = 1e12;
+    const Searched& one = all()[i];
+    if (one.state == CandidateState::kRefused || one.state == CandidateState::kListed)
+      return std::numeric_limits<double>::infinity();
+    const double exposed = one.state == CandidateState::kPlanned ? 0.0 : one.exposed;
+    const double its_score =
+        score(options_.goal, options_.hardware, one.devices(), one.seconds + exposed, one.bytes);
+    if (one.bytes <= memory()) return its_score;
+    return kTooLarge * (static_cast<double>(one.bytes) / static_cast<double>(memory()));
+  }
+
+  std::optional<size_t> best_neighbour(size_t at) {
+    std::optional<size_t> best;
+    for (size_t i = 0; i < all().size() && !is_late(); ++i) {
+      if (all()[i].state == CandidateState::kRefused ||
+          !are_neighbours(all()[at].candidate, all()[i].candidate))
+        continue;
+      if (all()[i].state == CandidateState::kListed) compile(i);
+      if (!best || estimate(i) < estimate(*best)) best = i;
+    }
+    return best;
+  }
+
   using Entry = std::pair<double, size_t>;  // The score or its lower bound, and the candidate.
   using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
 
@@ -194,7 +288,10 @@ class Search {
     if (one.state == CandidateState::kRefused || one.bytes > round.limit) return;
     const double its_score = score_of(i, round.goal);
     if (one.state == CandidateState::kPlanned) {
-      if (!round.best || its_score < score_of(*round.best, round.goal)) round.best = i;
+      const auto order = [&](size_t which) {
+        return std::pair(score_of(which, round.goal), all()[which].bytes);
+      };
+      if (!round.best || order(i) < order(*round.best)) round.best = i;
     } else {
       (one.state == CandidateState::kListed ? round.listed : round.compiled).emplace(its_score, i);
     }
@@ -281,6 +378,7 @@ class Search {
   std::unique_ptr<Device> device_;
   WorkBounds work_;
   Recipe recipe_;
+  std::map<std::string, ExperimentConfig> configs_;  // Of all meshes, by their other settings.
   std::map<std::string, double> products_;  // The most seconds that are known, by products_key().
   SearchResult result_;
   Clock::time_point start_ = Clock::now();

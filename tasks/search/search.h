@@ -53,8 +53,8 @@ struct Searched {
   double seconds = 0.0;  // Of a step; a lower bound until it is planned.
   int64_t bytes = 0;     // On each device; a lower bound until it is planned.
   double mfu = 0.0;      // Of a plan.
+  double exposed = 0.0;  // Seconds that compute may not hide of collectives, for an order only.
   std::string refusal = {};
-  bool lacks_memory = false;  // By its bound or its plan.
 
   int64_t devices() const { return candidate.layout.devices(); }
 };

@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kLongSequence = 8192;           // From here on the sequence may be split.
 constexpr int64_t kMostMicrobatchesPerStage = 8;  // The bubble is an eighth, and falls slowly.
 
+constexpr int64_t kMostStages = 16;  // Each is planned; more take too long.
+
 // Policies that Pax's recipes use; which of them differ depends on the model.
 constexpr std::string_view kPolicies[] = {
     "save_everything",   "save_dot_only", "save_dot_except_logits_ffn1",
@@ -176,6 +178,16 @@ class Combinations {
       return;
     }
     const int64_t stages = mesh.stages();
+    if (stages > 1 && recipe_.layers % stages != 0) {
+      ++space_.refused[fmt::format("{} layers cannot be divided among {} stages", recipe_.layers,
+                                   stages)];
+      return;
+    }
+    if (stages > kMostStages) {
+      ++space_.refused[fmt::format("pipelines of more than {} stages are not searched, here {}",
+                                   kMostStages, stages)];
+      return;
+    }
     for (const int64_t microbatches : microbatch_choices(recipe_, shards)) {
       if (stages > 1 && (microbatches == 1 || (microbatches > kMostMicrobatchesPerStage * stages &&
                                                microbatches != recipe_.microbatches)))
@@ -214,7 +226,8 @@ Mesh Layout::mesh() const {
 
 std::string Layout::text() const {
   std::string text = strategy.empty() ? "as given" : strategy;
-  for (const MeshAxis& axis : mesh().axes()) {
+  const Mesh its_mesh = mesh();
+  for (const MeshAxis& axis : its_mesh.axes()) {
     if (axis.size() == 1) continue;
     text += fmt::format(" {}={}", axis.name, axis.ici);
     if (axis.dcn > 1) text += fmt::format("x{}", axis.dcn);
@@ -241,7 +254,7 @@ std::vector<std::string> settings_of(const Candidate& candidate, SettingStyle st
     sets.push_back("rules.activations=" + layout.rules.activations);
     sets.push_back(fmt::format("mesh.axis_names=[{}]", fmt::join(layout.axis_names, ",")));
   }
-  sets.push_back("mesh.ici_mesh_shape=" + shape_text(layout.ici));
+  if (!layout.ici.empty()) sets.push_back("mesh.ici_mesh_shape=" + shape_text(layout.ici));
   if (!layout.dcn.empty()) sets.push_back("mesh.dcn_mesh_shape=" + shape_text(layout.dcn));
   sets.push_back(fmt::format("task.train.num_microbatches={}", candidate.microbatches));
   if (!candidate.schedule.name.empty())

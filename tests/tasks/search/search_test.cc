@@ -25,8 +25,8 @@ SearchResult search_small(const SearchOptions& options) {
 std::vector<std::vector<int64_t>> pairs(std::vector<std::vector<int64_t>> lists) { return lists; }
 
 TEST_CASE("the pruned search finds what planning every candidate finds") {
-  for (const int64_t memory : {1'000'000'000, 40'000'000}) {
-    SearchOptions options = small_options({3}, memory);
+  for (const int64_t memory : {1'000'000'000, 30'000'000}) {
+    SearchOptions options = small_options({2}, memory);
     options.prunes = false;
     const SearchResult all = search_small(options);
     for (const SearchGoal goal : {SearchGoal::kTime, SearchGoal::kMemory, SearchGoal::kCost}) {
@@ -83,7 +83,7 @@ TEST_CASE("the frontier has the plans that no other one beats in time and memory
 }
 
 TEST_CASE("refusals say why, and alike ones are one group") {
-  const SearchOptions options = small_options({10});
+  const SearchOptions options = small_options({8});
   const SearchResult result = search_small(options);
   REQUIRE(result.best);
   const std::vector<RefusalGroup> groups = refusal_groups(result);
@@ -95,7 +95,7 @@ TEST_CASE("refusals say why, and alike ones are one group") {
     examples += group.example + "\n";
   }
   REQUIRE(refused == counts_of(result, options).refused);
-  REQUIRE_THAT(examples, Catch::Contains("a batch of 24 sequences cannot be divided among"));
+  REQUIRE_THAT(examples, Catch::Contains("a batch of 12 sequences cannot be divided among"));
   REQUIRE_THAT(examples, Catch::Contains("mdl"));
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("a search without time says that it did not end") {
 }
 
 TEST_CASE("of several numbers of devices cost takes the cheapest, and time the fastest") {
-  SearchOptions options = small_options({1, 4});
+  SearchOptions options = small_options({1, 3});
   const SearchResult fastest = search_small(options);
   REQUIRE(fastest.best_of_devices.size() == 2);
   options.goal = SearchGoal::kCost;
@@ -184,7 +184,7 @@ TEST_CASE("a mesh that does not fit has a nearest one that does") {
   config.rules = strategy_rules(Strategy::kFullyShardedTensor);
   config.mesh.ici_mesh_shape = {1, 1, 8};  // 12 heads.
   REQUIRE(nearest_fitting_shape(config, 8) == std::vector<int64_t>{1, 2, 4});
-  config.mesh.ici_mesh_shape = {1, 7, 1};  // Neither 24 sequences nor 12 heads.
+  config.mesh.ici_mesh_shape = {1, 7, 1};  // Neither 12 sequences nor 12 heads.
   REQUIRE_FALSE(nearest_fitting_shape(config, 7));
 }
 

@@ -16,14 +16,14 @@
 
 namespace tessera {
 
-// Four stacked layers of 12 heads, 24 sequences of 128 tokens, on two devices.
+// Two stacked layers of 12 heads, 12 sequences of 128 tokens, on two devices.
 inline ExperimentConfig small_recipe() {
   const TransformerBlock::HParams block{
       .ffn_tpl =
           FeedForward::HParams{.activation_tpl = SiLU::HParams{}, .use_gated_activation = true}};
   const TransformerLm::HParams lm{.vocab_size = 480,
                                   .model_dims = 192,
-                                  .num_layers = 4,
+                                  .num_layers = 2,
                                   .num_heads = 12,
                                   .hidden_dims = 768,
                                   .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block}};
@@ -36,7 +36,7 @@ inline ExperimentConfig small_recipe() {
                                                 .remat_policy = "save_nothing",
                                                 .save_interval_steps = 0,
                                                 .eval_interval_steps = 0}},
-          .input = SyntheticInput::HParams{.global_batch_size = 24, .seq_len = 128}};
+          .input = SyntheticInput::HParams{.global_batch_size = 12, .seq_len = 128}};
 }
 
 inline ExperimentConfig with_settings(ExperimentConfig config,
