@@ -199,9 +199,7 @@ std::optional<ProfileWindow> early_steps(const ConfiguredExperiment& configured,
                                          const RunOptions& options, ProcessGroup& processes) {
   constexpr ProfileWindow kEarly{.start = 10, .steps = 2};
   constexpr int64_t kFewestSteps = 50;
-  const Tree config = configured.config_tree();
-  const std::string steps = "task.train.num_train_steps";
-  const bool is_long = at_path(config, steps).integer >= kFewestSteps;
+  const bool is_long = num_train_steps(configured.config_tree()) >= kFewestSteps;
   if (options.mode != RunMode::kTrain || options.dry_run || !is_long) return std::nullopt;
   const bool is_new = options.restart || !run_has_begun(options.job_log_dir);
   const std::string traces = processes.broadcast(is_new ? "yes" : "", "whether to trace steps");

@@ -11,9 +11,9 @@
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "core/hparams/text.h"
-#include "core/hparams/tree.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "tasks/run_directory/run_config.h"
 
 namespace tessera {
 namespace {
@@ -27,7 +27,6 @@ constexpr int64_t kTailOfSamples = int64_t{512} << 10;
 constexpr int64_t kTailOfFailures = int64_t{16} << 10;
 constexpr size_t kMostSamples = 40;
 constexpr size_t kLongestSample = 4000;  // Bytes of one text.
-constexpr std::string_view kNumTrainSteps = "task.train.num_train_steps";
 
 bool is_run(const fs::path& directory) {
   std::error_code ignored;
@@ -126,8 +125,7 @@ class RunFilesReader {
     files_.config = valid_utf8(read_file(file, kMostOfConfig));
     const std::string first = files_.config.substr(0, files_.config.find('\n'));
     if (first.starts_with("# ")) files_.experiment = first.substr(2);
-    const Tree tree = parse_toml(files_.config, file.string());
-    if (has_root(tree, "task")) files_.num_steps = at_path(tree, kNumTrainSteps).integer;
+    files_.num_steps = num_train_steps(parse_toml(files_.config, file.string()));
   }
 
   void read_plan(const fs::path& file) {

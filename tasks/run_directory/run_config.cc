@@ -69,6 +69,13 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name) {
   return config;
 }
 
+int64_t num_train_steps(const Tree& config) {
+  const Tree* node = &config;
+  for (const char* name : {"task", "train", "num_train_steps"})
+    if (node != nullptr) node = node->find(name);
+  return node == nullptr ? 0 : node->integer;
+}
+
 std::string prepare_config(const ExperimentConfig& config, const RunOptions& options) {
   const std::filesystem::path file = options.job_log_dir / "hparams.toml";
   Tree given = to_tree(with_all_evals(config));

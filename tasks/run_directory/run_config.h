@@ -3,11 +3,13 @@
 // tokenizer. Resuming with a different configuration is an error unless it is allowed.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "core/hparams/tree.h"
 #include "inputs/tokenizers/tokenizer.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
@@ -19,6 +21,9 @@ bool run_has_begun(const std::filesystem::path& run_directory);
 
 // Parses the text of an hparams.toml. Errors begin with `name`, which says where the text is from.
 ExperimentConfig parse_config(std::string_view text, const std::string& name);
+
+// task.train.num_train_steps of a configuration; 0 if its task has no such field.
+int64_t num_train_steps(const Tree& config);
 
 // Writes hparams.toml if the directory has none or the options restart the run. If the run has
 // begun with a different configuration: Error with the differences, or, if the options allow

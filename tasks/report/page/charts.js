@@ -37,20 +37,20 @@ function short(value, digits = 3) {
 
 const trim = (text) => (text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text);
 
-function bytes(value) {
+function bytes(value, digits = 3) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let i = 0;
   for (; value >= 1024 && i + 1 < units.length; ++i) value /= 1024;
-  return `${trim(value.toPrecision(value < 1000 ? 3 : 4))} ${units[i]}`;
+  return `${trim(value.toPrecision(value < 1000 ? digits : Math.max(digits, 4)))} ${units[i]}`;
 }
 
-function seconds(value) {
+function seconds(value, digits = 3) {
   if (value === 0) return "0 s";
-  if (value >= 1) return `${trim(value.toPrecision(3))} s`;
-  return value >= 1e-3 ? `${trim((value * 1e3).toPrecision(3))} ms` : `${trim((value * 1e6).toPrecision(3))} µs`;
+  const [scale, unit] = value >= 1 ? [1, "s"] : value >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  return `${trim((value * scale).toPrecision(digits))} ${unit}`;
 }
 
-const percent = (value) => `${trim((100 * value).toPrecision(value < 0.0995 ? 2 : 3))} %`;
+const percent = (value, digits = 3) => `${trim((100 * value).toPrecision(value < 0.0995 ? digits - 1 : digits))} %`;
 
 // Round numbers that divide [low, high] into about `count` parts.
 function ticks(low, high, count) {
@@ -66,6 +66,14 @@ function ticks(low, high, count) {
 function byteTicks(low, high, count) {
   const unit = 1024 ** Math.max(0, Math.floor(Math.log2(Math.max(high, 1)) / 10));
   return ticks(low / unit, high / unit, count).map((tick) => tick * unit);
+}
+
+// The labels of ticks: as many digits as it takes to tell them apart.
+function labelsOf(values, format) {
+  for (let digits = 3; ; ++digits) {
+    const labels = values.map((value) => format(value, digits));
+    if (digits === 7 || new Set(labels).size === labels.length) return labels;
+  }
 }
 
 // For a logarithmic axis: powers of ten, with 2 and 5 times them where there are few.
@@ -207,7 +215,8 @@ function chart(series, options) {
       return;
     }
     const yTicks = log ? logTicks(range.low, range.high) : (format === bytes ? byteTicks : ticks)(range.low, range.high, Math.max(3, height / 50));
-    const left = Math.max(40, 10 + 6.6 * Math.max(...yTicks.map((tick) => format(tick).length)));
+    const labels = labelsOf(yTicks, format);
+    const left = Math.max(40, 10 + 6.6 * Math.max(...labels.map((label) => label.length)));
     const top = 8, bottom = height - 22, right = width - 10;
     const first = Math.min(...series.map((each) => each.steps[0]));
     const last = Math.max(first + 1, ...series.map((each) => each.steps[each.steps.length - 1]));
@@ -217,11 +226,11 @@ function chart(series, options) {
                       : (value) => (value - range.low) / (range.high - range.low);
     const y = (value) => Math.max(top - 4, bottom - (bottom - top) * place(value));
 
-    for (const tick of yTicks) {
+    yTicks.forEach((tick, i) => {
       const level = y(tick);
       drawing.append(svg("path", { class: "grid", d: `M${left} ${level}H${right}` }),
-                     svg("text", { x: left - 6, y: level + 4, "text-anchor": "end" }, format(tick)));
-    }
+                     svg("text", { x: left - 6, y: level + 4, "text-anchor": "end" }, labels[i]));
+    });
     for (const tick of ticks(begin, last, Math.min(8, (right - left) / 90))) {
       if (tick % 1 !== 0) continue;
       const anchor = x(tick) > right - 14 ? "end" : "middle";

@@ -22,8 +22,8 @@ function drawComparison(root, data) {
   const rest = names.filter((name) => !kOwnCharts.has(name) && !held.includes(name) &&
     !(isEval(name) && ["weight", "perplexity", "loss"].includes(evalParts(name)[1])));
   const charts = [
-    overlay(runs, "loss", { title: "Training loss", unit: "nats per token", wide: true, log, format: (value) => short(value, 4) }),
-    ...held.map((name) => overlay(runs, name, { title: `Held out, ${evalParts(name)[0]}`, unit: "nats per token", wide: held.length === 1, log, format: (value) => short(value, 4) })),
+    overlay(runs, "loss", { title: "Training loss", unit: "nats per token", wide: true, log, format: (value, digits = 4) => short(value, digits) }),
+    ...held.map((name) => overlay(runs, name, { title: `Held out, ${evalParts(name)[0]}`, unit: "nats per token", wide: held.length === 1, log, format: (value, digits = 4) => short(value, digits) })),
     overlay(runs, "learning_rate", { title: "Learning rate", fromZero: true }),
     overlay(runs, "grad_norm", { title: "Gradient norm", log }),
     overlay(runs, "tokens_per_sec", { title: "Throughput", unit: "tokens per second", fromZero: true }),

@@ -46,7 +46,7 @@ function runCharts(run) {
   const found = losses.filter(Boolean);
   return [
     found.length && chart(found, { title: "Loss", unit: "nats per token", wide: true, marks,
-      format: (value) => short(value, 4), log: () => chosen.log, smoothing: () => chosen.smoothing }),
+      format: (value, digits = 4) => short(value, digits), log: () => chosen.log, smoothing: () => chosen.smoothing }),
     one("learning_rate", "Learning rate", "", 2, { fromZero: true }, false),
     one("grad_norm", "Gradient norm", "before clipping", 3, { log: () => chosen.log }),
     one("tokens_per_sec", "Throughput", "tokens per second", 0, { fromZero: true }),
@@ -63,7 +63,7 @@ function expertCharts(run) {
   const content = [make("p", {}, "The load of an expert is its number of tokens divided by an equal share, so 1 is balanced."),
     make("div", { class: "charts" }, chart(series, { title: "Expert load", unit: "1 is an equal share", wide: true, height: 220,
       fromZero: true, marks: marksOf(run), smoothing: () => chosen.smoothing }))];
-  const layers = Object.keys(run.layers).filter((name) => name.endsWith(".expert_load_max"));
+  const layers = Object.keys(run.layers).filter((name) => name.endsWith(".expert_load_max") && !isEval(name));
   if (layers.length > 0) {
     const most = Math.max(...layers.map((name) => run.layers[name] || 0), 1);
     content.push(make("details", { id: "layers" }, make("summary", {}, `Load by layer at step ${run.step.toLocaleString("en")}`),
@@ -78,7 +78,8 @@ function expertCharts(run) {
 
 function otherCharts(run) {
   const byMetric = new Map();
-  for (const name of Object.keys(run.series)) {
+  const ordered = Object.keys(run.series).sort((a, b) => isEval(a) - isEval(b));  // Training first.
+  for (const name of ordered) {
     const metric = isEval(name) ? evalParts(name)[1] : name;
     if (kOwnCharts.has(metric) || (isEval(name) && ["weight", "perplexity"].includes(metric))) continue;
     if (!byMetric.has(metric)) byMetric.set(metric, []);

@@ -90,8 +90,9 @@ function flame(phases, total, readout) {
     }
   };
   let left = 0;
+  const known = ["forward", "backward", "update"];  // Of the same colour in every run.
   phases.forEach((phase, i) => {
-    add(phase, left, 0, i);
+    add(phase, left, 0, known.includes(phase.name) ? known.indexOf(phase.name) : 3 + i);
     left += phase.seconds / total;
   });
   box.style.height = `${kRow * rows}px`;
