@@ -26,7 +26,7 @@ class SweepFolder {
     return shell(folder_.path(), command(flags, steps));
   }
   std::unique_ptr<Background> start(const std::string& flags, int64_t steps) const {
-    return std::make_unique<Background>(folder_.path(), "exec " + command(flags, steps));
+    return std::make_unique<Background>(folder_.path(), command(flags, steps));
   }
   fs::path directory() const { return folder_ / "run"; }
   SweepRecord record() const { return read_sweep_record(directory() / "sweep.json"); }
