@@ -98,19 +98,21 @@ class Commands {
   int64_t threads_ = 1;
 };
 
+// Calls `action`, whose Errors then name the trial.
+template <typename Action>
+auto for_trial(const SweepTrial& trial, Action&& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    fail("trial {} ({}): {}", trial.number, trial.text(), error.what());
+  }
+}
+
 // The trials as they are now: complete ones, and what sweep.json knows of the others.
 class Preparation {
  public:
-  Preparation(const SweepMode& mode, fs::path directory, Sweep sweep)
-      : mode_(mode),
-        directory_(std::move(directory)),
-        sweep_(std::move(sweep)),
-        trials_(trials_of(sweep_)) {}
-
-  // The message about data that the first trial lacks.
-  std::optional<std::string> missing_data() const {
-    return mode_.missing_data(configured(trials_.front()));
-  }
+  Preparation(const SweepMode& mode, fs::path directory, const Sweep& sweep)
+      : mode_(mode), directory_(std::move(directory)), sweep_(sweep), trials_(trials_of(sweep_)) {}
 
   SweepRecord record() const {
     // Given back before trials start, which need the memory of a GPU.
@@ -122,26 +124,21 @@ class Preparation {
     const bool continues = !mode_.line.run.restart && fs::exists(file);
     record.trials = continued(trials_, continues ? read_sweep_record(file) : SweepRecord{});
     for (TrialRecord& trial : record.trials) {
-      try {
+      for_trial(trial.trial, [&] {
         const ConfiguredExperiment checked = check(trial, devices);
-        if (trial.trial.number > 1) continue;
+        if (trial.trial.number > 1) return;
         record.experiment = checked.entry.name;
         logged = logged_metrics(checked.config, options(trial.trial), devices, mode_.processes);
-      } catch (const Error& error) {
-        fail("trial {} ({}): {}", trial.trial.number, trial.trial.text(), error.what());
-      }
+      });
     }
     record.metric = choose_metric(sweep_, logged);
+    if (mode_.line.run.restart) return record;  // What is in the directory is set aside.
     for (TrialRecord& trial : record.trials)
       trial.score = score_of(directory_ / trial.trial.directory(), record.metric);
     return record;
   }
 
  private:
-  ConfiguredExperiment configured(const SweepTrial& trial) const {
-    return mode_.configured(trial.sets());
-  }
-
   RunOptions options(const SweepTrial& trial) const {
     RunOptions options = mode_.line.run;
     // --smoke uses as many devices as each mesh needs.
@@ -151,7 +148,7 @@ class Preparation {
   }
 
   ConfiguredExperiment check(TrialRecord& record, const std::vector<Device*>& devices) const {
-    ConfiguredExperiment trial = configured(record.trial);
+    ConfiguredExperiment trial = mode_.configured(record.trial.sets());
     RunOptions options = this->options(record.trial);
     options.experiment = trial.entry.name;
     options.site = trial.entry.site;
@@ -211,13 +208,15 @@ int run_sweep(const SweepMode& mode) {
     fail("--mode=sweep starts its own processes: start it once, without mpirun or srun");
   const CommandLine& line = mode.line;
   const Sweep sweep = space_of(mode);
-  const ConfiguredExperiment first = mode.configured(trials_of(sweep).front().sets());
-  const fs::path directory = directory_of(line, first.entry.name);
-  const Preparation preparation(mode, directory, sweep);
-  if (const auto message = preparation.missing_data()) {
+  const SweepTrial trial = trials_of(sweep).front();
+  const ConfiguredExperiment first =
+      for_trial(trial, [&] { return mode.configured(trial.sets()); });
+  if (const auto message = mode.missing_data(first)) {
     fmt::print(mode.errors, "runexp: {}", *message);  // Several lines: commands to copy.
     return kBadUsage;
   }
+  const fs::path directory = directory_of(line, first.entry.name);
+  const Preparation preparation(mode, directory, sweep);
   const Commands commands(mode, directory);
   if (line.run.dry_run) {
     const SweepRecord record = preparation.record();

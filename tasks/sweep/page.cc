@@ -23,7 +23,7 @@ body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; background: var(--p
 h1 { font-size: 1.3rem; font-weight: 600; margin: 0; }
 p { margin: .3rem 0 1.2rem; color: var(--faint); }
 .wide { overflow-x: auto; }
-svg { max-width: none; font: 12px system-ui, sans-serif; }
+svg { display: block; max-width: none; font: 12px system-ui, sans-serif; }
 .axis { stroke: var(--faint); stroke-width: 1.2; }
 .tick { stroke: var(--faint); }
 .label { fill: var(--ink); paint-order: stroke; stroke: var(--page); stroke-width: 3px; }

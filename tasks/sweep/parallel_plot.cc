@@ -18,10 +18,10 @@ namespace {
 constexpr double kHeight = 380.0;
 constexpr double kTop = 48.0, kBottom = kHeight - 28.0;
 constexpr double kMargin = 70.0;
-constexpr double kSpacing = 170.0;     // Of the axes.
+constexpr double kSpacing = 190.0;     // Of the axes.
 constexpr size_t kMostTicks = 6;       // Of an axis of numbers with more values.
 constexpr double kLogarithmic = 20.0;  // From this ratio of the bounds on.
-constexpr size_t kLongestLabel = 18;
+constexpr size_t kLongestLabel = 18, kLongestTitle = 24;
 
 std::optional<double> number_of(const std::string& text) {
   try {
@@ -44,8 +44,8 @@ struct PlotAxis {
   std::vector<Tick> ticks;
 };
 
-std::string label_of(const std::string& text) {
-  return text.size() <= kLongestLabel ? text : text.substr(0, kLongestLabel - 1) + "…";
+std::string label_of(const std::string& text, size_t longest = kLongestLabel) {
+  return text.size() <= longest ? text : text.substr(0, longest - 1) + "…";
 }
 
 // Places of numbers, and ticks at all of them if they are few.
@@ -131,7 +131,7 @@ std::string axis_svg(const PlotAxis& axis, size_t index, bool is_last) {
   std::string svg = fmt::format(
       "<line class=\"axis\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>"
       "<text class=\"title\" x=\"{0}\" y=\"{3}\">{4}</text>\n",
-      x, kTop, kBottom, kTop - 20.0, html_text(label_of(axis.title)));
+      x, kTop, kBottom, kTop - 20.0, html_text(label_of(axis.title, kLongestTitle)));
   const double side = is_last ? 8.0 : -8.0;  // Where no line of a trial passes.
   for (const Tick& tick : axis.ticks)
     svg += fmt::format(

@@ -26,7 +26,7 @@ class SweepFolder {
     return shell(folder_.path(), command(flags, steps));
   }
   std::unique_ptr<Background> start(const std::string& flags, int64_t steps) const {
-    return std::make_unique<Background>(folder_.path(), "exec " + command(flags, steps));
+    return std::make_unique<Background>(folder_.path(), command(flags, steps));
   }
   fs::path directory() const { return folder_ / "run"; }
   SweepRecord record() const { return read_sweep_record(directory() / "sweep.json"); }
@@ -48,7 +48,8 @@ class SweepFolder {
 
  private:
   static std::string command(const std::string& flags, int64_t steps) {
-    return tiny_command(steps) + " --mode=sweep " + flags;
+    // Without graphviz in PATH: trials would wait for it to draw their graphs.
+    return "/usr/bin/env PATH=/nowhere " + tiny_command(steps) + " --mode=sweep " + flags;
   }
   TemporaryDirectory folder_;
 };
