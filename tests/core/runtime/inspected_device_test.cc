@@ -26,7 +26,7 @@ Graph product_and_sum() {
   const TraceScope trace(graph, mesh, rules);
   const Tensor x = input("x", InputKind::kBatch, square());
   const Tensor y = input("y", InputKind::kBatch, parse_type("f32[\"column=2 other=2\"]"));
-  output("product", einsum(x, y, {"column"}));
+  output("product", einsum(x, y, over("column")));
   output("sum", x + x);
   return graph;
 }
