@@ -167,8 +167,10 @@ targets_of_family() {
 uses_device_plugin() {
   local argument previous=''
   for argument; do
-    [[ $previous == --device ]] && argument=--device=$argument
-    [[ $argument == --device=?* && $argument != --device=cpu ]] && return 0
+    [[ $previous =~ ^--(device|against|kernels_of)$ ]] && argument=$previous=$argument
+    argument=${argument/#--against=device:/--device=}
+    argument=${argument/#--kernels_of=/--device=}
+    [[ $argument == --device=?* && ! $argument =~ =(cpu|reference)$ ]] && return 0
     previous=$argument
   done
   return 1

@@ -54,12 +54,14 @@ TEST_CASE("a new project needs only runexp and no experiments") {
 
 TEST_CASE("a run on another kind of device needs the device plugins, too") {
   const std::string said = "is_stale() { true; }; build_targets() { echo \"$@\"; exit; }; ";
-  for (const char* device : {"--device=cuda", "--device cuda"})
+  for (const char* device : {"--device=cuda", "--device cuda", "--against=device:cuda",
+                             "--against device:cuda", "--kernels_of=cuda"})
     REQUIRE_THAT(launcher_output(fmt::format("{}launch runexp --exp=c4.Spmd1B {}", said, device)),
                  Catch::StartsWith("c4.devices build runexp transports experiment_c4") &&
                      Catch::EndsWith(" devices\n"));
-  REQUIRE_THAT(launcher_output(said + "launch runexp --exp=c4.Spmd1B --device=cpu"),
-               Catch::StartsWith("c4 build ") && !Catch::Contains("devices"));
+  for (const char* device : {"--device=cpu", "--device=reference", "--against=threads:1"})
+    REQUIRE_THAT(launcher_output(fmt::format("{}launch runexp --exp=c4.Spmd1B {}", said, device)),
+                 Catch::StartsWith("c4 build ") && !Catch::Contains("devices"));
 }
 
 TEST_CASE("gpu_check without nvcc is one sentence, after the build was configured again") {

@@ -19,8 +19,8 @@ struct StepNumbers {
 
 // Of a comparison of launches.
 struct ComparedLaunches {
-  std::vector<const LaunchList*> lists;  // By device.
-  int64_t compared = 0;                  // On all devices together.
+  std::vector<const LaunchList*> lists;       // By device.
+  int64_t compared = 0;                       // On all devices together.
   std::vector<LaunchDifference> differences;  // No launch depends on one behind it.
   double tolerance = 0;
   LaunchInputs inputs = LaunchInputs::kOwn;

@@ -118,7 +118,7 @@ TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--devices=0"}) ==
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
-          "--mode=decod: expected one of train, eval, decode, plan, export, import, "
+          "--mode=decod: expected one of train, eval, decode, plan, export, import, replay, "
           "selfcheck; did you mean "
           "'decode'?");
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==

@@ -79,6 +79,8 @@ TEST_CASE("dry runs and read-only commands change no file, before and after a ru
   for (const std::string flags :
        {"--mode=plan", "--mode=eval --dry_run", "--mode=decode --dry_run --prompt=the",
         "--mode=decode --prompt=the --set task.decode.max_decode_steps=2", "--diff=run",
+        "--mode=replay --step=2",
+        "--mode=replay --step=2 --against=cpu_level:portable --tolerance=0.1",
         "--dry_run --allow_config_change --set task.train.seed=7",
         "--dry_run --restart --set input.path=script.txt"}) {
     if (flags.find("script.txt") != std::string::npos)

@@ -14,6 +14,7 @@
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/layout.h"
 
 namespace tessera {
 namespace {
@@ -25,7 +26,7 @@ class ReferenceKernel final : public HostKernel {
  public:
   ReferenceKernel(const Graph& graph, const Node& node, const ReferenceDeviceOptions& options)
       : options_(options), elementwise_(node.op->op_class == OpClass::kElementwise) {
-    is_copy_ = node.op->name == "copy";
+    is_copy_ = node.op == &kCopyOp;
     Node alone = node;
     alone.inputs.clear();
     for (const ValueId value : node.inputs)
