@@ -57,7 +57,7 @@ Plan planned(const ExperimentConfig& config, int64_t devices, Device& device,
                   {.run_directory = options.run_directory, .devices = devices, .allocates = false},
                   {&device}, alone);
   Plan plan = session.plan();
-  plan.prediction = predict(session.executor().plan(session.train_program().program()),
+  plan.prediction = predict(session.executor().stage_plans(session.train_program().program()),
                             session.mesh(), session.tokens_per_step(), options.hardware);
   return plan;
 }

@@ -25,7 +25,7 @@ Planned plan_of(const ExperimentConfig& config, Device& device, const Hardware& 
   ProcessGroup alone;
   Session session(config, {.allocates = false}, {&device}, alone);
   const Plan plan = session.plan();
-  return {predict(session.executor().plan(session.train_program().program()), session.mesh(),
+  return {predict(session.executor().stage_plans(session.train_program().program()), session.mesh(),
                   session.tokens_per_step(), hardware)
               .step_seconds,
           plan.arena};
