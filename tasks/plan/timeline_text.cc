@@ -198,8 +198,7 @@ std::string run_text(const Prediction& prediction, int64_t devices) {
     const std::optional<double> run = cost_of_run(prediction, devices);
     text += fmt::format(
         "cost               {:.4g} per billion tokens{}, at {:.4g} per device and hour\n", *cost,
-        run ? fmt::format(", {:.4g} of the whole run", *run) : "",
-        *prediction.hardware.price_per_hour);
+        run ? fmt::format(", {:.4g} for the run", *run) : "", *prediction.hardware.price_per_hour);
   }
   return text;
 }

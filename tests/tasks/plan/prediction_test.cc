@@ -259,8 +259,8 @@ TEST_CASE("a prediction says that a file is not calibrated, and what a billion t
   prediction.num_train_steps = 48;
   // 1000 s of four devices at 3 an hour.
   REQUIRE_THAT(plan_text(tpu),
-               Catch::Contains("cost               3.333 per billion tokens, 576 of the "
-                               "whole run, at 3 per device and hour\n") &&
+               Catch::Contains("cost               3.333 per billion tokens, 576 for the run, "
+                               "at 3 per device and hour\n") &&
                    Catch::Contains(": 2 days, 192 device-hours\n"));
   REQUIRE_THAT(plan_json(tpu), Catch::Contains("\"price_per_hour\": 3"));
   prediction.hardware = hardware_named("h200");
