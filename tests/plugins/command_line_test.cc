@@ -132,7 +132,7 @@ TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--max_shard_bytes=5GB"}) ==
           "--max_shard_bytes=5GB: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--checkpoint=all"}) ==
-          "--checkpoint needs --mode=eval, decode or export (auto-fallback: train)");
+          "--checkpoint needs --mode=eval, decode, export or replay (auto-fallback: train)");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=auto-fallback"}) ==
           "--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=all"}) ==
@@ -199,12 +199,14 @@ TEST_CASE("the help text names the hardware files of the tree, which the build f
 
 TEST_CASE("the help text lists every flag") {
   for (const char* flag :
-       {"--exp",      "--mode",         "--list",        "--describe",    "--diff",
-        "--dry_run",  "--set",          "--job_log_dir", "--restart",     "--allow_config_change",
-        "--threads",  "--device",       "--devices",     "--plugin_path", "--dump_graph",
-        "--profile",  "--version",      "--help",        "--checkpoint",  "--prompt",
-        "--format",   "--input",        "--output",      "--prompt_ids",  "--print_ids",
-        "--hardware", "--compare_plan", "--smoke",       "--config"})
+       {"--exp",       "--mode",         "--list",        "--describe",    "--diff",
+        "--dry_run",   "--set",          "--job_log_dir", "--restart",     "--allow_config_change",
+        "--threads",   "--device",       "--devices",     "--plugin_path", "--dump_graph",
+        "--profile",   "--version",      "--help",        "--checkpoint",  "--prompt",
+        "--format",    "--input",        "--output",      "--prompt_ids",  "--print_ids",
+        "--hardware",  "--compare_plan", "--smoke",       "--config",      "--step",
+        "--against",   "--tolerance",    "--isolate",     "--record",      "--record_values",
+        "--kernels_of"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 
