@@ -86,8 +86,8 @@ Checkpoints and files
                          an index
 
 Replay (docs/replay.md)
-  --step=N               the step, as in metrics.jsonl; from the nearest checkpoint before it, or from
-                         --checkpoint=STEP (0: the initial weights)
+  --step=N               the step, as in metrics.jsonl; from the nearest checkpoint before it, or
+                         from --checkpoint=STEP (0: the initial weights)
   --against=WHAT         threads:N, device:KIND, cpu_level:LEVEL or build:RUNEXP, which a second
                          process runs; or a recording. Names the first kernel that differs
   --tolerance=T          count floats as equal if they differ by less than T times the largest value
