@@ -142,7 +142,7 @@ TEST_CASE("invalid values are errors") {
           "you mean "
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
-          "--mode=trian: expected one of train, eval, decode, plan, export, import, "
+          "--mode=trian: expected one of train, eval, decode, plan, export, import, replay, "
           "selfcheck; did you mean "
           "'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) == "--profile=10: expected START:N, such as 10:3");
