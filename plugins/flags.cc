@@ -68,9 +68,7 @@ options::variables_map parse(const std::vector<std::string>& arguments) {
     std::string name = error.get_option_name();
     name.erase(0, name.find_first_not_of('-'));
     name.erase(std::min(name.find('='), name.size()));
-    std::vector<std::string> names;
-    for (const auto& flag : flags.options()) names.push_back(flag->long_name());
-    const std::string near = nearest(name, names);
+    const std::string near = nearest(name, known_flags());
     fail("unknown flag --{}{}", name,
          near.empty() ? "; --help lists them" : fmt::format("; did you mean --{}?", near));
   } catch (const options::multiple_occurrences& error) {
@@ -136,6 +134,13 @@ void Flags::refuse(std::string_view with, std::initializer_list<const char*> fla
                    std::string_view advice) const {
   for (const char* flag : flags)
     if (has(flag)) fail("--{} cannot be used with {}{}", flag, with, advice);
+}
+
+std::vector<std::string> known_flags() {
+  std::vector<std::string> names;
+  const options::options_description flags = description();
+  for (const auto& flag : flags.options()) names.push_back(flag->long_name());
+  return names;
 }
 
 int64_t whole_number(std::string_view flag, std::string_view text, int64_t least) {

@@ -36,6 +36,9 @@ class Flags {
   std::map<std::string, std::vector<std::string>> given_;
 };
 
+// The names of all flags of runexp.
+std::vector<std::string> known_flags();
+
 // Error if the value of a flag is not a whole number, or below `least`.
 int64_t whole_number(std::string_view flag, std::string_view text, int64_t least);
 

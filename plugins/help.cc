@@ -48,8 +48,8 @@ Actions
                          itself, too, now and then and at its end
   --compare RUN RUN ...  print the final metrics of runs and what differs in their configurations,
                          and write one page that overlays them (--output=FILE, or compare.html)
-  --watch=RUN            serve the report on this machine, with new data while the run goes on, until
-                         Ctrl-C; --port=N chooses the port
+  --watch=RUN            serve the report on this machine, with new data while the run goes on,
+                         until Ctrl-C; --port=N chooses the port
 
 Settings
   --set PATH=VALUE       set a knob or a field; may be repeated
@@ -99,8 +99,8 @@ Sweeps
   --retry_failed         resume the trials that failed, too
 
 Replay (docs/replay.md)
-  --step=N               the step, as in metrics.jsonl; from the nearest checkpoint before it, or from
-                         --checkpoint=STEP (0: the initial weights)
+  --step=N               the step, as in metrics.jsonl; from the nearest checkpoint before it, or
+                         from --checkpoint=STEP (0: the initial weights)
   --against=WHAT         threads:N, device:KIND, cpu_level:LEVEL or build:RUNEXP, which a second
                          process runs; or a recording. Names the first kernel that differs
   --tolerance=T          count floats as equal if they differ by less than T times the largest value
