@@ -121,7 +121,7 @@ TEST_CASE("invalid values are errors") {
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
           "--mode=decod: expected one of train, eval, decode, plan, export, import, replay, "
-          "selfcheck; did you mean "
+          "selfcheck, sweep; did you mean "
           "'decode'?");
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
           "--mode=import reads a directory: give --input=DIR");
@@ -145,7 +145,7 @@ TEST_CASE("invalid values are errors") {
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
           "--mode=trian: expected one of train, eval, decode, plan, export, import, replay, "
-          "selfcheck; did you mean "
+          "selfcheck, sweep; did you mean "
           "'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) ==
           "--profile=10: expected START:N, such as 10:3, or off");
