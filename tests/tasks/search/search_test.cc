@@ -95,7 +95,7 @@ TEST_CASE("refusals say why, and alike ones are one group") {
     examples += group.example + "\n";
   }
   REQUIRE(refused == counts_of(result, options).refused);
-  REQUIRE_THAT(examples, Catch::Contains("a batch of 12 sequences cannot be divided among"));
+  REQUIRE_THAT(examples, Catch::Contains("a batch of 4 sequences cannot be divided among"));
   REQUIRE_THAT(examples, Catch::Contains("mdl"));
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("a mesh that does not fit has a nearest one that does") {
   config.rules = strategy_rules(Strategy::kFullyShardedTensor);
   config.mesh.ici_mesh_shape = {1, 1, 8};  // 12 heads.
   REQUIRE(nearest_fitting_shape(config, 8) == std::vector<int64_t>{1, 2, 4});
-  config.mesh.ici_mesh_shape = {1, 7, 1};  // Neither 12 sequences nor 12 heads.
+  config.mesh.ici_mesh_shape = {1, 7, 1};  // Neither 4 sequences nor 12 heads.
   REQUIRE_FALSE(nearest_fitting_shape(config, 7));
 }
 

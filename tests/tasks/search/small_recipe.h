@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// Two stacked layers of 12 heads, 12 sequences of 128 tokens, on two devices.
+// Two stacked layers of 12 heads, 4 sequences of 128 tokens, on two devices.
 inline ExperimentConfig small_recipe() {
   const TransformerBlock::HParams block{
       .ffn_tpl =
@@ -36,7 +36,7 @@ inline ExperimentConfig small_recipe() {
                                                 .remat_policy = "save_nothing",
                                                 .save_interval_steps = 0,
                                                 .eval_interval_steps = 0}},
-          .input = SyntheticInput::HParams{.global_batch_size = 12, .seq_len = 128}};
+          .input = SyntheticInput::HParams{.global_batch_size = 4, .seq_len = 128}};
 }
 
 inline ExperimentConfig with_settings(ExperimentConfig config,
