@@ -139,7 +139,8 @@ TEST_CASE("of several numbers of devices cost takes the cheapest, and time the f
   REQUIRE(cost(best(cheapest)) <= cost(best(fastest)));
 }
 
-TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the frontier and counts") {
+TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the frontier and counts",
+          "[full]") {
   SearchOptions options = small_options({4});
   options.space.slice = 2;
   const SearchResult result = search_small(options);
