@@ -24,7 +24,7 @@ SearchResult search_small(const SearchOptions& options) {
 
 std::vector<std::vector<int64_t>> pairs(std::vector<std::vector<int64_t>> lists) { return lists; }
 
-TEST_CASE("the pruned search finds what planning every candidate finds") {
+TEST_CASE("the pruned search finds what planning every candidate finds", "[full]") {
   for (const int64_t memory : {1'000'000'000, 30'000'000}) {
     SearchOptions options = small_options({2}, memory);
     options.prunes = false;
@@ -52,7 +52,8 @@ TEST_CASE("the pruned search finds what planning every candidate finds") {
   }
 }
 
-TEST_CASE("the settings of a candidate give its mesh, rules and policy, and keep model and batch") {
+TEST_CASE("the settings of a candidate give its mesh, rules and policy, and keep model and batch",
+          "[full]") {
   const SearchOptions options = small_options({4});
   const SearchResult result = search_small(options);
   REQUIRE(result.best);
@@ -82,7 +83,7 @@ TEST_CASE("the frontier has the plans that no other one beats in time and memory
   REQUIRE(frontier_of(list, 100) == std::vector<size_t>{1, 3, 0});
 }
 
-TEST_CASE("refusals say why, and alike ones are one group") {
+TEST_CASE("refusals say why, and alike ones are one group", "[full]") {
   const SearchOptions options = small_options({8});
   const SearchResult result = search_small(options);
   REQUIRE(result.best);
@@ -99,7 +100,7 @@ TEST_CASE("refusals say why, and alike ones are one group") {
   REQUIRE_THAT(examples, Catch::Contains("mdl"));
 }
 
-TEST_CASE("where nothing fits, the message names what needs least memory") {
+TEST_CASE("where nothing fits, the message names what needs least memory", "[full]") {
   const SearchOptions options = small_options({2}, 1000);
   const SearchResult result = search_small(options);
   REQUIRE_FALSE(result.best);
@@ -123,7 +124,7 @@ TEST_CASE("a search without time says that it did not end") {
       Catch::Contains("The search ended after 0 s") && Catch::Contains("--search_seconds"));
 }
 
-TEST_CASE("of several numbers of devices cost takes the cheapest, and time the fastest") {
+TEST_CASE("of several numbers of devices cost takes the cheapest, and time the fastest", "[full]") {
   SearchOptions options = small_options({1, 3});
   const SearchResult fastest = search_small(options);
   REQUIRE(fastest.best_of_devices.size() == 2);
@@ -138,7 +139,8 @@ TEST_CASE("of several numbers of devices cost takes the cheapest, and time the f
   REQUIRE(cost(best(cheapest)) <= cost(best(fastest)));
 }
 
-TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the frontier and counts") {
+TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the frontier and counts",
+          "[full]") {
   SearchOptions options = small_options({4});
   options.space.slice = 2;
   const SearchResult result = search_small(options);
