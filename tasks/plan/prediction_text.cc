@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <string>
@@ -216,6 +217,21 @@ std::string launch_json(const PricedLaunch& launch) {
       .text();
 }
 
+// The peak that MFU is measured against: that of the products' dtypes.
+std::string peak_text(const Prediction& prediction) {
+  constexpr double kRounding = 1e-9;
+  std::vector<std::string> texts;
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    const double peak = prediction.hardware.peak_flops(dtype);
+    if (std::ranges::any_of(prediction.launches, [&](const PricedLaunch& launch) {
+          return std::abs(launch.model_flops - peak * launch.ideal) <
+                 kRounding * launch.model_flops;
+        }))
+      texts.push_back(fmt::format("{} TFLOP/s in {}", in_tera(peak), dtype_name(dtype)));
+  }
+  return fmt::format("{}", fmt::join(texts, " and "));
+}
+
 }  // namespace
 
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes) {
@@ -241,15 +257,15 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
       "\n"
       "step time          {:.2f} ms\n"
       "tokens per second  {:.0f}{}\n"
-      "MFU                {:.1f} % (causal half of attention, peak {} TFLOP/s in bf16)\n"
+      "MFU                {:.1f} % (causal half of attention, peak {})\n"
       "{}"
       "memory             {} of {}, without scratch memory of kernels{}\n",
       step / kMilli, prediction.tokens_per_second,
       devices > 1 ? fmt::format(", {:.0f} per device",
                                 prediction.tokens_per_second / static_cast<double>(devices))
                   : "",
-      100.0 * prediction.mfu, in_tera(hardware.peak_flops(DType::kBF16)),
-      run_text(prediction, devices), size_text(arena_bytes), size_text(hardware.memory.bytes),
+      100.0 * prediction.mfu, peak_text(prediction), run_text(prediction, devices),
+      size_text(arena_bytes), size_text(hardware.memory.bytes),
       arena_bytes > hardware.memory.bytes ? ": it does not fit" : "");
   return text;
 }

@@ -100,7 +100,7 @@ TEST_CASE("refusals say why, and alike ones are one group", "[full]") {
   REQUIRE_THAT(examples, Catch::Contains("mdl"));
 }
 
-TEST_CASE("where nothing fits, the message names what needs least memory", "[full]") {
+TEST_CASE("where nothing fits, the message names what needs least memory") {
   const SearchOptions options = small_options({2}, 1000);
   const SearchResult result = search_small(options);
   REQUIRE_FALSE(result.best);
@@ -124,7 +124,7 @@ TEST_CASE("a search without time says that it did not end") {
       Catch::Contains("The search ended after 0 s") && Catch::Contains("--search_seconds"));
 }
 
-TEST_CASE("of several numbers of devices cost takes the cheapest, and time the fastest", "[full]") {
+TEST_CASE("of several numbers of devices cost takes the cheapest, and time the fastest") {
   SearchOptions options = small_options({1, 3});
   const SearchResult fastest = search_small(options);
   REQUIRE(fastest.best_of_devices.size() == 2);
