@@ -238,9 +238,19 @@ TEST_CASE("the text of a prediction names the heaviest launches, and fits 100 co
        {"predicted for 4 x NVIDIA H200 SXM, not measured", "790 TFLOP/s of 989",
         "..x_layers[].attention", "attention_grad", "matrix products", "collectives", "  step\n",
         "in the way of a higher MFU", "tokens per second", "per device", "MFU   ",
+        "(causal half of attention, peak 989 TFLOP/s in bf16)",
         "of 131 GiB, without scratch memory of kernels"})
     REQUIRE_THAT(text, Catch::Contains(words));
   REQUIRE_THAT(text, !Catch::Contains("it does not fit"));
+}
+
+TEST_CASE("the text names the peak of the dtype that MFU is measured against") {
+  Trial trial(Mesh(), {"f32[\"row=512 inner=512\"]", "f32[\"inner=512 column=512\"]"});
+  output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
+  const StepPlan step = plan_memory(lower(trial.graph(), Mesh()), KernelFacts{}, {});
+  const Prediction prediction = predict(step, Mesh(), 1, hardware_named("h200"));
+  REQUIRE(prediction.mfu > 0.0);
+  REQUIRE_THAT(prediction_text(prediction, 1, 0), Catch::Contains("peak 62 TFLOP/s in f32)"));
 }
 
 TEST_CASE("a prediction says that a file is not calibrated, and what a billion tokens cost") {
