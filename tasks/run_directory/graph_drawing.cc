@@ -32,7 +32,7 @@ GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem
     // script, not part of its text.
     dot_.emplace(std::vector<std::string>{
         "sh", "-c",
-        "ulimit -t \"$4\"; nice -n 19 dot -Tsvg -o \"$2\" \"$1\" && mv -f \"$2\" \"$3\"", "sh",
+        "ulimit -t \"$4\"; nice -n 10 dot -Tsvg -o \"$2\" \"$1\" && mv -f \"$2\" \"$3\"", "sh",
         std::filesystem::absolute(text_file).string(), std::filesystem::absolute(part_).string(),
         std::filesystem::absolute(drawing).string(), std::to_string(time_limit.count())});
   } catch (const Error& error) {
