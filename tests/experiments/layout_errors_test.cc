@@ -81,7 +81,9 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest vali
           "the nearest size that can is 3 [in lm.transformer.x_layers[0].attention.query]");
   REQUIRE(refusal(kLm, {"ici_mesh_shape=[1,3,1]"}) ==
           "runexp: global_batch_size: batch=16 cannot be split by replica*data=3; the nearest size "
-          "that can is 15 [in input]");
+          "that can is 15 [in input]; the nearest mesh of 3 devices that fits is --set "
+          "mesh.ici_mesh_shape=[1,1,3], and --mode=plan --search --devices=3 --hardware=NAME finds "
+          "the best one");
 }
 
 }  // namespace
