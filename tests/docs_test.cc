@@ -72,7 +72,7 @@ Outcome run_script(const TemporaryDirectory& folder, const std::string& script) 
 // fully, because later commands read their checkpoint.
 std::string without_steps(const std::string& script) {
   static const std::regex kTrainsLong(
-      R"(^(\w+=\S+ )*\./runexp\b(?! new )(?!.*--(list|describe|diff|help|version|mode|dry_run|smoke|set num_train_steps=20 )))");
+      R"(^(\w+=\S+ )*\./runexp\b(?! new )(?!.*--(list|describe|diff|help|version|mode|report|compare|watch|dry_run|smoke|set num_train_steps=20 )))");
   std::istringstream lines(std::regex_replace(script, std::regex("\\\\\n *"), ""));
   std::string shortened;
   for (std::string line; std::getline(lines, line);)
