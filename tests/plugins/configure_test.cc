@@ -142,7 +142,7 @@ TEST_CASE("a knob missing from FIELDS is rejected before the run") {
 TEST_CASE("every value set by an experiment is attributed to a line of the experiment") {
   const std::string text = describe(configure(entry("zoo.FastCat"), {}).config_tree());
   REQUIRE_THAT(text, Catch::Contains("input = SyntheticInput") &&
-                         Catch::Contains("# tests/plugins/fixtures/zoo.cc:19\n"));
+                         Catch::Contains("# tests/plugins/fixtures/zoo.cc:22\n"));
   for (const char* name : {"quickstart.SourceLm", "quiz.CopyQuiz", "c4.Spmd1B"}) {
     const ExperimentEntry ours = find_experiment(name, plugin_path({}));
     const ConfiguredExperiment configured = configure(ours, {});
