@@ -43,9 +43,9 @@ class PlannedKernel final : public Kernel {
   // Equal types have one number, so that comparing is cheap: the update of a model has an output
   // and several inputs for each parameter.
   int64_t number_of(const Type& type) {
-    const auto known = std::ranges::find(types_, type);
-    if (known == types_.end()) types_.push_back(type);
-    return known - types_.begin();
+    const int64_t known = std::ranges::find(types_, type) - types_.begin();
+    if (known == std::ssize(types_)) types_.push_back(type);
+    return known;
   }
 
   std::vector<Type> types_;
