@@ -378,22 +378,23 @@ class Trainer final : public BaseRun {
 
   void record(const StepResult& result, double input_wait) {
     const bool last = step_ == p().num_train_steps;
-    std::map<std::string, double> metrics = result.metrics;
-    metrics["process_memory"] = static_cast<double>(resident_bytes());
-    const TrainLine line{.step = step_,
-                         .loss = result.loss,
-                         .learning_rate = result.learning_rate,
-                         .grad_norm = result.grad_norm,
-                         .tokens = step_ * session_.tokens_per_step(),
-                         .tokens_per_sec = throughput_.tokens_per_second(),
-                         .step_time = throughput_.step_seconds(),
-                         .mfu = throughput_.mfu(),
-                         .input_wait = input_wait,
-                         .skipped = result.skipped,
-                         .metrics = std::move(metrics),
-                         .histograms = result.histograms,
-                         .parameter_norms = result.parameter_norms};
-    if (last || is_due(step_, p().metrics_interval_steps)) log_->train(line);
+    TrainLine line{.step = step_,
+                   .loss = result.loss,
+                   .learning_rate = result.learning_rate,
+                   .grad_norm = result.grad_norm,
+                   .tokens = step_ * session_.tokens_per_step(),
+                   .tokens_per_sec = throughput_.tokens_per_second(),
+                   .step_time = throughput_.step_seconds(),
+                   .mfu = throughput_.mfu(),
+                   .input_wait = input_wait,
+                   .skipped = result.skipped,
+                   .metrics = result.metrics,
+                   .histograms = result.histograms,
+                   .parameter_norms = result.parameter_norms};
+    if (last || is_due(step_, p().metrics_interval_steps)) {
+      line.metrics["process_memory"] = static_cast<double>(resident_bytes());
+      log_->train(line);
+    }
     if (last || is_due(step_, p().summary_interval_steps)) log_->summarise(line);
     console_.progress({.step = step_,
                        .num_steps = p().num_train_steps,
