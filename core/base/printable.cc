@@ -88,4 +88,27 @@ std::string valid_utf8(std::string_view text) {
   return shown;
 }
 
+std::string markup_text(std::string_view text) {
+  std::string markup;
+  for (const char c : valid_utf8(text)) {
+    switch (c) {
+      case '&':
+        markup += "&amp;";
+        break;
+      case '<':
+        markup += "&lt;";
+        break;
+      case '>':
+        markup += "&gt;";
+        break;
+      case '"':
+        markup += "&quot;";
+        break;
+      default:
+        markup += c;
+    }
+  }
+  return markup;
+}
+
 }  // namespace tessera

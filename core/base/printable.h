@@ -15,4 +15,8 @@ std::string printable(std::string_view text);
 // `text` with invalid UTF-8 bytes replaced by U+FFFD, for files that must be UTF-8.
 std::string valid_utf8(std::string_view text);
 
+// `text` as the content of an element or attribute of HTML, XML or SVG: valid UTF-8, with < > & and
+// quotation marks as entities.
+std::string markup_text(std::string_view text);
+
 }  // namespace tessera

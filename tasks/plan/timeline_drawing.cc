@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/printable.h"
 #include "core/graph/op.h"
 #include "tasks/plan/step_timeline.h"
 #include "tasks/plan/text.h"
@@ -100,11 +101,8 @@ Work work_of(const PricedLaunch& price) {
 enum class Anchor { kStart, kEnd };
 
 std::string words(double x, double y, std::string_view text, Anchor anchor = Anchor::kStart) {
-  std::string safe;
-  for (const char c : text)
-    safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y,
-                     anchor == Anchor::kEnd ? " text-anchor=\"end\"" : "", safe);
+                     anchor == Anchor::kEnd ? " text-anchor=\"end\"" : "", markup_text(text));
 }
 
 std::string frame(double top, double height) {

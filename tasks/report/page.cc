@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace tessera {
 namespace {
@@ -15,24 +16,12 @@ std::string_view file_named(std::string_view name) {
   return found->text;
 }
 
-std::string replaced(std::string_view text, char what, std::string_view by) {
-  std::string result;
-  for (const char c : text) {
-    if (c == what) {
-      result += by;
-    } else {
-      result += c;
-    }
-  }
-  return result;
+// In a script "</script" and "<!--" have a meaning; JSON can write '<' by its number.
+std::string in_script(std::string_view json) {
+  std::string text;
+  for (const char c : json) text += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  return text;
 }
-
-// In a title '<' and '&' have a meaning; in a script "</script" and "<!--" have, and JSON can write
-// '<' by its number.
-std::string in_title(std::string_view text) {
-  return replaced(replaced(text, '&', "&amp;"), '<', "&lt;");
-}
-std::string in_script(std::string_view json) { return replaced(json, '<', "\\u003c"); }
 
 std::string scripts() {
   std::string text;
@@ -53,7 +42,7 @@ std::string report_page(std::string_view title, std::string_view data) {
     CHECK(end != std::string_view::npos);
     const std::string_view name = rest.substr(at + kOpen.size(), end - at - kOpen.size());
     page += rest.substr(0, at);
-    if (name == "title") page += in_title(title);
+    if (name == "title") page += markup_text(title);
     if (name == "style") page += file_named("report.css");
     if (name == "data") page += in_script(data);
     if (name == "script") page += scripts();

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/printable.h"
 #include "tasks/logging/console.h"
 #include "tasks/sweep/parallel_plot.h"
 #include "tasks/sweep/table.h"
@@ -40,7 +41,7 @@ pre { color: var(--ink); overflow-x: auto; }
 )";
 
 std::string cell(std::string_view tag, const std::string& text) {
-  return fmt::format("<{0}>{1}</{0}>", tag, html_text(text));
+  return fmt::format("<{0}>{1}</{0}>", tag, markup_text(text));
 }
 
 std::string table_of(const SweepRecord& record) {
@@ -75,7 +76,7 @@ std::string failures_of(const SweepRecord& record) {
   for (const TrialRecord& trial : record.trials)
     if (trial.state == TrialState::kFailed)
       html += fmt::format("<h2 class=\"failed\">Trial {}</h2>\n<pre>{}</pre>\n", trial.trial.number,
-                          html_text(trial.reason));
+                          markup_text(trial.reason));
   return html;
 }
 
@@ -84,14 +85,14 @@ std::string failures_of(const SweepRecord& record) {
 std::string sweep_page(const SweepRecord& record) {
   int64_t done = 0;
   for (const TrialRecord& trial : record.trials) done += trial.state == TrialState::kDone ? 1 : 0;
-  const std::string title = "Sweep of " + html_text(record.experiment);
+  const std::string title = "Sweep of " + markup_text(record.experiment);
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<title>{}</title>\n<style>{}</style></head>\n<body>\n<h1>{}</h1>\n"
       "<p>{} of {} trials are done. Compared by the final {}; the {} value is the best.</p>\n"
       "<div class=\"wide\">\n{}</div>\n<div class=\"wide\">\n{}</div>\n{}</body></html>\n",
-      title, kStyle, title, done, record.trials.size(), html_text(record.metric.name),
+      title, kStyle, title, done, record.trials.size(), markup_text(record.metric.name),
       record.metric.goal == SweepGoal::kMin ? "lowest" : "highest", parallel_plot(record),
       table_of(record), failures_of(record));
 }

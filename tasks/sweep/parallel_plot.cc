@@ -131,14 +131,14 @@ std::string axis_svg(const PlotAxis& axis, size_t index, bool is_last) {
   std::string svg = fmt::format(
       "<line class=\"axis\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>"
       "<text class=\"title\" x=\"{0}\" y=\"{3}\">{4}</text>\n",
-      x, kTop, kBottom, kTop - 20.0, html_text(label_of(axis.title, kLongestTitle)));
+      x, kTop, kBottom, kTop - 20.0, markup_text(label_of(axis.title, kLongestTitle)));
   const double side = is_last ? 8.0 : -8.0;  // Where no line of a trial passes.
   for (const Tick& tick : axis.ticks)
     svg += fmt::format(
         "<line class=\"tick\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/>"
         "<text class=\"label\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
         x, y_of(tick.at), x + side / 2.0, y_of(tick.at), x + side, y_of(tick.at) + 4.0,
-        is_last ? "start" : "end", html_text(tick.label));
+        is_last ? "start" : "end", markup_text(tick.label));
   return svg;
 }
 
@@ -164,34 +164,11 @@ std::string trial_svg(const SweepRecord& record, const std::vector<PlotAxis>& ax
   return fmt::format(
       "<polyline class=\"trial{}\" points=\"{}\"{}><title>trial {}: {}, {} {} "
       "({})</title></polyline>\n",
-      has_value ? "" : " open", points, style, trial.trial.number, html_text(trial.trial.text()),
-      html_text(record.metric.name), value, enum_name(trial.state));
+      has_value ? "" : " open", points, style, trial.trial.number, markup_text(trial.trial.text()),
+      markup_text(record.metric.name), value, enum_name(trial.state));
 }
 
 }  // namespace
-
-std::string html_text(const std::string& text) {
-  std::string out;
-  for (const char c : valid_utf8(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string parallel_plot(const SweepRecord& record) {
   const std::vector<PlotAxis> axes = axes_of(record);
@@ -200,7 +177,7 @@ std::string parallel_plot(const SweepRecord& record) {
       "<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" role=\"img\" aria-label=\"Settings and {2} of "
       "each "
       "trial\">\n",
-      width, kHeight, html_text(record.metric.name));
+      width, kHeight, markup_text(record.metric.name));
   // The best ones are drawn last, above the others.
   std::vector<size_t> order;
   for (size_t i = 0; i < record.trials.size(); ++i) order.push_back(i);

@@ -13,7 +13,4 @@ namespace tessera {
 // Lines of trials without a value of the metric end before its axis, dashed.
 std::string parallel_plot(const SweepRecord& record);
 
-// `text` with the characters escaped that HTML and SVG would interpret.
-std::string html_text(const std::string& text);
-
 }  // namespace tessera

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/printable.h"
+
 namespace tessera {
 namespace {
 
@@ -63,13 +65,6 @@ std::string number_text(double middle, double y, std::string_view number) {
       middle, y, number);
 }
 
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text)
-    safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return safe;
-}
-
 double row_top(int64_t stage) { return kTop + kRowStep * static_cast<double>(stage); }
 
 // The drawing has no background of its own: its text is dark or light as the page requires.
@@ -83,7 +78,7 @@ std::string opening(double height) {
 }
 
 std::string legend(const PipelineTable& table) {
-  std::string svg = words(kLeft, 16, escaped(table.name));
+  std::string svg = words(kLeft, 16, markup_text(table.name));
   double x = kLeft;
   for (size_t work = 0; work < kStyles.size(); ++work) {
     const auto is_used = [work](const PipelineTask& task) {

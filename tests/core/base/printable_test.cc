@@ -31,5 +31,10 @@ TEST_CASE("valid_utf8 replaces invalid bytes with U+FFFD and changes nothing els
           "caf\xc3\xa9");
 }
 
+TEST_CASE("markup_text has no character that HTML or SVG interprets") {
+  REQUIRE(markup_text("a <b> & \"c\"") == "a &lt;b&gt; &amp; &quot;c&quot;");
+  REQUIRE(markup_text("\xff") == "\xef\xbf\xbd");
+}
+
 }  // namespace
 }  // namespace tessera

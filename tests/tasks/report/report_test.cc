@@ -48,7 +48,7 @@ TEST_CASE("the report has what the files of the run have, and no text ends its s
 
 TEST_CASE("titles and data are escaped") {
   const std::string page = report_page("a</title><b>&", R"({"x": "</script><!--"})");
-  REQUIRE_THAT(page, Contains("<title>a&lt;/title>&lt;b>&amp;</title>") &&
+  REQUIRE_THAT(page, Contains("<title>a&lt;/title&gt;&lt;b&gt;&amp;</title>") &&
                          Contains(R"({"x": "\u003c/script>\u003c!--"})"));
   REQUIRE(data_of(page).at("x").as_string() == "</script><!--");
 }
