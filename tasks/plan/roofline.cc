@@ -275,6 +275,10 @@ double reachable_bandwidth(const Hardware& hardware) {
   return hardware.efficiency.copies / kTraffic * hardware.memory.bandwidth;
 }
 
+double best_share(const Hardware& hardware) {
+  return std::max(hardware.efficiency.products, kShareAt128);
+}
+
 double product_seconds(const ProductSize& product, const Hardware& hardware) {
   const double at_best = product.flops() / reachable_flops(product.input, hardware);
   if (!hardware.tiles) return at_best;

@@ -44,5 +44,7 @@ bool crosses_slices(const Node& collective, const Mesh& mesh);
 // What products of large matrices, and kernels that are limited by memory, reach.
 double reachable_flops(DType dtype, const Hardware& hardware);
 double reachable_bandwidth(const Hardware& hardware);
+// The highest share of the peak that any contraction is priced with.
+double best_share(const Hardware& hardware);
 
 }  // namespace tessera

@@ -24,10 +24,6 @@
 namespace tessera {
 namespace {
 
-// The most that a kernel of attention reaches of the peak (tasks/plan/roofline.cc); other products
-// reach Efficiency::products.
-constexpr double kMostOfAttention = 0.67;
-
 struct Flops {
   std::map<DType, double> all, layers;
 };
@@ -48,7 +44,7 @@ void add_flops(const Graph& graph, double times, Place place, Flops& flops) {
 }
 
 double seconds_of(const std::map<DType, double>& flops, const Hardware& hardware) {
-  const double share = std::max(hardware.efficiency.products, kMostOfAttention);
+  const double share = best_share(hardware);
   double seconds = 0.0;
   for (const auto& [dtype, count] : flops) seconds += count / (share * hardware.peak_flops(dtype));
   return seconds;

@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 #include <queue>
-#include <set>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -142,7 +141,6 @@ class Search {
   void list() {
     Space space = list_candidates(recipe_, options_.space);
     result_.refused = std::move(space.refused);
-    std::set<std::string> seen;
     for (Candidate& candidate : space.candidates) {
       const std::string& same = work_.policy_class(candidate.microbatches, candidate.remat_policy);
       if (same != candidate.remat_policy) continue;  // An equal one is listed.

@@ -85,11 +85,10 @@ std::optional<Rules> with_axes(Rules rules, const Recipe& recipe) {
   return rules;
 }
 
-bool suits(Strategy strategy, const Recipe& recipe, const std::string& name) {
-  const bool is_context = name.find("context") != std::string::npos || name.find("ring") == 0 ||
-                          name.find("_ring") != std::string::npos;
-  if (is_context)
-    return recipe.seq_len >= kLongSequence || has(recipe.config.mesh.axis_names, "ctx");
+bool suits(Strategy strategy, const Recipe& recipe) {
+  const std::string context = "ctx";
+  if (has(strategy_axes(strategy, {}), context))
+    return recipe.seq_len >= kLongSequence || has(recipe.config.mesh.axis_names, context);
   return strategy != Strategy::kExperts || recipe.has_experts;
 }
 
@@ -103,7 +102,7 @@ std::vector<Rules> all_rules(const Recipe& recipe) {
   };
   // Named ones first: their names say more than "the recipe's rules".
   for (const auto& [strategy, name] : enum_names(Strategy{})) {
-    if (!suits(strategy, recipe, std::string(name))) continue;
+    if (!suits(strategy, recipe)) continue;
     add({.strategy = std::string(name),
          .config = strategy_rules(strategy),
          .axis_names = strategy_axes(strategy, recipe.config.mesh.axis_names)});
@@ -161,8 +160,8 @@ std::vector<std::string> policies_for(const Recipe& recipe) {
 // Adds what a layout can be combined with.
 class Combinations {
  public:
-  Combinations(const Recipe& recipe, const SpaceOptions& options, Space& space)
-      : recipe_(recipe), options_(options), space_(space), policies_(policies_for(recipe)) {}
+  Combinations(const Recipe& recipe, Space& space)
+      : recipe_(recipe), space_(space), policies_(policies_for(recipe)) {}
 
   void add(const Rules& rules, const Shape& shape) {
     Layout layout{rules.strategy, rules.config, rules.axis_names, shape.ici, shape.dcn};
@@ -206,7 +205,6 @@ class Combinations {
   }
 
   const Recipe& recipe_;
-  const SpaceOptions& options_;
   Space& space_;
   std::vector<std::string> policies_;
 };
@@ -292,7 +290,7 @@ std::vector<std::vector<int64_t>> factorizations(int64_t number, size_t axes) {
 
 Space list_candidates(const Recipe& recipe, const SpaceOptions& options) {
   Space space;
-  Combinations combinations(recipe, options, space);
+  Combinations combinations(recipe, space);
   const std::vector<Rules> rules = all_rules(recipe);
   for (const int64_t devices : options.devices) {
     int64_t slice =
