@@ -224,6 +224,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.run.dry_run = has("dry_run");
   line.sweep = parse_sweep(flags).value_or(SweepFlags{});
   line.search = parse_search(flags);
+  if (line.search) line.search->hardware = *line.run.hardware;
   line.replay = parse_replay(flags);
   check_together(line, flags);
   return line;

@@ -96,17 +96,15 @@ std::optional<SearchOptions> parse_search(const Flags& flags) {
     return std::nullopt;
   }
   if (flags.text("mode") != "plan") flags.need("--mode=plan", {"search"});
-  const std::filesystem::path folder = own_plugins("hardware");
   if (!flags.has("hardware"))
     fail(
         "--search predicts times on a device: give --hardware=NAME, one of {}, or a file "
         "(docs/hardware.md)",
-        fmt::join(hardware_names(folder), ", "));
+        fmt::join(hardware_names(own_plugins("hardware")), ", "));
   if (flags.has("search_devices") && flags.has("devices"))
     fail("--devices and --search_devices both say how many devices there are: give one of them");
   flags.refuse("--search", {"compare_plan", "output", "smoke"});
   SearchOptions search;
-  search.hardware = find_hardware(flags.text("hardware"), folder);
   if (flags.has("goal")) search.goal = parse_goal(flags.text("goal"));
   if (flags.has("search_devices"))
     search.space.devices = parse_device_list(flags.text("search_devices"));

@@ -27,7 +27,7 @@ struct SweepFlags {
 // Each is nullopt without its mode. Errors: a flag of the mode without it, a flag that the mode
 // does not read, a missing one, an invalid value.
 std::optional<ReplayOptions> parse_replay(const Flags& flags);  // --mode=replay
-std::optional<SearchOptions> parse_search(const Flags& flags);  // --search
+std::optional<SearchOptions> parse_search(const Flags& flags);  // --search; without its hardware.
 std::optional<SweepFlags> parse_sweep(const Flags& flags);      // --mode=sweep
 
 // Error if there are more threads than this machine may need.
