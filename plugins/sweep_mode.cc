@@ -218,14 +218,13 @@ int run_sweep(const SweepMode& mode) {
   const fs::path directory = directory_of(line, first.entry.name);
   const Preparation preparation(mode, directory, sweep);
   const Commands commands(mode, directory);
+  SweepRecord record = preparation.record();
   if (line.run.dry_run) {
-    const SweepRecord record = preparation.record();
     fmt::print(mode.out, "{}\n\n{}\ndry run: nothing was started; the command of trial 1:\n{}\n",
                introduction(record, line, directory), trial_table(record),
                commands.text(record.trials.front().trial));
     return 0;
   }
-  SweepRecord record = preparation.record();
   RunOptions lock_options = line.run;
   lock_options.job_log_dir = directory;
   const std::unique_ptr<RunLock> lock = lock_run(lock_options, mode.processes);

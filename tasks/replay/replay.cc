@@ -90,7 +90,7 @@ std::optional<int64_t> step_to_begin_from(const CheckpointStore& store, int64_t 
            step, step - 1);
     const std::vector<int64_t> steps = store.steps();
     if (choice.step == 0 && std::ranges::find(steps, 0) == steps.end()) return std::nullopt;
-    return choice.step;  // open() fails if there is none.
+    return choice.step;  // open() fails if it does not exist.
   }
   for (const int64_t saved : store.steps())
     if (saved < step) nearest = saved;

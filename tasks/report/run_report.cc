@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Changes when the file does; "" if there is none.
+// Changes when the file does; "" without a file.
 std::string stamp_of(const fs::path& path) {
   struct stat now {};
   if (::stat(path.c_str(), &now) != 0) return "";
