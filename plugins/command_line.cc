@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/calibrate_mode.h"
 #include "plugins/flags.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr const char* kSweep = "sweep";          // A mode whose trials are runs.
+constexpr const char* kCalibrate = "calibrate";  // A mode that runs no experiment.
 constexpr const char* kReplay = "replay";        // A mode with options of its own.
 constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 
@@ -25,9 +27,9 @@ RunMode parse_mode(const std::string& mode) {
   constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
   if (mode == kReplay) return RunMode::kTrain;  // CommandLine::replay says the rest.
-  // The caller has handled the last two, which are actions (action_of).
+  // The caller has handled the last three, which are actions (action_of).
   return kModes[index_in(
-      {"train", "eval", "decode", "plan", "export", "import", kReplay, kSelfcheck, kSweep}, "mode",
+      {"train", "eval", "decode", "plan", "export", "import", kReplay, kSelfcheck, kCalibrate, kSweep}, "mode",
       mode)];
 }
 
@@ -66,6 +68,7 @@ CommandLine::Action action_of(const Flags& flags) {
   if (flags.has("compare")) return Action::kCompare;
   if (flags.has("watch")) return Action::kWatch;
   if (flags.text("mode") == kSelfcheck) return Action::kSelfcheck;
+  if (flags.text("mode") == kCalibrate) return Action::kCalibrate;
   if (flags.text("mode") == kSweep) return Action::kSweep;
   return Action::kRun;
 }
@@ -82,7 +85,7 @@ void check_flags_of_modes(const RunOptions& run, const Flags& flags) {
   belongs({"prompt", "prompt_ids", "print_ids"}, "decode", mode == RunMode::kDecode);
   belongs({"format"}, "export or import", moves);
   belongs({"input"}, "import", mode == RunMode::kImport);
-  belongs({"output"}, "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
+  belongs({"output"}, "export, plan or calibrate", mode == RunMode::kExport || mode == RunMode::kPlan);
   belongs({"dtype", "max_shard_bytes"}, "export", mode == RunMode::kExport);
   belongs({"hardware", "compare_plan"}, "plan", mode == RunMode::kPlan);
   if (flags.has("hardware") && flags.has("device"))
@@ -133,6 +136,8 @@ bool is_checked_alone(CommandLine::Action action, const Flags& flags) {
   using Action = CommandLine::Action;
   if (action == Action::kSelfcheck)
     check_only("mode=selfcheck", {"threads", "device", "plugin_path"}, flags);
+  else if (action == Action::kCalibrate)
+    check_only("mode=calibrate", calibrate_flags(), flags);
   else if (action == Action::kReport)
     check_only("report", {}, flags);
   else if (action == Action::kCompare)
@@ -196,7 +201,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (const auto devices = flags.number("devices", 1)) line.run.devices = *devices;
   if (has("device")) line.device = text("device");
   if (has("mode") && line.action != CommandLine::Action::kSelfcheck &&
-      line.action != CommandLine::Action::kSweep)
+      line.action != CommandLine::Action::kCalibrate && line.action != CommandLine::Action::kSweep)
     line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   line.traces_early_steps = !has("profile");

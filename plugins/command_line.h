@@ -23,6 +23,7 @@ struct CommandLine {
     kDiff,
     kSelfcheck,
     kSweep,
+    kCalibrate,
     kNew,
     kReport,
     kCompare,
