@@ -101,11 +101,12 @@ void add_cases(std::vector<BenchCase>& cases, const std::string& dtype, const Be
     add(name, trace);
   const DType other = own == DType::kBF16 ? DType::kF32 : DType::kBF16;
   add("cast", [other](const Tensors& in) { cast(in[0], other); });
-  add("broadcast", [&s](const Tensors& in) {
-    broadcast(reduce_max(in[0], "row"), {{"copy", s.batch * s.seq, {}}});
+  const int64_t rows = s.batch * s.seq, width = s.embed;
+  add("broadcast", [rows](const Tensors& in) {
+    broadcast(reduce_max(in[0], "row"), {{"copy", rows, {}}});
   });
-  add("constant", [&s, own](const Tensors&) {
-    constant(0.0, own, {{"row", s.batch * s.seq, {}}, {"embed", s.embed, {}}});
+  add("constant", [=](const Tensors&) {
+    constant(0.0, own, {{"row", rows, {}}, {"embed", width, {}}});
   });
 }
 

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-double real(int64_t number) { return static_cast<double>(number); }
-double parts_of(int64_t a, int64_t b) { return real((a + b - 1) / b); }
+double exactly(int64_t number) { return static_cast<double>(number); }
+double rounds_of(int64_t a, int64_t b) { return exactly((a + b - 1) / b); }
 
 // The efficiency of matrix products by shape is that of NVIDIA's library nvMatmulHeuristics
 // 0.1.0.27 (H200 SXM, bf16, CUTLASS 3 kernels), relative to its 8192×8192×8192, for which it
@@ -32,27 +32,31 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Peak
   double least = 0.0;
   for (const Tile& tile : kTiles) {
     const double tiles =
-        parts_of(product.m, tile.m) * parts_of(product.n, tile.n) * real(product.batches);
+        rounds_of(product.m, tile.m) * rounds_of(product.n, tile.n) * exactly(product.batches);
     for (int64_t splits = 1; splits <= kMostSplits; splits *= 2) {
       const int64_t sums = product.k / splits;
       if (splits > 1 && sums < kLeastSums) break;
-      const double rounds = parts_of(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
-      const double work = rounds * real(tile.m * tile.n) * tile.slowdown * (real(sums) + start);
+      const double rounds = rounds_of(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
+      const double work =
+          rounds * exactly(tile.m * tile.n) * tile.slowdown * (exactly(sums) + start);
       if (least == 0.0 || work < least) least = work;
     }
   }
   return least;
 }
 
-// Of the logarithm with base 2.
-double distance(int64_t a, int64_t b) {
-  const double logarithm = std::log2(real(std::max<int64_t>(1, a)) / real(std::max<int64_t>(1, b)));
+// Of the doublings between two sizes.
+double squared_doublings(int64_t a, int64_t b) {
+  const double logarithm =
+      std::log2(exactly(std::max<int64_t>(1, a)) / exactly(std::max<int64_t>(1, b)));
   return logarithm * logarithm;
 }
 
 }  // namespace
 
-double ProductSize::flops() const { return 2.0 * real(m) * real(n) * real(k) * real(batches); }
+double ProductSize::flops() const {
+  return 2.0 * exactly(m) * exactly(n) * exactly(k) * exactly(batches);
+}
 
 double reachable_flops(DType dtype, const Hardware& hardware) {
   return hardware.efficiency.products * hardware.peak_flops(dtype);
@@ -61,8 +65,9 @@ double reachable_flops(DType dtype, const Hardware& hardware) {
 double share_on_curve(const ProductSize& product, const ProductCurve& curve) {
   double weights = 0.0, logarithms = 0.0;
   for (const ProductPoint& point : curve.points(product.input)) {
-    const double squared =
-        distance(product.m, point.m) + distance(product.n, point.n) + distance(product.k, point.k);
+    const double squared = squared_doublings(product.m, point.m) +
+                           squared_doublings(product.n, point.n) +
+                           squared_doublings(product.k, point.k);
     if (squared == 0.0) return point.share;
     const double weight = 1.0 / (squared * squared);
     weights += weight;

@@ -26,7 +26,7 @@ namespace {
 // Kernels read more than their operands (halves of cache lines, partial sums): an estimate.
 constexpr double kTraffic = 1.1;
 
-double as_double(int64_t number) { return static_cast<double>(number); }
+double to_double(int64_t number) { return static_cast<double>(number); }
 
 // Attention: published rates of cuDNN and FlashAttention-3 on an H100 (Shah et al., 2024: forward,
 // not causal, 395 TFLOP/s with heads of 64 and 617 with heads of 128 at 2048 keys, 373 and 574 at
@@ -37,8 +37,8 @@ constexpr double kKeysOfStart = 148.0;
 constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
 
 double attention_share(const Graph& graph, const Node& node) {
-  const double width = as_double(graph.type(node.inputs[0]).axis("head_dim").size);
-  const double keys = as_double(graph.type(node.inputs[1]).axis("key_seq").size);
+  const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
+  const double keys = to_double(graph.type(node.inputs[1]).axis("key_seq").size);
   const double above = std::clamp((width - 64.0) / 64.0, 0.0, 1.0);
   double share = kShareAt64 * std::min(width / 64.0, 1.0) + (kShareAt128 - kShareAt64) * above;
   share *= keys / (keys + kKeysOfStart);
@@ -64,7 +64,7 @@ double attention_seconds(const Graph& graph, const Node& node, double flops,
   const DType dtype = dtype_of(graph, node);
   const KernelRate* const rate = kernel_rate(node, hardware);
   if (rate == nullptr) return flops / (hardware.peak_flops(dtype) * attention_share(graph, node));
-  const double width = as_double(graph.type(node.inputs[0]).axis("head_dim").size);
+  const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
   return flops / (*rate)(dtype) * (1.0 + rate->start.value_or(0.0) / width);
 }
 
@@ -90,7 +90,7 @@ void Products::add(const Graph& graph, const Node& einsum, double times) {
   flops += sizes.back().flops();
   const auto copy = [&](const std::optional<Packing>& packing, DType dtype) {
     if (!packing) return;
-    copied += times * 2.0 * as_double(packing->elements * dtype_bytes(dtype));
+    copied += times * 2.0 * to_double(packing->elements * dtype_bytes(dtype));
     ++copies;
   };
   copy(contraction.pack_a, shape.input);
@@ -100,7 +100,7 @@ void Products::add(const Graph& graph, const Node& einsum, double times) {
 
 void Products::add_all(const Graph& graph, double times) {
   for (const Node& node : graph.nodes()) {
-    for (const auto& [body, runs] : run_bodies(node)) add_all(*body, times * as_double(runs));
+    for (const auto& [body, runs] : run_bodies(node)) add_all(*body, times * to_double(runs));
     if (node.op == &kEinsumOp) {
       add(graph, node, times);
     } else if (node.op->op_class == OpClass::kContraction) {
@@ -127,7 +127,7 @@ void Products::add_grouped(const Graph& graph, const Node& node) {
   const int64_t groups = matrices.axes.front().size;
   flops = node_flops(graph, node);
   const auto rows = std::max<int64_t>(
-      1, std::llround(flops / (2.0 * as_double(std::max<int64_t>(1, matrices.elements())))));
+      1, std::llround(flops / (2.0 * to_double(std::max<int64_t>(1, matrices.elements())))));
   ProductSize size{.batches = groups, .input = matrices.dtype, .output = matrices.dtype};
   if (outer) {
     size.m = matrices.axes[1].size, size.n = matrices.axes[2].size, size.k = rows;
@@ -161,7 +161,7 @@ Products products_of(const Graph& graph, const Node& node) {
     products.add(body, *body.nodes().begin(), 1.0);
     products.sizes[0].output = graph.type(node.outputs[0]).dtype;
     if (has_pass_of_its_own(node)) {
-      products.copied += 2.0 * as_double(graph.type(node.outputs[0]).bytes());
+      products.copied += 2.0 * to_double(graph.type(node.outputs[0]).bytes());
       ++products.copies;
     }
   } else if (node.op == &kGroupedProductOp || node.op == &kGroupedOuterProductOp) {
@@ -192,7 +192,7 @@ LaunchCost contraction_cost(const Graph& graph, const Node& node, const Hardware
   cost.seconds = products.flops > 0.0 ? products.seconds(hardware) * cost.flops / products.flops
                                       : cost.flops / reachable_flops(dtype, hardware);
   cost.copies = products.copied / reachable_bandwidth(hardware, products.copied) +
-                as_double(products.copies) * hardware.launch_overhead;
+                to_double(products.copies) * hardware.launch_overhead;
   return cost;
 }
 
@@ -227,12 +227,12 @@ double reachable_bandwidth(const Hardware& hardware, double bytes) {
   // Measured with kernels, so that their traffic is part of it.
   const std::vector<CopyPoint>& curve = *hardware.memory.copies;
   const auto after = std::ranges::find_if(
-      curve, [&](const CopyPoint& point) { return as_double(point.bytes) >= bytes; });
+      curve, [&](const CopyPoint& point) { return to_double(point.bytes) >= bytes; });
   if (after == curve.begin()) return curve.front().bandwidth;
   if (after == curve.end()) return curve.back().bandwidth;
   const CopyPoint &low = *std::prev(after), &high = *after;
-  const double part = std::log(bytes / as_double(low.bytes)) /
-                      std::log(as_double(high.bytes) / as_double(low.bytes));
+  const double part = std::log(bytes / to_double(low.bytes)) /
+                      std::log(to_double(high.bytes) / to_double(low.bytes));
   return low.bandwidth * std::pow(high.bandwidth / low.bandwidth, part);
 }
 
