@@ -132,11 +132,12 @@ def drawing(halves):
     for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0):
         if low < tick < high:
             label = f"{1e3 * tick:.0f} ms"
-            parts += [text(x(tick), height - bottom + 20, label), text(left - 8, y(tick) + 4, label, "end")]
+            parts += [text(x(tick), height - bottom + 20, label),
+                      text(left - 8, y(tick) + 4, label, "end")]
     for (name, rows), colour in zip(halves.items(), colours):
         for row, real, planned, _ in rows:
-            parts.append(f'<circle cx="{x(real):.1f}" cy="{y(planned):.1f}" r="4.5" fill="{colour}">'
-                         f"<title>{row}</title></circle>")
+            parts.append(f'<circle cx="{x(real):.1f}" cy="{y(planned):.1f}" r="4.5" '
+                         f'fill="{colour}"><title>{row}</title></circle>')
     for i, (name, colour) in enumerate(zip(halves, colours)):
         parts += [f'<circle cx="{left + 16}" cy="{top + 10 + 20 * i}" r="4.5" fill="{colour}"/>',
                   text(left + 28, top + 14 + 20 * i, name, "start", colour)]
