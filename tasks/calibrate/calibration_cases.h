@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// Ops other than products: composite ops, reductions, data movement and elementwise ops, alone and
-// in fused loops, at the sizes of a layer's activations.
+// Ops other than products that have operations to count: composite ops, reductions and elementwise
+// ops, alone and in fused loops, at the sizes of a layer's activations.
 std::vector<BenchCase> calibration_cases(CalibrationSize size);
 
 // Its graph, with gradients and fused as a step's graph is.

@@ -37,7 +37,7 @@ TEST_CASE("a calibration writes a hardware file that prices kernels of the CPU")
   REQUIRE(hardware.products->f32->size() == calibration_products(options.size).size());
   REQUIRE(hardware.products->bf16->size() == hardware.products->f32->size());
   for (const char* op : {"attention", "attention_grad", "adam_update", "cross_entropy", "fused",
-                         "rms_norm", "layer_norm_grad", "reduce_sum", "transpose"}) {
+                         "rms_norm", "layer_norm_grad", "reduce_sum", "softmax"}) {
     CAPTURE(op);
     REQUIRE(hardware.kernels.contains(op));
   }
