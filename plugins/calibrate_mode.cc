@@ -30,6 +30,9 @@ void run_calibration(const CommandLine& line, std::ostream& out) {
                            .output = line.run.output,
                            .replaces = line.run.restart,
                            .report = [&out](const std::string& text) { out << text << std::endl; }};
+  if (options.devices > options.threads)
+    fail("--devices={}: expected at most {}, one for each thread (--threads)", options.devices,
+         options.threads);
   if (options.output.empty()) options.output = line.run.job_log_dir / "cpu.toml";
   calibrate(options);
   const std::string name = options.output.string();

@@ -40,7 +40,8 @@ Actions
                          selfcheck: check every kernel on this machine, and that a step's bits do
                          not depend on the number of threads (needs no --exp; under a minute);
                          calibrate: measure this machine's CPU and write a hardware file for
-                         --hardware (needs no --exp; two minutes; docs/hardware.md)
+                         --hardware (needs no --exp; two minutes, with --smoke a rough one in
+                         seconds; docs/hardware.md)
   --list                 list the experiments of all plugins
   --describe             print the experiment's knobs and configuration, and who set what
   --diff=OTHER           print how it differs from another experiment, a run's directory or its

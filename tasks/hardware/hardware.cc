@@ -53,7 +53,8 @@ void find_missing(const Tree& fields, const Tree& given, const std::string& path
     if (item == nullptr && field.is_set() && !field.is_table()) missing.push_back(here);
     if (field.is_table())
       find_missing(field, item == nullptr ? Tree::table() : *item, here, missing);
-    for (size_t k = 0; field.is_list() && item != nullptr && k < field.items.size(); ++k)
+    if (!field.is_list() || item == nullptr || item->items.size() != field.items.size()) continue;
+    for (size_t k = 0; k < field.items.size(); ++k)
       find_missing(field.items[k], item->items[k], fmt::format("{}[{}]", here, k), missing);
   }
 }
