@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr const char* kSweep = "sweep";          // A mode whose trials are runs.
-constexpr const char* kCalibrate = "calibrate";  // A mode that runs no experiment.
+constexpr const char* kCalibrate = "calibrate";  // Another one.
 constexpr const char* kReplay = "replay";        // A mode with options of its own.
 constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 
@@ -28,9 +28,9 @@ RunMode parse_mode(const std::string& mode) {
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
   if (mode == kReplay) return RunMode::kTrain;  // CommandLine::replay says the rest.
   // The caller has handled the last three, which are actions (action_of).
-  return kModes[index_in(
-      {"train", "eval", "decode", "plan", "export", "import", kReplay, kSelfcheck, kCalibrate, kSweep}, "mode",
-      mode)];
+  return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kReplay,
+                          kSelfcheck, kCalibrate, kSweep},
+                         "mode", mode)];
 }
 
 // A step's number, or the name of its directory.
@@ -85,7 +85,7 @@ void check_flags_of_modes(const RunOptions& run, const Flags& flags) {
   belongs({"prompt", "prompt_ids", "print_ids"}, "decode", mode == RunMode::kDecode);
   belongs({"format"}, "export or import", moves);
   belongs({"input"}, "import", mode == RunMode::kImport);
-  belongs({"output"}, "export, plan or calibrate", mode == RunMode::kExport || mode == RunMode::kPlan);
+  belongs({"output"}, "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
   belongs({"dtype", "max_shard_bytes"}, "export", mode == RunMode::kExport);
   belongs({"hardware", "compare_plan"}, "plan", mode == RunMode::kPlan);
   if (flags.has("hardware") && flags.has("device"))
