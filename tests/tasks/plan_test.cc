@@ -31,7 +31,7 @@ Plan plan_of(const MeshConfig& mesh, Strategy strategy, int64_t microbatches = 1
              DType reduce = DType::kF32) {
   ExperimentConfig config = tiny_config();
   task_of(config).train.num_microbatches = microbatches;
-  task_of(config).dtypes.reduce = reduce;
+  task_of(config).dtypes = DTypePolicy{.compute = DType::kBF16, .reduce = reduce};
   config.mesh = mesh;
   config.rules = strategy_rules(strategy);
   const TemporaryDirectory directory;
