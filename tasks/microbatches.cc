@@ -184,8 +184,11 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   const std::vector<Tensor> targets = select(parameters, trained);
   const std::vector<std::string> mesh_axes = batch.mesh_axes();
   std::vector<Tensor> carries;
-  for (const Tensor& parameter : targets)
-    carries.push_back(zeros(unreduced_type(parameter.type(), mesh_axes)));
+  {
+    const PhaseScope phase(Phase::kBackward);
+    for (const Tensor& parameter : targets)
+      carries.push_back(zeros(unreduced_type(parameter.type(), mesh_axes)));
+  }
   const EmptyOutput empty = empty_output(model, features);
   carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
 

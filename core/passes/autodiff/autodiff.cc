@@ -405,7 +405,7 @@ std::vector<Tensor> reduced_gradients(const std::vector<Tensor>& sums,
   CHECK(sums.size() == targets.size(), "{} sums of gradients of {} targets", sums.size(),
         targets.size());
   const Graph& graph = traced_graph();
-  const PhaseScope phase(Phase::kBackward);
+  const PhaseScope phase(Phase::kUpdate);
   const IndexedVector<ValueId, NodeId> readers = first_readers(graph, graph.nodes().end_id());
   std::vector<Tensor> result;
   for (size_t i = 0; i < sums.size(); ++i) {

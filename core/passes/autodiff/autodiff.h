@@ -28,7 +28,7 @@ Type unreduced_type(const Type& target, const std::vector<std::string>& mesh_axe
 std::vector<Tensor> unreduced_gradients(const Tensor& loss, const std::vector<Tensor>& targets,
                                         const std::vector<std::string>& mesh_axes);
 
-// Gradients of `targets` from sums of their unreduced gradients. Traced in Phase::kBackward, each
+// Gradients of `targets` from sums of their unreduced gradients. Traced in Phase::kUpdate, each
 // with the source line and path of the first op that reads the target.
 std::vector<Tensor> reduced_gradients(const std::vector<Tensor>& sums,
                                       const std::vector<Tensor>& targets);
