@@ -4,7 +4,6 @@ import concurrent.futures
 import hashlib
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -27,17 +26,20 @@ def hardware_figure(name, section, key):
     sys.exit(f"{hardware_file(name)}: no {section}.{key}")
 
 
-def hardware_with(name, shares, folder):
-    """A copy of a hardware file with other numbers under [efficiency]."""
-    text = hardware_file(name).read_text()
-    for key, value in shares.items():
-        text, count = re.subn(rf"(?m)^{key} = \S+", f"{key} = {value:.6g}", text)
-        if count != 1:
-            sys.exit(f"{hardware_file(name)}: expected one line '{key} = …', got {count}")
-    stamp = "_".join(f"{key}{value:.6g}" for key, value in sorted(shares.items()))
+def hardware_with(name, figures, folder):
+    """A copy of a hardware file with other numbers, such as {"efficiency.products": 0.7}."""
+    lines, section, missing = [], "", dict(figures)
+    for line in hardware_file(name).read_text().splitlines():
+        if line.startswith("["):
+            section = line[1:line.index("]")]
+        key = f"{section}.{line.split('=')[0].strip()}"
+        lines.append(f"{line.split('=')[0]}= {missing.pop(key):.6g}" if key in missing else line)
+    if missing:
+        sys.exit(f"{hardware_file(name)}: no {', '.join(missing)}")
+    stamp = "_".join(f"{key}={value:.6g}" for key, value in sorted(figures.items()))
     copy = pathlib.Path(folder) / f"{name}_{stamp}.toml"
-    copy.write_text(text)
-    return copy
+    copy.write_text("\n".join(lines) + "\n")
+    return str(copy)
 
 
 def knob(value):

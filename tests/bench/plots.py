@@ -77,22 +77,27 @@ def share(value, limits, log):
     return math.log(value / low) / math.log(high / low) if log else (value - low) / (high - low)
 
 
-def panels(plots, legend, note=""):
-    """Plots side by side over one legend of (words, colour, hollow)."""
-    width, height = sum(plot.width for plot in plots), plots[0].height + 28 + (18 if note else 0)
+def panels(plots, legend, note="", rows=()):
+    """Plots side by side over lines of legends, each of (words, colour, hollow), and a note."""
+    width = sum(plot.width for plot in plots)
+    bottom = plots[0].height
+    height = bottom + 14 + 19 * (1 + len(rows) + bool(note))
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
              'font-family="system-ui, DejaVu Sans, Helvetica, sans-serif">']
     left = 0
     for plot in plots:
         parts += [f'<g transform="translate({left} 0)">', *plot.parts, "</g>"]
         left += plot.width
-    x, y = LEFT, plots[0].height + 16
-    for words, colour, hollow in legend:
-        fill = "none" if hollow else colour
-        parts.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{fill}" stroke="{colour}" '
-                     'stroke-width="1.4"/>')
-        parts.append(text(x + 9, y, words, "start"))
-        x += 30 + 7 * len(words)
+    y = bottom + 18
+    for line in [legend, *rows]:
+        x = LEFT
+        for words, colour, hollow in line:
+            fill = "none" if hollow else colour
+            parts.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{fill}" stroke="{colour}" '
+                         'stroke-width="1.4"/>')
+            parts.append(text(x + 9, y, words, "start"))
+            x += 30 + 6.4 * len(words)
+        y += 19
     if note:
-        parts.append(text(LEFT - 4, y + 18, note, "start"))
+        parts.append(text(LEFT - 4, y, note, "start"))
     return "\n".join(parts + ["</svg>"]) + "\n"

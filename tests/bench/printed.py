@@ -14,6 +14,7 @@ def add_printing_flags(parser, name):
     parser.add_argument("--runexp", default=TREE / "build/release/bin/runexp", type=pathlib.Path)
     parser.add_argument("--plans", default=TREE / "build" / name, type=pathlib.Path)
     parser.add_argument("--jobs", default=2, type=int, help="plans at a time")
+    parser.add_argument("--quick", action="store_true", help="a few rows, for --check")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", action="store_true", help="into the document")
     what.add_argument("--check", action="store_true", help="against the document")
@@ -29,24 +30,32 @@ def pattern(name):
     return re.compile(rf"(?s)(<!-- {re.escape(name)}, by [^>]*-->\n).*?(\n<!-- end -->)")
 
 
-def finish(args, document, blocks, drawings):
-    """Prints, writes or checks. `blocks` are tables by name, `drawings` are SVGs by path."""
-    text = document.read_text() if document.exists() else ""
-    changed = text
+def finish(args, document, blocks, drawings, some_lines=False):
+    """Prints, writes or checks. `blocks` are tables by name, `drawings` are SVGs by path. With
+    `some_lines` the tables have only some lines, or their first cells, which are looked for."""
+    if not (args.write or args.check):
+        print("\n\n".join(f"{name}\n\n{block}" for name, block in blocks.items()))
+        return
+    if args.write and some_lines:
+        sys.exit("--write needs all rows: leave out --quick")
+    text = document.read_text()
+    wrong, changed = [], text
     for name, block in blocks.items():
-        if (args.write or args.check) and not pattern(name).search(changed):
+        found = pattern(name).search(text)
+        if not found:
             sys.exit(f"{document}: no '<!-- {name}, by … -->' before a table")
-        changed = pattern(name).sub(lambda found: found[1] + block + found[2], changed)
-        if not (args.write or args.check):
-            print(f"{name}\n\n{block}\n")
-    stale = [] if changed == text else [document]
-    stale += [path for path, drawn in drawings.items()
-              if not path.exists() or path.read_text() != drawn]
-    if args.check:
-        for path in stale:
-            print(f"{path}: differs from what {sys.argv[0]} prints; run it with --write")
-        sys.exit(1 if stale else 0)
+        there = found[0].splitlines()
+        wrong += [f"{document}, {name}: expected the line\n{line}" for line in block.splitlines()
+                  if not any(each.startswith(line) for each in there)]
+        if not some_lines and found[0] != found[1] + block + found[2]:
+            wrong.append(f"{document}, {name}: other lines than expected")
+        changed = changed.replace(found[0], found[1] + block + found[2])
     if args.write:
         document.write_text(changed)
         for path, drawn in drawings.items():
             path.write_text(drawn)
+        return
+    wrong += [f"{path}: differs" for path, drawn in drawings.items()
+              if not path.exists() or path.read_text() != drawn]
+    if wrong:
+        sys.exit("\n".join(wrong) + f"\n{sys.argv[0]} --write writes them again")

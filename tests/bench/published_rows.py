@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published training speeds against predicted ones: how far the planner is right.
 
-    tests/bench/published_rows.py [--runexp=build/release/bin/runexp] [--jobs=2] [--write | --check]
-        [--only=h100] [--plans=build/published_rows]
+    tests/bench/published_rows.py [--runexp=build/release/bin/runexp] [--jobs=2] [--only=h100]
+        [--write | --check [--quick]] [--plans=build/published_rows]
 
 Plans every row of published_rows.toml. Then fits the hardware's efficiencies to the first, third, …
-row of each device, so that the sum of |log(predicted / published)| is least, and predicts the
-others. Prints the tables of docs/planner.md. --write replaces them there, and the drawing; --check
-fails if they differ. Plans are kept in --plans.
+row of each device, or of each program on a device, so that the sum of |log(predicted / published)|
+is least, and predicts the others. Prints the tables of docs/planner.md. --write replaces them there, and the drawing; --check
+fails if they differ, with --quick the first predicted row of each device without a fit. Plans are
+kept in --plans.
 """
 import argparse
 import math
@@ -21,6 +22,7 @@ from planned import TREE, Planner, hardware_figure, hardware_with
 from plots import Plot, panels
 from printed import add_printing_flags, finish, table
 
+DOCUMENT = TREE / "docs/planner.md"
 ROWS = pathlib.Path(__file__).with_suffix(".toml")
 KNOBS = {"seq": "seq_len", "batch": "global_batch_size", "ici": "ici_mesh_shape",
          "dcn": "dcn_mesh_shape", "accumulate": "task.train.num_microbatches",
@@ -28,16 +30,18 @@ KNOBS = {"seq": "seq_len", "batch": "global_batch_size", "ici": "ici_mesh_shape"
 NOT_KNOBS = {"on", "model", "devices", "experiment", "attention_width", "tokens", "mfu", "tflops"}
 TITLES = {"h100": "H100", "a100": "A100", "tpu_v4": "TPU v4", "tpu_v5p": "TPU v5p"}
 HUES = {"h100": "#3b82c4", "a100": "#d97a1e", "tpu_v4": "#3f9a4b", "tpu_v5p": "#a05fbf"}
-FITS = {"products": ("products",), "products and copies": ("products", "copies")}
+DEVICE, COPIES, PROGRAM = "products", "products and copies", "products, for each program"
+FITS = {DEVICE: ("products",), COPIES: ("products", "copies"), PROGRAM: ("products",)}
 ROUNDS = 3    # Of planning again with fitted numbers: overlap changes with them.
 LEAST = 0.15  # An efficiency.
 HOST = 8      # Devices.
 
 
 class Row:
-    def __init__(self, system, row, index):
+    def __init__(self, system, row, index, index_in_program):
         fields = {**system.get("knobs", {}), **system.get("models", {}).get(row["model"], {}), **row}
-        self.system, self.fields, self.index = system, fields, index
+        self.system, self.fields = system, fields
+        self.index, self.index_in_program = index, index_in_program  # Of the device's rows.
         self.on, self.model = row["on"], row["model"]
         self.experiment = fields.get("experiment", system.get("experiment"))
         if "devices" in fields:
@@ -48,9 +52,8 @@ class Row:
                       if name not in NOT_KNOBS}
         self.plans = {}  # By the fit's name; "" is the hardware file as it is.
 
-    @property
-    def fitted_on(self):
-        return self.index % 2 == 0
+    def fitted_on(self, fit=DEVICE):
+        return (self.index_in_program if fit == PROGRAM else self.index) % 2 == 0
 
     def published(self):
         """Tokens per second and device."""
@@ -87,9 +90,10 @@ def read_rows(only):
     counted, rows = {}, []
     for system in tomllib.loads(ROWS.read_text())["system"]:
         for row in system["rows"]:
-            index = counted.setdefault(row["on"], 0)
-            counted[row["on"]] += 1
-            rows.append(Row(system, row, index))
+            keys = row["on"], (row["on"], system["name"])
+            rows.append(Row(system, row, *(counted.get(key, 0) for key in keys)))
+            for key in keys:
+                counted[key] = counted.get(key, 0) + 1
     return [row for row in rows if not only or row.on in only]
 
 
@@ -119,11 +123,11 @@ def least(rows, fit, names, shares):
     return dict(zip(("products", "copies"), best))
 
 
-def fit_device(planner, device, rows, fit):
-    names = FITS[fit]
-    given = {name: hardware_figure(device, "efficiency", name) for name in ("products", "copies")}
-    shares = dict(given)
-    fitted_on = [row for row in rows if row.fitted_on]
+def fit_rows(planner, rows, fit):
+    """Of one device. Returns the numbers that were fitted."""
+    device, names = rows[0].on, FITS[fit]
+    shares = given_shares(device)
+    fitted_on = [row for row in rows if row.fitted_on(fit)]
     for row in rows:
         row.plans[fit] = row.plans[""]
     for _ in range(ROUNDS):
@@ -132,12 +136,17 @@ def fit_device(planner, device, rows, fit):
             break
         plan_with(planner, device, fitted_on, fit, {name: shares[name] for name in names})
     plan_with(planner, device, rows, fit, {name: shares[name] for name in names})
-    return given, shares
+    return shares
+
+
+def given_shares(device):
+    return {name: hardware_figure(device, "efficiency", name) for name in ("products", "copies")}
 
 
 def plan_with(planner, device, rows, fit, shares):
-    file = hardware_with(device, shares, planner.folder)
-    plans = planner.plan_all([(row.experiment, row.knobs, str(file)) for row in rows])
+    named = {f"efficiency.{name}": share for name, share in shares.items()}
+    file = hardware_with(device, named, planner.folder)
+    plans = planner.plan_all([(row.experiment, row.knobs, file) for row in rows])
     for row, plan in zip(rows, plans):
         row.plans[fit] = plan
 
@@ -152,67 +161,78 @@ def errors(rows, fit):
     return f"{100 * statistics.median(away):.1f} %", f"{100 * max(away):.0f} %"
 
 
+def groups_of(rows, key):
+    groups = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def program(row):
+    return row.on, row.system["name"]
+
+
 def summary_table(rows, fits):
     lines = []
-    for device in {row.on: None for row in rows}:
-        of_device = [row for row in rows if row.on == device]
-        held_out = [row for row in of_device if not row.fitted_on]
+    for device, of_device in groups_of(rows, lambda row: row.on).items():
         for fit in ("", *FITS):
-            given, shares = fits[device]["products"]
-            if fit:
-                _, shares = fits[device][fit]
-            else:
-                shares = given
-            lines.append([TITLES[device] if not fit else "", fit or "the file's numbers",
-                          f"{shares['products']:.2f}", f"{shares['copies']:.2f}", str(len(held_out)),
-                          *errors(held_out, fit), errors([r for r in of_device if r.fitted_on], fit)[0]])
+            shares = given_shares(device) if not fit else fits.get((device, fit))
+            numbers = [f"{shares[name]:.2f}" for name in ("products", "copies")] if shares else ["", ""]
+            held_out = [row for row in of_device if not row.fitted_on(fit or DEVICE)]
+            used = [row for row in of_device if row.fitted_on(fit or DEVICE)]
+            lines.append([TITLES[device] if not fit else "", fit or "nothing: the file's numbers",
+                          *numbers, str(len(held_out)), *errors(held_out, fit), errors(used, fit)[0]])
     return table(["device", "fitted", "products", "copies", "rows predicted", "median error",
-                  "worst", "median, rows fitted on"], "llrrrrrr", lines)
+                  "worst", "median of the rows fitted on"], "llrrrrrr", lines)
+
+
+def programs_table(rows, fits):
+    """Medians over all rows of a program on a device, in which the kind of error shows."""
+    lines = []
+    for (device, name), group in groups_of(rows, program).items():
+        held_out = [row for row in group if not row.fitted_on(PROGRAM)]
+        lines.append([TITLES[device], name, str(len(group)),
+                      *(f"{statistics.median(row.ratio(fit) for row in group):.2f}"
+                        for fit in ("", DEVICE)),
+                      f"{fits[device, name]['products']:.2f}", str(len(held_out)),
+                      *(errors(held_out, PROGRAM) if held_out else ["", ""])])
+    return table(["device", "program", "rows", "file / published", "fitted / published",
+                  "products of this program", "rows predicted", "median error", "worst"],
+                 "llrrrrrrr", lines)
+
+
+def first_cells(row):
+    plan = row.plans[""]
+    return [TITLES[row.on], row.system["name"], row.model, str(plan["devices"]),
+            f"{plan['tokens_per_step'] // row.sequence()} × {row.sequence()}",
+            f"{row.published():,.0f}", f"{row.predicted():,.0f}"]
 
 
 def rows_table(rows):
-    lines = []
-    for row in rows:
-        if row.fitted_on:
-            continue
-        plan = row.plans[""]
-        lines.append([TITLES[row.on], row.system["name"], row.model, str(plan["devices"]),
-                      f"{plan['tokens_per_step'] // row.sequence()} × {row.sequence()}",
-                      f"{row.published():,.0f}", f"{row.predicted():,.0f}",
-                      *(f"{row.predicted(fit):,.0f}" for fit in FITS),
-                      *(f"{row.ratio(fit):.2f}" for fit in FITS)])
-    return table(["device", "system", "model", "devices", "batch", "published", "file", "fit 1",
-                  "fit 2", "fit 1 / published", "fit 2 / published"], "lllrrrrrrrr", lines)
-
-
-def systems_table(rows):
-    """Medians over all rows of a system on a device, in which the kind of error shows."""
-    groups = {}
-    for row in rows:
-        groups.setdefault((row.on, row.system["name"]), []).append(row)
-    lines = [[TITLES[device], name, str(len(group)),
-              *(f"{statistics.median(row.ratio(fit) for row in group):.2f}" for fit in ("", *FITS))]
-             for (device, name), group in groups.items()]
-    return table(["device", "system", "rows", "file / published", "fit 1 / published",
-                  "fit 2 / published"], "llrrrr", lines)
+    lines = [[*first_cells(row), f"{row.predicted(DEVICE):,.0f}", f"{row.ratio(DEVICE):.2f}",
+              "" if row.fitted_on(PROGRAM) else f"{row.ratio(PROGRAM):.2f}"]
+             for row in rows if not row.fitted_on()]
+    return table(["device", "program", "model", "devices", "sequences × tokens", "published",
+                  "predicted", "fitted", "fitted / published", "fitted to the program / published"],
+                 "lllrrrrrrr", lines)
 
 
 def drawing(rows):
-    """Predicted over published MFU, with the file's numbers and with fitted ones."""
+    """Predicted over published MFU, with the files' numbers and with fitted ones."""
     parts = []
-    for fit, title in (("", "numbers of the hardware files"),
-                       ("products and copies", "fitted on half of the rows")):
-        plot = Plot(title, "published MFU, %", "predicted MFU, %", (0, 80), (0, 80),
-                    ticks_x=range(0, 81, 20), ticks_y=range(0, 81, 20))
+    for fit, title in (("", "the files' numbers"), (DEVICE, "fitted for each device"),
+                       (PROGRAM, "fitted for each program")):
+        plot = Plot(title, "published MFU, %", "predicted MFU, %", (0, 80), (0, 80), width=310,
+                    height=290, ticks_x=range(0, 81, 20), ticks_y=range(0, 81, 20))
         plot.area([(0, 0), (80, 88), (80, 72)])
         plot.line([(0, 0), (80, 80)], "#8a8f98", width=1)
         for row in rows:
             plot.dot(100 * row.mfu_of(row.published()), 100 * row.mfu_of(row.predicted(fit)),
-                     HUES[row.on], hollow=row.fitted_on)
+                     HUES[row.on], hollow=bool(fit) and row.fitted_on(fit), radius=3)
         parts.append(plot)
-    legend = [(TITLES[on], HUES[on], False) for on in {row.on: None for row in rows}]
+    legend = [(TITLES[on], HUES[on], False) for on in groups_of(rows, lambda row: row.on)]
     legend += [("fitted on", "#8a8f98", True), ("predicted", "#8a8f98", False)]
-    return panels(parts, legend, "within the grey band: at most 10 % away")
+    return panels(parts, legend, "grey: at most 10 % away. MFU counts the causal half of attention.")
 
 
 def main():
@@ -222,19 +242,27 @@ def main():
     add_printing_flags(parser, "published_rows")
     args = parser.parse_args()
     rows = read_rows([name for name in args.only.split(",") if name])
+    if args.quick:
+        rows = [row for row in rows if row.index == 1]
     if not rows:
         sys.exit(f"--only={args.only}: no rows; expected some of {', '.join(TITLES)}")
     planner = Planner(args.runexp, args.plans, args.jobs)
     plans = planner.plan_all([(row.experiment, row.knobs, row.on) for row in rows])
     for row, plan in zip(rows, plans):
         row.plans[""] = plan
+    if args.quick:
+        begun = "\n".join("| " + " | ".join(first_cells(row)) + " |" for row in rows)
+        finish(args, DOCUMENT, {"published rows": begun}, {}, some_lines=True)
+        return
     fits = {}
-    for device in {row.on: None for row in rows}:
-        of_device = [row for row in rows if row.on == device]
-        fits[device] = {fit: fit_device(planner, device, of_device, fit) for fit in FITS}
-    blocks = {"summary of published rows": summary_table(rows, fits),
-              "published systems": systems_table(rows), "published rows": rows_table(rows)}
-    finish(args, TREE / "docs/planner.md", blocks,
+    for device, of_device in groups_of(rows, lambda row: row.on).items():
+        for fit in (DEVICE, COPIES):
+            fits[device, fit] = fit_rows(planner, of_device, fit)
+    for key, of_program in groups_of(rows, program).items():
+        fits[key] = fit_rows(planner, of_program, PROGRAM)
+    blocks = {"errors of published rows": summary_table(rows, fits),
+              "published programs": programs_table(rows, fits), "published rows": rows_table(rows)}
+    finish(args, DOCUMENT, blocks,
            {TREE / "docs/images/published_rows.svg": drawing(rows)})
 
 
