@@ -96,7 +96,7 @@ def panels(plots, legend, note="", rows=()):
             parts.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{fill}" stroke="{colour}" '
                          'stroke-width="1.4"/>')
             parts.append(text(x + 9, y, words, "start"))
-            x += 30 + 6.4 * len(words)
+            x += 36 + 6.1 * len(words)
         y += 19
     if note:
         parts.append(text(LEFT - 4, y, note, "start"))

@@ -27,7 +27,7 @@ def table(titles, sides, lines):
 
 
 def pattern(name):
-    return re.compile(rf"(?s)(<!-- {re.escape(name)}, by [^>]*-->\n).*?(\n<!-- end -->)")
+    return re.compile(rf"(<!-- {re.escape(name)}, by [^>]*-->\n)(?:(?!<!--).*\n)*(<!-- end -->)")
 
 
 def finish(args, document, blocks, drawings, some_lines=False):
@@ -47,9 +47,9 @@ def finish(args, document, blocks, drawings, some_lines=False):
         there = found[0].splitlines()
         wrong += [f"{document}, {name}: expected the line\n{line}" for line in block.splitlines()
                   if not any(each.startswith(line) for each in there)]
-        if not some_lines and found[0] != found[1] + block + found[2]:
+        if not some_lines and found[0] != found[1] + block + "\n" + found[2]:
             wrong.append(f"{document}, {name}: other lines than expected")
-        changed = changed.replace(found[0], found[1] + block + found[2])
+        changed = changed.replace(found[0], found[1] + block + "\n" + found[2])
     if args.write:
         document.write_text(changed)
         for path, drawn in drawings.items():

@@ -74,6 +74,9 @@ class Row:
     def peak(self):
         return hardware_figure(self.on, "peak_flops", "bf16")
 
+    def memory(self):
+        return hardware_figure(self.on, "memory", "bytes")
+
     def predicted(self, fit=""):
         plan = self.plans[fit]
         return plan["tokens_per_second"] / plan["devices"]
@@ -195,10 +198,11 @@ def programs_table(rows, fits):
                       *(f"{statistics.median(row.ratio(fit) for row in group):.2f}"
                         for fit in ("", DEVICE)),
                       f"{fits[device, name]['products']:.2f}", str(len(held_out)),
-                      *(errors(held_out, PROGRAM) if held_out else ["", ""])])
+                      *(errors(held_out, PROGRAM) if held_out else ["", ""]),
+                      str(sum(row.plans[""]["peak_bytes"] > row.memory() for row in group))])
     return table(["device", "program", "rows", "file / published", "fitted / published",
-                  "products of this program", "rows predicted", "median error", "worst"],
-                 "llrrrrrrr", lines)
+                  "products of this program", "rows predicted", "median error", "worst",
+                  "plans that do not fit"], "llrrrrrrrr", lines)
 
 
 def first_cells(row):
@@ -224,7 +228,7 @@ def drawing(rows):
                        (PROGRAM, "fitted for each program")):
         plot = Plot(title, "published MFU, %", "predicted MFU, %", (0, 80), (0, 80), width=310,
                     height=290, ticks_x=range(0, 81, 20), ticks_y=range(0, 81, 20))
-        plot.area([(0, 0), (80, 88), (80, 72)])
+        plot.area([(0, 0), (80 / 1.1, 80), (80, 80), (80, 80 / 1.1)])
         plot.line([(0, 0), (80, 80)], "#8a8f98", width=1)
         for row in rows:
             plot.dot(100 * row.mfu_of(row.published()), 100 * row.mfu_of(row.predicted(fit)),

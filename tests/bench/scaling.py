@@ -18,7 +18,7 @@ GIB = 2**30
 PARTS = {"products": "#3b82c4", "attention": "#3f9a4b", "memory": "#8a8f98", "ici": "#d97a1e",
          "dcn": "#c2413c", "rest": "#a05fbf"}
 NAMES = {"products": "matrix products", "attention": "attention", "memory": "other kernels",
-         "ici": "waits for links within a slice", "dcn": "waits for the network", "rest": "other"}
+         "ici": "waits within a slice or host", "dcn": "waits for the network", "rest": "other"}
 
 PLANNED, PUBLISHED = "#1f9e89", "#b0487a"
 
@@ -43,7 +43,7 @@ MDL_SIZES = (1, 2, 4, 8)
 WAYS = {"replicas": "replicas over the network, 16 sequences for each device",
         "fixed": "the same, 4096 sequences in all",
         "sharded": "weights over all devices, 16 sequences for each"}
-WAY_HUES = {"replicas": "#3b82c4", "fixed": "#d97a1e", "sharded": "#3f9a4b"}
+WAY_HUES = {"replicas": "#1f9e89", "fixed": "#b0487a", "sharded": "#9a7b3c"}
 
 
 def waits(plan):
