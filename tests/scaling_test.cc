@@ -23,16 +23,16 @@ const filesystem::path kRunexp = filesystem::path(TESSERA_BINARY_DIR) / "bin" / 
 Outcome check(const TemporaryDirectory& folder, const filesystem::path& tree,
               const std::string& script) {
   return shell(folder.path(),
-               fmt::format("{} {} --check --quick --runexp={} --plans={} 2>&1",
-                           python_with("tomllib"), (tree / "tests/bench" / script).string(),
-                           kRunexp.string(), (folder.path() / "plans").string()));
+               fmt::format("{} {} --check --quick --runexp={} --plans={}", python_with("tomllib"),
+                           (tree / "tests/bench" / script).string(), kRunexp.string(),
+                           (folder.path() / "plans").string()));
 }
 
 TEST_CASE("the first row of each table of docs/scaling.md is what the planner says") {
   if (python_with("tomllib").empty()) return skip_test("no Python 3.11");
   const TemporaryDirectory folder;
   const Outcome checked = check(folder, kTree, "scaling.py");
-  CAPTURE(checked.out);
+  CAPTURE(checked.errors);
   REQUIRE(checked.exit_code == 0);
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("the first predicted row of each device in docs/planner.md is what the
   if (python_with("tomllib").empty()) return skip_test("no Python 3.11");
   const TemporaryDirectory folder;
   const Outcome checked = check(folder, kTree, "published_rows.py");
-  CAPTURE(checked.out);
+  CAPTURE(checked.errors);
   REQUIRE(checked.exit_code == 0);
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("a figure of a document that the planner does not say is named") {
   write_file_atomically(folder.path() / "docs/scaling.md", text);
   const Outcome checked = check(folder, folder.path(), "scaling.py");
   REQUIRE(checked.exit_code == 1);
-  REQUIRE_THAT(checked.out,
+  REQUIRE_THAT(checked.errors,
                Catch::Contains("docs/scaling.md, weak scaling: expected the line\n" + row));
 }
 
