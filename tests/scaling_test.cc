@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures of docs that a script prints from plans: a few rows are planned again and must still be
 // in the document. The scripts themselves check all rows (--check).
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -22,10 +23,12 @@ const filesystem::path kRunexp = filesystem::path(TESSERA_BINARY_DIR) / "bin" / 
 
 Outcome check(const TemporaryDirectory& folder, const filesystem::path& tree,
               const std::string& script) {
+  constexpr std::chrono::minutes kLimit(20);  // Under a sanitizer.
   return shell(folder.path(),
                fmt::format("{} {} --check --quick --runexp={} --plans={}", python_with("tomllib"),
                            (tree / "tests/bench" / script).string(), kRunexp.string(),
-                           (folder.path() / "plans").string()));
+                           (folder.path() / "plans").string()),
+               kLimit);
 }
 
 TEST_CASE("the first row of each table of docs/scaling.md is what the planner says") {

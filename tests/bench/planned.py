@@ -62,6 +62,9 @@ class Planner:
 
     def __init__(self, runexp, folder, jobs):
         self.runexp = pathlib.Path(runexp)
+        if not self.runexp.is_file():
+            sys.exit(f"{runexp}: no such program; build it with 'ninja -C build/release programs', "
+                     "or give another --runexp")
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.jobs = jobs

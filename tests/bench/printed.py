@@ -13,11 +13,20 @@ from planned import TREE
 def add_printing_flags(parser, name):
     parser.add_argument("--runexp", default=TREE / "build/release/bin/runexp", type=pathlib.Path)
     parser.add_argument("--plans", default=TREE / "build" / name, type=pathlib.Path)
-    parser.add_argument("--jobs", default=2, type=int, help="plans at a time")
+    parser.add_argument("--jobs", default=2, type=int, help="plans at a time, 1 to 64")
     parser.add_argument("--quick", action="store_true", help="a few rows, for --check")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", action="store_true", help="into the document")
     what.add_argument("--check", action="store_true", help="against the document")
+
+
+def parsed(parser):
+    args = parser.parse_args()
+    if not 1 <= args.jobs <= 64:
+        parser.error(f"--jobs={args.jobs}: expected 1 to 64")
+    if args.write and args.quick:
+        parser.error("--write needs all rows: leave out --quick")
+    return args
 
 
 def table(titles, sides, lines):
@@ -36,8 +45,6 @@ def finish(args, document, blocks, drawings, some_lines=False):
     if not (args.write or args.check):
         print("\n\n".join(f"{name}\n\n{block}" for name, block in blocks.items()))
         return
-    if args.write and some_lines:
-        sys.exit("--write needs all rows: leave out --quick")
     text = document.read_text()
     wrong, changed = [], text
     for name, block in blocks.items():

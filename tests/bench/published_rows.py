@@ -20,7 +20,7 @@ import tomllib
 
 from planned import TREE, Planner, hardware_figure, hardware_with
 from plots import Plot, panels
-from printed import add_printing_flags, finish, table
+from printed import add_printing_flags, finish, parsed, table
 
 DOCUMENT = TREE / "docs/planner.md"
 ROWS = pathlib.Path(__file__).with_suffix(".toml")
@@ -244,7 +244,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="devices, such as h100,a100")
     add_printing_flags(parser, "published_rows")
-    args = parser.parse_args()
+    args = parsed(parser)
+    if args.only and (args.write or args.check):
+        parser.error("--write and --check need all rows: leave out --only")
     rows = read_rows([name for name in args.only.split(",") if name])
     if args.quick:
         rows = [row for row in rows if row.index == 1]

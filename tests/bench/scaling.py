@@ -12,7 +12,7 @@ import argparse
 
 from planned import TREE, Planner, command, hardware_figure, hardware_with
 from plots import Plot, panels
-from printed import add_printing_flags, finish, table
+from printed import add_printing_flags, finish, parsed, table
 
 GIB = 2**30
 PARTS = {"products": "#3b82c4", "attention": "#3f9a4b", "memory": "#8a8f98", "ici": "#d97a1e",
@@ -265,7 +265,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commands", action="store_true", help="print a command for each row")
     add_printing_flags(parser, "scaling")
-    args = parser.parse_args()
+    args = parsed(parser)
     planner = Planner(args.runexp, args.plans, args.jobs)
     groups = {"pax": pax_jobs("tpu_v4"), "three": pax_jobs(three_axes(planner.folder)),
               "seqax": seqax_jobs(), "meshes": mesh_jobs()}
