@@ -9,6 +9,7 @@
 of each table is planned and looked for.
 """
 import argparse
+import tomllib
 
 from planned import TREE, Planner, command, hardware_figure, hardware_with
 from plots import Plot, panels
@@ -22,28 +23,40 @@ NAMES = {"products": "matrix products", "attention": "attention", "memory": "oth
 
 PLANNED, PUBLISHED = "#1f9e89", "#b0487a"
 
-# Name, recipe, published MFU (published_rows.toml has the source) and layers × width of attention.
-PAX = [("2B", "lm_cloud.Spmd2B", None, 18 * 3072), ("16B", "c4.Spmd16B", 42.3, 36 * 6144),
-       ("32B", "lm_cloud.Spmd32B", 42.2, 40 * 8192), ("64B", "lm_cloud.Spmd64B", None, 51 * 10240),
-       ("128B", "lm_cloud.Spmd128B", 48.4, 71 * 12288),
-       ("256B", "lm_cloud.Spmd256B", 53.1, 80 * 16384),
-       ("512B", "lm_cloud.Spmd512B", 49.0, 102 * 20480),
-       ("1024B", "lm_cloud.Spmd1024B", 53.6, 142 * 24576)]
+# Name, recipe, and layers × width of attention.
+PAX = [("2B", "lm_cloud.Spmd2B", 18 * 3072), ("16B", "c4.Spmd16B", 36 * 6144),
+       ("32B", "lm_cloud.Spmd32B", 40 * 8192), ("64B", "lm_cloud.Spmd64B", 51 * 10240),
+       ("128B", "lm_cloud.Spmd128B", 71 * 12288), ("256B", "lm_cloud.Spmd256B", 80 * 16384),
+       ("512B", "lm_cloud.Spmd512B", 102 * 20480), ("1024B", "lm_cloud.Spmd1024B", 142 * 24576)]
 PAX_SEQUENCE = 1024
-SEQAX = [("84m", "Lm84M", 14.0), ("270m", "Lm270M", 24.0), ("540m", "Lm540M", 35.0),
-         ("1b", "Lm1B", 41.6), ("2b", "Lm2B", 50.66)]
-SEQAX_HOSTS = [("540m", "Lm540M", None), ("1b", "Lm1B", 32.4), ("2b", "Lm2B", 39.0)]
+SEQAX = [("84m", "Lm84M"), ("270m", "Lm270M"), ("540m", "Lm540M"), ("1b", "Lm1B"), ("2b", "Lm2B")]
+SEQAX_HOSTS = SEQAX[2:]  # That have a recipe for four hosts.
 
 MULTISLICE = "c4_multislice.Spmd22B1xv4_128"
 SLICES = (1, 2, 4, 8, 16, 32, 64)  # Of 64 devices.
 SLICE, MODEL_DIMS = 64, 6144
-MAXTEXT = {1: 156, 2: 152, 4: 149, 8: 146}  # TFLOP/s of a device (published_rows.toml).
 FIXED_BATCH = 64 * 64                       # Sequences: one for each of 4096 devices.
 MDL_SIZES = (1, 2, 4, 8)
 WAYS = {"replicas": "replicas over the network, 16 sequences for each device",
         "fixed": "the same, 4096 sequences in all",
         "sharded": "weights over all devices, 16 sequences for each"}
 WAY_HUES = {"replicas": "#1f9e89", "fixed": "#b0487a", "sharded": "#9a7b3c"}
+
+
+def published_rows():
+    """MFU by recipe, and MaxText's TFLOP/s of a device for 22B by slices."""
+    mfu, tflops = {}, {}
+    rows = tomllib.loads((TREE / "tests/bench/published_rows.toml").read_text())
+    for system in rows["system"]:
+        for row in system["rows"]:
+            if "mfu" in row:
+                mfu[row["experiment"]] = row["mfu"]
+            if system["name"] == "MaxText on TPU v4" and row["model"] == "22B":
+                tflops[row.get("dcn", [1])[0]] = row["tflops"]
+    return mfu, tflops
+
+
+MFU, MAXTEXT = published_rows()
 
 
 def waits(plan):
@@ -82,7 +95,7 @@ def ratio_text(planned, published):
 
 def pax_jobs(hardware):
     return [(recipe, {"data": "synthetic"} if recipe.startswith("c4.") else {}, hardware)
-            for _, recipe, _, _ in PAX]
+            for _, recipe, _ in PAX]
 
 
 def three_axes(folder):
@@ -93,7 +106,8 @@ def three_axes(folder):
 
 def pax_table(plans, plans_of_three):
     lines = []
-    for (_, recipe, published, width), plan, three in zip(PAX, plans, plans_of_three):
+    for (_, recipe, width), plan, three in zip(PAX, plans, plans_of_three):
+        published = MFU.get(recipe)
         mfu, mfu_of_three = (whole_attention_mfu(each, width) for each in (plan, three))
         lines.append([f"`{recipe}`", str(plan["devices"]),
                       f"{plan['tokens_per_step'] // PAX_SEQUENCE}", seconds(plan), f"{mfu:.1f}",
@@ -125,10 +139,10 @@ def pax_drawing(plans, plans_of_three):
     ticks = [(i, name) for i, name in enumerate(names)]
     plot = Plot("weak scaling on TPU v4", "weights; 4 to 2048 devices", "MFU, %",
                 (-0.6, len(PAX) - 0.4), (0, 70), ticks_x=ticks, ticks_y=range(0, 71, 10))
-    planned, of_three = ([(i, whole_attention_mfu(plan, row[3]))
+    planned, of_three = ([(i, whole_attention_mfu(plan, row[2]))
                           for i, (row, plan) in enumerate(zip(PAX, some))]
                          for some in (plans, plans_of_three))
-    published = [(i, row[2]) for i, row in enumerate(PAX) if row[2]]
+    published = [(i, MFU[recipe]) for i, (_, recipe, _) in enumerate(PAX) if recipe in MFU]
     for points, colour, dashes in ((of_three, PLANNED, "5 4"), (planned, PLANNED, ""),
                                    (published, PUBLISHED, "")):
         plot.line(points, colour, dashes=dashes)
@@ -140,20 +154,23 @@ def pax_drawing(plans, plans_of_three):
                   legend, rows=[parts_legend(plans)])
 
 
+def seqax_recipes(hosts):
+    if hosts == 1:
+        return [f"seqax.A100x8{name}" for _, name in SEQAX]
+    return [f"seqax.A100x8x{hosts}{name}" for _, name in SEQAX_HOSTS]
+
+
 def seqax_jobs():
     knobs = {"data": "synthetic"}
-    return ([(f"seqax.A100x8{name}", knobs, "a100") for _, name, _ in SEQAX]
-            + [(f"seqax.A100x8x4{name}", knobs, "a100") for _, name, _ in SEQAX_HOSTS])
+    return [(recipe, knobs, "a100") for recipe in seqax_recipes(1) + seqax_recipes(4)]
 
 
 def seqax_table(plans):
     lines = []
-    rows = [(1, *row) for row in SEQAX] + [(4, *row) for row in SEQAX_HOSTS]
-    for (hosts, name, recipe, published), plan in zip(rows, plans):
-        mfu = weights_mfu(plan)
-        prefix = "A100x8" if hosts == 1 else "A100x8x4"
+    for recipe, plan in zip(seqax_recipes(1) + seqax_recipes(4), plans):
+        mfu, published = weights_mfu(plan), MFU.get(recipe)
         published_step = plan["step_seconds"] * mfu / published if published else 0
-        lines.append([f"`seqax.{prefix}{recipe}`", str(plan["devices"]), f"{mfu:.1f}",
+        lines.append([f"`{recipe}`", str(plan["devices"]), f"{mfu:.1f}",
                       published_text(published), ratio_text(mfu, published), seconds(plan),
                       *([f"{published_step:.3f}", f"{published_step - plan['step_seconds']:.3f}"]
                         if published else ["", ""]), *waits(plan), gib(plan)])
@@ -163,14 +180,14 @@ def seqax_table(plans):
 
 
 def seqax_drawing(plans):
-    names = [name for name, *_ in SEQAX]
+    names = [name for name, _ in SEQAX]
     plot = Plot("seqax on 8 and 32 A100", "model", "MFU, %", (-0.6, len(SEQAX) - 0.4), (0, 80),
                 ticks_x=list(enumerate(names)), ticks_y=range(0, 81, 20))
-    drawn = ((SEQAX, plans[:len(SEQAX)], ""), (SEQAX_HOSTS, plans[len(SEQAX):], "5 4"))
-    for rows, some, dashes in drawn:
-        at = [names.index(name) for name, *_ in rows]
+    drawn = ((SEQAX, 1, plans[:len(SEQAX)], ""), (SEQAX_HOSTS, 4, plans[len(SEQAX):], "5 4"))
+    for rows, hosts, some, dashes in drawn:
+        at = [names.index(name) for name, _ in rows]
         planned = [(i, weights_mfu(plan)) for i, plan in zip(at, some)]
-        published = [(i, row[2]) for i, row in zip(at, rows) if row[2]]
+        published = [(i, MFU[recipe]) for i, recipe in zip(at, seqax_recipes(hosts)) if recipe in MFU]
         for points, colour in ((planned, PLANNED), (published, PUBLISHED)):
             plot.line(points, colour, dashes=dashes)
             for point in points:
