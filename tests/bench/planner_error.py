@@ -19,14 +19,16 @@ measured again. Needs `ninja runexp` and the plugins bench, c4, gpt2, seqax and 
 """
 import argparse
 import json
-import math
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
+from plots import INK, Plot, panels
+
 WARMUP = 4
+COLOURS = ["#3b82c4", "#d9730d"]  # Of the halves.
 GPT2 = ["num_layers=4", "model_dims=128", "num_heads=4", "seq_len=256", "vocab_size=2048",
         "global_batch_size=8"]
 C4 = ["num_layers=4", "model_dims=256", "num_heads=4", "dims_per_head=64", "vocab_size=2048",
@@ -112,39 +114,20 @@ def summary(name, rows):
 
 
 def drawing(halves):
-    """A dot per configuration: measured across, predicted up; the diagonal is right."""
-    ink, grid, colours = "#6b7280", "#d1d5db", ["#7aa6d8", "#c2410c"]
-    width, height, left, right, top, bottom = 640, 420, 64, 24, 24, 48
-    times = [time for rows in halves.values() for _, *pair, _ in rows for time in pair]
-    low, high = min(times) / 1.3, max(times) * 1.3
-    along = lambda t: math.log(t / low) / math.log(high / low)
-    x = lambda t: left + (width - left - right) * along(t)
-    y = lambda t: top + (height - top - bottom) * (1.0 - along(t))
-    text = lambda px, py, words, anchor="middle", colour=ink: (
-        f'<text x="{px:.1f}" y="{py:.1f}" text-anchor="{anchor}" fill="{colour}">{words}</text>')
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-             'font-family="system-ui, sans-serif" font-size="13">']
-    for scale, dash in ((1.0, "none"), (1.1, "3 4"), (1 / 1.1, "3 4")):
-        begin, end = max(low, low / scale), min(high, high / scale)
-        parts.append(f'<path d="M{x(begin):.1f} {y(begin * scale):.1f} L{x(end):.1f} '
-                     f'{y(end * scale):.1f}" stroke="{grid if scale != 1 else ink}" '
-                     f'stroke-dasharray="{dash}" stroke-width="1"/>')
-    for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0):
-        if low < tick < high:
-            label = f"{1e3 * tick:.0f} ms"
-            parts += [text(x(tick), height - bottom + 20, label),
-                      text(left - 8, y(tick) + 4, label, "end")]
-    for (name, rows), colour in zip(halves.items(), colours):
-        for row, real, planned, _ in rows:
-            parts.append(f'<circle cx="{x(real):.1f}" cy="{y(planned):.1f}" r="4.5" '
-                         f'fill="{colour}"><title>{row}</title></circle>')
-    for i, (name, colour) in enumerate(zip(halves, colours)):
-        parts += [f'<circle cx="{left + 16}" cy="{top + 10 + 20 * i}" r="4.5" fill="{colour}"/>',
-                  text(left + 28, top + 14 + 20 * i, name, "start", colour)]
-    parts += [text((left + width - right) / 2, height - 8, "measured step (dashed: 10 %)"),
-              f'<text transform="translate(14 {(top + height - bottom) / 2}) rotate(-90)" '
-              f'text-anchor="middle" fill="{ink}">predicted step</text>']
-    return "\n".join(parts + ["</svg>\n"])
+    """A dot for each configuration: measured across, predicted up; on the diagonal they agree."""
+    times = [1e3 * time for rows in halves.values() for _, *pair, _ in rows for time in pair]
+    limits = (min(times) / 1.2, max(times) * 1.2)
+    ticks = [tick for tick in (10, 20, 50, 100, 200, 500, 1000, 2000) if limits[0] < tick < limits[1]]
+    plot = Plot("a step of twenty configurations", "measured, ms", "predicted, ms", limits, limits,
+                ticks, ticks, log_x=True, log_y=True, width=560, height=400)
+    low, high = limits
+    plot.area([(low, low / 1.1), (high, high / 1.1), (high, high * 1.1), (low, low * 1.1)])
+    plot.line([(low, low), (high, high)], INK, width=1)
+    for (half, rows), colour in zip(halves.items(), COLOURS):
+        for _, real, planned, _ in rows:
+            plot.dot(1e3 * real, 1e3 * planned, colour)
+    return panels([plot], [(half, colour, False) for half, colour in zip(halves, COLOURS)],
+                  "Within 10 % in the grey band.")
 
 
 def main():
