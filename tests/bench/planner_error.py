@@ -117,7 +117,8 @@ def drawing(halves):
     """A dot for each configuration: measured across, predicted up; on the diagonal they agree."""
     times = [1e3 * time for rows in halves.values() for _, *pair, _ in rows for time in pair]
     limits = (min(times) / 1.2, max(times) * 1.2)
-    ticks = [tick for tick in (10, 20, 50, 100, 200, 500, 1000, 2000) if limits[0] < tick < limits[1]]
+    ticks = [tick for tick in (10, 20, 50, 100, 200, 500, 1000, 2000)
+             if limits[0] < tick < limits[1]]
     plot = Plot("a step of twenty configurations", "measured, ms", "predicted, ms", limits, limits,
                 ticks, ticks, log_x=True, log_y=True, width=560, height=400)
     low, high = limits
