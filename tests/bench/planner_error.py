@@ -122,7 +122,8 @@ def drawing(halves):
     plot = Plot("a step of twenty configurations", "measured, ms", "predicted, ms", limits, limits,
                 ticks, ticks, log_x=True, log_y=True, width=560, height=400)
     low, high = limits
-    plot.area([(low, low / 1.1), (high, high / 1.1), (high, high * 1.1), (low, low * 1.1)])
+    plot.area([(low, low), (1.1 * low, low), (high, high / 1.1), (high, high), (high / 1.1, high),
+               (low, 1.1 * low)])
     plot.line([(low, low), (high, high)], INK, width=1)
     for (half, rows), colour in zip(halves.items(), COLOURS):
         for _, real, planned, _ in rows:
