@@ -168,7 +168,7 @@ TEST_CASE("the hardware of a plan is a known name or a file, and only a plan tak
   REQUIRE(given(file).name == file);
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h2000"}) ==
           "--hardware=h2000: unknown hardware; did you mean 'h200'?; expected a100, b200, h100, "
-          "h200, rtx4090, tpu_v4, tpu_v5p or the path of a TOML file");
+          "h200, rtx4090, tpu_v4, tpu_v5p, zen3_2c, zen3_2c_2_devices or the path of a TOML file");
   REQUIRE(error_for({"--exp=a", "--hardware=h200"}) == "--hardware needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--hardware=h200"}) ==
           "--hardware needs --mode=plan");

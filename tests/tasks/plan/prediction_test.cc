@@ -275,7 +275,7 @@ TEST_CASE("a prediction says that a file is not calibrated, and what a billion t
   REQUIRE_THAT(plan_json(tpu), Catch::Contains("\"price_per_hour\": 3"));
   prediction.hardware = hardware_named("h200");
   prediction.hardware.tiles.reset();
-  REQUIRE_THAT(plan_text(tpu), Catch::Contains("(the file has no [tiles])"));
+  REQUIRE_THAT(plan_text(tpu), Catch::Contains("(the file has no [tiles] or [products])"));
 }
 
 TEST_CASE("a path is shortened to any width") {
