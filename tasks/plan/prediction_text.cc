@@ -196,7 +196,7 @@ std::string in_tera(double rate) {
 std::string calibration_text(const Hardware& hardware, int64_t devices) {
   if (hardware.processor && devices > hardware.processor->devices)
     return fmt::format(
-        "  measured with {} {} on a host, which share its processor: a host with more is slower\n",
+        "  measured with {} {} on a host: more of them share its processor and are slower\n",
         hardware.processor->devices, hardware.processor->devices == 1 ? "device" : "devices");
   if (hardware.tiles || hardware.products) return "";
   if (hardware.kind == HardwareKind::kGpu)
