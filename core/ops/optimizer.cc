@@ -149,8 +149,8 @@ AdamState adam_update(const AdamState& state, Operand gradient, Operand learning
                            {"epsilon_root", options.epsilon_root},
                            {"weight_decay", options.weight_decay},
                            {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
-  const bool rounds = state.first_moment.dtype() != DType::kF32 ||
-                      state.second_moment.dtype() != DType::kF32;
+  const bool rounds =
+      state.first_moment.dtype() != DType::kF32 || state.second_moment.dtype() != DType::kF32;
   if (rounds && options.rounding == Rounding::kStochastic)
     for (const auto& [name, value] : noise_attributes(state.parameter.type(), "").entries())
       attributes.set(name, value);

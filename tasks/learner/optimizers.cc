@@ -220,7 +220,8 @@ Updated Sgd::update(const UpdateInputs& inputs) const {
   if (p_.momentum == 0.0) return {decayed_step(inputs, gradient), {}};
   const Tensor trace = old_state(inputs, 0) * p_.momentum + gradient;
   const Tensor change = p_.nesterov ? trace * p_.momentum + gradient : trace;
-  return {decayed_step(inputs, change), {stored_state(inputs, 0, trace, p_.state.rounding, kFirstNoise)}};
+  return {decayed_step(inputs, change),
+          {stored_state(inputs, 0, trace, p_.state.rounding, kFirstNoise)}};
 }
 
 }  // namespace tessera

@@ -89,8 +89,8 @@ void adam_run(const AdamStep& step, const HostArgs& args, const RandomStream* st
 void AdamElements(const AdamStep& step, const HostArgs& args, const RandomStream* stream,
                   int64_t offset, int64_t begin, int64_t end) {
   const bool narrow1 = step.first == DType::kBF16, narrow2 = step.second == DType::kBF16;
-  const auto run = narrow1 ? narrow2 ? adam_run<BFloat16, BFloat16> : adam_run<BFloat16, float>
-                   : narrow2 ? adam_run<float, BFloat16>
+  const auto run = narrow1   ? narrow2 ? adam_run<BFloat16, BFloat16> : adam_run<BFloat16, float>
+                     : narrow2 ? adam_run<float, BFloat16>
                              : adam_run<float, float>;
   run(step, args, stream, offset, begin, end);
 }

@@ -29,10 +29,9 @@ class RoundedElements {
   // of a run is element offset + i of the stream.
   template <typename Run>
   void for_each_run(Range range, const Run& run) const {
-    map_.for_each_run(range.begin, range.end, {},
-                      [&](int64_t offset, int64_t begin, int64_t end) {
-                        run(first_ + offset, begin, end);
-                      });
+    map_.for_each_run(range.begin, range.end, {}, [&](int64_t offset, int64_t begin, int64_t end) {
+      run(first_ + offset, begin, end);
+    });
   }
 
  private:

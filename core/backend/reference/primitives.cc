@@ -417,8 +417,8 @@ std::vector<double> run_stochastic_round(const ReferenceCall& call) {
   for_each_element(call, 0, 0, [&](int64_t i, int64_t element) {
     const uint32_t word = philox_word(key, attributes.get<int64_t>("first") + element, count);
     const auto value = static_cast<float>(x[static_cast<size_t>(i)]);
-    const uint32_t bits = stochastic_bf16_bits(std::bit_cast<uint32_t>(value),
-                                               high ? word >> 16 : word & 0xffffu);
+    const uint32_t bits =
+        stochastic_bf16_bits(std::bit_cast<uint32_t>(value), high ? word >> 16 : word & 0xffffu);
     result[static_cast<size_t>(i)] = std::bit_cast<float>(bits << 16);
   });
   return result;

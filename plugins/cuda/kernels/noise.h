@@ -14,7 +14,7 @@ struct NoiseSpace {
   uint64_t key;
   int64_t first;  // The number of the first element.
   int rank;
-  bool whole_blocks;  // Elements 4i to 4i + 3 have the four words of one block.
+  bool whole_blocks;         // Elements 4i to 4i + 3 have the four words of one block.
   Divider sizes[kMostRank];  // Outermost first.
   int64_t strides[kMostRank];
 };

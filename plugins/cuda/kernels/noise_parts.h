@@ -16,8 +16,8 @@ struct NoisePart {
   NoiseSpace noise = {};
 };
 
-// All elements of a shard of local type `type` that `node` rounds stochastically. There is one part,
-// except of layers in pieces and of shards that are split along more axes than a space has.
+// All elements of a shard of local type `type` that `node` rounds stochastically. There is one
+// part, except of layers in pieces and of shards that are split along more axes than a space has.
 std::vector<NoisePart> noise_parts(const Type& type, const Node& node);
 
 }  // namespace tessera::cuda
