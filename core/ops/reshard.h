@@ -77,9 +77,6 @@ int64_t collective_bytes(const Graph& graph, const Node& node);
 // and the global sizes.
 inline constexpr std::string_view kOrigin = "origin";
 inline constexpr std::string_view kExtent = "extent";
-// Where the leading axis is that of layers in pieces: the global index of each row of the shard,
-// instead of the origin along that axis. Only ops that round state know it (core/ops/rounding.h).
-inline constexpr std::string_view kRows = "rows";
 // The global index of the first element along an axis of the anchor; 0 if the axis is not split.
 int64_t origin_along(const Attributes& attributes, int64_t axis);
 

@@ -35,6 +35,10 @@ Tensor stochastic_round(Operand x, Operand count, const Noise& noise);
 Attributes noise_attributes(const Type& type, std::string_view stream);
 // Whether a node rounds stochastically, and depends on the position of its shard.
 bool rounds_stochastically(const Node& node);
+// An attribute that lowering adds to such a node beside `origin` and `extent` (core/ops/reshard.h)
+// where its leading axis is that of layers in pieces: the global index of each row of the shard, in
+// place of the origin along this axis.
+inline constexpr std::string_view kRows = "rows";
 
 extern const Op kStochasticRoundOp;
 

@@ -12,6 +12,7 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 
 namespace tessera {
 

@@ -10,6 +10,7 @@
 #include "core/backend/iteration_space.h"
 #include "core/base/random.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 
 namespace tessera::cuda {
 namespace {
