@@ -151,9 +151,10 @@ AdamState adam_update(const AdamState& state, Operand gradient, Operand learning
                            {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
   const bool rounds =
       state.first_moment.dtype() != DType::kF32 || state.second_moment.dtype() != DType::kF32;
-  if (rounds && options.rounding == Rounding::kStochastic)
-    for (const auto& [name, value] : noise_attributes(state.parameter.type(), "").entries())
-      attributes.set(name, value);
+  if (rounds && options.rounding == Rounding::kStochastic) {
+    const Attributes noise = noise_attributes(state.parameter.type(), "");
+    for (const auto& [name, value] : noise.entries()) attributes.set(name, value);
+  }
   const Tensors next =
       trace_node(kAdamUpdateOp,
                  {state.parameter, state.first_moment, state.second_moment, gradient.tensor,
