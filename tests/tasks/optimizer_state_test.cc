@@ -251,7 +251,8 @@ TEST_CASE("stochastic rounding in a pipeline draws the numbers of one device") {
     lm.stacked_transformer_tpl = Repeated::HParams{};
     task_of(config).train.num_microbatches = 4;
     if (chunks > 1)
-      task_of(config).train.pipeline_schedule = Interleaved1F1B::HParams{.chunks = chunks};
+      task_of(config).train.pipeline_schedule =
+          InterleavedOneForwardOneBackward::HParams{.chunks = chunks};
     require_same_rounding(config, {2, 1, 1, 1}, Strategy::kPipeline);
   }
 }

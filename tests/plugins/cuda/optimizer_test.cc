@@ -115,7 +115,6 @@ TEST_CASE("fused updates on a GPU round moments in bf16 as the CPU does") {
     }
 }
 
-// The local graph of each of two devices.
 TEST_CASE("stochastic rounding on a GPU has the CPU's bits on shards, and on layers in pieces") {
   const TestDevices devices;
   struct Case {
