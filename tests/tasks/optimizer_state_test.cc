@@ -213,9 +213,10 @@ TEST_CASE("a run with state in bf16 resumes bit for bit") {
 // which rarely changes how a number of bf16 is rounded. With other random bits about half of them
 // would be rounded otherwise.
 void require_same_rounding(ExperimentConfig config, const std::vector<int64_t>& shape,
-                           Strategy strategy) {
+                           Strategy strategy, const Template<PipelineSchedule>& schedule = {}) {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(config, directory / "one") == 0);
+  task_of(config).train.pipeline_schedule = schedule;
   config.mesh.ici_mesh_shape = shape;
   config.mesh.axis_names = strategy_axes(strategy, std::move(config.mesh.axis_names));
   config.rules = strategy_rules(strategy);
@@ -250,10 +251,9 @@ TEST_CASE("stochastic rounding in a pipeline draws the numbers of one device") {
     lm.num_layers = layers;
     lm.stacked_transformer_tpl = Repeated::HParams{};
     task_of(config).train.num_microbatches = 4;
-    if (chunks > 1)
-      task_of(config).train.pipeline_schedule =
-          InterleavedOneForwardOneBackward::HParams{.chunks = chunks};
-    require_same_rounding(config, {2, 1, 1, 1}, Strategy::kPipeline);
+    Template<PipelineSchedule> schedule;
+    if (chunks > 1) schedule = InterleavedOneForwardOneBackward::HParams{.chunks = chunks};
+    require_same_rounding(config, {2, 1, 1, 1}, Strategy::kPipeline, schedule);
   }
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("a run may change the dtype of its state at a checkpoint, which is con
   for (const double loss : losses) REQUIRE(std::isfinite(loss));
 }
 
-TEST_CASE("the plan counts state in bf16 at half the bytes") {
+TEST_CASE("the plan counts state in bf16 with half the bytes") {
   const auto state_bytes = [](StatePolicy state) {
     const TemporaryDirectory directory;
     const TinyDevices devices;
@@ -293,8 +293,12 @@ TEST_CASE("the plan counts state in bf16 at half the bytes") {
   };
   const auto [wide, parameters] = state_bytes({});
   REQUIRE(parameters > 0);
-  REQUIRE(wide - state_bytes(kBothNarrow).first == 4 * parameters);
-  REQUIRE(wide - state_bytes({.second_moment = DType::kBF16}).first == 2 * parameters);
+  // Arrays are padded to whole cache lines.
+  const auto saved = [&, all = wide](StatePolicy state) { return all - state_bytes(state).first; };
+  REQUIRE(saved(kBothNarrow) <= 4 * parameters);
+  REQUIRE(saved(kBothNarrow) > 4 * parameters * 9 / 10);
+  REQUIRE(saved({.second_moment = DType::kBF16}) <= 2 * parameters);
+  REQUIRE(saved({.second_moment = DType::kBF16}) > 2 * parameters * 9 / 10);
 }
 
 }  // namespace
