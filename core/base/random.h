@@ -71,6 +71,14 @@ constexpr float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f);
 }
 
+// Stochastic rounding of an f32 to bf16, on their bits: away from zero if the 16 bits that are cut
+// off and the noise, 16 uniform bits, sum to a carry, so the mean is the f32. Values of bf16 and
+// infinities stay as they are; NaN stays NaN.
+constexpr uint32_t stochastic_bf16_bits(uint32_t f32_bits, uint32_t noise) {
+  if ((f32_bits & 0x7fffffffu) > 0x7f800000u) return (f32_bits >> 16) | 0x0040u;
+  return (f32_bits + noise) >> 16;
+}
+
 // Standard normals by the Box-Muller transform, in f32: words (0, 1) give elements 0 and 1, words
 // (2, 3) give elements 2 and 3. The bits are the same on every machine.
 std::array<float, 4> normals_from_block(const PhiloxBlock& block);

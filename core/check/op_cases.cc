@@ -30,6 +30,7 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 #include "core/ops/send.h"
 #include "core/passes/memory/step_plan.h"
 
@@ -214,6 +215,7 @@ std::string family_of(const OpCase& row) {
       {&kCacheUpdateOp, "cached_attention"},
       {&kRandomUniformOp, "random"},
       {&kDropoutOp, "random"},
+      {&kStochasticRoundOp, "random"},
       {&kAdamUpdateOp, "optimizer"}};
   const auto found = kFamilies.find(row.op);
   if (found != kFamilies.end()) return found->second;

@@ -17,6 +17,7 @@
 #include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/rotary.h"
+#include "core/ops/rounding.h"
 
 namespace tessera {
 namespace {
@@ -238,6 +239,36 @@ void add_random(std::vector<OpCase>& rows) {
   });
 }
 
+// Moments in bf16, rounded to nearest and stochastically.
+void add_rounded_moments(std::vector<OpCase>& rows) {
+  const std::string slot = "f32[\"row=3 column=5\"]", narrow = "bf16[\"row=3 column=5\"]";
+  const std::string scalar = "f32[\"\"]";
+  for (const auto& [first, second] :
+       {std::pair(narrow, slot), std::pair(slot, narrow), std::pair(narrow, narrow)})
+    for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
+      OpCase& row = add_case(rows, kAdamUpdateOp, {slot, first, second, slot, scalar, scalar},
+                             [rounding](const Tensors& in) -> Tensors {
+                               const PathScope path("x_layers[2].weight");
+                               const Tensor count = square(in[5]) + 2.0, second = square(in[2]);
+                               const AdamState next =
+                                   adam_update({in[0], in[1], second}, in[3], in[4], count, in[5],
+                                               less_equal(count, count), {.rounding = rounding});
+                               return {next.parameter, next.first_moment, next.second_moment};
+                             });
+      row.differentiable = false;
+      row.tolerance_f32 = 1e-2;  // Roundings to bf16 may differ where arithmetic does.
+    }
+  OpCase& row = add_case(rows, kStochasticRoundOp, {"f32[\"row=37 column=5\"]", scalar},
+                         [](const Tensors& in) -> Tensors {
+                           const PathScope path("x_layers[2].weight");
+                           const Tensor count = square(in[1]) * 1e3;
+                           return {stochastic_round(in[0], count, {}),
+                                   stochastic_round(in[0], count, {.half = NoiseHalf::kHigh})};
+                         });
+  row.differentiable = false;
+  row.tolerance_f32 = 0.0;
+}
+
 void add_optimizers(std::vector<OpCase>& rows) {
   const std::vector<AdamOptions> options = {
       {.weight_decay = 0.1},
@@ -259,6 +290,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
           .differentiable = false;
     }
   }
+  add_rounded_moments(rows);
   add_case(rows, kSquaredNormOp, {"float[\"a=3 b=4 c=5\"]", "f32[\"a=9\"]", "float[\"\"]"},
            [](const Tensors& in) -> Tensors {
              return {squared_norm({in[0], in[1], in[2]})};

@@ -23,14 +23,26 @@ Types infer_adam(const InferContext& context) {
   refuse_partial(context);
   const Type& parameter = context.inputs[kParameter];
   for (size_t i = kParameter; i <= kGradient; ++i) {
-    check_dtype(context, i, DType::kF32);
+    const bool moment = i == kFirst || i == kSecond;
+    moment ? check_floating_operand(context, i) : check_dtype(context, i, DType::kF32);
     check_same_axes(context, i, parameter.axes);
   }
   for (size_t i = kRate; i <= kApply; ++i) {
     check_dtype(context, i, i == kApply ? DType::kBool : DType::kF32);
     check_same_axes(context, i, {});
   }
-  return {parameter, parameter, parameter};
+  return {parameter, context.inputs[kFirst], context.inputs[kSecond]};
+}
+
+// A moment as the node stores it: `old` unless `apply`. The noise is that of stochastic_round().
+Tensor stored_moment(const Node& node, const Tensor& next, const Tensor& old, const Tensor& apply,
+                     const Tensor& count, NoiseHalf half) {
+  if (old.dtype() == DType::kF32) return where(apply, next, old);
+  const Tensor value = where(apply, next, widened(old));
+  if (!rounds_stochastically(node)) return cast(value, old.dtype());
+  Attributes attributes = node.attributes;
+  attributes.set("half", static_cast<int64_t>(half));
+  return trace_op(kStochasticRoundOp, {value, count}, attributes, node.site);
 }
 
 // β^count, and the bias-corrected decay (Shazeer and Stern, 2018, §7.1).
@@ -51,8 +63,8 @@ Tensors decompose_adam(const Node& node, std::span<const Tensor> inputs) {
 
   const Tensor decay1 = corrected ? corrected_decay(beta1, count) : constant(beta1, DType::kF32);
   const Tensor decay2 = corrected ? corrected_decay(beta2, count) : constant(beta2, DType::kF32);
-  const Tensor first = inputs[kFirst] * decay1 + gradient * (1.0 - decay1);
-  const Tensor second = inputs[kSecond] * decay2 + square(gradient) * (1.0 - decay2);
+  const Tensor first = widened(inputs[kFirst]) * decay1 + gradient * (1.0 - decay1);
+  const Tensor second = widened(inputs[kSecond]) * decay2 + square(gradient) * (1.0 - decay2);
   Tensor mean = first, variance = second;
   if (!corrected) {
     mean = first / (1.0 - power(beta1, count + 1.0));
@@ -63,8 +75,8 @@ Tensors decompose_adam(const Node& node, std::span<const Tensor> inputs) {
                         inputs[kParameter] * attributes.get<double>("weight_decay");
   const Tensor parameter = inputs[kParameter] - update * inputs[kRate];
   return {where(inputs[kApply], parameter, inputs[kParameter]),
-          where(inputs[kApply], first, inputs[kFirst]),
-          where(inputs[kApply], second, inputs[kSecond])};
+          stored_moment(node, first, inputs[kFirst], inputs[kApply], count, NoiseHalf::kLow),
+          stored_moment(node, second, inputs[kSecond], inputs[kApply], count, NoiseHalf::kHigh)};
 }
 
 Types infer_squared_norm(const InferContext& context) {
@@ -109,7 +121,8 @@ double squared_norm_flops(const Graph& graph, const Node& node) {
 const Op kAdamUpdateOp{{.name = "adam_update",
                         .infer = infer_adam,
                         .decomposition = decompose_adam,
-                        .flops = flops_per_element<14>}};
+                        .flops = flops_per_element<14>,
+                        .anchor = ShardAnchor::kFirstOperand}};
 
 const Op kSquaredNormOp{{.name = "squared_norm",
                          .op_class = OpClass::kReduction,
@@ -130,12 +143,18 @@ std::vector<std::string> split_of(const Mesh& mesh, const Type& type) {
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,
                       const AdamOptions& options) {
-  const Attributes attributes = {{"beta1", options.beta1},
-                                 {"beta2", options.beta2},
-                                 {"epsilon", options.epsilon},
-                                 {"epsilon_root", options.epsilon_root},
-                                 {"weight_decay", options.weight_decay},
-                                 {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
+  Attributes attributes = {{"beta1", options.beta1},
+                           {"beta2", options.beta2},
+                           {"epsilon", options.epsilon},
+                           {"epsilon_root", options.epsilon_root},
+                           {"weight_decay", options.weight_decay},
+                           {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
+  const bool rounds =
+      state.first_moment.dtype() != DType::kF32 || state.second_moment.dtype() != DType::kF32;
+  if (rounds && options.rounding == Rounding::kStochastic) {
+    const Attributes noise = noise_attributes(state.parameter.type(), "");
+    for (const auto& [name, value] : noise.entries()) attributes.set(name, value);
+  }
   const Tensors next =
       trace_node(kAdamUpdateOp,
                  {state.parameter, state.first_moment, state.second_moment, gradient.tensor,

@@ -9,6 +9,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
+#include "core/ops/rounding.h"
 
 namespace tessera {
 
@@ -19,15 +20,18 @@ struct AdamOptions {
   double epsilon_root = 0.0;          // Added inside the root.
   double weight_decay = 0.0;          // Decoupled (Loshchilov and Hutter, 2019).
   bool bias_corrected_decay = false;  // Pax: decays β(1-β^t)/(1-β^(t+1)); else the usual m̂, v̂.
+  Rounding rounding = Rounding::kStochastic;  // Of moments in bf16.
 };
 
 struct AdamState {
   Tensor parameter, first_moment, second_moment;
 };
 
-// One Adam step on f32 state. `count` (f32 scalar): steps taken before this one. `gradient_scale`
-// (f32 scalar) multiplies the gradient first (clipping). If `apply` (bool scalar) is false, the
-// state is returned unchanged.
+// One Adam step on f32 parameters and on moments that are each f32 or bf16. The arithmetic is in
+// f32; a moment in bf16 is rounded when it is stored, after the parameter's step, with the noise
+// {"", kLow} for the first and {"", kHigh} for the second (stochastic_round). `count` (f32 scalar):
+// steps taken before this one. `gradient_scale` (f32 scalar) multiplies the gradient first
+// (clipping). If `apply` (bool scalar) is false, the state is returned unchanged.
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,
                       const AdamOptions& options);

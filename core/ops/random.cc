@@ -127,6 +127,7 @@ const Op kDropoutOp{{.name = "dropout",
 
 SeedScope::SeedScope(int64_t value) : outer_(std::exchange(seed, value)) {}
 SeedScope::~SeedScope() { seed = outer_; }
+int64_t traced_seed() { return seed; }
 
 ExampleScope::ExampleScope(const Tensor& first, int64_t stride)
     : outer_first_(std::exchange(first_example, first)),

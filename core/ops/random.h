@@ -30,6 +30,7 @@ class SeedScope {
  private:
   int64_t outer_;
 };
+int64_t traced_seed();
 
 // Random ops traced in this scope are for a part of the batch: examples first, first + stride, … of
 // the global batch (`first` is an i32 scalar), so that masks do not depend on microbatches. The

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,6 +12,7 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
@@ -28,11 +31,17 @@ ValueFlags ancestors_of(const Graph& graph, const std::vector<ValueId>& values) 
   return needed;
 }
 
-// Updates with the same text can share a launch.
-std::string shared_text(const Node& update) {
-  Attributes attributes = update.attributes;
-  attributes.set("weight_decay", 0.0);
+// Updates with the same text can share a launch: attributes and dtypes agree, except for those that
+// a launch has for each parameter.
+std::string shared_text(const Graph& graph, const Node& update) {
+  constexpr std::string_view kOwn[] = {"weight_decay", "stream", "first", kOrigin,
+                                       kExtent,        kRows,    "anchor"};
+  Attributes attributes;
+  for (const auto& [name, value] : update.attributes.entries())
+    if (std::ranges::find(kOwn, name) == std::end(kOwn)) attributes.set(name, value);
   std::string text = attributes.text();
+  for (const size_t moment : {AdamOperand::kFirst, AdamOperand::kSecond})
+    text += fmt::format(" {}", dtype_name(graph.type(update.inputs[moment]).dtype));
   for (size_t i = AdamOperand::kRate; i < update.inputs.size(); ++i)
     text += fmt::format(" {}", update.inputs[i]);
   return text;
@@ -74,7 +83,7 @@ class UpdateFuser {
 
   void join_group(NodeId id) {
     const Node& node = graph_.node(id);
-    const auto [at, is_new] = number_.try_emplace(shared_text(node), groups_.size());
+    const auto [at, is_new] = number_.try_emplace(shared_text(graph_, node), groups_.size());
     if (is_new)
       groups_.push_back({{},
                          ancestors_of(graph_, {node.inputs[AdamOperand::kScale],

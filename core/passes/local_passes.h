@@ -75,9 +75,10 @@ std::string copy_name(std::string_view parameter);
 // decision to skip the step depends on them: others run as soon as they can, which frees their
 // gradient. Before fuse().
 //
-// The body of a `fused_updates` node has adam_update nodes with the same scalar operands and with
-// equal attributes except weight_decay, each followed by the cast of the new parameter to bf16 if
-// there is one. Its results are all of theirs in the same order.
+// The body of a `fused_updates` node has adam_update nodes with the same scalar operands, moments
+// of the same dtypes and equal attributes except weight_decay and those of their noise, each
+// followed by the cast of the new parameter to bf16 if there is one. Its results are all of theirs
+// in the same order.
 Graph fuse_updates(const Graph& lowered);
 
 // The traced order with two changes that save memory. Updates run as soon as they can, so that

@@ -91,4 +91,15 @@ Tensor scaled_gradient(const UpdateInputs& inputs) {
   return in_f32(inputs.gradient) * inputs.gradient_scale;
 }
 
+Tensor old_state(const UpdateInputs& inputs, size_t slot) { return in_f32(inputs.slots[slot]); }
+
+Tensor stored_state(const UpdateInputs& inputs, size_t slot, const Tensor& next, Rounding rounding,
+                    const Noise& noise) {
+  const Tensor value = where(inputs.apply, next, old_state(inputs, slot));
+  const DType dtype = inputs.slots[slot].dtype();
+  if (dtype == DType::kF32) return value;
+  return rounding == Rounding::kStochastic ? stochastic_round(value, inputs.count, noise)
+                                           : cast(value, dtype);
+}
+
 }  // namespace tessera

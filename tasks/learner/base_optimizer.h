@@ -13,11 +13,13 @@
 #include "core/graph/graph.h"
 #include "core/graph/type.h"
 #include "core/hparams/template.h"
+#include "core/ops/rounding.h"
 #include "tasks/learner/schedules.h"
+#include "tasks/learner/state_policy.h"
 
 namespace tessera {
 
-// One tensor of optimizer state, "learner/<name>/<parameter path>", initially zero.
+// One tensor of optimizer state, "learner/<name>/<parameter path>", initially zero; f32 or bf16.
 struct Slot {
   std::string name;
   Type type;
@@ -47,11 +49,13 @@ class BaseOptimizer {
     return learning_rate_ * schedule_->value(step, num_train_steps);
   }
   double weight_decay() const { return weight_decay_; }  // Of parameters that no mask excludes.
+  // What state.first_moment and state.second_moment can be set for.
+  const StoredMoments& stored_moments() const { return stored_; }
   virtual std::vector<Slot> slots(const Type& parameter) const = 0;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
 
  protected:
-  // From HParams with learning_rate, schedule_tpl and weight_decay.
+  // From HParams with learning_rate, schedule_tpl and weight_decay,
   template <typename HParams>
   explicit BaseOptimizer(const HParams& p)
       : learning_rate_(p.learning_rate),
@@ -60,10 +64,17 @@ class BaseOptimizer {
     check_not_negative(p.kName, "learning_rate", p.learning_rate);
     check_not_negative(p.kName, "weight_decay", p.weight_decay);
   }
+  // and with state (StatePolicy), of which the optimizer stores these moments.
+  template <typename HParams>
+  BaseOptimizer(const HParams& p, const StoredMoments& stored) : BaseOptimizer(p) {
+    stored_ = stored;
+    check_state(p.kName, p.state, stored);
+  }
 
  private:
   double learning_rate_;
   double weight_decay_;
+  StoredMoments stored_;
   std::unique_ptr<BaseSchedule> schedule_;
 };
 
@@ -86,5 +97,12 @@ Tensor cap_rms(const Tensor& x, double threshold);
 Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update);
 // The gradient in f32, times gradient_scale.
 Tensor scaled_gradient(const UpdateInputs& inputs);
+
+// The slot's value in f32, and what is stored there after the step: `next` (f32) in the slot's
+// dtype if `apply`, else what was there. Slots of a parameter that are rounded stochastically have
+// different noise.
+Tensor old_state(const UpdateInputs& inputs, size_t slot);
+Tensor stored_state(const UpdateInputs& inputs, size_t slot, const Tensor& next, Rounding rounding,
+                    const Noise& noise);
 
 }  // namespace tessera

@@ -22,10 +22,14 @@ REGISTER_TEMPLATE(BaseOptimizer, Sgd);
 
 namespace {
 
-Type f32_type(Type type) {
-  type.dtype = DType::kF32;
+Type in_dtype(Type type, DType dtype) {
+  type.dtype = dtype;
   return type;
 }
+
+constexpr StoredMoments kBothMoments{.first = true, .second = true};
+constexpr Noise kFirstNoise{.half = NoiseHalf::kLow};
+constexpr Noise kSecondNoise{.half = NoiseHalf::kHigh};
 
 template <typename HParams>
 void check_adam(const HParams& p) {
@@ -34,8 +38,9 @@ void check_adam(const HParams& p) {
   check_not_negative(p.kName, "epsilon", p.epsilon);
 }
 
-std::vector<Slot> moments(const Type& parameter) {
-  return {{"m", f32_type(parameter)}, {"v", f32_type(parameter)}};
+std::vector<Slot> moments(const Type& parameter, const StatePolicy& state) {
+  return {{"m", in_dtype(parameter, state.first_moment)},
+          {"v", in_dtype(parameter, state.second_moment)}};
 }
 
 Updated fused(const UpdateInputs& inputs, const AdamOptions& options) {
@@ -54,13 +59,13 @@ Tensor bias_corrected(double beta, const Tensor& count) {
 
 }  // namespace
 
-Adam::Adam(const HParams& p) : BaseOptimizer(p), p_(p) {
+Adam::Adam(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) {
   check_adam(p);
   check_not_negative(p.kName, "epsilon_root", p.epsilon_root);
   check_finite(p.kName, "clip_threshold", p.clip_threshold);
 }
 
-std::vector<Slot> Adam::slots(const Type& parameter) const { return moments(parameter); }
+std::vector<Slot> Adam::slots(const Type& parameter) const { return moments(parameter, p_.state); }
 
 Updated Adam::update(const UpdateInputs& inputs) const {
   if (p_.clip_threshold <= 0.0 && inputs.parameter.dtype() == DType::kF32)
@@ -69,28 +74,31 @@ Updated Adam::update(const UpdateInputs& inputs) const {
                           .epsilon = p_.epsilon,
                           .epsilon_root = p_.epsilon_root,
                           .weight_decay = inputs.weight_decay,
-                          .bias_corrected_decay = true});
+                          .bias_corrected_decay = true,
+                          .rounding = p_.state.rounding});
   // The cap needs the RMS of the whole tensor's update, which the fused op does not compute.
   const Tensor gradient = scaled_gradient(inputs);
   const Tensor beta1 = bias_corrected(p_.beta1, inputs.count);
   const Tensor beta2 = bias_corrected(p_.beta2, inputs.count);
-  const Tensor m = beta1 * inputs.slots[0] + (1.0 - beta1) * gradient;
-  const Tensor v = beta2 * inputs.slots[1] + (1.0 - beta2) * square(gradient);
+  const Tensor m = beta1 * old_state(inputs, 0) + (1.0 - beta1) * gradient;
+  const Tensor v = beta2 * old_state(inputs, 1) + (1.0 - beta2) * square(gradient);
   Tensor change = m / (sqrt(v + p_.epsilon_root) + p_.epsilon);
   if (p_.clip_threshold > 0.0) change = cap_rms(change, p_.clip_threshold);
   return {decayed_step(inputs, change),
-          {where(inputs.apply, m, inputs.slots[0]), where(inputs.apply, v, inputs.slots[1])}};
+          {stored_state(inputs, 0, m, p_.state.rounding, kFirstNoise),
+           stored_state(inputs, 1, v, p_.state.rounding, kSecondNoise)}};
 }
 
-AdamW::AdamW(const HParams& p) : BaseOptimizer(p), p_(p) { check_adam(p); }
+AdamW::AdamW(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) { check_adam(p); }
 
-std::vector<Slot> AdamW::slots(const Type& parameter) const { return moments(parameter); }
+std::vector<Slot> AdamW::slots(const Type& parameter) const { return moments(parameter, p_.state); }
 
 Updated AdamW::update(const UpdateInputs& inputs) const {
   return fused(inputs, {.beta1 = p_.beta1,
                         .beta2 = p_.beta2,
                         .epsilon = p_.epsilon,
-                        .weight_decay = inputs.weight_decay});
+                        .weight_decay = inputs.weight_decay,
+                        .rounding = p_.state.rounding});
 }
 
 namespace {
@@ -135,7 +143,8 @@ Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next) {
 
 }  // namespace
 
-Adafactor::Adafactor(const HParams& p) : BaseOptimizer(p), p_(p) {
+Adafactor::Adafactor(const HParams& p)
+    : BaseOptimizer(p, {.first = p.beta1 > 0.0, .second = true}), p_(p) {
   check_not_negative(p.kName, "epsilon1", p.epsilon1);
   check_not_negative(p.kName, "epsilon2", p.epsilon2);
   check_not_negative(p.kName, "decay_exponent", p.decay_exponent);
@@ -147,7 +156,7 @@ Adafactor::Adafactor(const HParams& p) : BaseOptimizer(p), p_(p) {
 }
 
 std::vector<Slot> Adafactor::slots(const Type& parameter) const {
-  const Type type = f32_type(parameter);
+  const Type type = in_dtype(parameter, p_.state.second_moment);
   std::vector<Slot> slots;
   if (const auto factored = factored_axes(type, p_.min_dim_size_to_factor)) {
     slots = {{"v_row", without(type, factored->column)},
@@ -155,7 +164,7 @@ std::vector<Slot> Adafactor::slots(const Type& parameter) const {
   } else {
     slots = {{"v", type}};
   }
-  if (p_.beta1 > 0.0) slots.push_back({"m", type});
+  if (p_.beta1 > 0.0) slots.push_back({"m", in_dtype(parameter, p_.state.first_moment)});
   return slots;
 }
 
@@ -168,30 +177,34 @@ Updated Adafactor::update(const UpdateInputs& inputs) const {
                            : 1.0 - exp(log(inputs.count + 1.0) * -p_.decay_exponent);
 
   std::vector<Tensor> next;
+  std::vector<Noise> noise = {kSecondNoise};
   Tensor change;
   if (const auto factored = factored_axes(gradient.type(), p_.min_dim_size_to_factor)) {
-    const Tensor row = averaged(decay, inputs.slots[0], mean_over(squared, factored->column));
-    const Tensor column = averaged(decay, inputs.slots[1], mean_over(squared, factored->row));
+    const Tensor row = averaged(decay, old_state(inputs, 0), mean_over(squared, factored->column));
+    const Tensor column = averaged(decay, old_state(inputs, 1), mean_over(squared, factored->row));
     const Tensor row_mean = mean_over(row, factored->row);
     change = gradient * rsqrt(row / row_mean) * rsqrt(column);
     next = {row, column};
+    noise = {{.stream = " (row)"}, {.stream = " (column)"}};
   } else {
-    const Tensor v = averaged(decay, inputs.slots[0], squared);
+    const Tensor v = averaged(decay, old_state(inputs, 0), squared);
     change = gradient * rsqrt(v);
     next = {v};
   }
   if (p_.clip_threshold > 0.0) change = cap_rms(change, p_.clip_threshold);
   if (p_.beta1 > 0.0) {
-    change = inputs.slots.back() * p_.beta1 + change * (1.0 - p_.beta1);
+    change = old_state(inputs, next.size()) * p_.beta1 + change * (1.0 - p_.beta1);
     next.push_back(change);
+    noise.push_back(kFirstNoise);
   }
   if (p_.multiply_by_parameter_scale)
     change = change * maximum(rms(inputs.parameter), constant(p_.epsilon2, DType::kF32));
-  for (size_t i = 0; i < next.size(); ++i) next[i] = where(inputs.apply, next[i], inputs.slots[i]);
+  for (size_t i = 0; i < next.size(); ++i)
+    next[i] = stored_state(inputs, i, next[i], p_.state.rounding, noise[i]);
   return {decayed_step(inputs, change), next};
 }
 
-Sgd::Sgd(const HParams& p) : BaseOptimizer(p), p_(p) {
+Sgd::Sgd(const HParams& p) : BaseOptimizer(p, {.first = p.momentum > 0.0}), p_(p) {
   check_fraction(p.kName, "momentum", p.momentum);
   if (p.nesterov && p.momentum == 0.0)
     fail("Sgd: nesterov needs momentum, which is 0; set momentum");
@@ -199,15 +212,16 @@ Sgd::Sgd(const HParams& p) : BaseOptimizer(p), p_(p) {
 
 std::vector<Slot> Sgd::slots(const Type& parameter) const {
   if (p_.momentum == 0.0) return {};
-  return {{"momentum", f32_type(parameter)}};
+  return {{"momentum", in_dtype(parameter, p_.state.first_moment)}};
 }
 
 Updated Sgd::update(const UpdateInputs& inputs) const {
   const Tensor gradient = scaled_gradient(inputs);
   if (p_.momentum == 0.0) return {decayed_step(inputs, gradient), {}};
-  const Tensor trace = inputs.slots[0] * p_.momentum + gradient;
+  const Tensor trace = old_state(inputs, 0) * p_.momentum + gradient;
   const Tensor change = p_.nesterov ? trace * p_.momentum + gradient : trace;
-  return {decayed_step(inputs, change), {where(inputs.apply, trace, inputs.slots[0])}};
+  return {decayed_step(inputs, change),
+          {stored_state(inputs, 0, trace, p_.state.rounding, kFirstNoise)}};
 }
 
 }  // namespace tessera

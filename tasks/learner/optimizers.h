@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizers: Adam, AdamW, Adafactor and Sgd. Their state is f32, whatever the parameter's
-// dtype. Weight decay is decoupled: it does not enter the moments.
+// The optimizers: Adam, AdamW, Adafactor and Sgd. Their state is f32 unless `state` says bf16,
+// whatever the parameter's dtype. Weight decay is decoupled: it does not enter the moments.
 #pragma once
 
 #include <string_view>
@@ -8,6 +8,7 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "tasks/learner/base_optimizer.h"
+#include "tasks/learner/state_policy.h"
 
 namespace tessera {
 
@@ -26,8 +27,9 @@ class Adam final : public BaseOptimizer {
     double epsilon_root = 0.0;
     double clip_threshold = 1.0;  // On the RMS of each tensor's update; <= 0: no cap.
     double weight_decay = 0.0;
+    StatePolicy state;
     FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, epsilon_root, clip_threshold,
-           weight_decay)
+           weight_decay, state)
   };
   explicit Adam(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;
@@ -49,7 +51,8 @@ class AdamW final : public BaseOptimizer {
     double beta2 = 0.999;
     double epsilon = 1e-8;
     double weight_decay = 0.01;
-    FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, weight_decay)
+    StatePolicy state;
+    FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, weight_decay, state)
   };
   explicit AdamW(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;
@@ -78,8 +81,9 @@ class Adafactor final : public BaseOptimizer {
     int64_t min_dim_size_to_factor = 128;
     bool multiply_by_parameter_scale = true;
     double weight_decay = 0.0;
+    StatePolicy state;
     FIELDS(learning_rate, schedule_tpl, decay_exponent, decay_adam, beta1, epsilon1, epsilon2,
-           clip_threshold, min_dim_size_to_factor, multiply_by_parameter_scale, weight_decay)
+           clip_threshold, min_dim_size_to_factor, multiply_by_parameter_scale, weight_decay, state)
   };
   explicit Adafactor(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;
@@ -100,7 +104,8 @@ class Sgd final : public BaseOptimizer {
     double momentum = 0.0;  // 0: no momentum.
     bool nesterov = false;
     double weight_decay = 0.0;
-    FIELDS(learning_rate, schedule_tpl, momentum, nesterov, weight_decay)
+    StatePolicy state;
+    FIELDS(learning_rate, schedule_tpl, momentum, nesterov, weight_decay, state)
   };
   explicit Sgd(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;

@@ -2,8 +2,11 @@
 #include "tasks/session/model_state.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <vector>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
@@ -64,6 +67,37 @@ void read_shards(Executor& executor, const std::string& name, const Checkpoint& 
   });
 }
 
+// The f32 elements `from` in bf16, rounded to nearest, or the reverse.
+void convert_floats(DType from_dtype, std::span<const std::byte> from, std::span<std::byte> to) {
+  const auto convert = [&]<typename From, typename To>(From value, To) {
+    for (size_t i = 0; i < from.size() / sizeof(From); ++i) {
+      std::memcpy(&value, from.data() + i * sizeof(From), sizeof(From));
+      const auto converted = static_cast<To>(value);
+      std::memcpy(to.data() + i * sizeof(To), &converted, sizeof(To));
+    }
+  };
+  from_dtype == DType::kF32 ? convert(0.0f, BFloat16()) : convert(BFloat16(), 0.0f);
+}
+
+// Reads optimizer state that the checkpoint has in the other of f32 and bf16, and converts it.
+// False, without reading anything, if it is not so.
+bool read_converted(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
+                    const std::string& path, const Type& type) {
+  const auto found = checkpoint.entries().find(path);
+  if (found == checkpoint.entries().end() || path.starts_with(ema_name(""))) return false;
+  const DType stored = found->second.dtype;
+  const bool narrows = stored == DType::kF32 && type.dtype == DType::kBF16;
+  const bool widens = stored == DType::kBF16 && type.dtype == DType::kF32;
+  if (!narrows && !widens) return false;
+  checkpoint.expect(path, stored, shape_of(type));
+  fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
+    std::vector<std::byte> read(static_cast<size_t>(block.elements() * dtype_bytes(stored)));
+    checkpoint.read_block(path, block, read);
+    convert_floats(stored, read, bytes);
+  });
+  return true;
+}
+
 // Process 0 lists the checkpoints, newest first, so that all processes agree.
 std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& processes) {
   std::vector<int64_t> steps;
@@ -73,20 +107,28 @@ std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& pr
   return steps;
 }
 
-CheckpointInfo restore_step(Executor& executor, const CheckpointStore& store, int64_t step) {
+using Say = std::function<void(const std::string&)>;
+
+CheckpointInfo restore_step(Executor& executor, const CheckpointStore& store, int64_t step,
+                            const Say& say) {
   const Checkpoint checkpoint = store.open(step);
-  restore_state(executor, checkpoint);
+  if (const int64_t converted = restore_state(executor, checkpoint); converted > 0)
+    say(fmt::format(
+        "note: {} of optimizer state in the checkpoint of step {} {} another dtype than "
+        "in this run; their values were converted",
+        converted == 1 ? "1 array" : fmt::format("{} arrays", converted), step,
+        converted == 1 ? "has" : "have"));
   return checkpoint.info();
 }
 
 // Nullopt if any process finds damage in what it reads; `damage` then describes it.
 std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const CheckpointStore& store,
                                                ProcessGroup& processes, int64_t step,
-                                               std::string* damage) {
+                                               const Say& say, std::string* damage) {
   CheckpointInfo info;
   damage->clear();
   try {
-    info = restore_step(executor, store, step);
+    info = restore_step(executor, store, step, say);
   } catch (const DamagedCheckpoint& error) {
     *damage = error.what();
   }
@@ -168,10 +210,19 @@ std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor) {
   return arrays;
 }
 
-void restore_state(Executor& executor, const Checkpoint& checkpoint) {
-  for (const Buffer& buffer : executor.persistent())
-    if (is_kept(buffer))
-      read_shards(executor, buffer.name, checkpoint, checkpoint_path(buffer), buffer.type);
+int64_t restore_state(Executor& executor, const Checkpoint& checkpoint) {
+  int64_t converted = 0;
+  for (const Buffer& buffer : executor.persistent()) {
+    if (!is_kept(buffer)) continue;
+    const std::string path = checkpoint_path(buffer);
+    if (buffer.kind == InputKind::kState &&
+        read_converted(executor, buffer.name, checkpoint, path, buffer.type)) {
+      ++converted;
+    } else {
+      read_shards(executor, buffer.name, checkpoint, path, buffer.type);
+    }
+  }
+  return converted;
 }
 
 std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
@@ -200,11 +251,12 @@ std::optional<RestoredState> restore_newest(Executor& executor, const Checkpoint
                                             const std::function<void(const std::string&)>& say) {
   const std::vector<int64_t> steps = agreed_steps(store, processes);
   if (steps.empty()) return std::nullopt;
-  if (on_damage == OnDamage::kFail) return RestoredState{restore_step(executor, store, steps[0])};
+  if (on_damage == OnDamage::kFail)
+    return RestoredState{restore_step(executor, store, steps[0], say)};
   std::vector<int64_t> damaged;
   for (const int64_t step : steps) {
     std::string damage;
-    const auto info = restore_if_whole(executor, store, processes, step, &damage);
+    const auto info = restore_if_whole(executor, store, processes, step, say, &damage);
     if (!info) {
       say("warning: " + damage);
       damaged.push_back(step);

@@ -38,8 +38,10 @@ std::vector<int64_t> shape_of(const Type& type);
 // devices' memory.
 std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor);
 
-// Reads all parameters and state. Error if the checkpoint lacks one or has another shape.
-void restore_state(Executor& executor, const Checkpoint& checkpoint);
+// Reads all parameters and state. Error if the checkpoint lacks one or has another shape. Arrays of
+// state that are f32 in the one and bf16 in the other are converted, to bf16 by rounding to
+// nearest; returns how many.
+int64_t restore_state(Executor& executor, const Checkpoint& checkpoint);
 
 // Reads weights from another run's checkpoint, by rules; averages become the weights. Returns one
 // line for each weight, "destination <- source".

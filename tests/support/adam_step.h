@@ -19,6 +19,8 @@ namespace tessera {
 struct AdamStepOptions {
   bool clipped = true;  // Gradients are scaled by a number that depends on all of them.
   double beta2 = 0.95;
+  std::string first = "f32", second = "f32";  // The dtypes of the moments.
+  Rounding rounding = Rounding::kStochastic;
 };
 
 // Parameters p0, p1, … of these sizes in f32, with moments m0, v0, … and gradients g0, …; every
@@ -29,9 +31,9 @@ inline void add_adam_step(Graph& graph, const std::vector<int64_t>& sizes,
   const AxisRules rules;
   const TraceScope scope(graph, mesh, rules);
   const PhaseScope phase(Phase::kUpdate);
-  const auto state = [&](char letter, size_t i) {
+  const auto state = [&](char letter, size_t i, const std::string& dtype = "f32") {
     return input(fmt::format("{}{}", letter, i), InputKind::kState,
-                 parse_type(fmt::format("f32[\"row={}\"]", sizes[i])));
+                 parse_type(fmt::format("{}[\"row={}\"]", dtype, sizes[i])));
   };
   const auto number = [](double value) { return constant(value, DType::kF32); };
   std::vector<Tensor> gradients;
@@ -43,8 +45,11 @@ inline void add_adam_step(Graph& graph, const std::vector<int64_t>& sizes,
   for (size_t i = 0; i < sizes.size(); ++i) {
     const PathScope path(fmt::format("p{}", i));
     const AdamState next =
-        adam_update({state('p', i), state('m', i), state('v', i)}, gradients[i], rate, count, scale,
-                    apply, {.beta2 = options.beta2, .weight_decay = i % 2 == 0 ? 0.1 : 0.0});
+        adam_update({state('p', i), state('m', i, options.first), state('v', i, options.second)},
+                    gradients[i], rate, count, scale, apply,
+                    {.beta2 = options.beta2,
+                     .weight_decay = i % 2 == 0 ? 0.1 : 0.0,
+                     .rounding = options.rounding});
     graph.add_update(fmt::format("p{}", i), next.parameter.id());
     graph.add_update(fmt::format("m{}", i), next.first_moment.id());
     graph.add_update(fmt::format("v{}", i), next.second_moment.id());

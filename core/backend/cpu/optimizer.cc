@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of adam_update (Kingma and Ba, 2015, with decoupled weight decay), in place if
 // outputs share the buffers of inputs: one pass over parameter, moments and gradient; and of
-// squared_norm.
+// squared_norm. Moments in bf16 are rounded when they are stored, by words of random bits, whose
+// low half is the noise of the first moment and high half that of the second, or to nearest.
 #include "core/backend/cpu/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "core/backend/cpu/reduction.h"
 #include "core/backend/cpu/registry.h"
+#include "core/backend/cpu/rounded_elements.h"
 #include "core/ops/optimizer.h"
+#include "core/ops/rounding.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/optimizer.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "core/backend/cpu/philox-inl.h"
 #include "core/backend/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,13 +30,26 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-void AdamElements(const AdamStep& step, const HostArgs& args, int64_t begin, int64_t end) {
+template <typename T>
+HWY_INLINE void store_moment(Vec value, const uint32_t* words, int64_t i, NoiseHalf half, T* to,
+                             int64_t left) {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    if (words != nullptr)
+      value = rounded_to_bf16(value, noise_of(hn::LoadU(Words(), words + i), half));
+  store(value, to, left);
+}
+
+// `words`: of element `begin` and those behind it; null: moments are rounded to nearest.
+template <typename First, typename Second>
+void adam_elements(const AdamStep& step, const HostArgs& args, const uint32_t* words, int64_t begin,
+                   int64_t end) {
   const auto* const parameters = input_as<float>(args, 0);
-  const auto *const firsts = input_as<float>(args, 1), *const seconds = input_as<float>(args, 2);
+  const auto* const firsts = input_as<First>(args, 1);
+  const auto* const seconds = input_as<Second>(args, 2);
   const auto* const gradients = input_as<float>(args, 3);
   auto* const next_parameters = output_as<float>(args, 0);
-  auto *const next_firsts = output_as<float>(args, 1), *const next_seconds =
-                                                           output_as<float>(args, 2);
+  auto* const next_firsts = output_as<First>(args, 1);
+  auto* const next_seconds = output_as<Second>(args, 2);
   const Vec decay1 = splat(step.decay1), weight1 = splat(step.weight1);
   const Vec decay2 = splat(step.decay2), weight2 = splat(step.weight2);
   const Vec unbias1 = splat(step.unbias1), unbias2 = splat(step.unbias2);
@@ -48,9 +67,32 @@ void AdamElements(const AdamStep& step, const HostArgs& args, int64_t begin, int
     const Vec direction = hn::Div(hn::Mul(first, unbias1), hn::Add(deviation, epsilon));
     const Vec update = hn::MulAdd(parameter, weight_decay, direction);
     store(hn::NegMulAdd(update, rate, parameter), next_parameters + i, left);
-    store(first, next_firsts + i, left);
-    store(second, next_seconds + i, left);
+    store_moment(first, words, i - begin, NoiseHalf::kLow, next_firsts + i, left);
+    store_moment(second, words, i - begin, NoiseHalf::kHigh, next_seconds + i, left);
   }
+}
+
+template <typename First, typename Second>
+void adam_run(const AdamStep& step, const HostArgs& args, const RandomStream* stream,
+              int64_t offset, int64_t begin, int64_t end) {
+  if (stream == nullptr) return adam_elements<First, Second>(step, args, nullptr, begin, end);
+  HWY_ALIGN uint32_t words[kWordsOfChunk];
+  for (int64_t run = begin; run < end; run += kChunk) {
+    const int64_t stop = std::min(run + kChunk, end);
+    draw_words(*stream, offset + run, stop - run, words);
+    adam_elements<First, Second>(step, args, words + (offset + run) % 4, run, stop);
+  }
+}
+
+// Elements [begin, end), whose numbers in the stream are `offset` more. Without a stream, moments
+// are rounded to nearest.
+void AdamElements(const AdamStep& step, const HostArgs& args, const RandomStream* stream,
+                  int64_t offset, int64_t begin, int64_t end) {
+  const bool narrow1 = step.first == DType::kBF16, narrow2 = step.second == DType::kBF16;
+  const auto run = narrow1   ? narrow2 ? adam_run<BFloat16, BFloat16> : adam_run<BFloat16, float>
+                     : narrow2 ? adam_run<float, BFloat16>
+                             : adam_run<float, float>;
+  run(step, args, stream, offset, begin, end);
 }
 
 }  // namespace
@@ -72,6 +114,9 @@ class AdamKernel final : public HostKernel {
         beta2_(node.attributes.get<double>("beta2")),
         corrected_(flag_attribute(node, "bias_corrected_decay")),
         pool_(pool) {
+    step_.first = vector_dtype(graph, node, 1);
+    step_.second = vector_dtype(graph, node, 2);
+    if (rounds_stochastically(node)) rounded_.emplace(graph.type(node.inputs[0]), node);
     step_.epsilon = float_attribute(node, "epsilon");
     step_.epsilon_root = float_attribute(node, "epsilon_root");
     step_.weight_decay = float_attribute(node, "weight_decay");
@@ -84,8 +129,17 @@ class AdamKernel final : public HostKernel {
     step_.learning_rate = *input_as<float>(args, 4);
     step_.gradient_scale = *input_as<float>(args, 6);
     correct_bias(static_cast<double>(*input_as<float>(args, 5)));
+    const float updates = *input_as<float>(args, 5);
     pool_.parallel(count_, kGrain, [&](Range range, int) {
-      HWY_DYNAMIC_DISPATCH(AdamElements)(step_, args, range.begin, range.end);
+      const auto update = [&](const RandomStream* stream, int64_t offset, Range part) {
+        HWY_DYNAMIC_DISPATCH(AdamElements)
+        (step_, args, stream, offset, part.begin, part.end);
+      };
+      if (!rounded_) return update(nullptr, 0, range);
+      const RandomStream stream = rounded_->stream(updates);
+      rounded_->for_each_run(range, [&](int64_t offset, int64_t begin, int64_t end) {
+        update(&stream, offset, {begin, end});
+      });
     });
   }
 
@@ -111,11 +165,13 @@ class AdamKernel final : public HostKernel {
   }
 
   void copy_unchanged(const HostArgs& args) {
+    const DType dtypes[] = {DType::kF32, step_.first, step_.second};
     for (size_t i = 0; i < 3; ++i) {
       if (args.inputs[i] == args.outputs[i]) continue;
+      const int64_t bytes = dtype_bytes(dtypes[i]);
       pool_.parallel(count_, kGrain, [&](Range range, int) {
-        std::copy(input_as<float>(args, i) + range.begin, input_as<float>(args, i) + range.end,
-                  output_as<float>(args, i) + range.begin);
+        std::copy(args.inputs[i] + range.begin * bytes, args.inputs[i] + range.end * bytes,
+                  args.outputs[i] + range.begin * bytes);
       });
     }
   }
@@ -123,6 +179,7 @@ class AdamKernel final : public HostKernel {
   int64_t count_;
   double beta1_, beta2_;
   bool corrected_;
+  std::optional<RoundedElements> rounded_;  // If moments are rounded stochastically.
   AdamStep step_;
   ThreadPool& pool_;
 };

@@ -2,6 +2,8 @@
 // The coefficients of a step of Adam, for all vector targets of its loop.
 #pragma once
 
+#include "core/base/dtype.h"
+
 namespace tessera {
 
 struct AdamStep {
@@ -10,6 +12,7 @@ struct AdamStep {
   float unbias1 = 1.0f, unbias2 = 1.0f;  // Bias corrections of the moments in the update.
   float epsilon = 0.0f, epsilon_root = 0.0f, weight_decay = 0.0f;
   float learning_rate = 0.0f, gradient_scale = 1.0f;
+  DType first = DType::kF32, second = DType::kF32;  // Of the moments.
 };
 
 }  // namespace tessera

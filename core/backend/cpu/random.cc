@@ -1,82 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of random_uniform and dropout. Element i of a stream is word i % 4 of the
-// Philox-4x32-10 block (Salmon et al., 2011) at counter i / 4, so that an element depends on its
-// index only and threads draw independently (core/base/random.h).
+// The kernels of random_uniform, dropout and stochastic_round (core/backend/cpu/philox-inl.h).
 #include "core/base/random.h"
 
 #include <algorithm>
 #include <string>
 
 #include "core/backend/cpu/registry.h"
+#include "core/backend/cpu/rounded_elements.h"
 #include "core/backend/cpu/shard_index_map.h"
 #include "core/ops/random.h"
+#include "core/ops/rounding.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/random.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "core/backend/cpu/philox-inl.h"
 #include "core/backend/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
-
-using Longs = hn::ScalableTag<uint64_t>;
-using LongVec = hn::Vec<Longs>;
-
-// A vector of Philox blocks, each word in the lower half of a 64-bit lane. Upper halves hold
-// garbage, which products ignore.
-struct Blocks {
-  LongVec a, b, c, d;
-};
-
-// The product of the lower halves.
-HWY_INLINE LongVec wide_product(LongVec x, uint32_t factor) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::Set(Longs(), (hn::GetLane(x) & 0xffffffffu) * factor);
-#else
-  const hn::Repartition<uint32_t, Longs> words;
-  return hn::MulEven(hn::BitCast(words, x), hn::Set(words, factor));
-#endif
-}
-
-HWY_INLINE Blocks philox_blocks(const RandomStream& stream, int64_t counter) {
-  const Longs longs;
-  const LongVec counters = hn::Iota(longs, static_cast<uint64_t>(counter));
-  Blocks blocks{counters, hn::ShiftRight<32>(counters), hn::Set(longs, stream.step & 0xffffffffu),
-                hn::Set(longs, stream.step >> 32)};
-  uint32_t key0 = static_cast<uint32_t>(stream.key);
-  uint32_t key1 = static_cast<uint32_t>(stream.key >> 32);
-  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
-    const LongVec from_a = wide_product(blocks.a, 0xD2511F53u);
-    const LongVec from_c = wide_product(blocks.c, 0xCD9E8D57u);
-    blocks.a = hn::Xor(hn::Xor(hn::ShiftRight<32>(from_c), blocks.b), hn::Set(longs, key0));
-    blocks.b = from_c;
-    blocks.c = hn::Xor(hn::Xor(hn::ShiftRight<32>(from_a), blocks.d), hn::Set(longs, key1));
-    blocks.d = from_a;
-  }
-  return blocks;
-}
-
-constexpr int64_t kChunk = 1024;  // Elements drawn at a time.
-constexpr int64_t kSlack = 4 * HWY_MAX_BYTES;
-
-// The words of the elements from `begin` on, rounded down to a whole block: the word of element
-// `begin` is out[begin % 4].
-void draw_words(const RandomStream& stream, int64_t begin, int64_t count, uint32_t* out) {
-  const Longs longs;
-  const LongVec lower = hn::Set(longs, 0xffffffffu);
-  const auto step = static_cast<int64_t>(hn::Lanes(longs));
-  const int64_t first = begin / 4, end = (begin + count + 3) / 4;
-  for (int64_t block = first; block < end; block += step) {
-    const Blocks blocks = philox_blocks(stream, block);
-    const LongVec ab = hn::Or(hn::And(blocks.a, lower), hn::ShiftLeft<32>(blocks.b));
-    const LongVec cd = hn::Or(hn::And(blocks.c, lower), hn::ShiftLeft<32>(blocks.d));
-    hn::StoreInterleaved2(ab, cd, longs, reinterpret_cast<uint64_t*>(out + 4 * (block - first)));
-  }
-}
 
 // The formula of core/base/random.h.
 HWY_INLINE Vec uniform_at(const uint32_t* words) {
@@ -85,7 +31,7 @@ HWY_INLINE Vec uniform_at(const uint32_t* words) {
 }
 
 void UniformElements(const RandomStream& stream, int64_t begin, int64_t end, float* out) {
-  HWY_ALIGN uint32_t words[kChunk + kSlack];
+  HWY_ALIGN uint32_t words[kWordsOfChunk];
   for (int64_t run = begin; run < end; run += kChunk) {
     const int64_t count = std::min(kChunk, end - run);
     draw_words(stream, run, count, words);
@@ -100,7 +46,7 @@ void dropout(const RandomStream& stream, int64_t offset, float keep, const void*
              void* result, int64_t begin, int64_t end) {
   const T* const x = static_cast<const T*>(operand);
   T* const y = static_cast<T*>(result);
-  HWY_ALIGN uint32_t words[kChunk + kSlack];
+  HWY_ALIGN uint32_t words[kWordsOfChunk];
   const Vec limit = splat(keep), factor = splat(1.0f / keep);
   for (int64_t run = begin; run < end; run += kChunk) {
     const int64_t count = std::min(kChunk, end - run);
@@ -120,6 +66,21 @@ void DropoutElements(const RandomStream& stream, int64_t offset, float keep, DTy
                         : dropout<float>(stream, offset, keep, x, y, begin, end);
 }
 
+// Elements [begin, end), whose numbers in the stream are `offset` more.
+void RoundElements(const RandomStream& stream, int64_t offset, NoiseHalf half, const float* x,
+                   BFloat16* y, int64_t begin, int64_t end) {
+  HWY_ALIGN uint32_t words[kWordsOfChunk];
+  for (int64_t run = begin; run < end; run += kChunk) {
+    const int64_t count = std::min(kChunk, end - run);
+    draw_words(stream, offset + run, count, words);
+    const uint32_t* first = words + (offset + run) % 4;
+    for (int64_t i = 0; i < count; i += lanes()) {
+      const auto noise = noise_of(hn::LoadU(Words(), first + i), half);
+      store(rounded_to_bf16(load(x + run + i, count - i), noise), y + run + i, count - i);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
@@ -131,6 +92,7 @@ namespace {
 
 HWY_EXPORT(UniformElements);
 HWY_EXPORT(DropoutElements);
+HWY_EXPORT(RoundElements);
 
 constexpr int64_t kGrain = 4096;
 
@@ -223,8 +185,34 @@ class DropoutKernel final : public HostKernel {
   ThreadPool& pool_;
 };
 
+class StochasticRoundKernel final : public HostKernel {
+ public:
+  StochasticRoundKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : elements_(graph.type(node.inputs[0]), node),
+        half_(static_cast<NoiseHalf>(node.attributes.get<int64_t>("half"))),
+        count_(graph.type(node.inputs[0]).elements()),
+        pool_(pool) {}
+
+  void run(const HostArgs& args) override {
+    const RandomStream stream = elements_.stream(*input_as<float>(args, 1));
+    pool_.parallel(count_, kGrain, [&](Range range, int) {
+      elements_.for_each_run(range, [&](int64_t offset, int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(RoundElements)
+        (stream, offset, half_, input_as<float>(args, 0), output_as<BFloat16>(args, 0), begin, end);
+      });
+    });
+  }
+
+ private:
+  RoundedElements elements_;
+  NoiseHalf half_;
+  int64_t count_;
+  ThreadPool& pool_;
+};
+
 const KernelRegistrar kRegisterUniform{kRandomUniformOp, make_kernel<UniformKernel>};
 const KernelRegistrar kRegisterDropout{kDropoutOp, make_kernel<DropoutKernel>};
+const KernelRegistrar kRegisterRound{kStochasticRoundOp, make_kernel<StochasticRoundKernel>};
 
 }  // namespace
 }  // namespace tessera

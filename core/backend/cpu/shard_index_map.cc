@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend/cpu/shard_index_map.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 
 namespace tessera {
 
@@ -13,16 +16,19 @@ ShardIndexMap::ShardIndexMap(const Type& anchor, const Attributes& attributes) {
   const size_t rank = shape_.size();
   origin_ = attributes.get_or(kOrigin, Numbers(rank, 0));
   const Numbers extent = attributes.get_or(kExtent, shape_);
+  rows_ = attributes.get_or(kRows, Numbers());
   CHECK(origin_.size() == rank && extent.size() == rank, "an extent of {} axes for {}",
         extent.size(), anchor.text());
   strides_.assign(rank, 1);
   for (size_t d = rank; d-- > 0;) {
-    CHECK(origin_[d] >= 0 && origin_[d] + shape_[d] <= extent[d],
+    const bool has_rows = d == 0 && !rows_.empty();
+    CHECK(origin_[d] >= 0 && (has_rows || origin_[d] + shape_[d] <= extent[d]),
           "[{}, {}) along an axis of {} elements", origin_[d], origin_[d] + shape_[d], extent[d]);
     if (d > 0) strides_[d - 1] = strides_[d] * extent[d];
     if (d > 0) example_elements_ *= shape_[d];
     if (outer_ == 0 && shape_[d] != extent[d]) outer_ = d;
   }
+  if (!rows_.empty()) outer_ = std::max<size_t>(outer_, 1);
   for (size_t d = outer_; d < rank; ++d) run_ *= shape_[d];
 }
 
@@ -34,6 +40,7 @@ int64_t ShardIndexMap::offset_of(int64_t number, size_t outer, Examples examples
       index += number % shape_[d];
       number /= shape_[d];
     }
+    if (d == 0 && !rows_.empty()) index = rows_[static_cast<size_t>(index - origin_[0])];
     if (d == 0) index = examples.first + index * examples.stride;
     offset += index * strides_[d];
   }

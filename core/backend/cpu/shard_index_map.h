@@ -21,8 +21,8 @@ struct Examples {
 
 class ShardIndexMap {
  public:
-  // The shard of local type `anchor` at the attributes `origin` and `extent`; without them, the
-  // whole array.
+  // The shard of local type `anchor` at the attributes `origin` and `extent`, or `rows`; without
+  // them, the whole array.
   ShardIndexMap(const Type& anchor, const Attributes& attributes);
 
   // Calls run(offset, begin, end) for the runs of the elements [begin, end) of the shard that are
@@ -46,6 +46,7 @@ class ShardIndexMap {
   int64_t offset_of(int64_t number, size_t outer, Examples examples) const;
 
   std::vector<int64_t> shape_, origin_, strides_;  // Strides of the global array.
+  std::vector<int64_t> rows_;                      // Empty, or the attribute `rows`.
   size_t outer_ = 0;  // A run spans the axes from here on, all but the first of them whole.
   int64_t run_ = 1;   // Elements of a run.
   int64_t example_elements_ = 1;  // Elements of an example in the shard.

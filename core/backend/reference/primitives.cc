@@ -3,6 +3,7 @@
 #include "core/backend/reference/primitives.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -18,6 +19,7 @@
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 
 namespace tessera {
 namespace {
@@ -349,6 +351,40 @@ std::vector<double> run_one_hot(const ReferenceCall& call) {
   return result;
 }
 
+uint32_t philox_word(uint64_t key, int64_t element, int64_t step) {
+  const PhiloxBlock block =
+      philox(key, static_cast<uint64_t>(element / 4), static_cast<uint64_t>(step));
+  return block[static_cast<size_t>(element % 4)];
+}
+
+// Calls use(i, element) for each element i of the result with its number in the global array, whose
+// examples are first, first + stride, …; stride 0: all examples.
+template <typename Use>
+void for_each_element(const ReferenceCall& call, int64_t first, int64_t stride, Use use) {
+  const std::vector<Axis>& axes = call.type.axes;
+  std::vector<int64_t> extent, rows;
+  for (const Axis& axis : axes) extent.push_back(axis.size);
+  extent = call.node.attributes.get_or(kExtent, extent);
+  rows = call.node.attributes.get_or(kRows, rows);
+  std::vector<int64_t> strides(axes.size(), 1), local(axes.size(), 1);
+  for (size_t i = axes.size(); i-- > 1;) {
+    strides[i - 1] = strides[i] * extent[i];
+    local[i - 1] = local[i] * axes[i].size;
+  }
+  const int64_t leading = axes.empty() ? 0 : strides[0];
+  int64_t begin = 0;
+  if (stride != 0) {
+    begin = first * strides[0];
+    strides[0] *= stride;
+  }
+  for (size_t i = rows.empty() ? 0 : 1; i < axes.size(); ++i) begin += call.origin(i) * strides[i];
+  if (!rows.empty()) strides[0] = 0;
+  for_each_index(axes, {strides}, [&](int64_t i, const std::vector<int64_t>& at) {
+    const int64_t row = rows.empty() ? 0 : rows[static_cast<size_t>(i / local[0])];
+    use(i, begin + at[0] + row * leading);
+  });
+}
+
 // Operands: step; the loop index if attribute "loop" is set; the number of the first example if
 // attribute "part" is (core/ops/random.cc).
 std::vector<double> run_random_uniform(const ReferenceCall& call) {
@@ -362,25 +398,28 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const int64_t first = stride != 0 ? next() : 0;
   const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
                                   attributes.get<std::string>("stream"), layer);
-  // Elements are numbered in the global array; its examples are first, first + stride, …
-  const std::vector<Axis>& axes = call.type.axes;
-  std::vector<int64_t> extent;
-  for (const Axis& axis : axes) extent.push_back(axis.size);
-  extent = call.node.attributes.get_or(kExtent, extent);
-  std::vector<int64_t> strides(axes.size(), 1);
-  for (size_t i = axes.size(); i-- > 1;) strides[i - 1] = strides[i] * extent[i];
-  int64_t begin = 0;
-  if (stride != 0) {
-    begin = first * strides[0];
-    strides[0] *= stride;
-  }
-  for (size_t i = 0; i < axes.size(); ++i) begin += call.origin(i) * strides[i];
   std::vector<double> result;
-  for_each_index(axes, {strides}, [&](int64_t, const std::vector<int64_t>& at) {
-    const int64_t element = begin + at[0];
-    const PhiloxBlock block =
-        philox(key, static_cast<uint64_t>(element / 4), static_cast<uint64_t>(step));
-    result.push_back(uniform_from_bits(block[static_cast<size_t>(element % 4)]));
+  for_each_element(call, first, stride, [&](int64_t, int64_t element) {
+    result.push_back(uniform_from_bits(philox_word(key, element, step)));
+  });
+  return result;
+}
+
+// Operands: x, and the number of updates before this one (core/ops/rounding.cc).
+std::vector<double> run_stochastic_round(const ReferenceCall& call) {
+  const Attributes& attributes = call.node.attributes;
+  const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
+                                  attributes.get<std::string>("stream"));
+  const bool high = attributes.get<int64_t>("half") == static_cast<int64_t>(NoiseHalf::kHigh);
+  const auto count = static_cast<int64_t>(call.input(1).values.front());
+  const std::vector<double>& x = call.input(0).values;
+  std::vector<double> result = x;
+  for_each_element(call, 0, 0, [&](int64_t i, int64_t element) {
+    const uint32_t word = philox_word(key, attributes.get<int64_t>("first") + element, count);
+    const auto value = static_cast<float>(x[static_cast<size_t>(i)]);
+    const uint32_t bits =
+        stochastic_bf16_bits(std::bit_cast<uint32_t>(value), high ? word >> 16 : word & 0xffffu);
+    result[static_cast<size_t>(i)] = std::bit_cast<float>(bits << 16);
   });
   return result;
 }
@@ -420,6 +459,7 @@ const ReferenceOp kReferenceOps[] = {
     {&kCausalMaskOp, run_causal_mask},
     {&kOneHotOp, run_one_hot},
     {&kRandomUniformOp, run_random_uniform},
+    {&kStochasticRoundOp, run_stochastic_round},
 };
 
 }  // namespace

@@ -16,7 +16,9 @@
 #include "core/graph/op.h"
 #include "core/graph/type.h"
 #include "core/ops/layout.h"
+#include "core/ops/optimizer.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 #include "core/ops/send.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/pipeline/layer_order.h"
@@ -30,6 +32,7 @@ using Names = std::vector<std::string>;
 
 // The type of the tensor whose shard's position the op needs; null: none.
 const Type* anchor(const Graph& graph, const Node& node) {
+  if (node.op == &kAdamUpdateOp && !rounds_stochastically(node)) return nullptr;
   switch (node.op->anchor) {
     case ShardAnchor::kResult:
       return &graph.type(node.outputs[0]);
@@ -46,8 +49,9 @@ bool is_split(const Type& type, const Mesh& mesh) {
                      [&](const Axis& axis) { return mesh.size_along(axis.split) > 1; });
 }
 
-// Ops know the position of a shard by its origin, so it must be one block of the value.
+// Most ops know the position of a shard by its origin, so it must be one block of the value.
 void expect_one_block(const Node& node, const Type& type, const Mesh& mesh) {
+  if (rounds_stochastically(node)) return;
   for (const Axis& axis : type.axes)
     if (is_in_pieces(axis, mesh) && !mesh.layer_pieces().is_equal_blocks())
       fail(
@@ -262,8 +266,10 @@ class DeviceAttributes {
       const Type& type = attributes.get<Type>("anchor");
       std::vector<int64_t> extent;
       for (const Axis& axis : type.axes) extent.push_back(axis.size);
-      attributes.set(std::string(kOrigin), shard_block(type, mesh_, device_).origin);
+      const std::vector<ShardBlock> blocks = shard_blocks(type, mesh_, device_);
+      attributes.set(std::string(kOrigin), blocks.front().global.origin);
       attributes.set(std::string(kExtent), std::move(extent));
+      if (has_rows(type)) attributes.set(std::string(kRows), rows_of_blocks(type, blocks));
     }
     if (!attributes.has("mesh_axes")) return;
     const Names mesh_axes = attributes.get<Names>("mesh_axes");
@@ -291,6 +297,19 @@ class DeviceAttributes {
   }
 
  private:
+  // Whether the shard may be several blocks.
+  bool has_rows(const Type& type) const {
+    return !type.axes.empty() && is_in_pieces(type.axes[0], mesh_) &&
+           !mesh_.layer_pieces().is_equal_blocks();
+  }
+  // The global number of each row of the shard; padding is numbered 0.
+  std::vector<int64_t> rows_of_blocks(const Type& type, const std::vector<ShardBlock>& blocks) {
+    std::vector<int64_t> rows(static_cast<size_t>(local_type(type, mesh_).axes[0].size), 0);
+    for (const ShardBlock& block : blocks)
+      for (int64_t i = 0; i < block.global.shape[0]; ++i)
+        rows[static_cast<size_t>(block.local_origin[0] + i)] = block.global.origin[0] + i;
+    return rows;
+  }
   const std::vector<int64_t>& group(const Names& mesh_axes) {
     const auto [found, added] = groups_.try_emplace(mesh_axes);
     if (added) found->second = mesh_.group(device_, mesh_axes);

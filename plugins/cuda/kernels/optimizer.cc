@@ -4,12 +4,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <optional>
+#include <string>
+#include <type_traits>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"
+#include "core/ops/rounding.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/kernels/noise_parts.h"
 #include "plugins/cuda/kernels/tensor_launches.h"
 
 namespace tessera::cuda {
@@ -19,9 +26,24 @@ namespace {
 struct Update {
   std::array<size_t, AdamOperand::kApply + 1> inputs = {};
   std::array<size_t, 3> outputs = {};
-  std::optional<size_t> copy;  // The result that is the new parameter in bf16.
-  int64_t elements = 0;
+  std::optional<size_t> copy;    // The result that is the new parameter in bf16.
+  std::vector<NoisePart> parts;  // Of the shard; one of all elements if there is no noise.
   float weight_decay = 0.0f;
+};
+
+// The dtypes of the moments, equal for all parameters of a launch.
+struct Moments {
+  explicit Moments(const Graph& graph, const Node& update)
+      : first(graph.type(update.inputs[AdamOperand::kFirst]).dtype),
+        second(graph.type(update.inputs[AdamOperand::kSecond]).dtype),
+        stochastic(rounds_stochastically(update)) {}
+  bool rounded() const { return first != DType::kF32 || second != DType::kF32; }
+  std::string function() const {
+    return rounded() ? fmt::format("adam_update_{}_{}", dtype_name(first), dtype_name(second))
+                     : "adam_update";
+  }
+  DType first, second;
+  bool stochastic;
 };
 
 size_t place_in(const std::vector<ValueId>& values, ValueId value) {
@@ -38,7 +60,11 @@ std::vector<ValueId> values_of(const auto& items) {
 class AdamKernel final : public CudaKernel {
  public:
   AdamKernel(const Graph& graph, const Node& node, Context& context)
-      : context_(context), function_(context.function("optimizer", "adam_update")) {
+      : context_(context),
+        moments_(node.op == &kAdamUpdateOp
+                     ? Moments(graph, node)
+                     : Moments(*node.bodies[0], *node.bodies[0]->nodes().begin())),
+        function_(context.function("optimizer", moments_.function())) {
     if (node.op == &kAdamUpdateOp) {
       add_update(graph, node, node.inputs, node.outputs);
     } else {
@@ -70,13 +96,16 @@ class AdamKernel final : public CudaKernel {
     const auto in = [&](size_t i) {
       return pointer_as<const float>(args.inputs[updates_[0].inputs[i]]);
     };
-    AdamParameters p = p_;
-    p.learning_rate = in(AdamOperand::kRate), p.count = in(AdamOperand::kCount);
-    p.gradient_scale = in(AdamOperand::kScale);
-    p.apply = pointer_as<const uint8_t>(args.inputs[updates_[0].inputs[AdamOperand::kApply]]);
-    TensorLaunches launches(context_, stream, function_, p);
-    for (const Update& update : updates_) launches.add(tensor_of(update, args));
-    launches.finish();
+    AdamSettings settings = settings_;
+    settings.learning_rate = in(AdamOperand::kRate), settings.count = in(AdamOperand::kCount);
+    settings.gradient_scale = in(AdamOperand::kScale);
+    settings.apply =
+        pointer_as<const uint8_t>(args.inputs[updates_[0].inputs[AdamOperand::kApply]]);
+    if (moments_.rounded()) {
+      enqueue_as<RoundedAdamParameters>(stream, settings, args);
+    } else {
+      enqueue_as<AdamParameters>(stream, settings, args);
+    }
   }
 
  private:
@@ -88,45 +117,76 @@ class AdamKernel final : public CudaKernel {
       update.inputs[i] = place_in(inputs, node.inputs[i]);
     for (size_t i = 0; i < update.outputs.size(); ++i)
       update.outputs[i] = place_in(outputs, node.outputs[i]);
-    update.elements = graph.type(node.inputs[AdamOperand::kParameter]).elements();
+    const Type& type = graph.type(node.inputs[AdamOperand::kParameter]);
+    update.parts = {{.elements = type.elements()}};
+    if (moments_.stochastic) update.parts = noise_parts(type, node);
     update.weight_decay = float_attribute(node, "weight_decay");
   }
 
   void set_options(const Node& node) {
     const auto number = [&](std::string_view name) { return node.attributes.get<double>(name); };
-    p_.beta1 = number("beta1");
-    p_.beta2 = number("beta2");
-    p_.log2_beta1 = std::log2(p_.beta1);
-    p_.log2_beta2 = std::log2(p_.beta2);
-    p_.epsilon = float_attribute(node, "epsilon");
-    p_.epsilon_root = float_attribute(node, "epsilon_root");
-    p_.corrected = flag_attribute(node, "bias_corrected_decay");
+    settings_.beta1 = number("beta1");
+    settings_.beta2 = number("beta2");
+    settings_.log2_beta1 = std::log2(settings_.beta1);
+    settings_.log2_beta2 = std::log2(settings_.beta2);
+    settings_.epsilon = float_attribute(node, "epsilon");
+    settings_.epsilon_root = float_attribute(node, "epsilon_root");
+    settings_.corrected = flag_attribute(node, "bias_corrected_decay");
   }
 
-  static AdamTensor tensor_of(const Update& update, const LaunchArgs& args) {
-    const auto in = [&](size_t i) { return args.inputs[update.inputs[i]]; };
-    const auto out = [&](size_t i) { return args.outputs[update.outputs[i]]; };
+  template <typename Parameters>
+  void enqueue_as(CUstream stream, const AdamSettings& settings, const LaunchArgs& args) const {
+    Parameters p = {};
+    p.settings = settings;
+    TensorLaunches launches(context_, stream, function_, p);
+    for (const Update& update : updates_)
+      for (const NoisePart& part : update.parts) {
+        const AdamTensor tensor = tensor_of(update, part, args);
+        if constexpr (std::is_same_v<Parameters, AdamParameters>) {
+          launches.add(tensor);
+        } else {
+          RoundedAdamTensor rounded = {tensor, moments_.stochastic, part.noise};
+          if (moments_.stochastic && !part.noise.whole_blocks) rounded.aligned = false;
+          launches.add(rounded);
+        }
+      }
+    launches.finish();
+  }
+
+  AdamTensor tensor_of(const Update& update, const NoisePart& part, const LaunchArgs& args) const {
     uint64_t addresses = 0;
-    for (size_t i = 0; i <= AdamOperand::kGradient; ++i) addresses |= in(i).value();
-    for (size_t i = 0; i < update.outputs.size(); ++i) addresses |= out(i).value();
-    if (update.copy) addresses |= args.outputs[*update.copy].value();
-    return {.parameter = pointer_as<const float>(in(AdamOperand::kParameter)),
-            .first = pointer_as<const float>(in(AdamOperand::kFirst)),
-            .second = pointer_as<const float>(in(AdamOperand::kSecond)),
-            .gradient = pointer_as<const float>(in(AdamOperand::kGradient)),
-            .next_parameter = pointer_as<float>(out(0)),
-            .next_first = pointer_as<float>(out(1)),
-            .next_second = pointer_as<float>(out(2)),
-            .copy = update.copy ? pointer_as<void>(args.outputs[*update.copy]) : nullptr,
-            .elements = update.elements,
-            .weight_decay = update.weight_decay,
-            .aligned = addresses % 16 == 0};
+    // The part's first element of an operand or a result.
+    const auto at = [&](DeviceAddress array, DType dtype) {
+      const uint64_t address =
+          array.value() + static_cast<uint64_t>(part.begin * dtype_bytes(dtype));
+      addresses |= address;
+      return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(address));
+    };
+    const auto in = [&](size_t i, DType dtype) { return at(args.inputs[update.inputs[i]], dtype); };
+    const auto out = [&](size_t i, DType dtype) {
+      return at(args.outputs[update.outputs[i]], dtype);
+    };
+    constexpr DType kF32 = DType::kF32;
+    AdamTensor tensor = {
+        .parameter = reinterpret_cast<const float*>(in(AdamOperand::kParameter, kF32)),
+        .first = in(AdamOperand::kFirst, moments_.first),
+        .second = in(AdamOperand::kSecond, moments_.second),
+        .gradient = reinterpret_cast<const float*>(in(AdamOperand::kGradient, kF32)),
+        .next_parameter = reinterpret_cast<float*>(out(0, kF32)),
+        .next_first = out(1, moments_.first),
+        .next_second = out(2, moments_.second),
+        .copy = update.copy ? at(args.outputs[*update.copy], DType::kBF16) : nullptr,
+        .elements = part.elements,
+        .weight_decay = update.weight_decay};
+    tensor.aligned = addresses % 16 == 0;
+    return tensor;
   }
 
   Context& context_;
+  Moments moments_;
   Function function_;
   std::vector<Update> updates_;
-  AdamParameters p_ = {};
+  AdamSettings settings_ = {};
 };
 
 const KernelRegistrar kRegisterAdam{{&kAdamUpdateOp, &kFusedUpdatesOp}, make_kernel<AdamKernel>};

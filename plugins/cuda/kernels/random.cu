@@ -6,6 +6,7 @@
 // A thread makes as many neighbours as have 16 bytes. Where these are no neighbours in the global
 // array, the functions "…_scattered" make one element a thread.
 #include "core/base/random.h"
+#include "plugins/cuda/kernels/philox.cuh"
 #include "plugins/cuda/kernels/random.h"
 #include "plugins/cuda/kernels/strided.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
@@ -21,15 +22,6 @@ __device__ RandomStream stream_of(const RandomParameters& p) {
 __device__ int64_t first_element(const RandomParameters& p) {
   if (p.first_example == nullptr) return p.first;
   return p.first + *p.first_example * p.example_elements;
-}
-
-__device__ void draw_block(const RandomStream& stream, uint64_t counter, uint32_t* words) {
-  uint32_t a = static_cast<uint32_t>(counter), b = static_cast<uint32_t>(counter >> 32);
-  uint32_t c = static_cast<uint32_t>(stream.step), d = static_cast<uint32_t>(stream.step >> 32);
-  PhiloxRounds round(stream.key);
-#pragma unroll
-  for (int i = 0; i < PhiloxRounds::kCount; ++i, round.advance()) round.apply(a, b, c, d);
-  words[0] = a, words[1] = b, words[2] = c, words[3] = d;
 }
 
 // Uniform values of elements begin, begin + 1, … of the stream.

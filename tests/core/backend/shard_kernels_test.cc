@@ -18,6 +18,7 @@
 #include "core/ops/random.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rotary.h"
+#include "core/ops/rounding.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
@@ -367,6 +368,38 @@ TEST_CASE("rotary and attention of split heads and examples are regions of the w
   REQUIRE(shards_match(
       {dtype + "[\"batch/data=2 seq=9 heads/mdl=6 head_dim=5\"]", kv, kv},
       [](const Tensors& in) { return attention(in[0], in[1], in[2], {.scale = 0.4}); }));
+}
+
+TEST_CASE("stochastic rounding of a shard has the bits of its region of the whole") {
+  const std::string axes =
+      GENERATE("embed/mdl/data=12 mlp=5", "embed=3 mlp/data=2",
+               "layers=3 embed/replica=4 mlp/data/mdl=20", "embed=7 mlp/mdl=6");
+  CAPTURE(axes);
+  const std::string f32 = "f32[\"" + axes + "\"]", bf16 = "bf16[\"" + axes + "\"]";
+  const PathScope path("x_layers[3].weight");
+  REQUIRE(shards_match({f32}, [](const Tensors& in) {
+    return stochastic_round(in[0] * 0.37, constant(4.0, DType::kF32), {.stream = " (row)"});
+  }));
+  for (const auto& [first, second] : {std::pair(bf16, bf16), std::pair(f32, bf16)})
+    REQUIRE(shards_match({f32, first, second, f32}, [&](const Tensors& in) {
+      const Tensor number = constant(0.37, DType::kF32);
+      const AdamState updated =
+          adam_update({in[0], in[1], square(in[2])}, in[3], number, constant(4.0, DType::kF32),
+                      number, constant(1.0, DType::kBool), {});
+      return widened(updated.first_moment) + widened(updated.second_moment);
+    }));
+}
+
+TEST_CASE("the rows of a stack whose layers are in pieces are mapped one by one") {
+  const Attributes place = {{"origin", std::vector<int64_t>{0, 0, 2}},
+                            {"extent", std::vector<int64_t>{9, 2, 4}},
+                            {"rows", std::vector<int64_t>{0, 1, 6, 0}}};
+  const ShardIndexMap elements(parse_type("f32[\"layers=4 embed=2 mlp=2\"]"), place);
+  std::vector<int64_t> numbers;
+  elements.for_each_run(0, 16, {}, [&](int64_t offset, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) numbers.push_back(offset + i);
+  });
+  REQUIRE(numbers == std::vector<int64_t>{2, 3, 6, 7, 10, 11, 14, 15, 50, 51, 54, 55, 2, 3, 6, 7});
 }
 
 TEST_CASE("Adam updates each shard as it updates the whole") {

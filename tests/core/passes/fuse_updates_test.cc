@@ -44,6 +44,12 @@ TEST_CASE("Updates that wait for the norm of all gradients are one node") {
     if (node.op == &kFusedUpdatesOp) REQUIRE(node.path == "p0 and 2 more parameters");
 }
 
+TEST_CASE("Updates with moments in bf16 are one node, whatever noise rounds them") {
+  Graph graph;
+  add_adam_step(graph, {3, 5, 2}, {.first = "bf16", .second = "bf16"});
+  REQUIRE(updates_of(graph) == Sizes{3});
+}
+
 TEST_CASE("Updates that need only their own gradient run on their own, which frees it early") {
   Graph graph;
   add_adam_step(graph, {3, 5}, {.clipped = false});

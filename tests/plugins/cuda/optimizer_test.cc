@@ -12,6 +12,7 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/rounding.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/executor.h"
@@ -51,9 +52,9 @@ constexpr int64_t kBlock = decltype(AdamParameters::table)::kBlockElements;
 
 // The step of these parameters with its updates fused.
 struct FusedStep {
-  explicit FusedStep(const std::vector<int64_t>& sizes) {
+  explicit FusedStep(const std::vector<int64_t>& sizes, const AdamStepOptions& options = {}) {
     Graph traced;
-    add_adam_step(traced, sizes);
+    add_adam_step(traced, sizes, options);
     alone = lower(traced, Mesh());
     fused = fuse_updates(alone);
     inputs = adam_step_inputs(alone);
@@ -80,6 +81,78 @@ TEST_CASE("fused updates on a GPU are those of the CPU, and have the bits of sin
     REQUIRE(element_difference(
                 run_launched(*devices.gpu, step.fused, step.inputs, {.shift = shift}), alone) ==
             "");
+}
+
+TEST_CASE("fused updates on a GPU round moments in bf16 as the CPU does") {
+  const TestDevices devices;
+  for (const auto& [first, second] :
+       {std::pair("bf16", "bf16"), std::pair("bf16", "f32"), std::pair("f32", "bf16")})
+    for (const Rounding rounding : {Rounding::kStochastic, Rounding::kNearest}) {
+      CAPTURE(first, second, rounding);
+      const FusedStep step({kBlock + 3, 1, 4, 151},
+                           {.first = first, .second = second, .rounding = rounding});
+      REQUIRE(updates_in(step.fused) == 1);
+      const GraphResults cpu = run_launched(*devices.cpu, step.alone, step.inputs);
+      const GraphResults gpu = run_launched(*devices.gpu, step.fused, step.inputs);
+      // Moments in f32 differ in their last bits, which rarely changes how they are rounded.
+      int64_t elements = 0, different = 0;
+      for (const auto& [name, values] : cpu) {
+        const bool moment = (name[0] == 'm' && first == std::string("bf16")) ||
+                            (name[0] == 'v' && second == std::string("bf16"));
+        for (size_t i = 0; i < values.size(); ++i) {
+          const double difference = std::abs(gpu.at(name)[i] - values[i]);
+          REQUIRE(difference <= (moment ? 0x1p-7 * std::abs(values[i]) : 1e-6));
+          elements += moment ? 1 : 0;
+          different += moment && difference != 0.0 ? 1 : 0;
+        }
+      }
+      REQUIRE(elements > kBlock);
+      REQUIRE(different < elements / 500);
+      for (const int64_t shift : {1, 4})
+        REQUIRE(element_difference(
+                    run_launched(*devices.gpu, step.fused, step.inputs, {.shift = shift}), gpu) ==
+                "");
+    }
+}
+
+TEST_CASE("stochastic rounding on a GPU has the CPU's bits on shards, and on layers in pieces") {
+  const TestDevices devices;
+  struct Case {
+    std::string type;
+    Attributes place;
+  };
+  using Numbers = std::vector<int64_t>;
+  const std::vector<Case> cases = {
+      {"f32[\"a=8 b=12\"]", {}},
+      {"f32[\"a=3 b=7\"]", {{"origin", Numbers{3, 0}}, {"extent", Numbers{9, 7}}}},
+      {"f32[\"a=3 b=8\"]", {{"origin", Numbers{0, 8}}, {"extent", Numbers{3, 16}}}},
+      {"f32[\"a=3 b=5\"]", {{"origin", Numbers{3, 5}}, {"extent", Numbers{6, 10}}}},
+      {"f32[\"a=2 b=3 c=2 d=3 e=4 g=2\"]",
+       {{"origin", Numbers{2, 3, 2, 0, 4, 2}}, {"extent", Numbers{4, 6, 4, 6, 8, 4}}}},
+      {"f32[\"layers=4 b=2 c=6\"]",
+       {{"origin", Numbers{0, 0, 6}},
+        {"extent", Numbers{9, 2, 12}},
+        {"rows", Numbers{2, 3, 7, 0}}}}};
+  for (const Case& row : cases)
+    for (const NoiseHalf half : {NoiseHalf::kLow, NoiseHalf::kHigh}) {
+      CAPTURE(row.type, half);
+      Trial trial(Mesh(), {row.type, "f32[\"\"]"});
+      const PathScope path("x_layers[2].weight");
+      const std::vector<Tensor>& in = trial.inputs();
+      Attributes attributes = noise_attributes(in[0].type(), "");
+      attributes.set("half", static_cast<int64_t>(half));
+      for (const auto& [name, value] : row.place.entries()) attributes.set(name, value);
+      trial.graph().add_output("y",
+                               trace_op(kStochasticRoundOp, {in[0], in[1]}, attributes, {}).id());
+      ReferenceInputs inputs = random_inputs(trial.graph(), 7);
+      inputs.at(trial.graph().inputs()[1].name) = {5.0};
+      const GraphResults cpu = run_launched(*devices.cpu, trial.graph(), inputs);
+      REQUIRE(cpu.at("y") == evaluate(trial.graph(), inputs).at("y").values);
+      for (const int64_t shift : {0, 1})
+        REQUIRE(element_difference(
+                    run_launched(*devices.gpu, trial.graph(), inputs, {.shift = shift}), cpu) ==
+                "");
+    }
 }
 
 TEST_CASE("more parameters than a launch has room for are several launches") {
