@@ -149,6 +149,13 @@ bool LaunchCosts::has(LaunchWork work) const {
                              [&](const MeasuredLaunch& launch) { return launch.work == work; });
 }
 
+LaunchSeconds schedule_seconds(const std::optional<LaunchCosts>& costs) {
+  if (!costs || !costs->has(LaunchWork::kCollective)) return {};
+  return [&costs = *costs](const Graph& graph, const Node& node) {
+    return costs.seconds(graph, node);
+  };
+}
+
 std::string read_launch_costs_text(const std::filesystem::path& path) {
   const std::filesystem::path file =
       std::filesystem::is_directory(path) ? path / "launch_costs.json" : path;

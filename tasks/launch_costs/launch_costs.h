@@ -8,12 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 
@@ -71,6 +73,10 @@ class LaunchCosts {
   // FLOPs per second of products, bytes per second of others; 0: none was measured.
   std::array<double, kLaunchWorkNames.size()> rates_ = {};
 };
+
+// For the schedule of overlapped collectives; unset without costs, and with costs of no collective,
+// which do not say when one should start. The costs must outlive it.
+LaunchSeconds schedule_seconds(const std::optional<LaunchCosts>& costs);
 
 // The text of the file. Error if it cannot be read, or is a run's directory without the file.
 std::string read_launch_costs_text(const std::filesystem::path& path);
