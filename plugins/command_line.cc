@@ -18,17 +18,19 @@ namespace {
 
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr const char* kSweep = "sweep";          // A mode whose trials are runs.
-constexpr const char* kReplay = "replay";        // A mode with options of its own.
-constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
+constexpr const char* kReplay = "replay";        // Modes with options of their own.
+constexpr const char* kCalibrate = "calibrate";
+constexpr int64_t kMostDevices = 1024;  // Of one process; each takes a thread or two.
 
 RunMode parse_mode(const std::string& mode) {
   constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
-  if (mode == kReplay) return RunMode::kTrain;  // CommandLine::replay says the rest.
+  if (mode == kReplay) return RunMode::kTrain;    // CommandLine::replay says the rest,
+  if (mode == kCalibrate) return RunMode::kPlan;  // and CommandLine::refit.
   // The caller has handled the last two, which are actions (action_of).
-  return kModes[index_in(
-      {"train", "eval", "decode", "plan", "export", "import", kReplay, kSelfcheck, kSweep}, "mode",
-      mode)];
+  return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kReplay,
+                          kCalibrate, kSelfcheck, kSweep},
+                         "mode", mode)];
 }
 
 // A step's number, or the name of its directory.
@@ -84,8 +86,11 @@ void check_flags_of_modes(const RunOptions& run, const Flags& flags) {
   belongs({"input"}, "import", mode == RunMode::kImport);
   belongs({"output"}, "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
   belongs({"dtype", "max_shard_bytes"}, "export", mode == RunMode::kExport);
-  belongs({"hardware", "compare_plan"}, "plan", mode == RunMode::kPlan);
-  if (flags.has("hardware") && flags.has("device"))
+  const bool calibrates = flags.text("mode") == kCalibrate;
+  belongs({"hardware"}, "plan or calibrate", mode == RunMode::kPlan);
+  belongs({"compare_plan"}, "plan", mode == RunMode::kPlan);
+  belongs({"launch_costs"}, "train or plan", mode == RunMode::kTrain || mode == RunMode::kPlan);
+  if (flags.has("hardware") && flags.has("device") && !calibrates)
     fail("--device cannot be used with --hardware, which names the device that is planned for");
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
@@ -226,6 +231,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.search = parse_search(flags);
   if (line.search) line.search->hardware = *line.run.hardware;
   line.replay = parse_replay(flags);
+  line.launch_costs = text("launch_costs");
+  line.refit = parse_refit(flags, line.run.hardware);
+  if (line.refit) line.run.hardware.reset();  // The program is that of the traced device.
+  if (line.refit && line.experiment.empty() && line.config.empty())
+    line.config = line.refit->trace.parent_path();
   check_together(line, flags);
   return line;
 }

@@ -37,6 +37,7 @@ Actions
                          export, import: write or read weights in another tool's format;
                          replay: repeat a step of a run and compare what each kernel writes;
                          sweep: train it once for each of several settings (docs/sweeps.md);
+                         calibrate: fit a hardware file to the trace of a run (--trace);
                          selfcheck: check every kernel on this machine, and that a step's bits do
                          not depend on the number of threads (needs no --exp; under a minute)
   --list                 list the experiments of all plugins
@@ -124,6 +125,11 @@ Inspection
   --search_slice=N       devices with fast links to each other (default: as the recipe's mesh)
   --search_seconds=N     end after this time with what was found (default: 60)
   --goal=GOAL            what is best: time (default), cost (of a step) or memory (of a device)
+  --trace=RUN            calibrate: the run, or its trace.json.gz, that --hardware=WHICH is fitted to;
+                         writes hardware.toml and launch_costs.json there, or to --job_log_dir
+                         (docs/launch_costs.md)
+  --launch_costs=FILE    train, plan: schedule overlapped collectives by what launches took in that
+                         run; plan --hardware: predict with it
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
                          run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz); default:
