@@ -158,7 +158,7 @@ TEST_CASE("bad input of the refit and of launch costs is refused before anything
   run.require_refused("--config=run --mode=plan --launch_costs=bad",
                       "bad/launch_costs.json is not");
   write_bytes(run / "bad/launch_costs.json", "{\"tessera_launch_costs\": 1}");
-  run.require_refused("--config=run --mode=plan --launch_costs=bad", "no member");
+  run.require_refused("--config=run --mode=plan --launch_costs=bad", "lacks 'experiment'");
   run.require_refused("--config=run --mode=eval --launch_costs=run",
                       "--launch_costs needs --mode=train or plan");
   REQUIRE_FALSE(fs::exists(run / "none"));
