@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/calibrate_mode.h"
 #include "plugins/flags.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
@@ -18,16 +19,16 @@ namespace {
 
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr const char* kSweep = "sweep";          // A mode whose trials are runs.
-constexpr const char* kReplay = "replay";        // Modes with options of their own.
-constexpr const char* kCalibrate = "calibrate";
-constexpr int64_t kMostDevices = 1024;  // Of one process; each takes a thread or two.
+constexpr const char* kCalibrate = "calibrate";  // The same, or from the trace of a run.
+constexpr const char* kReplay = "replay";        // A mode with options of its own.
+constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 
 RunMode parse_mode(const std::string& mode) {
   constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
   if (mode == kReplay) return RunMode::kTrain;    // CommandLine::replay says the rest,
   if (mode == kCalibrate) return RunMode::kPlan;  // and CommandLine::refit.
-  // The caller has handled the last two, which are actions (action_of).
+  // The caller has handled the last two, and calibrate without a trace: they are actions.
   return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kReplay,
                           kCalibrate, kSelfcheck, kSweep},
                          "mode", mode)];
@@ -68,6 +69,7 @@ CommandLine::Action action_of(const Flags& flags) {
   if (flags.has("compare")) return Action::kCompare;
   if (flags.has("watch")) return Action::kWatch;
   if (flags.text("mode") == kSelfcheck) return Action::kSelfcheck;
+  if (flags.text("mode") == kCalibrate && !flags.has("trace")) return Action::kCalibrate;
   if (flags.text("mode") == kSweep) return Action::kSweep;
   return Action::kRun;
 }
@@ -84,7 +86,8 @@ void check_flags_of_modes(const RunOptions& run, const Flags& flags) {
   belongs({"prompt", "prompt_ids", "print_ids"}, "decode", mode == RunMode::kDecode);
   belongs({"format"}, "export or import", moves);
   belongs({"input"}, "import", mode == RunMode::kImport);
-  belongs({"output"}, "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
+  belongs({"output"}, "export, plan or calibrate",
+          mode == RunMode::kExport || mode == RunMode::kPlan);
   belongs({"dtype", "max_shard_bytes"}, "export", mode == RunMode::kExport);
   const bool calibrates = flags.text("mode") == kCalibrate;
   belongs({"hardware"}, "plan or calibrate", mode == RunMode::kPlan);
@@ -138,6 +141,8 @@ bool is_checked_alone(CommandLine::Action action, const Flags& flags) {
   using Action = CommandLine::Action;
   if (action == Action::kSelfcheck)
     check_only("mode=selfcheck", {"threads", "device", "plugin_path"}, flags);
+  else if (action == Action::kCalibrate)
+    check_only("mode=calibrate", calibrate_flags(), flags);
   else if (action == Action::kReport)
     check_only("report", {}, flags);
   else if (action == Action::kCompare)
@@ -201,7 +206,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (const auto devices = flags.number("devices", 1)) line.run.devices = *devices;
   if (has("device")) line.device = text("device");
   if (has("mode") && line.action != CommandLine::Action::kSelfcheck &&
-      line.action != CommandLine::Action::kSweep)
+      line.action != CommandLine::Action::kCalibrate && line.action != CommandLine::Action::kSweep)
     line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   line.traces_early_steps = !has("profile");

@@ -24,6 +24,7 @@ struct CommandLine {
     kDiff,
     kSelfcheck,
     kSweep,
+    kCalibrate,
     kNew,
     kReport,
     kCompare,

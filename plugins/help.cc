@@ -37,9 +37,11 @@ Actions
                          export, import: write or read weights in another tool's format;
                          replay: repeat a step of a run and compare what each kernel writes;
                          sweep: train it once for each of several settings (docs/sweeps.md);
-                         calibrate: fit a hardware file to the trace of a run (--trace);
                          selfcheck: check every kernel on this machine, and that a step's bits do
-                         not depend on the number of threads (needs no --exp; under a minute)
+                         not depend on the number of threads (needs no --exp; under a minute);
+                         calibrate: measure this machine's CPU and write a hardware file for
+                         --hardware (needs no --exp; two minutes; docs/hardware.md), or fit one
+                         to the --trace of a run
   --list                 list the experiments of all plugins
   --describe             print the experiment's knobs and configuration, and who set what
   --diff=OTHER           print how it differs from another experiment, a run's directory or its
@@ -83,7 +85,9 @@ Checkpoints and files
   --format=hf            export, import: a Hugging Face directory (safetensors and config.json)
   --input=DIR            import: where it is; it becomes step 0 of the run's directory
   --output=PATH          export: where to write it: a new or empty directory, or an earlier export;
-                         plan: also write the plan as JSON to this file; compare: the page
+                         plan: also write the plan as JSON to this file; compare: the page;
+                         calibrate: the hardware file (default: cpu.toml or --job_log_dir/cpu.toml),
+                         which is replaced with --restart only
   --dtype=DTYPE          export: f32 (default), bf16, f16 or f64
   --max_shard_bytes=N    export: weights in one file (default: 5000000000); more go to several, with
                          an index

@@ -29,14 +29,11 @@ fs::path find_trace(const std::string& given) {
 
 std::optional<RefitOptions> parse_refit(const Flags& flags,
                                         const std::optional<Hardware>& hardware) {
-  if (flags.text("mode") != "calibrate") {
-    flags.need("--mode=calibrate", {"trace"});
-    return std::nullopt;
-  }
+  if (flags.text("mode") != "calibrate") flags.need("--mode=calibrate", {"trace"});
+  if (!flags.has("trace")) return std::nullopt;
   flags.refuse("--mode=calibrate --trace",
                {"restart", "allow_config_change", "dry_run", "dump_graph", "profile", "search",
                 "compare_plan", "output", "launch_costs", "checkpoint"});
-  if (!flags.has("trace")) fail("--mode=calibrate needs the trace of a run: --trace=RUN");
   if (!hardware)
     fail(
         "--mode=calibrate --trace starts from a hardware file, whose peaks it keeps: give "

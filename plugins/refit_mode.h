@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// nullopt without --mode=calibrate. `hardware`: that of --hardware. Error for a flag that the mode
-// does not read, without --trace or --hardware, and if there is no such trace.
+// nullopt without --trace. `hardware`: that of --hardware. Error for a flag that the mode does not
+// read, without --hardware, and if there is no such trace.
 std::optional<RefitOptions> parse_refit(const Flags& flags,
                                         const std::optional<Hardware>& hardware);
 

@@ -19,6 +19,7 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
+#include "plugins/calibrate_mode.h"
 #include "plugins/command_line.h"
 #include "plugins/configure.h"
 #include "plugins/launch.h"
@@ -351,6 +352,11 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   const DeviceKind& kind = find_device(line.device, folders);
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
+  if (line.action == Action::kCalibrate) {
+    if (processes.size() > 1) fail("--mode=calibrate measures one machine: start it as one process");
+    run_calibration(line, out);
+    return check_printed({});
+  }
   if (line.action == Action::kSweep)
     return check_printed(sweep(line, folders, kind, processes, out, errors));
   const ConfiguredExperiment configured = configured_by(line, folders);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,17 +34,35 @@ struct PeakFlops {
   double operator()(DType dtype) const { return dtype == DType::kBF16 ? bf16 : f32; }
 };
 
+// The rate of a copy whose source and result have so many bytes together: higher if they fit into a
+// cache.
+struct CopyPoint {
+  int64_t bytes = 0;
+  double bandwidth = 0.0;  // Bytes per second, read and written ones counted.
+  FIELDS(bytes, bandwidth)
+};
+
 struct DeviceMemory {
   int64_t bytes = 0;
   double bandwidth = 0.0;  // Bytes per second.
-  FIELDS(bytes, bandwidth)
+  // By rising bytes; unset: Efficiency::copies for all sizes.
+  std::optional<std::vector<CopyPoint>> copies;
+  FIELDS(bytes, bandwidth, copies)
 };
+
+// How a message comes from a device to n - 1 others: in n - 1 hops or in log2 n.
+enum class LinkTopology { kRing, kTree };
+constexpr std::array<EnumName<LinkTopology>, 2> enum_names(LinkTopology) {
+  return {{{LinkTopology::kRing, "ring"}, {LinkTopology::kTree, "tree"}}};
+}
 
 // What a device sends to the others.
 struct DeviceLink {
   double bandwidth = 0.0;  // Bytes per second that one device sends, while all do.
-  double latency = 0.0;    // Seconds that a collective takes beside its bytes.
-  FIELDS(bandwidth, latency)
+  double latency = 0.0;    // Seconds that a collective takes beside its bytes; with a topology:
+                           // that each of its hops takes.
+  std::optional<LinkTopology> topology;
+  FIELDS(bandwidth, latency, topology)
 };
 
 // What kernels reach, as shares of the peaks.
@@ -61,6 +80,41 @@ struct ProductTiles {
   FIELDS(multiprocessors, start)
 };
 
+// The measured share of the peak of a product m×k · k×n.
+struct ProductPoint {
+  int64_t m = 0, n = 0, k = 0;
+  double share = 0.0;
+  FIELDS(m, n, k, share)
+};
+
+// The efficiency of products by shape, for any kind of device; products of other shapes are
+// interpolated (tasks/plan/product_price.h). A dtype without points uses those of the other.
+struct ProductCurve {
+  std::optional<std::vector<ProductPoint>> f32, bf16;
+  FIELDS(f32, bf16)
+
+  const std::vector<ProductPoint>& points(DType dtype) const;
+};
+
+// Operations per second of the kernels of an op, where memory does not limit them; an addition is
+// one operation, another function as many as its ElementFunction::cost, and a contraction counts
+// its FLOPs.
+struct KernelRate {
+  std::optional<double> f32, bf16;  // By the dtype of the first operand; or that of the other.
+  // Of attention: multiply-adds of a score that take as long as its exponential.
+  std::optional<double> start;
+  FIELDS(f32, bf16, start)
+
+  double operator()(DType dtype) const;
+};
+
+// How the devices of a host share its processor; for kind = "cpu".
+struct SharedProcessor {
+  int64_t devices = 1;  // That computed at the same time when the file's figures were measured.
+  int64_t threads = 1;  // Of each device.
+  FIELDS(devices, threads)
+};
+
 // What a file says.
 struct HardwareFile {
   static constexpr std::string_view kName = "a hardware file";
@@ -68,6 +122,8 @@ struct HardwareFile {
   HardwareKind kind = HardwareKind::kGpu;
   // Seconds from the end of a kernel to the begin of the next.
   double launch_overhead = 0.0;
+  // Seconds of a step beside its launches, such as those of its batch and metrics; unset: none.
+  std::optional<double> step_overhead;
   std::optional<double> price_per_hour;  // Of one device, in any currency.
   PeakFlops peak_flops;
   DeviceMemory memory;
@@ -77,8 +133,11 @@ struct HardwareFile {
   std::optional<DeviceLink> host;
   Efficiency efficiency;
   std::optional<ProductTiles> tiles;
-  FIELDS(title, kind, launch_overhead, price_per_hour, peak_flops, memory, link, network, host,
-         efficiency, tiles)
+  std::optional<ProductCurve> products;       // In place of `tiles`.
+  std::map<std::string, KernelRate> kernels;  // By the op's name.
+  std::optional<SharedProcessor> processor;
+  FIELDS(title, kind, launch_overhead, step_overhead, price_per_hour, peak_flops, memory, link,
+         network, host, efficiency, tiles, products, kernels, processor)
 };
 
 struct Hardware : HardwareFile {

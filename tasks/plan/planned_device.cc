@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/fp8.h"
@@ -76,6 +77,32 @@ class PlannedDevice final : public Device {
   Hardware hardware_;
 };
 
+// A CPU device that plans with this machine's kernels, whatever processor the file describes.
+class PlannedCpu final : public Device {
+ public:
+  explicit PlannedCpu(const Hardware& hardware)
+      : hardware_(hardware),
+        cpu_(make_cpu_device(
+            static_cast<int>(hardware.processor.value_or(SharedProcessor{}).threads))) {}
+
+  std::string_view kind() const override { return cpu_->kind(); }
+  std::string description() const override { return fmt::format("{} (planned)", hardware_.title); }
+  double peak_flops(DType dtype) const override { return hardware_.peak_flops(dtype); }
+  int64_t available_bytes() const override { return hardware_.memory.bytes; }
+  DeviceAddress allocate(int64_t) override { return {}; }
+  void release(DeviceAddress, int64_t) override {}
+  std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
+    return cpu_->prepare(graph, node);
+  }
+  bool has_kernel(const OpDef& op) const override { return cpu_->has_kernel(op); }
+  std::unique_ptr<Stream> make_stream(StreamUse use) override { return cpu_->make_stream(use); }
+  std::unique_ptr<Event> make_event() override { return cpu_->make_event(); }
+
+ private:
+  Hardware hardware_;
+  std::unique_ptr<Device> cpu_;
+};
+
 CollectiveNeeds planned_collective_needs(const Graph&, const Node& node) {
   return {.scratch_bytes = 0, .may_overwrite = node.op == &kAllReduceOp};
 }
@@ -83,6 +110,7 @@ CollectiveNeeds planned_collective_needs(const Graph&, const Node& node) {
 }  // namespace
 
 std::unique_ptr<Device> make_planned_device(const Hardware& hardware) {
+  if (hardware.kind == HardwareKind::kCpu) return std::make_unique<PlannedCpu>(hardware);
   register_device_kind(kPlannedDevice, {.make_devices = nullptr,
                                         .make_communicator = nullptr,
                                         .collective_needs = planned_collective_needs,

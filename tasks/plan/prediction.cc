@@ -60,14 +60,15 @@ class Meetings {
   std::map<std::tuple<int64_t, int64_t, int64_t>, int64_t> numbers_;
 };
 
-// Seconds to copy the device's part of a batch from its host.
+// Seconds before the first kernel: those of the host, and to copy the device's part of a batch.
 double input_seconds(const StepPlan& step, const Hardware& hardware) {
-  if (!hardware.host) return 0.0;
+  const double begin = hardware.step_overhead.value_or(0.0);
+  if (!hardware.host) return begin;
   int64_t bytes = 0;
   for (const Placement& input : step.inputs)
     if (input.kind == InputKind::kBatch) bytes += input.type.bytes();
-  if (bytes == 0) return 0.0;
-  return static_cast<double>(bytes) / hardware.host->bandwidth + hardware.host->latency;
+  if (bytes == 0) return begin;
+  return begin + static_cast<double>(bytes) / hardware.host->bandwidth + hardware.host->latency;
 }
 
 // Adds what is simulated. Returns the timeline that will hold the result, without times.

@@ -193,10 +193,15 @@ std::string in_tera(double rate) {
 }
 
 // What is known less well than for the GPUs that the prices were made for.
-std::string calibration_text(const Hardware& hardware) {
-  if (hardware.tiles) return "";
+std::string calibration_text(const Hardware& hardware, int64_t devices) {
+  if (hardware.processor && devices > hardware.processor->devices)
+    return fmt::format(
+        "  measured with {} {} on a host, which share its processor: a host with more is slower\n",
+        hardware.processor->devices, hardware.processor->devices == 1 ? "device" : "devices");
+  if (hardware.tiles || hardware.products) return "";
   if (hardware.kind == HardwareKind::kGpu)
-    return "  not calibrated: products of all shapes run at this rate (the file has no [tiles])\n";
+    return "  not calibrated: products of all shapes run at this rate (the file has no [tiles] "
+           "or [products])\n";
   return "  not calibrated: launches and attention as on a GPU, products of all shapes at this "
          "rate\n";
 }
@@ -260,7 +265,7 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
       devices > 1 ? fmt::format("{} x ", devices) : "", hardware.title,
       in_tera(reachable_flops(DType::kBF16, hardware)), in_tera(hardware.peak_flops(DType::kBF16)),
       reachable_bandwidth(hardware) / kTera, hardware.memory.bandwidth / kTera,
-      calibration_text(hardware), measured_text(prediction));
+      calibration_text(hardware, devices), measured_text(prediction));
   text += group_rows(groups, step) + "\n" + part_rows(prediction);
   text += waits_rows(prediction);
   int64_t count = 0;

@@ -17,8 +17,8 @@
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/ops/send.h"
 #include "core/passes/cost.h"
+#include "tasks/plan/collective_price.h"
 
 namespace tessera {
 namespace {
@@ -27,42 +27,6 @@ namespace {
 constexpr double kTraffic = 1.1;
 
 double as_double(int64_t number) { return static_cast<double>(number); }
-double ceil_div(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
-
-// The efficiency of matrix products by shape is that of NVIDIA's library nvMatmulHeuristics
-// 0.1.0.27 (H200 SXM, bf16, CUTLASS 3 kernels), relative to its 8192×8192×8192, for which it
-// predicts 978 TFLOP/s. This model of tiles agrees with it within 3 % on average and 15 % at most
-// on the products of GPT-2 124M and 1558M and of Llamas of 350M to 2B. A tile takes as long as its
-// sums and, for its begin and end, ProductTiles::start more of them.
-struct Tile {
-  int64_t m = 0, n = 0;
-  double slowdown = 1.0;
-};
-constexpr Tile kTiles[] = {{128, 256}, {256, 128}, {128, 128, 1.1}};
-constexpr double kStoresOfF32 = 2.5;  // A tile of f32 sums takes longer to store.
-// Sums may be divided among multiprocessors (split-K) where there are few tiles.
-constexpr int64_t kMostSplits = 32, kLeastSums = 512;
-
-// The time of a product in multiplications of one multiprocessor.
-double tile_work(const ProductSize& product, const ProductTiles& gpu, const PeakFlops& peak) {
-  // Slower sums, but the same time to begin and end.
-  double start = gpu.start * (peak(product.input) / peak(DType::kBF16));
-  if (product.output != DType::kBF16) start *= kStoresOfF32;
-  double least = 0.0;
-  for (const Tile& tile : kTiles) {
-    const double tiles =
-        ceil_div(product.m, tile.m) * ceil_div(product.n, tile.n) * as_double(product.batches);
-    for (int64_t splits = 1; splits <= kMostSplits; splits *= 2) {
-      const int64_t sums = product.k / splits;
-      if (splits > 1 && sums < kLeastSums) break;
-      const double rounds = ceil_div(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
-      const double work =
-          rounds * as_double(tile.m * tile.n) * tile.slowdown * (as_double(sums) + start);
-      if (least == 0.0 || work < least) least = work;
-    }
-  }
-  return least;
-}
 
 // Attention: published rates of cuDNN and FlashAttention-3 on an H100 (Shah et al., 2024: forward,
 // not causal, 395 TFLOP/s with heads of 64 and 617 with heads of 128 at 2048 keys, 373 and 574 at
@@ -80,6 +44,28 @@ double attention_share(const Graph& graph, const Node& node) {
   share *= keys / (keys + kKeysOfStart);
   if (flag_attribute(node, "causal")) share *= kCausalShare;
   return node.op == &kAttentionGradOp ? share * kBackwardShare : share;
+}
+
+// What the file says of kernels of this op. Elementwise ops without an entry run as fused loops do.
+const KernelRate* kernel_rate(const Node& node, const Hardware& hardware) {
+  if (hardware.kernels.empty()) return nullptr;
+  auto found = hardware.kernels.find(std::string(node.op->name));
+  if (found == hardware.kernels.end() && node.op->op_class == OpClass::kElementwise)
+    found = hardware.kernels.find(std::string(kFusedOp.name));
+  return found == hardware.kernels.end() ? nullptr : &found->second;
+}
+
+DType dtype_of(const Graph& graph, const Node& node) {
+  return graph.type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype;
+}
+
+double attention_seconds(const Graph& graph, const Node& node, double flops,
+                         const Hardware& hardware) {
+  const DType dtype = dtype_of(graph, node);
+  const KernelRate* const rate = kernel_rate(node, hardware);
+  if (rate == nullptr) return flops / (hardware.peak_flops(dtype) * attention_share(graph, node));
+  const double width = as_double(graph.type(node.inputs[0]).axis("head_dim").size);
+  return flops / (*rate)(dtype) * (1.0 + rate->start.value_or(0.0) / width);
 }
 
 // The matrix products of a node and what is copied around them.
@@ -191,7 +177,12 @@ LaunchCost contraction_cost(const Graph& graph, const Node& node, const Hardware
   const DType dtype = graph.type(node.inputs[0]).dtype;
   if (node.op == &kAttentionOp || node.op == &kAttentionGradOp) {
     cost.flops = node_flops(graph, node);
-    cost.seconds = cost.flops / (hardware.peak_flops(dtype) * attention_share(graph, node));
+    cost.seconds = attention_seconds(graph, node, cost.flops, hardware);
+    return cost;
+  }
+  if (const KernelRate* const rate = kernel_rate(node, hardware)) {
+    cost.flops = node_flops(graph, node);
+    cost.seconds = cost.flops / (*rate)(dtype);
     return cost;
   }
   const Products products = products_of(graph, node);
@@ -200,7 +191,7 @@ LaunchCost contraction_cost(const Graph& graph, const Node& node, const Hardware
   // A decomposition may compute what a kernel skips: its rate counts.
   cost.seconds = products.flops > 0.0 ? products.seconds(hardware) * cost.flops / products.flops
                                       : cost.flops / reachable_flops(dtype, hardware);
-  cost.copies = products.copied / reachable_bandwidth(hardware) +
+  cost.copies = products.copied / reachable_bandwidth(hardware, products.copied) +
                 as_double(products.copies) * hardware.launch_overhead;
   return cost;
 }
@@ -217,85 +208,50 @@ double vector_operations(const Graph& graph, const Node& node) {
 LaunchCost vector_cost(const Graph& graph, const Node& node, const Hardware& hardware) {
   // An instruction of a lane multiplies and adds.
   const PeakFlops& peak = hardware.peak_flops;
-  const double operations = 0.5 * peak.elementwise.value_or(peak.f32);
+  const KernelRate* const rate = kernel_rate(node, hardware);
+  const double operations =
+      rate != nullptr ? (*rate)(dtype_of(graph, node)) : 0.5 * peak.elementwise.value_or(peak.f32);
   return {.seconds = vector_operations(graph, node) / operations,
           .flops = node_flops(graph, node),
           .bytes = node_bytes(graph, node),
           .limit = Limit::kArithmetic};
 }
 
-// Whether the two devices of a transfer are in different slices.
-bool transfer_crosses_slices(const Node& transfer, const Mesh& mesh) {
-  const auto mesh_axes = transfer.attributes.get<std::vector<std::string>>("mesh_axes");
-  const int64_t slice = mesh.axes()[static_cast<size_t>(mesh.position(mesh_axes[0]))].ici;
-  const auto pair = transfer.attributes.get<std::vector<int64_t>>("group");
-  return mesh.index_along(pair[0], mesh_axes) / slice !=
-         mesh.index_along(pair[1], mesh_axes) / slice;
-}
-
-LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh,
-                           const Hardware& hardware) {
-  double all = 1.0, slices = 1.0;
-  for (const auto& name : node.attributes.get<std::vector<std::string>>("mesh_axes")) {
-    const MeshAxis& axis = mesh.axes()[static_cast<size_t>(mesh.position(name))];
-    all *= as_double(axis.size());
-    slices *= as_double(axis.dcn);
-  }
-  // A receiver's link is as busy as the sender's.
-  const double bytes = as_double(node.op == &kReceiveOp ? graph.type(node.outputs[0]).bytes()
-                                                        : sent_bytes(graph, node));
-  // Within slices first, so that only a slice's share crosses the network.
-  const double here = all / slices;
-  double within = 1.0;
-  if (slices > 1.0) {
-    within = ((here - 1.0) / here) / ((all - 1.0) / all);
-    if (node.op == &kAllToAllOp) within = (here - 1.0) / (all - 1.0);
-    if (node.op == &kPermuteOp) within = 0.0;  // Whole shards.
-    if (is_transfer(node)) within = transfer_crosses_slices(node, mesh) ? 0.0 : 1.0;
-  }
-  const DeviceLink &link = hardware.link, &network = hardware.network;
-  const double share = hardware.efficiency.links;
-  const double seconds = bytes * within / (link.bandwidth * share) +
-                         bytes * (1.0 - within) / (network.bandwidth * share);
-  return {.seconds = seconds + (within < 1.0 ? network.latency : link.latency),
-          .bytes = bytes,
-          .limit = Limit::kLinks};
-}
-
 }  // namespace
 
-double ProductSize::flops() const {
-  return 2.0 * as_double(m) * as_double(n) * as_double(k) * as_double(batches);
-}
-
-double reachable_flops(DType dtype, const Hardware& hardware) {
-  return hardware.efficiency.products * hardware.peak_flops(dtype);
-}
 double reachable_bandwidth(const Hardware& hardware) {
   return hardware.efficiency.copies / kTraffic * hardware.memory.bandwidth;
 }
+double reachable_bandwidth(const Hardware& hardware, double bytes) {
+  if (!hardware.memory.copies) return reachable_bandwidth(hardware);
+  // Measured with kernels, so that their traffic is part of it.
+  const std::vector<CopyPoint>& curve = *hardware.memory.copies;
+  const auto after = std::ranges::find_if(
+      curve, [&](const CopyPoint& point) { return as_double(point.bytes) >= bytes; });
+  if (after == curve.begin()) return curve.front().bandwidth;
+  if (after == curve.end()) return curve.back().bandwidth;
+  const CopyPoint &low = *std::prev(after), &high = *after;
+  const double part = std::log(bytes / as_double(low.bytes)) /
+                      std::log(as_double(high.bytes) / as_double(low.bytes));
+  return low.bandwidth * std::pow(high.bandwidth / low.bandwidth, part);
+}
+
+double kernel_operations(const Graph& graph, const Node& node) {
+  return node.op->op_class == OpClass::kContraction ? node_flops(graph, node)
+                                                    : vector_operations(graph, node);
+}
 
 double best_share(const Hardware& hardware) {
-  return std::max(hardware.efficiency.products, kShareAt128);
-}
-
-double product_seconds(const ProductSize& product, const Hardware& hardware) {
-  const double at_best = product.flops() / reachable_flops(product.input, hardware);
-  if (!hardware.tiles) return at_best;
-  const ProductSize large{8192, 8192, 8192, 1, product.input, DType::kBF16};
-  const double of_large = large.flops() / reachable_flops(product.input, hardware);
-  const auto work = [&](const ProductSize& size) {
-    return tile_work(size, *hardware.tiles, hardware.peak_flops);
-  };
-  return std::max(at_best, of_large * work(product) / work(large));
-}
-
-bool crosses_slices(const Node& collective, const Mesh& mesh) {
-  if (is_transfer(collective)) return transfer_crosses_slices(collective, mesh);
-  const auto mesh_axes = collective.attributes.get<std::vector<std::string>>("mesh_axes");
-  return std::ranges::any_of(mesh_axes, [&](const std::string& name) {
-    return mesh.axes()[static_cast<size_t>(mesh.position(name))].dcn > 1;
-  });
+  double best = std::max(hardware.efficiency.products, kShareAt128);
+  if (hardware.products)
+    for (const auto& points : {hardware.products->f32, hardware.products->bf16})
+      for (const ProductPoint& point : points.value_or(std::vector<ProductPoint>()))
+        best = std::max(best, point.share);
+  for (const auto& [op, rate] : hardware.kernels)
+    if (find_op(op).op_class == OpClass::kContraction)
+      for (const DType dtype : {DType::kF32, DType::kBF16})
+        best = std::max(best, rate(dtype) / hardware.peak_flops(dtype));
+  return best;
 }
 
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
@@ -304,7 +260,7 @@ LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
   LaunchCost cost = node.op->op_class == OpClass::kContraction
                         ? contraction_cost(graph, node, hardware)
                         : vector_cost(graph, node, hardware);
-  const double memory = cost.bytes / reachable_bandwidth(hardware);
+  const double memory = cost.bytes / reachable_bandwidth(hardware, cost.bytes);
   if (memory > cost.seconds) {
     cost.seconds = memory;
     cost.limit = Limit::kMemory;

@@ -11,6 +11,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/hardware/hardware.h"
+#include "tasks/plan/product_price.h"
 
 namespace tessera {
 
@@ -25,25 +26,16 @@ struct LaunchCost {
   Limit limit = Limit::kMemory;
 };
 
-// Of a matrix product, batches × (m×k · k×n).
-struct ProductSize {
-  int64_t m = 0, n = 0, k = 0, batches = 1;
-  DType input = DType::kBF16, output = DType::kBF16;
-
-  double flops() const;
-};
-double product_seconds(const ProductSize& product, const Hardware& hardware);
-
 // Of a node of a lowered graph that is neither a loop nor a view.
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                        const Hardware& hardware);
 
-// Whether a collective uses the links between slices.
-bool crosses_slices(const Node& collective, const Mesh& mesh);
-
-// What products of large matrices, and kernels that are limited by memory, reach.
-double reachable_flops(DType dtype, const Hardware& hardware);
+// What kernels that are limited by memory reach, bytes per second: with large operands, and with
+// operands and results of so many bytes.
 double reachable_bandwidth(const Hardware& hardware);
+double reachable_bandwidth(const Hardware& hardware, double bytes);
+// Operations of a launch, as KernelRate counts them.
+double kernel_operations(const Graph& graph, const Node& node);
 // The highest share of the peak that any contraction is priced with.
 double best_share(const Hardware& hardware);
 

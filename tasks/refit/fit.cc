@@ -2,14 +2,17 @@
 #include "tasks/refit/fit.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <optional>
 #include <utility>
 
+#include "core/backend/cpu/gemm/einsum.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
 #include "tasks/launch_costs/launch_costs.h"
+#include "tasks/plan/collective_price.h"
 #include "tasks/plan/roofline.h"
 
 namespace tessera {
@@ -18,46 +21,99 @@ namespace {
 constexpr int kRounds = 3;
 // Types of launches with the most time; others hardly count.
 constexpr size_t kMostTypes = 400;
+constexpr size_t kMostShapes = 48;  // Of products, with a point of their own.
 
-// One number of a hardware file, and the launches that it may change.
+// What hardware files may have.
+constexpr double kLeastShare = 1e-3, kLeastSeconds = 1e-12, kMostSeconds = 1.0;
+constexpr double kLeastRate = 1e6, kMostRate = 1e18;
+
+// A part of a hardware file that is scaled as one, and the launches that it may change.
 struct Field {
   std::string name;
-  std::function<double&(Hardware&)> value;
-  double least = 0.0, most = 0.0;  // As hardware files may have.
+  std::function<double(const Hardware&)> value;  // For the report.
+  std::function<void(Hardware&, double factor)> scale;
   std::function<bool(const Node&)> affects;
 };
 
 bool is_product(const Node& node) { return launch_work(node) == LaunchWork::kProduct; }
 bool is_kernel(const Node& node) { return launch_work(node) != LaunchWork::kCollective; }
 
-std::vector<Field> fields_of(const Mesh& mesh) {
-  constexpr double kLeastShare = 1e-3, kLeastSeconds = 1e-12, kMostSeconds = 1.0;
-  constexpr double kLeastFlops = 1e6, kMostFlops = 1e21;
-  const auto on_links = [](const Node& node) { return is_collective(node); };
-  const auto in_slice = [mesh](const Node& node) {
+void scale_share(double& share, double factor) {
+  share = std::clamp(share * factor, kLeastShare, 1.0);
+}
+void scale_rate(double& rate, double factor) {
+  rate = std::clamp(rate * factor, kLeastRate, kMostRate);
+}
+void scale_seconds(double& seconds, double factor) {
+  seconds = std::clamp(seconds * factor, kLeastSeconds, kMostSeconds);
+}
+
+void scale_products(Hardware& hardware, double factor) {
+  scale_share(hardware.efficiency.products, factor);
+  if (!hardware.products) return;
+  for (auto* const points : {&hardware.products->f32, &hardware.products->bf16})
+    if (*points)
+      for (ProductPoint& point : **points) scale_share(point.share, factor);
+}
+
+void scale_copies(Hardware& hardware, double factor) {
+  scale_share(hardware.efficiency.copies, factor);
+  if (hardware.memory.copies)
+    for (CopyPoint& point : *hardware.memory.copies) scale_rate(point.bandwidth, factor);
+}
+
+// The rate of an op's kernels.
+Field kernel_field(const std::string& op, const Hardware& start) {
+  const bool is_general = op == kFusedOp.name;
+  return {"kernels." + op,
+          [op](const Hardware& it) {
+            const KernelRate& rate = it.kernels.at(op);
+            return rate.f32 ? *rate.f32 : rate.bf16.value_or(0.0);
+          },
+          [op](Hardware& it, double factor) {
+            KernelRate& rate = it.kernels.at(op);
+            if (rate.f32) scale_rate(*rate.f32, factor);
+            if (rate.bf16) scale_rate(*rate.bf16, factor);
+          },
+          [op, is_general, kernels = start.kernels](const Node& node) {
+            const bool is_other = is_general && node.op->op_class == OpClass::kElementwise &&
+                                  !kernels.contains(std::string(node.op->name));
+            return node.op->name == op || is_other;
+          }};
+}
+
+Field latency_field(std::string name, DeviceLink Hardware::*link,
+                    std::function<bool(const Node&)> affects) {
+  return {std::move(name), [link](const Hardware& it) { return (it.*link).latency; },
+          [link](Hardware& it, double factor) { scale_seconds((it.*link).latency, factor); },
+          std::move(affects)};
+}
+
+std::vector<Field> fields_of(const Hardware& start, const Mesh& mesh) {
+  std::vector<Field> fields = {
+      {"efficiency.products", [](const Hardware& it) { return it.efficiency.products; },
+       scale_products, is_product},
+      {"efficiency.copies", [](const Hardware& it) { return it.efficiency.copies; }, scale_copies,
+       is_kernel}};
+  for (const auto& [op, rate] : start.kernels) fields.push_back(kernel_field(op, start));
+  if (start.peak_flops.elementwise)
+    fields.push_back(
+        {"peak_flops.elementwise", [](const Hardware& it) { return *it.peak_flops.elementwise; },
+         [](Hardware& it, double factor) { scale_rate(*it.peak_flops.elementwise, factor); },
+         [](const Node& node) { return is_kernel(node) && !is_product(node); }});
+  fields.push_back({"launch_overhead", [](const Hardware& it) { return it.launch_overhead; },
+                    [](Hardware& it, double factor) { scale_seconds(it.launch_overhead, factor); },
+                    is_kernel});
+  fields.push_back({"efficiency.links", [](const Hardware& it) { return it.efficiency.links; },
+                    [](Hardware& it, double factor) { scale_share(it.efficiency.links, factor); },
+                    is_collective});
+  fields.push_back(latency_field("link.latency", &Hardware::link, [mesh](const Node& node) {
     return is_collective(node) && !crosses_slices(node, mesh);
-  };
-  const auto between_slices = [mesh](const Node& node) {
+  }));
+  fields.push_back(latency_field("network.latency", &Hardware::network, [mesh](const Node& node) {
     return is_collective(node) && crosses_slices(node, mesh);
-  };
-  const auto is_vector = [](const Node& node) { return is_kernel(node) && !is_product(node); };
-  const auto share = [](double Efficiency::*member) {
-    return [member](Hardware& it) -> double& { return it.efficiency.*member; };
-  };
-  const auto latency = [](DeviceLink Hardware::*link) {
-    return [link](Hardware& it) -> double& { return (it.*link).latency; };
-  };
-  return {
-      {"efficiency.products", share(&Efficiency::products), kLeastShare, 1.0, is_product},
-      {"efficiency.copies", share(&Efficiency::copies), kLeastShare, 1.0, is_kernel},
-      {"peak_flops.elementwise", [](Hardware& it) -> double& { return *it.peak_flops.elementwise; },
-       kLeastFlops, kMostFlops, is_vector},
-      {"launch_overhead", [](Hardware& it) -> double& { return it.launch_overhead; }, kLeastSeconds,
-       kMostSeconds, is_kernel},
-      {"efficiency.links", share(&Efficiency::links), kLeastShare, 1.0, on_links},
-      {"link.latency", latency(&Hardware::link), kLeastSeconds, kMostSeconds, in_slice},
-      {"network.latency", latency(&Hardware::network), kLeastSeconds, kMostSeconds,
-       between_slices}};
+  }));
+  return fields;
 }
 
 struct Sample {
@@ -82,6 +138,32 @@ class Fit {
  public:
   Fit(const std::vector<Sample>& samples, const Mesh& mesh) : samples_(samples), mesh_(mesh) {}
 
+  int64_t types(const Field& field) const {
+    return std::ranges::count_if(
+        samples_, [&](const Sample& sample) { return field.affects(*sample.launches->node); });
+  }
+
+  // To the least error, between a sixty-fourth and 64 times the value: the best of a coarse grid of
+  // factors, then of finer ones around it.
+  void scale(Hardware& hardware, const Field& field) const {
+    constexpr double kRounding = 1e-9;  // A field that changes nothing keeps its value.
+    double best = 1.0, least = error(hardware, field);
+    double step = 2.0;
+    for (const int around : {6, 4, 4, 4}) {
+      const double middle = best;
+      for (int i = -around; i <= around; ++i) {
+        const double factor = middle * std::pow(step, i);
+        Hardware scaled = hardware;
+        field.scale(scaled, factor);
+        const double found = error(scaled, field);
+        if (found < least * (1.0 - kRounding)) least = found, best = factor;
+      }
+      step = std::pow(step, 1.0 / around);
+    }
+    if (best != 1.0) field.scale(hardware, best);
+  }
+
+ private:
   double error(const Hardware& hardware, const Field& field) const {
     double sum = 0.0;
     for (const Sample& sample : samples_) {
@@ -94,56 +176,61 @@ class Fit {
     return sum;
   }
 
-  int64_t types(const Field& field) const {
-    return std::ranges::count_if(
-        samples_, [&](const Sample& sample) { return field.affects(*sample.launches->node); });
-  }
-
-  // The value with the least error, between a sixty-fourth and 64 times that of `hardware`: the
-  // best of a coarse grid, then of finer ones around it.
-  void scale(Hardware& hardware, const Field& field) const {
-    const double before = field.value(hardware);
-    double best = before, least = error(hardware, field);
-    double step = 2.0;
-    for (const int refinement : {6, 4, 4, 4}) {
-      const double middle = best;
-      for (int i = -refinement; i <= refinement; ++i) {
-        const double value = std::clamp(middle * std::pow(step, i), field.least, field.most);
-        field.value(hardware) = value;
-        const double found = error(hardware, field);
-        // A field that changes nothing keeps its value.
-        if (found < least * (1.0 - 1e-9)) least = found, best = value;
-      }
-      step = std::pow(step, 1.0 / static_cast<double>(refinement));
-    }
-    field.value(hardware) = best;
-  }
-
- private:
   const std::vector<Sample>& samples_;
   const Mesh& mesh_;
 };
+
+// Gives the shapes of products that took most time their own points in the curve. Returns how many.
+// A GPU's model of tiles is kept.
+int64_t add_shapes(Hardware& hardware, const std::vector<Sample>& samples, const Mesh& mesh) {
+  if (hardware.tiles) return 0;
+  std::vector<ProductPoint> f32, bf16;
+  for (const Sample& sample : samples) {
+    const Graph& graph = *sample.launches->graph;
+    const Node& node = *sample.launches->node;
+    if (node.op != &kEinsumOp || f32.size() + bf16.size() >= kMostShapes) continue;
+    const LaunchCost cost = launch_cost(graph, node, mesh, hardware);
+    const GemmShape shape = make_contraction(graph, node).shape;
+    const double seconds = sample.seconds - cost.copies - hardware.launch_overhead;
+    // Memory or the launch limits others.
+    if (cost.limit != Limit::kProducts || seconds <= 0.0) continue;
+    const double share = cost.flops / seconds / hardware.peak_flops(shape.input);
+    std::vector<ProductPoint>& points = shape.input == DType::kBF16 ? bf16 : f32;
+    points.push_back({shape.m, shape.n, shape.k, std::clamp(share, kLeastShare, 1.0)});
+  }
+  const auto put = [&](std::optional<std::vector<ProductPoint>>& curve,
+                       const std::vector<ProductPoint>& points) {
+    if (points.empty()) return;
+    if (!curve) curve.emplace();
+    for (const ProductPoint& point : points) {
+      std::erase_if(*curve, [&](const ProductPoint& each) {
+        return each.m == point.m && each.n == point.n && each.k == point.k;
+      });
+      curve->push_back(point);
+    }
+  };
+  if (f32.empty() && bf16.empty()) return 0;
+  if (!hardware.products) hardware.products.emplace();
+  put(hardware.products->f32, f32);
+  put(hardware.products->bf16, bf16);
+  return std::ssize(f32) + std::ssize(bf16);
+}
 
 }  // namespace
 
 FittedHardware fit_hardware(const Hardware& start, const std::vector<MatchedLaunches>& launches,
                             double gap, const Mesh& mesh) {
-  FittedHardware result{.hardware = start, .fields = {}};
+  FittedHardware result{.hardware = start, .fields = {}, .shapes = 0};
   const std::vector<Sample> samples = samples_of(launches, gap);
   const Fit fit(samples, mesh);
-  const bool had_elementwise = start.peak_flops.elementwise.has_value();
-  if (!had_elementwise) result.hardware.peak_flops.elementwise = start.peak_flops.f32;
-  Hardware before = result.hardware;
-  const std::vector<Field> fields = fields_of(mesh);
+  std::vector<Field> fields = fields_of(start, mesh);
+  std::erase_if(fields, [&](const Field& field) { return fit.types(field) == 0; });
   for (int round = 0; round < kRounds; ++round)
-    for (const Field& field : fields)
-      if (fit.types(field) > 0) fit.scale(result.hardware, field);
+    for (const Field& field : fields) fit.scale(result.hardware, field);
   for (const Field& field : fields)
-    if (const int64_t types = fit.types(field); types > 0)
-      result.fields.push_back(
-          {field.name, field.value(before), field.value(result.hardware), types});
-  if (!had_elementwise && *result.hardware.peak_flops.elementwise == start.peak_flops.f32)
-    result.hardware.peak_flops.elementwise.reset();
+    result.fields.push_back(
+        {field.name, field.value(start), field.value(result.hardware), fit.types(field)});
+  result.shapes = add_shapes(result.hardware, samples, mesh);
   return result;
 }
 

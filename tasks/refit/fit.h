@@ -24,12 +24,15 @@ struct FittedField {
 struct FittedHardware {
   Hardware hardware;
   std::vector<FittedField> fields;
+  int64_t shapes = 0;  // Of products that have a measured point of their own.
 };
 
-// From `start`, whose peaks it keeps. Each field is scaled to the least sum of |log(predicted /
-// measured)| over types of launches, each with its part of the measured time as weight, one field
-// after the other, three times: least absolute deviations, which a few slow launches do not move.
-// A field that no launch depends on keeps its value. `gap`: seconds between launches.
+// From `start`, whose peaks it keeps. Each field, a curve as a whole, is scaled to the least sum of
+// |log(predicted / measured)| over types of launches, each with its part of the measured time as
+// weight, one field after the other, three times: least absolute deviations, which a few slow
+// launches do not move. A field that no launch depends on keeps its value. Then the shapes of
+// products that took most time become points of the curve of products, unless the file has tiles.
+// `gap`: seconds between launches.
 FittedHardware fit_hardware(const Hardware& start, const std::vector<MatchedLaunches>& launches,
                             double gap, const Mesh& mesh);
 

@@ -109,8 +109,12 @@ class RefitRun final : public BaseRun {
   }
 
   double predicted(const Hardware& hardware, const LaunchCosts* costs) {
-    return predict(stages(), session_->mesh(), session_->tokens_per_step(), hardware, std::nullopt,
-                   costs)
+    // The trace has the launches of a step, not the host's work beside them.
+    Hardware launches_only = hardware;
+    launches_only.step_overhead.reset();
+    launches_only.host.reset();
+    return predict(stages(), session_->mesh(), session_->tokens_per_step(), launches_only,
+                   std::nullopt, costs)
         .step_seconds;
   }
 
@@ -134,6 +138,8 @@ class RefitRun final : public BaseRun {
     for (const FittedField& field : fitted.fields)
       text += fmt::format("  {:<28} {:>12.4g} {:>12.4g}  {}\n", field.name, field.before,
                           field.after, field.types);
+    if (fitted.shapes > 0)
+      text += fmt::format("  {} shapes of products have their measured share\n", fitted.shapes);
     text += fmt::format("\n  {:<28} {:>12}  {}\n", "step", "ms", "error");
     text += fmt::format("  {:<28} {:>12.3f}\n", "measured", step / kMilli);
     const auto row = [&](std::string_view name, double seconds) {

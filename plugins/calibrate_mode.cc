@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/calibrate_mode.h"
+
+#include <filesystem>
+
+#include <fmt/ostream.h>
+
+#include "core/backend/cpu/thread_pool.h"
+#include "core/base/error.h"
+#include "tasks/calibrate/calibrate.h"
+
+namespace tessera {
+
+const std::vector<std::string>& calibrate_flags() {
+  static const std::vector<std::string> kFlags = {"threads", "devices", "device", "plugin_path",
+                                                  "output",  "restart", "smoke",  "job_log_dir"};
+  return kFlags;
+}
+
+void run_calibration(const CommandLine& line, std::ostream& out) {
+  constexpr const char* kCpu = "cpu";
+  if (line.device != kCpu)
+    fail(
+        "--device={}: --mode=calibrate measures the CPU device only; for another one copy the "
+        "file of hardware/ that is most like it (docs/hardware.md)",
+        line.device);
+  CalibrateOptions options{.devices = line.run.devices,
+                           .threads = line.threads > 0 ? line.threads : usable_processors(),
+                           .size = line.smoke ? CalibrationSize::kQuick : CalibrationSize::kFull,
+                           .output = line.run.output,
+                           .replaces = line.run.restart,
+                           .report = [&out](const std::string& text) { out << text << std::endl; }};
+  if (options.output.empty()) options.output = line.run.job_log_dir / "cpu.toml";
+  calibrate(options);
+  const std::string name = options.output.string();
+  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".toml");
+  fmt::print(out, "\nwrote {}; predict steps on this machine with --mode=plan --hardware={}\n",
+             name, shell_quoted(is_path ? name : "./" + name));
+}
+
+}  // namespace tessera

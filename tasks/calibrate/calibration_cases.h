@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernels a calibration measures, and at which sizes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/check/bench_cases.h"
+#include "core/graph/graph.h"
+#include "tasks/calibrate/calibrate.h"
+
+namespace tessera {
+
+// Ops other than products: composite ops, reductions, data movement and elementwise ops, alone and
+// in fused loops, at the sizes of a layer's activations.
+std::vector<BenchCase> calibration_cases(CalibrationSize size);
+
+// Its graph, with gradients and fused as a step's graph is.
+Graph calibration_graph(const BenchCase& row);
+
+// m×k · k×n, shapes of models: activations times weights, their gradients, and small ones.
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0;
+};
+std::vector<ProductShape> calibration_products(CalibrationSize size);
+
+// A graph with one einsum, as layers have them: x["row in"] and w["in out"]. The gradient of a
+// weight, where sums are long, sums over the rows of both operands.
+Graph product_graph(const ProductShape& shape, DType dtype);
+
+// A graph with one copy of so many bytes, counted in the source and in the result.
+Graph copy_graph(int64_t bytes);
+
+}  // namespace tessera

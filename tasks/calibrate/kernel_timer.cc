@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/calibrate/kernel_timer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/backend/reference/array.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int64_t kMostSets = 256;
+constexpr size_t kFewestRounds = 3, kMostRounds = 100000;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The memory of one device for sets of a node's operands.
+class Operands {
+ public:
+  Operands(Device& device, const Graph& graph, const Node& node, int64_t sets, int64_t integers)
+      : device_(device), kernel_(device.prepare(graph, node)) {
+    std::vector<Type> types;
+    for (const ValueId value : node.inputs) types.push_back(graph.type(value));
+    inputs_ = types.size();
+    for (const ValueId value : node.outputs) types.push_back(graph.type(value));
+    std::vector<int64_t> offsets;
+    for (const Type& type : types) {
+      offsets.push_back(set_bytes_);
+      set_bytes_ += aligned(type.bytes());
+    }
+    bytes_ = sets * set_bytes_ + aligned(kernel_->scratch_bytes());
+    memory_ = device_.allocate(bytes_);
+    if (memory_.is_null())
+      fail("not enough memory to measure {}: {} bytes are needed", node.op->name, bytes_);
+    for (int64_t set = 0; set < sets; ++set) {
+      for (size_t i = 0; i < types.size(); ++i) {
+        addresses_.push_back(memory_ + (set * set_bytes_ + offsets[i]));
+        if (i < inputs_) fill(types[i], addresses_.back(), integers);
+      }
+    }
+    in_set_ = types.size();
+    stream_ = device_.make_stream(StreamUse::kCompute);
+  }
+  ~Operands() {
+    stream_.reset();
+    device_.release(memory_, bytes_);
+  }
+  Operands(const Operands&) = delete;
+  Operands& operator=(const Operands&) = delete;
+
+  void launch(int64_t turn) {
+    const size_t sets = addresses_.size() / std::max<size_t>(1, in_set_);
+    const DeviceAddress* const first =
+        addresses_.data() + (static_cast<size_t>(turn) % std::max<size_t>(1, sets)) * in_set_;
+    stream_->launch(*kernel_, {.inputs = {first, inputs_},
+                               .outputs = {first + inputs_, in_set_ - inputs_},
+                               .scratch = memory_ + (bytes_ - aligned(kernel_->scratch_bytes()))});
+  }
+  void synchronize() { stream_->synchronize(); }
+
+ private:
+  static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+  // Small numbers of both signs, no two neighbours equal. An f32 scalar is 1: the step's scale.
+  void fill(const Type& type, DeviceAddress at, int64_t integers) {
+    std::vector<double> values(static_cast<size_t>(type.elements()), 1.0);
+    for (size_t i = 0; i < values.size() && values.size() > 1; ++i)
+      values[i] = is_floating(type.dtype)
+                      ? 0.5 * std::sin(0.7 * static_cast<double>(i % 4096))
+                      : static_cast<double>((i * 7919) % static_cast<size_t>(integers));
+    if (type.dtype == DType::kBool) std::ranges::fill(values, 1.0);
+    device_.map(at, type.bytes(), HostAccess::kWrite, [&](std::span<std::byte> bytes) {
+      encode_values(type.dtype, values, bytes.data());
+    });
+  }
+
+  Device& device_;
+  std::unique_ptr<Kernel> kernel_;
+  std::unique_ptr<Stream> stream_;
+  DeviceAddress memory_;
+  int64_t bytes_ = 0, set_bytes_ = 0;
+  std::vector<DeviceAddress> addresses_;  // Of each set: inputs, then outputs.
+  size_t inputs_ = 0, in_set_ = 0;
+};
+
+int64_t operand_bytes(const Graph& graph, const Node& node) {
+  int64_t bytes = 0;
+  for (const auto* values : {&node.inputs, &node.outputs})
+    for (const ValueId value : *values) bytes += graph.type(value).bytes();
+  return std::max<int64_t>(1, bytes);
+}
+
+}  // namespace
+
+double median_round(int64_t threads, double seconds,
+                    const std::function<void(int64_t thread, int64_t round)>& work) {
+  std::vector<double> times;
+  bool done = false, is_first = true;
+  Clock::time_point begin;
+  Clock::time_point first = Clock::now();
+  std::exception_ptr failure;
+  std::mutex failing;
+  std::barrier all_here(threads, [&]() noexcept {
+    if (begin != Clock::time_point{}) {
+      if (is_first) first = Clock::now();
+      if (!is_first) times.push_back(seconds_since(begin));
+      is_first = false;
+    }
+    const bool is_enough = seconds_since(first) > seconds && times.size() >= kFewestRounds;
+    done = failure != nullptr || is_enough || times.size() >= kMostRounds;
+    begin = Clock::now();
+  });
+  const auto run = [&](int64_t thread) {
+    int64_t round = 0;
+    for (all_here.arrive_and_wait(); !done; all_here.arrive_and_wait()) {
+      try {
+        work(thread, round++);
+      } catch (...) {
+        const std::lock_guard lock(failing);
+        if (failure == nullptr) failure = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  run(0);
+  for (std::thread& other : others) other.join();
+  if (failure != nullptr) std::rethrow_exception(failure);
+  std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
+  return times[times.size() / 2];
+}
+
+KernelTimer::KernelTimer(std::vector<std::unique_ptr<Device>> devices, double seconds)
+    : devices_(std::move(devices)), seconds_(seconds) {
+  CHECK(!devices_.empty(), "a timer of no devices");
+}
+
+double KernelTimer::launch_seconds(const Graph& graph, const Node& node, int64_t cold_bytes,
+                                   int64_t integers) const {
+  const int64_t sets = std::clamp<int64_t>(cold_bytes / operand_bytes(graph, node), 1, kMostSets);
+  std::vector<std::unique_ptr<Operands>> operands;
+  for (const auto& device : devices_)
+    operands.push_back(std::make_unique<Operands>(*device, graph, node, sets, integers));
+  // Short launches are repeated in a round, so that its begin does not count.
+  const auto warm_up = [&](int64_t launches) {
+    for (int64_t i = 0; i < launches; ++i) operands[0]->launch(i);
+    operands[0]->synchronize();
+  };
+  warm_up(1);
+  const auto begin = Clock::now();
+  warm_up(3);
+  const double about = std::max(1e-7, seconds_since(begin) / 3.0);
+  constexpr double kRound = 1e-3;
+  const auto repeats = static_cast<int64_t>(std::clamp(std::ceil(kRound / about), 1.0, 4096.0));
+  const double round =
+      median_round(std::ssize(devices_), seconds_, [&](int64_t thread, int64_t number) {
+        Operands& own = *operands[static_cast<size_t>(thread)];
+        for (int64_t i = 0; i < repeats; ++i) own.launch(number * repeats + i);
+        own.synchronize();
+      });
+  return round / static_cast<double>(repeats);
+}
+
+}  // namespace tessera
