@@ -10,11 +10,10 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/hparams/convert.h"
-#include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/ops/reshard.h"
 #include "core/passes/cost.h"
+#include "tasks/calibrate/hardware_text.h"
 #include "tasks/launch_costs/launch_costs.h"
 #include "tasks/logging/console.h"
 #include "tasks/plan/prediction.h"
@@ -120,10 +119,11 @@ class RefitRun final : public BaseRun {
 
   void write_files(const Hardware& hardware, const LaunchCosts& costs) const {
     std::filesystem::create_directories(refit_.directory);
-    const std::string heading = fmt::format(
-        "Fitted to {} by runexp --mode=calibrate --trace, from {}.", where_, refit_.hardware.name);
-    write_file_atomically(refit_.directory / kRefittedHardwareFile,
-                          to_toml(to_tree(static_cast<const HardwareFile&>(hardware)), heading));
+    write_file_atomically(
+        refit_.directory / kRefittedHardwareFile,
+        hardware_text(hardware, fmt::format("Fitted to {} by runexp --mode=calibrate --trace.\n"
+                                            "Started from {}, whose peaks it has.",
+                                            where_, refit_.hardware.name)));
     write_file_atomically(refit_.directory / kLaunchCostsFile, costs.json());
   }
 
