@@ -353,7 +353,8 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
   if (line.action == Action::kCalibrate) {
-    if (processes.size() > 1) fail("--mode=calibrate measures one machine: start it as one process");
+    if (processes.size() > 1)
+      fail("--mode=calibrate measures one machine: start it as one process");
     run_calibration(line, out);
     return check_printed({});
   }

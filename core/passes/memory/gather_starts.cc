@@ -35,8 +35,8 @@ void drop_from(std::vector<Interval>& busy, double time) {
 double begin_of_work(std::vector<Interval>& busy, double end, double seconds) {
   for (double begin = end;;) {
     drop_from(busy, begin);
-    const double free = busy.empty() ? -std::numeric_limits<double>::infinity()
-                                     : std::min(busy.back().end, begin);
+    const double free =
+        busy.empty() ? -std::numeric_limits<double>::infinity() : std::min(busy.back().end, begin);
     if (begin - free >= seconds) return begin - seconds;
     seconds -= begin - free;
     begin = busy.back().begin;

@@ -167,8 +167,8 @@ class AllGatherPrefetch {
     };
     std::vector<TimedGather> timed;
     for (const size_t gather : gathers())
-      timed.push_back({.first_use = first_use_[gather],
-                       .seconds = with_producers(with_producers, gather)});
+      timed.push_back(
+          {.first_use = first_use_[gather], .seconds = with_producers(with_producers, gather)});
     return timed;
   }
 

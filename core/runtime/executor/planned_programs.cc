@@ -105,9 +105,8 @@ void PlannedPrograms::plan_stages(PlannedProgram& program, const GraphOfDevice& 
     const StageArena& it = arenas_[arena];
     DeviceGraph compiled = graph_of(it.device, shown);
     homes[arena] = std::move(compiled.homes);
-    program.plans[arena] =
-        plan_memory(std::move(compiled.graph), parts_[it.part]->facts(), it.placed, communication,
-                    seconds);
+    program.plans[arena] = plan_memory(std::move(compiled.graph), parts_[it.part]->facts(),
+                                       it.placed, communication, seconds);
   };
   // The first device's graph is compiled by the caller's thread, whose errors have context.
   plan_stage(0, Stages::kShown);
