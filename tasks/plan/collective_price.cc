@@ -15,8 +15,6 @@
 namespace tessera {
 namespace {
 
-double as_double(int64_t number) { return static_cast<double>(number); }
-
 // Whether the two devices of a transfer are in different slices.
 bool transfer_crosses_slices(const Node& transfer, const Mesh& mesh) {
   const auto mesh_axes = transfer.attributes.get<std::vector<std::string>>("mesh_axes");

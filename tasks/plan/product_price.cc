@@ -7,7 +7,6 @@
 namespace tessera {
 namespace {
 
-double as_double(int64_t number) { return static_cast<double>(number); }
 double ceil_div(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
 
 // The efficiency of matrix products by shape is that of NVIDIA's library nvMatmulHeuristics
