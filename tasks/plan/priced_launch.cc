@@ -5,6 +5,7 @@
 
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
+#include "tasks/plan/collective_price.h"
 
 namespace tessera {
 namespace {

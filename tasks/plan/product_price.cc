@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-double ceil_div(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
+double quotient_up(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
 
 // The efficiency of matrix products by shape is that of NVIDIA's library nvMatmulHeuristics
 // 0.1.0.27 (H200 SXM, bf16, CUTLASS 3 kernels), relative to its 8192×8192×8192, for which it
@@ -30,12 +30,12 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Peak
   if (product.output != DType::kBF16) start *= kStoresOfF32;
   double least = 0.0;
   for (const Tile& tile : kTiles) {
-    const double tiles =
-        ceil_div(product.m, tile.m) * ceil_div(product.n, tile.n) * as_double(product.batches);
+    const double tiles = quotient_up(product.m, tile.m) * quotient_up(product.n, tile.n) *
+                         as_double(product.batches);
     for (int64_t splits = 1; splits <= kMostSplits; splits *= 2) {
       const int64_t sums = product.k / splits;
       if (splits > 1 && sums < kLeastSums) break;
-      const double rounds = ceil_div(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
+      const double rounds = quotient_up(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
       const double work =
           rounds * as_double(tile.m * tile.n) * tile.slowdown * (as_double(sums) + start);
       if (least == 0.0 || work < least) least = work;
