@@ -9,7 +9,7 @@
 
 #include "core/backend/cpu/gemm/einsum.h"
 #include "core/ops/einsum.h"
-#include "core/ops/elementwise.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "tasks/launch_costs/launch_costs.h"
 #include "tasks/plan/collective_price.h"
@@ -28,7 +28,7 @@ constexpr double kLeastShare = 1e-3, kLeastSeconds = 1e-12, kMostSeconds = 1.0;
 constexpr double kLeastRate = 1e6, kMostRate = 1e18;
 
 // A part of a hardware file that is scaled as one, and the launches that it may change.
-struct Field {
+struct Figure {
   std::string name;
   std::function<double(const Hardware&)> value;  // For the report.
   std::function<void(Hardware&, double factor)> scale;
@@ -63,7 +63,7 @@ void scale_copies(Hardware& hardware, double factor) {
 }
 
 // The rate of an op's kernels.
-Field kernel_field(const std::string& op, const Hardware& start) {
+Figure kernel_figure(const std::string& op, const Hardware& start) {
   const bool is_general = op == kFusedOp.name;
   return {"kernels." + op,
           [op](const Hardware& it) {
@@ -82,38 +82,38 @@ Field kernel_field(const std::string& op, const Hardware& start) {
           }};
 }
 
-Field latency_field(std::string name, DeviceLink Hardware::*link,
-                    std::function<bool(const Node&)> affects) {
+Figure latency_figure(std::string name, DeviceLink Hardware::*link,
+                      std::function<bool(const Node&)> affects) {
   return {std::move(name), [link](const Hardware& it) { return (it.*link).latency; },
           [link](Hardware& it, double factor) { scale_seconds((it.*link).latency, factor); },
           std::move(affects)};
 }
 
-std::vector<Field> fields_of(const Hardware& start, const Mesh& mesh) {
-  std::vector<Field> fields = {
+std::vector<Figure> figures_of(const Hardware& start, const Mesh& mesh) {
+  std::vector<Figure> figures = {
       {"efficiency.products", [](const Hardware& it) { return it.efficiency.products; },
        scale_products, is_product},
       {"efficiency.copies", [](const Hardware& it) { return it.efficiency.copies; }, scale_copies,
        is_kernel}};
-  for (const auto& [op, rate] : start.kernels) fields.push_back(kernel_field(op, start));
+  for (const auto& [op, rate] : start.kernels) figures.push_back(kernel_figure(op, start));
   if (start.peak_flops.elementwise)
-    fields.push_back(
+    figures.push_back(
         {"peak_flops.elementwise", [](const Hardware& it) { return *it.peak_flops.elementwise; },
          [](Hardware& it, double factor) { scale_rate(*it.peak_flops.elementwise, factor); },
          [](const Node& node) { return is_kernel(node) && !is_product(node); }});
-  fields.push_back({"launch_overhead", [](const Hardware& it) { return it.launch_overhead; },
-                    [](Hardware& it, double factor) { scale_seconds(it.launch_overhead, factor); },
-                    is_kernel});
-  fields.push_back({"efficiency.links", [](const Hardware& it) { return it.efficiency.links; },
-                    [](Hardware& it, double factor) { scale_share(it.efficiency.links, factor); },
-                    is_collective});
-  fields.push_back(latency_field("link.latency", &Hardware::link, [mesh](const Node& node) {
+  figures.push_back({"launch_overhead", [](const Hardware& it) { return it.launch_overhead; },
+                     [](Hardware& it, double factor) { scale_seconds(it.launch_overhead, factor); },
+                     is_kernel});
+  figures.push_back({"efficiency.links", [](const Hardware& it) { return it.efficiency.links; },
+                     [](Hardware& it, double factor) { scale_share(it.efficiency.links, factor); },
+                     is_collective});
+  figures.push_back(latency_figure("link.latency", &Hardware::link, [mesh](const Node& node) {
     return is_collective(node) && !crosses_slices(node, mesh);
   }));
-  fields.push_back(latency_field("network.latency", &Hardware::network, [mesh](const Node& node) {
+  figures.push_back(latency_figure("network.latency", &Hardware::network, [mesh](const Node& node) {
     return is_collective(node) && crosses_slices(node, mesh);
   }));
-  return fields;
+  return figures;
 }
 
 struct Sample {
@@ -138,37 +138,37 @@ class Fit {
  public:
   Fit(const std::vector<Sample>& samples, const Mesh& mesh) : samples_(samples), mesh_(mesh) {}
 
-  int64_t types(const Field& field) const {
+  int64_t types(const Figure& figure) const {
     return std::ranges::count_if(
-        samples_, [&](const Sample& sample) { return field.affects(*sample.launches->node); });
+        samples_, [&](const Sample& sample) { return figure.affects(*sample.launches->node); });
   }
 
   // To the least error, between a sixty-fourth and 64 times the value: the best of a coarse grid of
   // factors, then of finer ones around it.
-  void scale(Hardware& hardware, const Field& field) const {
-    constexpr double kRounding = 1e-9;  // A field that changes nothing keeps its value.
-    double best = 1.0, least = error(hardware, field);
+  void scale(Hardware& hardware, const Figure& figure) const {
+    constexpr double kRounding = 1e-9;  // A figure that changes nothing keeps its value.
+    double best = 1.0, least = error(hardware, figure);
     double step = 2.0;
     for (const int around : {6, 4, 4, 4}) {
       const double middle = best;
       for (int i = -around; i <= around; ++i) {
         const double factor = middle * std::pow(step, i);
         Hardware scaled = hardware;
-        field.scale(scaled, factor);
-        const double found = error(scaled, field);
+        figure.scale(scaled, factor);
+        const double found = error(scaled, figure);
         if (found < least * (1.0 - kRounding)) least = found, best = factor;
       }
       step = std::pow(step, 1.0 / around);
     }
-    if (best != 1.0) field.scale(hardware, best);
+    if (best != 1.0) figure.scale(hardware, best);
   }
 
  private:
-  double error(const Hardware& hardware, const Field& field) const {
+  double error(const Hardware& hardware, const Figure& figure) const {
     double sum = 0.0;
     for (const Sample& sample : samples_) {
       const MatchedLaunches& launches = *sample.launches;
-      if (!field.affects(*launches.node)) continue;
+      if (!figure.affects(*launches.node)) continue;
       const double predicted =
           launch_cost(*launches.graph, *launches.node, mesh_, hardware).seconds;
       sum += sample.weight * std::abs(std::log(predicted / sample.seconds));
@@ -223,13 +223,13 @@ FittedHardware fit_hardware(const Hardware& start, const std::vector<MatchedLaun
   FittedHardware result{.hardware = start, .fields = {}, .shapes = 0};
   const std::vector<Sample> samples = samples_of(launches, gap);
   const Fit fit(samples, mesh);
-  std::vector<Field> fields = fields_of(start, mesh);
-  std::erase_if(fields, [&](const Field& field) { return fit.types(field) == 0; });
+  std::vector<Figure> figures = figures_of(start, mesh);
+  std::erase_if(figures, [&](const Figure& figure) { return fit.types(figure) == 0; });
   for (int round = 0; round < kRounds; ++round)
-    for (const Field& field : fields) fit.scale(result.hardware, field);
-  for (const Field& field : fields)
+    for (const Figure& figure : figures) fit.scale(result.hardware, figure);
+  for (const Figure& figure : figures)
     result.fields.push_back(
-        {field.name, field.value(start), field.value(result.hardware), fit.types(field)});
+        {figure.name, figure.value(start), figure.value(result.hardware), fit.types(figure)});
   result.shapes = add_shapes(result.hardware, samples, mesh);
   return result;
 }
