@@ -126,7 +126,7 @@ std::vector<ProductShape> calibration_products(CalibrationSize size) {
   if (size == CalibrationSize::kQuick) return {{64, 64, 64}, {32, 128, 64}, {256, 32, 32}};
   std::vector<ProductShape> shapes;
   // Rows of a batch, widths of models.
-  for (const int64_t m : {64, 256, 1024, 4096})
+  for (const int64_t m : {64, 512, 2048})
     for (const auto& [n, k] : std::vector<std::pair<int64_t, int64_t>>{{32, 64},
                                                                        {64, 64},
                                                                        {64, 256},

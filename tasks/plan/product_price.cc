@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-double quotient_up(int64_t a, int64_t b) { return as_double((a + b - 1) / b); }
+double real(int64_t number) { return static_cast<double>(number); }
+double parts_of(int64_t a, int64_t b) { return real((a + b - 1) / b); }
 
 // The efficiency of matrix products by shape is that of NVIDIA's library nvMatmulHeuristics
 // 0.1.0.27 (H200 SXM, bf16, CUTLASS 3 kernels), relative to its 8192×8192×8192, for which it
@@ -30,14 +31,13 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Peak
   if (product.output != DType::kBF16) start *= kStoresOfF32;
   double least = 0.0;
   for (const Tile& tile : kTiles) {
-    const double tiles = quotient_up(product.m, tile.m) * quotient_up(product.n, tile.n) *
-                         as_double(product.batches);
+    const double tiles =
+        parts_of(product.m, tile.m) * parts_of(product.n, tile.n) * real(product.batches);
     for (int64_t splits = 1; splits <= kMostSplits; splits *= 2) {
       const int64_t sums = product.k / splits;
       if (splits > 1 && sums < kLeastSums) break;
-      const double rounds = quotient_up(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
-      const double work =
-          rounds * as_double(tile.m * tile.n) * tile.slowdown * (as_double(sums) + start);
+      const double rounds = parts_of(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
+      const double work = rounds * real(tile.m * tile.n) * tile.slowdown * (real(sums) + start);
       if (least == 0.0 || work < least) least = work;
     }
   }
@@ -46,16 +46,13 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Peak
 
 // Of the logarithm with base 2.
 double distance(int64_t a, int64_t b) {
-  const double logarithm =
-      std::log2(as_double(std::max<int64_t>(1, a)) / as_double(std::max<int64_t>(1, b)));
+  const double logarithm = std::log2(real(std::max<int64_t>(1, a)) / real(std::max<int64_t>(1, b)));
   return logarithm * logarithm;
 }
 
 }  // namespace
 
-double ProductSize::flops() const {
-  return 2.0 * as_double(m) * as_double(n) * as_double(k) * as_double(batches);
-}
+double ProductSize::flops() const { return 2.0 * real(m) * real(n) * real(k) * real(batches); }
 
 double reachable_flops(DType dtype, const Hardware& hardware) {
   return hardware.efficiency.products * hardware.peak_flops(dtype);

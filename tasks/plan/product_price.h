@@ -10,9 +10,6 @@
 
 namespace tessera {
 
-// Of sizes and counts, for prices.
-inline double as_double(int64_t number) { return static_cast<double>(number); }
-
 // Of a matrix product, batches × (m×k · k×n).
 struct ProductSize {
   int64_t m = 0, n = 0, k = 0, batches = 1;

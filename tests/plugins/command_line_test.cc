@@ -121,7 +121,7 @@ TEST_CASE("invalid values are errors") {
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
           "--mode=decod: expected one of train, eval, decode, plan, export, import, replay, "
-          "selfcheck, sweep; did you mean "
+          "selfcheck, calibrate, sweep; did you mean "
           "'decode'?");
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
           "--mode=import reads a directory: give --input=DIR");
@@ -145,7 +145,7 @@ TEST_CASE("invalid values are errors") {
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
           "--mode=trian: expected one of train, eval, decode, plan, export, import, replay, "
-          "selfcheck, sweep; did you mean "
+          "selfcheck, calibrate, sweep; did you mean "
           "'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) ==
           "--profile=10: expected START:N, such as 10:3, or off");
@@ -192,6 +192,21 @@ TEST_CASE("the self-check takes no experiment") {
       "--dry_run cannot be used with --mode=selfcheck, which takes only --threads, --device and "
       "--plugin_path");
   REQUIRE_THAT(error_for({"--mode=selfchek"}), Catch::Contains("did you mean 'selfcheck'?"));
+}
+
+TEST_CASE("calibration takes no experiment") {
+  const CommandLine line = parse_command_line(
+      {"--mode=calibrate", "--devices=2", "--threads=2", "--output=a.toml", "--restart"});
+  REQUIRE(line.action == CommandLine::Action::kCalibrate);
+  REQUIRE(line.run.devices == 2);
+  REQUIRE(line.run.output == "a.toml");
+  REQUIRE(line.run.restart);
+  REQUIRE_THAT(error_for({"--mode=calibrate", "--exp=a"}),
+               Catch::StartsWith("--exp cannot be used with --mode=calibrate, which takes only "
+                                 "--threads, --devices, --device,"));
+  REQUIRE_THAT(error_for({"--mode=calibrate", "--hardware=h200"}),
+               Catch::StartsWith("--hardware cannot be used with --mode=calibrate"));
+  REQUIRE_THAT(error_for({"--mode=calibrat"}), Catch::Contains("did you mean 'calibrate'?"));
 }
 
 TEST_CASE("reports, comparisons and watching take runs, and no experiment") {

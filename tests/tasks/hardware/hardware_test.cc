@@ -66,14 +66,16 @@ std::string error_for(const std::string& text) {
 
 TEST_CASE("every hardware file of the tree is read, and has the same fields for a kind") {
   const std::vector<std::string> names = hardware_names(hardware_folder());
-  REQUIRE(names ==
-          std::vector<std::string>{"a100", "b200", "h100", "h200", "rtx4090", "tpu_v4", "tpu_v5p"});
+  REQUIRE(names == std::vector<std::string>{"a100", "b200", "h100", "h200", "rtx4090", "tpu_v4",
+                                            "tpu_v5p", "zen3_2c", "zen3_2c_2_devices"});
   for (const std::string& name : names) {
     CAPTURE(name);
     const Hardware hardware = hardware_named(name);
     REQUIRE(hardware.name == name);
     REQUIRE(hardware.tiles.has_value() == (hardware.kind == HardwareKind::kGpu));
     REQUIRE_FALSE(hardware.price_per_hour.has_value());  // Prices differ and change.
+    REQUIRE(hardware.products.has_value() == (hardware.kind == HardwareKind::kCpu));
+    if (hardware.kind == HardwareKind::kCpu) continue;  // Measured, and without bf16 or a network.
     REQUIRE(hardware.peak_flops.bf16 > hardware.peak_flops.f32);
     REQUIRE(hardware.link.bandwidth > hardware.network.bandwidth);
     REQUIRE(hardware.memory.bandwidth > hardware.link.bandwidth);
@@ -101,7 +103,8 @@ TEST_CASE("the peaks of devices are those of their datasheets") {
 TEST_CASE("a name is looked up in the folder, a path is read") {
   REQUIRE_THROWS_WITH(find_hardware("h20", hardware_folder()),
                       "--hardware=h20: unknown hardware; did you mean 'h200'?; expected a100, "
-                      "b200, h100, h200, rtx4090, tpu_v4, tpu_v5p or the path of a TOML file");
+                      "b200, h100, h200, rtx4090, tpu_v4, tpu_v5p, zen3_2c, zen3_2c_2_devices or "
+                      "the path of a TOML file");
   const TemporaryDirectory folder;
   for (const std::string name : {"", "..", "../hardware"})
     REQUIRE_THROWS(find_hardware(name, hardware_folder()));
@@ -184,6 +187,80 @@ TEST_CASE("a hardware file with a number that cannot be is refused") {
        std::vector<std::string>{"\"\"", "\"a\\nb\"", "\"" + std::string(61, 'x') + "\""})
     REQUIRE_THAT(error_for(with("\"Mine\"", title)),
                  Catch::Contains("expected one line of 1 to 60 bytes"));
+}
+
+// The good file for a processor, with curves, and with its first `from` replaced.
+std::string measured_with(const std::string& from = "", const std::string& to = "") {
+  std::string text = kGood.substr(0, kGood.find("[tiles]"));
+  const auto replace = [&text](const std::string& old, const std::string& by) {
+    const size_t at = text.find(old);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, old.size(), by);
+  };
+  replace("\"gpu\"", "\"cpu\"");
+  replace(
+      "bandwidth = 1e12\n",
+      "bandwidth = 1e12\ncopies = [{bytes = 1000, bandwidth = 4e12}, {bytes = 9000, bandwidth = "
+      "2e12}]\n");
+  replace("latency = 1e-5\n", "latency = 1e-5\ntopology = \"ring\"\n");
+  text += R"([processor]
+devices = 2
+threads = 1
+[products]
+f32 = [{m = 64, n = 64, k = 32, share = 0.5}]
+[kernels]
+attention = {f32 = 1e9, start = 40.0}
+fused = {f32 = 2e9, bf16 = 1e9}
+)";
+  replace(from, to);
+  return text;
+}
+
+TEST_CASE("a hardware file may have curves, topologies and rates of kernels") {
+  const Hardware hardware = read(measured_with());
+  REQUIRE(hardware.memory.copies->size() == 2);
+  REQUIRE(hardware.link.topology == LinkTopology::kRing);
+  REQUIRE_FALSE(hardware.network.topology.has_value());
+  REQUIRE(hardware.processor->devices == 2);
+  // A dtype without points or rates has those of the other.
+  REQUIRE(hardware.products->points(DType::kBF16)[0].share == 0.5);
+  REQUIRE(hardware.kernels.at("attention")(DType::kBF16) == 1e9);
+  REQUIRE(hardware.kernels.at("fused")(DType::kBF16) == 1e9);
+  REQUIRE(hardware.kernels.at("fused")(DType::kF32) == 2e9);
+}
+
+TEST_CASE("mistakes in curves, topologies and rates are refused") {
+  const auto refused = [](const std::string& from, const std::string& to) {
+    const std::string error = error_for(measured_with(from, to));
+    return error.substr(error.find(' ') + 1);
+  };
+  REQUIRE_THAT(refused("\"ring\"", "\"star\""),
+               Catch::Contains("link.topology: got 'star', expected one of ring, tree"));
+  REQUIRE_THAT(refused("m = 64, ", ""), Catch::Contains("missing field: products.f32[0].m;"));
+  REQUIRE_THAT(refused("m = 64, ", "rows = 64, "),
+               Catch::Contains("no field 'products.f32[0].rows'"));
+  REQUIRE(refused("share = 0.5", "share = 1.5") ==
+          "products.f32[0].share: got 1.5, expected 1e-06 to 1, a share of the peak");
+  REQUIRE(refused("m = 64", "m = -64") == "products.f32[0].m: got -64, expected a positive number");
+  REQUIRE_THAT(refused("m = 64", "m = 6.5"), Catch::Contains("expected an integer"));
+  REQUIRE_THAT(refused("f32 = [{m = 64, n = 64, k = 32, share = 0.5}]\n", ""),
+               Catch::StartsWith("products: expected points"));
+  REQUIRE(refused("bytes = 9000", "bytes = 900") ==
+          "memory.copies[1].bytes: got 900, expected more than the 1000 before it");
+  REQUIRE_THAT(
+      refused("[{bytes = 1000, bandwidth = 4e12}, {bytes = 9000, bandwidth = 2e12}]", "[]"),
+      Catch::StartsWith("memory.copies: expected at least one point"));
+  REQUIRE(refused("attention =", "atention =") ==
+          "kernels.atention: unknown op; did you mean 'attention'?");
+  REQUIRE_THAT(refused("{f32 = 1e9, start = 40.0}", "{start = 40.0}"),
+               Catch::StartsWith("kernels.attention: expected operations per second"));
+  REQUIRE_THAT(refused("f32 = 1e9", "f32 = -1e9"), Catch::Contains("expected a positive number"));
+  REQUIRE(refused("\"cpu\"", "\"gpu\"") ==
+          "processor: only for kind = \"cpu\"; got kind = \"gpu\"");
+  REQUIRE(
+      error_for(kGood + "[products]\nf32 = [{m = 1, n = 1, k = 1, share = 0.5}]\n") ==
+      "mine.toml: tiles and products both say how fast products of a shape are: expected one of "
+      "them");
 }
 
 }  // namespace

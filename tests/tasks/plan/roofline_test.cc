@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "core/base/error.h"
@@ -17,6 +18,7 @@
 #include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
 #include "core/ops/norm.h"
+#include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
@@ -210,6 +212,117 @@ TEST_CASE("collectives are priced by bytes and links") {
   // Two slices: a third of the bytes crosses the network, at 41.1 GB/s.
   REQUIRE(microseconds(gathered(Mesh({{"data", 2, 2}}))) ==
           Approx(90.7 + 408.1 + 20.0).epsilon(1e-3));
+}
+
+TEST_CASE("hops of a ring grow with the devices, those of a tree with their logarithm") {
+  const auto latency = [](std::optional<LinkTopology> topology, const Mesh& mesh, bool sums) {
+    Hardware hardware = h200();
+    hardware.link.topology = topology;
+    hardware.network.topology = topology;
+    const Graph graph = compiled(
+        mesh, {sums ? "f32[\"row=16 column/data=64\"]" : "f32[\"row/data=16 column=64\"]"},
+        [sums](const auto& x) {
+          return sums ? reshard(reduce_sum(x[0], "column"), "row") : reshard(x[0], "row column");
+        });
+    const Node& last = *std::prev(graph.nodes().end());
+    return 1e6 * launch_cost(graph, last, mesh, hardware).seconds;
+  };
+  const Mesh eight({{"data", 8, 1}}), slices({{"data", 8, 2}});
+  // Next to no bytes; a latency of 10 us within a slice and 20 us between them.
+  REQUIRE(latency(std::nullopt, eight, false) == Approx(10.0).epsilon(0.01));
+  REQUIRE(latency(LinkTopology::kRing, eight, false) == Approx(7 * 10.0).epsilon(0.01));
+  REQUIRE(latency(LinkTopology::kTree, eight, false) == Approx(3 * 10.0).epsilon(0.01));
+  // An all-reduce goes there and back.
+  REQUIRE(latency(LinkTopology::kRing, eight, true) == Approx(2 * 7 * 10.0).epsilon(0.01));
+  REQUIRE(latency(LinkTopology::kTree, eight, true) == Approx(2 * 3 * 10.0).epsilon(0.01));
+  // Of sixteen devices in two slices: hops within a slice, then one between them.
+  REQUIRE(latency(std::nullopt, slices, false) == Approx(20.0).epsilon(0.01));
+  REQUIRE(latency(LinkTopology::kRing, slices, false) == Approx(7 * 10.0 + 20.0).epsilon(0.01));
+  REQUIRE(latency(LinkTopology::kTree, slices, false) == Approx(3 * 10.0 + 20.0).epsilon(0.01));
+}
+
+// A processor with hand-made figures.
+Hardware processor() {
+  Hardware cpu = h200();
+  cpu.kind = HardwareKind::kCpu;
+  cpu.tiles.reset();
+  cpu.launch_overhead = 1e-6;
+  cpu.peak_flops = {.bf16 = 2e11, .f32 = 1e11};
+  cpu.memory.copies = std::vector<CopyPoint>{{1 << 16, 64e9}, {1 << 20, 16e9}};
+  cpu.products =
+      ProductCurve{.f32 = std::vector<ProductPoint>{{256, 256, 256, 0.8}, {16, 256, 256, 0.2}},
+                   .bf16 = std::nullopt};
+  return cpu;
+}
+
+TEST_CASE("products are interpolated on a curve of measured efficiency") {
+  const Hardware cpu = processor();
+  const auto share = [&](int64_t m, int64_t n, int64_t k, DType dtype = DType::kF32) {
+    return share_on_curve({m, n, k, 1, dtype, dtype}, *cpu.products);
+  };
+  REQUIRE(share(256, 256, 256) == 0.8);
+  REQUIRE(share(16, 256, 256) == 0.2);
+  // In the middle of both, two doublings from each: their geometric mean.
+  REQUIRE(share(64, 256, 256) == Approx(0.4));
+  // One doubling from one and three from the other, with weights 1 and 1/81.
+  REQUIRE(share(128, 256, 256) == Approx(0.8 * std::pow(0.25, 1.0 / 82.0)));
+  // The points of f32 count for bf16, as shares of its own peak.
+  REQUIRE(share(16, 256, 256, DType::kBF16) == 0.2);
+  const ProductSize size{16, 256, 256, 3, DType::kBF16, DType::kBF16};
+  REQUIRE(product_seconds(size, cpu) == Approx(2.0 * 3 * 16 * 256 * 256 / (0.2 * 2e11)));
+  // No share is above the best that bounds of the search assume.
+  REQUIRE(best_share(cpu) == 0.8);
+}
+
+TEST_CASE("launches that fit into caches move at the rate of copies of their size") {
+  const Hardware cpu = processor();
+  REQUIRE(reachable_bandwidth(cpu, 1000.0) == 64e9);
+  REQUIRE(reachable_bandwidth(cpu, 1 << 16) == 64e9);
+  REQUIRE(reachable_bandwidth(cpu, 1 << 18) == Approx(32e9));  // Half way, in logarithms.
+  REQUIRE(reachable_bandwidth(cpu, 1e12) == 16e9);
+  const auto seconds = [&](const std::string& rows) {
+    const std::string type = "f32[\"row=" + rows + " column=64\"]";
+    const Graph graph = compiled(Mesh(), {type, type}, [](const auto& x) { return x[0] + x[1]; });
+    return launch_cost(graph, graph.nodes().back(), Mesh(), cpu).seconds;
+  };
+  REQUIRE(seconds("1366") == Approx(3 * 4 * 64 * 1366 / 16e9 + 1e-6).epsilon(1e-3));
+  REQUIRE(seconds("64") == Approx(3 * 4 * 64 * 64 / 64e9 + 1e-6).epsilon(1e-3));
+}
+
+TEST_CASE("a rate of an op's kernels is its price where memory is faster") {
+  Hardware cpu = processor();
+  cpu.kernels["exp"] = {.f32 = 1e9, .bf16 = std::nullopt};
+  cpu.kernels["fused"] = {.f32 = 2e9, .bf16 = std::nullopt};
+  const auto seconds = [&](const Build& build) {
+    const Graph graph = compiled(Mesh(), {"f32[\"row=64 column=64\"]"}, build);
+    const LaunchCost cost = launch_cost(graph, graph.nodes().back(), Mesh(), cpu);
+    REQUIRE(cost.limit == Limit::kArithmetic);
+    return cost.seconds - 1e-6;
+  };
+  const double exps = 64.0 * 64.0 * kExpOp.element.cost;
+  REQUIRE(seconds([](const auto& x) { return exp(x[0]); }) == Approx(exps / 1e9));
+  // Other elementwise ops, and several of them, run as fused loops do.
+  REQUIRE(seconds([](const auto& x) { return exp(exp(x[0])); }) == Approx(2.0 * exps / 2e9));
+  const double tanhs = 64.0 * 64.0 * kTanhOp.element.cost;
+  REQUIRE(seconds([](const auto& x) { return tanh(x[0]); }) == Approx(tanhs / 2e9));
+}
+
+TEST_CASE("attention's rate depends on the width of heads") {
+  Hardware cpu = processor();
+  cpu.kernels["attention"] = {.f32 = 1e9, .bf16 = std::nullopt, .start = 32.0};
+  const auto seconds = [&](const std::string& width) {
+    const std::string type = " heads=2 head_dim=" + width + "\"]";
+    const Graph graph =
+        compiled(Mesh(),
+                 {"f32[\"batch=1 seq=64" + type,
+                  "f32[\"batch=1 key_seq=64 kv_heads=2 head_dim=" + width + "\"]",
+                  "f32[\"batch=1 key_seq=64 kv_heads=2 head_dim=" + width + "\"]"},
+                 [](const auto& x) { return attention(x[0], x[1], x[2], {.scale = 0.125}); });
+    const LaunchCost cost = launch_cost(graph, graph.nodes().back(), Mesh(), cpu);
+    return (cost.seconds - 1e-6) / cost.flops;
+  };
+  REQUIRE(seconds("32") == Approx(2e-9));    // 1 + 32/32.
+  REQUIRE(seconds("64") == Approx(1.5e-9));  // 1 + 32/64.
 }
 
 // Device 1, a stage, receives a value of this type from the stage before and sends it to `peer`.

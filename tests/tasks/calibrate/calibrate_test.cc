@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calibration of this machine, with small sizes: what it writes can be planned with.
+#include "tasks/calibrate/calibrate.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/io/file.h"
+#include "tasks/calibrate/calibration_cases.h"
+#include "tasks/calibrate/hardware_text.h"
+#include "tasks/plan/roofline.h"
+#include "tests/support/catch.h"
+#include "tests/support/hardware.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+TEST_CASE("a calibration writes a hardware file that prices kernels of the CPU") {
+  const TemporaryDirectory folder;
+  std::vector<std::string> lines;
+  CalibrateOptions options{.devices = 2,
+                           .threads = 2,
+                           .size = CalibrationSize::kQuick,
+                           .output = folder / "mine.toml",
+                           .report = [&](const std::string& line) { lines.push_back(line); }};
+  const Hardware measured = calibrate(options);
+  for (const std::string& line : lines) REQUIRE(line.size() <= 100);
+  REQUIRE(lines.size() > 20);
+
+  const Hardware hardware = find_hardware((folder / "mine.toml").string(), hardware_folder());
+  REQUIRE(hardware.kind == HardwareKind::kCpu);
+  REQUIRE(hardware.processor->devices == 2);
+  REQUIRE(hardware.processor->threads == 1);
+  REQUIRE(hardware.products->f32->size() == calibration_products(options.size).size());
+  REQUIRE(hardware.products->bf16->size() == hardware.products->f32->size());
+  for (const char* op : {"attention", "attention_grad", "adam_update", "cross_entropy", "fused",
+                         "rms_norm", "layer_norm_grad", "reduce_sum", "transpose"}) {
+    CAPTURE(op);
+    REQUIRE(hardware.kernels.contains(op));
+  }
+  REQUIRE(hardware.kernels.at("attention").start.has_value());
+  REQUIRE_FALSE(hardware.kernels.contains("einsum"));  // Products have a curve.
+  // A product of a measured shape costs what was measured.
+  const ProductPoint& point = hardware.products->f32->front();
+  const ProductSize size{point.m, point.n, point.k, 1, DType::kF32, DType::kF32};
+  REQUIRE(product_seconds(size, hardware) ==
+          Approx(size.flops() / (point.share * hardware.peak_flops.f32)));
+}
+
+TEST_CASE("a calibration refuses a file that exists or cannot be written") {
+  const TemporaryDirectory folder;
+  CalibrateOptions options{.output = folder / "mine.toml", .report = [](const std::string&) {}};
+  const auto error = [&] { return error_of([&] { check_output(options); }); };
+  REQUIRE_NOTHROW(check_output(options));
+  write_file_atomically(folder / "mine.toml", "mine");
+  REQUIRE_THAT(error(), Catch::Contains("mine.toml exists; give --restart to replace it"));
+  // Before anything is measured.
+  REQUIRE_THROWS_WITH(calibrate(options), Catch::Contains("exists"));
+  REQUIRE(read_file(folder / "mine.toml", 100) == "mine");
+  options.replaces = true;
+  REQUIRE_NOTHROW(check_output(options));
+  options.output = folder.path();
+  REQUIRE_THAT(error(), Catch::Contains("is a folder"));
+  options.output = folder / "absent" / "mine.toml";
+  REQUIRE_THAT(error(), Catch::Contains("absent is not a folder"));
+  options.output.clear();
+  REQUIRE_THAT(error(), Catch::Contains("--output needs the name of a file"));
+}
+
+TEST_CASE("the text of a hardware file is read back") {
+  const TemporaryDirectory folder;
+  const auto read_back = [&](const Hardware& hardware) {
+    write_file_atomically(folder / "copy.toml", hardware_text(hardware, "One line.\nAnother."));
+    return read_hardware(folder / "copy.toml");
+  };
+  for (const std::string& name : hardware_names(hardware_folder())) {
+    CAPTURE(name);
+    const Hardware hardware = hardware_named(name);
+    const Hardware copy = read_back(hardware);
+    REQUIRE(copy.title == hardware.title);
+    REQUIRE(copy.kind == hardware.kind);
+    REQUIRE(copy.memory.bytes == hardware.memory.bytes);
+    REQUIRE(copy.network.latency == Approx(hardware.network.latency).epsilon(1e-3));
+    REQUIRE(copy.host.has_value() == hardware.host.has_value());
+    REQUIRE(copy.tiles.has_value() == hardware.tiles.has_value());
+    REQUIRE(copy.peak_flops.elementwise.has_value() == hardware.peak_flops.elementwise.has_value());
+    REQUIRE(copy.kernels.size() == hardware.kernels.size());
+    const ProductSize size{300, 400, 500, 1, DType::kBF16, DType::kBF16};
+    REQUIRE(product_seconds(size, copy) == Approx(product_seconds(size, hardware)).epsilon(0.01));
+  }
+  Hardware tree = hardware_named("h200");
+  tree.link.topology = LinkTopology::kTree;
+  tree.price_per_hour = 2.5;
+  REQUIRE(read_back(tree).link.topology == LinkTopology::kTree);
+  REQUIRE(read_back(tree).price_per_hour == 2.5);
+}
+
+TEST_CASE("every case of a calibration has operations to count") {
+  for (const BenchCase& row : calibration_cases(CalibrationSize::kQuick)) {
+    CAPTURE(row.name);
+    const Graph graph = calibration_graph(row);
+    double operations = 0.0;
+    for (const Node& node : graph.nodes()) operations += kernel_operations(graph, node);
+    REQUIRE(operations > 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
