@@ -22,7 +22,7 @@ fs::path find_trace(const std::string& given) {
         "--trace={}: {} is not a file; expected a run's directory or its trace.json.gz, which new "
         "runs of at least 50 steps and --profile=START:N write",
         given, file.string());
-  return file;
+  return file.has_parent_path() ? file : "." / file;
 }
 
 }  // namespace
