@@ -19,17 +19,18 @@ namespace {
 
 constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr const char* kSweep = "sweep";          // A mode whose trials are runs.
-constexpr const char* kCalibrate = "calibrate";  // Another one.
+constexpr const char* kCalibrate = "calibrate";  // The same, or from the trace of a run.
 constexpr const char* kReplay = "replay";        // A mode with options of its own.
 constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 
 RunMode parse_mode(const std::string& mode) {
   constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
                                 RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
-  if (mode == kReplay) return RunMode::kTrain;  // CommandLine::replay says the rest.
-  // The caller has handled the last three, which are actions (action_of).
+  if (mode == kReplay) return RunMode::kTrain;    // CommandLine::replay says the rest,
+  if (mode == kCalibrate) return RunMode::kPlan;  // and CommandLine::refit.
+  // The caller has handled the last two, and calibrate without a trace: they are actions.
   return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kReplay,
-                          kSelfcheck, kCalibrate, kSweep},
+                          kCalibrate, kSelfcheck, kSweep},
                          "mode", mode)];
 }
 
@@ -68,7 +69,7 @@ CommandLine::Action action_of(const Flags& flags) {
   if (flags.has("compare")) return Action::kCompare;
   if (flags.has("watch")) return Action::kWatch;
   if (flags.text("mode") == kSelfcheck) return Action::kSelfcheck;
-  if (flags.text("mode") == kCalibrate) return Action::kCalibrate;
+  if (flags.text("mode") == kCalibrate && !flags.has("trace")) return Action::kCalibrate;
   if (flags.text("mode") == kSweep) return Action::kSweep;
   return Action::kRun;
 }
@@ -85,10 +86,14 @@ void check_flags_of_modes(const RunOptions& run, const Flags& flags) {
   belongs({"prompt", "prompt_ids", "print_ids"}, "decode", mode == RunMode::kDecode);
   belongs({"format"}, "export or import", moves);
   belongs({"input"}, "import", mode == RunMode::kImport);
-  belongs({"output"}, "export or plan", mode == RunMode::kExport || mode == RunMode::kPlan);
+  belongs({"output"}, "export, plan or calibrate",
+          mode == RunMode::kExport || mode == RunMode::kPlan);
   belongs({"dtype", "max_shard_bytes"}, "export", mode == RunMode::kExport);
-  belongs({"hardware", "compare_plan"}, "plan", mode == RunMode::kPlan);
-  if (flags.has("hardware") && flags.has("device"))
+  const bool calibrates = flags.text("mode") == kCalibrate;
+  belongs({"hardware"}, "plan or calibrate", mode == RunMode::kPlan);
+  belongs({"compare_plan"}, "plan", mode == RunMode::kPlan);
+  belongs({"launch_costs"}, "train or plan", mode == RunMode::kTrain || mode == RunMode::kPlan);
+  if (flags.has("hardware") && flags.has("device") && !calibrates)
     fail("--device cannot be used with --hardware, which names the device that is planned for");
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
@@ -231,6 +236,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.search = parse_search(flags);
   if (line.search) line.search->hardware = *line.run.hardware;
   line.replay = parse_replay(flags);
+  line.launch_costs = text("launch_costs");
+  line.refit = parse_refit(flags, line.run.hardware);
+  if (line.refit) line.run.hardware.reset();  // The program is that of the traced device.
+  if (line.refit && line.experiment.empty() && line.config.empty())
+    line.config = line.refit->trace.parent_path();
   check_together(line, flags);
   return line;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plugins/mode_flags.h"
+#include "plugins/refit_mode.h"
 #include "tasks/config/run_options.h"
 
 namespace tessera {
@@ -46,6 +47,8 @@ struct CommandLine {
   SweepFlags sweep;
   std::optional<SearchOptions> search;  // --search: its devices are those of --devices if empty.
   std::optional<ReplayOptions> replay;  // With --mode=replay.
+  std::optional<RefitOptions> refit;    // With --mode=calibrate --trace; the run's mode is a plan.
+  std::filesystem::path launch_costs;   // The file; or empty.
   RunOptions run;                       // `experiment` and a default `job_log_dir` are set later.
 };
 

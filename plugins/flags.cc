@@ -33,7 +33,8 @@ options::options_description description() {
                            "port",         "sweep_processes", "sweep_trials",  "sweep_seed",
                            "sweep_metric", "sweep_goal",      "goal",          "search_devices",
                            "search_slice", "search_seconds",  "step",          "against",
-                           "tolerance",    "record",          "record_values", "kernels_of"})
+                           "tolerance",    "record",          "record_values", "kernels_of",
+                           "trace",        "launch_costs"})
     text(name);
   flags.add_options()("compare",
                       options::value<std::vector<std::string>>()->multitoken()->composing(), "");

@@ -41,7 +41,7 @@ Actions
                          not depend on the number of threads (needs no --exp; under a minute);
                          calibrate: measure this machine's CPU and write a hardware file for
                          --hardware (needs no --exp; two minutes, with --smoke a rough one in
-                         seconds; docs/hardware.md)
+                         seconds; docs/hardware.md), or fit one to the --trace of a run
   --list                 list the experiments of all plugins
   --describe             print the experiment's knobs and configuration, and who set what
   --diff=OTHER           print how it differs from another experiment, a run's directory or its
@@ -129,6 +129,11 @@ Inspection
   --search_slice=N       devices with fast links to each other (default: as the recipe's mesh)
   --search_seconds=N     end after this time with what was found (default: 60)
   --goal=GOAL            what is best: time (default), cost (of a step) or memory (of a device)
+  --trace=RUN            calibrate: the run, or its trace.json.gz, that --hardware=WHICH is fitted to;
+                         writes hardware.toml and launch_costs.json there, or to --job_log_dir
+                         (docs/launch_costs.md)
+  --launch_costs=FILE    train, plan: schedule overlapped collectives by what launches took in that
+                         run; plan --hardware: predict with it
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
                          run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz); default:

@@ -67,8 +67,8 @@ std::optional<ReplayOptions> parse_replay(const Flags& flags) {
                                  "record_values", "kernels_of"});
     return std::nullopt;
   }
-  flags.refuse("--mode=replay",
-               {"restart", "allow_config_change", "dry_run", "dump_graph", "profile"});
+  flags.refuse("--mode=replay", {"restart", "allow_config_change", "dry_run", "dump_graph",
+                                 "profile", "launch_costs"});
   ReplayOptions replay;
   const auto step = flags.number("step", 1);
   if (!step) fail("--mode=replay needs the number of a step: --step=N");
@@ -103,7 +103,7 @@ std::optional<SearchOptions> parse_search(const Flags& flags) {
         fmt::join(hardware_names(own_plugins("hardware")), ", "));
   if (flags.has("search_devices") && flags.has("devices"))
     fail("--devices and --search_devices both say how many devices there are: give one of them");
-  flags.refuse("--search", {"compare_plan", "output", "smoke"});
+  flags.refuse("--search", {"compare_plan", "output", "smoke", "launch_costs"});
   SearchOptions search;
   if (flags.has("goal")) search.goal = parse_goal(flags.text("goal"));
   if (flags.has("search_devices"))
@@ -121,7 +121,7 @@ std::optional<SweepFlags> parse_sweep(const Flags& flags) {
                                 "sweep_metric", "sweep_goal", "retry_failed"});
     return std::nullopt;
   }
-  flags.refuse("--mode=sweep", {"checkpoint", "profile", "dump_graph"},
+  flags.refuse("--mode=sweep", {"checkpoint", "profile", "dump_graph", "launch_costs"},
                "; give it to one trial's own command");
   SweepFlags sweep;
   sweep.space = flags.texts("sweep");

@@ -220,6 +220,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   if (options.job_log_dir.empty())
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
+  options.launch_costs = shared_launch_costs(line.launch_costs, processes);
   if (line.traces_early_steps) options.profile = early_steps(configured, options, processes);
   // A plan for any mesh needs one device, to ask about its kernels.
   const bool plans = options.mode == RunMode::kPlan;
@@ -232,10 +233,11 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     devices.push_back(make_planned_device(*options.hardware));
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
+  const ExperimentConfig& config = configured.config;
   const std::unique_ptr<BaseRun> mode =
-      line.replay
-          ? replay_run(configured.config, options, replay_setting(line), in_order, processes)
-          : make_run(configured.config, options, in_order, processes);
+      line.replay  ? replay_run(config, options, replay_setting(line), in_order, processes)
+      : line.refit ? refit_run(config, options, *line.refit, in_order, processes)
+                   : make_run(config, options, in_order, processes);
   processes.barrier("the start of the run");
   const bool logs = options.mode == RunMode::kTrain && !options.dry_run && !line.replay;
   if (logs && watch != nullptr) watch->log_in(options.job_log_dir);

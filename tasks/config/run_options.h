@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "tasks/hardware/hardware.h"
+#include "tasks/launch_costs/launch_costs.h"
 
 namespace tessera {
 
@@ -49,7 +50,9 @@ struct RunOptions {
   bool dry_run = false;    // Everything but steps; writes nothing.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
-  std::optional<Hardware> hardware;      // What --mode=plan predicts the speed on.
+  std::optional<Hardware> hardware;  // What --mode=plan predicts the speed on.
+  // What launches took in a traced run: for the prediction, and the schedule of collectives.
+  std::optional<LaunchCosts> launch_costs;
   std::filesystem::path plan_directory;  // Where --mode=plan writes its files; empty: nowhere.
   std::filesystem::path compare_plan;    // The earlier plan that it is compared with.
   CheckpointChoice checkpoint;

@@ -72,14 +72,13 @@ double input_seconds(const StepPlan& step, const Hardware& hardware) {
 }
 
 // Adds what is simulated. Returns the timeline that will hold the result, without times.
-StageTimeline priced_stage(const StagePlan& stage, const Mesh& mesh, const Hardware& hardware,
-                           Meetings& meetings, SimulatedProgram& program) {
+StageTimeline priced_stage(const StagePlan& stage, LaunchPrices prices, Meetings& meetings,
+                           SimulatedProgram& program) {
   const StepPlan& step = *stage.plan;
   StageTimeline timeline{.stage = stage.stage, .memory = memory_curve(step), .tasks = step.tasks};
   timeline.launches.reserve(step.launches.size());
   program.launches.reserve(step.launches.size());
   meetings.begin_stage(stage.stage);
-  LaunchPrices prices(mesh, hardware);
   for (const Launch& launch : step.launches) {
     const size_t price = prices.price_of(launch);
     const PricedLaunch& cost = prices.prices()[price];
@@ -164,7 +163,8 @@ double share_of_step(const Prediction& prediction, double StageTimes::*part) {
 }  // namespace
 
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware, std::optional<int64_t> num_train_steps) {
+                   const Hardware& hardware, std::optional<int64_t> num_train_steps,
+                   const LaunchCosts* costs) {
   CHECK(!stages.empty(), "a prediction of no program");
   Meetings meetings(stages);
   const int64_t devices = mesh.num_devices();
@@ -175,7 +175,8 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
   std::vector<SimulatedProgram> programs(stages.size());
   for (size_t i = 0; i < stages.size(); ++i) {
     programs[i].begin = timeline.input;
-    timeline.stages.push_back(priced_stage(stages[i], mesh, hardware, meetings, programs[i]));
+    timeline.stages.push_back(
+        priced_stage(stages[i], LaunchPrices(mesh, hardware, costs), meetings, programs[i]));
   }
   const std::vector<SimulatedTimes> times = simulate(programs);
   for (size_t i = 0; i < times.size(); ++i) {
@@ -186,6 +187,7 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
   Prediction prediction{.hardware = hardware,
                         .step_seconds = timeline.end,
                         .tokens_per_step = tokens,
+                        .has_costs = costs != nullptr,
                         .num_train_steps = num_train_steps};
   for (const StageTimeline& stage : timeline.stages)
     prediction.stages.push_back(times_of(stage, timeline.input, timeline.end));
@@ -208,6 +210,16 @@ Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
 
 double Prediction::bubble_share() const { return share_of_step(*this, &StageTimes::idle); }
 double Prediction::exposed_share() const { return share_of_step(*this, &StageTimes::exposed); }
+
+double Prediction::measured_share() const {
+  double all = 0.0, measured = 0.0;
+  for (const PricedLaunch& launch : launches) {
+    const double seconds = static_cast<double>(launch.count) * launch.cost.seconds;
+    all += seconds;
+    if (launch.is_measured) measured += seconds;
+  }
+  return all > 0.0 ? measured / all : 0.0;
+}
 
 std::optional<double> Prediction::cost_per_billion_tokens(int64_t devices) const {
   if (!hardware.price_per_hour || tokens_per_second <= 0.0) return std::nullopt;

@@ -206,9 +206,23 @@ std::string calibration_text(const Hardware& hardware, int64_t devices) {
          "rate\n";
 }
 
+// Which launches have measured costs.
+std::string measured_text(const Prediction& prediction) {
+  if (!prediction.has_costs) return "";
+  int64_t count = 0, all = 0;
+  for (const PricedLaunch& launch : prediction.launches) {
+    all += launch.count;
+    if (launch.is_measured) count += launch.count;
+  }
+  return fmt::format(
+      "  launch costs: {:.1f} % of the time of launches is measured ({} of {}), the rest "
+      "predicted\n",
+      100.0 * prediction.measured_share(), count, all);
+}
+
 std::string launch_json(const PricedLaunch& launch) {
-  return JsonLine()
-      .add("op", std::string_view(launch.name))
+  JsonLine json;
+  json.add("op", std::string_view(launch.name))
       .add("path", std::string_view(launch.path))
       .add("source", std::string_view(launch.source))
       .add("phase", phase_name(launch.phase))
@@ -218,8 +232,9 @@ std::string launch_json(const PricedLaunch& launch) {
       .add("limit", limit_name(launch.cost.limit))
       .add("flops", launch.cost.flops)
       .add("model_flops", launch.model_flops)
-      .add("bytes", launch.cost.bytes)
-      .text();
+      .add("bytes", launch.cost.bytes);
+  if (launch.is_measured) json.add_raw("measured", "true");
+  return json.text();
 }
 
 // The peak that MFU is measured against: that of the products' dtypes.
@@ -246,11 +261,11 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
   std::string text = fmt::format(
       "\npredicted for {}{}, not measured\n"
       "  products of bf16 reach {} TFLOP/s of {}, memory {:.2f} TB/s of {:.2f}\n"
-      "{}  lost: points of MFU, the time that is not spent on the model's FLOPs at the peak\n\n",
+      "{}{}  lost: points of MFU, the time that is not spent on the model's FLOPs at the peak\n\n",
       devices > 1 ? fmt::format("{} x ", devices) : "", hardware.title,
       in_tera(reachable_flops(DType::kBF16, hardware)), in_tera(hardware.peak_flops(DType::kBF16)),
       reachable_bandwidth(hardware) / kTera, hardware.memory.bandwidth / kTera,
-      calibration_text(hardware, devices));
+      calibration_text(hardware, devices), measured_text(prediction));
   text += group_rows(groups, step) + "\n" + part_rows(prediction);
   text += waits_rows(prediction);
   int64_t count = 0;
@@ -284,6 +299,7 @@ std::string prediction_json(const Prediction& prediction, int64_t devices) {
       .add("step_seconds", prediction.step_seconds)
       .add("tokens_per_second", prediction.tokens_per_second)
       .add("mfu", prediction.mfu);
+  if (prediction.has_costs) json.add("measured_share", prediction.measured_share());
   add_timeline_json(json, prediction, devices);
   return json.add_raw("launches", fmt::format("[\n  {}\n]", fmt::join(launches, ",\n  "))).text();
 }

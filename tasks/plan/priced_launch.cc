@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/plan/priced_launch.h"
 
+#include <algorithm>
+
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "tasks/plan/collective_price.h"
@@ -14,7 +16,8 @@ double model_flops_of(const Node& node, const LaunchCost& cost) {
   return counts ? cost.flops : 0.0;
 }
 
-PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hardware) {
+PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hardware,
+                    const LaunchCosts* costs) {
   const Node& node = launch.graph->node(launch.node);
   PricedLaunch result{.name = launch_name(node, LaunchKind::kRun),
                       .path = node.path,
@@ -30,6 +33,11 @@ PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hard
   }
   result.crosses_slices = is_collective(node) && crosses_slices(node, mesh);
   result.is_recomputed = node.remat_clone;
+  if (costs != nullptr && costs->find(*launch.graph, node) != nullptr) {
+    result.is_measured = true;
+    result.cost.seconds = costs->seconds(*launch.graph, node);
+    result.cost.copies = std::min(result.cost.copies, result.cost.seconds);
+  }
   return result;
 }
 
@@ -43,7 +51,7 @@ size_t LaunchPrices::price_of(const Launch& launch) {
   int64_t& known = (*last_)[launch.node];
   if (known < 0) {
     known = static_cast<int64_t>(prices_.size());
-    prices_.push_back(priced(launch, mesh_, hardware_));
+    prices_.push_back(priced(launch, mesh_, hardware_, costs_));
   }
   return static_cast<size_t>(known);
 }

@@ -10,6 +10,7 @@
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
 #include "core/passes/memory/step_plan.h"
+#include "tasks/launch_costs/launch_costs.h"
 #include "tasks/plan/roofline.h"
 
 namespace tessera {
@@ -29,12 +30,15 @@ struct PricedLaunch {
   double adds = 0.0;
   bool crosses_slices = false;  // Of a collective.
   bool is_recomputed = false;   // For the backward pass.
+  bool is_measured = false;     // The seconds of `cost` are those of launch costs.
 };
 
-// Prices nodes once. `mesh` and `hardware` must outlive it.
+// Prices nodes once: with a measured cost if `costs` has one, else by the roofline. All arguments
+// must outlive it.
 class LaunchPrices {
  public:
-  LaunchPrices(const Mesh& mesh, const Hardware& hardware) : mesh_(mesh), hardware_(hardware) {}
+  LaunchPrices(const Mesh& mesh, const Hardware& hardware, const LaunchCosts* costs = nullptr)
+      : mesh_(mesh), hardware_(hardware), costs_(costs) {}
 
   // The position of the launch's price in prices().
   size_t price_of(const Launch& launch);
@@ -43,6 +47,7 @@ class LaunchPrices {
  private:
   const Mesh& mesh_;
   const Hardware& hardware_;
+  const LaunchCosts* costs_;
   std::map<const Graph*, IndexedVector<NodeId, int64_t>> known_;
   const Graph* last_graph_ = nullptr;
   IndexedVector<NodeId, int64_t>* last_ = nullptr;  // Its positions, -1 for none.

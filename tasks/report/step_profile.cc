@@ -2,38 +2,19 @@
 #include "tasks/report/step_profile.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <map>
-#include <optional>
+#include <tuple>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "inputs/readers/byte_source.h"
+#include "tasks/report/run_trace.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kMostBytes = size_t{256} << 20;  // Of a trace, decompressed.
-constexpr size_t kMostLaunches = 20;              // Listed.
-constexpr int64_t kCompute = 1;                   // "tid" of the compute track.
-
-// A slice of the trace, in nanoseconds.
-struct Slice {
-  std::string name, line;
-  int64_t begin = 0, end = 0;
-  size_t index = 0;  // In the file, where a slice follows those within it.
-  bool is_launch = false;
-};
-
-int64_t nanoseconds(const Json& microseconds) {
-  return std::llround(microseconds.as_number() * 1000.0);
-}
-
-double seconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+constexpr size_t kMostLaunches = 20;  // Listed.
 
 // "x_layers[3]" as "x_layers[]".
 std::string without_indices(const std::string& name) {
@@ -47,43 +28,15 @@ std::string without_indices(const std::string& name) {
   return text;
 }
 
-// The number of "step 3"; nullopt for any other name.
-std::optional<int64_t> step_number(const Slice& slice) {
-  constexpr std::string_view kPrefix = "step ";
-  if (slice.is_launch || !slice.name.starts_with(kPrefix)) return std::nullopt;
-  int64_t number = 0;
-  const char* const end = slice.name.data() + slice.name.size();
-  const auto [at, error] = std::from_chars(slice.name.data() + kPrefix.size(), end, number);
-  if (error != std::errc() || at != end) return std::nullopt;
-  return number;
-}
-
 // The slices of the first device's compute track; each comes before those within it.
-std::vector<Slice> slices_of(const Json& trace, int64_t* device) {
-  const JsonArray& events = trace.at("traceEvents").as_array();
-  int64_t process = std::numeric_limits<int64_t>::max();
-  for (const Json& event : events)
-    if (event.at("ph").as_string() == "X")
-      process = std::min(process, event.at("pid").as_integer());
-  std::vector<Slice> slices;
-  for (const Json& event : events) {
-    if (event.at("ph").as_string() != "X" || event.at("pid").as_integer() != process ||
-        event.at("tid").as_integer() != kCompute)
-      continue;
-    Slice slice{.name = event.at("name").as_string(), .begin = nanoseconds(event.at("ts"))};
-    slice.end = slice.begin + nanoseconds(event.at("dur"));
-    slice.index = slices.size();
-    if (const Json* arguments = event.find("args")) {
-      slice.is_launch = true;
-      slice.line = arguments->at("line").as_string();
-    }
-    slices.push_back(std::move(slice));
-  }
-  if (slices.empty()) fail("{} has no launches", trace.where());
-  std::ranges::sort(slices, [](const Slice& a, const Slice& b) {
-    return std::tuple(a.begin, -a.end, b.index) < std::tuple(b.begin, -b.end, a.index);
+std::vector<TraceSlice> slices_of(std::vector<TraceSlice> slices, int64_t* device) {
+  *device = std::ranges::min_element(slices, {}, &TraceSlice::device)->device;
+  std::erase_if(slices, [&](const TraceSlice& slice) {
+    return slice.device != *device || slice.track != TraceTrackKind::kCompute;
   });
-  *device = process - 1;
+  std::ranges::sort(slices, [](const TraceSlice& a, const TraceSlice& b) {
+    return std::tuple(a.begin_ns, -a.end_ns, b.index) < std::tuple(b.begin_ns, -b.end_ns, a.index);
+  });
   return slices;
 }
 
@@ -94,17 +47,17 @@ ProfileNode& child_of(std::vector<ProfileNode>& nodes, const std::string& name) 
 
 class ProfileBuilder {
  public:
-  void add(const Slice& slice) {
-    if (const auto number = step_number(slice)) return begin_step(*number, slice);
+  void add(const TraceSlice& slice) {
+    if (const auto number = slice.step()) return begin_step(*number, slice);
     if (profile_.steps == 0) return;
-    while (!open_.empty() && open_.back().second <= slice.begin) open_.pop_back();
+    while (!open_.empty() && open_.back().second <= slice.begin_ns) open_.pop_back();
     // Names of an ancestry, because adding a node moves its siblings.
     std::vector<ProfileNode>* nodes = &profile_.phases;
     for (const auto& [name, end] : open_) nodes = &child_of(*nodes, name).children;
     const std::string name = without_indices(slice.name);
-    child_of(*nodes, name).seconds += seconds(slice.end - slice.begin);
+    child_of(*nodes, name).seconds += slice.seconds();
     if (slice.is_launch) return add_launch(slice);
-    open_.emplace_back(name, slice.end);
+    open_.emplace_back(name, slice.end_ns);
   }
 
   StepProfile profile() {
@@ -124,16 +77,16 @@ class ProfileBuilder {
   }
 
  private:
-  void begin_step(int64_t number, const Slice& slice) {
+  void begin_step(int64_t number, const TraceSlice& slice) {
     open_.clear();
     if (profile_.steps++ == 0) profile_.first_step = number + 1;
-    profile_.step_seconds += seconds(slice.end - slice.begin);
+    profile_.step_seconds += slice.seconds();
   }
 
-  void add_launch(const Slice& slice) {
-    const double time = seconds(slice.end - slice.begin);
+  void add_launch(const TraceSlice& slice) {
+    const double time = slice.seconds();
     busy_ += time;
-    if (slice.name.starts_with("wait for ")) profile_.waiting += time;
+    if (slice.is_wait()) profile_.waiting += time;
     ProfiledLaunch& launch = launches_[{slice.name, slice.line}];
     launch.name = slice.name;
     launch.line = slice.line;
@@ -154,18 +107,6 @@ class ProfileBuilder {
   std::map<std::pair<std::string, std::string>, ProfiledLaunch> launches_;
 };
 
-std::string decompressed(const std::filesystem::path& file) {
-  const auto source = decompress_gzip(open_file(file));
-  std::string text, block(size_t{1} << 18, '\0');
-  while (const size_t read = source->read(block.data(), block.size())) {
-    text.append(block, 0, read);
-    if (text.size() > kMostBytes)
-      fail("{} has more than {} MiB, too much to show; it opens in ui.perfetto.dev", file.string(),
-           kMostBytes >> 20);
-  }
-  return text;
-}
-
 std::string tree_json(const ProfileNode& node) {
   std::vector<std::string> children;
   for (const ProfileNode& child : node.children) children.push_back(tree_json(child));
@@ -179,13 +120,13 @@ std::string tree_json(const ProfileNode& node) {
 }  // namespace
 
 StepProfile read_profile(const std::filesystem::path& file) {
-  return profile_of(decompressed(file), file.string());
+  return profile_of(read_trace(file), file.string());
 }
 
 StepProfile profile_of(std::string_view trace, const std::string& where) {
   int64_t device = 0;
   ProfileBuilder builder;
-  for (const Slice& slice : slices_of(parse_json(trace, where), &device)) builder.add(slice);
+  for (const TraceSlice& slice : slices_of(trace_slices(trace, where), &device)) builder.add(slice);
   StepProfile profile = builder.profile();
   if (profile.steps == 0) fail("{} has no steps", where);
   profile.device = device;

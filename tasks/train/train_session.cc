@@ -108,6 +108,7 @@ int Session::add_program(const Graph& graph, const SessionOptions& options) {
   if (&graph == &train_graph_) {
     compile.on_stage = options.on_stage;
     compile.communication = options.communication;
+    compile.launch_seconds = options.launch_seconds;
   }
   return ModelSession::add_program(graph, compile);
 }
@@ -132,6 +133,13 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   if (train_number) train_.emplace(executor_, *train_number, *task_);
   evaluation_->begin(executor_);
   if (samples_) samples_->begin();
+}
+
+Plan Session::predicted_plan(const Hardware& hardware, const std::optional<LaunchCosts>& costs) {
+  Plan planned = plan();
+  planned.prediction = predict(executor_.stage_plans(train_->program()), mesh_, tokens_per_step(),
+                               hardware, train().num_train_steps, costs ? &*costs : nullptr);
+  return planned;
 }
 
 void Session::check_vocabulary(const Graph& logits_graph) const {

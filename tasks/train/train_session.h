@@ -40,7 +40,8 @@ struct SessionOptions {
   bool trains = true;                     // false: evaluation only.
   bool allocates = true;                  // false: plan only, for any mesh, on the first device.
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // For the training graph.
-  std::optional<Communication> communication;  // Of the training step (CompileOptions).
+  std::optional<Communication> communication;  // Of the training step (CompileOptions),
+  LaunchSeconds launch_seconds;                // whose overlapped collectives these schedule.
 };
 
 class Session : public ModelSession {
@@ -55,6 +56,8 @@ class Session : public ModelSession {
   int64_t tokens_per_step() const;
 
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
+  // With the time of a step on this hardware; launches that `costs` has take what was measured.
+  Plan predicted_plan(const Hardware& hardware, const std::optional<LaunchCosts>& costs);
   const Graph& train_graph() const { return train_graph_; }  // As traced.
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // Null if disabled.

@@ -74,7 +74,8 @@ class Trainer final : public BaseRun {
                   .devices = options.devices,
                   .keeps_tokenizer = !options.dry_run,
                   .allocates = options.mode != RunMode::kPlan,
-                  .on_stage = graph_dumper(options_, processes)},
+                  .on_stage = graph_dumper(options_, processes),
+                  .launch_seconds = schedule_seconds(options_.launch_costs)},
                  devices, processes),
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
                     devices_at_once(options, processes)),
@@ -115,11 +116,9 @@ class Trainer final : public BaseRun {
  private:
   int print_plan() {
     warn_of_layouts(session_, console_);
-    Plan plan = session_.plan();
-    if (options_.hardware)
-      plan.prediction = predict(session_.executor().stage_plans(session_.train_program().program()),
-                                session_.mesh(), session_.tokens_per_step(), *options_.hardware,
-                                p().num_train_steps);
+    const Plan plan = options_.hardware
+                          ? session_.predicted_plan(*options_.hardware, options_.launch_costs)
+                          : session_.plan();
     console_.info(plan_output_->text(plan));
     if (!processes_.is_first() || options_.dry_run) return 0;
     if (const std::string note = plan_output_->write_files(plan); !note.empty())

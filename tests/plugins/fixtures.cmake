@@ -32,3 +32,4 @@ add_dependencies(test_plugins_replay fixture_wrong)
 # The tests run the program with the plugins of this project.
 add_dependencies(test_plugins programs)
 add_dependencies(test_plugins_replay runexp experiment_quickstart devices)
+add_dependencies(test_plugins_refit runexp experiment_quickstart devices)

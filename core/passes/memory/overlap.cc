@@ -13,6 +13,7 @@
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
+#include "core/passes/memory/gather_starts.h"
 #include "core/passes/memory/step_plan.h"
 
 namespace tessera {
@@ -21,6 +22,8 @@ namespace {
 const Node& node_of(const FlatLaunch& launch) { return launch.graph->node(launch.node); }
 
 using Names = std::vector<std::string>;
+
+constexpr int64_t kTimedLayers = 2;  // Whose gathered bytes may be ahead when times are known.
 
 // Whether devices with other programs take part (core/ops/send.h): such launches keep their order.
 bool is_shared(const FlatLaunch& launch, const Names& transfers) {
@@ -142,15 +145,39 @@ class AllGatherPrefetch {
   // Whether launch `i` is the last collective of such a chain.
   bool is_gather(size_t i) const { return first_use_[i] != kNever; }
 
-  // An order of all launches in which gathers and what they depend on run as early as possible with
-  // at most `budget` gathered bytes that no launch has used yet. The others keep their order.
-  std::vector<size_t> order(int64_t budget) const {
+  // In the order of their first uses.
+  std::vector<size_t> gathers() const {
     std::vector<size_t> gathers;
     for (size_t i = 0; i < early_.size(); ++i)
       if (is_gather(i)) gathers.push_back(i);
     std::stable_sort(gathers.begin(), gathers.end(),
                      [&](size_t a, size_t b) { return first_use_[a] < first_use_[b]; });
-    const std::vector<size_t> positions = this->positions(gathers, budget);
+    return gathers;
+  }
+
+  // The same with what their collectives take; one that several gathers read is of the first.
+  std::vector<TimedGather> timed_gathers(const std::vector<double>& seconds) const {
+    std::vector<bool> counted(early_.size(), false);
+    const auto with_producers = [&](auto& self, size_t i) -> double {
+      if (counted[i]) return 0.0;
+      counted[i] = true;
+      double sum = is_collective(node_of(program_.launches[LaunchId(i)])) ? seconds[i] : 0.0;
+      for (const size_t producer : producers_[i]) sum += self(self, producer);
+      return sum;
+    };
+    std::vector<TimedGather> timed;
+    for (const size_t gather : gathers())
+      timed.push_back(
+          {.first_use = first_use_[gather], .seconds = with_producers(with_producers, gather)});
+    return timed;
+  }
+
+  // An order of all launches in which gathers and what they depend on run as early as possible with
+  // at most `budget` gathered bytes that no launch has used yet, but not before the positions in
+  // `earliest`, of each of gathers() or none. The others keep their order.
+  std::vector<size_t> order(int64_t budget, const std::vector<size_t>& earliest) const {
+    const std::vector<size_t> gathers = this->gathers();
+    const std::vector<size_t> positions = this->positions(gathers, budget, earliest);
 
     std::vector<size_t> order;
     std::vector<bool> placed(early_.size(), false);
@@ -172,7 +199,8 @@ class AllGatherPrefetch {
   static constexpr size_t kNever = static_cast<size_t>(-1);
 
   // The launch before which each gather is moved.
-  std::vector<size_t> positions(const std::vector<size_t>& gathers, int64_t budget) const {
+  std::vector<size_t> positions(const std::vector<size_t>& gathers, int64_t budget,
+                                const std::vector<size_t>& earliest) const {
     const auto bytes = [&](size_t k) {
       return program_.launches[LaunchId(gathers[k])].outputs[0].bytes;
     };
@@ -185,6 +213,7 @@ class AllGatherPrefetch {
       size_t position = gathers[k];
       if (sum <= budget)
         position = std::min(position, begin == 0 ? 0 : first_use_[gathers[begin - 1]]);
+      if (!earliest.empty()) position = std::min(std::max(position, earliest[k]), gathers[k]);
       if (!positions.empty()) position = std::min(std::max(position, positions.back()), gathers[k]);
       positions.push_back(position);
     }
@@ -403,9 +432,39 @@ int64_t most_sent_together(const FlatProgram& program, const std::vector<LaunchI
   return most;
 }
 
+// Of each launch, from those of its node.
+std::vector<double> seconds_of_launches(const FlatProgram& program,
+                                        const LaunchSeconds& seconds_of) {
+  constexpr double kUnknown = -1.0;
+  std::map<const Graph*, IndexedVector<NodeId, double>> known;
+  std::vector<double> seconds;
+  for (const FlatLaunch& launch : program.launches) {
+    const auto [nodes, added] =
+        known.try_emplace(launch.graph, launch.graph->nodes().size(), kUnknown);
+    double& of_node = nodes->second[launch.node];
+    if (of_node == kUnknown) of_node = seconds_of(*launch.graph, node_of(launch));
+    seconds.push_back(of_node);
+  }
+  return seconds;
+}
+
+// Before which launch each gather must start, for no kernel to wait for it.
+std::vector<size_t> starts_of_gathers(const FlatProgram& program, const AllGatherPrefetch& weights,
+                                      const LaunchSeconds& seconds_of) {
+  const std::vector<double> seconds = seconds_of_launches(program, seconds_of);
+  std::vector<double> kernels = seconds;
+  std::vector<LinkUse> others;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    if (!is_collective(node_of(program.launches[LaunchId(i)]))) continue;
+    kernels[i] = 0.0;
+    if (!weights.is_early(i)) others.push_back({.position = i, .seconds = seconds[i]});
+  }
+  return latest_starts(kernels, weights.timed_gathers(seconds), others);
+}
+
 }  // namespace
 
-void overlap(FlatProgram& program) {
+void overlap(FlatProgram& program, const LaunchSeconds& seconds) {
   const auto& launches = program.launches;
   const auto is_collective_at = [&](size_t i) {
     return is_collective(node_of(launches[LaunchId(i)]));
@@ -426,7 +485,11 @@ void overlap(FlatProgram& program) {
     return counts ? bytes_of(launches[LaunchId(i)]) : int64_t{0};
   };
   std::vector<LaunchId> order;
-  for (const size_t i : weights.order(layer_bytes(program, gathered))) order.emplace_back(i);
+  const int64_t layers = seconds ? kTimedLayers : 1;
+  const std::vector<size_t> earliest =
+      seconds ? starts_of_gathers(program, weights, seconds) : std::vector<size_t>();
+  for (const size_t i : weights.order(layers * layer_bytes(program, gathered), earliest))
+    order.emplace_back(i);
   const int64_t budget = layer_bytes(program, other) + most_sent_together(program, order);
   start_when_ready(program, footprints, weights, transfers, order);
   Splitter(program, footprints).split(order, weights, budget);

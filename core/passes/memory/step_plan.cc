@@ -303,9 +303,10 @@ int64_t max_live_bytes(const std::vector<PackedBlock>& blocks) {
 }
 
 StepPlan plan_memory(Graph lowered, const KernelFacts& facts,
-                     const std::vector<Placement>& persistent, Communication communication) {
+                     const std::vector<Placement>& persistent, Communication communication,
+                     const LaunchSeconds& seconds) {
   FlatProgram program = flatten(std::make_shared<const Graph>(std::move(lowered)), facts);
-  if (communication == Communication::kOverlapped) overlap(program);
+  if (communication == Communication::kOverlapped) overlap(program, seconds);
   write_in_place(program, facts);
   return Planner(std::move(program), persistent).plan();
 }

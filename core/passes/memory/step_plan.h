@@ -83,11 +83,15 @@ struct KernelFacts {
 // Whether collectives are split into starts and waits (overlap()) or run in place.
 enum class Communication { kInline, kOverlapped };
 
+// The seconds of one launch of a node, the same on all devices of a stage. Unset: not known.
+using LaunchSeconds = std::function<double(const Graph&, const Node&)>;
+
 // `persistent` are inputs that another program has placed in the same arena; they keep their
-// offsets. Error if their types differ.
+// offsets. Error if their types differ. `seconds` are for overlap().
 StepPlan plan_memory(Graph lowered, const KernelFacts& facts,
                      const std::vector<Placement>& persistent = {},
-                     Communication communication = Communication::kInline);
+                     Communication communication = Communication::kInline,
+                     const LaunchSeconds& seconds = {});
 
 // A lowered graph as a flat list of launches over buffers: loops are unrolled, and views and
 // stacked results become parts of other buffers. A stacked result that only loops read is kept as
@@ -159,7 +163,11 @@ FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts
 // oldest are waited for when more than one layer's bytes would be in flight. Sends add to these
 // what one task of a pipeline sends. These limits bound the additional memory. Receives start where
 // they are, and what devices with other programs take part in (core/ops/send.h) keeps its order.
-void overlap(FlatProgram& program);
+//
+// With `seconds`, an all-gather of weights starts as late as it can without stopping kernels
+// (gather_starts.h), and at most two layers' gathered bytes ahead: one that takes long starts
+// earlier than without them, one that takes little starts later and needs its memory for less time.
+void overlap(FlatProgram& program, const LaunchSeconds& seconds = {});
 
 // Places the next value of each state in the memory of the state: in place if no later launch reads
 // the old value and the kernel allows it, otherwise by a copy at the end. Other outputs may

@@ -27,6 +27,8 @@ struct CompileOptions {
   // Unset: collectives overlap compute in a pipeline, if the run has several processes or, in a
   // plan without devices, if the mesh has several slices, or if the kind of device overlaps them.
   std::optional<Communication> communication;
+  // What overlapped collectives are scheduled by; unset: by their bytes (overlap()).
+  LaunchSeconds launch_seconds;
   bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
   // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
   // --dump_graph. Of stages that differ between devices it gets the first device's graph.

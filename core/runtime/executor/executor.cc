@@ -127,7 +127,7 @@ struct Executor::Impl {
     CHECK(!allocated, "programs are added before allocate()");
     return programs.add(traced, graph_of,
                         options.communication.value_or(usual_communication(options)),
-                        std::move(saved));
+                        options.launch_seconds, std::move(saved));
   }
 
   // Whether the copies of a program must be made before it runs. After its run they are current,

@@ -14,6 +14,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/trace_events.h"
+#include "core/runtime/executor/launch_type.h"
 
 namespace tessera {
 namespace {
@@ -90,6 +91,7 @@ void LaunchTrace::add(const Graph& graph, const Node& node, const LaunchTimes& t
   const std::lock_guard lock(mutex_);
   Launch launch{.name = launch_name(node, times.kind),
                 .ancestry = {fmt::format("step {}", step_)},
+                .type = times.kind == LaunchKind::kWait ? "" : launch_type(graph, node),
                 .site = node.site.text(),
                 .result = node.outputs.empty() ? "" : graph.type(node.outputs[0]).text_sized(),
                 .begin_ns = times.begin_ns,
@@ -135,12 +137,12 @@ std::string LaunchTrace::json() const {
       close_to(shared);
       for (size_t i = shared; i < launch.ancestry.size(); ++i)
         open.emplace_back(launch.ancestry[i], launch.begin_ns);
+      JsonLine arguments;
+      arguments.add("result", std::string_view(launch.result));
+      arguments.add("line", std::string_view(launch.site));
+      if (!launch.type.empty()) arguments.add("launch", std::string_view(launch.type));
       emit(trace_slice(ids, launch.name, microseconds(launch.begin_ns - origin),
-                       microseconds(launch.end_ns - origin),
-                       JsonLine()
-                           .add("result", std::string_view(launch.result))
-                           .add("line", std::string_view(launch.site))
-                           .text()));
+                       microseconds(launch.end_ns - origin), arguments.text()));
       last_end = launch.end_ns;
     }
     close_to(0);

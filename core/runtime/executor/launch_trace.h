@@ -60,7 +60,8 @@ class LaunchTrace {
   struct Launch {
     std::string name;  // "einsum", "fused add silu mul".
     std::vector<std::string>
-        ancestry;  // "step 3", "F0" of a pipeline, "forward", then the parts of the layer path.
+        ancestry;      // "step 3", "F0" of a pipeline, "forward", then the parts of the layer path.
+    std::string type;  // launch_type(); "" of a wait.
     std::string site;
     std::string result;  // The type of the first result.
     int64_t begin_ns = 0, end_ns = 0;

@@ -75,12 +75,13 @@ void PlannedPrograms::set_mesh(const Mesh& mesh) {
 }
 
 int PlannedPrograms::add(const Graph& traced, const GraphOfDevice& graph_of,
-                         Communication communication, std::vector<SavedValue> saved) {
+                         Communication communication, const LaunchSeconds& seconds,
+                         std::vector<SavedValue> saved) {
   CHECK(!arenas_.empty(), "set_mesh() comes before add()");
   PlannedProgram program;
   program.saved = std::move(saved);
   list_arrays(program, traced);
-  plan_stages(program, graph_of, communication);
+  plan_stages(program, graph_of, communication, seconds);
   add_buffers(program, traced);
   programs_.push_back(std::move(program));
   const auto number = static_cast<int>(programs_.size()) - 1;
@@ -96,7 +97,7 @@ int PlannedPrograms::add(const Graph& traced, const GraphOfDevice& graph_of,
 }
 
 void PlannedPrograms::plan_stages(PlannedProgram& program, const GraphOfDevice& graph_of,
-                                  Communication communication) {
+                                  Communication communication, const LaunchSeconds& seconds) {
   program.plans.resize(arenas_.size());
   program.graphs.resize(parts_.size());
   std::vector<StageHomes> homes(arenas_.size());
@@ -104,8 +105,8 @@ void PlannedPrograms::plan_stages(PlannedProgram& program, const GraphOfDevice& 
     const StageArena& it = arenas_[arena];
     DeviceGraph compiled = graph_of(it.device, shown);
     homes[arena] = std::move(compiled.homes);
-    program.plans[arena] =
-        plan_memory(std::move(compiled.graph), parts_[it.part]->facts(), it.placed, communication);
+    program.plans[arena] = plan_memory(std::move(compiled.graph), parts_[it.part]->facts(),
+                                       it.placed, communication, seconds);
   };
   // The first device's graph is compiled by the caller's thread, whose errors have context.
   plan_stage(0, Stages::kShown);

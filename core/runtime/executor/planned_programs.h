@@ -66,8 +66,9 @@ class PlannedPrograms {
   // The same for all programs, before the first is added.
   void set_mesh(const Mesh& mesh);
   // Returns the program's number. Error if it reads what another one updates on other stages only.
+  // `seconds` are for overlap().
   int add(const Graph& traced, const GraphOfDevice& graph_of, Communication communication,
-          std::vector<SavedValue> saved);
+          const LaunchSeconds& seconds, std::vector<SavedValue> saved);
   // When all are added: makes the offsets final.
   void place();
 
@@ -83,7 +84,7 @@ class PlannedPrograms {
 
  private:
   void plan_stages(PlannedProgram& program, const GraphOfDevice& graph_of,
-                   Communication communication);
+                   Communication communication, const LaunchSeconds& seconds);
   void add_buffers(const PlannedProgram& program, const Graph& traced);
   void add_copies();
   void check_updates() const;

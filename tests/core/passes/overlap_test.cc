@@ -3,6 +3,7 @@
 // hides collectives behind computation and respects its memory bounds.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -79,9 +80,10 @@ Graph lowered(const Mesh& mesh, Layers layers, int64_t device) {
   return schedule(lower(rematerialize(traced, parse_remat_policy("save_nothing")), mesh, device));
 }
 
-FlatProgram overlapped(const Mesh& mesh, Layers layers, int64_t device = 0) {
+FlatProgram overlapped(const Mesh& mesh, Layers layers, int64_t device = 0,
+                       const LaunchSeconds& seconds = {}) {
   FlatProgram program = flatten(std::make_shared<const Graph>(lowered(mesh, layers, device)), {});
-  overlap(program);
+  overlap(program, seconds);
   return program;
 }
 
@@ -198,6 +200,52 @@ TEST_CASE(
     const int64_t gradients = 2 * kLayerBytes + kLayerBytes / 2;
     REQUIRE(overlapped_bytes > plain);
     REQUIRE(overlapped_bytes <= plain + kLayerBytes + 2 * gradients);
+  }
+}
+
+// A product takes a second, an all-gather so many, and all else nothing.
+LaunchSeconds gathers_take(double seconds) {
+  return [seconds](const Graph&, const Node& node) {
+    if (node.op->name == "einsum") return 1.0;
+    return node.op->name == "all_gather" ? seconds : 0.0;
+  };
+}
+
+TEST_CASE("With times, a gather that takes long starts earlier, and one that does not, later") {
+  const Mesh mesh({{"data", 4}});
+  for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
+    const auto beside = [&](const LaunchSeconds& seconds) {
+      const FlatProgram program = overlapped(mesh, layers, 0, seconds);
+      check_legal(program);
+      return products_beside(program, "all_gather");
+    };
+    const std::vector<int64_t> by_bytes = beside({});
+    const std::vector<int64_t> quick = beside(gathers_take(0.1)), slow = beside(gathers_take(2.0));
+    REQUIRE(quick.size() == by_bytes.size());
+    REQUIRE(slow.size() == by_bytes.size());
+    // The first layer has nothing before it.
+    for (size_t i = 4; i < by_bytes.size(); ++i) {
+      // Of a tenth of a second, during the product before it.
+      REQUIRE(quick[i] >= 1);
+      REQUIRE(quick[i] <= by_bytes[i]);
+      REQUIRE(slow[i] >= by_bytes[i]);
+    }
+    REQUIRE(std::accumulate(quick.begin(), quick.end(), 0) <
+            std::accumulate(by_bytes.begin(), by_bytes.end(), 0));
+    REQUIRE(std::accumulate(slow.begin(), slow.end(), 0) >
+            std::accumulate(by_bytes.begin(), by_bytes.end(), 0));
+  }
+}
+
+TEST_CASE("With times, gathers need at most the memory of one layer more, and less if quick") {
+  const Mesh mesh({{"data", 4}});
+  for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
+    const auto bytes = [&](const LaunchSeconds& seconds) {
+      return plan_memory(lowered(mesh, layers, 0), {}, {}, Communication::kOverlapped, seconds)
+          .arena_bytes;
+    };
+    REQUIRE(bytes(gathers_take(100.0)) <= bytes({}) + kLayerBytes);
+    REQUIRE(bytes(gathers_take(0.1)) <= bytes({}));
   }
 }
 
