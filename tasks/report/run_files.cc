@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostOfConfig = int64_t{4} << 20;
 constexpr int64_t kMostOfPlan = int64_t{64} << 20;
+constexpr int64_t kMostOfProgram = int64_t{1} << 20;  // 500 rows have about 150 KiB.
 constexpr int64_t kMostOfGraph = int64_t{3} << 20;
 constexpr int64_t kTailOfSamples = int64_t{512} << 10;
 constexpr int64_t kTailOfFailures = int64_t{16} << 10;
@@ -101,6 +102,7 @@ class RunFilesReader {
   RunFiles read() {
     read_if_there("hparams.toml", [this](const fs::path& file) { read_config(file); });
     read_if_there("plan.json", [this](const fs::path& file) { read_plan(file); });
+    read_if_there("program.json", [this](const fs::path& file) { read_program(file); });
     read_if_there("samples.jsonl", [this](const fs::path& file) { read_samples(file); });
     read_if_there("failures.log", [this](const fs::path& file) {
       files_.failures = valid_utf8(tail_of(file, kTailOfFailures));
@@ -130,6 +132,29 @@ class RunFilesReader {
 
   void read_plan(const fs::path& file) {
     files_.plan = shown_of_plan(parse_json(read_file(file, kMostOfPlan), file.string()));
+  }
+
+  // The page shows all of it, so the members that it reads must be there.
+  void read_program(const fs::path& file) {
+    const std::string text = read_file(file, kMostOfProgram);
+    const Json program = parse_json(text, file.string());
+    for (const Json& row : program.at("rows").as_array()) {
+      const std::string& path = row.at("path").as_string();
+      files_.rows.push_back({row.at("phase").as_string() + (path.empty() ? "" : "." + path),
+                             row.at("name").as_string(), row.at("source").as_string()});
+      for (const char* member : {"count", "flops", "bytes", "sent_bytes"})
+        row.at(member).as_number();
+    }
+    const Json& memory = program.at("memory");
+    for (const char* member : {"peak_bytes", "peak_launch", "other_bytes", "other_values"})
+      memory.at(member).as_integer();
+    memory.at("at").as_string();
+    for (const Json& value : memory.at("values").as_array()) {
+      value.at("name").as_string();
+      value.at("bytes").as_integer();
+    }
+    for (const Json& point : memory.at("points").as_array()) point.as_array();
+    files_.program = text;
   }
 
   void read_samples(const fs::path& file) {

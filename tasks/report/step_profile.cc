@@ -2,6 +2,7 @@
 #include "tasks/report/step_profile.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -12,7 +13,9 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/graph/graph.h"
 #include "inputs/readers/byte_source.h"
+#include "tasks/plan/text.h"
 
 namespace tessera {
 namespace {
@@ -35,18 +38,6 @@ int64_t nanoseconds(const Json& microseconds) {
 
 double seconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-// "x_layers[3]" as "x_layers[]".
-std::string without_indices(const std::string& name) {
-  std::string text;
-  bool is_index = false;
-  for (const char c : name) {
-    if (c == ']') is_index = false;
-    if (!is_index) text += c;
-    if (c == '[') is_index = true;
-  }
-  return text;
-}
-
 // The number of "step 3"; nullopt for any other name.
 std::optional<int64_t> step_number(const Slice& slice) {
   constexpr std::string_view kPrefix = "step ";
@@ -56,6 +47,11 @@ std::optional<int64_t> step_number(const Slice& slice) {
   const auto [at, error] = std::from_chars(slice.name.data() + kPrefix.size(), end, number);
   if (error != std::errc() || at != end) return std::nullopt;
   return number;
+}
+
+bool is_phase(std::string_view name) {
+  return std::ranges::any_of(std::array{Phase::kForward, Phase::kBackward, Phase::kUpdate},
+                             [&](Phase phase) { return phase_name(phase) == name; });
 }
 
 // The slices of the first device's compute track; each comes before those within it.
@@ -103,7 +99,7 @@ class ProfileBuilder {
     for (const auto& [name, end] : open_) nodes = &child_of(*nodes, name).children;
     const std::string name = without_indices(slice.name);
     child_of(*nodes, name).seconds += seconds(slice.end - slice.begin);
-    if (slice.is_launch) return add_launch(slice);
+    if (slice.is_launch) return add_launch(slice, name);
     open_.emplace_back(name, slice.end);
   }
 
@@ -113,6 +109,7 @@ class ProfileBuilder {
     profile_.waiting /= steps;
     profile_.idle = std::max(0.0, profile_.step_seconds - busy_ / steps);
     average(profile_.phases, steps);
+    for (auto& [key, seconds] : profile_.seconds_of) seconds /= steps;
     for (auto& [key, launch] : launches_) {
       launch.count /= steps;
       launch.seconds /= steps;
@@ -130,15 +127,24 @@ class ProfileBuilder {
     profile_.step_seconds += seconds(slice.end - slice.begin);
   }
 
-  void add_launch(const Slice& slice) {
+  void add_launch(const Slice& slice, const std::string& name) {
     const double time = seconds(slice.end - slice.begin);
     busy_ += time;
+    profile_.seconds_of[{place(), name, slice.line}] += time;
     if (slice.name.starts_with("wait for ")) profile_.waiting += time;
     ProfiledLaunch& launch = launches_[{slice.name, slice.line}];
     launch.name = slice.name;
     launch.line = slice.line;
     launch.count += 1.0;
     launch.seconds += time;
+  }
+
+  // The names of the ancestors, without the task of a pipeline ("F3"), which is above the phase.
+  std::string place() const {
+    std::string text;
+    for (const auto& [name, end] : open_)
+      if (!text.empty() || is_phase(name)) text += (text.empty() ? "" : ".") + name;
+    return text;
   }
 
   static void average(std::vector<ProfileNode>& nodes, double steps) {

@@ -55,6 +55,8 @@ class Session : public ModelSession {
   int64_t tokens_per_step() const;
 
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
+  // Writes plan.txt, plan.json and program.json.
+  void write_plan(const std::filesystem::path& run_directory);
   const Graph& train_graph() const { return train_graph_; }  // As traced.
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // Null if disabled.
