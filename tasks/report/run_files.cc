@@ -13,6 +13,7 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 
 namespace tessera {
@@ -26,31 +27,9 @@ constexpr int64_t kMostOfProgram = int64_t{1} << 20;  // 500 rows have about 150
 constexpr int64_t kMostOfGraph = int64_t{3} << 20;
 constexpr int64_t kTailOfSamples = int64_t{512} << 10;
 constexpr int64_t kTailOfFailures = int64_t{16} << 10;
+constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostSamples = 40;
 constexpr size_t kLongestSample = 4000;  // Bytes of one text.
-
-bool is_run(const fs::path& directory) {
-  std::error_code ignored;
-  return fs::is_regular_file(directory / "hparams.toml", ignored) ||
-         fs::is_regular_file(directory / "metrics.jsonl", ignored);
-}
-
-// Folders in this one, with at most two levels, that are runs.
-std::vector<std::string> runs_below(const fs::path& directory) {
-  constexpr int kDeepest = 2;
-  constexpr size_t kMost = 5;
-  std::vector<std::string> found;
-  std::error_code error;
-  for (auto at = fs::recursive_directory_iterator(
-           directory, fs::directory_options::skip_permission_denied, error);
-       !error && at != fs::recursive_directory_iterator() && found.size() < kMost;
-       at.increment(error)) {
-    if (at.depth() + 1 >= kDeepest) at.disable_recursion_pending();
-    if (is_run(at->path())) found.push_back(at->path().string());
-  }
-  std::ranges::sort(found);
-  return found;
-}
 
 // The last bytes of a file, from the beginning of a line.
 std::string tail_of(const fs::path& path, int64_t most) {
@@ -199,18 +178,12 @@ class RunFilesReader {
 void require_run(const fs::path& directory) {
   std::error_code ignored;
   if (is_run(directory)) return;
-  if (!fs::exists(directory, ignored)) {
-    const fs::path parent = directory.has_parent_path() ? directory.parent_path() : fs::path(".");
-    std::vector<std::string> names;
-    for (const std::string& run : runs_below(parent))
-      names.push_back(fs::path(run).lexically_relative(parent).string());
-    fail("no run in {}: no such directory{}", directory.string(),
-         did_you_mean(directory.filename().string(), names));
-  }
+  if (!fs::exists(directory, ignored))
+    fail("no run in {}: no such directory{}", directory.string(), did_you_mean_run(directory));
   if (!fs::is_directory(directory, ignored))
     fail("{} is a file; expected a run's directory, such as runs/quickstart.SourceLm",
          directory.string());
-  const std::vector<std::string> runs = runs_below(directory);
+  const std::vector<std::string> runs = runs_below(directory, kMostRunsNamed);
   fail("{} is not a run's directory: it has neither hparams.toml nor metrics.jsonl{}",
        directory.string(),
        runs.empty() ? "" : fmt::format("; there are runs in it: {}", fmt::join(runs, ", ")));
