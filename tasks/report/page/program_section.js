@@ -57,7 +57,7 @@ function programNode(node, measure, total) {
       ["launch", make("span", { class: "line-of-code" }, "line"), number("in a step"), number("time"), number("FLOPs"), number("bytes")],
       node.rows.map((row) => [make("span", { title: row.result }, row.name), make("code", { class: "line-of-code" }, row.source), number(row.count.toLocaleString("en")),
         number(row.seconds === null ? "–" : seconds(row.seconds)), number(row.flops > 0 ? short(row.flops) : "–"),
-        number(row.sent_bytes > 0 ? `${bytes(row.sent_bytes)} sent` : row.bytes > 0 ? bytes(row.bytes) : "–")])));
+        number(row.sent_bytes > 0 ? `${bytes(row.sent_bytes)} sent` : row.bytes > 0 ? bytes(row.bytes) : "–")]), "launches"));
   for (const child of node.children) body.append(programNode(chained(child), measure, total));
   return make("details", { id: `program ${node.place}`, class: "program" }, title, body);
 }
