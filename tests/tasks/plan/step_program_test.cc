@@ -111,14 +111,23 @@ StepPlan chain(size_t count, int64_t bytes) {
 }
 
 TEST_CASE("what is held at the peak has the name of its writer") {
-  const ProgramMemory memory = step_program(chain(3, 128)).memory;
-  REQUIRE(memory.peak.launch == 0);
-  REQUIRE(memory.peak.bytes == 256);
-  REQUIRE(memory.at == "exp in lm.layer_0");
+  StepPlan step = chain(3, 128);
+  // Launch 2 has scratch memory. It writes where launch 0 wrote.
+  step.blocks.push_back({128, 2, 2, 256});
+  step.launches[LaunchId(2)].scratch = 256;
+  const ProgramMemory memory = step_program(step).memory;
+  REQUIRE(memory.peak.launch == 2);
+  REQUIRE(memory.peak.bytes == 384);
+  REQUIRE(memory.at == "exp in lm.layer_2");
   REQUIRE(memory.others.bytes == 0);
-  REQUIRE(memory.values.size() == 2);
-  REQUIRE(has_value(memory, "batch/ids", 128));
-  REQUIRE(has_value(memory, "exp of lm.layer_0", 128));
+  REQUIRE(memory.values.size() == 3);
+  REQUIRE(has_value(memory, "exp of lm.layer_1", 128));
+  REQUIRE(has_value(memory, "exp of lm.layer_2", 128));
+  REQUIRE(has_value(memory, "scratch of exp", 128));
+  // At the first launch the batch is still there.
+  const ProgramMemory first = step_program(chain(1, 128)).memory;
+  REQUIRE(has_value(first, "batch/ids", 128));
+  REQUIRE(has_value(first, "exp of lm.layer_0", 128));
 }
 
 TEST_CASE("a program with many layers of different names is listed in part, and says what is not") {
