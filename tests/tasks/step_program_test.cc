@@ -9,6 +9,8 @@
 
 #include "core/io/json.h"
 #include "core/ops/elementwise.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
 #include "tasks/plan/text.h"
 #include "tasks/train/train_session.h"
@@ -30,6 +32,9 @@ Planned planned(const MeshConfig& mesh, Strategy strategy, int64_t num_microbatc
   config.mesh.axis_names = strategy_axes(strategy, std::move(config.mesh.axis_names));
   config.rules = strategy_rules(strategy);
   task_of(config).train.num_microbatches = num_microbatches;
+  auto& lm = task_of(config).model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+  lm.num_layers = 4;
+  lm.stacked_transformer_tpl = Repeated::HParams{};
   const TemporaryDirectory directory;
   TinyDevices devices;
   ProcessGroup alone;
