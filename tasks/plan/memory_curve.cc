@@ -45,7 +45,9 @@ std::vector<size_t> fullest_launches(const std::vector<MemoryAt>& curve, size_t 
     const auto first = curve.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto end = first + static_cast<std::ptrdiff_t>(std::min(step, curve.size() - begin));
     launches.push_back(static_cast<size_t>(
-        std::ranges::max_element(first, end, {}, &MemoryAt::bytes) - curve.begin()));
+        std::ranges::max_element(
+            first, end, {}, [](const MemoryAt& at) { return std::pair(at.bytes(), at.used); }) -
+        curve.begin()));
   }
   return launches;
 }

@@ -21,7 +21,7 @@ struct MemoryAt {
 std::vector<MemoryAt> memory_curve(const StepPlan& step);
 
 // Positions in the curve, for a drawing of at most `most` points: of neighbouring launches, where
-// there are many, the one with most bytes.
+// there are many, the one with most bytes, and of equal ones that with the fewest gaps.
 std::vector<size_t> fullest_launches(const std::vector<MemoryAt>& curve, size_t most);
 
 }  // namespace tessera

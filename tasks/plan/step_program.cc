@@ -211,7 +211,8 @@ ProgramMemory memory_of(const StepPlan& step) {
   ProgramMemory memory;
   if (curve.empty()) return memory;
   const auto point = [&](size_t launch) {
-    return ProgramMemory::Point{static_cast<int64_t>(launch), curve[launch].bytes()};
+    return ProgramMemory::Point{static_cast<int64_t>(launch), curve[launch].used,
+                                curve[launch].bytes()};
   };
   for (const size_t launch : fullest_launches(curve, kMostPoints))
     memory.points.push_back(point(launch));
@@ -252,7 +253,7 @@ std::string held_json(const HeldValue& value) {
 
 std::string memory_json(const ProgramMemory& memory) {
   const auto point_json = [](const ProgramMemory::Point& point) {
-    return fmt::format("[{}, {}]", point.launch, point.bytes);
+    return fmt::format("[{}, {}, {}]", point.launch, point.used, point.bytes);
   };
   return JsonLine()
       .add("peak_bytes", memory.peak.bytes)

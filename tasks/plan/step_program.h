@@ -39,7 +39,8 @@ struct HeldValue {
 struct ProgramMemory {
   struct Point {
     int64_t launch = 0;  // From 0.
-    int64_t bytes = 0;   // As MemoryAt::bytes().
+    int64_t used = 0;    // Bytes that hold something,
+    int64_t bytes = 0;   // and with the gaps between them (MemoryAt).
   };
   std::vector<Point> points;      // At most 256, which contain the peak.
   Point peak;                     // The first one, of equal ones that with the fewest gaps.

@@ -84,9 +84,11 @@ function memoryWithinStep(run) {
   const memory = run.program && run.program.memory;
   if (!memory || memory.points.length === 0) return [];
   const { backward, update } = run.program;
-  const series = { name: "", colour: colour(0), steps: memory.points.map(([launch]) => launch), mean: memory.points.map(([, size]) => size) };
+  const steps = memory.points.map(([launch]) => launch);
+  const series = [{ name: "in use", colour: colour(0), steps, mean: memory.points.map(([, used]) => used) },
+    { name: "with gaps between blocks", colour: colour(5), dash: "3 3", steps, mean: memory.points.map(([, , size]) => size) }];
   const marks = [[backward, "the backward pass begins"], [update, "the update begins"], [memory.peak_launch, "the peak"]];
-  const drawing = chart([series], { title: "Memory within a step", unit: "by launch", axis: "launch", wide: true, height: 200,
+  const drawing = chart(series, { title: "Memory within a step", unit: "by launch", axis: "launch", wide: true, height: 200,
     fromZero: true, format: bytes, marks: marks.filter(([launch]) => launch !== undefined) });
   const most = Math.max(1, ...memory.values.map((value) => value.bytes));
   const rows = memory.values.map((value) => [make("code", {}, value.name), number(value.count.toLocaleString("en")), number(bytes(value.bytes)), shareBar(value.bytes / most)]);

@@ -86,7 +86,7 @@ inline std::string sample_program() {
  "memory": {{"peak_bytes": 3000, "peak_launch": 41, "at": "einsum in lm.x_layers[1]",
  "values": [{{"name": "</script><b>a value with a long name of lm.transformer.x_layers[].self_attention",
  "count": 2, "bytes": 2000}}], "other_values": 3, "other_bytes": 1000,
- "points": [[0, 1000], [41, 3000], [89, 1200]]}}}})",
+ "points": [[0, 900, 1000], [41, 2900, 3000], [89, 1200, 1200]]}}}})",
       row("forward", "x_layers[]", "einsum", "a.cc:1"),
       row("forward", "x_layers[].a_layer_with_a_long_name.within_another_one", "exp", "a.cc:3"),
       row("backward", "", "fused add mul reduce_sum rsqrt square …", "layers/norms/norms.cc:120"),
