@@ -132,7 +132,10 @@ class RunFilesReader {
       value.at("name").as_string();
       value.at("bytes").as_integer();
     }
-    for (const Json& point : memory.at("points").as_array()) point.as_array();
+    for (const Json& point : memory.at("points").as_array()) {
+      if (point.as_array().size() != 3) fail("{}: expected [launch, used, bytes]", point.where());
+      for (const Json& number : point.as_array()) number.as_integer();
+    }
     files_.program = text;
   }
 
