@@ -14,6 +14,7 @@
 #include "core/base/printable.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"
+#include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 
 namespace tessera {
@@ -241,8 +242,9 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
 StoredConfig read_config(const fs::path& path) {
   const fs::path file = fs::is_directory(path) ? path / "hparams.toml" : path;
   if (!fs::is_regular_file(file))
-    fail("--config={}: {}; expected a run's directory or its hparams.toml", path.string(),
-         fs::exists(file) ? "is not a file" : file.string() + " does not exist");
+    fail("--config={}: {}; expected a run's directory or its hparams.toml{}", path.string(),
+         fs::exists(file) ? "is not a file" : file.string() + " does not exist",
+         did_you_mean_run(path));
   StoredConfig stored{.file = file, .text = read_file(file)};
   const std::string first = stored.text.substr(0, stored.text.find('\n'));
   if (!first.starts_with(kHeading) || first.find('.') == std::string::npos)

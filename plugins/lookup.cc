@@ -72,12 +72,20 @@ ExperimentEntry match_experiment(std::string_view name,
   fail("no experiment '{}'; --list shows all {}", name, entries.size());
 }
 
+// By spelling, "gpu" would be near "cpu".
+std::string kind_meant(const std::string& name, const std::vector<std::string>& known) {
+  const bool is_gpu = name == "gpu" || name == "GPU" || name == "nvidia";
+  if (!is_gpu) return did_you_mean(name, known);
+  return std::ranges::find(known, "cuda") == known.end() ? "; this build has no device for GPUs"
+                                                         : "; did you mean 'cuda'?";
+}
+
 }  // namespace
 
 ExperimentEntry find_experiment(std::string_view name,
                                 const std::vector<std::filesystem::path>& path) {
   const std::vector<std::filesystem::path> files = find_plugins(path);
-  const std::string family(name.substr(0, name.find('.')));
+  const std::string family = family_of(name);
   for (const std::filesystem::path& file : files)
     if (file.stem() == family) load_plugin(file);
   fail_on_clashes();
@@ -100,8 +108,13 @@ ExperimentEntry find_experiment(std::string_view name,
   }
 }
 
+std::string family_of(std::string_view experiment) {
+  return std::string(experiment.substr(0, experiment.find('.')));
+}
+
 const DeviceKind& find_device(const std::string& name,
-                              const std::vector<std::filesystem::path>& path) {
+                              const std::vector<std::filesystem::path>& path,
+                              std::string_view flag) {
   const auto is_registered = [&] {
     const std::vector<std::string> kinds = registered_device_kinds();
     return std::find(kinds.begin(), kinds.end(), name) != kinds.end();
@@ -112,7 +125,7 @@ const DeviceKind& find_device(const std::string& name,
     if (file.stem() == name && !is_registered()) load_plugin(file);
   if (!is_registered()) {
     const std::vector<std::string> known = known_device_kinds();
-    fail("--device={}: unknown kind of device{}; expected {}", name, did_you_mean(name, known),
+    fail("{}{}: unknown kind of device{}; expected {}", flag, name, kind_meant(name, known),
          fmt::join(known, " or "));
   }
   return find_device_kind(name);

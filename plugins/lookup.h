@@ -19,11 +19,15 @@ namespace tessera {
 ExperimentEntry find_experiment(std::string_view name,
                                 const std::vector<std::filesystem::path>& path);
 
+// "c4" of "c4.Spmd1B".
+std::string family_of(std::string_view experiment);
+
 // The kind of device called `name`. If it is not registered, the plugin NAME.so is loaded from the
 // given folders or from tessera/devices beside our libraries. Error with the nearest name and all
-// names if it is not found.
+// names if it is not found; `flag` is what the user wrote before the name.
 const DeviceKind& find_device(const std::string& name,
-                              const std::vector<std::filesystem::path>& path);
+                              const std::vector<std::filesystem::path>& path,
+                              std::string_view flag = "--device=");
 
 // Kinds that are registered or have a plugin in tessera/devices, sorted.
 std::vector<std::string> known_device_kinds();

@@ -65,10 +65,11 @@ std::vector<std::string> other_command(const CommandLine& line, const std::strin
   return command;
 }
 
-// Whether this kind of device has a kernel. One device of it is kept to ask.
-std::function<bool(const OpDef&)> kernels_of_kind(const std::string& kind,
+// Whether this kind of device has a kernel. One device of it is kept to ask. `flag` is what the
+// user wrote before the kind.
+std::function<bool(const OpDef&)> kernels_of_kind(const std::string& kind, std::string_view flag,
                                                   const CommandLine& line) {
-  auto devices = find_device(kind, plugin_path(line.plugin_path)).make_devices(1, 1, 0);
+  auto devices = find_device(kind, plugin_path(line.plugin_path), flag).make_devices(1, 1, 0);
   const std::shared_ptr<Device> device = std::move(devices.at(0));
   return [device](const OpDef& op) { return device->has_kernel(op); };
 }
@@ -100,7 +101,8 @@ ReplaySetting replay_setting(const CommandLine& line) {
     setting.other_environment = fmt::format("{}={}", kLevelVariable, against.value);
   }
   if (!other_kind.empty() && other_kind != line.device)
-    setting.other_has_kernel = kernels_of_kind(other_kind, line);
+    setting.other_has_kernel = kernels_of_kind(
+        other_kind, against.kind == Side::kDevice ? "--against=device:" : "--kernels_of=", line);
   if (against.kind != Side::kNone && against.kind != Side::kRecording)
     setting.other_command = other_command(line, own_kind);
   return setting;

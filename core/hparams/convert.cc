@@ -9,43 +9,11 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/hparams/split.h"
 #include "core/hparams/text.h"
 
 namespace tessera {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\n\r");
-  if (first == std::string_view::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t\n\r") - first + 1);
-}
-
-// Splits at separators outside quotes and brackets.
-std::vector<std::string_view> split_top_level(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  int depth = 0;
-  char quote = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quote != 0) {
-      if (c == '\\' && quote == '"') ++i;
-      if (c == quote) quote = 0;
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '[' || c == '{' || c == '(') {
-      ++depth;
-    } else if (c == ']' || c == '}' || c == ')') {
-      --depth;
-    } else if (c == separator && depth == 0) {
-      parts.push_back(trimmed(text.substr(begin, i - begin)));
-      begin = i + 1;
-    }
-  }
-  const std::string_view last = trimmed(text.substr(std::min(begin, text.size())));
-  if (!last.empty() || !parts.empty()) parts.push_back(last);
-  return parts;
-}
 
 bool encloses(std::string_view text, char open, char close) {
   return text.size() >= 2 && text.front() == open && text.back() == close;
@@ -168,7 +136,8 @@ Tree TreeReader::to_list() const {
   if (text.starts_with('[') && !encloses(text, '[', ']')) fail_type("a list that ends with ]");
   if (encloses(text, '[', ']')) text = text.substr(1, text.size() - 2);
   Tree list = Tree::list();
-  for (const std::string_view part : split_top_level(text, ','))
+  const SplitText split = split_top_level(text, ',');
+  for (const std::string_view part : split.parts)
     list.items.push_back(Tree::typed(part, tree.provenance));
   // TOML allows a comma after the last element.
   if (!list.items.empty() && list.items.back().text.empty()) list.items.pop_back();
@@ -182,7 +151,8 @@ Tree TreeReader::to_table() const {
   if (text.starts_with('{') && !encloses(text, '{', '}')) fail_type("a table that ends with }");
   if (encloses(text, '{', '}')) text = text.substr(1, text.size() - 2);
   Tree table = Tree::table();
-  for (const std::string_view part : split_top_level(text, ',')) {
+  const SplitText split = split_top_level(text, ',');
+  for (const std::string_view part : split.parts) {
     const size_t equals = part.find('=');
     if (equals == std::string_view::npos) fail_type("name=value, … or {name = value, …}");
     table.add(trimmed(part.substr(0, equals)),

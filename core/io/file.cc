@@ -70,6 +70,9 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
 
 ByteFile create_beside(const std::filesystem::path& path) {
   require_replaceable(path);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(parent_of(path), ignored))
+    fail("{}: cannot write: there is no folder {}", path.string(), parent_of(path).string());
   return ByteFile::create(temporary_beside(path, "new"));
 }
 

@@ -53,16 +53,25 @@ Console::Mode Console::detect() {
 }
 
 void Console::progress(const Progress& progress) {
-  if (mode_ == Mode::kSilent) return;
-  const auto now = std::chrono::steady_clock::now();
   const bool last = progress.step == progress.num_steps;
-  if (now < next_ && !last) return;
+  if (last || progress_is_due()) write_progress(progress_text(progress), kLongestSeconds);
+}
+
+void Console::progress(std::string_view text, double longest_seconds) {
+  if (progress_is_due()) write_progress(text, longest_seconds);
+}
+
+bool Console::progress_is_due() const { return std::chrono::steady_clock::now() >= next_; }
+
+void Console::write_progress(std::string_view text, double longest_seconds) {
+  if (mode_ == Mode::kSilent) return;
   const double seconds = mode_ == Mode::kTerminal ? kTerminalSeconds : interval_seconds_;
-  interval_seconds_ = std::min(2.0 * interval_seconds_, kLongestSeconds);
-  next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                    std::chrono::duration<double>(seconds));
+  interval_seconds_ = std::min(2.0 * interval_seconds_, longest_seconds);
+  next_ = std::chrono::steady_clock::now() +
+          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+              std::chrono::duration<double>(seconds));
   line_open_ = mode_ == Mode::kTerminal;
-  write(line_open_ ? kClearLine + progress_text(progress) : progress_text(progress) + "\n");
+  write(line_open_ ? fmt::format("{}{}", kClearLine, text) : fmt::format("{}\n", text));
 }
 
 void Console::info(std::string_view line) {

@@ -35,6 +35,9 @@ class Console {
 
   // Rewrites the line on a terminal; elsewhere prints a line at intervals that grow to 10 s.
   void progress(const Progress& progress);
+  // The same for other work: a text of at most 80 columns. Elsewhere a line at intervals that grow
+  // to `longest_seconds`.
+  void progress(std::string_view text, double longest_seconds);
   // Prints a line that stays.
   void info(std::string_view line);
   // Ends the line that is being rewritten, if any.
@@ -44,6 +47,8 @@ class Console {
   const std::string& loss() const { return loss_; }
 
  private:
+  bool progress_is_due() const;
+  void write_progress(std::string_view text, double longest_seconds);
   void write(std::string_view text);
 
   Mode mode_;

@@ -38,4 +38,18 @@ std::vector<MemoryAt> memory_curve(const StepPlan& step) {
   return curve;
 }
 
+std::vector<size_t> fullest_launches(const std::vector<MemoryAt>& curve, size_t most) {
+  const size_t step = std::max<size_t>(1, (curve.size() + most - 1) / most);
+  std::vector<size_t> launches;
+  for (size_t begin = 0; begin < curve.size(); begin += step) {
+    const auto first = curve.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto end = first + static_cast<std::ptrdiff_t>(std::min(step, curve.size() - begin));
+    launches.push_back(static_cast<size_t>(
+        std::ranges::max_element(
+            first, end, {}, [](const MemoryAt& at) { return std::pair(at.bytes(), at.used); }) -
+        curve.begin()));
+  }
+  return launches;
+}
+
 }  // namespace tessera

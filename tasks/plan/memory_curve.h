@@ -2,6 +2,7 @@
 // The memory that a planned step uses at each of its launches.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,5 +19,9 @@ struct MemoryAt {
 
 // For each launch of the plan. The largest number of bytes is the planned peak.
 std::vector<MemoryAt> memory_curve(const StepPlan& step);
+
+// Positions in the curve, for a drawing of at most `most` points: of neighbouring launches, where
+// there are many, the one with most bytes, and of equal ones that with the fewest gaps.
+std::vector<size_t> fullest_launches(const std::vector<MemoryAt>& curve, size_t most);
 
 }  // namespace tessera

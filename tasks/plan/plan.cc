@@ -210,11 +210,14 @@ std::string collectives_text(const Plan& plan) {
 
 }  // namespace
 
-Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {
-  // Of the stage that needs most memory.
+const StepPlan& described_program(ModelSession& session, int program) {
   const std::vector<StagePlan> stages = session.executor().stage_plans(program);
-  const StepPlan& step =
-      *std::ranges::max(stages, {}, [](const StagePlan& each) { return each.plan->use.peak; }).plan;
+  return *std::ranges::max(stages, {}, [](const StagePlan& each) { return each.plan->use.peak; })
+              .plan;
+}
+
+Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {
+  const StepPlan& step = described_program(session, program);
   Plan plan{.parameters = session.task().model().parameters().elements(),
             .devices = session.mesh().num_devices(),
             .mesh = session.mesh().axes(),
@@ -233,7 +236,7 @@ Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t 
             .collectives = planned(collectives(*step.graph), session.mesh())};
   if (session.pipeline()) {
     plan.pipeline = {*session.pipeline(), {}};
-    for (const StagePlan& each : stages)
+    for (const StagePlan& each : session.executor().stage_plans(program))
       plan.pipeline->peaks.push_back({std::to_string(each.stage), each.plan->use.peak});
   }
   for (const auto& [dtype, count] : model_flops(traced)) plan.flops_per_step += count;

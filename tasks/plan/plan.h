@@ -55,6 +55,9 @@ struct Plan {
   std::optional<Prediction> prediction;        // With --hardware.
 };
 
+// The program that a plan describes: of the stage that needs most memory.
+const StepPlan& described_program(ModelSession& session, int program);
+
 // The plan of a training step: its graph as traced, its program in the executor, and the tokens of
 // its global batch.
 Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step);

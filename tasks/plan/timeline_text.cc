@@ -157,17 +157,11 @@ std::string line_json(const ExposedLine& line) {
       .text();
 }
 
-// Times and bytes: of neighbouring launches, where there are many, the one with most.
 std::string memory_json(const StageTimeline& stage) {
-  const size_t step = (stage.memory.size() + kMostPoints - 1) / kMostPoints;
   std::string points;
-  for (size_t begin = 0; begin < stage.memory.size(); begin += std::max<size_t>(step, 1)) {
-    size_t most = begin;
-    for (size_t i = begin; i < std::min(begin + step, stage.memory.size()); ++i)
-      if (stage.memory[i].bytes() > stage.memory[most].bytes()) most = i;
+  for (const size_t launch : fullest_launches(stage.memory, kMostPoints))
     points += fmt::format("{}[{:.9g}, {}]", points.empty() ? "" : ", ",
-                          stage.launches[most].reached, stage.memory[most].bytes());
-  }
+                          stage.launches[launch].reached, stage.memory[launch].bytes());
   return "[" + points + "]";
 }
 

@@ -19,6 +19,7 @@
 #include "tasks/replay/launch_comparison.h"
 #include "tasks/replay/launch_list.h"
 #include "tasks/replay/replay_report.h"
+#include "tasks/run_directory/find_runs.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/loop_state.h"
 #include "tasks/train/train_session.h"
@@ -75,8 +76,8 @@ void require_run(const std::filesystem::path& directory) {
   if (!std::filesystem::exists(directory / "hparams.toml"))
     fail(
         "--mode=replay: {} holds no run (it has no hparams.toml); give --config=RUN or "
-        "--job_log_dir=RUN",
-        directory.string());
+        "--job_log_dir=RUN{}",
+        directory.string(), did_you_mean_run(directory));
 }
 
 // The step of the checkpoint to begin from: the chosen one, or the nearest before `step`. Nullopt:

@@ -25,8 +25,8 @@ std::string in_script(std::string_view json) {
 
 std::string scripts() {
   std::string text;
-  for (const char* name :
-       {"charts.js", "sections.js", "run_page.js", "comparison_page.js", "main.js"})
+  for (const char* name : {"charts.js", "sections.js", "program_section.js", "run_page.js",
+                           "comparison_page.js", "main.js"})
     text += file_named(name);
   return text;
 }

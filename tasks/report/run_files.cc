@@ -13,6 +13,7 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 
 namespace tessera {
@@ -22,34 +23,13 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostOfConfig = int64_t{4} << 20;
 constexpr int64_t kMostOfPlan = int64_t{64} << 20;
+constexpr int64_t kMostOfProgram = int64_t{1} << 20;  // 500 rows have about 150 KiB.
 constexpr int64_t kMostOfGraph = int64_t{3} << 20;
 constexpr int64_t kTailOfSamples = int64_t{512} << 10;
 constexpr int64_t kTailOfFailures = int64_t{16} << 10;
+constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostSamples = 40;
 constexpr size_t kLongestSample = 4000;  // Bytes of one text.
-
-bool is_run(const fs::path& directory) {
-  std::error_code ignored;
-  return fs::is_regular_file(directory / "hparams.toml", ignored) ||
-         fs::is_regular_file(directory / "metrics.jsonl", ignored);
-}
-
-// Folders in this one, with at most two levels, that are runs.
-std::vector<std::string> runs_below(const fs::path& directory) {
-  constexpr int kDeepest = 2;
-  constexpr size_t kMost = 5;
-  std::vector<std::string> found;
-  std::error_code error;
-  for (auto at = fs::recursive_directory_iterator(
-           directory, fs::directory_options::skip_permission_denied, error);
-       !error && at != fs::recursive_directory_iterator() && found.size() < kMost;
-       at.increment(error)) {
-    if (at.depth() + 1 >= kDeepest) at.disable_recursion_pending();
-    if (is_run(at->path())) found.push_back(at->path().string());
-  }
-  std::ranges::sort(found);
-  return found;
-}
 
 // The last bytes of a file, from the beginning of a line.
 std::string tail_of(const fs::path& path, int64_t most) {
@@ -101,6 +81,7 @@ class RunFilesReader {
   RunFiles read() {
     read_if_there("hparams.toml", [this](const fs::path& file) { read_config(file); });
     read_if_there("plan.json", [this](const fs::path& file) { read_plan(file); });
+    read_if_there("program.json", [this](const fs::path& file) { read_program(file); });
     read_if_there("samples.jsonl", [this](const fs::path& file) { read_samples(file); });
     read_if_there("failures.log", [this](const fs::path& file) {
       files_.failures = valid_utf8(tail_of(file, kTailOfFailures));
@@ -130,6 +111,32 @@ class RunFilesReader {
 
   void read_plan(const fs::path& file) {
     files_.plan = shown_of_plan(parse_json(read_file(file, kMostOfPlan), file.string()));
+  }
+
+  // The page shows all of it, so the members that it reads must be there.
+  void read_program(const fs::path& file) {
+    const std::string text = read_file(file, kMostOfProgram);
+    const Json program = parse_json(text, file.string());
+    for (const Json& row : program.at("rows").as_array()) {
+      const std::string& path = row.at("path").as_string();
+      files_.rows.push_back({row.at("phase").as_string() + (path.empty() ? "" : "." + path),
+                             row.at("name").as_string(), row.at("source").as_string()});
+      for (const char* member : {"count", "flops", "bytes", "sent_bytes"})
+        row.at(member).as_number();
+    }
+    const Json& memory = program.at("memory");
+    for (const char* member : {"peak_bytes", "peak_launch", "other_bytes", "other_values"})
+      memory.at(member).as_integer();
+    memory.at("at").as_string();
+    for (const Json& value : memory.at("values").as_array()) {
+      value.at("name").as_string();
+      value.at("bytes").as_integer();
+    }
+    for (const Json& point : memory.at("points").as_array()) {
+      if (point.as_array().size() != 3) fail("{}: expected [launch, used, bytes]", point.where());
+      for (const Json& number : point.as_array()) number.as_integer();
+    }
+    files_.program = text;
   }
 
   void read_samples(const fs::path& file) {
@@ -174,18 +181,12 @@ class RunFilesReader {
 void require_run(const fs::path& directory) {
   std::error_code ignored;
   if (is_run(directory)) return;
-  if (!fs::exists(directory, ignored)) {
-    const fs::path parent = directory.has_parent_path() ? directory.parent_path() : fs::path(".");
-    std::vector<std::string> names;
-    for (const std::string& run : runs_below(parent))
-      names.push_back(fs::path(run).lexically_relative(parent).string());
-    fail("no run in {}: no such directory{}", directory.string(),
-         did_you_mean(directory.filename().string(), names));
-  }
+  if (!fs::exists(directory, ignored))
+    fail("no run in {}: no such directory{}", directory.string(), did_you_mean_run(directory));
   if (!fs::is_directory(directory, ignored))
     fail("{} is a file; expected a run's directory, such as runs/quickstart.SourceLm",
          directory.string());
-  const std::vector<std::string> runs = runs_below(directory);
+  const std::vector<std::string> runs = runs_below(directory, kMostRunsNamed);
   fail("{} is not a run's directory: it has neither hparams.toml nor metrics.jsonl{}",
        directory.string(),
        runs.empty() ? "" : fmt::format("; there are runs in it: {}", fmt::join(runs, ", ")));

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tasks/report/step_profile.h"
+
 namespace tessera {
 
 // Error unless the directory is that of a run: it has hparams.toml or metrics.jsonl. The message
@@ -27,6 +29,8 @@ struct RunFiles {
   std::string config;              // hparams.toml
   int64_t num_steps = 0;           // task.train.num_train_steps; 0: unknown.
   std::string plan;                // Members of plan.json as an object; or "".
+  std::string program;             // program.json; or "".
+  std::vector<LaunchKey> rows;     // Of the program.
   std::vector<RunSample> samples;  // The last ones of samples.jsonl.
   std::string failures;            // The end of failures.log.
   std::string graph_file;          // "graph.svg"; or "".

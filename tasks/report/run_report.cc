@@ -96,8 +96,8 @@ RunReport::RunReport(const fs::path& directory, ReportedBy by)
 bool RunReport::update() {
   bool has_changed = metrics_.update();
   std::string stamp;
-  for (const char* name : {"hparams.toml", "plan.json", "samples.jsonl", "failures.log",
-                           "graph_fuse.svg", "graph.svg", "trace.json.gz"})
+  for (const char* name : {"hparams.toml", "plan.json", "program.json", "samples.jsonl",
+                           "failures.log", "graph_fuse.svg", "graph.svg", "trace.json.gz"})
     stamp += stamp_of(directory_ / name) + ";";
   if (stamp != stamp_) {
     files_ = read_run_files(directory_);
@@ -150,6 +150,15 @@ std::vector<std::string> RunReport::notes() const {
   return notes;
 }
 
+// Of each row of the program; null where the trace has none, and where there is no trace.
+std::string RunReport::seconds_of_rows() const {
+  if (!profile_) return "null";
+  return each_json(files_.rows, [this](const LaunchKey& row) {
+    const auto found = profile_->seconds_of.find(row);
+    return found == profile_->seconds_of.end() ? "null" : fmt::format("{:.4g}", found->second);
+  });
+}
+
 std::string RunReport::json(const std::string& name, Extent extent) const {
   const std::string directory = valid_utf8(directory_.string());
   JsonLine line;
@@ -165,6 +174,8 @@ std::string RunReport::json(const std::string& name, Extent extent) const {
   line.add_raw("layers", numbers_json(metrics_.of_layers()));
   line.add_raw("events", each_json(metrics_.events(), event_json));
   line.add_raw("plan", files_.plan.empty() ? "null" : files_.plan);
+  line.add_raw("program", files_.program.empty() ? "null" : files_.program);
+  line.add_raw("row_seconds", seconds_of_rows());
   line.add_raw("profile", profile_ ? profile_json(*profile_) : "null");
   line.add_raw("samples", each_json(files_.samples, sample_json));
   line.add("config", std::string_view(files_.config));

@@ -41,6 +41,7 @@ class RunReport {
   void read_profile_if_new();
   std::vector<std::string> notes() const;
   std::string reason() const;
+  std::string seconds_of_rows() const;
 
   std::filesystem::path directory_;
   ReportedBy by_;

@@ -2,6 +2,7 @@
 #include "tasks/report/step_profile.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -9,6 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "tasks/plan/text.h"
 #include "tasks/report/run_trace.h"
 
 namespace tessera {
@@ -16,16 +19,9 @@ namespace {
 
 constexpr size_t kMostLaunches = 20;  // Listed.
 
-// "x_layers[3]" as "x_layers[]".
-std::string without_indices(const std::string& name) {
-  std::string text;
-  bool is_index = false;
-  for (const char c : name) {
-    if (c == ']') is_index = false;
-    if (!is_index) text += c;
-    if (c == '[') is_index = true;
-  }
-  return text;
+bool is_phase(std::string_view name) {
+  return std::ranges::any_of(std::array{Phase::kForward, Phase::kBackward, Phase::kUpdate},
+                             [&](Phase phase) { return phase_name(phase) == name; });
 }
 
 // The slices of the first device's compute track; each comes before those within it.
@@ -56,7 +52,7 @@ class ProfileBuilder {
     for (const auto& [name, end] : open_) nodes = &child_of(*nodes, name).children;
     const std::string name = without_indices(slice.name);
     child_of(*nodes, name).seconds += slice.seconds();
-    if (slice.is_launch) return add_launch(slice);
+    if (slice.is_launch) return add_launch(slice, name);
     open_.emplace_back(name, slice.end_ns);
   }
 
@@ -66,6 +62,7 @@ class ProfileBuilder {
     profile_.waiting /= steps;
     profile_.idle = std::max(0.0, profile_.step_seconds - busy_ / steps);
     average(profile_.phases, steps);
+    for (auto& [key, seconds] : profile_.seconds_of) seconds /= steps;
     for (auto& [key, launch] : launches_) {
       launch.count /= steps;
       launch.seconds /= steps;
@@ -83,15 +80,24 @@ class ProfileBuilder {
     profile_.step_seconds += slice.seconds();
   }
 
-  void add_launch(const TraceSlice& slice) {
+  void add_launch(const TraceSlice& slice, const std::string& name) {
     const double time = slice.seconds();
     busy_ += time;
+    profile_.seconds_of[{place(), name, slice.line}] += time;
     if (slice.is_wait()) profile_.waiting += time;
     ProfiledLaunch& launch = launches_[{slice.name, slice.line}];
     launch.name = slice.name;
     launch.line = slice.line;
     launch.count += 1.0;
     launch.seconds += time;
+  }
+
+  // The names of the ancestors, without the task of a pipeline ("F3"), which is above the phase.
+  std::string place() const {
+    std::string text;
+    for (const auto& [name, end] : open_)
+      if (!text.empty() || is_phase(name)) text += (text.empty() ? "" : ".") + name;
+    return text;
   }
 
   static void average(std::vector<ProfileNode>& nodes, double steps) {

@@ -4,8 +4,10 @@
 // that take most, on the compute track of the first device.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +30,13 @@ struct ProfiledLaunch {
   double seconds = 0.0;
 };
 
+// Launches that are a row of program.json (tasks/plan/step_program.h).
+struct LaunchKey {
+  std::string place;  // The phase and the layer: "forward.lm.x_layers[].ffn".
+  std::string name, line;
+  auto operator<=>(const LaunchKey&) const = default;
+};
+
 struct StepProfile {
   int64_t device = 0;
   int64_t first_step = 0;  // Number of the first traced step, from 1.
@@ -36,7 +45,8 @@ struct StepProfile {
   double waiting = 0.0;  // For communication,
   double idle = 0.0;     // and between launches; parts of step_seconds.
   std::vector<ProfileNode> phases;
-  std::vector<ProfiledLaunch> launches;  // Longest first.
+  std::vector<ProfiledLaunch> launches;    // Longest first.
+  std::map<LaunchKey, double> seconds_of;  // Of all launches, by layer.
 };
 
 // Reads the file. Error if it is damaged, too large to show, or not the trace of a run.

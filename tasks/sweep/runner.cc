@@ -12,6 +12,7 @@
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/sweep/page.h"
+#include "tasks/sweep/progress.h"
 #include "tasks/sweep/table.h"
 
 namespace tessera {
@@ -20,7 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kPoll{20};
-constexpr std::chrono::seconds kNoteInterval{10};   // Of the times of running trials.
+constexpr std::chrono::seconds kNoteInterval{10};  // Of the times of running trials.
+constexpr std::chrono::seconds kProgressInterval{1};
+constexpr double kLongestInterval = 60.0;           // Seconds between plain lines of progress.
 constexpr std::chrono::seconds kLockPatience{180};  // More than stop_deadline_seconds by default.
 constexpr size_t kLinesOfFailure = 5;
 
@@ -58,6 +61,8 @@ TrialRunner::TrialRunner(SweepRecord record, TrialRunnerOptions options, Console
   }
 }
 
+double TrialRunner::Running::seconds() const { return seconds_before + seconds_since(start); }
+
 fs::path TrialRunner::directory_of(const SweepTrial& trial) const {
   return options_.directory / trial.directory();
 }
@@ -71,6 +76,7 @@ int TrialRunner::run() {
     collect();
     if (stopping_ != 0 && running_.empty()) break;
     note_time();
+    show_progress();
     std::this_thread::sleep_for(kPoll);
   }
   return finish();
@@ -140,6 +146,7 @@ void TrialRunner::collect() {
     const Running done = std::move(running_[i]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
     settle(done, *end);
+    next_progress_ = {};  // Now.
     save();
   }
 }
@@ -147,7 +154,7 @@ void TrialRunner::collect() {
 void TrialRunner::settle(const Running& running, const TrialEnd& end) {
   TrialRecord& record = record_.trials[running.index];
   const fs::path directory = directory_of(record.trial);
-  record.seconds = running.seconds_before + seconds_since(running.start);
+  record.seconds = running.seconds();
   record.score = score_of(directory, record_.metric);
   const bool ended_well = end.signal == 0 && end.exit_code == 0;
   const std::string time = duration_text(record.seconds);
@@ -183,9 +190,18 @@ void TrialRunner::note_time() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_note_) return;
   next_note_ = now + kNoteInterval;
-  for (const Running& one : running_)
-    record_.trials[one.index].seconds = one.seconds_before + seconds_since(one.start);
+  for (const Running& one : running_) record_.trials[one.index].seconds = one.seconds();
   if (!running_.empty()) save();
+}
+
+void TrialRunner::show_progress() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_progress_ || running_.empty() || stopping_ != 0) return;
+  next_progress_ = now + kProgressInterval;
+  std::vector<RunningTrial> running;
+  for (const Running& one : running_)
+    running.push_back({one.seconds(), done_part(directory_of(record_.trials[one.index].trial))});
+  console_.progress(sweep_progress_text(record_, running, options_.processes), kLongestInterval);
 }
 
 void TrialRunner::save() {

@@ -50,6 +50,7 @@ class TrialRunner {
     int64_t place = 0;
     std::chrono::steady_clock::time_point start;
     double seconds_before = 0.0;
+    double seconds() const;
     std::unique_ptr<TrialProcess> process;
   };
 
@@ -60,6 +61,7 @@ class TrialRunner {
   void settle(const Running& running, const TrialEnd& end);
   void stop_all(int signal);
   void note_time();
+  void show_progress();
   void save();
   int finish();
   std::filesystem::path directory_of(const SweepTrial& trial) const;
@@ -73,7 +75,7 @@ class TrialRunner {
   int stopping_ = 0;  // The signal that stops the sweep; 0: none.
   std::chrono::steady_clock::time_point waiting_since_;
   bool is_waiting_ = false;
-  std::chrono::steady_clock::time_point next_note_;
+  std::chrono::steady_clock::time_point next_note_, next_progress_;
 };
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
+#include "core/hparams/split.h"
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"
@@ -20,44 +21,18 @@ using Kind = SweepValues::Kind;
 
 constexpr const char* kSpace = "space";
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 // The parts between commas that are in neither brackets nor quotes.
 std::vector<std::string> split_values(std::string_view text) {
-  std::vector<std::string> parts(1);
-  int depth = 0;
-  char quote = '\0';
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quote != '\0') {
-      if (c == '\\' && quote == '"' && i + 1 < text.size()) parts.back() += text[i++];
-      if (text[i] == quote) quote = '\0';
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '[' || c == '{' || c == '(') {
-      ++depth;
-    } else if (c == ']' || c == '}' || c == ')') {
-      --depth;
-    } else if (c == ',' && depth == 0) {
-      parts.emplace_back();
-      continue;
-    }
-    parts.back() += text[i];
-  }
-  if (quote != '\0') fail("a quote {} is not closed", quote);
-  if (depth != 0) fail("its brackets do not match");
-  for (std::string& part : parts) {
-    part = trimmed(part);
-    if (part.empty())
-      fail(
-          "a value is empty; give values between commas, such as 1e-3,3e-4 (an empty text is "
-          "\"\")");
-  }
-  return parts;
+  const SplitText split = split_top_level(text, ',');
+  if (split.open_quote != '\0') fail("a quote {} is not closed", split.open_quote);
+  if (split.open_brackets != 0) fail("its brackets do not match");
+  const bool has_empty =
+      std::ranges::any_of(split.parts, [](std::string_view part) { return part.empty(); });
+  if (split.parts.empty() || has_empty)
+    fail(
+        "a value is empty; give values between commas, such as 1e-3,3e-4 (an empty text is "
+        "\"\")");
+  return {split.parts.begin(), split.parts.end()};
 }
 
 // "1..3" gives 1, 2 and 3; any other text gives itself.

@@ -8,11 +8,13 @@
 
 #include "core/base/error.h"
 #include "core/graph/type.h"
+#include "core/io/file.h"
 #include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
 #include "tasks/plan/plan.h"
+#include "tasks/plan/step_program.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
 #include "tasks/session/model_state.h"
@@ -163,6 +165,12 @@ int64_t Session::tokens_per_step() const {
   int64_t tokens = 1;
   for (const int64_t size : ids.shape) tokens *= size;
   return tokens;
+}
+
+void Session::write_plan(const std::filesystem::path& run_directory) {
+  write_plan_files(run_directory, plan());
+  const StepProgram program = step_program(described_program(*this, train_->program()));
+  write_file_atomically(run_directory / "program.json", program_json(program) + "\n");
 }
 
 void introduce_run(const std::string& title, Session& session, const Device& device,

@@ -58,6 +58,8 @@ class Session : public ModelSession {
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
   // With the time of a step on this hardware; launches that `costs` has take what was measured.
   Plan predicted_plan(const Hardware& hardware, const std::optional<LaunchCosts>& costs);
+  // Writes plan.txt, plan.json and program.json.
+  void write_plan(const std::filesystem::path& run_directory);
   const Graph& train_graph() const { return train_graph_; }  // As traced.
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // Null if disabled.

@@ -14,6 +14,7 @@
 #include "inputs/synthetic_input.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
+#include "plugins/lookup.h"
 #include "tasks/learner/schedules.h"
 #include "tasks/pipeline/pipeline_schedules.h"
 #include "tasks/recipes/mlperf_gpt3_rule.h"
@@ -80,7 +81,7 @@ TEST_CASE("summaries of Pax's recipes state the numbers of weights that the reci
   const std::regex pattern("([0-9.]+)([MB]) weights");
   int64_t stated = 0;
   for (const ExperimentEntry& entry : experiments()) {
-    const std::string family = entry.name.substr(0, entry.name.find('.'));
+    const std::string family = family_of(entry.name);
     if (family != "c4" && family != "c4_multislice" && family != "lm_cloud" &&
         family != "optimal_scaling")
       continue;

@@ -21,6 +21,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
+#include "plugins/lookup.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -33,10 +34,6 @@ namespace {
 
 const std::string kPage = TESSERA_SOURCE_DIR "/docs/recipes.md";
 constexpr size_t kSpread = 10;  // Recipes of the fast tier.
-
-std::string family_of(const ExperimentEntry& entry) {
-  return entry.name.substr(0, entry.name.find('.'));
-}
 
 // Those of the build's own libraries, by name.
 const std::vector<ExperimentEntry>& all_experiments() {
@@ -101,7 +98,7 @@ struct RecipeRow {
 
 RecipeRow row_of(const ExperimentEntry& entry) {
   INFO("recipe " << entry.name);
-  RecipeRow row{.family = family_of(entry), .name = entry.name, .summary = entry.summary};
+  RecipeRow row{.family = family_of(entry.name), .name = entry.name, .summary = entry.summary};
   row.has_data = needs_files(entry);
   std::optional<ConfiguredExperiment> configured;
   if (row.has_data) {
@@ -226,7 +223,7 @@ std::vector<ExperimentEntry> spread() {
   for (const ExperimentEntry& entry : recipes()) candidates.push_back({entry, split_axes(entry)});
   std::ranges::stable_sort(candidates, std::greater<>(), &Candidate::axes);
   std::map<std::string, size_t> turns;  // Of the next recipe of each family.
-  for (Candidate& each : candidates) each.turn = turns[family_of(each.entry)]++;
+  for (Candidate& each : candidates) each.turn = turns[family_of(each.entry.name)]++;
   std::ranges::stable_sort(candidates, {}, &Candidate::turn);
   std::vector<ExperimentEntry> first;
   for (const Candidate& each : candidates)

@@ -111,6 +111,8 @@ TEST_CASE("a file that is no stored configuration is an error that names it") {
   REQUIRE_THAT(error("absent.toml"),
                Catch::Contains("absent.toml does not exist; expected a run's directory or its"));
   REQUIRE_THAT(error(""), Catch::Contains("hparams.toml does not exist"));
+  write_bytes(folder / "char_lm/hparams.toml", "");
+  REQUIRE_THAT(error("char_ml"), Catch::Contains("did you mean 'char_lm'?"));
   write_file_atomically(folder / "bare.toml", "[mesh]\n");
   REQUIRE_THAT(error("bare.toml"),
                Catch::Contains("the first line of ") &&

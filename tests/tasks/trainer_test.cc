@@ -47,9 +47,9 @@ TEST_CASE("a run's directory has all documented files") {
   options.dump_graph = "fuse";
   REQUIRE(run_tiny(config, directory.path(), options) == 0);
   for (const char* name :
-       {"hparams.toml", "metrics.jsonl", "plan.txt", "plan.json", "graph.dot", "graph.svg",
-        "trace.json.gz", "graph_fuse.txt", "graph_fuse.dot", "graph_fuse.svg", "summaries/train",
-        "summaries/validation", "checkpoints/step_0000000006/index.h5"}) {
+       {"hparams.toml", "metrics.jsonl", "plan.txt", "plan.json", "program.json", "graph.dot",
+        "graph.svg", "trace.json.gz", "graph_fuse.txt", "graph_fuse.dot", "graph_fuse.svg",
+        "summaries/train", "summaries/validation", "checkpoints/step_0000000006/index.h5"}) {
     INFO(name);
     REQUIRE(fs::exists(directory / name));
   }

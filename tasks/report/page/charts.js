@@ -173,13 +173,14 @@ function nearest(steps, step) {
 }
 
 // A chart of series {name, colour, steps, mean, low, high, dots, smooth}. Options: title, unit,
-// format (of values), wide, height, fromZero, marks ([step, text]), log and smoothing (functions).
+// format (of values), wide, height, fromZero, marks ([step, text]), log and smoothing (functions),
+// axis (what is counted from left to right: steps, unless given).
 function chart(series, options) {
-  const format = options.format || short;
+  const format = options.format || short, axis = options.axis || "step";
   const figure = make("figure", { class: `chart${options.wide ? " wide" : ""}` });
   const title = make("h3", {}, options.title, options.unit ? make("span", { class: "unit" }, `, ${options.unit}`) : "");
   const legend = make("div", { class: "legend" });
-  const drawing = svg("svg", { role: "img", "aria-label": `${options.title} by step` });
+  const drawing = svg("svg", { role: "img", "aria-label": `${options.title} by ${axis}` });
   figure.append(make("div", { class: "heading" }, title), legend, drawing);
   const values = series.map((each) => {
     const value = make("b");
@@ -197,7 +198,7 @@ function chart(series, options) {
       const value = each.mean[index];
       values[i].textContent = value === null ? "not finite" : format(value);
     });
-    at.textContent = step === null ? "" : `step ${Math.round(step).toLocaleString("en")}`;
+    at.textContent = step === null ? "" : `${axis} ${Math.round(step).toLocaleString("en")}`;
   }
 
   function draw() {
@@ -238,7 +239,7 @@ function chart(series, options) {
                      svg("text", { x: x(tick) + (anchor === "end" ? 6 : 0), y: bottom + 17, "text-anchor": anchor }, short(tick, 4)));
     }
     drawing.append(svg("path", { class: "axis", d: `M${left} ${bottom}H${right}` }),
-                   svg("text", { x: 0, y: bottom + 17 }, "step"));
+                   svg("text", { x: 0, y: bottom + 17 }, axis));
     for (const [step, text] of options.marks || [])
       if (step >= begin && step <= last)
         drawing.append(svg("path", { class: "mark", d: `M${x(step)} ${top}V${bottom}` }, svg("title", {}, text)));

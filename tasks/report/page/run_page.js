@@ -159,7 +159,7 @@ function drawRun(root, run) {
   const memory = seriesOf(run, "process_memory", "", 3, {});
   const memoryChart = memory && chart([memory], { title: "Memory of the process", unit: "resident", wide: true, height: 170, fromZero: true, format: bytes });
   root.replaceChildren(headerOf(run), ...[training, expertCharts(run), otherCharts(run), memorySection(run, memoryChart),
-    timeSection(run), samplesSection(run), eventsSection(run), settingsSection(run), graphSection(run)].filter(Boolean));
+    timeSection(run), programSection(run), samplesSection(run), eventsSection(run), settingsSection(run), graphSection(run)].filter(Boolean));
   for (const each of root.querySelectorAll("details")) if (open.has(each.id)) each.open = true;
   drawCharts(root);
 }

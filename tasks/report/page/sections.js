@@ -38,7 +38,7 @@ function shares(parts, format) {
 
 function memorySection(run, memoryChart) {
   const plan = run.plan;
-  if (!plan && !memoryChart) return null;
+  if (!plan && !memoryChart && !run.program) return null;
   const parts = Object.entries((plan && plan.memory_per_device) || {})
     .filter(([, value]) => value > 0)
     .map(([name, value]) => [name.replace("_", " "), value]);
@@ -48,6 +48,7 @@ function memorySection(run, memoryChart) {
       make("p", {}, `A device needs ${bytes(plan.peak_bytes)} at the peak of a training step, and allocates ` +
            `${bytes(plan.arena_bytes)} once for all programs. Both are known before the first step.`),
       ...shares(parts, bytes));
+  content.push(...memoryWithinStep(run));
   const saved = Object.entries((plan && plan.saved_for_backward) || {}).slice(0, 8);
   if (saved.length > 0) {
     const most = saved[0][1];
@@ -198,6 +199,6 @@ function settingsSection(run) {
 function graphSection(run) {
   if (!run.graph) return null;
   const image = make("img", { src: run.graph.image, alt: "the graph of the training step", loading: "lazy" });
-  return section("Graph", make("p", { class: "soft" }, `${run.graph.what} (${run.graph.file}).`),
+  return section("Drawing of the graph", make("p", { class: "soft" }, `${run.graph.what} (${run.graph.file}).`),
     make("details", { id: "graph" }, make("summary", {}, "Show the drawing"), make("div", { class: "graph" }, image)));
 }

@@ -17,6 +17,7 @@
 #include "plugins/configure.h"
 #include "plugins/cuda/attention/cudnn_attention.h"
 #include "plugins/loader.h"
+#include "plugins/lookup.h"
 #include "plugins/registry.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -154,10 +155,6 @@ std::vector<ExperimentEntry> experiments() {
   return found;
 }
 
-std::string family_of(const ExperimentEntry& entry) {
-  return entry.name.substr(0, entry.name.find('.'));
-}
-
 std::set<CudnnAttention> attentions_of(const ExperimentEntry& entry) {
   INFO(entry.name);
   std::set<CudnnAttention> found;
@@ -198,7 +195,7 @@ TEST_CASE("cuDNN makes plans for the attention of an experiment of each family")
   std::set<CudnnAttention> found;
   std::string last;
   for (const ExperimentEntry& entry : experiments())
-    if (family_of(entry) != std::exchange(last, family_of(entry)))
+    if (family_of(entry.name) != std::exchange(last, family_of(entry.name)))
       found.merge(attentions_of(entry));
   REQUIRE(found.size() >= 10);
   require_plans(found);

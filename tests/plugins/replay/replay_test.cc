@@ -210,7 +210,12 @@ TEST_CASE("bad flags of a replay are one line with exit code 2") {
   run.require_refused("", "needs the number of a step: --step=N");
   run.require_refused("--step=3 --against=thread:2", "did you mean 'threads'?");
   run.require_refused("--step=3 --against=gone.rec", "no such file");
-  run.require_refused("--step=3 --against=device:quantum", "unknown kind of device");
+  run.require_refused("--step=3 --against=device:quantum",
+                      "--against=device:quantum: unknown kind of device; expected");
+  run.require_refused("--step=3 --against=device:cpi",
+                      "--against=device:cpi: unknown kind of device; did you mean 'cpu'?");
+  run.require_refused("--step=3 --kernels_of=cpi",
+                      "--kernels_of=cpi: unknown kind of device; did you mean 'cpu'?");
   run.require_refused("--step=3 --against=cpu_level:avx9", "this processor has portable");
   run.require_refused("--step=3 --against=build:text.txt", "not a program");
   run.require_refused("--step=3 --against=threads:0", "expected a whole number, 1 or more");

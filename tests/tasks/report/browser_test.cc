@@ -7,7 +7,6 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include "core/base/process.h"
 #include "core/io/json.h"
@@ -38,6 +37,7 @@ requestAnimationFrame(() => requestAnimationFrame(() => {
     !each.closest(".scroll, .graph, svg")).length;
   found.paper = getComputedStyle(document.body).backgroundColor;
   found.title = document.title;
+  found.layers = document.querySelectorAll(".program").length;
   found.bold = document.querySelectorAll(".sample b, pre b").length;
   found.sample = document.querySelector(".sample")?.textContent ?? "";
   window.frameElement.dataset.found = JSON.stringify(found);
@@ -86,12 +86,6 @@ std::vector<Json> look_at(const TemporaryDirectory& folder, bool is_dark) {
   return found;
 }
 
-void write_zipped(const std::filesystem::path& path, const std::string& text) {
-  gzFile file = gzopen(path.c_str(), "wb");
-  REQUIRE(gzwrite(file, text.data(), static_cast<unsigned>(text.size())) > 0);
-  gzclose(file);
-}
-
 TEST_CASE("a browser draws the pages without a message, at two widths and in both themes") {
   if (!program_exists("chromium"))
     return skip_test("no chromium (Debian: chromium), which draws the report in this test");
@@ -119,6 +113,7 @@ TEST_CASE("a browser draws the pages without a message, at two widths and in bot
       REQUIRE(found[i].at("bold").as_integer() == 0);
       REQUIRE(found[i].at("title").as_string() != "broken");
     }
+    REQUIRE(found[0].at("layers").as_integer() == 5);  // Three phases, and layers of the first.
     REQUIRE(found[0].at("sample").as_string() == std::string("To be") + kHostileText);
     papers.push_back(found[0].at("paper").as_string());
   }

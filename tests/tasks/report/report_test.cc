@@ -46,6 +46,28 @@ TEST_CASE("the report has what the files of the run have, and no text ends its s
   REQUIRE(page.find("http://") == page.find("http://www.w3.org/2000/svg"));
 }
 
+TEST_CASE("the report has the optimised program with the times of the trace") {
+  const TemporaryDirectory folder;
+  write_sample_run(folder / "run");
+  const auto data = [&] {
+    return data_of(run_page(RunReport(folder / "run"))).at("runs").as_array()[0];
+  };
+  REQUIRE(data().at("program").at("rows").as_array().size() == 4);
+  REQUIRE(data().at("program").at("memory").at("peak_launch").as_integer() == 41);
+  REQUIRE(data().at("row_seconds").is_null());
+  write_zipped(folder / "run/trace.json.gz", sample_trace());
+  const Json seconds = data().at("row_seconds");
+  REQUIRE(seconds.as_array().size() == 4);
+  REQUIRE(seconds.as_array()[0].as_number() == Approx(500e-6));
+  REQUIRE(seconds.as_array()[1].is_null());
+  REQUIRE(seconds.as_array()[3].as_number() == Approx(250e-6));
+  // A file of an older or newer version lacks what the page reads.
+  write_bytes(folder / "run/program.json", R"({"rows": [{"phase": "forward"}]})");
+  REQUIRE(data().at("program").is_null());
+  REQUIRE_THAT(data().at("notes").as_array()[0].as_string(),
+               Contains("program.json is not shown") && Contains("path"));
+}
+
 TEST_CASE("titles and data are escaped") {
   const std::string page = report_page("a</title><b>&", R"({"x": "</script><!--"})");
   REQUIRE_THAT(page, Contains("<title>a&lt;/title&gt;&lt;b&gt;&amp;</title>") &&
@@ -59,6 +81,7 @@ TEST_CASE("a run that is half written has a report of what is there, with notes"
   write_bytes(folder / "run/metrics.jsonl",
               "{\"step\": 1, \"loss\": 2}\n{\"ste\n{\"step\": 2, \"lo");
   write_bytes(folder / "run/plan.json", "{\"parameters\": 3");
+  write_bytes(folder / "run/program.json", "{\"rows\": [");
   write_bytes(folder / "run/trace.json.gz", "\x1f\x8b");
   write_bytes(folder / "run/samples.jsonl", "{\"step\": 1, \"prompt\": \"\", \"conti");
   const Json run = data_of(read_bytes(write_report(folder / "run"))).at("runs").as_array()[0];
@@ -68,6 +91,7 @@ TEST_CASE("a run that is half written has a report of what is there, with notes"
   std::string notes;
   for (const Json& note : run.at("notes").as_array()) notes += note.as_string() + "\n";
   REQUIRE_THAT(notes, Contains("hparams.toml is not shown") && Contains("plan.json is not shown") &&
+                          Contains("program.json is not shown") &&
                           Contains("trace.json.gz is not shown") &&
                           Contains("1 line of metrics.jsonl is not complete"));
 }

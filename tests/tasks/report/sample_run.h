@@ -8,8 +8,12 @@
 #include <filesystem>
 #include <string>
 
+#include <fmt/format.h>
+#include <zlib.h>
+
 #include "core/io/json.h"
 #include "tasks/logging/run_log.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -62,6 +66,33 @@ inline std::string sample_trace() {
   return "{\"traceEvents\": [" + events + "]}";
 }
 
+inline void write_zipped(const std::filesystem::path& path, const std::string& text) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  REQUIRE(gzwrite(file, text.data(), static_cast<unsigned>(text.size())) > 0);
+  gzclose(file);
+}
+
+// The program of that trace, and launches that it does not have.
+inline std::string sample_program() {
+  const auto row = [](const char* phase, const char* path, const char* name, const char* line) {
+    return fmt::format(
+        R"({{"phase": "{}", "path": "{}", "name": "{}", "source": "{}", "result": "f32[batch=4]",
+ "count": 2, "flops": 2000, "bytes": 3000, "sent_bytes": 0}})",
+        phase, path, name, line);
+  };
+  return fmt::format(
+      R"({{"launches_per_step": 90, "backward": 40, "update": 80, "rows": [{}, {}, {}, {}],
+ "left_out": {{"count": 82, "flops": 1, "bytes": 2, "sent_bytes": 3}},
+ "memory": {{"peak_bytes": 3000, "peak_launch": 41, "at": "einsum in lm.x_layers[1]",
+ "values": [{{"name": "</script><b>a value with a long name of lm.transformer.x_layers[].self_attention",
+ "count": 2, "bytes": 2000}}], "other_values": 3, "other_bytes": 1000,
+ "points": [[0, 900, 1000], [41, 2900, 3000], [89, 1200, 1200]]}}}})",
+      row("forward", "x_layers[]", "einsum", "a.cc:1"),
+      row("forward", "x_layers[].a_layer_with_a_long_name.within_another_one", "exp", "a.cc:3"),
+      row("backward", "", "fused add mul reduce_sum rsqrt square …", "layers/norms/norms.cc:120"),
+      row("update", "", "wait for send", "b.cc:2"));
+}
+
 inline void write_sample_run(const std::filesystem::path& run, int64_t steps = 120) {
   std::filesystem::create_directories(run);
   write_bytes(run / "hparams.toml",
@@ -72,6 +103,7 @@ inline void write_sample_run(const std::filesystem::path& run, int64_t steps = 1
               R"({"parameters": 99000, "devices": 1, "peak_bytes": 3000, "arena_bytes": 3100,
  "memory_per_device": {"parameters": 1000, "activations": 2000},
  "saved_for_backward": {"gelu": 1500}, "collectives": []})");
+  write_bytes(run / "program.json", sample_program());
   write_bytes(run / "graph.svg",
               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"9000\" height=\"90\"/>");
   write_bytes(run / "failures.log", std::string("2026-01-01T00:00:00Z ") + kHostileText + "\n");

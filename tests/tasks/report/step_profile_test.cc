@@ -30,6 +30,9 @@ TEST_CASE("a profile is the average of the traced steps, with the layers of a st
   REQUIRE(profile.launches[0].line == "a.cc:1");
   REQUIRE(profile.launches[0].count == 2.0);
   REQUIRE(profile.launches[0].seconds == Approx(500e-6));
+  REQUIRE(profile.seconds_of.size() == 2);
+  REQUIRE(profile.seconds_of.at({"forward.x_layers[]", "einsum", "a.cc:1"}) == Approx(500e-6));
+  REQUIRE(profile.seconds_of.at({"update", "wait for send", "b.cc:2"}) == Approx(250e-6));
 }
 
 TEST_CASE("what is not the trace of a run is an error that names the file") {

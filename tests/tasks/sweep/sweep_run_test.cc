@@ -64,7 +64,8 @@ TEST_CASE("a sweep trains all trials, and a second call has nothing to do") {
   INFO(first.out << first.errors);
   REQUIRE(first.exit_code == 0);
   REQUIRE_THAT(first.out, Catch::Contains("2 of 2 trials are done") &&
-                              Catch::Contains("trial 2 starts: learning_rate=3e-4"));
+                              Catch::Contains("trial 2 starts: learning_rate=3e-4") &&
+                              Catch::Contains("trials 0/2 done  2 running\n"));
   REQUIRE(sweep.states() == std::vector{TrialState::kDone, TrialState::kDone});
   const TrialRecord trial = sweep.record().trials[1];
   REQUIRE(sweep.record().metric.name == "eval/validation/loss");
