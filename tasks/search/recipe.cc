@@ -55,6 +55,7 @@ Recipe read_recipe(ExperimentConfig config, int64_t devices) {
   recipe.microbatches = task->train().num_microbatches;
   recipe.remat_policy = task->train().remat_policy;
   recipe.has_schedule = task->train().pipeline_schedule.has();
+  recipe.has_own_pieces = !task->train().layers_per_piece.empty();
   int64_t stacks = 0;
   std::string stack_of;
   for (const Parameter& each : task->model().parameters().parameters()) {

@@ -52,6 +52,7 @@ struct Searched {
   CandidateState state = CandidateState::kListed;
   double seconds = 0.0;  // Of a step; a lower bound until it is planned.
   int64_t bytes = 0;     // On each device; a lower bound until it is planned.
+  int64_t stored = 0;    // Of them parameters and state; a lower bound.
   double mfu = 0.0;      // Of a plan.
   double exposed = 0.0;  // Seconds that compute may not hide of collectives, for an order only.
   std::string refusal = {};

@@ -30,6 +30,9 @@ struct Layout {
 struct ScheduleChoice {
   std::string name;    // Of the template; empty: that of the recipe, or none.
   int64_t chunks = 1;  // Of layers on each stage.
+
+  // Whether gradients of inputs and of weights are different tasks.
+  bool splits_backward() const { return name == "ZeroBubbleH1"; }
 };
 
 struct Candidate {

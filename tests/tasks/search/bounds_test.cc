@@ -4,10 +4,13 @@
 #include "tasks/search/bounds.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "tasks/plan/prediction.h"
+#include "tasks/search/live_bytes.h"
+#include "tasks/search/work_bounds.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
@@ -39,10 +42,11 @@ TEST_CASE("no bound of a candidate exceeds its plan") {
   const Configure configure = small_configure();
   const Recipe recipe = read_recipe(configure({}), 1);
   const std::unique_ptr<Device> device = make_planned_device(options.hardware);
-  WorkBounds work(configure, options.hardware);
+  WorkBounds work(configure, options.hardware, recipe);
   SpaceOptions space = options.space;
   space.slice = 2;
-  std::map<std::string, double> products;
+  SharedBounds shared;
+  std::set<std::string> keys;
   std::vector<std::pair<Candidate, Planned>> plans;
   double tightest_time = 0.0, tightest_memory = 0.0;
   const Space all = list_candidates(recipe, space);
@@ -56,26 +60,29 @@ TEST_CASE("no bound of a candidate exceeds its plan") {
       const ProgramBounds bounds = program_bounds(config, *device, options.hardware);
       REQUIRE(work.seconds(candidate) <= plan.seconds);
       REQUIRE(stored_bytes(recipe, candidate.layout) <= plan.bytes);
-      REQUIRE(bounds.seconds() <= plan.seconds * (1.0 + 1e-9));
+      const double beside = work.seconds_beside_layers(candidate);
+      REQUIRE(bounds.seconds(beside) <= plan.seconds * (1.0 + 1e-9));
       REQUIRE(bounds.bytes <= plan.bytes);
       REQUIRE(work.seconds(candidate) > 0.0);
-      tightest_time = std::max(tightest_time, bounds.seconds() / plan.seconds);
+      tightest_time = std::max(tightest_time, bounds.seconds(beside) / plan.seconds);
       tightest_memory = std::max(
           tightest_memory, static_cast<double>(bounds.bytes) / static_cast<double>(plan.bytes));
-      double& known = products[products_key(candidate)];
-      known = std::max(known, bounds.products);
+      shared.add(candidate, bounds, beside);
+      keys.insert(common_key(candidate));
       plans.emplace_back(candidate, plan);
     } catch (const Error&) {
       // Refused, which the search reports.
     }
   }
   REQUIRE(plans.size() >= 10);
-  // What one candidate's program says of others with the same products.
+  // What one candidate's program says of others.
   for (const auto& [candidate, plan] : plans) {
     CAPTURE(candidate.text());
-    REQUIRE(products.at(products_key(candidate)) <= plan.seconds * (1.0 + 1e-9));
+    REQUIRE(shared.seconds(candidate) <= plan.seconds * (1.0 + 1e-9));
+    REQUIRE(stored_bytes(recipe, candidate.layout) + shared.activation_bytes(candidate) <=
+            plan.bytes);
   }
-  REQUIRE(products.size() < plans.size());
+  REQUIRE(keys.size() < plans.size());
   REQUIRE(tightest_time > 0.5);
   REQUIRE(tightest_memory > 0.7);
 }
@@ -93,7 +100,7 @@ TEST_CASE("candidates with the same products take the same time for them") {
     keys.insert(products_key(candidate));
     seconds.push_back(program_bounds(configure(settings_of(candidate, SettingStyle::kFields)),
                                      *device, options.hardware)
-                          .products);
+                          .layer_products);
   }
   REQUIRE(keys.size() == 1);
   REQUIRE(seconds[0] > 0.0);
@@ -104,7 +111,8 @@ TEST_CASE(
     "a policy that recomputes more multiplies more, and policies that save the same are one") {
   const Configure configure = small_configure();
   const Hardware hardware = hardware_named("h100");
-  WorkBounds work(configure, hardware);
+  const Recipe recipe = read_recipe(configure({}), 1);
+  WorkBounds work(configure, hardware, recipe);
   Candidate candidate{.layout = {"replicas",
                                  strategy_rules(Strategy::kReplicas),
                                  {"replica", "data", "mdl"},
