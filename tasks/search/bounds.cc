@@ -98,8 +98,7 @@ std::string shape_key(const Candidate& candidate, bool with_slices) {
   // Whether it divides nothing else, such as experts.
   const auto divides_only_batch = [&](const std::string& axis) {
     return divides_batch(axis) && std::ranges::none_of(rules, [&](const AxisRule& rule) {
-             return rule.axis != "batch" &&
-                    std::ranges::find(rule.mesh, axis) != rule.mesh.end();
+             return rule.axis != "batch" && std::ranges::find(rule.mesh, axis) != rule.mesh.end();
            });
   };
   for (const MeshAxis& axis : mesh.axes()) {
@@ -116,15 +115,16 @@ std::string shape_key(const Candidate& candidate, bool with_slices) {
 
 }  // namespace
 
-int64_t stored_bytes(const Recipe& recipe, const Layout& layout) {
+int64_t stored_bytes(const Recipe& recipe, const Candidate& candidate) {
+  const Layout& layout = candidate.layout;
   const Mesh mesh = layout.mesh();
   const AxisRules rules = make_rules(layout.rules);
   int64_t bytes = 0;
-  for (const Parameter& like : recipe.stored) {
+  for (const Parameter& like : recipe.stored_with(candidate.state)) {
     if (!like.layout.empty()) continue;  // Its own layout; rare, so it is not counted.
-    if (mesh.stages() > 1 && like.stack == 0) continue;
     const Type type = stored_type(like, rules, mesh);
     if (const auto problem = type_problem(type, mesh)) fail("{}: {}", like.path, *problem);
+    if (mesh.stages() > 1 && like.stack == 0) continue;  // Not on each stage.
     bytes += local_type(type, mesh).bytes();
   }
   return bytes;

@@ -20,7 +20,7 @@ namespace tessera {
 
 // The bytes of parameters and optimizer state that the layout leaves on each device, of those that
 // all stages hold. Error if a size is not divisible.
-int64_t stored_bytes(const Recipe& recipe, const Layout& layout);
+int64_t stored_bytes(const Recipe& recipe, const Candidate& candidate);
 
 // What the program of a training step says before its memory is planned. Seconds of one device; in
 // a pipeline of the first stage, whose layers are those of each stage.

@@ -2,6 +2,7 @@
 #include "tasks/search/layer_stream.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
@@ -43,13 +44,16 @@ double LayerStream::seconds(const Node& repeat, Counted counted) {
   const Graph& body = loop.body();
   std::vector<Launch> launches;
   for (const Node& node : body.nodes()) launches.push_back(launch_of(body, node, counted));
-  IndexedVector<ValueId, double> ready(body.values().size());  // When each value is there.
-  std::vector<double> carried(loop.carries());
+  // When each value is there. What the loop did not compute was there at any time before, so that
+  // a collective of it may have run before the loop too.
+  constexpr double kBefore = -std::numeric_limits<double>::infinity();
+  IndexedVector<ValueId, double> ready(body.values().size(), kBefore);
+  std::vector<double> carried(loop.carries(), kBefore);
   double now = 0.0;  // Of the stream of kernels.
   for (int64_t iteration = 0; iteration < loop.count(); ++iteration) {
     for (size_t i = 0; i < loop.carries(); ++i) ready[loop.carry_in(i)] = carried[i];
     for (const Launch& launch : launches) {
-      double begin = 0.0;
+      double begin = kBefore;
       if (launch.kind != Launch::Kind::kNothing)
         for (const ValueId value : launch.node->inputs) begin = std::max(begin, ready[value]);
       double end = begin + launch.seconds;

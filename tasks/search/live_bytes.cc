@@ -9,6 +9,8 @@
 
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "core/passes/memory/step_plan.h"
 
 namespace tessera {
@@ -74,6 +76,38 @@ int64_t own_bytes_of(const Graph& graph, ValueId value, std::set<ValueId>& count
   return own_bytes(graph, node, counts)[static_cast<size_t>(output)];
 }
 
+// The part of a value's bytes that stay in memory until `reader` has run. A collective may run as
+// soon as its operand is there, after which only its result stays.
+double kept_for(const Graph& graph, const Node& reader, ValueId value);
+
+// Until the last reader of a value has run.
+double kept_for_readers(const Graph& graph, ValueId value) {
+  double kept = 0.0;
+  for (const Node& node : graph.nodes()) {
+    if (kept == 1.0) break;
+    if (std::ranges::find(node.inputs, value) != node.inputs.end())
+      kept = std::max(kept, kept_for(graph, node, value));
+  }
+  return kept;
+}
+
+double kept_for(const Graph& graph, const Node& reader, ValueId value) {
+  if (is_repeat(reader)) {
+    const Loop loop(reader);
+    double kept = 0.0;
+    for (size_t i = 0; i < loop.operands(); ++i)
+      if (loop.operand(i) == value)
+        kept = std::max(kept, kept_for_readers(loop.body(), loop.operand_in(i)));
+    return kept;
+  }
+  if (is_pipeline(reader)) return 0.0;  // Not counted.
+  const bool moves = is_collective(reader) && !is_transfer(reader);
+  if (!moves && !view_offset(graph, reader)) return 1.0;
+  const double share = static_cast<double>(graph.type(reader.outputs[0]).bytes()) /
+                       static_cast<double>(graph.type(value).bytes());
+  return std::min(1.0, share) * kept_for_readers(graph, reader.outputs[0]);
+}
+
 // The values that tasks of a stage make for later tasks.
 class PipelineValues {
  public:
@@ -85,12 +119,16 @@ class PipelineValues {
       for (const GraphOutput& output : pipeline.body(b).outputs())
         bytes.push_back(own_bytes_of(pipeline.body(b), output.value, counted, counts));
       bytes_.push_back(std::move(bytes));
+      std::vector<double> kept;
+      for (size_t i = 0; i < pipeline.reads(b).size(); ++i)
+        kept.push_back(kept_for_readers(pipeline.body(b), pipeline.body(b).inputs()[1 + i].value));
+      kept_.push_back(std::move(kept));
       inside_.push_back(live_bytes(pipeline.body(b), counts));
     }
   }
 
   int64_t most() const {
-    const std::map<std::pair<int64_t, int64_t>, size_t> last_reads = find_last_reads();
+    const LastReads last_reads = find_last_reads();
     std::vector<int64_t> ended(calls_.size(), 0);
     int64_t live = 0, most = 0;
     for (size_t c = 0; c < calls_.size(); ++c) {
@@ -101,9 +139,11 @@ class PipelineValues {
       const std::vector<int64_t>& writes = pipeline_.writes(body);
       for (size_t i = 0; i < writes.size(); ++i) {
         const auto last = last_reads.find({slot_of_write(writes[i]), calls_[c].microbatch});
-        if (last == last_reads.end() || last->second <= c) continue;
-        live += bytes_[body][i];
-        ended[last->second] += bytes_[body][i];
+        if (last == last_reads.end() || last->second.call <= c) continue;
+        const auto stays =
+            static_cast<int64_t>(last->second.kept * static_cast<double>(bytes_[body][i]));
+        live += stays;
+        ended[last->second.call] += stays;
       }
     }
     return most;
@@ -117,19 +157,30 @@ class PipelineValues {
     return number < outputs ? kNoSlot : number - outputs;
   }
 
-  // By slot and microbatch.
-  std::map<std::pair<int64_t, int64_t>, size_t> find_last_reads() const {
-    std::map<std::pair<int64_t, int64_t>, size_t> last;
+  struct LastRead {
+    size_t call = 0;
+    double kept = 0.0;  // As of kept_for().
+  };
+  using LastReads = std::map<std::pair<int64_t, int64_t>, LastRead>;  // By slot and microbatch.
+
+  LastReads find_last_reads() const {
+    LastReads last;
     const auto operands = static_cast<int64_t>(pipeline_.operands());
-    for (size_t c = 0; c < calls_.size(); ++c)
-      for (const int64_t number : pipeline_.reads(static_cast<size_t>(calls_[c].body)))
-        if (number >= operands) last[{number - operands, calls_[c].microbatch}] = c;
+    for (size_t c = 0; c < calls_.size(); ++c) {
+      const auto body = static_cast<size_t>(calls_[c].body);
+      const std::vector<int64_t>& reads = pipeline_.reads(body);
+      for (size_t i = 0; i < reads.size(); ++i) {
+        if (reads[i] < operands || kept_[body][i] == 0.0) continue;
+        last[{reads[i] - operands, calls_[c].microbatch}] = {c, kept_[body][i]};
+      }
+    }
     return last;
   }
 
   const Pipeline& pipeline_;
   std::vector<PipelineCall> calls_;
   std::vector<std::vector<int64_t>> bytes_;  // Of each body's outputs.
+  std::vector<std::vector<double>> kept_;    // Of each body's operands, as of kept_for().
   std::vector<int64_t> inside_;              // What each body needs for itself.
 };
 
@@ -143,11 +194,15 @@ int64_t bytes_inside(const Node& node, const CountsNode& counts) {
 
 int64_t live_bytes(const Graph& graph, const CountsNode& counts) {
   constexpr int64_t kNever = -1;
-  IndexedVector<ValueId, int64_t> last_read(graph.values().size());
-  for (int64_t& last : last_read) last = kNever;
+  IndexedVector<ValueId, int64_t> last_read(graph.values().size(), kNever);
+  IndexedVector<ValueId, double> kept(graph.values().size());  // For the last reader.
   int64_t place = 0;
   for (const Node& node : graph.nodes()) {
-    for (const ValueId value : node.inputs) last_read[value] = place;
+    for (const ValueId value : node.inputs) {
+      if (graph.value(value).producer == kNone) continue;
+      const double part = kept_for(graph, node, value);
+      if (part > 0.0) last_read[value] = place, kept[value] = part;
+    }
     ++place;
   }
   // A new value of a parameter or of state may be in the place of the old one.
@@ -159,10 +214,12 @@ int64_t live_bytes(const Graph& graph, const CountsNode& counts) {
   for (const Node& node : graph.nodes()) {
     const std::vector<int64_t> bytes = own_bytes(graph, node, counts);
     for (size_t i = 0; i < bytes.size(); ++i) {
-      const int64_t end = last_read[node.outputs[i]];
+      const ValueId value = node.outputs[i];
+      const int64_t end = last_read[value];
       if (end <= place) continue;
-      made[static_cast<size_t>(place)] += bytes[i];  // From the gap after this node,
-      ended[static_cast<size_t>(end)] += bytes[i];   // to the gap before its last reader.
+      const auto stays = static_cast<int64_t>(kept[value] * static_cast<double>(bytes[i]));
+      made[static_cast<size_t>(place)] += stays;  // From the gap after this node,
+      ended[static_cast<size_t>(end)] += stays;   // to the gap before its last reader.
     }
     inside[static_cast<size_t>(place)] = bytes_inside(node, counts);
     ++place;

@@ -15,7 +15,7 @@ bool are_neighbours(const Candidate& a, const Candidate& b) {
   const bool same_rules = a.layout.strategy == b.layout.strategy;
   if (same_rules && differing == 0) return true;
   const bool same_work = a.microbatches == b.microbatches && a.remat_policy == b.remat_policy &&
-                         a.schedule.name == b.schedule.name &&
+                         a.state == b.state && a.schedule.name == b.schedule.name &&
                          a.schedule.chunks == b.schedule.chunks;
   return same_work && differing == (same_rules ? 2 : 0);
 }

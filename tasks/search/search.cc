@@ -8,6 +8,7 @@
 #include <memory>
 #include <queue>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -63,6 +64,11 @@ class Search {
         recipe_(read_recipe(configure({}), recipe_devices)),
         work_(configure_, options_.hardware, recipe_) {
     if (options_.space.devices.empty()) options_.space.devices = {recipe_.devices};
+    recipe_.smaller_state = find_smaller_state(configure_, recipe_);
+    if (options_.space.searches_state_dtype && recipe_.smaller_state.settings.empty())
+      fail(
+          "--search_state_dtype: the optimizer of this recipe has no state that could be bf16 and "
+          "is not; search without it");
     for (int i = 0; i < workers_.size(); ++i)
       devices_.push_back(make_planned_device(options_.hardware));
   }
@@ -70,7 +76,6 @@ class Search {
   SearchResult run() {
     plan_recipe();
     list();
-    t_list_ = elapsed();  // DEBUG
     if (!options_.prunes) {
       for (size_t i = 0; i < all().size() && !is_late(); ++i) plan({i});
       result_.is_complete = !is_late();
@@ -82,26 +87,17 @@ class Search {
       result_.best_of_devices.push_back(*best);
       if (!result_.best || score_of(*best) < score_of(*result_.best)) result_.best = best;
     }
+    result_.proven = elapsed();
     if (result_.best && options_.prunes) extend_frontier();
     if (!result_.best && options_.prunes) find_least_memory();
     result_.frontier = frontier_of(all(), memory());
+    if (result_.best && !options_.space.searches_state_dtype) note_smaller_state();
     result_.elapsed = elapsed();
-    dump();  // DEBUG
     return std::move(result_);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  void dump() {  // DEBUG
-    FILE* f = fopen("/tmp/cand.txt", "w");
-    for (const Searched& one : all())
-      fmt::print(f, "{} {:.4f} {:.3f} {:.3f} | {}\n", static_cast<int>(one.state), one.seconds,
-                 static_cast<double>(one.bytes) / 1e9, static_cast<double>(one.stored) / 1e9,
-                 one.candidate.text());
-    fclose(f);
-    fmt::print(stderr, "list {:.2f} compile {:.2f} s of {} plan {:.2f} s of {}\n", t_list_, t_compile_, n_compile_, t_plan_, n_plan_);
-  }
-  double t_list_ = 0, t_compile_ = 0, t_plan_ = 0; int n_compile_ = 0, n_plan_ = 0;  // DEBUG
 
   std::vector<Searched>& all() { return result_.candidates; }
   int64_t memory() const { return options_.hardware.memory.bytes; }
@@ -151,12 +147,27 @@ class Search {
       Searched one{.candidate = std::move(candidate)};
       try {
         one.seconds = work_.seconds(one.candidate);
-        one.bytes = one.stored = stored_bytes(recipe_, one.candidate.layout);
+        one.bytes = one.stored = stored(one.candidate);
       } catch (const Error& error) {
         refuse(one, error.what());
       }
       all().push_back(std::move(one));
     }
+  }
+
+  // stored_bytes() of candidates, of which many in a row have one layout.
+  int64_t stored(const Candidate& candidate) {
+    const auto key = [](const Candidate& of) {
+      return std::tie(of.layout.strategy, of.layout.rules.weights, of.layout.axis_names,
+                      of.layout.ici, of.layout.dcn);
+    };
+    if (!stored_of_ || key(*stored_of_) != key(candidate)) {
+      stored_of_ = candidate;
+      stored_.clear();
+    }
+    const auto known = stored_.find(candidate.state);
+    if (known != stored_.end()) return known->second;
+    return stored_[candidate.state] = stored_bytes(recipe_, candidate);
   }
 
   // What settings_of() gives, but the settings that candidates share are applied once for all of
@@ -199,11 +210,9 @@ class Search {
 
   void compile(const std::vector<size_t>& which) {
     std::vector<ProgramBounds> bounds(which.size());
-    const double t0 = elapsed(); n_compile_ += which.size();  // DEBUG
     in_parallel(which, [&](size_t k, Device& device, const ExperimentConfig& config) {
       bounds[k] = program_bounds(config, device, options_.hardware);
     });
-    t_compile_ += elapsed() - t0;  // DEBUG
     for (size_t k = 0; k < which.size(); ++k)
       if (all()[which[k]].state != CandidateState::kRefused) note(all()[which[k]], bounds[k]);
   }
@@ -229,13 +238,10 @@ class Search {
       int64_t bytes = 0;
     };
     std::vector<Result> results(rest.size());
-    const double t0 = elapsed(); n_plan_ += rest.size();  // DEBUG
     in_parallel(rest, [&](size_t k, Device& device, const ExperimentConfig& config) {
       const Plan plan = planned(config, 1, device, options_);
       results[k] = {plan.prediction->step_seconds, plan.prediction->mfu, plan.arena};
-      fmt::print(stderr, "{:.2f} plan {} {:.3f} {:.3f} bound {:.3f} {:.3f}\n", elapsed(), all()[rest[k]].candidate.text(), results[k].seconds, results[k].bytes / 1e9, all()[rest[k]].seconds, all()[rest[k]].bytes / 1e9);  // DEBUG
     });
-    t_plan_ += elapsed() - t0;  // DEBUG
     for (size_t k = 0; k < rest.size(); ++k) {
       Searched& one = all()[rest[k]];
       if (one.state == CandidateState::kRefused) continue;
@@ -311,14 +317,19 @@ class Search {
     std::vector<size_t> near;
     for (size_t i = 0; i < all().size(); ++i)
       if (i != at && are_neighbours(all()[at].candidate, all()[i].candidate)) near.push_back(i);
-    for (auto next = near.begin(); next != near.end() && !is_late();) {
-      std::vector<size_t> batch;
-      for (; next != near.end() && batch.size() < kBatch; ++next) {
-        if (all()[*next].state != CandidateState::kListed) continue;
-        raise_by_others(*next);
-        if (!is_worse(*next)) batch.push_back(*next);
+    for (std::vector<size_t> rest = near; !rest.empty() && !is_late();) {
+      std::vector<size_t> batch, later;
+      std::set<std::string> keys;
+      for (const size_t i : rest) {
+        if (all()[i].state != CandidateState::kListed) continue;
+        raise_by_others(i);
+        if (is_worse(i)) continue;
+        const bool is_now =
+            batch.size() < kBatch && keys.insert(common_key(all()[i].candidate)).second;
+        (is_now ? batch : later).push_back(i);
       }
       compile(batch);
+      rest = std::move(later);
     }
     std::optional<size_t> best;
     for (const size_t i : near)
@@ -450,6 +461,14 @@ class Search {
     result_.is_complete = was_complete;
   }
 
+  // What state in bf16 would save.
+  void note_smaller_state() {
+    if (recipe_.smaller_state.settings.empty()) return;
+    Candidate smaller = all()[*result_.best].candidate;
+    smaller.state = recipe_.smaller_state.settings;
+    result_.smaller_state_saves = all()[*result_.best].stored - stored_bytes(recipe_, smaller);
+  }
+
   // So that the message can name the candidate that needs least.
   void find_least_memory() {
     for (const int64_t devices : options_.space.devices)
@@ -466,6 +485,8 @@ class Search {
   WorkBounds work_;
   std::map<std::string, ExperimentConfig> configs_;  // Of all meshes, by their other settings.
   SharedBounds shared_;
+  std::optional<Candidate> stored_of_;                  // The layout of `stored_`.
+  std::map<std::vector<std::string>, int64_t> stored_;  // By settings of the state.
   SearchResult result_;
   Clock::time_point start_ = Clock::now();
 };

@@ -40,6 +40,7 @@ struct Candidate {
   int64_t microbatches = 1;
   ScheduleChoice schedule;
   std::string remat_policy;
+  std::vector<std::string> state;  // Settings of the optimizer's state; empty: the recipe's.
 
   std::string text() const;
 };
@@ -52,6 +53,8 @@ std::vector<std::string> settings_of(const Candidate& candidate, SettingStyle st
 struct SpaceOptions {
   std::vector<int64_t> devices;
   std::optional<int64_t> slice;  // Devices with fast links; unset: as in the recipe.
+  // Also optimizer state in bf16. It changes the numbers that a run computes.
+  bool searches_state_dtype = false;
 };
 
 struct Space {
