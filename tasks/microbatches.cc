@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
+#include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
@@ -147,7 +148,14 @@ class MicrobatchFeatures {
     for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[names_[i]] = slices[i];
     return microbatch;
   }
-  int64_t count() const { return count_; }
+  // The mesh axes that split the batch: over these each device has terms of a gradient.
+  std::vector<std::string> mesh_axes() const {
+    std::vector<std::string> axes;
+    for (const Tensor& tensor : stacked_)
+      for (const Axis& axis : tensor.type().axes)
+        axes.insert(axes.end(), axis.split.begin(), axis.split.end());
+    return mesh_union(traced_mesh(), axes, {});
+  }
 
  private:
   const Features& features_;
@@ -171,10 +179,16 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     return whole_batch(model, parameters, trained, features);
 
   const MicrobatchFeatures batch(features, num_microbatches);
-  // Loop carry: gradient sums in the parameters' layout, then metric sums and weights.
+  // Loop carry: gradient sums, then metric sums and weights. A device adds its own terms of the
+  // gradients that are not sharded over the batch; the sums are reduced once, after the loop.
+  const std::vector<Tensor> targets = select(parameters, trained);
+  const std::vector<std::string> mesh_axes = batch.mesh_axes();
   std::vector<Tensor> carries;
-  for (const Tensor& parameter : select(parameters, trained))
-    carries.push_back(constant(0.0, parameter.dtype(), parameter.type().axes));
+  {
+    const PhaseScope phase(Phase::kBackward);
+    for (const Tensor& parameter : targets)
+      carries.push_back(zeros(unreduced_type(parameter.type(), mesh_axes)));
+  }
   const EmptyOutput empty = empty_output(model, features);
   carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
 
@@ -184,7 +198,8 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     const std::vector<Tensor> inside = all_imported(parameters);
     const FpropScope scope(inside, microbatch);
     const ModelOutput output = finished(model(microbatch));
-    std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
+    std::vector<Tensor> terms =
+        unreduced_gradients(output.loss.sum, select(inside, trained), mesh_axes);
     for (const Tensor& each : flatten(output)) terms.push_back(each);
     for (size_t i = 0; i < sums.size(); ++i) {
       // In the phase of the product that makes the gradient, which can then add it to the sum.
@@ -199,6 +214,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   const auto first_scalar = sums.begin() + static_cast<int64_t>(trained.size());
   const ModelOutput output = unflatten(empty.names, std::vector<Tensor>(first_scalar, sums.end()));
   sums.erase(first_scalar, sums.end());
+  sums = reduced_gradients(sums, targets);
   const Tensor weight = output.loss.weight;
   for (Tensor& sum : sums)
     sum = sum / (sum.dtype() == DType::kF32 ? weight : cast(weight, sum.dtype()));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/reshard.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,6 +14,7 @@
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/send.h"
 
@@ -48,6 +52,19 @@ std::optional<DType> reduce_dtype(const Node& node) {
   return parse_dtype(node.attributes.get<std::string>("reduce"));
 }
 
+// Of PendingGradientScope.
+thread_local std::vector<std::string> pending_mesh_axes;
+
+// Sums over all mesh axes but the pending ones.
+Tensor reduced_unless_pending(const Tensor& x) {
+  Type type = x.type();
+  std::erase_if(type.partial.mesh_axes, [](const std::string& mesh_axis) {
+    return std::ranges::find(pending_mesh_axes, mesh_axis) == pending_mesh_axes.end();
+  });
+  if (type.partial.mesh_axes.empty()) type.partial = {};
+  return type == x.type() ? x : reshard(x, type);
+}
+
 // A partial sum is summed here, in the reduce dtype, if that is not the weight's dtype, in which
 // the caller of autodiff sums it.
 Tensors cast_vjp(const VjpContext& c) {
@@ -56,7 +73,7 @@ Tensors cast_vjp(const VjpContext& c) {
   Tensor cotangent = c.cotangents[0];
   const DType reduce = reduce_dtype(c.node).value_or(own);
   if (reduce != own && cotangent.type().partial)
-    cotangent = reduced(widened_back(cotangent, reduce));
+    cotangent = reduced_unless_pending(widened_back(cotangent, reduce));
   return {widened_back(cotangent, own)};
 }
 
@@ -236,6 +253,16 @@ const Op kSaveForBackwardOp{{.name = "save_for_backward",
 Tensor reshard(Operand x, const Type& type) {
   if (x.tensor.type() == type) return x.tensor;
   return trace_op(kReshardOp, {x.tensor}, {{"type", type}}, x.site);
+}
+
+PendingGradientScope::PendingGradientScope(std::vector<std::string> mesh_axes)
+    : outer_(std::exchange(pending_mesh_axes, std::move(mesh_axes))) {}
+
+PendingGradientScope::~PendingGradientScope() { pending_mesh_axes = std::move(outer_); }
+
+Tensor zeros(const Type& type) {
+  const Tensor zero = constant(0.0, type.dtype, type.axes);
+  return type.partial ? reshard(zero, type) : zero;
 }
 
 Tensor reduced(Operand x) {

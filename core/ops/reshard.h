@@ -32,10 +32,25 @@ Tensor widened_back(const Tensor& x, DType dtype);
 // the weight was gathered and where it was cast.
 Tensor cast_weight(Operand x, DType dtype, DType reduce);
 
+// While it lives, gradients of cast_weight stay pending sums over these mesh axes, in the weight's
+// dtype: who opens it reduces them later.
+class PendingGradientScope {
+ public:
+  explicit PendingGradientScope(std::vector<std::string> mesh_axes);
+  PendingGradientScope(const PendingGradientScope&) = delete;
+  PendingGradientScope& operator=(const PendingGradientScope&) = delete;
+  ~PendingGradientScope();
+
+ private:
+  std::vector<std::string> outer_;
+};
+
 // x in another layout: "batch/data seq embed/mdl", axes in x's order, or "… + sum(mdl)". The only
 // op of layers that communicates; on global arrays it is the identity.
 Tensor reshard(Operand x, std::string_view layout);
 Tensor reshard(Operand x, const Type& type);
+// Zeros of any type, a partial sum included.
+Tensor zeros(const Type& type);
 // x with its partial sum or maximum computed on all devices; x itself if it is not partial.
 Tensor reduced(Operand x);
 // All of x on all devices: neither split nor partial.

@@ -76,6 +76,7 @@ TEST_CASE("a run gives the same losses and evaluation on 1, 2, 4 and 8 devices")
   int number = 0;
   for (const Case& trial :
        {Case{{1, 2, 1}, kReplicas}, Case{{1, 1, 2}, kSequence}, Case{{1, 4, 1}, kFullySharded, 2},
+        Case{{2, 2, 1}, kReplicas, 2}, Case{{2, 2, 1}, kFullySharded, 2},
         Case{{1, 2, 2}, kFullyShardedTensor}, Case{{2, 2, 2}, kPax},
         Case{{1, 4, 2}, kFullyShardedSequence}, Case{{1, 1, 2, 1}, kContext},
         Case{{1, 4, 2, 1}, kFullyShardedContext}, Case{{1, 2, 1, 2}, kFullyShardedTensorContext}}) {

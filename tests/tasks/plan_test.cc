@@ -27,8 +27,11 @@ Json parsed(const std::string& text) {
   return json;
 }
 
-Plan plan_of(const MeshConfig& mesh, Strategy strategy) {
+Plan plan_of(const MeshConfig& mesh, Strategy strategy, int64_t microbatches = 1,
+             DType reduce = DType::kF32) {
   ExperimentConfig config = tiny_config();
+  task_of(config).train.num_microbatches = microbatches;
+  task_of(config).dtypes = DTypePolicy{.compute = DType::kBF16, .reduce = reduce};
   config.mesh = mesh;
   config.rules = strategy_rules(strategy);
   const TemporaryDirectory directory;
@@ -117,6 +120,35 @@ TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads th
   REQUIRE(source.size() == 2);
   REQUIRE(source.at("all_gather").starts_with("layers/feed_forward/feed_forward.cc:"));
   REQUIRE(source.at("reduce_scatter") == source.at("all_gather"));
+}
+
+// Sent by a device per step.
+int64_t gradient_bytes(const Plan& plan, const std::string& op, const std::string& mesh_axis) {
+  int64_t bytes = 0;
+  for (const PlannedCollective& one : plan.collectives)
+    if (one.op == op && one.value.starts_with("gradient of ") &&
+        std::ranges::find(one.mesh_axes, mesh_axis) != one.mesh_axes.end())
+      bytes += one.bytes_per_step();
+  return bytes;
+}
+
+TEST_CASE("replicas sum their gradients once per step, whatever the number of microbatches") {
+  for (const Strategy strategy :
+       {Strategy::kReplicas, Strategy::kFullySharded, Strategy::kFullyShardedTensor}) {
+    for (const DType reduce : {DType::kF32, DType::kBF16}) {
+      CAPTURE(enum_name(strategy), dtype_name(reduce));
+      const MeshConfig mesh = {.ici_mesh_shape = {2, 2, 1}};
+      const Plan one = plan_of(mesh, strategy, 1), two = plan_of(mesh, strategy, 2, reduce);
+      const int64_t bytes = gradient_bytes(one, "all_reduce", "replica");
+      REQUIRE(bytes > 0);
+      REQUIRE(gradient_bytes(two, "all_reduce", "replica") == bytes);
+      // Shards are of one sum: each microbatch's terms go to the device that has the shard.
+      const int64_t scattered = gradient_bytes(one, "reduce_scatter", "data");
+      REQUIRE((scattered > 0) == (strategy != Strategy::kReplicas));
+      const int64_t of_both = gradient_bytes(two, "reduce_scatter", "data");
+      REQUIRE(of_both == (reduce == DType::kF32 ? 2 : 1) * scattered);
+    }
+  }
 }
 
 TEST_CASE("text and JSON of a plan have the same content, in 100 columns") {

@@ -2,6 +2,7 @@
 #include "core/passes/autodiff/autodiff.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,11 +54,6 @@ ValueFlags reached_from(const Graph& graph, const std::vector<ValueId>& seeds,
 }
 
 void trace_backward(Graph& graph, NodeId end, const ValueFlags& active, Cotangents& cotangents);
-
-Tensor zeros_of(const Type& type) {
-  const Tensor zero = constant(0.0, type.dtype, type.axes);
-  return type.partial ? reshard(zero, type) : zero;
-}
 
 // Inputs and outputs of the body's backward pass as values of the joint graph, one entry per carry,
 // result, constant and slice of the forward loop; kNone if absent.
@@ -174,7 +170,7 @@ class RepeatGradient {
       ValueId out;
       if (reached_[i]) {
         const Tensor sum = cotangents.sum(loop_.carry_in(i));
-        out = (sum ? sum : zeros_of(cotangent_type(joint_.type(loop_.carry_in(i))))).id();
+        out = (sum ? sum : zeros(cotangent_type(joint_.type(loop_.carry_in(i))))).id();
       }
       body_.carry_cotangent_out.push_back(out);
     }
@@ -206,13 +202,13 @@ class RepeatGradient {
       const ValueId in = body_.carry_cotangent_in[i];
       if (in == kNone) continue;
       const Tensor outer = cotangents_.sum(loop_.last(i));
-      carries.push_back(outer ? outer : zeros_of(joint_.type(in)));
+      carries.push_back(outer ? outer : zeros(joint_.type(in)));
       backward.add_carry(in, body_.carry_cotangent_out[i]);
     }
     for (size_t i = 0; i < loop_.constants(); ++i) {
       const ValueId in = body_.constant_sum_in[i];
       if (in == kNone) continue;
-      carries.push_back(zeros_of(joint_.type(in)));
+      carries.push_back(zeros(joint_.type(in)));
       backward.add_carry(in, body_.constant_sum_out[i]);
     }
     for (size_t k = 0; k < loop_.results(); ++k) {
@@ -336,10 +332,29 @@ void trace_backward(Graph& graph, NodeId end, const ValueFlags& active, Cotangen
   }
 }
 
-}  // namespace
+// While it lives, nodes are traced on behalf of the first reader of a target.
+class ReaderScope {
+ public:
+  ReaderScope(const Graph& graph, ValueId target,
+              const IndexedVector<ValueId, NodeId>& first_readers) {
+    if (const Node* reader = served(graph, target, first_readers)) serve_.emplace(*reader);
+  }
 
-std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& targets,
-                              const Tensor& seed) {
+ private:
+  std::optional<ServeScope> serve_;
+};
+
+// Zeros of this type if the tensor is invalid.
+Tensor with_type(const Tensor& gradient, const Type& type, ValueId target) {
+  if (!gradient) return zeros(type);
+  if (gradient.type() == type) return gradient;
+  return reshard(gradient, type).named("gradient of " + traced_graph().describe(target));
+}
+
+// `type_of` gives the type of the gradient of a target.
+std::vector<Tensor> trace_gradients(const Tensor& loss, const std::vector<Tensor>& targets,
+                                    const Tensor& seed,
+                                    const std::function<Type(const Type&)>& type_of) {
   Graph& graph = traced_graph();
   CHECK(loss.graph() == &graph, "the loss belongs to another trace");
   if (loss.type() != make_type(DType::kF32, {})) {
@@ -364,13 +379,38 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& tar
       fail("gradients: {} is {}, which has no gradient", graph.describe(value), type.text());
     if (type.partial)
       fail("gradients: {} is partial ({}); place it", graph.describe(value), type.text());
-    std::optional<ServeScope> serve;
-    if (const Node* reader = served(graph, value, readers)) serve.emplace(*reader);
-    Tensor gradient = active[value] ? cotangents.sum(value) : Tensor();
-    if (!gradient) gradient = zeros_of(type);
-    if (gradient.type() != type)
-      gradient = reshard(gradient, type).named("gradient of " + graph.describe(value));
-    result.push_back(gradient);
+    const ReaderScope reader(graph, value, readers);
+    const Tensor gradient = active[value] ? cotangents.sum(value) : Tensor();
+    result.push_back(with_type(gradient, type_of(type), value));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& targets,
+                              const Tensor& seed) {
+  return trace_gradients(loss, targets, seed, std::identity());
+}
+
+std::vector<Tensor> unreduced_gradients(const Tensor& loss, const std::vector<Tensor>& targets,
+                                        const std::vector<std::string>& mesh_axes) {
+  const PendingGradientScope pending(mesh_axes);
+  return trace_gradients(loss, targets, {},
+                         [&](const Type& target) { return unreduced_type(target, mesh_axes); });
+}
+
+std::vector<Tensor> reduced_gradients(const std::vector<Tensor>& sums,
+                                      const std::vector<Tensor>& targets) {
+  CHECK(sums.size() == targets.size(), "{} sums of gradients of {} targets", sums.size(),
+        targets.size());
+  const Graph& graph = traced_graph();
+  const PhaseScope phase(Phase::kUpdate);
+  const IndexedVector<ValueId, NodeId> readers = first_readers(graph, graph.nodes().end_id());
+  std::vector<Tensor> result;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const ReaderScope reader(graph, targets[i].id(), readers);
+    result.push_back(with_type(sums[i], targets[i].type(), targets[i].id()));
   }
   return result;
 }

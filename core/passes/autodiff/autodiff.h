@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -17,6 +18,20 @@ namespace tessera {
 // op has no gradient.
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& targets,
                               const Tensor& seed = {});
+
+// The type of a gradient that is a pending sum over those of `mesh_axes` that do not split its
+// target.
+Type unreduced_type(const Type& target, const std::vector<std::string>& mesh_axes);
+
+// The same gradients with these types. A loop over microbatches adds such terms, and their sum is
+// reduced once.
+std::vector<Tensor> unreduced_gradients(const Tensor& loss, const std::vector<Tensor>& targets,
+                                        const std::vector<std::string>& mesh_axes);
+
+// Gradients of `targets` from sums of their unreduced gradients. Traced in Phase::kUpdate, each
+// with the source line and path of the first op that reads the target.
+std::vector<Tensor> reduced_gradients(const std::vector<Tensor>& sums,
+                                      const std::vector<Tensor>& targets);
 
 // Cotangents of the values of one graph (cotangents.cc): how contributions are summed, and where a
 // sum over the mesh is computed. Along each mesh axis a cotangent is sharded if its primal is,

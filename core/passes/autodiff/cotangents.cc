@@ -66,6 +66,15 @@ Type cotangent_type(const Type& primal) {
   return type;
 }
 
+Type unreduced_type(const Type& target, const std::vector<std::string>& mesh_axes) {
+  std::vector<std::string> pending;
+  for (const std::string& mesh_axis : mesh_axes)
+    if (!split_over(target, mesh_axis)) pending.push_back(mesh_axis);
+  Type type = target;
+  type.partial = pending_sum(pending);
+  return type;
+}
+
 Tensor as_cotangent(const Tensor& contribution, const Type& primal) {
   Tensor result = contribution;
   const std::vector<std::string> order = primal.names();
