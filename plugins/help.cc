@@ -127,6 +127,8 @@ Inspection
   --search_devices=LIST  for these numbers of devices: 64, 8,16,32 or 8..64, which doubles
                          (default: --devices, else as many as the recipe's mesh has)
   --search_slice=N       devices with fast links to each other (default: as the recipe's mesh)
+  --search_state_dtype   search also with the optimizer's state in bf16, which changes what a run
+                         computes
   --search_seconds=N     end after this time with what was found (default: 60)
   --goal=GOAL            what is best: time (default), cost (of a step) or memory (of a device)
   --trace=RUN            calibrate: the run, or its trace.json.gz, that --hardware=WHICH is fitted to;

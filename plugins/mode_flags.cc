@@ -92,7 +92,8 @@ std::optional<ReplayOptions> parse_replay(const Flags& flags) {
 
 std::optional<SearchOptions> parse_search(const Flags& flags) {
   if (!flags.has("search")) {
-    flags.need("--search", {"goal", "search_devices", "search_slice", "search_seconds"});
+    flags.need("--search",
+               {"goal", "search_devices", "search_slice", "search_seconds", "search_state_dtype"});
     return std::nullopt;
   }
   if (flags.text("mode") != "plan") flags.need("--mode=plan", {"search"});
@@ -110,6 +111,7 @@ std::optional<SearchOptions> parse_search(const Flags& flags) {
     search.space.devices = parse_device_list(flags.text("search_devices"));
   if (const auto devices = flags.number("devices", 1)) search.space.devices = {*devices};
   if (const auto slice = flags.number("search_slice", 1)) search.space.slice = *slice;
+  search.space.searches_state_dtype = flags.has("search_state_dtype");
   if (const auto seconds = flags.number("search_seconds", 1))
     search.seconds = static_cast<double>(*seconds);
   return search;

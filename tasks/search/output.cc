@@ -114,6 +114,14 @@ std::string counts_text(const SearchResult& result, const SearchOptions& options
       "  bound, {} cannot be better than a plan by theirs ({} programs compiled); {:.1f} s\n",
       counts.candidates, counts.planned, counts.refused, counts.by_memory, counts.by_score,
       counts.compiled, result.elapsed);
+  if (result.best && result.is_complete)
+    text += fmt::format("  No candidate is better: proven after {:.1f} s.\n", result.proven);
+  if (result.smaller_state_saves > 0 && counts.by_memory > 0)
+    text += wrapped(
+        fmt::format("Optimizer state in bf16 would save {} of the best. It changes what a run "
+                    "computes, so it is searched only with --search_state_dtype.",
+                    size_text(result.smaller_state_saves)),
+        2);
   if (!result.is_complete)
     text +=
         wrapped(fmt::format("The search ended after {:.0f} s: {} candidates are left; the "
@@ -304,6 +312,7 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
                              .add("left", counts.left)
                              .text())
       .add_raw("complete", result.is_complete ? "true" : "false")
+      .add("proven_seconds", result.proven)
       .add("seconds", result.elapsed);
   return json.text();
 }

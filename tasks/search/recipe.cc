@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/graph/type.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
@@ -55,6 +56,7 @@ Recipe read_recipe(ExperimentConfig config, int64_t devices) {
   recipe.microbatches = task->train().num_microbatches;
   recipe.remat_policy = task->train().remat_policy;
   recipe.has_schedule = task->train().pipeline_schedule.has();
+  recipe.has_own_pieces = !task->train().layers_per_piece.empty();
   int64_t stacks = 0;
   std::string stack_of;
   for (const Parameter& each : task->model().parameters().parameters()) {
@@ -73,6 +75,27 @@ Recipe read_recipe(ExperimentConfig config, int64_t devices) {
   recipe.stored = stored_arrays(traced, task->model().parameters());
   recipe.config = std::move(config);
   return recipe;
+}
+
+SmallerState find_smaller_state(const Configure& configure, const Recipe& recipe) {
+  SmallerState smaller;
+  for (const char* moment : {"first_moment", "second_moment"}) {
+    const std::string setting = std::string("task.learner.optimizer_tpl.state.") + moment + "=bf16";
+    try {
+      configure({setting}).task.instantiate();
+      smaller.settings.push_back(setting);
+    } catch (const Error&) {
+      // The optimizer does not store this moment.
+    }
+  }
+  if (smaller.settings.empty()) return {};
+  smaller.stored = read_recipe(configure(smaller.settings), recipe.devices).stored;
+  const auto bytes = [](const std::vector<Parameter>& arrays) {
+    int64_t sum = 0;
+    for (const Parameter& array : arrays) sum += array.type.bytes();
+    return sum;
+  };
+  return bytes(smaller.stored) < bytes(recipe.stored) ? smaller : SmallerState{};
 }
 
 }  // namespace tessera

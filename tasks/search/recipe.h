@@ -20,6 +20,12 @@ namespace tessera {
 // The configuration of the experiment with these settings ("path=value") after those of the user.
 using Configure = std::function<ExperimentConfig(const std::vector<std::string>& sets)>;
 
+// Optimizer state in bf16.
+struct SmallerState {
+  std::vector<std::string> settings;  // Empty: the optimizer has no such setting, or uses it.
+  std::vector<Parameter> stored;      // As Recipe::stored.
+};
+
 struct Recipe {
   ExperimentConfig config;
   int64_t devices = 1;       // Of its mesh.
@@ -28,15 +34,25 @@ struct Recipe {
   int64_t seq_len = 0;
   int64_t microbatches = 1;
   std::string remat_policy;
-  bool has_schedule = false;  // A pipeline schedule is set.
-  bool has_stack = false;     // Of layers, which a pipeline can divide.
-  int64_t layers = 0;         // Of the stack.
-  bool has_experts = false;   // A mixture of experts.
+  bool has_schedule = false;    // A pipeline schedule is set.
+  bool has_own_pieces = false;  // Stages of a pipeline have the layers of layers_per_piece.
+  bool has_stack = false;       // Of layers, which a pipeline can divide.
+  int64_t layers = 0;           // Of the stack.
+  bool has_experts = false;     // A mixture of experts.
   // Parameters and arrays of optimizer state: a parameter with the type of the array, unsplit.
   std::vector<Parameter> stored;
+  SmallerState smaller_state;
+
+  // With these settings of the state (Candidate::state).
+  const std::vector<Parameter>& stored_with(const std::vector<std::string>& state) const {
+    return state.empty() ? stored : smaller_state.stored;
+  }
 };
 
 // `devices`: of a mesh without a shape. Traces the step on one device. Error as of a run.
 Recipe read_recipe(ExperimentConfig config, int64_t devices);
+
+// For Recipe::smaller_state.
+SmallerState find_smaller_state(const Configure& configure, const Recipe& recipe);
 
 }  // namespace tessera

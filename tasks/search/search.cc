@@ -2,17 +2,23 @@
 #include "tasks/search/search.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
 #include <queue>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include <fmt/ranges.h>
 
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/search/bounds.h"
+#include "tasks/search/neighbours.h"
+#include "tasks/search/work_bounds.h"
 #include "tasks/train/train_session.h"
 
 namespace tessera {
@@ -23,31 +29,16 @@ constexpr int64_t kMostLaunches = 400'000;
 // So many programs are compiled before the most promising one of them is planned: a plan found
 // early rules out candidates that are only listed.
 constexpr int64_t kCompiledPerPlan = 40;
+// Candidates that are compiled, and that are planned, at the same time.
+constexpr size_t kBatch = 8, kPlannedTogether = 2;
+constexpr int kMostWorkers = static_cast<int>(kBatch);
+// Candidates that wait at most for the programs of others while those are chosen.
+constexpr size_t kMostLater = 64;
 // The frontier below the best plan has the fastest plans under 1/2, 1/4 and 1/8 of its memory.
 constexpr int kFrontierSteps = 3;
 constexpr double kHour = 3600.0;
 // The share of the time of collectives that estimates add to that of compute.
 constexpr double kExposed = 0.3;
-
-// Whether two candidates differ in one choice: the strategy, the microbatches, the policy, the
-// schedule, or a factor that moves from one mesh axis to another.
-bool are_neighbours(const Candidate& a, const Candidate& b) {
-  if (a.layout.devices() != b.layout.devices()) return false;
-  const bool same_axes = a.layout.axis_names == b.layout.axis_names;
-  const bool same_rules = same_axes && a.layout.strategy == b.layout.strategy;
-  int64_t differing = 0;  // Mesh axes.
-  if (same_axes)
-    for (size_t i = 0; i < a.layout.ici.size(); ++i) {
-      const auto dcn = [i](const Layout& layout) { return layout.dcn.empty() ? 1 : layout.dcn[i]; };
-      if (a.layout.ici[i] != b.layout.ici[i] || dcn(a.layout) != dcn(b.layout)) ++differing;
-    }
-  const int64_t choices =
-      (a.microbatches != b.microbatches ? 1 : 0) + (a.remat_policy != b.remat_policy ? 1 : 0) +
-      (a.schedule.name != b.schedule.name || a.schedule.chunks != b.schedule.chunks ? 1 : 0);
-  if (same_rules && differing == 0) return choices == 1;
-  if (same_rules) return differing == 2 && choices == 0;
-  return same_axes && differing == 0 && choices == 0;
-}
 
 Plan planned(const ExperimentConfig& config, int64_t devices, Device& device,
              const SearchOptions& options) {
@@ -69,17 +60,24 @@ class Search {
         style_(style),
         options_(std::move(options)),
         recipe_devices_(recipe_devices),
-        device_(make_planned_device(options_.hardware)),
-        work_(configure_, options_.hardware),
-        recipe_(read_recipe(configure({}), recipe_devices)) {
+        workers_(std::min(usable_processors(), kMostWorkers)),
+        recipe_(read_recipe(configure({}), recipe_devices)),
+        work_(configure_, options_.hardware, recipe_) {
     if (options_.space.devices.empty()) options_.space.devices = {recipe_.devices};
+    recipe_.smaller_state = find_smaller_state(configure_, recipe_);
+    if (options_.space.searches_state_dtype && recipe_.smaller_state.settings.empty())
+      fail(
+          "--search_state_dtype: the optimizer of this recipe has no state that could be bf16 and "
+          "is not; search without it");
+    for (int i = 0; i < workers_.size(); ++i)
+      devices_.push_back(make_planned_device(options_.hardware));
   }
 
   SearchResult run() {
     plan_recipe();
     list();
     if (!options_.prunes) {
-      for (size_t i = 0; i < all().size() && !is_late(); ++i) plan(i);
+      for (size_t i = 0; i < all().size() && !is_late(); ++i) plan({i});
       result_.is_complete = !is_late();
     }
     for (const int64_t devices : options_.space.devices) {
@@ -89,9 +87,11 @@ class Search {
       result_.best_of_devices.push_back(*best);
       if (!result_.best || score_of(*best) < score_of(*result_.best)) result_.best = best;
     }
+    result_.proven = elapsed();
     if (result_.best && options_.prunes) extend_frontier();
     if (!result_.best && options_.prunes) find_least_memory();
     result_.frontier = frontier_of(all(), memory());
+    if (result_.best && !options_.space.searches_state_dtype) note_smaller_state();
     result_.elapsed = elapsed();
     return std::move(result_);
   }
@@ -122,13 +122,13 @@ class Search {
     if (recipe_.microbatches > 1)
       recipe.text += fmt::format(", {} microbatches", recipe_.microbatches);
     try {
-      const ProgramBounds bounds = program_bounds(recipe_.config, *device_, options_.hardware);
+      const ProgramBounds bounds = program_bounds(recipe_.config, *devices_[0], options_.hardware);
       if (bounds.launches > kMostLaunches) {
         recipe.refusal = fmt::format("its step has {} launches, which take too long to plan here",
                                      bounds.launches);
         return;
       }
-      const Plan plan = planned(recipe_.config, recipe_devices_, *device_, options_);
+      const Plan plan = planned(recipe_.config, recipe_devices_, *devices_[0], options_);
       recipe.seconds = plan.prediction->step_seconds;
       recipe.bytes = plan.arena;
       recipe.mfu = plan.prediction->mfu;
@@ -147,12 +147,27 @@ class Search {
       Searched one{.candidate = std::move(candidate)};
       try {
         one.seconds = work_.seconds(one.candidate);
-        one.bytes = stored_bytes(recipe_, one.candidate.layout);
+        one.bytes = one.stored = stored(one.candidate);
       } catch (const Error& error) {
         refuse(one, error.what());
       }
       all().push_back(std::move(one));
     }
+  }
+
+  // stored_bytes() of candidates, of which many in a row have one layout.
+  int64_t stored(const Candidate& candidate) {
+    const auto key = [](const Candidate& of) {
+      return std::tie(of.layout.strategy, of.layout.rules.weights, of.layout.axis_names,
+                      of.layout.ici, of.layout.dcn);
+    };
+    if (!stored_of_ || key(*stored_of_) != key(candidate)) {
+      stored_of_ = candidate;
+      stored_.clear();
+    }
+    const auto known = stored_.find(candidate.state);
+    if (known != stored_.end()) return known->second;
+    return stored_[candidate.state] = stored_bytes(recipe_, candidate);
   }
 
   // What settings_of() gives, but the settings that candidates share are applied once for all of
@@ -172,42 +187,79 @@ class Search {
     return config;
   }
 
-  void compile(size_t i) {
-    Searched& one = all()[i];
-    try {
-      const ProgramBounds bounds = program_bounds(config_of(one), *device_, options_.hardware);
-      one.seconds = std::max(one.seconds, bounds.seconds());
-      one.bytes = std::max(one.bytes, bounds.bytes);
-      one.exposed = kExposed * (bounds.links + bounds.network);
-      one.state = CandidateState::kCompiled;
-      double& products = products_[products_key(one.candidate)];
-      products = std::max(products, bounds.products);
-      if (bounds.launches > kMostLaunches)
-        refuse(one, fmt::format("a step of {} launches takes too long to plan", bounds.launches));
-    } catch (const Error& error) {
-      refuse(one, error.what());
-    }
+  // Calls work(i, device, config) for each of these candidates by all workers. What it throws is
+  // the reason why the candidate is refused.
+  template <typename Work>
+  void in_parallel(const std::vector<size_t>& which, const Work& work) {
+    std::vector<ExperimentConfig> configs;
+    for (const size_t i : which) configs.push_back(config_of(all()[i]));
+    std::vector<std::string> refusals(which.size());
+    std::atomic<size_t> next = 0;
+    workers_.run([&](int worker) {
+      for (size_t k = next++; k < which.size(); k = next++) {
+        try {
+          work(k, *devices_[static_cast<size_t>(worker)], configs[k]);
+        } catch (const std::exception& error) {
+          refusals[k] = error.what();
+        }
+      }
+    });
+    for (size_t k = 0; k < which.size(); ++k)
+      if (!refusals[k].empty()) refuse(all()[which[k]], std::move(refusals[k]));
   }
 
-  void plan(size_t i) {
-    Searched& one = all()[i];
-    if (one.state == CandidateState::kRefused || one.state == CandidateState::kPlanned) return;
-    try {
-      const Plan plan = planned(config_of(one), 1, *device_, options_);
-      one.seconds = plan.prediction->step_seconds;
-      one.bytes = plan.arena;
-      one.mfu = plan.prediction->mfu;
+  void compile(const std::vector<size_t>& which) {
+    std::vector<ProgramBounds> bounds(which.size());
+    in_parallel(which, [&](size_t k, Device& device, const ExperimentConfig& config) {
+      bounds[k] = program_bounds(config, device, options_.hardware);
+    });
+    for (size_t k = 0; k < which.size(); ++k)
+      if (all()[which[k]].state != CandidateState::kRefused) note(all()[which[k]], bounds[k]);
+  }
+
+  void note(Searched& one, const ProgramBounds& bounds) {
+    const double beside = work_.seconds_beside_layers(one.candidate);
+    shared_.add(one.candidate, bounds, beside);
+    one.seconds = std::max(one.seconds, bounds.seconds(beside));
+    one.bytes = std::max(one.bytes, bounds.bytes);
+    one.exposed = kExposed * (bounds.links + bounds.network);
+    one.state = CandidateState::kCompiled;
+    if (bounds.launches > kMostLaunches)
+      refuse(one, fmt::format("a step of {} launches takes too long to plan", bounds.launches));
+  }
+
+  void plan(const std::vector<size_t>& which) {
+    std::vector<size_t> rest;
+    for (const size_t i : which)
+      if (all()[i].state != CandidateState::kRefused && all()[i].state != CandidateState::kPlanned)
+        rest.push_back(i);
+    struct Result {
+      double seconds = 0.0, mfu = 0.0;
+      int64_t bytes = 0;
+    };
+    std::vector<Result> results(rest.size());
+    in_parallel(rest, [&](size_t k, Device& device, const ExperimentConfig& config) {
+      const Plan plan = planned(config, 1, device, options_);
+      results[k] = {plan.prediction->step_seconds, plan.prediction->mfu, plan.arena};
+    });
+    for (size_t k = 0; k < rest.size(); ++k) {
+      Searched& one = all()[rest[k]];
+      if (one.state == CandidateState::kRefused) continue;
+      one.seconds = results[k].seconds;
+      one.mfu = results[k].mfu;
+      one.bytes = results[k].bytes;
       one.state = CandidateState::kPlanned;
-    } catch (const Error& error) {
-      refuse(one, error.what());
     }
   }
 
   // What programs of other candidates say about this one.
-  bool raise_by_products(size_t i) {
-    const auto known = products_.find(products_key(all()[i].candidate));
-    if (known == products_.end() || known->second <= all()[i].seconds) return false;
-    all()[i].seconds = known->second;
+  bool raise_by_others(size_t i) {
+    Searched& one = all()[i];
+    const double seconds = shared_.seconds(one.candidate);
+    const int64_t bytes = one.stored + shared_.activation_bytes(one.candidate);
+    if (seconds <= one.seconds && bytes <= one.bytes) return false;
+    one.seconds = std::max(one.seconds, seconds);
+    one.bytes = std::max(one.bytes, bytes);
     return true;
   }
 
@@ -217,7 +269,7 @@ class Search {
     for (const bool from_recipe : {true, false}) {
       std::optional<size_t> at = first_step(devices, from_recipe);
       while (at && !is_late()) {
-        plan(*at);
+        plan({*at});
         const std::optional<size_t> next = best_neighbour(*at);
         if (!next || estimate(*next) >= estimate(*at)) break;
         at = next;
@@ -257,14 +309,31 @@ class Search {
   }
 
   std::optional<size_t> best_neighbour(size_t at) {
-    std::optional<size_t> best;
-    for (size_t i = 0; i < all().size() && !is_late(); ++i) {
-      if (all()[i].state == CandidateState::kRefused ||
-          !are_neighbours(all()[at].candidate, all()[i].candidate))
-        continue;
-      if (all()[i].state == CandidateState::kListed) compile(i);
-      if (!best || estimate(i) < estimate(*best)) best = i;
+    const bool fits = all()[at].state == CandidateState::kPlanned && all()[at].bytes <= memory();
+    // Whether its bounds say that it is not better.
+    const auto is_worse = [&](size_t i) {
+      return fits && (all()[i].bytes > memory() || score_of(i) >= score_of(at));
+    };
+    std::vector<size_t> near;
+    for (size_t i = 0; i < all().size(); ++i)
+      if (i != at && are_neighbours(all()[at].candidate, all()[i].candidate)) near.push_back(i);
+    for (std::vector<size_t> rest = near; !rest.empty() && !is_late();) {
+      std::vector<size_t> batch, later;
+      std::set<std::string> keys;
+      for (const size_t i : rest) {
+        if (all()[i].state != CandidateState::kListed) continue;
+        raise_by_others(i);
+        if (is_worse(i)) continue;
+        const bool is_now =
+            batch.size() < kBatch && keys.insert(common_key(all()[i].candidate)).second;
+        (is_now ? batch : later).push_back(i);
+      }
+      compile(batch);
+      rest = std::move(later);
     }
+    std::optional<size_t> best;
+    for (const size_t i : near)
+      if (!best || estimate(i) < estimate(*best)) best = i;
     return best;
   }
 
@@ -302,22 +371,51 @@ class Search {
       queue = {};
   }
 
-  // Plans or compiles the candidate with the lowest bound.
+  // Plans or compiles the candidates with the lowest bounds. How many at once does not depend on
+  // the number of workers, so that the search is the same on any machine.
   void advance(Round& round) {
     const bool plans = !round.compiled.empty() &&
                        (round.listed.empty() || round.compiled_since_plan >= kCompiledPerPlan ||
                         round.compiled.top() <= round.listed.top());
-    Queue& queue = plans ? round.compiled : round.listed;
-    const size_t i = queue.top().second;
-    queue.pop();
+    const std::vector<size_t> batch =
+        plans ? next_of(round, round.compiled, kPlannedTogether) : next_listed(round);
     if (plans) {
-      plan(i);
+      plan(batch);
       round.compiled_since_plan = 0;
-    } else if (!raise_by_products(i)) {
-      compile(i);
-      ++round.compiled_since_plan;
+    } else {
+      compile(batch);
+      round.compiled_since_plan += static_cast<int64_t>(batch.size());
     }
-    add(round, i);
+    for (const size_t i : batch) add(round, i);
+  }
+
+  std::vector<size_t> next_of(const Round& round, Queue& queue, size_t count) {
+    std::vector<size_t> batch;
+    for (drop_worse(round, queue); !queue.empty() && batch.size() < count;
+         drop_worse(round, queue)) {
+      batch.push_back(queue.top().second);
+      queue.pop();
+    }
+    return batch;
+  }
+
+  // Of candidates that may learn from each other's programs, one at a time.
+  std::vector<size_t> next_listed(Round& round) {
+    std::vector<size_t> batch, later;
+    std::set<std::string> keys;
+    while (batch.size() < kBatch && later.size() < kMostLater) {
+      const std::vector<size_t> next = next_of(round, round.listed, 1);
+      if (next.empty()) break;
+      if (raise_by_others(next[0])) {
+        add(round, next[0]);
+      } else if (keys.insert(common_key(all()[next[0]].candidate)).second) {
+        batch.push_back(next[0]);
+      } else {
+        later.push_back(next[0]);
+      }
+    }
+    for (const size_t i : later) add(round, i);
+    return batch;
   }
 
   // The candidate with the least score, which is proven if nothing is queued any more: each other
@@ -363,6 +461,14 @@ class Search {
     result_.is_complete = was_complete;
   }
 
+  // What state in bf16 would save.
+  void note_smaller_state() {
+    if (recipe_.smaller_state.settings.empty()) return;
+    Candidate smaller = all()[*result_.best].candidate;
+    smaller.state = recipe_.smaller_state.settings;
+    result_.smaller_state_saves = all()[*result_.best].stored - stored_bytes(recipe_, smaller);
+  }
+
   // So that the message can name the candidate that needs least.
   void find_least_memory() {
     for (const int64_t devices : options_.space.devices)
@@ -373,11 +479,14 @@ class Search {
   SettingStyle style_;
   SearchOptions options_;
   int64_t recipe_devices_;
-  std::unique_ptr<Device> device_;
-  WorkBounds work_;
+  ThreadPool workers_;
+  std::vector<std::unique_ptr<Device>> devices_;  // One for each worker.
   Recipe recipe_;
+  WorkBounds work_;
   std::map<std::string, ExperimentConfig> configs_;  // Of all meshes, by their other settings.
-  std::map<std::string, double> products_;  // The most seconds that are known, by products_key().
+  SharedBounds shared_;
+  std::optional<Candidate> stored_of_;                  // The layout of `stored_`.
+  std::map<std::vector<std::string>, int64_t> stored_;  // By settings of the state.
   SearchResult result_;
   Clock::time_point start_ = Clock::now();
 };

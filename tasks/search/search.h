@@ -52,6 +52,7 @@ struct Searched {
   CandidateState state = CandidateState::kListed;
   double seconds = 0.0;  // Of a step; a lower bound until it is planned.
   int64_t bytes = 0;     // On each device; a lower bound until it is planned.
+  int64_t stored = 0;    // Of them parameters and state; a lower bound.
   double mfu = 0.0;      // Of a plan.
   double exposed = 0.0;  // Seconds that compute may not hide of collectives, for an order only.
   std::string refusal = {};
@@ -78,7 +79,9 @@ struct SearchResult {
   std::map<std::string, int64_t> refused;  // Combinations that were never candidates.
   bool is_complete = true;                 // Nothing better exists: the time sufficed.
   double best_possible = 0.0;              // If not: the least bound that is left, by the goal.
-  double elapsed = 0.0;                    // Seconds.
+  int64_t smaller_state_saves = 0;         // Bytes of the best one, with state in bf16.
+  double proven = 0.0;                     // Seconds until the best one was proven, if it is.
+  double elapsed = 0.0;                    // Seconds, with the time for the frontier.
 };
 
 // By the goal; less is better. The cost of a step is its share of an hour of all devices, times

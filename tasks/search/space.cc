@@ -160,8 +160,11 @@ std::vector<std::string> policies_for(const Recipe& recipe) {
 // Adds what a layout can be combined with.
 class Combinations {
  public:
-  Combinations(const Recipe& recipe, Space& space)
-      : recipe_(recipe), space_(space), policies_(policies_for(recipe)) {}
+  Combinations(const Recipe& recipe, const SpaceOptions& options, Space& space)
+      : recipe_(recipe),
+        space_(space),
+        policies_(policies_for(recipe)),
+        searches_state_dtype_(options.searches_state_dtype) {}
 
   void add(const Rules& rules, const Shape& shape) {
     Layout layout{rules.strategy, rules.config, rules.axis_names, shape.ici, shape.dcn};
@@ -200,6 +203,10 @@ class Combinations {
   void add_policies(Candidate candidate) {
     for (const std::string& policy : policies_) {
       candidate.remat_policy = policy;
+      candidate.state = {};
+      space_.candidates.push_back(candidate);
+      if (!searches_state_dtype_ || recipe_.smaller_state.settings.empty()) continue;
+      candidate.state = recipe_.smaller_state.settings;
       space_.candidates.push_back(candidate);
     }
   }
@@ -207,6 +214,7 @@ class Combinations {
   const Recipe& recipe_;
   Space& space_;
   std::vector<std::string> policies_;
+  bool searches_state_dtype_;
 };
 
 std::string shape_text(const std::vector<int64_t>& sizes) {
@@ -239,6 +247,7 @@ std::string Candidate::text() const {
   if (!schedule.name.empty()) text += ", " + schedule.name;
   if (schedule.chunks > 1) text += fmt::format(" of {}", schedule.chunks);
   text += ", " + remat_policy;
+  if (!state.empty()) text += ", state in bf16";
   return text;
 }
 
@@ -261,6 +270,7 @@ std::vector<std::string> settings_of(const Candidate& candidate, SettingStyle st
     sets.push_back(
         fmt::format("task.train.pipeline_schedule.chunks={}", candidate.schedule.chunks));
   sets.push_back("task.train.remat_policy=" + candidate.remat_policy);
+  sets.insert(sets.end(), candidate.state.begin(), candidate.state.end());
   return sets;
 }
 
@@ -290,7 +300,7 @@ std::vector<std::vector<int64_t>> factorizations(int64_t number, size_t axes) {
 
 Space list_candidates(const Recipe& recipe, const SpaceOptions& options) {
   Space space;
-  Combinations combinations(recipe, space);
+  Combinations combinations(recipe, options, space);
   const std::vector<Rules> rules = all_rules(recipe);
   for (const int64_t devices : options.devices) {
     int64_t slice =

@@ -30,6 +30,9 @@ struct Layout {
 struct ScheduleChoice {
   std::string name;    // Of the template; empty: that of the recipe, or none.
   int64_t chunks = 1;  // Of layers on each stage.
+
+  // Whether gradients of inputs and of weights are different tasks.
+  bool splits_backward() const { return name == "ZeroBubbleH1"; }
 };
 
 struct Candidate {
@@ -37,6 +40,7 @@ struct Candidate {
   int64_t microbatches = 1;
   ScheduleChoice schedule;
   std::string remat_policy;
+  std::vector<std::string> state;  // Settings of the optimizer's state; empty: the recipe's.
 
   std::string text() const;
 };
@@ -49,6 +53,8 @@ std::vector<std::string> settings_of(const Candidate& candidate, SettingStyle st
 struct SpaceOptions {
   std::vector<int64_t> devices;
   std::optional<int64_t> slice;  // Devices with fast links; unset: as in the recipe.
+  // Also optimizer state in bf16. It changes the numbers that a run computes.
+  bool searches_state_dtype = false;
 };
 
 struct Space {

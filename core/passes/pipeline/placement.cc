@@ -5,46 +5,11 @@
 
 #include "core/base/error.h"
 #include "core/graph/layer_pieces.h"
+#include "core/passes/dependence.h"
 #include "core/passes/pipeline/split_backward.h"
 #include "core/passes/pipeline/stage_axis.h"
-#include "core/passes/rewrite.h"
 
 namespace tessera {
-namespace {
-
-// Whether values depend on a source, directly or not.
-class Dependence {
- public:
-  explicit Dependence(const Graph& graph) : graph_(graph), depends_(graph.values().size()) {}
-  void add_source(ValueId value) { depends_[value] = true; }
-  void propagate() {
-    for (const Node& node : graph_.nodes())
-      if (any_flagged(node.inputs, depends_))
-        for (const ValueId value : node.outputs) depends_[value] = true;
-  }
-  bool of(const Node& node) const { return any_flagged(node.inputs, depends_); }
-
- private:
-  const Graph& graph_;
-  ValueFlags depends_;
-};
-
-// The nodes that a value is computed from.
-NodeFlags ancestors(const Graph& graph, const std::vector<ValueId>& values) {
-  NodeFlags found(graph.nodes().size());
-  const auto add = [&](ValueId value) {
-    if (const NodeId producer = graph.value(value).producer; producer != kNone)
-      found[producer] = true;
-  };
-  for (const ValueId value : values) add(value);
-  for (const NodeId id : graph.nodes().ids().reversed())
-    if (found[id])
-      for (const ValueId value : graph.node(id).inputs) add(value);
-  return found;
-}
-
-}  // namespace
-
 TaskPlacement::TaskPlacement(const Loop& microbatches, int64_t pieces)
     : microbatches_(microbatches),
       body_(microbatches.body()),

@@ -10,6 +10,7 @@
 #include "core/io/json.h"
 #include "tasks/config/set_file.h"
 #include "tasks/search/nearest_mesh.h"
+#include "tasks/search/neighbours.h"
 #include "tasks/search/output.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -164,6 +165,39 @@ TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the fron
   const std::string svg = search_svg(result, options);
   REQUIRE_THAT(svg, Catch::StartsWith("<svg ") && Catch::EndsWith("</svg>\n") &&
                         Catch::Contains("class=\"best\"") && !Catch::Contains("nan"));
+}
+
+TEST_CASE("a recipe without state that could be bf16 is not searched with it") {
+  SearchOptions options = small_options({2});
+  options.space.searches_state_dtype = true;
+  const Configure without_state = [](std::vector<std::string> sets) {
+    sets.insert(sets.begin(), "task.learner.optimizer_tpl=Sgd");  // Without momentum.
+    return with_settings(small_recipe(), sets);
+  };
+  REQUIRE_THROWS_WITH(search(without_state, SettingStyle::kFields, 1, options),
+                      Catch::Contains("--search_state_dtype") &&
+                          Catch::Contains("has no state that could be bf16"));
+}
+
+TEST_CASE("neighbours share a layout, or differ from it in one choice") {
+  const Candidate one{.layout = {"fsdp_tensor",
+                                 strategy_rules(Strategy::kFullyShardedTensor),
+                                 {"replica", "data", "mdl"},
+                                 {1, 8, 2},
+                                 {}},
+                      .remat_policy = "save_nothing"};
+  Candidate other = one;
+  other.microbatches = 4, other.remat_policy = "save_dot_only";
+  REQUIRE(are_neighbours(one, other));
+  other.layout.ici = {1, 4, 4};
+  REQUIRE_FALSE(are_neighbours(one, other));
+  other = one;
+  other.layout.ici = {1, 4, 4};
+  REQUIRE(are_neighbours(one, other));
+  other.layout.ici = {2, 2, 4};
+  REQUIRE_FALSE(are_neighbours(one, other));
+  other.layout.ici = {1, 8, 2}, other.layout.strategy = "pax";
+  REQUIRE(are_neighbours(one, other));
 }
 
 TEST_CASE("factorizations are all ordered ways to write a number as a product") {
