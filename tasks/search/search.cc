@@ -36,7 +36,6 @@ constexpr int kMostWorkers = static_cast<int>(kBatch);
 constexpr size_t kMostLater = 64;
 // The frontier below the best plan has the fastest plans under 1/2, 1/4 and 1/8 of its memory.
 constexpr int kFrontierSteps = 3;
-constexpr double kHour = 3600.0;
 // The share of the time of collectives that estimates add to that of compute.
 constexpr double kExposed = 0.3;
 
@@ -493,35 +492,9 @@ class Search {
 
 }  // namespace
 
-double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double seconds,
-             int64_t bytes) {
-  switch (goal) {
-    case SearchGoal::kTime:
-      return seconds;
-    case SearchGoal::kCost:
-      return static_cast<double>(devices) * seconds * hardware.price_per_hour.value_or(1.0) / kHour;
-    case SearchGoal::kMemory:
-      return static_cast<double>(bytes);
-  }
-  return 0.0;
-}
-
 SearchResult search(const Configure& configure, SettingStyle style, int64_t recipe_devices,
                     const SearchOptions& options) {
   return Search(configure, style, recipe_devices, options).run();
-}
-
-std::vector<size_t> frontier_of(const std::vector<Searched>& candidates, int64_t memory) {
-  std::vector<size_t> fitting, frontier;
-  for (size_t i = 0; i < candidates.size(); ++i)
-    if (candidates[i].state == CandidateState::kPlanned && candidates[i].bytes <= memory)
-      fitting.push_back(i);
-  std::ranges::stable_sort(
-      fitting, {}, [&](size_t i) { return std::pair(candidates[i].seconds, candidates[i].bytes); });
-  for (const size_t i : fitting)
-    if (frontier.empty() || candidates[i].bytes < candidates[frontier.back()].bytes)
-      frontier.push_back(i);
-  return frontier;
 }
 
 }  // namespace tessera
