@@ -58,6 +58,7 @@ void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Settin
   entry.read_knobs(TreeReader{knobs, ""}, experiment);
 }
 
+constexpr std::string_view kSmokeFlag = "--smoke";
 constexpr std::string_view kStepsKnob = "num_train_steps";
 constexpr std::string_view kStepsPath = "task.train.num_train_steps";
 
@@ -92,7 +93,7 @@ void note_smoke(const Tree& usual, Tree& knobs) {
     const Tree* before = usual.find(knobs.keys[i]);
     if (before != nullptr && same_value(*before, knobs.items[i])) continue;
     knobs.items[i].is_default = false;
-    knobs.items[i].provenance = {Origin::kFile, {}, "--smoke"};  // The text is the note as it is.
+    knobs.items[i].provenance = {Origin::kFlag, {}, std::string(kSmokeFlag)};
   }
 }
 
@@ -170,7 +171,7 @@ std::vector<bool> written_bytes(const ExperimentEntry& entry) {
 void validate_knobs(const ConfiguredExperiment& configured, RecipeSize size,
                     const std::vector<std::string>& knob_sets) {
   std::vector<std::string> given;
-  if (size == RecipeSize::kSmoke) given.emplace_back("--smoke");
+  if (size == RecipeSize::kSmoke) given.emplace_back(kSmokeFlag);
   for (const std::string& set : knob_sets) given.push_back("--set " + set);
   const ErrorPrefix prefix(configured.entry.name);
   const ErrorContext context(fmt::format("{}", fmt::join(given, " ")));
@@ -222,7 +223,8 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   if (size == RecipeSize::kSmoke) {
     if (const auto steps = steps_of_smoke(entry, *experiment)) {
       later.insert(later.begin(), *steps);
-      configured.overrides.insert(configured.overrides.begin(), steps->path + "=" + steps->text);
+      configured.overrides.insert(configured.overrides.begin(),
+                                  fmt::format("{} {}={}", kSmokeFlag, steps->path, steps->text));
     }
   }
   const Tree parts = to_tree(ExperimentConfig{});

@@ -16,8 +16,9 @@ struct ConfiguredExperiment {
   ExperimentEntry entry;                         // and its registration.
   Tree knobs;                                    // With provenance; none with --config.
   ExperimentConfig config;
-  std::vector<std::string> overrides;  // "path=value" of everything set in `config`.
-  std::filesystem::path config_file;   // Of --config; or empty.
+  // "path=value" of everything that --set sets in `config`; "--smoke path=value" of a flag.
+  std::vector<std::string> overrides;
+  std::filesystem::path config_file;  // Of --config; or empty.
 
   Tree config_tree() const;  // With provenance.
 };

@@ -50,6 +50,7 @@ enum class Origin {
   kExperiment,   // Set by an experiment's code, at `site` if known.
   kFile,         // Read from the file named by `note`.
   kCommandLine,  // Set by --set; `note` is "path=value".
+  kFlag,         // Set by the flag `note`: "--smoke".
 };
 
 // Where the value of a field came from.
@@ -67,6 +68,7 @@ struct Provenance {
       case Origin::kExperiment:
         return site.known() ? site.text() : "experiment";
       case Origin::kFile:
+      case Origin::kFlag:
         return note;
       case Origin::kCommandLine:
         return "--set " + note;

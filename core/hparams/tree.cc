@@ -21,7 +21,8 @@ void mark_whole(Tree& tree) {
 void mark(Tree& item, const Tree& fresh) {
   // The source location of a default member initialiser is that of the struct's user, so a site
   // does not tell a default from the same value set explicitly. Compare values instead.
-  const bool given = item.provenance.origin == Origin::kCommandLine;
+  const bool given =
+      item.provenance.origin == Origin::kCommandLine || item.provenance.origin == Origin::kFlag;
   if (same_value(item, fresh) && !given) return mark_whole(item);
   item.is_default = false;
   if (item.provenance.origin == Origin::kDefault) item.provenance.origin = Origin::kExperiment;
@@ -385,6 +386,12 @@ void put_at_path(Tree& tree, std::string_view path, Tree value) {
 }
 
 void note_command_line(Tree& tree, std::string_view given) {
+  Provenance provenance{Origin::kCommandLine, {}, std::string(given)};
+  if (given.starts_with("--")) {  // No path does.
+    const size_t space = given.find(' ');
+    provenance = {Origin::kFlag, {}, std::string(given.substr(0, space))};
+    given.remove_prefix(space + 1);
+  }
   Tree* node = &tree;
   for (const std::string& name : split_path(given.substr(0, given.find('=')))) {
     Tree* item = node->is_list() ? &node->items[list_index(*node, "", name)] : node->find(name);
@@ -392,7 +399,7 @@ void note_command_line(Tree& tree, std::string_view given) {
     node = item;
   }
   node->is_default = false;
-  node->provenance = {Origin::kCommandLine, {}, std::string(given)};
+  node->provenance = std::move(provenance);
 }
 
 std::string path_ending_in(const Tree& tree, std::string_view name) {

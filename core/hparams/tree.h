@@ -107,8 +107,8 @@ bool has_root(const Tree& tree, std::string_view path);
 // Sets the node at the path. Text is interpreted by the field when the tree is read.
 void put_at_path(Tree& tree, std::string_view path, Tree value);
 
-// Records that the value at "path" was set by `--set path=value`, for members that are not a Field
-// and do not remember it.
+// Records that the value at "path" was set by `--set path=value`, or of "--smoke path=value" by
+// that flag, for members that are not a Field and do not remember it.
 void note_command_line(Tree& tree, std::string_view given);
 
 // The shortest path that ends with this name or partial path, or "". For "did you mean".

@@ -64,7 +64,8 @@ struct RunOptions {
   std::filesystem::path output;             // The directory that export writes, plan's file,
   std::string dtype = "f32";                // in this dtype: f32, bf16, f16 or f64,
   int64_t max_shard_bytes = 5'000'000'000;  // with at most so many bytes of weights per file.
-  std::vector<std::string> overrides;       // "path=value" of each --set, cited in hparams.toml.
+  // "path=value" of each --set, or "--smoke path=value" of a flag, cited in hparams.toml.
+  std::vector<std::string> overrides;
   Verbosity verbosity = Verbosity::kNormal;
   // Where inputs store corpus snapshots: job_log_dir, or a temporary directory in a dry run. Set by
   // make_run.

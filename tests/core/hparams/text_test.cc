@@ -184,6 +184,9 @@ TEST_CASE("Plain members can be marked as set on the command line") {
   Tree tree = to_tree(root);
   note_command_line(tree, "model.slope=0.5");
   REQUIRE_THAT(describe(tree), Catch::Contains("# --set model.slope=0.5"));
+  note_command_line(tree, "--smoke model.slope=0.5");
+  REQUIRE(at_path(tree, "model.slope").provenance.origin == Origin::kFlag);
+  REQUIRE_THAT(describe(tree), Catch::Contains("# --smoke\n"));
 }
 
 TEST_CASE("diff lists differences only") {
