@@ -29,7 +29,8 @@ bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
 // positions of producers precede those of their readers, so that no grouping makes a cycle.
 class FusionGroups {
  public:
-  explicit FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
+  using Readers = IndexedVector<ValueId, std::vector<NodeId>>;
+  FusionGroups(const Graph& graph, const Readers& readers) : graph_(graph), readers_(readers) {
     for (const NodeId id : graph.nodes().ids()) {
       unit_.push_back(units_.push_back({{id}, id}));
       refused_.push_back(0);
@@ -156,7 +157,7 @@ class FusionGroups {
   }
 
   const Graph& graph_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+  const Readers& readers_;
   IndexedVector<UnitId, Unit> units_;
   IndexedVector<NodeId, UnitId> unit_;
   IndexedVector<UnitId, int64_t> refused_;  // The round in which a merge was last refused.
@@ -218,14 +219,14 @@ class FusedBody {
 
 class Fuser {
  public:
-  explicit Fuser(const Graph& graph)
-      : graph_(graph), is_output_(graph.values().size()), rewriter_(graph) {
-    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+  explicit Fuser(Graph graph)
+      : graph_(std::move(graph)), is_output_(graph_.values().size()), rewriter_(graph_) {
+    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
   }
 
   Graph fuse() {
     rewriter_.copy_inputs();
-    for (const std::vector<NodeId>& nodes : FusionGroups(graph_).in_order()) {
+    for (const std::vector<NodeId>& nodes : FusionGroups(graph_, readers_).in_order()) {
       if (is_worth_fusing(nodes)) {
         add_fused(nodes);
       } else {
@@ -233,7 +234,7 @@ class Fuser {
       }
     }
     rewriter_.copy_outputs();
-    return dce(rewriter_.to());
+    return dce(std::move(rewriter_.to()));
   }
 
  private:
@@ -249,7 +250,9 @@ class Fuser {
   }
 
   void add_alone(NodeId id) {
-    Node node = rewriter_.mapped(id);
+    // A generator is copied into each group that reads it.
+    const bool is_read_again = graph_.node(id).op->foldable;
+    Node node = is_read_again ? rewriter_.mapped(id) : rewriter_.moved(graph_, id);
     if (runs_bodies(node))
       for (auto& body : node.bodies) body = std::make_shared<const Graph>(tessera::fuse(*body));
     rewriter_.add(std::move(node), graph_.node(id).outputs);
@@ -274,7 +277,7 @@ class Fuser {
     rewriter_.add(std::move(node), body.outputs());
   }
 
-  const Graph& graph_;
+  Graph graph_;
   IndexedVector<ValueId, std::vector<NodeId>> readers_ = consumers(graph_);
   ValueFlags is_output_;
   Rewriter rewriter_;
@@ -282,6 +285,6 @@ class Fuser {
 
 }  // namespace
 
-Graph fuse(const Graph& lowered) { return Fuser(lowered).fuse(); }
+Graph fuse(Graph lowered) { return Fuser(std::move(lowered)).fuse(); }
 
 }  // namespace tessera

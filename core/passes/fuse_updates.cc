@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -40,9 +41,9 @@ std::string shared_text(const Node& update) {
 
 class UpdateFuser {
  public:
-  explicit UpdateFuser(const Graph& graph) : graph_(graph), rewriter_(graph) {
-    for (const NodeId id : graph.nodes().ids())
-      if (graph.node(id).op == &kAdamUpdateOp) join_group(id);
+  explicit UpdateFuser(Graph graph) : graph_(std::move(graph)), rewriter_(graph_) {
+    for (const NodeId id : graph_.nodes().ids())
+      if (graph_.node(id).op == &kAdamUpdateOp) join_group(id);
   }
 
   Graph fuse() {
@@ -53,12 +54,13 @@ class UpdateFuser {
       by_first.emplace(group.nodes[0], &group);
       for (const NodeId id : group.nodes) is_grouped[id] = true;
     }
+    if (by_first.empty() && is_in_order(graph_)) return std::move(graph_);
     rewriter_.copy_inputs();
     for (const NodeId id : graph_.nodes().ids()) {
       if (const auto found = by_first.find(id); found != by_first.end()) {
         add_group(found->second->nodes);
       } else if (!is_grouped[id]) {
-        rewriter_.copy_node(id);
+        rewriter_.add(rewriter_.moved(graph_, id), graph_.node(id).outputs);
       }
     }
     rewriter_.copy_outputs();
@@ -111,7 +113,7 @@ class UpdateFuser {
       rewriter_.to().node(made).path += fmt::format(" and {} more parameters", updates - 1);
   }
 
-  const Graph& graph_;
+  Graph graph_;
   IndexedVector<ValueId, std::vector<NodeId>> readers_ = consumers(graph_);
   std::vector<Group> groups_;
   std::map<std::string, size_t> number_;  // Of the group by shared_text().
@@ -120,6 +122,6 @@ class UpdateFuser {
 
 }  // namespace
 
-Graph fuse_updates(const Graph& lowered) { return UpdateFuser(lowered).fuse(); }
+Graph fuse_updates(Graph lowered) { return UpdateFuser(std::move(lowered)).fuse(); }
 
 }  // namespace tessera

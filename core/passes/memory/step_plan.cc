@@ -2,12 +2,19 @@
 #include "core/passes/memory/step_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <queue>
+#include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/passes/memory/flat_program.h"
 
 namespace tessera {
 namespace {
@@ -30,49 +37,58 @@ std::vector<size_t> ordered(const std::vector<PackedBlock>& blocks, auto before)
 // Gaps between allocated blocks; memory from top() on is free.
 class FreeList {
  public:
+  // The smallest gap that fits, the first of equal ones.
   int64_t take(int64_t bytes) {
-    auto best = gaps_.end();
-    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
-      if (gap->second >= bytes && (best == gaps_.end() || gap->second < best->second)) best = gap;
-    if (best == gaps_.end()) return extend(bytes);
-    const auto [offset, size] = *best;
-    gaps_.erase(best);
-    if (size > bytes) gaps_.emplace(offset + bytes, size - bytes);
+    const auto best = by_size_.lower_bound({bytes, 0});
+    if (best == by_size_.end()) return extend(bytes);
+    const auto [size, offset] = *best;
+    erase(gaps_.find(offset));
+    if (size > bytes) insert(offset + bytes, size - bytes);
     return offset;
   }
 
   void give(int64_t offset, int64_t bytes) {
     const auto next = gaps_.lower_bound(offset);
+    const auto before = next == gaps_.begin() ? gaps_.end() : std::prev(next);
+    if (before != gaps_.end() && before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      erase(before);
+    }
     if (next != gaps_.end() && next->first == offset + bytes) {
       bytes += next->second;
-      gaps_.erase(next);
+      erase(next);
     }
-    const auto after = gaps_.lower_bound(offset);
-    if (after != gaps_.begin()) {
-      const auto before = std::prev(after);
-      if (before->first + before->second == offset) {
-        before->second += bytes;
-        return;
-      }
-    }
-    gaps_.emplace(offset, bytes);
+    insert(offset, bytes);
   }
 
   int64_t top() const { return top_; }
 
  private:
+  using Gaps = std::map<int64_t, int64_t>;
+
   // Allocates at the end, including a gap there.
   int64_t extend(int64_t bytes) {
     int64_t offset = top_;
     if (!gaps_.empty() && gaps_.rbegin()->first + gaps_.rbegin()->second == top_) {
       offset = gaps_.rbegin()->first;
-      gaps_.erase(std::prev(gaps_.end()));
+      erase(std::prev(gaps_.end()));
     }
     top_ = offset + bytes;
     return offset;
   }
 
-  std::map<int64_t, int64_t> gaps_;  // From offset to size; adjacent gaps are joined.
+  void insert(int64_t offset, int64_t bytes) {
+    gaps_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+  void erase(Gaps::iterator gap) {
+    by_size_.erase({gap->second, gap->first});
+    gaps_.erase(gap);
+  }
+
+  Gaps gaps_;                                      // From offset to size; adjacent gaps are joined.
+  std::set<std::pair<int64_t, int64_t>> by_size_;  // The same: size and offset.
   int64_t top_ = 0;
 };
 
@@ -80,13 +96,13 @@ class FreeList {
 int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   const std::vector<size_t> order =
       ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.first < b.first; });
-  std::multimap<int64_t, size_t> live;  // By last use.
+  using LastUse = std::pair<int64_t, size_t>;  // Of a block, and which.
+  std::priority_queue<LastUse, std::vector<LastUse>, std::greater<>> live;
   FreeList memory;
   for (const size_t i : order) {
-    while (!live.empty() && live.begin()->first < blocks[i].first) {
-      const PackedBlock& dead = blocks[live.begin()->second];
+    for (; !live.empty() && live.top().first < blocks[i].first; live.pop()) {
+      const PackedBlock& dead = blocks[live.top().second];
       memory.give(dead.offset, aligned(dead.bytes));
-      live.erase(live.begin());
     }
     blocks[i].offset = memory.take(aligned(blocks[i].bytes));
     live.emplace(blocks[i].last, i);
@@ -94,31 +110,67 @@ int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   return memory.top();
 }
 
+// Placed blocks by offset. Most blocks live shortly, so those of each interval of time are also
+// listed alone.
+class PlacedBlocks {
+ public:
+  explicit PlacedBlocks(const std::vector<PackedBlock>& blocks) {
+    int64_t end = 0;
+    for (const PackedBlock& block : blocks) end = std::max(end, block.last);
+    interval_ = end / kIntervals + 1;
+  }
+
+  void add(const PackedBlock& block) {
+    if (block.first > block.last) return;  // Never used.
+    insert(all_, block);
+    for (size_t i = interval_of(block.first); i <= interval_of(block.last); ++i)
+      insert(of_interval_[i], block);
+  }
+
+  // By offset, at least those that are used at the same time as `block`.
+  const std::vector<PackedBlock>& around(const PackedBlock& block) const {
+    const size_t interval = interval_of(block.first);
+    return interval == interval_of(block.last) ? of_interval_[interval] : all_;
+  }
+
+ private:
+  static constexpr int64_t kIntervals = 64;
+
+  size_t interval_of(int64_t time) const {
+    return static_cast<size_t>(std::clamp<int64_t>(time / interval_, 0, kIntervals - 1));
+  }
+  // Behind those with the same offset, which are used at other times.
+  static void insert(std::vector<PackedBlock>& list, const PackedBlock& block) {
+    list.insert(std::ranges::upper_bound(list, block.offset, {}, &PackedBlock::offset), block);
+  }
+
+  int64_t interval_ = 1;
+  std::vector<PackedBlock> all_;
+  std::array<std::vector<PackedBlock>, kIntervals> of_interval_;
+};
+
 // Places the largest blocks first, each into the smallest gap between the placed blocks that are
 // used at the same time.
 int64_t pack_by_size(std::vector<PackedBlock>& blocks) {
   const std::vector<size_t> order =
       ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.bytes > b.bytes; });
-  std::vector<size_t> placed;  // By offset.
+  PlacedBlocks placed(blocks);
   int64_t top = 0;
   for (const size_t i : order) {
     const int64_t bytes = aligned(blocks[i].bytes);
     int64_t end = 0, best = -1, best_gap = 0;
-    for (const size_t j : placed) {
-      if (!live_together(blocks[i], blocks[j])) continue;
-      const int64_t gap = blocks[j].offset - end;
+    for (const PackedBlock& other : placed.around(blocks[i])) {
+      if (!live_together(blocks[i], other)) continue;
+      const int64_t gap = other.offset - end;
       if (gap >= bytes && (best < 0 || gap < best_gap)) {
         best = end;
         best_gap = gap;
       }
-      end = std::max(end, blocks[j].offset + aligned(blocks[j].bytes));
+      end = std::max(end, other.offset + aligned(other.bytes));
     }
     blocks[i].offset = best >= 0 ? best : end;
     top = std::max(top, blocks[i].offset + bytes);
-    const auto position =
-        std::upper_bound(placed.begin(), placed.end(), i,
-                         [&](size_t a, size_t b) { return blocks[a].offset < blocks[b].offset; });
-    placed.insert(position, i);
+    placed.add(blocks[i]);
   }
   return top;
 }
@@ -130,21 +182,23 @@ constexpr int64_t kUnplaced = -1;
 int64_t place_persistent(const Graph& graph, const std::vector<Placement>& persistent,
                          std::vector<Placement>& inputs) {
   int64_t end = 0;
-  for (const Placement& fixed : persistent)
+  std::unordered_map<std::string_view, const Placement*> fixed_by_name;
+  for (const Placement& fixed : persistent) {
     end = std::max(end, fixed.offset + aligned(fixed.type.bytes()));
+    fixed_by_name.emplace(fixed.name, &fixed);
+  }
   for (const GraphInput& input : graph.inputs()) {
     Placement placement{input.name, input.kind, graph.type(input.value), kUnplaced};
     if (input.kind == InputKind::kParameter || input.kind == InputKind::kState) {
-      const auto fixed = std::find_if(persistent.begin(), persistent.end(),
-                                      [&](const Placement& p) { return p.name == input.name; });
-      if (fixed == persistent.end()) {
+      const auto found = fixed_by_name.find(input.name);
+      if (found == fixed_by_name.end()) {
         placement.offset = end;
         end += aligned(placement.type.bytes());
-      } else if (fixed->type != placement.type) {
+      } else if (const Placement& fixed = *found->second; fixed.type != placement.type) {
         fail("{} is {} in one program of the run and {} in another", input.name,
-             fixed->type.text_sized(), placement.type.text_sized());
+             fixed.type.text_sized(), placement.type.text_sized());
       } else {
-        placement.offset = fixed->offset;
+        placement.offset = fixed.offset;
       }
     }
     inputs.push_back(std::move(placement));
@@ -166,7 +220,9 @@ class Planner {
   StepPlan plan() {
     place_buffers();
     place_inputs_and_outputs();
-    for (const FlatLaunch& launch : program_.launches) plan_.launches.push_back(placed(launch));
+    plan_.launches = IndexedVector<LaunchId, Launch>(program_.launches.size());
+    for (const LaunchId id : program_.launches.ids())
+      plan_.launches[id] = placed(program_.launches[id]);
     measure();
     return std::move(plan_);
   }
@@ -213,9 +269,11 @@ class Planner {
 
   Launch placed(const FlatLaunch& launch) {
     Launch result{.graph = launch.graph, .node = launch.node, .inputs = {}, .outputs = {}};
+    result.inputs.reserve(launch.inputs.size());
+    result.outputs.reserve(launch.outputs.size());
     for (const FlatValue value : launch.inputs) result.inputs.push_back(offset(value));
     for (const FlatValue value : launch.outputs) result.outputs.push_back(offset(value));
-    if (launch.scratch != kNone) result.scratch = offset({launch.scratch, 0, 0});
+    if (launch.scratch != kNone) result.scratch = offset({.buffer = launch.scratch});
     result.kind = launch.kind;
     result.waits_for = launch.waits_for;
     result.task = launch.task;
@@ -289,13 +347,15 @@ int64_t pack_arena(std::vector<PackedBlock>& blocks) {
 }
 
 int64_t max_live_bytes(const std::vector<PackedBlock>& blocks) {
-  std::map<int64_t, int64_t> change;  // Of the live bytes, by time.
+  std::vector<std::pair<int64_t, int64_t>> changes;  // Of the live bytes, and when.
+  changes.reserve(2 * blocks.size());
   for (const PackedBlock& block : blocks) {
-    change[block.first] += aligned(block.bytes);
-    change[block.last + 1] -= aligned(block.bytes);
+    changes.emplace_back(block.first, aligned(block.bytes));
+    changes.emplace_back(block.last + 1, -aligned(block.bytes));
   }
+  std::ranges::sort(changes);  // At the same time, what is freed first.
   int64_t live = 0, most = 0;
-  for (const auto& [moment, bytes] : change) {
+  for (const auto& [moment, bytes] : changes) {
     live += bytes;
     most = std::max(most, live);
   }

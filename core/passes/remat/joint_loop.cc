@@ -264,15 +264,14 @@ std::optional<Graph> merge_first(const Graph& graph) {
 
 }  // namespace
 
-Graph merge_loops(const Graph& graph) {
-  Graph result = graph;
-  while (std::optional<Graph> merged = merge_first(result)) result = *std::move(merged);
-  for (const NodeId id : result.nodes().ids()) {
-    Node& node = result.node(id);
+Graph merge_loops(Graph graph) {
+  while (std::optional<Graph> merged = merge_first(graph)) graph = *std::move(merged);
+  for (const NodeId id : graph.nodes().ids()) {
+    Node& node = graph.node(id);
     if (is_repeat(node))
       node.bodies[0] = std::make_shared<const Graph>(merge_loops(*node.bodies[0]));
   }
-  return result;
+  return graph;
 }
 
 }  // namespace tessera
