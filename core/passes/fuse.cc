@@ -170,8 +170,9 @@ class FusedBody {
  public:
   // `is_read_outside(value)`: whether other nodes read it.
   template <typename IsReadOutside>
-  FusedBody(const Graph& graph, const std::vector<NodeId>& nodes, IsReadOutside is_read_outside)
-      : graph_(graph) {
+  FusedBody(const Graph& graph, const Rewriter& rewriter, const std::vector<NodeId>& nodes,
+            IsReadOutside is_read_outside)
+      : graph_(graph), rewriter_(rewriter) {
     for (const NodeId id : nodes) copy(id);
     for (const NodeId id : nodes) {
       const ValueId value = graph.node(id).outputs[0];
@@ -204,14 +205,16 @@ class FusedBody {
   void add_operand(ValueId value) {
     const NodeId producer = graph_.value(value).producer;
     if (producer != kNone && graph_.node(producer).op->foldable) return copy(producer);
+    const Value& operand = rewriter_.to().value(rewriter_.at(value));
     const ValueId inner =
-        body_.add_input(fmt::format("{}", inputs_.size()), InputKind::kLoop, graph_.type(value));
-    body_.value(inner).name = graph_.value(value).name;
+        body_.add_input(fmt::format("{}", inputs_.size()), InputKind::kLoop, operand.type);
+    body_.value(inner).name = operand.name;
     map_[value] = inner;
     inputs_.push_back(value);
   }
 
   const Graph& graph_;
+  const Rewriter& rewriter_;  // Has the operands of the group, whose nodes may have been moved.
   Graph body_;
   std::unordered_map<ValueId, ValueId> map_;  // From values of the graph to values of the body.
   std::vector<ValueId> inputs_, outputs_;
@@ -252,10 +255,14 @@ class Fuser {
   void add_alone(NodeId id) {
     // A generator is copied into each group that reads it.
     const bool is_read_again = graph_.node(id).op->foldable;
-    Node node = is_read_again ? rewriter_.mapped(id) : rewriter_.moved(graph_, id);
+    if (is_read_again) {
+      rewriter_.copy_node(id);
+      return;
+    }
+    Node node = rewriter_.moved(graph_, id);
     if (runs_bodies(node))
       for (auto& body : node.bodies) body = std::make_shared<const Graph>(tessera::fuse(*body));
-    rewriter_.add(std::move(node), graph_.node(id).outputs);
+    rewriter_.add_moved(graph_, std::move(node), id);
   }
 
   // Whether a node outside the group, or a graph output, reads the value.
@@ -267,7 +274,8 @@ class Fuser {
   }
 
   void add_fused(const std::vector<NodeId>& nodes) {
-    FusedBody body(graph_, nodes, [&](ValueId value) { return is_read_outside(value, nodes); });
+    FusedBody body(graph_, rewriter_, nodes,
+                   [&](ValueId value) { return is_read_outside(value, nodes); });
     Node node = graph_.node(nodes.back());  // For its source line and layer path.
     node.op = &kFusedOp;
     node.attributes = {};

@@ -112,7 +112,7 @@ class NormFuser {
     Node node = rewriter_.moved(graph_, id);
     if (runs_bodies(node))
       for (auto& body : node.bodies) body = std::make_shared<const Graph>(fuse_norms(*body));
-    rewriter_.add(std::move(node), graph_.node(id).outputs);
+    rewriter_.add_moved(graph_, std::move(node), id);
   }
 
   Graph graph_;

@@ -60,7 +60,7 @@ class UpdateFuser {
       if (const auto found = by_first.find(id); found != by_first.end()) {
         add_group(found->second->nodes);
       } else if (!is_grouped[id]) {
-        rewriter_.add(rewriter_.moved(graph_, id), graph_.node(id).outputs);
+        rewriter_.move_node(graph_, id);
       }
     }
     rewriter_.copy_outputs();

@@ -96,8 +96,9 @@ NodeId Rewriter::add_group(const OpDef& op, const std::vector<NodeId>& ids,
     for (ValueId& value : each.inputs) {
       const auto [found, is_new] = inner.try_emplace(value);
       if (is_new) {
+        // The type is here even if the node that makes the value has been moved.
         found->second = body.add_input(fmt::format("{}", node.inputs.size()), InputKind::kLoop,
-                                       from_.type(value));
+                                       to_.type(at(value)));
         node.inputs.push_back(at(value));
       }
       value = found->second;

@@ -15,15 +15,17 @@ namespace {
 class InPlaceUpdates {
  public:
   InPlaceUpdates(FlatProgram& program, const KernelFacts& facts)
-      : program_(program), facts_(facts) {}
+      : program_(program), facts_(facts), known_(program.nodes.size()) {}
 
   void run() {
     find_live_ranges();
     find_updates();
     keep_old_values_to_the_end();
     for (Update& update : updates_) update.in_place = try_update_in_place(update);
+    const int64_t before = end();
     copy_other_updates();
-    find_live_ranges();
+    // Updates in place change the ranges of states alone, which are not packed.
+    if (end() > before) find_live_ranges();
     for (int64_t time = 0; time < end(); ++time) overwrite_dead_inputs(time);
   }
 
@@ -39,7 +41,11 @@ class InPlaceUpdates {
     return program_.launches[LaunchId(static_cast<size_t>(time))];
   }
   FlatBuffer& buffer(FlatValue root) { return program_.buffers[root.buffer]; }
-  FlatBuffer& root_buffer(FlatValue value) { return buffer(program_.root(value)); }
+  FlatBuffer& root_buffer(FlatValue value) {
+    BufferId id = value.buffer;
+    while (program_.buffers[id].parent != kNone) id = program_.buffers[id].parent;
+    return program_.buffers[id];
+  }
 
   static bool is_whole(FlatValue value, const FlatBuffer& buffer) {
     return value.offset == 0 && value.bytes == buffer.bytes;
@@ -133,9 +139,7 @@ class InPlaceUpdates {
                            write.part.offset + write.part.bytes <= read.part.offset;
         if (apart || read.time < write.time) continue;
         if (read.time > write.time || read.part.offset != write.part.offset ||
-            read.part.bytes != write.part.bytes || at.graph == program_.helpers.get() ||
-            !facts_.may_overwrite ||
-            !facts_.may_overwrite(*at.graph, at.graph->node(at.node), write.number, read.number))
+            read.part.bytes != write.part.bytes || !kernel_allows(at, write.number, read.number))
           return false;
       }
     }
@@ -165,10 +169,7 @@ class InPlaceUpdates {
 
   // Whether the launch may write `output` over all of its inputs in the buffer `over`.
   bool may_overwrite(int64_t time, FlatValue output, BufferId over) {
-    if (!facts_.may_overwrite) return false;
     const FlatLaunch& at = launch(time);
-    if (at.graph == program_.helpers.get()) return false;
-    const Node& node = at.graph->node(at.node);
     int64_t result = -1;
     for (size_t o = 0; o < at.outputs.size(); ++o)
       if (at.outputs[o].buffer == output.buffer) result = static_cast<int64_t>(o);
@@ -176,9 +177,25 @@ class InPlaceUpdates {
     for (const auto& [buffer, i] : operands_in(time, over)) {
       const FlatValue root = program_.root(at.inputs[i]);
       if (root.offset != 0 || root.bytes != output.bytes) return false;
-      if (!facts_.may_overwrite(*at.graph, node, result, static_cast<int64_t>(i))) return false;
+      if (!kernel_allows(at, result, static_cast<int64_t>(i))) return false;
     }
     return true;
+  }
+
+  // Answers are kept for all launches of a node.
+  bool kernel_allows(const FlatLaunch& at, int64_t result, int64_t operand) {
+    if (!facts_.may_overwrite || at.graph == program_.helpers.get()) return false;
+    constexpr int64_t kKept = 8;  // Results and operands.
+    const Node& node = *program_.nodes[at.flat_node];
+    if (result >= kKept || operand >= kKept)
+      return facts_.may_overwrite(*at.graph, node, result, operand);
+    Answers& answers = known_[at.flat_node];
+    const uint64_t bit = uint64_t{1} << (result * kKept + operand);
+    if ((answers.given & bit) == 0) {
+      answers.given |= bit;
+      if (facts_.may_overwrite(*at.graph, node, result, operand)) answers.yes |= bit;
+    }
+    return (answers.yes & bit) != 0;
   }
 
   using Operand = std::pair<BufferId, size_t>;  // The root buffer of an operand, and its position.
@@ -255,8 +272,13 @@ class InPlaceUpdates {
     FlatValue part;
   };
 
+  struct Answers {
+    uint64_t given = 0, yes = 0;
+  };
+
   FlatProgram& program_;
   const KernelFacts& facts_;
+  IndexedVector<FlatNodeId, Answers> known_;
   std::vector<Update> updates_;
   std::unordered_map<BufferId, std::vector<Access>> accesses_;  // Of find_accesses().
   struct {

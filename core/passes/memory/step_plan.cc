@@ -5,10 +5,8 @@
 #include <array>
 #include <functional>
 #include <iterator>
-#include <map>
 #include <numeric>
 #include <queue>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -26,38 +24,65 @@ bool live_together(const PackedBlock& a, const PackedBlock& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
-std::vector<size_t> ordered(const std::vector<PackedBlock>& blocks, auto before) {
+// The times at which blocks are used, as indices: 0 is before the first launch. A block that is
+// never used begins at the last one.
+class BlockTimes {
+ public:
+  explicit BlockTimes(const std::vector<PackedBlock>& blocks) {
+    for (const PackedBlock& block : blocks) last_ = std::max(last_, block.last + 2);
+  }
+
+  size_t count() const { return static_cast<size_t>(last_) + 2; }
+  size_t index(int64_t time) const { return static_cast<size_t>(std::min(time, last_) + 1); }
+
+ private:
+  int64_t last_ = 0;
+};
+
+// Sorted by counting: a step has millions of blocks, and about as many times.
+std::vector<size_t> by_first_use(const std::vector<PackedBlock>& blocks) {
+  const BlockTimes times(blocks);
+  std::vector<size_t> begins(times.count() + 1, 0);
+  for (const PackedBlock& block : blocks) ++begins[times.index(block.first) + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
   std::vector<size_t> order(blocks.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return before(blocks[a], blocks[b]); });
+  for (size_t i = 0; i < blocks.size(); ++i) order[begins[times.index(blocks[i].first)]++] = i;
   return order;
 }
 
-// Gaps between allocated blocks; memory from top() on is free.
+std::vector<size_t> largest_first(const std::vector<PackedBlock>& blocks) {
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return blocks[i].bytes; });
+  return order;
+}
+
+// Gaps between allocated blocks; memory from top() on is free. There are few at a time, so sorted
+// arrays are faster than trees.
 class FreeList {
  public:
   // The smallest gap that fits, the first of equal ones.
   int64_t take(int64_t bytes) {
-    const auto best = by_size_.lower_bound({bytes, 0});
+    const auto best = std::ranges::lower_bound(by_size_, Gap{bytes, 0});
     if (best == by_size_.end()) return extend(bytes);
     const auto [size, offset] = *best;
-    erase(gaps_.find(offset));
+    erase(at(offset));
     if (size > bytes) insert(offset + bytes, size - bytes);
     return offset;
   }
 
   void give(int64_t offset, int64_t bytes) {
-    const auto next = gaps_.lower_bound(offset);
-    const auto before = next == gaps_.begin() ? gaps_.end() : std::prev(next);
-    if (before != gaps_.end() && before->first + before->second == offset) {
-      offset = before->first;
-      bytes += before->second;
-      erase(before);
-    }
-    if (next != gaps_.end() && next->first == offset + bytes) {
-      bytes += next->second;
+    if (bytes == 0) return;  // A value without elements.
+    const auto next = at(offset);
+    if (next != gaps_.end() && next->offset == offset + bytes) {
+      bytes += next->bytes;
       erase(next);
+    }
+    const auto after = at(offset);
+    if (after != gaps_.begin() && std::prev(after)->end() == offset) {
+      offset = std::prev(after)->offset;
+      bytes += std::prev(after)->bytes;
+      erase(std::prev(after));
     }
     insert(offset, bytes);
   }
@@ -65,37 +90,46 @@ class FreeList {
   int64_t top() const { return top_; }
 
  private:
-  using Gaps = std::map<int64_t, int64_t>;
+  struct Gap {
+    int64_t bytes = 0, offset = 0;
+    int64_t end() const { return offset + bytes; }
+    auto operator<=>(const Gap&) const = default;
+  };
+  using Gaps = std::vector<Gap>;
 
   // Allocates at the end, including a gap there.
   int64_t extend(int64_t bytes) {
     int64_t offset = top_;
-    if (!gaps_.empty() && gaps_.rbegin()->first + gaps_.rbegin()->second == top_) {
-      offset = gaps_.rbegin()->first;
+    if (!gaps_.empty() && gaps_.back().end() == top_) {
+      offset = gaps_.back().offset;
       erase(std::prev(gaps_.end()));
     }
     top_ = offset + bytes;
     return offset;
   }
 
+  // The first gap that begins there or behind it.
+  Gaps::iterator at(int64_t offset) {
+    return std::ranges::lower_bound(gaps_, offset, {}, &Gap::offset);
+  }
   void insert(int64_t offset, int64_t bytes) {
-    gaps_.emplace(offset, bytes);
-    by_size_.emplace(bytes, offset);
+    const Gap gap{bytes, offset};
+    gaps_.insert(at(offset), gap);
+    by_size_.insert(std::ranges::lower_bound(by_size_, gap), gap);
   }
   void erase(Gaps::iterator gap) {
-    by_size_.erase({gap->second, gap->first});
+    by_size_.erase(std::ranges::lower_bound(by_size_, *gap));
     gaps_.erase(gap);
   }
 
-  Gaps gaps_;                                      // From offset to size; adjacent gaps are joined.
-  std::set<std::pair<int64_t, int64_t>> by_size_;  // The same: size and offset.
+  Gaps gaps_;     // By offset; adjacent gaps are joined.
+  Gaps by_size_;  // The same.
   int64_t top_ = 0;
 };
 
 // Places blocks in order of first use, each into the smallest gap that fits (best fit).
 int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
-  const std::vector<size_t> order =
-      ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.first < b.first; });
+  const std::vector<size_t> order = by_first_use(blocks);
   using LastUse = std::pair<int64_t, size_t>;  // Of a block, and which.
   std::priority_queue<LastUse, std::vector<LastUse>, std::greater<>> live;
   FreeList memory;
@@ -152,8 +186,7 @@ class PlacedBlocks {
 // Places the largest blocks first, each into the smallest gap between the placed blocks that are
 // used at the same time.
 int64_t pack_by_size(std::vector<PackedBlock>& blocks) {
-  const std::vector<size_t> order =
-      ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.bytes > b.bytes; });
+  const std::vector<size_t> order = largest_first(blocks);
   PlacedBlocks placed(blocks);
   int64_t top = 0;
   for (const size_t i : order) {
@@ -347,18 +380,14 @@ int64_t pack_arena(std::vector<PackedBlock>& blocks) {
 }
 
 int64_t max_live_bytes(const std::vector<PackedBlock>& blocks) {
-  std::vector<std::pair<int64_t, int64_t>> changes;  // Of the live bytes, and when.
-  changes.reserve(2 * blocks.size());
+  const BlockTimes times(blocks);
+  std::vector<int64_t> changes(times.count(), 0);  // Of the live bytes, by time.
   for (const PackedBlock& block : blocks) {
-    changes.emplace_back(block.first, aligned(block.bytes));
-    changes.emplace_back(block.last + 1, -aligned(block.bytes));
+    changes[times.index(block.first)] += aligned(block.bytes);
+    changes[times.index(block.last + 1)] -= aligned(block.bytes);
   }
-  std::ranges::sort(changes);  // At the same time, what is freed first.
   int64_t live = 0, most = 0;
-  for (const auto& [moment, bytes] : changes) {
-    live += bytes;
-    most = std::max(most, live);
-  }
+  for (const int64_t change : changes) most = std::max(most, live += change);
   return most;
 }
 
