@@ -69,6 +69,30 @@ Tensor converted_before(const OpDef& op, const Tensor& from, const Attributes& a
   return {};
 }
 
+std::vector<Type> inferred_types(const Frame& frame, const Node& node,
+                                 const std::vector<Type>& types,
+                                 const std::vector<std::string>& names) {
+  const OpDef& op = *node.op;
+  std::vector<Type> results = op.infer({op.name, *frame.mesh, types, node.attributes, names,
+                                        node.bodies, frame.graph, node.inputs, node.site});
+  for (const Type& type : results) {
+    if (const auto problem = type_problem(type, *frame.mesh)) fail("{}: {}", op.name, *problem);
+  }
+  return results;
+}
+
+// The types of the results of a node with operands of these types. An error names the operands and
+// the line: as texts these would take as long as the rest, so they are made after an error only.
+std::vector<Type> inferred_types(const Frame& frame, const Node& node,
+                                 const std::vector<Type>& types) {
+  try {
+    return inferred_types(frame, node, types, std::vector<std::string>(types.size()));
+  } catch (const Error&) {
+    const ErrorPrefix where(node.site.text());
+    return inferred_types(frame, node, types, describe_all(*frame.graph, node.inputs));
+  }
+}
+
 }  // namespace
 
 TraceScope::TraceScope(Graph& graph, const Mesh& mesh, const AxisRules& rules) {
@@ -206,14 +230,7 @@ std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& input
     node.inputs.push_back(local.id());
     types.push_back(local.type());
   }
-  const std::vector<std::string> names = describe_all(*frame.graph, node.inputs);
-
-  const ErrorPrefix where(node.site.text());
-  const std::vector<Type> results = op.infer({op.name, *frame.mesh, types, node.attributes, names,
-                                              node.bodies, frame.graph, node.inputs, node.site});
-  for (const Type& type : results) {
-    if (const auto problem = type_problem(type, *frame.mesh)) fail("{}: {}", op.name, *problem);
-  }
+  const std::vector<Type> results = inferred_types(frame, node, types);
   const NodeId id = frame.graph->add_node(std::move(node), results);
   std::vector<Tensor> outputs;
   for (const ValueId value : frame.graph->node(id).outputs) outputs.push_back({frame.graph, value});

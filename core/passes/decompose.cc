@@ -59,9 +59,10 @@ class Decomposer {
 
 }  // namespace
 
-Graph decompose(const Graph& lowered, const std::function<bool(const OpDef&)>& has_kernel) {
+Graph decompose(Graph lowered, const std::function<bool(const OpDef&)>& has_kernel) {
   Decomposer decomposer(lowered, has_kernel);
-  return decomposer.applies() ? cse(decomposer.run()) : lowered;
+  if (!decomposer.applies()) return lowered;
+  return cse(decomposer.run());
 }
 
 }  // namespace tessera

@@ -29,7 +29,8 @@ bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
 // positions of producers precede those of their readers, so that no grouping makes a cycle.
 class FusionGroups {
  public:
-  explicit FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
+  using Readers = IndexedVector<ValueId, std::vector<NodeId>>;
+  FusionGroups(const Graph& graph, const Readers& readers) : graph_(graph), readers_(readers) {
     for (const NodeId id : graph.nodes().ids()) {
       unit_.push_back(units_.push_back({{id}, id}));
       refused_.push_back(0);
@@ -156,7 +157,7 @@ class FusionGroups {
   }
 
   const Graph& graph_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+  const Readers& readers_;
   IndexedVector<UnitId, Unit> units_;
   IndexedVector<NodeId, UnitId> unit_;
   IndexedVector<UnitId, int64_t> refused_;  // The round in which a merge was last refused.
@@ -169,8 +170,9 @@ class FusedBody {
  public:
   // `is_read_outside(value)`: whether other nodes read it.
   template <typename IsReadOutside>
-  FusedBody(const Graph& graph, const std::vector<NodeId>& nodes, IsReadOutside is_read_outside)
-      : graph_(graph) {
+  FusedBody(const Graph& graph, const Rewriter& rewriter, const std::vector<NodeId>& nodes,
+            IsReadOutside is_read_outside)
+      : graph_(graph), rewriter_(rewriter) {
     for (const NodeId id : nodes) copy(id);
     for (const NodeId id : nodes) {
       const ValueId value = graph.node(id).outputs[0];
@@ -203,14 +205,16 @@ class FusedBody {
   void add_operand(ValueId value) {
     const NodeId producer = graph_.value(value).producer;
     if (producer != kNone && graph_.node(producer).op->foldable) return copy(producer);
+    const Value& operand = rewriter_.to().value(rewriter_.at(value));
     const ValueId inner =
-        body_.add_input(fmt::format("{}", inputs_.size()), InputKind::kLoop, graph_.type(value));
-    body_.value(inner).name = graph_.value(value).name;
+        body_.add_input(fmt::format("{}", inputs_.size()), InputKind::kLoop, operand.type);
+    body_.value(inner).name = operand.name;
     map_[value] = inner;
     inputs_.push_back(value);
   }
 
   const Graph& graph_;
+  const Rewriter& rewriter_;  // Has the operands of the group, whose nodes may have been moved.
   Graph body_;
   std::unordered_map<ValueId, ValueId> map_;  // From values of the graph to values of the body.
   std::vector<ValueId> inputs_, outputs_;
@@ -218,14 +222,14 @@ class FusedBody {
 
 class Fuser {
  public:
-  explicit Fuser(const Graph& graph)
-      : graph_(graph), is_output_(graph.values().size()), rewriter_(graph) {
-    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+  explicit Fuser(Graph graph)
+      : graph_(std::move(graph)), is_output_(graph_.values().size()), rewriter_(graph_) {
+    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
   }
 
   Graph fuse() {
     rewriter_.copy_inputs();
-    for (const std::vector<NodeId>& nodes : FusionGroups(graph_).in_order()) {
+    for (const std::vector<NodeId>& nodes : FusionGroups(graph_, readers_).in_order()) {
       if (is_worth_fusing(nodes)) {
         add_fused(nodes);
       } else {
@@ -233,7 +237,7 @@ class Fuser {
       }
     }
     rewriter_.copy_outputs();
-    return dce(rewriter_.to());
+    return dce(std::move(rewriter_.to()));
   }
 
  private:
@@ -249,10 +253,16 @@ class Fuser {
   }
 
   void add_alone(NodeId id) {
-    Node node = rewriter_.mapped(id);
+    // A generator is copied into each group that reads it.
+    const bool is_read_again = graph_.node(id).op->foldable;
+    if (is_read_again) {
+      rewriter_.copy_node(id);
+      return;
+    }
+    Node node = rewriter_.moved(graph_, id);
     if (runs_bodies(node))
       for (auto& body : node.bodies) body = std::make_shared<const Graph>(tessera::fuse(*body));
-    rewriter_.add(std::move(node), graph_.node(id).outputs);
+    rewriter_.add_moved(graph_, std::move(node), id);
   }
 
   // Whether a node outside the group, or a graph output, reads the value.
@@ -264,7 +274,8 @@ class Fuser {
   }
 
   void add_fused(const std::vector<NodeId>& nodes) {
-    FusedBody body(graph_, nodes, [&](ValueId value) { return is_read_outside(value, nodes); });
+    FusedBody body(graph_, rewriter_, nodes,
+                   [&](ValueId value) { return is_read_outside(value, nodes); });
     Node node = graph_.node(nodes.back());  // For its source line and layer path.
     node.op = &kFusedOp;
     node.attributes = {};
@@ -274,7 +285,7 @@ class Fuser {
     rewriter_.add(std::move(node), body.outputs());
   }
 
-  const Graph& graph_;
+  Graph graph_;
   IndexedVector<ValueId, std::vector<NodeId>> readers_ = consumers(graph_);
   ValueFlags is_output_;
   Rewriter rewriter_;
@@ -282,6 +293,6 @@ class Fuser {
 
 }  // namespace
 
-Graph fuse(const Graph& lowered) { return Fuser(lowered).fuse(); }
+Graph fuse(Graph lowered) { return Fuser(std::move(lowered)).fuse(); }
 
 }  // namespace tessera

@@ -23,13 +23,13 @@ bool is_gradient(const Node& node) {
 
 class NormFuser {
  public:
-  explicit NormFuser(const Graph& graph)
-      : graph_(graph),
-        readers_(consumers(graph)),
-        is_output_(graph.values().size()),
-        norm_of_(graph.nodes().size()),
-        rewriter_(graph) {
-    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+  explicit NormFuser(Graph graph)
+      : graph_(std::move(graph)),
+        readers_(consumers(graph_)),
+        is_output_(graph_.values().size()),
+        norm_of_(graph_.nodes().size()),
+        rewriter_(graph_) {
+    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
   }
 
   Graph fuse() {
@@ -109,13 +109,13 @@ class NormFuser {
   }
 
   void copy(NodeId id) {
-    Node node = rewriter_.mapped(id);
+    Node node = rewriter_.moved(graph_, id);
     if (runs_bodies(node))
       for (auto& body : node.bodies) body = std::make_shared<const Graph>(fuse_norms(*body));
-    rewriter_.add(std::move(node), graph_.node(id).outputs);
+    rewriter_.add_moved(graph_, std::move(node), id);
   }
 
-  const Graph& graph_;
+  Graph graph_;
   IndexedVector<ValueId, std::vector<NodeId>> readers_;
   ValueFlags is_output_;
   IndexedVector<NodeId, NodeId> norm_of_;  // The norm that an add is in one node with, or kNone.
@@ -124,6 +124,6 @@ class NormFuser {
 
 }  // namespace
 
-Graph fuse_norms(const Graph& lowered) { return NormFuser(lowered).fuse(); }
+Graph fuse_norms(Graph lowered) { return NormFuser(std::move(lowered)).fuse(); }
 
 }  // namespace tessera

@@ -41,12 +41,12 @@ struct ProductChain {
 
 class ProductFuser {
  public:
-  explicit ProductFuser(const Graph& graph)
-      : graph_(graph),
-        readers_(consumers(graph)),
-        is_output_(graph.values().size()),
-        rewriter_(graph) {
-    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+  explicit ProductFuser(Graph graph)
+      : graph_(std::move(graph)),
+        readers_(consumers(graph_)),
+        is_output_(graph_.values().size()),
+        rewriter_(graph_) {
+    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
   }
 
   Graph fuse() {
@@ -189,10 +189,10 @@ class ProductFuser {
   }
 
   void copy(NodeId id) {
-    Node node = rewriter_.mapped(id);
+    Node node = rewriter_.moved(graph_, id);
     if (runs_bodies(node))
       for (auto& body : node.bodies) body = std::make_shared<const Graph>(fuse_products(*body));
-    rewriter_.add(std::move(node), graph_.node(id).outputs);
+    rewriter_.add_moved(graph_, std::move(node), id);
   }
 
   void add_product(const ProductChain& chain) {
@@ -201,7 +201,7 @@ class ProductFuser {
     rewriter_.add_group(kFusedProductOp, chain.nodes, results);
   }
 
-  const Graph& graph_;
+  Graph graph_;
   IndexedVector<ValueId, std::vector<NodeId>> readers_;
   ValueFlags is_output_;
   Rewriter rewriter_;
@@ -209,6 +209,6 @@ class ProductFuser {
 
 }  // namespace
 
-Graph fuse_products(const Graph& lowered) { return ProductFuser(lowered).fuse(); }
+Graph fuse_products(Graph lowered) { return ProductFuser(std::move(lowered)).fuse(); }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -49,9 +50,9 @@ std::string shared_text(const Graph& graph, const Node& update) {
 
 class UpdateFuser {
  public:
-  explicit UpdateFuser(const Graph& graph) : graph_(graph), rewriter_(graph) {
-    for (const NodeId id : graph.nodes().ids())
-      if (graph.node(id).op == &kAdamUpdateOp) join_group(id);
+  explicit UpdateFuser(Graph graph) : graph_(std::move(graph)), rewriter_(graph_) {
+    for (const NodeId id : graph_.nodes().ids())
+      if (graph_.node(id).op == &kAdamUpdateOp) join_group(id);
   }
 
   Graph fuse() {
@@ -62,12 +63,13 @@ class UpdateFuser {
       by_first.emplace(group.nodes[0], &group);
       for (const NodeId id : group.nodes) is_grouped[id] = true;
     }
+    if (by_first.empty() && is_in_order(graph_)) return std::move(graph_);
     rewriter_.copy_inputs();
     for (const NodeId id : graph_.nodes().ids()) {
       if (const auto found = by_first.find(id); found != by_first.end()) {
         add_group(found->second->nodes);
       } else if (!is_grouped[id]) {
-        rewriter_.copy_node(id);
+        rewriter_.move_node(graph_, id);
       }
     }
     rewriter_.copy_outputs();
@@ -120,7 +122,7 @@ class UpdateFuser {
       rewriter_.to().node(made).path += fmt::format(" and {} more parameters", updates - 1);
   }
 
-  const Graph& graph_;
+  Graph graph_;
   IndexedVector<ValueId, std::vector<NodeId>> readers_ = consumers(graph_);
   std::vector<Group> groups_;
   std::map<std::string, size_t> number_;  // Of the group by shared_text().
@@ -129,6 +131,6 @@ class UpdateFuser {
 
 }  // namespace
 
-Graph fuse_updates(const Graph& lowered) { return UpdateFuser(lowered).fuse(); }
+Graph fuse_updates(Graph lowered) { return UpdateFuser(std::move(lowered)).fuse(); }
 
 }  // namespace tessera

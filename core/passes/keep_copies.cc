@@ -104,11 +104,19 @@ class CastReplacer {
   std::map<ValueId, ValueId> copies_;
 };
 
+bool has_casts_to_bf16(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
+    if (node.op == &kCastOp && graph.type(node.outputs[0]).dtype == DType::kBF16) return true;
+    return is_repeat(node) && has_casts_to_bf16(Loop(node).body());
+  });
+}
+
 }  // namespace
 
 std::string copy_name(std::string_view parameter) { return fmt::format("bf16 of {}", parameter); }
 
-Graph keep_copies(const Graph& lowered) {
+Graph keep_copies(Graph lowered) {
+  if (!has_casts_to_bf16(lowered) && is_in_order(lowered)) return lowered;
   ValueFlags sources(lowered.values().size());
   for (const GraphOutput& output : lowered.outputs()) {
     const NodeId producer = lowered.value(output.value).producer;

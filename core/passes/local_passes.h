@@ -4,7 +4,7 @@
 // (decompose.cc), copies of parameters in bf16 (keep_copies.cc), fusion of updates
 // (fuse_updates.cc), of elementwise nodes with products (fuse_products.cc) and with each other
 // (fuse.cc), of norms with the sums beside them (fuse_norms.cc), and the order of nodes
-// (schedule.cc).
+// (schedule.cc). They take the graph by value: what they do not change, they move.
 #pragma once
 
 #include <functional>
@@ -18,16 +18,16 @@ namespace tessera {
 
 // Removes nodes that no output depends on, and carries, results and operands of loops that nobody
 // reads.
-Graph dce(const Graph& graph);
+Graph dce(Graph graph);
 
 // Merges equal nodes, and results of a loop that equal each other or an operand. A remat clone is
 // merged only with another clone. Elementwise work and generators of the backward pass are not
 // merged with those of the forward pass, which would keep their results in memory in between.
-Graph cse(const Graph& graph);
+Graph cse(Graph graph);
 
 // Replaces composite ops for which the device has no kernel by their decompositions, and merges
 // equal nodes of these.
-Graph decompose(const Graph& lowered, const std::function<bool(const OpDef&)>& has_kernel);
+Graph decompose(Graph lowered, const std::function<bool(const OpDef&)>& has_kernel);
 
 // Groups elementwise nodes with the same iteration space into `fused` nodes, which a backend runs
 // as one loop without storing intermediate results. Only generators are computed more than once,
@@ -38,7 +38,7 @@ Graph decompose(const Graph& lowered, const std::function<bool(const OpDef&)>& h
 // generators constant, iota, causal_mask and one_hot; operands align by axis name, and may lack
 // axes or have them in another order. Every output has the axes of the iteration space in the same
 // order; values with fewer axes come from generators and inputs.
-Graph fuse(const Graph& lowered);
+Graph fuse(Graph lowered);
 
 // Moves what is done to each element of a matrix product into the node of the product, for backends
 // that apply it before they store the product (the epilogue of a GEMM library). Before fuse().
@@ -52,7 +52,7 @@ Graph fuse(const Graph& lowered);
 //   or their gradients                    with the product as dy
 //   or add of an array like the product   a sum of gradients, a residual
 // Operands and results of the node are those of the body, as in `fused`.
-Graph fuse_products(const Graph& lowered);
+Graph fuse_products(Graph lowered);
 
 // Makes one node of a norm and the add of its operand, or of the gradient of a norm and the add of
 // its dx and another cotangent: the two sums of a residual. Behind fuse_products(), which adds a
@@ -61,13 +61,13 @@ Graph fuse_products(const Graph& lowered);
 // The body of a `fused_norm` node is an add of two arrays like the sum, then rms_norm or layer_norm
 // of it; results are the norm's, then the sum if others read it. Or it is rms_norm_grad or
 // layer_norm_grad, then the add of its dx; results are the gradient's, with the sum for dx.
-Graph fuse_norms(const Graph& lowered);
+Graph fuse_norms(Graph lowered);
 
 // Keeps a copy in bf16 of each f32 parameter that adam_update writes and casts read, so that a step
 // need not cast: the update stores the new parameter in both dtypes. The copy is a further state,
 // copy_name(parameter). It must be made from the parameter before the first step, and whenever
 // something else has written the parameter. Before fuse_updates().
-Graph keep_copies(const Graph& lowered);
+Graph keep_copies(Graph lowered);
 std::string copy_name(std::string_view parameter);
 
 // Groups the adam_update nodes of parameters into `fused_updates` nodes, which a backend runs as
@@ -79,11 +79,11 @@ std::string copy_name(std::string_view parameter);
 // of the same dtypes and equal attributes except weight_decay and those of their noise, each
 // followed by the cast of the new parameter to bf16 if there is one. Its results are all of theirs
 // in the same order.
-Graph fuse_updates(const Graph& lowered);
+Graph fuse_updates(Graph lowered);
 
 // The traced order with two changes that save memory. Updates run as soon as they can, so that
 // gradients are freed early; inexpensive nodes that read only persistent values (casts of weights,
 // constants) run just before their first reader.
-Graph schedule(const Graph& lowered);
+Graph schedule(Graph lowered);
 
 }  // namespace tessera

@@ -37,10 +37,38 @@ Node Rewriter::mapped(NodeId id) const {
   return node;
 }
 
+Node Rewriter::moved(Graph& from, NodeId id) const {
+  CHECK(&from == &from_, "nodes of another graph");
+  Node& old = from.node(id);
+  Node node = std::move(old);
+  old.outputs = std::move(node.outputs);
+  node.outputs.clear();
+  for (ValueId& value : node.inputs) value = at(value);
+  return node;
+}
+
+NodeId Rewriter::add_moved(Graph& from, Node node, NodeId id) {
+  CHECK(&from == &from_, "nodes of another graph");
+  node.outputs.clear();
+  const NodeId made = to_.add_node(std::move(node), {});
+  for (const ValueId value : from.node(id).outputs) {
+    Value& old = from.value(value);
+    const ValueId result = to_.add_result(made, std::move(old.type));
+    to_.value(result).name = std::move(old.name);
+    set(value, result);
+  }
+  return made;
+}
+
 NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values) {
-  std::vector<Type> types;
-  for (const ValueId value : old_values) types.push_back(from_.type(value));
-  return add(std::move(node), old_values, types);
+  node.outputs.clear();
+  const NodeId made = to_.add_node(std::move(node), {});
+  for (const ValueId value : old_values) {
+    const ValueId result = to_.add_result(made, from_.type(value));
+    to_.value(result).name = from_.value(value).name;
+    set(value, result);
+  }
+  return made;
 }
 
 NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values,
@@ -68,8 +96,9 @@ NodeId Rewriter::add_group(const OpDef& op, const std::vector<NodeId>& ids,
     for (ValueId& value : each.inputs) {
       const auto [found, is_new] = inner.try_emplace(value);
       if (is_new) {
+        // The type is here even if the node that makes the value has been moved.
         found->second = body.add_input(fmt::format("{}", node.inputs.size()), InputKind::kLoop,
-                                       from_.type(value));
+                                       to_.type(at(value)));
         node.inputs.push_back(at(value));
       }
       value = found->second;
@@ -112,6 +141,16 @@ void Rewriter::copy_outputs() {
       to_.add_output(output.name, at(output.value));
     }
   }
+}
+
+bool is_in_order(const Graph& graph) {
+  size_t next = 0;
+  const auto is_next = [&](ValueId value) { return value.index() == next++; };
+  for (const GraphInput& input : graph.inputs())
+    if (!is_next(input.value)) return false;
+  for (const Node& node : graph.nodes())
+    if (!std::ranges::all_of(node.outputs, is_next)) return false;
+  return next == graph.values().size();
 }
 
 std::vector<Type> output_types(const Graph& graph, const Node& node) {

@@ -29,6 +29,13 @@ class Rewriter {
   NodeId add(Node node, const std::vector<ValueId>& old_values, const std::vector<Type>& types);
   // Adds mapped(id) in place of node `id`.
   NodeId copy_node(NodeId id) { return add(mapped(id), from_.node(id).outputs); }
+  // As mapped(), but moves the node out of `from`, the graph that this rewrites: only its op, phase
+  // and outputs stay there.
+  Node moved(Graph& from, NodeId id) const;
+  // As copy_node(), but moves the node, and the types and names of its outputs.
+  NodeId move_node(Graph& from, NodeId id) { return add_moved(from, moved(from, id), id); }
+  // The same with a node of other operands.
+  NodeId add_moved(Graph& from, Node node, NodeId id);
   // Adds a node of this op in place of nodes `ids`, which become its body. It has the source line
   // and the layer path of the first. `results` are those values of the nodes that others read.
   NodeId add_group(const OpDef& op, const std::vector<NodeId>& ids,
@@ -44,6 +51,10 @@ class Rewriter {
   Graph to_;
   IndexedVector<ValueId, ValueId> map_;
 };
+
+// Whether a copy of the graph, node by node, is equal to it: its values are numbered in the order
+// of the inputs and of the nodes.
+bool is_in_order(const Graph& graph);
 
 // The types of a node's outputs.
 std::vector<Type> output_types(const Graph& graph, const Node& node);

@@ -117,14 +117,14 @@ class Scheduler {
   std::vector<NodeId> order_;
 };
 
-Graph scheduled(const Graph& lowered, const Names& transfers) {
+Graph scheduled(Graph lowered, const Names& transfers) {
   Rewriter rewriter(lowered);
   rewriter.copy_inputs();
   for (const NodeId id : Scheduler(lowered, transfers).order()) {
-    Node node = rewriter.mapped(id);
+    Node& node = lowered.node(id);
     for (auto& body : node.bodies)
       if (runs_bodies(node)) body = std::make_shared<const Graph>(scheduled(*body, transfers));
-    rewriter.add(std::move(node), lowered.node(id).outputs);
+    rewriter.move_node(lowered, id);
   }
   rewriter.copy_outputs();
   return std::move(rewriter.to());
@@ -132,6 +132,9 @@ Graph scheduled(const Graph& lowered, const Names& transfers) {
 
 }  // namespace
 
-Graph schedule(const Graph& lowered) { return scheduled(lowered, transfer_axes(lowered)); }
+Graph schedule(Graph lowered) {
+  const Names transfers = transfer_axes(lowered);
+  return scheduled(std::move(lowered), transfers);
+}
 
 }  // namespace tessera

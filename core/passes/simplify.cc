@@ -150,8 +150,8 @@ struct SameInput {
 // Merges equal nodes, found by a hash of op and operands.
 class Merger {
  public:
-  Merger(const Graph& graph, const std::vector<SameInput>& same, const Names& transfers)
-      : graph_(graph), transfers_(transfers), rewriter_(graph) {
+  Merger(Graph graph, const std::vector<SameInput>& same, const Names& transfers)
+      : graph_(std::move(graph)), transfers_(transfers), rewriter_(graph_) {
     rewriter_.copy_inputs();
     for (const SameInput& pair : same) rewriter_.set(pair.value, rewriter_.at(pair.first));
   }
@@ -163,7 +163,7 @@ class Merger {
       } else if (is_pipeline(graph_.node(id))) {
         merge_tasks(id);
       } else if (!merge_with_earlier(id)) {
-        remember(rewriter_.copy_node(id));
+        remember(rewriter_.move_node(graph_, id));
       }
     }
     rewriter_.copy_outputs();
@@ -248,7 +248,7 @@ class Merger {
     }
   }
 
-  const Graph& graph_;
+  Graph graph_;
   const Names& transfers_;
   Rewriter rewriter_;
   std::unordered_map<size_t, std::vector<NodeId>> seen_;  // Nodes of the new graph by hash.
@@ -256,21 +256,31 @@ class Merger {
 
 }  // namespace
 
-Graph dce(const Graph& graph) {
+Graph dce(Graph graph) {
   ValueFlags wanted(graph.values().size());
   for (const GraphOutput& output : graph.outputs()) wanted[output.value] = true;
   const Names transfers = transfer_axes(graph);
   const Use use = find_use(graph, std::move(wanted), transfers);
+  const bool all = std::find(use.nodes.begin(), use.nodes.end(), false) == use.nodes.end();
+  if (all && use.loops.empty() && is_in_order(graph)) return graph;
   Rewriter rewriter(graph);
   rewriter.copy_inputs();
-  copy_used(rewriter, graph, use, transfers);
+  for (const NodeId id : graph.nodes().ids()) {
+    if (!use.nodes[id]) continue;
+    const auto loop = use.loops.find(id);
+    if (loop != use.loops.end()) {
+      copy_loop(rewriter, graph, id, loop->second, transfers);
+    } else {
+      rewriter.move_node(graph, id);
+    }
+  }
   rewriter.copy_outputs();
   return std::move(rewriter.to());
 }
 
-Graph cse(const Graph& graph) {
+Graph cse(Graph graph) {
   const Names transfers = transfer_axes(graph);
-  return Merger(graph, {}, transfers).merge();
+  return Merger(std::move(graph), {}, transfers).merge();
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "tasks/plan/memory_curve.h"
 
 #include <algorithm>
+#include <numeric>
 #include <queue>
 #include <utility>
 
@@ -10,15 +11,21 @@ namespace tessera {
 std::vector<MemoryAt> memory_curve(const StepPlan& step) {
   const auto launches = static_cast<int64_t>(step.launches.size());
   const auto begin_of = [](const PackedBlock* block) { return std::max<int64_t>(block->first, 0); };
-  std::vector<const PackedBlock*> blocks;                   // By their first launch.
+  const auto is_used = [&](const PackedBlock& block) {
+    return block.first <= block.last && begin_of(&block) < launches;
+  };
   std::vector<int64_t> freed(step.launches.size() + 1, 0);  // Bytes, before each launch.
+  std::vector<size_t> begins(step.launches.size() + 1, 0);  // In `blocks`, of those of a launch.
   for (const PackedBlock& block : step.blocks) {
-    if (block.first > block.last || begin_of(&block) >= launches) continue;
-    blocks.push_back(&block);
+    if (!is_used(block)) continue;
+    ++begins[static_cast<size_t>(begin_of(&block)) + 1];
     if (block.last + 1 < launches)
       freed[static_cast<size_t>(block.last + 1)] += aligned(block.bytes);
   }
-  std::ranges::stable_sort(blocks, {}, begin_of);
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  std::vector<const PackedBlock*> blocks(begins.back());  // By their first launch.
+  for (const PackedBlock& block : step.blocks)
+    if (is_used(block)) blocks[begins[static_cast<size_t>(begin_of(&block))]++] = &block;
 
   std::vector<MemoryAt> curve;
   curve.reserve(step.launches.size());

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,21 +29,31 @@ class Meetings {
 
   void begin_stage(int64_t stage) {
     stage_ = stage;
-    counts_.clear();
-    between_.clear();
+    for (auto& [stages, series] : series_) series.reached = 0;
+    series_of_.clear();
   }
   // -1: only devices with the same program take part. `price` is that of the node in this stage.
   int64_t number_of(const Node& collective, size_t price) {
-    if (price >= between_.size()) between_.resize(price + 1);
-    std::optional<std::pair<int64_t, int64_t>>& between = between_[price];
-    if (!between) between = stages_of(collective);
-    if (*between == kNobody) return -1;
-    const int64_t count = counts_[*between]++;
-    const auto next = static_cast<int64_t>(numbers_.size());
-    return numbers_.try_emplace({between->first, between->second, count}, next).first->second;
+    if (price >= series_of_.size()) series_of_.resize(price + 1);
+    std::optional<Series*>& known = series_of_[price];
+    if (!known) known = series_between(stages_of(collective));
+    if (*known == nullptr) return -1;
+    Series& series = **known;
+    if (series.reached == series.numbers.size()) series.numbers.push_back(count_++);
+    return series.numbers[series.reached++];
   }
 
  private:
+  // What the same stages do together, in order.
+  struct Series {
+    std::vector<int64_t> numbers;
+    size_t reached = 0;  // By the stage at hand.
+  };
+
+  Series* series_between(std::pair<int64_t, int64_t> stages) {
+    return stages == kNobody ? nullptr : &series_[stages];
+  }
+
   static constexpr std::pair<int64_t, int64_t> kAllStages{-1, -1}, kNobody{-2, -2};
 
   std::pair<int64_t, int64_t> stages_of(const Node& collective) const {
@@ -55,9 +64,9 @@ class Meetings {
 
   std::vector<std::string> axes_;
   int64_t stage_ = 0;
-  std::vector<std::optional<std::pair<int64_t, int64_t>>> between_;  // Which stages, by price.
-  std::map<std::pair<int64_t, int64_t>, int64_t> counts_;            // Of the stage so far.
-  std::map<std::tuple<int64_t, int64_t, int64_t>, int64_t> numbers_;
+  std::map<std::pair<int64_t, int64_t>, Series> series_;
+  std::vector<std::optional<Series*>> series_of_;  // By price, of the stage at hand.
+  int64_t count_ = 0;
 };
 
 // Seconds before the first kernel: those of the host, and to copy the device's part of a batch.

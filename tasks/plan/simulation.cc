@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -37,15 +37,18 @@ struct DeviceStreams {
   double links_free = 0.0;    // When the last collective ends.
   std::deque<size_t> queue;   // Collectives that were started and have not run.
   bool is_waiting = false;    // The first of them has reached its meeting.
+  size_t met_before = 0;      // Who reached this meeting before, or kNobody.
   std::vector<bool> is_done;  // Of collectives.
   SimulatedTimes times;
 };
 
+constexpr size_t kNobody = static_cast<size_t>(-1);
+
 // A collective of several devices.
 struct Meeting {
-  size_t expected = 0;
+  size_t expected = 0, arrived = 0;
+  size_t newest = kNobody;  // The device that has reached it last (DeviceStreams::met_before).
   double begin = 0.0, seconds = 0.0;
-  std::vector<size_t> arrived;  // Devices.
 };
 
 // The order in which devices advance does not change the times: what each stream does next is
@@ -56,7 +59,7 @@ class Simulator {
     for (const SimulatedProgram& program : programs) {
       devices_.emplace_back(program);
       for (const SimulatedLaunch& launch : program.launches)
-        if (starts_collective(launch) && launch.meeting >= 0) ++meetings_[launch.meeting].expected;
+        if (starts_collective(launch) && launch.meeting >= 0) ++meeting_of(launch).expected;
     }
   }
 
@@ -80,6 +83,12 @@ class Simulator {
   }
 
  private:
+  Meeting& meeting_of(const SimulatedLaunch& launch) {
+    const auto number = static_cast<size_t>(launch.meeting);
+    if (number >= meetings_.size()) meetings_.resize(number + 1);
+    return meetings_[number];
+  }
+
   // Returns whether the stream came further.
   bool run_kernels(size_t device) {
     DeviceStreams& it = devices_[device];
@@ -120,18 +129,20 @@ class Simulator {
         continue;
       }
       it.is_waiting = true;
-      Meeting& meeting = meetings_.at(launch.meeting);
+      Meeting& meeting = meeting_of(launch);
       meeting.begin = std::max(meeting.begin, begin);
       meeting.seconds = std::max(meeting.seconds, launch.seconds);
-      meeting.arrived.push_back(device);
-      if (meeting.arrived.size() == meeting.expected) hold(meeting, device);
+      it.met_before = std::exchange(meeting.newest, device);
+      if (++meeting.arrived == meeting.expected) hold(meeting, device);
     }
   }
 
   void hold(const Meeting& meeting, size_t last) {
-    for (const size_t device : meeting.arrived) {
-      end_collective(devices_[device], {meeting.begin, meeting.begin + meeting.seconds});
+    for (size_t device = meeting.newest; device != kNobody;) {
+      DeviceStreams& it = devices_[device];
+      end_collective(it, {meeting.begin, meeting.begin + meeting.seconds});
       if (device != last) ready_.push_back(device);
+      device = it.met_before;
     }
   }
 
@@ -145,8 +156,8 @@ class Simulator {
   }
 
   std::deque<DeviceStreams> devices_;
-  std::map<int64_t, Meeting> meetings_;
-  std::deque<size_t> ready_;  // Devices that may come further.
+  std::vector<Meeting> meetings_;  // By number.
+  std::deque<size_t> ready_;       // Devices that may come further.
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ namespace tessera {
 namespace {
 
 // A step with more launches takes longer to plan than its candidate is worth.
-constexpr int64_t kMostLaunches = 400'000;
+constexpr int64_t kMostLaunches = 2'000'000;
 // So many programs are compiled before the most promising one of them is planned: a plan found
 // early rules out candidates that are only listed.
 constexpr int64_t kCompiledPerPlan = 40;

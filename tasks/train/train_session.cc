@@ -125,9 +125,10 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   }
   evaluation_->compile(*this, config, directory_of_inputs(options),
                        [&](const Graph& graph) { return add_program(graph, options); });
-  setting.batch = copies_of_one_example(setting, *input_);
-  const Graph logits_graph = task_->logits_graph(setting, eval_weights());
-  if (options.allocates) check_vocabulary(logits_graph);
+  if (options.allocates) {
+    setting.batch = copies_of_one_example(setting, *input_);
+    check_vocabulary(task_->logits_graph(setting, eval_weights()));
+  }
   if (train().sample.length > 0 && options.trains && options.allocates)
     samples_.emplace(*this, *input_);
 

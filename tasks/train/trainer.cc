@@ -129,11 +129,11 @@ class Trainer final : public BaseRun {
   void begin() {
     check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
     check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
-    graph_hash_ = graph_hash(session_.train_graph());
     if (options_.mode == RunMode::kPlan) {
       plan_output_.emplace(options_);
       return;
     }
+    graph_hash_ = graph_hash(session_.train_graph());
     std::optional<RestoredState> restored;
     // With --restart a dry run must ignore the existing run, which it cannot set aside.
     if (!options_.dry_run || !options_.restart)

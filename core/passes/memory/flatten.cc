@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -13,7 +14,7 @@
 #include "core/ops/pipeline.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/passes/memory/flat_program.h"
 
 namespace tessera {
 namespace {
@@ -102,62 +103,108 @@ class Flattener {
  private:
   using Values = IndexedVector<ValueId, FlatValue>;
 
+  // What each node of a graph becomes, found once for all iterations of a loop or pipeline.
+  struct FlatNode {
+    enum class Kind { kLoop, kPipeline, kView, kLaunch } kind = Kind::kLaunch;
+    int64_t offset = 0;  // kView.
+    FlatNodeId id = {};  // kLaunch.
+    int64_t scratch = 0;
+  };
+  struct FlatGraph {
+    IndexedVector<NodeId, FlatNode> nodes;
+    IndexedVector<ValueId, int64_t> bytes;
+  };
+
+  const FlatGraph& flat(const Graph& graph) {
+    const auto [found, is_new] = flat_.try_emplace(&graph);
+    if (!is_new) return found->second;
+    FlatGraph& made = found->second;
+    for (const Value& value : graph.values()) made.bytes.push_back(value.type.bytes());
+    for (const Node& node : graph.nodes()) made.nodes.push_back(flat_node(graph, node));
+    return made;
+  }
+
+  FlatNode flat_node(const Graph& graph, const Node& node) {
+    using enum FlatNode::Kind;
+    if (is_repeat(node)) return {.kind = kLoop};
+    if (is_pipeline(node)) return {.kind = kPipeline};
+    if (const std::optional<int64_t> offset = view_offset(graph, node))
+      return {.kind = kView, .offset = *offset};
+    return {.kind = kLaunch,
+            .id = program_.nodes.push_back(&node),
+            .scratch = scratch_bytes(graph, node)};
+  }
+
+  int64_t scratch_bytes(const Graph& graph, const Node& node) const {
+    return facts_.scratch_bytes ? facts_.scratch_bytes(graph, node) : 0;
+  }
+
   // Each part refers to the buffer that contains it, not to another part: the passes after this one
   // look it up for each operand of each launch.
   void shorten_parents() {
     for (FlatBuffer& buffer : program_.buffers) {
       if (buffer.parent == kNone) continue;
-      const FlatValue root =
-          program_.root({buffer.parent, buffer.parent_offset, buffer.bytes, StackId()});
+      const FlatValue root = program_.root(
+          {.buffer = buffer.parent, .offset = buffer.parent_offset, .bytes = buffer.bytes});
       buffer.parent = root.buffer;
       buffer.parent_offset = root.offset;
     }
+    for (FlatLaunch& launch : program_.launches)
+      for (FlatValue& value : launch.inputs) value = program_.root(value);
   }
 
   FlatValue new_value(int64_t bytes) {
-    return {program_.buffers.push_back({.bytes = bytes}), 0, bytes};
+    return {.buffer = program_.buffers.push_back({.bytes = bytes}), .bytes = bytes};
   }
 
   void run(const Graph& graph, Values& values) {
+    const FlatGraph& flat = this->flat(graph);
     for (const NodeId id : graph.nodes().ids()) {
       const Node& node = graph.node(id);
-      if (is_repeat(node)) {
-        run_loop(graph, node, values);
-      } else if (is_pipeline(node)) {
-        run_pipeline(node, values);
-      } else if (const std::optional<int64_t> offset = view_offset(graph, node)) {
-        FlatValue view = values[node.inputs[0]];
-        view.offset += *offset;
-        view.bytes = graph.type(node.outputs[0]).bytes();
-        values[node.outputs[0]] = view;
-      } else {
-        launch(graph, id, values);
+      switch (flat.nodes[id].kind) {
+        case FlatNode::Kind::kLoop:
+          run_loop(graph, node, values);
+          break;
+        case FlatNode::Kind::kPipeline:
+          run_pipeline(node, values);
+          break;
+        case FlatNode::Kind::kView: {
+          FlatValue view = values[node.inputs[0]];
+          view.offset += flat.nodes[id].offset;
+          view.bytes = flat.bytes[node.outputs[0]];
+          values[node.outputs[0]] = view;
+          break;
+        }
+        case FlatNode::Kind::kLaunch:
+          launch(graph, id, flat, values);
       }
     }
   }
 
-  void launch(const Graph& graph, NodeId id, Values& values) {
+  void launch(const Graph& graph, NodeId id, const FlatGraph& flat, Values& values) {
     const Node& node = graph.node(id);
-    FlatLaunch launch{.graph = &graph, .node = id, .inputs = {}, .outputs = {}};
-    for (const ValueId value : node.inputs) launch.inputs.push_back(values[value]);
-    for (const ValueId value : node.outputs) {
-      values[value] = new_value(graph.type(value).bytes());
-      launch.outputs.push_back(values[value]);
+    FlatLaunch launch{.graph = &graph,
+                      .node = id,
+                      .flat_node = flat.nodes[id].id,
+                      .inputs = program_.values.add(node.inputs.size()),
+                      .outputs = program_.values.add(node.outputs.size())};
+    for (size_t i = 0; i < node.inputs.size(); ++i) launch.inputs[i] = values[node.inputs[i]];
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId value = node.outputs[i];
+      launch.outputs[i] = values[value] = new_value(flat.bytes[value]);
     }
-    append(std::move(launch));
+    append(launch, flat.nodes[id].scratch);
   }
 
-  void append(FlatLaunch launch) {
-    const Node& node = launch.graph->node(launch.node);
-    const int64_t scratch = facts_.scratch_bytes ? facts_.scratch_bytes(*launch.graph, node) : 0;
+  void append(FlatLaunch launch, int64_t scratch) {
     if (scratch > 0) launch.scratch = new_value(scratch).buffer;
     launch.task = task_;
-    program_.launches.push_back(std::move(launch));
+    program_.launches.push_back(launch);
   }
 
   FlatValue part(FlatValue whole, int64_t number, int64_t bytes) const {
     if (whole.stack != kNone) return stacks_[whole.stack][static_cast<size_t>(number)];
-    return {whole.buffer, whole.offset + number * bytes, bytes};
+    return {.buffer = whole.buffer, .offset = whole.offset + number * bytes, .bytes = bytes};
   }
 
   // Memory for a stacked result of a loop: one buffer, or separate slices if only loops read it.
@@ -206,9 +253,11 @@ class Flattener {
     const auto body_inputs = [&](size_t b) -> const std::vector<GraphInput>& {
       return pipeline.body(b).inputs();
     };
-    bool reads = false;
-    for (size_t b = 0; b < pipeline.bodies(); ++b) reads = reads || reads_index(pipeline.body(b));
-    const FlatValue indices = reads ? loop_indices(pipeline.axis(), pipeline.count()) : FlatValue();
+    bool reads_any = false;
+    for (size_t b = 0; b < pipeline.bodies(); ++b)
+      reads_any = reads_any || reads_index(pipeline.body(b));
+    const FlatValue indices =
+        reads_any ? loop_indices(pipeline.axis(), pipeline.count()) : FlatValue();
     const int64_t index_bytes = pipeline.body(0).type(body_inputs(0)[0].value).bytes();
 
     std::vector<FlatValue> outputs(pipeline.outputs());
@@ -222,8 +271,9 @@ class Flattener {
       const Graph& body = pipeline.body(b);
       Values inner(body.values().size());
       inner[body_inputs(b)[0].value] = part(indices, call.microbatch, index_bytes);
-      for (size_t i = 0; i < pipeline.reads(b).size(); ++i) {
-        const int64_t number = pipeline.reads(b)[i];
+      const std::vector<int64_t>& reads = pipeline.reads(b);
+      for (size_t i = 0; i < reads.size(); ++i) {
+        const int64_t number = reads[i];
         const ValueId input = body_inputs(b)[i + 1].value;
         if (static_cast<size_t>(number) >= pipeline.operands()) {
           inner[input] = slots.at({number - std::ssize(node.inputs), call.microbatch});
@@ -239,8 +289,9 @@ class Flattener {
       task_ = new_task(pipeline.task_name(call));
       run(body, inner);
       task_ = -1;
-      for (size_t i = 0; i < pipeline.writes(b).size(); ++i) {
-        const int64_t number = pipeline.writes(b)[i];
+      const std::vector<int64_t>& writes = pipeline.writes(b);
+      for (size_t i = 0; i < writes.size(); ++i) {
+        const int64_t number = writes[i];
         const ValueId result = body.outputs()[i].value;
         if (static_cast<size_t>(number) >= pipeline.outputs()) {
           slots[{number - std::ssize(node.outputs), call.microbatch}] = inner[result];
@@ -276,7 +327,12 @@ class Flattener {
     const NodeId node = index_node(*program_.helpers, axis, count);
     const Node& made = program_.helpers->node(node);
     const FlatValue all = new_value(program_.helpers->type(made.outputs[0]).bytes());
-    append({.graph = program_.helpers.get(), .node = node, .inputs = {}, .outputs = {all}});
+    const int64_t scratch = scratch_bytes(*program_.helpers, made);
+    append({.graph = program_.helpers.get(),
+            .node = node,
+            .flat_node = program_.nodes.push_back(&made),
+            .outputs = program_.values.add(std::span(&all, 1))},
+           scratch);
     return all;
   }
 
@@ -304,6 +360,7 @@ class Flattener {
   FlatProgram program_;
   IndexedVector<StackId, std::vector<FlatValue>> stacks_;
   std::map<const Graph*, ValueFlags> sliced_;
+  std::map<const Graph*, FlatGraph> flat_;
   int64_t task_ = -1;  // Whose launches are being added.
 };
 
@@ -326,14 +383,37 @@ FlatValue FlatProgram::root(FlatValue value) const {
   for (;;) {
     const FlatBuffer& buffer = buffers[value.buffer];
     if (buffer.parent == kNone) return value;
-    value = {buffer.parent, value.offset + buffer.parent_offset, value.bytes};
+    value = {.buffer = buffer.parent,
+             .offset = value.offset + buffer.parent_offset,
+             .bytes = value.bytes};
   }
 }
 
 void add_copy(FlatProgram& program, const Type& type, FlatValue from, FlatValue to) {
   const NodeId node = copy_node(*program.helpers, type);
-  program.launches.push_back(
-      {.graph = program.helpers.get(), .node = node, .inputs = {from}, .outputs = {to}});
+  program.launches.push_back({.graph = program.helpers.get(),
+                              .node = node,
+                              .flat_node = program.nodes.push_back(&program.helpers->node(node)),
+                              .inputs = program.values.add(std::span(&from, 1)),
+                              .outputs = program.values.add(std::span(&to, 1))});
+}
+
+std::span<FlatValue> FlatValues::add(size_t count) {
+  constexpr size_t kBlock = 4096;
+  if (count > free_.size()) {
+    const size_t size = std::max(count, kBlock);
+    blocks_.push_back(std::make_unique<FlatValue[]>(size));
+    free_ = {blocks_.back().get(), size};
+  }
+  const std::span<FlatValue> added = free_.first(count);
+  free_ = free_.subspan(count);
+  return added;
+}
+
+std::span<FlatValue> FlatValues::add(std::span<const FlatValue> values) {
+  const std::span<FlatValue> added = add(values.size());
+  std::ranges::copy(values, added.begin());
+  return added;
 }
 
 FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <span>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/passes/memory/flat_program.h"
 
 namespace tessera {
 namespace {
@@ -12,15 +15,17 @@ namespace {
 class InPlaceUpdates {
  public:
   InPlaceUpdates(FlatProgram& program, const KernelFacts& facts)
-      : program_(program), facts_(facts) {}
+      : program_(program), facts_(facts), known_(program.nodes.size()) {}
 
   void run() {
     find_live_ranges();
     find_updates();
     keep_old_values_to_the_end();
     for (Update& update : updates_) update.in_place = try_update_in_place(update);
+    const int64_t before = end();
     copy_other_updates();
-    find_live_ranges();
+    // Updates in place change the ranges of states alone, which are not packed.
+    if (end() > before) find_live_ranges();
     for (int64_t time = 0; time < end(); ++time) overwrite_dead_inputs(time);
   }
 
@@ -36,7 +41,11 @@ class InPlaceUpdates {
     return program_.launches[LaunchId(static_cast<size_t>(time))];
   }
   FlatBuffer& buffer(FlatValue root) { return program_.buffers[root.buffer]; }
-  FlatBuffer& root_buffer(FlatValue value) { return buffer(program_.root(value)); }
+  FlatBuffer& root_buffer(FlatValue value) {
+    BufferId id = value.buffer;
+    while (program_.buffers[id].parent != kNone) id = program_.buffers[id].parent;
+    return program_.buffers[id];
+  }
 
   static bool is_whole(FlatValue value, const FlatBuffer& buffer) {
     return value.offset == 0 && value.bytes == buffer.bytes;
@@ -51,7 +60,7 @@ class InPlaceUpdates {
       b.last_read_in = Phase::kForward;
     }
     for (int64_t time = 0; time < end(); ++time) {
-      const Phase phase = launch(time).graph->node(launch(time).node).phase;
+      const Phase phase = program_.nodes[launch(time).flat_node]->phase;
       const auto live = [&](FlatValue value) -> FlatBuffer& {
         FlatBuffer& b = root_buffer(value);
         if (b.first > time) {
@@ -63,7 +72,7 @@ class InPlaceUpdates {
       };
       for (const FlatValue value : launch(time).inputs) live(value).last_read_in = phase;
       for (const FlatValue value : launch(time).outputs) live(value);
-      if (launch(time).scratch != kNone) live({launch(time).scratch, 0, 0});
+      if (launch(time).scratch != kNone) live({.buffer = launch(time).scratch});
     }
     const Graph& graph = *program_.graph;
     for (size_t i = 0; i < graph.outputs().size(); ++i)
@@ -75,13 +84,12 @@ class InPlaceUpdates {
     for (size_t i = 0; i < graph.outputs().size(); ++i) {
       const GraphOutput& output = graph.outputs()[i];
       if (!output.is_update) continue;
-      const auto input = std::find_if(graph.inputs().begin(), graph.inputs().end(),
-                                      [&](const GraphInput& in) { return in.name == output.name; });
-      CHECK(input != graph.inputs().end(), "{} is updated but is not an input", output.name);
+      const GraphInput* const input = graph.find_input(output.name);
+      CHECK(input != nullptr, "{} is updated but is not an input", output.name);
       const Type& type = graph.type(input->value);
       CHECK(graph.type(output.value) == type, "{} is {}, its update is {}", output.name,
             type.text_sized(), graph.type(output.value).text_sized());
-      const FlatValue state = program_.inputs[static_cast<size_t>(input - graph.inputs().begin())];
+      const FlatValue state = program_.inputs[static_cast<size_t>(input - graph.inputs().data())];
       updates_.push_back({state, program_.outputs[i], type});
     }
   }
@@ -114,6 +122,7 @@ class InPlaceUpdates {
     next.parent = update.state.buffer;
     next.parent_offset = 0;
     buffer(update.state).last = end();
+    if (next.first != operands_.time) operands_.time = -1;  // Other operands may have moved.
     return true;
   }
 
@@ -121,57 +130,87 @@ class InPlaceUpdates {
   // it is written.
   bool may_overwrite_by_parts(const Update& update) {
     if (buffer(update.state).last == end()) return false;  // The old value is an output.
-    struct Read {
-      int64_t time, input;
-      FlatValue part;
-    };
-    std::vector<Read> reads;
-    for (int64_t time = 0; time < end(); ++time) {
-      const std::vector<FlatValue>& inputs = launch(time).inputs;
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        const FlatValue part = program_.root(inputs[i]);
-        if (part.buffer == update.state.buffer)
-          reads.push_back({time, static_cast<int64_t>(i), part});
-      }
-    }
-    for (int64_t time = 0; time < end(); ++time) {
-      const FlatLaunch& at = launch(time);
-      for (size_t o = 0; o < at.outputs.size(); ++o) {
-        const FlatValue part = program_.root(at.outputs[o]);
-        if (part.buffer != update.next.buffer) continue;
-        for (const Read& read : reads) {
-          const bool apart = read.part.offset + read.part.bytes <= part.offset ||
-                             part.offset + part.bytes <= read.part.offset;
-          if (apart || read.time < time) continue;
-          if (read.time > time || read.part.offset != part.offset ||
-              read.part.bytes != part.bytes || at.graph == program_.helpers.get() ||
-              !facts_.may_overwrite ||
-              !facts_.may_overwrite(*at.graph, at.graph->node(at.node), static_cast<int64_t>(o),
-                                    read.input))
-            return false;
-        }
+    if (accesses_.empty()) find_accesses();
+    const std::vector<Access>& reads = accesses_[update.state.buffer];
+    for (const Access& write : accesses_[update.next.buffer]) {
+      const FlatLaunch& at = launch(write.time);
+      for (const Access& read : reads) {
+        const bool apart = read.part.offset + read.part.bytes <= write.part.offset ||
+                           write.part.offset + write.part.bytes <= read.part.offset;
+        if (apart || read.time < write.time) continue;
+        if (read.time > write.time || read.part.offset != write.part.offset ||
+            read.part.bytes != write.part.bytes || !kernel_allows(at, write.number, read.number))
+          return false;
       }
     }
     return true;
   }
 
+  // The reads of states and the writes of next values, in one pass over all launches. An update in
+  // place changes neither of another update.
+  void find_accesses() {
+    for (const Update& update : updates_) {
+      accesses_[update.state.buffer];
+      accesses_[update.next.buffer];
+    }
+    for (int64_t time = 0; time < end(); ++time) {
+      const auto add = [&](std::span<const FlatValue> values, bool states) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          const FlatValue part = program_.root(values[i]);
+          const auto found = accesses_.find(part.buffer);
+          if (found != accesses_.end() && buffer(part).is_input == states)
+            found->second.push_back({time, static_cast<int64_t>(i), part});
+        }
+      };
+      add(launch(time).inputs, true);
+      add(launch(time).outputs, false);
+    }
+  }
+
   // Whether the launch may write `output` over all of its inputs in the buffer `over`.
   bool may_overwrite(int64_t time, FlatValue output, BufferId over) {
-    if (!facts_.may_overwrite) return false;
     const FlatLaunch& at = launch(time);
-    if (at.graph == program_.helpers.get()) return false;
-    const Node& node = at.graph->node(at.node);
     int64_t result = -1;
     for (size_t o = 0; o < at.outputs.size(); ++o)
       if (at.outputs[o].buffer == output.buffer) result = static_cast<int64_t>(o);
     if (result < 0) return false;
-    for (size_t i = 0; i < at.inputs.size(); ++i) {
+    for (const auto& [buffer, i] : operands_in(time, over)) {
       const FlatValue root = program_.root(at.inputs[i]);
-      if (root.buffer != over) continue;
       if (root.offset != 0 || root.bytes != output.bytes) return false;
-      if (!facts_.may_overwrite(*at.graph, node, result, static_cast<int64_t>(i))) return false;
+      if (!kernel_allows(at, result, static_cast<int64_t>(i))) return false;
     }
     return true;
+  }
+
+  // Answers are kept for all launches of a node.
+  bool kernel_allows(const FlatLaunch& at, int64_t result, int64_t operand) {
+    if (!facts_.may_overwrite || at.graph == program_.helpers.get()) return false;
+    constexpr int64_t kKept = 8;  // Results and operands.
+    const Node& node = *program_.nodes[at.flat_node];
+    if (result >= kKept || operand >= kKept)
+      return facts_.may_overwrite(*at.graph, node, result, operand);
+    Answers& answers = known_[at.flat_node];
+    const uint64_t bit = uint64_t{1} << (result * kKept + operand);
+    if ((answers.given & bit) == 0) {
+      answers.given |= bit;
+      if (facts_.may_overwrite(*at.graph, node, result, operand)) answers.yes |= bit;
+    }
+    return (answers.yes & bit) != 0;
+  }
+
+  using Operand = std::pair<BufferId, size_t>;  // The root buffer of an operand, and its position.
+
+  // The operands of a launch in a buffer. The launch of all updates has thousands of operands and
+  // is asked about each, so its operands are sorted once.
+  std::span<const Operand> operands_in(int64_t time, BufferId buffer) {
+    if (operands_.time != time) {
+      operands_.time = time;
+      operands_.sorted.clear();
+      for (size_t i = 0; i < launch(time).inputs.size(); ++i)
+        operands_.sorted.emplace_back(program_.root(launch(time).inputs[i]).buffer, i);
+      std::ranges::sort(operands_.sorted);
+    }
+    return std::ranges::equal_range(operands_.sorted, buffer, {}, &Operand::first);
   }
 
   // Values that the copies would overwrite are spilled first.
@@ -195,37 +234,58 @@ class InPlaceUpdates {
   }
 
   void spill(FlatValue& value, const Type& type) {
-    const FlatValue spilled{program_.buffers.push_back({.bytes = value.bytes}), 0, value.bytes};
+    const FlatValue spilled{.buffer = program_.buffers.push_back({.bytes = value.bytes}),
+                            .bytes = value.bytes};
     add_copy(program_, type, value, spilled);
     value = spilled;
   }
 
   void overwrite_dead_inputs(int64_t time) {
-    std::vector<BufferId> taken;
+    dead_.clear();
+    for (const FlatValue input : launch(time).inputs) {
+      const FlatValue root = program_.root(input);
+      const FlatBuffer& operand = buffer(root);
+      if (operand.is_input || operand.last != time || operand.first == time) continue;
+      if (is_whole(root, operand)) dead_.push_back(root.buffer);
+    }
+    if (dead_.empty()) return;
     for (const FlatValue output : launch(time).outputs) {
       FlatBuffer& result = buffer(output);
       if (result.parent != kNone || result.is_input || !is_whole(output, result)) continue;
       if (result.first != time) continue;
-      for (const FlatValue input : launch(time).inputs) {
-        const FlatValue root = program_.root(input);
-        FlatBuffer& operand = buffer(root);
-        if (operand.is_input || operand.last != time || operand.first == time) continue;
-        if (std::find(taken.begin(), taken.end(), root.buffer) != taken.end()) continue;
-        if (!is_whole(root, operand) || operand.bytes != result.bytes) continue;
-        if (!may_overwrite(time, output, root.buffer)) continue;
-        result.parent = root.buffer;
-        result.parent_offset = 0;
-        taken.push_back(root.buffer);
-        operand.last = result.last;
-        operand.last_read_in = result.last_read_in;
-        break;
-      }
+      const auto taken = std::ranges::find_if(dead_, [&](BufferId dead) {
+        return program_.buffers[dead].bytes == result.bytes && may_overwrite(time, output, dead);
+      });
+      if (taken == dead_.end()) continue;
+      FlatBuffer& operand = program_.buffers[*taken];
+      result.parent = *taken;
+      result.parent_offset = 0;
+      operand.last = result.last;
+      operand.last_read_in = result.last_read_in;
+      std::erase(dead_, BufferId(*taken));
     }
   }
 
+  // A read or a write of a part of a buffer by operand or result `number` of a launch.
+  struct Access {
+    int64_t time, number;
+    FlatValue part;
+  };
+
+  struct Answers {
+    uint64_t given = 0, yes = 0;
+  };
+
   FlatProgram& program_;
   const KernelFacts& facts_;
+  IndexedVector<FlatNodeId, Answers> known_;
   std::vector<Update> updates_;
+  std::unordered_map<BufferId, std::vector<Access>> accesses_;  // Of find_accesses().
+  struct {
+    int64_t time = -1;
+    std::vector<Operand> sorted;
+  } operands_;                  // Of one launch.
+  std::vector<BufferId> dead_;  // Operands of a launch that nothing reads later.
 };
 
 }  // namespace

@@ -3,40 +3,26 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <set>
+#include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
+#include "core/passes/memory/flat_program.h"
 #include "core/passes/memory/gather_starts.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/passes/memory/launch_facts.h"
 
 namespace tessera {
 namespace {
 
-const Node& node_of(const FlatLaunch& launch) { return launch.graph->node(launch.node); }
-
-using Names = std::vector<std::string>;
-
 constexpr int64_t kTimedLayers = 2;  // Whose gathered bytes may be ahead when times are known.
 
-// Whether devices with other programs take part (core/ops/send.h): such launches keep their order.
-bool is_shared(const FlatLaunch& launch, const Names& transfers) {
-  return communicates_along(transfers, node_of(launch));
-}
-
-bool may_move(const FlatLaunch& launch, const Names& transfers) {
-  const Node& node = node_of(launch);
-  const OpClass kind = node.op->op_class;
-  const bool cheap = kind == OpClass::kElementwise || kind == OpClass::kDataMovement ||
-                     kind == OpClass::kView || kind == OpClass::kCollective;
-  return cheap && node.phase != Phase::kUpdate && !launch.inputs.empty() &&
-         !is_shared(launch, transfers);
+bool may_move(const FlatLaunch& launch, const NodeFacts& facts) {
+  return facts.is_inexpensive && !facts.is_update && !launch.inputs.empty() && !facts.is_shared;
 }
 
 bool covers(FlatValue whole, FlatValue part) {
@@ -54,19 +40,26 @@ struct Footprint {
   uint64_t buffers = 0;  // A bit for each buffer, modulo 64: most pairs of launches share none.
 };
 
-// Finds root buffers once, since all pairs of launches are compared, and keeps them in one array.
+// Finds root buffers once, since all pairs of launches are compared. Operands have none but these.
 class Footprints {
  public:
-  explicit Footprints(const FlatProgram& program) {
-    size_t values = 0;
-    for (const FlatLaunch& launch : program.launches)
-      values += launch.inputs.size() + launch.outputs.size();
-    roots_.reserve(values);  // The spans stay valid.
-    for (const FlatLaunch& launch : program.launches) {
-      Footprint& it = footprints_[footprints_.push_back({})];
-      it.reads = add(program, launch.inputs, it.buffers);
-      it.writes = add(program, launch.outputs, it.buffers);
+  explicit Footprints(const FlatProgram& program) : footprints_(program.launches.size()) {
+    for (const LaunchId id : program.launches.ids()) {
+      const FlatLaunch& launch = program.launches[id];
+      Footprint& it = footprints_[id];
+      it.reads = launch.inputs;
+      it.writes = launch.outputs;
+      const bool has_parts = std::ranges::any_of(launch.outputs, [&](const FlatValue& value) {
+        return program.buffers[value.buffer].parent != kNone;
+      });
+      if (has_parts) {
+        const std::span<FlatValue> roots = roots_.add(launch.outputs);
+        for (FlatValue& value : roots) value = program.root(value);
+        it.writes = roots;
+      }
       it.scratch = launch.scratch;
+      for (const FlatValue& value : it.reads) it.buffers |= bit(value.buffer);
+      for (const FlatValue& value : it.writes) it.buffers |= bit(value.buffer);
       if (it.scratch != kNone) it.buffers |= bit(it.scratch);
     }
   }
@@ -76,23 +69,46 @@ class Footprints {
  private:
   static uint64_t bit(BufferId buffer) { return uint64_t{1} << (buffer.index() % 64); }
 
-  std::span<const FlatValue> add(const FlatProgram& program, const std::vector<FlatValue>& values,
-                                 uint64_t& buffers) {
-    const size_t begin = roots_.size();
-    for (const FlatValue& value : values) {
-      roots_.push_back(program.root(value));
-      buffers |= bit(roots_.back().buffer);
-    }
-    return std::span(roots_).subspan(begin);
-  }
-
-  std::vector<FlatValue> roots_;
+  FlatValues roots_;
   IndexedVector<LaunchId, Footprint> footprints_;
 };
 
-struct Writer {
-  FlatValue root;
-  size_t launch = 0;
+// Which launches have written which parts of buffers, in the order in which they are added.
+class Writers {
+ public:
+  explicit Writers(size_t buffers) : ends_(buffers) {}
+
+  void add(FlatValue root, size_t launch) {
+    Ends& ends = ends_[root.buffer];
+    const auto number = static_cast<int32_t>(writers_.size());
+    (ends.last < 0 ? ends.first : writers_[static_cast<size_t>(ends.last)].next) = number;
+    ends.last = number;
+    writers_.push_back({root, launch, kNone});
+  }
+
+  // The first launch that has written all of `part`.
+  std::optional<size_t> of(FlatValue part) const {
+    for (int32_t i = ends_[part.buffer].first; i >= 0;) {
+      const Writer& writer = writers_[static_cast<size_t>(i)];
+      if (covers(writer.root, part)) return writer.launch;
+      i = writer.next;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static constexpr int32_t kNone = -1;
+  struct Writer {
+    FlatValue root;
+    size_t launch = 0;
+    int32_t next = kNone;  // Of the same buffer.
+  };
+  struct Ends {
+    int32_t first = kNone, last = kNone;
+  };
+
+  std::vector<Writer> writers_;
+  IndexedVector<BufferId, Ends> ends_;
 };
 
 // Collectives that bring weights to where they are used, and the casts and slices before them. They
@@ -101,43 +117,39 @@ struct Writer {
 class AllGatherPrefetch {
  public:
   AllGatherPrefetch(const FlatProgram& program, const Footprints& footprints,
-                    const Names& transfers)
+                    const LaunchFacts& facts)
       : program_(program),
+        facts_(facts),
         early_(program.launches.size(), false),
-        producers_(program.launches.size()),
         first_use_(program.launches.size(), kNever) {
-    std::unordered_map<BufferId, std::vector<Writer>> early_writers;
+    Writers early_writers(program.buffers.size());
+    producers_begin_.reserve(program.launches.size() + 1);
     for (size_t i = 0; i < program.launches.size(); ++i) {
       const FlatLaunch& launch = program.launches[LaunchId(i)];
-      bool early = may_move(launch, transfers);
-      std::vector<size_t> producers;
+      const size_t begin = producers_.size();
+      producers_begin_.push_back(begin);
+      bool early = may_move(launch, facts[i]);
       for (const FlatValue& root : footprints[LaunchId(i)].reads) {
         if (program.buffers[root.buffer].persistent) continue;
-        const auto writers = early_writers.find(root.buffer);
-        bool found = false;
-        if (writers != early_writers.end()) {
-          for (const Writer& writer : writers->second) {
-            if (!covers(writer.root, root)) continue;
-            producers.push_back(writer.launch);
-            found = true;
-            break;
-          }
-        }
-        early = early && found;
+        const std::optional<size_t> writer = early_writers.of(root);
+        if (writer) producers_.push_back(*writer);
+        early = early && writer;
       }
       // A gather is complete at its first reader that is not a further collective of the chain.
-      const bool continues_chain = early && is_collective(node_of(launch));
+      const bool continues_chain = early && facts[i].is_collective;
       if (!continues_chain) {
-        for (const size_t producer : producers)
-          if (is_collective(node_of(program.launches[LaunchId(producer)])))
-            first_use_[producer] = std::min(first_use_[producer], i);
+        for (size_t k = begin; k < producers_.size(); ++k)
+          if (facts[producers_[k]].is_collective)
+            first_use_[producers_[k]] = std::min(first_use_[producers_[k]], i);
       }
-      if (!early) continue;
+      if (!early) {
+        producers_.resize(begin);
+        continue;
+      }
       early_[i] = true;
-      producers_[i] = std::move(producers);
-      for (const FlatValue& root : footprints[LaunchId(i)].writes)
-        early_writers[root.buffer].push_back({root, i});
+      for (const FlatValue& root : footprints[LaunchId(i)].writes) early_writers.add(root, i);
     }
+    producers_begin_.push_back(producers_.size());
   }
 
   // Whether launch `i` depends only on persistent values, through collectives and inexpensive ops.
@@ -161,8 +173,9 @@ class AllGatherPrefetch {
     const auto with_producers = [&](auto& self, size_t i) -> double {
       if (counted[i]) return 0.0;
       counted[i] = true;
-      double sum = is_collective(node_of(program_.launches[LaunchId(i)])) ? seconds[i] : 0.0;
-      for (const size_t producer : producers_[i]) sum += self(self, producer);
+      double sum = facts_[i].is_collective ? seconds[i] : 0.0;
+      for (size_t k = producers_begin_[i]; k < producers_begin_[i + 1]; ++k)
+        sum += self(self, producers_[k]);
       return sum;
     };
     std::vector<TimedGather> timed;
@@ -180,10 +193,12 @@ class AllGatherPrefetch {
     const std::vector<size_t> positions = this->positions(gathers, budget, earliest);
 
     std::vector<size_t> order;
+    order.reserve(early_.size());
     std::vector<bool> placed(early_.size(), false);
     const auto put = [&](auto& self, size_t i) -> void {
       if (placed[i]) return;
-      for (const size_t producer : producers_[i]) self(self, producer);
+      for (size_t k = producers_begin_[i]; k < producers_begin_[i + 1]; ++k)
+        self(self, producers_[k]);
       placed[i] = true;
       order.push_back(i);
     };
@@ -221,9 +236,11 @@ class AllGatherPrefetch {
   }
 
   const FlatProgram& program_;
+  const LaunchFacts& facts_;
   std::vector<bool> early_;
-  std::vector<std::vector<size_t>> producers_;  // Of early launches: the launches they depend on.
-  std::vector<size_t> first_use_;               // Of gathers: their first reader.
+  // Of early launches: the launches they depend on. Those of launch i begin at producers_begin_[i].
+  std::vector<size_t> producers_, producers_begin_;
+  std::vector<size_t> first_use_;  // Of gathers: their first reader.
 };
 
 // Whether `later` depends on `earlier`.
@@ -250,17 +267,16 @@ int64_t bytes_of(const FlatLaunch& launch) {
 // Inserts starts and waits for the collectives of a program whose launches run in another order.
 class Splitter {
  public:
-  Splitter(FlatProgram& program, const Footprints& footprints)
-      : program_(program), footprints_(footprints) {}
+  Splitter(FlatProgram& program, const Footprints& footprints, const LaunchFacts& facts)
+      : program_(program), footprints_(footprints), facts_(facts) {}
 
   // The budget limits neither prefetched collectives nor receives.
   void split(const std::vector<LaunchId>& order, const AllGatherPrefetch& weights, int64_t budget) {
     for (const LaunchId i : order) {
-      FlatLaunch& launch = program_.launches[i];
-      const Node& node = node_of(launch);
+      const NodeFacts& facts = facts_[i.index()];
       const bool follows = touches_deferred(i);
-      const bool is_start = is_collective(node);
-      if (!is_start && node.phase == Phase::kUpdate && (follows || needed(i) > 0)) {
+      const bool is_start = facts.is_collective;
+      if (!is_start && facts.is_update && (follows || needed(i) > 0)) {
         deferred_.push_back(i);
         continue;
       }
@@ -269,7 +285,7 @@ class Splitter {
         start(i, weights.is_early(i.index()), budget);
       } else {
         wait_for(needed(i));
-        result_.push_back(std::move(launch));
+        result_.push_back(program_.launches[i]);
       }
     }
     run_deferred();
@@ -285,9 +301,9 @@ class Splitter {
   };
 
   void start(LaunchId i, bool is_early, int64_t budget) {
-    FlatLaunch launch = std::move(program_.launches[i]);
+    FlatLaunch launch = program_.launches[i];
     // What is received is in memory until it is read, however early it is waited for.
-    const bool unlimited = is_early || node_of(launch).op == &kReceiveOp;
+    const bool unlimited = is_early || facts_[i.index()].is_receive;
     Open open{
         .start = {}, .bytes = unlimited ? 0 : bytes_of(launch), .results = footprints_[i].writes};
     size_t early = 0;
@@ -298,8 +314,8 @@ class Splitter {
     wait_for(early);
     in_flight_ += open.bytes;
     launch.kind = LaunchKind::kStart;
-    open.start = result_.push_back(std::move(launch));
-    open_.push_back(std::move(open));
+    open.start = result_.push_back(launch);
+    open_.push_back(open);
   }
 
   // How many of the oldest open collectives must be complete before this launch.
@@ -337,7 +353,7 @@ class Splitter {
 
   void run_ready() {
     while (!deferred_.empty() && needed(deferred_.front()) == 0) {
-      result_.push_back(std::move(program_.launches[deferred_.front()]));
+      result_.push_back(program_.launches[deferred_.front()]);
       deferred_.pop_front();
     }
   }
@@ -353,21 +369,29 @@ class Splitter {
     for (; count > 0; --count) {
       const Open& oldest = open_.front();
       const FlatLaunch& start = result_[oldest.start];
-      FlatLaunch wait{.graph = start.graph, .node = start.node, .inputs = start.inputs};
-      wait.inputs.insert(wait.inputs.end(), start.outputs.begin(), start.outputs.end());
-      if (start.scratch != kNone)
-        wait.inputs.push_back({start.scratch, 0, program_.buffers[start.scratch].bytes});
+      const size_t scratch = start.scratch != kNone ? 1 : 0;
+      FlatLaunch wait{
+          .graph = start.graph,
+          .node = start.node,
+          .flat_node = start.flat_node,
+          .inputs = program_.values.add(start.inputs.size() + start.outputs.size() + scratch)};
+      const auto outputs = std::ranges::copy(start.inputs, wait.inputs.begin()).out;
+      std::ranges::copy(start.outputs, outputs);
+      if (scratch > 0)
+        wait.inputs.back() = {.buffer = start.scratch,
+                              .bytes = program_.buffers[start.scratch].bytes};
       wait.kind = LaunchKind::kWait;
       wait.waits_for = oldest.start;
       in_flight_ -= oldest.bytes;
       open_.pop_front();
-      result_.push_back(std::move(wait));
+      result_.push_back(wait);
       run_ready();
     }
   }
 
   FlatProgram& program_;
   const Footprints& footprints_;
+  const LaunchFacts& facts_;
   IndexedVector<LaunchId, FlatLaunch> result_;
   std::deque<Open> open_;
   std::deque<LaunchId> deferred_;
@@ -379,12 +403,14 @@ class Splitter {
 template <typename Chosen>
 int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   std::map<std::pair<const Graph*, std::string>, int64_t> layers;
-  std::set<std::pair<const Graph*, NodeId>> seen;  // Counts one iteration of a loop.
+  IndexedVector<FlatNodeId, bool> seen(program.nodes.size());  // Counts one iteration of a loop.
   int64_t largest_alone = 0, largest_layer = 0;
   for (size_t i = 0; i < program.launches.size(); ++i) {
     const FlatLaunch& launch = program.launches[LaunchId(i)];
+    if (seen[launch.flat_node]) continue;
     const int64_t bytes = chosen(i);
-    if (bytes == 0 || !seen.insert({launch.graph, launch.node}).second) continue;
+    if (bytes == 0) continue;
+    seen[launch.flat_node] = true;
     const Node& node = launch.graph->node(launch.node);
     largest_alone = std::max(largest_alone, bytes);
     const size_t end = node.path.rfind(']');
@@ -400,17 +426,14 @@ int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
 // Moves collectives that are not prefetched to where their operands are computed. The sequential
 // schedule delays launches that free no memory, such as all-reduces of gradients. A receive has no
 // operands: it stays where the schedule of the pipeline has it.
-void start_when_ready(const FlatProgram& program, const Footprints& footprints,
-                      const AllGatherPrefetch& weights, const Names& transfers,
-                      std::vector<LaunchId>& order) {
+void start_when_ready(const LaunchFacts& facts, const Footprints& footprints,
+                      const AllGatherPrefetch& weights, std::vector<LaunchId>& order) {
   for (auto it = order.begin(); it != order.end(); ++it) {
-    const FlatLaunch& launch = program.launches[*it];
-    const Node& node = node_of(launch);
-    if (!is_collective(node) || node.op == &kReceiveOp || weights.is_early(it->index())) continue;
-    const bool shared = is_shared(launch, transfers);
+    const NodeFacts& own = facts[it->index()];
+    if (!own.is_collective || own.is_receive || weights.is_early(it->index())) continue;
     const auto follows = [&](LaunchId earlier) {
       return depends(footprints[*it], footprints[earlier]) ||
-             (shared && is_shared(program.launches[earlier], transfers));
+             (own.is_shared && facts[earlier.index()].is_shared);
     };
     auto position = it;
     while (position != order.begin() && !follows(*std::prev(position))) --position;
@@ -420,42 +443,25 @@ void start_when_ready(const FlatProgram& program, const Footprints& footprints,
 
 // The most bytes that are sent between two computations: the values that one task of a pipeline
 // sends.
-int64_t most_sent_together(const FlatProgram& program, const std::vector<LaunchId>& order) {
+int64_t most_sent_together(const FlatProgram& program, const LaunchFacts& facts,
+                           const std::vector<LaunchId>& order) {
   int64_t most = 0, sum = 0;
   for (const LaunchId i : order) {
-    const FlatLaunch& launch = program.launches[i];
-    const Node& node = node_of(launch);
-    if (!is_transfer(node)) sum = 0;
-    if (node.op == &kSendOp) sum += bytes_of(launch);
+    const NodeFacts& node = facts[i.index()];
+    if (!node.is_transfer) sum = 0;
+    if (node.is_send) sum += bytes_of(program.launches[i]);
     most = std::max(most, sum);
   }
   return most;
 }
 
-// Of each launch, from those of its node.
-std::vector<double> seconds_of_launches(const FlatProgram& program,
-                                        const LaunchSeconds& seconds_of) {
-  constexpr double kUnknown = -1.0;
-  std::map<const Graph*, IndexedVector<NodeId, double>> known;
-  std::vector<double> seconds;
-  for (const FlatLaunch& launch : program.launches) {
-    const auto [nodes, added] =
-        known.try_emplace(launch.graph, launch.graph->nodes().size(), kUnknown);
-    double& of_node = nodes->second[launch.node];
-    if (of_node == kUnknown) of_node = seconds_of(*launch.graph, node_of(launch));
-    seconds.push_back(of_node);
-  }
-  return seconds;
-}
-
 // Before which launch each gather must start, for no kernel to wait for it.
-std::vector<size_t> starts_of_gathers(const FlatProgram& program, const AllGatherPrefetch& weights,
-                                      const LaunchSeconds& seconds_of) {
-  const std::vector<double> seconds = seconds_of_launches(program, seconds_of);
+std::vector<size_t> starts_of_gathers(const LaunchFacts& facts, const AllGatherPrefetch& weights,
+                                      const std::vector<double>& seconds) {
   std::vector<double> kernels = seconds;
   std::vector<LinkUse> others;
   for (size_t i = 0; i < seconds.size(); ++i) {
-    if (!is_collective(node_of(program.launches[LaunchId(i)]))) continue;
+    if (!facts[i].is_collective) continue;
     kernels[i] = 0.0;
     if (!weights.is_early(i)) others.push_back({.position = i, .seconds = seconds[i]});
   }
@@ -466,33 +472,31 @@ std::vector<size_t> starts_of_gathers(const FlatProgram& program, const AllGathe
 
 void overlap(FlatProgram& program, const LaunchSeconds& seconds) {
   const auto& launches = program.launches;
-  const auto is_collective_at = [&](size_t i) {
-    return is_collective(node_of(launches[LaunchId(i)]));
-  };
-  bool any = false;
-  for (size_t i = 0; i < launches.size(); ++i) any = any || is_collective_at(i);
+  const LaunchFacts facts(program, transfer_axes(*program.graph));
+  const bool any = std::ranges::any_of(
+      launches, [&](const FlatLaunch& launch) { return facts.of(launch).is_collective; });
   if (!any) return;
 
-  const Names transfers = transfer_axes(*program.graph);
   const Footprints footprints(program);
-  const AllGatherPrefetch weights(program, footprints, transfers);
+  const AllGatherPrefetch weights(program, footprints, facts);
   const auto gathered = [&](size_t i) {
     return weights.is_gather(i) ? launches[LaunchId(i)].outputs[0].bytes : int64_t{0};
   };
   const auto other = [&](size_t i) {
-    const bool counts =
-        is_collective_at(i) && !is_transfer(node_of(launches[LaunchId(i)])) && !weights.is_early(i);
+    const bool counts = facts[i].is_collective && !facts[i].is_transfer && !weights.is_early(i);
     return counts ? bytes_of(launches[LaunchId(i)]) : int64_t{0};
   };
   std::vector<LaunchId> order;
   const int64_t layers = seconds ? kTimedLayers : 1;
   const std::vector<size_t> earliest =
-      seconds ? starts_of_gathers(program, weights, seconds) : std::vector<size_t>();
+      seconds ? starts_of_gathers(facts, weights, facts.seconds_of_launches(seconds))
+              : std::vector<size_t>();
+  order.reserve(launches.size());
   for (const size_t i : weights.order(layers * layer_bytes(program, gathered), earliest))
     order.emplace_back(i);
-  const int64_t budget = layer_bytes(program, other) + most_sent_together(program, order);
-  start_when_ready(program, footprints, weights, transfers, order);
-  Splitter(program, footprints).split(order, weights, budget);
+  const int64_t budget = layer_bytes(program, other) + most_sent_together(program, facts, order);
+  start_when_ready(facts, footprints, weights, order);
+  Splitter(program, footprints, facts).split(order, weights, budget);
 }
 
 }  // namespace tessera

@@ -2,12 +2,17 @@
 #include "core/passes/memory/step_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <iterator>
-#include <map>
 #include <numeric>
+#include <queue>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/passes/memory/flat_program.h"
 
 namespace tessera {
 namespace {
@@ -19,74 +24,119 @@ bool live_together(const PackedBlock& a, const PackedBlock& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
-std::vector<size_t> ordered(const std::vector<PackedBlock>& blocks, auto before) {
+// The times at which blocks are used, as indices: 0 is before the first launch. A block that is
+// never used begins at the last one.
+class BlockTimes {
+ public:
+  explicit BlockTimes(const std::vector<PackedBlock>& blocks) {
+    for (const PackedBlock& block : blocks) last_ = std::max(last_, block.last + 2);
+  }
+
+  size_t count() const { return static_cast<size_t>(last_) + 2; }
+  size_t index(int64_t time) const { return static_cast<size_t>(std::min(time, last_) + 1); }
+
+ private:
+  int64_t last_ = 0;
+};
+
+// Sorted by counting: a step has millions of blocks, and about as many times.
+std::vector<size_t> by_first_use(const std::vector<PackedBlock>& blocks) {
+  const BlockTimes times(blocks);
+  std::vector<size_t> begins(times.count() + 1, 0);
+  for (const PackedBlock& block : blocks) ++begins[times.index(block.first) + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
   std::vector<size_t> order(blocks.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return before(blocks[a], blocks[b]); });
+  for (size_t i = 0; i < blocks.size(); ++i) order[begins[times.index(blocks[i].first)]++] = i;
   return order;
 }
 
-// Gaps between allocated blocks; memory from top() on is free.
+std::vector<size_t> largest_first(const std::vector<PackedBlock>& blocks) {
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return blocks[i].bytes; });
+  return order;
+}
+
+// Gaps between allocated blocks; memory from top() on is free. There are few at a time, so sorted
+// arrays are faster than trees.
 class FreeList {
  public:
+  // The smallest gap that fits, the first of equal ones.
   int64_t take(int64_t bytes) {
-    auto best = gaps_.end();
-    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
-      if (gap->second >= bytes && (best == gaps_.end() || gap->second < best->second)) best = gap;
-    if (best == gaps_.end()) return extend(bytes);
-    const auto [offset, size] = *best;
-    gaps_.erase(best);
-    if (size > bytes) gaps_.emplace(offset + bytes, size - bytes);
+    const auto best = std::ranges::lower_bound(by_size_, Gap{bytes, 0});
+    if (best == by_size_.end()) return extend(bytes);
+    const auto [size, offset] = *best;
+    erase(at(offset));
+    if (size > bytes) insert(offset + bytes, size - bytes);
     return offset;
   }
 
   void give(int64_t offset, int64_t bytes) {
-    const auto next = gaps_.lower_bound(offset);
-    if (next != gaps_.end() && next->first == offset + bytes) {
-      bytes += next->second;
-      gaps_.erase(next);
+    if (bytes == 0) return;  // A value without elements.
+    const auto next = at(offset);
+    if (next != gaps_.end() && next->offset == offset + bytes) {
+      bytes += next->bytes;
+      erase(next);
     }
-    const auto after = gaps_.lower_bound(offset);
-    if (after != gaps_.begin()) {
-      const auto before = std::prev(after);
-      if (before->first + before->second == offset) {
-        before->second += bytes;
-        return;
-      }
+    const auto after = at(offset);
+    if (after != gaps_.begin() && std::prev(after)->end() == offset) {
+      offset = std::prev(after)->offset;
+      bytes += std::prev(after)->bytes;
+      erase(std::prev(after));
     }
-    gaps_.emplace(offset, bytes);
+    insert(offset, bytes);
   }
 
   int64_t top() const { return top_; }
 
  private:
+  struct Gap {
+    int64_t bytes = 0, offset = 0;
+    int64_t end() const { return offset + bytes; }
+    auto operator<=>(const Gap&) const = default;
+  };
+  using Gaps = std::vector<Gap>;
+
   // Allocates at the end, including a gap there.
   int64_t extend(int64_t bytes) {
     int64_t offset = top_;
-    if (!gaps_.empty() && gaps_.rbegin()->first + gaps_.rbegin()->second == top_) {
-      offset = gaps_.rbegin()->first;
-      gaps_.erase(std::prev(gaps_.end()));
+    if (!gaps_.empty() && gaps_.back().end() == top_) {
+      offset = gaps_.back().offset;
+      erase(std::prev(gaps_.end()));
     }
     top_ = offset + bytes;
     return offset;
   }
 
-  std::map<int64_t, int64_t> gaps_;  // From offset to size; adjacent gaps are joined.
+  // The first gap that begins there or behind it.
+  Gaps::iterator at(int64_t offset) {
+    return std::ranges::lower_bound(gaps_, offset, {}, &Gap::offset);
+  }
+  void insert(int64_t offset, int64_t bytes) {
+    const Gap gap{bytes, offset};
+    gaps_.insert(at(offset), gap);
+    by_size_.insert(std::ranges::lower_bound(by_size_, gap), gap);
+  }
+  void erase(Gaps::iterator gap) {
+    by_size_.erase(std::ranges::lower_bound(by_size_, *gap));
+    gaps_.erase(gap);
+  }
+
+  Gaps gaps_;     // By offset; adjacent gaps are joined.
+  Gaps by_size_;  // The same.
   int64_t top_ = 0;
 };
 
 // Places blocks in order of first use, each into the smallest gap that fits (best fit).
 int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
-  const std::vector<size_t> order =
-      ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.first < b.first; });
-  std::multimap<int64_t, size_t> live;  // By last use.
+  const std::vector<size_t> order = by_first_use(blocks);
+  using LastUse = std::pair<int64_t, size_t>;  // Of a block, and which.
+  std::priority_queue<LastUse, std::vector<LastUse>, std::greater<>> live;
   FreeList memory;
   for (const size_t i : order) {
-    while (!live.empty() && live.begin()->first < blocks[i].first) {
-      const PackedBlock& dead = blocks[live.begin()->second];
+    for (; !live.empty() && live.top().first < blocks[i].first; live.pop()) {
+      const PackedBlock& dead = blocks[live.top().second];
       memory.give(dead.offset, aligned(dead.bytes));
-      live.erase(live.begin());
     }
     blocks[i].offset = memory.take(aligned(blocks[i].bytes));
     live.emplace(blocks[i].last, i);
@@ -94,31 +144,66 @@ int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   return memory.top();
 }
 
+// Placed blocks by offset. Most blocks live shortly, so those of each interval of time are also
+// listed alone.
+class PlacedBlocks {
+ public:
+  explicit PlacedBlocks(const std::vector<PackedBlock>& blocks) {
+    int64_t end = 0;
+    for (const PackedBlock& block : blocks) end = std::max(end, block.last);
+    interval_ = end / kIntervals + 1;
+  }
+
+  void add(const PackedBlock& block) {
+    if (block.first > block.last) return;  // Never used.
+    insert(all_, block);
+    for (size_t i = interval_of(block.first); i <= interval_of(block.last); ++i)
+      insert(of_interval_[i], block);
+  }
+
+  // By offset, at least those that are used at the same time as `block`.
+  const std::vector<PackedBlock>& around(const PackedBlock& block) const {
+    const size_t interval = interval_of(block.first);
+    return interval == interval_of(block.last) ? of_interval_[interval] : all_;
+  }
+
+ private:
+  static constexpr int64_t kIntervals = 64;
+
+  size_t interval_of(int64_t time) const {
+    return static_cast<size_t>(std::clamp<int64_t>(time / interval_, 0, kIntervals - 1));
+  }
+  // Behind those with the same offset, which are used at other times.
+  static void insert(std::vector<PackedBlock>& list, const PackedBlock& block) {
+    list.insert(std::ranges::upper_bound(list, block.offset, {}, &PackedBlock::offset), block);
+  }
+
+  int64_t interval_ = 1;
+  std::vector<PackedBlock> all_;
+  std::array<std::vector<PackedBlock>, kIntervals> of_interval_;
+};
+
 // Places the largest blocks first, each into the smallest gap between the placed blocks that are
 // used at the same time.
 int64_t pack_by_size(std::vector<PackedBlock>& blocks) {
-  const std::vector<size_t> order =
-      ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.bytes > b.bytes; });
-  std::vector<size_t> placed;  // By offset.
+  const std::vector<size_t> order = largest_first(blocks);
+  PlacedBlocks placed(blocks);
   int64_t top = 0;
   for (const size_t i : order) {
     const int64_t bytes = aligned(blocks[i].bytes);
     int64_t end = 0, best = -1, best_gap = 0;
-    for (const size_t j : placed) {
-      if (!live_together(blocks[i], blocks[j])) continue;
-      const int64_t gap = blocks[j].offset - end;
+    for (const PackedBlock& other : placed.around(blocks[i])) {
+      if (!live_together(blocks[i], other)) continue;
+      const int64_t gap = other.offset - end;
       if (gap >= bytes && (best < 0 || gap < best_gap)) {
         best = end;
         best_gap = gap;
       }
-      end = std::max(end, blocks[j].offset + aligned(blocks[j].bytes));
+      end = std::max(end, other.offset + aligned(other.bytes));
     }
     blocks[i].offset = best >= 0 ? best : end;
     top = std::max(top, blocks[i].offset + bytes);
-    const auto position =
-        std::upper_bound(placed.begin(), placed.end(), i,
-                         [&](size_t a, size_t b) { return blocks[a].offset < blocks[b].offset; });
-    placed.insert(position, i);
+    placed.add(blocks[i]);
   }
   return top;
 }
@@ -130,21 +215,23 @@ constexpr int64_t kUnplaced = -1;
 int64_t place_persistent(const Graph& graph, const std::vector<Placement>& persistent,
                          std::vector<Placement>& inputs) {
   int64_t end = 0;
-  for (const Placement& fixed : persistent)
+  std::unordered_map<std::string_view, const Placement*> fixed_by_name;
+  for (const Placement& fixed : persistent) {
     end = std::max(end, fixed.offset + aligned(fixed.type.bytes()));
+    fixed_by_name.emplace(fixed.name, &fixed);
+  }
   for (const GraphInput& input : graph.inputs()) {
     Placement placement{input.name, input.kind, graph.type(input.value), kUnplaced};
     if (input.kind == InputKind::kParameter || input.kind == InputKind::kState) {
-      const auto fixed = std::find_if(persistent.begin(), persistent.end(),
-                                      [&](const Placement& p) { return p.name == input.name; });
-      if (fixed == persistent.end()) {
+      const auto found = fixed_by_name.find(input.name);
+      if (found == fixed_by_name.end()) {
         placement.offset = end;
         end += aligned(placement.type.bytes());
-      } else if (fixed->type != placement.type) {
+      } else if (const Placement& fixed = *found->second; fixed.type != placement.type) {
         fail("{} is {} in one program of the run and {} in another", input.name,
-             fixed->type.text_sized(), placement.type.text_sized());
+             fixed.type.text_sized(), placement.type.text_sized());
       } else {
-        placement.offset = fixed->offset;
+        placement.offset = fixed.offset;
       }
     }
     inputs.push_back(std::move(placement));
@@ -166,7 +253,9 @@ class Planner {
   StepPlan plan() {
     place_buffers();
     place_inputs_and_outputs();
-    for (const FlatLaunch& launch : program_.launches) plan_.launches.push_back(placed(launch));
+    plan_.launches = IndexedVector<LaunchId, Launch>(program_.launches.size());
+    for (const LaunchId id : program_.launches.ids())
+      plan_.launches[id] = placed(program_.launches[id]);
     measure();
     return std::move(plan_);
   }
@@ -213,9 +302,11 @@ class Planner {
 
   Launch placed(const FlatLaunch& launch) {
     Launch result{.graph = launch.graph, .node = launch.node, .inputs = {}, .outputs = {}};
+    result.inputs.reserve(launch.inputs.size());
+    result.outputs.reserve(launch.outputs.size());
     for (const FlatValue value : launch.inputs) result.inputs.push_back(offset(value));
     for (const FlatValue value : launch.outputs) result.outputs.push_back(offset(value));
-    if (launch.scratch != kNone) result.scratch = offset({launch.scratch, 0, 0});
+    if (launch.scratch != kNone) result.scratch = offset({.buffer = launch.scratch});
     result.kind = launch.kind;
     result.waits_for = launch.waits_for;
     result.task = launch.task;
@@ -289,16 +380,14 @@ int64_t pack_arena(std::vector<PackedBlock>& blocks) {
 }
 
 int64_t max_live_bytes(const std::vector<PackedBlock>& blocks) {
-  std::map<int64_t, int64_t> change;  // Of the live bytes, by time.
+  const BlockTimes times(blocks);
+  std::vector<int64_t> changes(times.count(), 0);  // Of the live bytes, by time.
   for (const PackedBlock& block : blocks) {
-    change[block.first] += aligned(block.bytes);
-    change[block.last + 1] -= aligned(block.bytes);
+    changes[times.index(block.first)] += aligned(block.bytes);
+    changes[times.index(block.last + 1)] -= aligned(block.bytes);
   }
   int64_t live = 0, most = 0;
-  for (const auto& [moment, bytes] : change) {
-    live += bytes;
-    most = std::max(most, live);
-  }
+  for (const int64_t change : changes) most = std::max(most, live += change);
   return most;
 }
 

@@ -84,7 +84,7 @@ class StageRewriter {
       }
     }
     add_outputs();
-    return {dce(made_), available_.homes()};
+    return {dce(std::move(made_)), available_.homes()};
   }
 
  private:

@@ -179,7 +179,7 @@ class TaskBuilder {
       graph_.add_output(fmt::format("output {}", outputs_.size()), value);
       outputs_.push_back({.kind = TaskOutput::Kind::kSum, .sum = sum});
     }
-    return without_unused_inputs(dce(graph_));
+    return without_unused_inputs(dce(std::move(graph_)));
   }
 
  private:

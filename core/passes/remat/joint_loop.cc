@@ -159,7 +159,7 @@ bool may_merge(const Graph& graph, NodeId forward, NodeId backward) {
 
 class LoopMerge {
  public:
-  LoopMerge(const Graph& graph, NodeId forward, NodeId backward)
+  LoopMerge(Graph& graph, NodeId forward, NodeId backward)
       : graph_(graph),
         forward_id_(forward),
         backward_id_(backward),
@@ -187,7 +187,7 @@ class LoopMerge {
       placed_[forward_id_] = placed_[backward_id_] = true;
       add_merged(operands);
     } else {
-      rewriter_.copy_node(id);
+      rewriter_.move_node(graph_, id);
     }
   }
 
@@ -243,15 +243,15 @@ class LoopMerge {
     return std::make_shared<const Graph>(std::move(body));
   }
 
-  const Graph& graph_;
+  Graph& graph_;
   NodeId forward_id_, backward_id_;
   JointLoop joint_;
   Rewriter rewriter_;
   NodeFlags placed_;
 };
 
-// The graph with the first pair of loops merged that can be.
-std::optional<Graph> merge_first(const Graph& graph) {
+// The graph with the first pair of loops merged that can be; then nodes are moved out of `graph`.
+std::optional<Graph> merge_first(Graph& graph) {
   for (const NodeId id : graph.nodes().ids()) {
     const Node& node = graph.node(id);
     if (!is_repeat(node) || node.phase != Phase::kBackward || node.remat_clone) continue;
@@ -264,15 +264,15 @@ std::optional<Graph> merge_first(const Graph& graph) {
 
 }  // namespace
 
-Graph merge_loops(const Graph& graph) {
-  Graph result = graph;
-  while (std::optional<Graph> merged = merge_first(result)) result = *std::move(merged);
-  for (const NodeId id : result.nodes().ids()) {
-    Node& node = result.node(id);
+Graph merge_loops(Graph graph) {
+  if (std::ranges::none_of(graph.nodes(), is_repeat)) return graph;
+  while (std::optional<Graph> merged = merge_first(graph)) graph = *std::move(merged);
+  for (const NodeId id : graph.nodes().ids()) {
+    Node& node = graph.node(id);
     if (is_repeat(node))
       node.bodies[0] = std::make_shared<const Graph>(merge_loops(*node.bodies[0]));
   }
-  return result;
+  return graph;
 }
 
 }  // namespace tessera

@@ -59,6 +59,6 @@ class JointLoop {
 //
 // This is how the chunks of an output head (layers/embeddings/embedding_softmax.h) keep the logits
 // of one chunk only. Their cotangents are the weights of the tokens, which are known beforehand.
-Graph merge_loops(const Graph& graph);
+Graph merge_loops(Graph graph);
 
 }  // namespace tessera

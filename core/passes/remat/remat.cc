@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/passes/remat/remat.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,8 +63,7 @@ class LoopRemat {
 
 // For each backward loop that reads what a forward loop saved: saves only what the policy saves,
 // and recomputes the rest in the backward body. Loops within bodies are not changed.
-Graph rematerialize_loops(const Graph& graph, const RematPolicy& policy) {
-  Graph result = graph;
+Graph rematerialize_loops(Graph result, const RematPolicy& policy) {
   for (const NodeId id : result.nodes().ids()) {
     const Node& node = result.node(id);
     if (!is_repeat(node) || node.phase != Phase::kBackward || node.remat_clone) continue;
@@ -108,22 +108,25 @@ ValueFlags find_candidates(const Graph& graph) {
 // needs it.
 class Recomputation {
  public:
-  Recomputation(const Graph& graph, ValueFlags dropped)
-      : graph_(graph),
+  Recomputation(Graph graph, ValueFlags dropped)
+      : graph_(std::move(graph)),
         dropped_(std::move(dropped)),
-        rewriter_(graph),
-        clones_(graph.values().size()) {}
+        rewriter_(graph_),
+        clones_(graph_.values().size()) {}
 
   Graph run() {
+    const bool any = std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end();
+    if (!any && is_in_order(graph_)) return std::move(graph_);
     rewriter_.copy_inputs();
     for (const NodeId id : graph_.nodes().ids()) {
-      if (graph_.node(id).phase == Phase::kForward) {
-        rewriter_.copy_node(id);
-        continue;
+      Node& node = graph_.node(id);
+      if (node.phase == Phase::kForward) {
+        const bool may_be_cloned = any_flagged(node.outputs, dropped_);
+        may_be_cloned ? rewriter_.copy_node(id) : rewriter_.move_node(graph_, id);
+      } else {
+        for (ValueId& value : node.inputs) value = backward_operand(value);
+        rewriter_.add_moved(graph_, take(node), id);
       }
-      Node node = graph_.node(id);
-      for (ValueId& value : node.inputs) value = backward_operand(value);
-      rewriter_.add(std::move(node), graph_.node(id).outputs);
     }
     rewriter_.copy_outputs();
     return std::move(rewriter_.to());
@@ -150,7 +153,14 @@ class Recomputation {
       clones_[original.outputs[i]] = to.node(id).outputs[i];
   }
 
-  const Graph& graph_;
+  // The node without its outputs, which stay.
+  static Node take(Node& node) {
+    Node taken = std::move(node);
+    node.outputs = std::move(taken.outputs);
+    return taken;
+  }
+
+  Graph graph_;
   ValueFlags dropped_;
   Rewriter rewriter_;
   IndexedVector<ValueId, ValueId> clones_;  // From values of the old graph.
@@ -178,8 +188,7 @@ std::string name_of(const Graph& graph, ValueId value) {
 }
 
 // Gives values marked by save_for_backward the name of the mark.
-Graph with_marked_names(const Graph& graph) {
-  Graph result = graph;
+Graph with_marked_names(Graph result) {
   for (const NodeId id : result.nodes().ids()) {
     Node& node = result.node(id);
     if (is_repeat(node))
@@ -206,14 +215,15 @@ void list_saved(const Graph& graph, std::vector<SavedValue>& saved) {
   }
 }
 
-Graph rematerialize_graph(const Graph& graph, const RematPolicy& policy) {
-  Graph result = graph;
+Graph rematerialize_graph(Graph result, const RematPolicy& policy) {
   if (policy.kind != RematPolicy::Kind::kSaveEverything) {
-    result = rematerialize_loops(result, policy);
-    result = Recomputation(result, find_dropped(result, policy)).run();
+    result = rematerialize_loops(std::move(result), policy);
+    ValueFlags dropped = find_dropped(result, policy);
+    result = Recomputation(std::move(result), std::move(dropped)).run();
   }
-  result = dce(result);  // Cotangents that nobody reads do not count as readers.
-  result = Recomputation(result, find_candidates(result)).run();
+  result = dce(std::move(result));  // Cotangents that nobody reads do not count as readers.
+  ValueFlags candidates = find_candidates(result);
+  result = Recomputation(std::move(result), std::move(candidates)).run();
   for (const NodeId id : result.nodes().ids()) {
     Node& node = result.node(id);
     if (is_repeat(node))

@@ -49,16 +49,18 @@ DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions
     lowered = {fetch_inputs(lowered.graph, held, options.mesh, number), held};
   Graph graph = std::move(lowered.graph);
   end_stage("lower", graph, local, options, stages);
-  graph = decompose(graph, [&](const OpDef& op) { return kind.has_kernel(op); });
+  graph = decompose(std::move(graph), [&](const OpDef& op) { return kind.has_kernel(op); });
   // Copies are made by a program that all devices capture alike, or none (agree_on_capture): a
   // stage without updated parameters would have no such program.
-  if (kind.has_kernel(kFusedUpdatesOp))
-    graph = fuse_updates(options.pipeline ? graph : keep_copies(graph));
-  if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(graph);
-  if (kind.has_kernel(kFusedNormOp)) graph = fuse_norms(graph);
-  graph = fuse(graph);
+  if (kind.has_kernel(kFusedUpdatesOp)) {
+    if (!options.pipeline) graph = keep_copies(std::move(graph));
+    graph = fuse_updates(std::move(graph));
+  }
+  if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(std::move(graph));
+  if (kind.has_kernel(kFusedNormOp)) graph = fuse_norms(std::move(graph));
+  graph = fuse(std::move(graph));
   end_stage("fuse", graph, local, options, stages);
-  graph = schedule(graph);
+  graph = schedule(std::move(graph));
   end_stage("schedule", graph, local, options, stages);
   return {std::move(graph), std::move(lowered.homes)};
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/executor/device_executor.h"
 
+#include <array>
+#include <charconv>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,25 +16,58 @@
 namespace tessera {
 namespace {
 
+void append_number(int64_t number, std::string& text) {
+  std::array<char, 24> digits;
+  text.append(digits.data(), std::to_chars(digits.data(), std::end(digits), number).ptr);
+}
+
+// Without a format, since thousands of nodes have a signature.
+void append_type(const Type& type, std::string& text) {
+  if (type.partial) text += type.text_sized();
+  text += dtype_name(type.dtype);
+  for (const Axis& axis : type.axes) {
+    text += ' ';
+    text += axis.name;
+    for (const std::string& mesh_axis : axis.split) (text += '/') += mesh_axis;
+    text += '=';
+    append_number(axis.size, text);
+  }
+  text += ';';
+}
+
 // All that a kernel may depend on: op, attributes, types of operands and results, bodies.
 void append_signature(const Graph& graph, const Node& node, std::string& text) {
-  const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{} {}", node.op->name, node.attributes.text());
-  for (const ValueId value : node.inputs)
-    fmt::format_to(out, " {}", graph.type(value).text_sized());
-  text += " ->";
-  for (const ValueId value : node.outputs)
-    fmt::format_to(out, " {}", graph.type(value).text_sized());
+  const auto append_types = [&](const std::vector<ValueId>& values) {
+    for (const ValueId value : values) append_type(graph.type(value), text);
+  };
+  const auto append_values = [&](const std::vector<ValueId>& values) {
+    for (const ValueId value : values) {
+      append_number(value.value(), text);
+      text += ',';
+    }
+  };
+  text += node.op->name;
+  text += ' ';
+  text += node.attributes.text();
+  text += ' ';
+  append_types(node.inputs);
+  text += "->";
+  append_types(node.outputs);
   for (const auto& body : node.bodies) {
-    text += " {";
-    for (const GraphInput& input : body->inputs())
-      fmt::format_to(out, "{}:{} ", input.value, body->type(input.value).text_sized());
+    text += '{';
+    for (const GraphInput& input : body->inputs()) {
+      append_values({input.value});
+      append_type(body->type(input.value), text);
+    }
     for (const Node& inner : body->nodes()) {
       append_signature(*body, inner, text);
-      fmt::format_to(out, " {}={};", fmt::join(inner.outputs, ","), fmt::join(inner.inputs, ","));
+      append_values(inner.outputs);
+      text += '=';
+      append_values(inner.inputs);
     }
-    for (const GraphOutput& output : body->outputs()) fmt::format_to(out, " {}", output.value);
-    text += "}";
+    text += ':';
+    for (const GraphOutput& output : body->outputs()) append_values({output.value});
+    text += '}';
   }
 }
 

@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -121,8 +121,8 @@ class DeviceExecutor {
   int64_t number_;
   Communicator* communicator_;
   // Nodes must not be replaced by others of the same address.
-  std::map<const Node*, std::shared_ptr<Kernel>> kernels_;
-  std::map<std::string, std::shared_ptr<Kernel>> kernels_by_signature_;
+  std::unordered_map<const Node*, std::shared_ptr<Kernel>> kernels_;
+  std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_by_signature_;
   DeviceAddress arena_;
   int64_t bytes_ = 0;
   std::vector<Program> programs_;

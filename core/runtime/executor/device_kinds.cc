@@ -43,13 +43,14 @@ std::vector<std::string> registered_device_kinds() {
 }
 
 const DeviceKind& find_device_kind(std::string_view name) {
+  {
+    const std::lock_guard lock(registry().mutex);
+    const auto found = registry().kinds.find(name);
+    if (found != registry().kinds.end()) return found->second;
+  }
   const std::vector<std::string> names = registered_device_kinds();
-  const std::lock_guard lock(registry().mutex);
-  const auto found = registry().kinds.find(name);
-  if (found == registry().kinds.end())
-    fail("unknown kind of device '{}'{}; expected {}", name, did_you_mean(name, names),
-         fmt::join(names, ", "));
-  return found->second;
+  fail("unknown kind of device '{}'{}; expected {}", name, did_you_mean(name, names),
+       fmt::join(names, ", "));
 }
 
 }  // namespace tessera

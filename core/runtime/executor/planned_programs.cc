@@ -2,6 +2,8 @@
 #include "core/runtime/executor/planned_programs.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -13,9 +15,22 @@ namespace {
 
 bool stays(InputKind kind) { return kind == InputKind::kParameter || kind == InputKind::kState; }
 
-const Placement* find_placement(std::span<const Placement> placements, std::string_view name) {
-  const auto found = std::ranges::find(placements, name, &Placement::name);
-  return found != placements.end() ? &*found : nullptr;
+// Placements, by name, of each arena.
+using PlacementsByName = std::vector<std::unordered_map<std::string_view, const Placement*>>;
+
+template <typename InArena>
+PlacementsByName by_name(size_t arenas, const InArena& placements_in) {
+  PlacementsByName result(arenas);
+  for (size_t arena = 0; arena < arenas; ++arena)
+    for (const Placement& placement : placements_in(arena))
+      result[arena].emplace(placement.name, &placement);
+  return result;
+}
+
+std::unordered_map<std::string, size_t> numbers_of(const std::vector<Buffer>& buffers) {
+  std::unordered_map<std::string, size_t> numbers;
+  for (size_t i = 0; i < buffers.size(); ++i) numbers.emplace(buffers[i].name, i);
+  return numbers;
 }
 
 std::string stages_text(const std::vector<int64_t>& stages) {
@@ -133,32 +148,40 @@ void PlannedPrograms::plan_stages(PlannedProgram& program, const GraphOfDevice& 
 // The list of buffers is the same on every process, because it follows from the traced graphs and
 // the homes.
 void PlannedPrograms::add_buffers(const PlannedProgram& program, const Graph& traced) {
+  std::unordered_map<std::string, size_t> numbers = numbers_of(buffers_);
+  const PlacementsByName inputs = by_name(
+      arenas_.size(), [&](size_t arena) -> auto& { return program.plans[arena].inputs; });
   for (const GraphInput& input : traced.inputs()) {
     if (!stays(input.kind)) continue;
     const std::vector<int64_t> stages = stages_of(program.homes, input.name, mesh_.stages());
-    const auto known = std::ranges::find(buffers_, input.name, &Buffer::name);
-    if (known != buffers_.end()) {
-      known->stages = either(known->stages, stages, mesh_.stages());
-    } else {
+    const auto [known, is_new] = numbers.try_emplace(input.name, buffers_.size());
+    if (is_new) {
       buffers_.push_back({input.name, input.kind, traced.type(input.value), stages});
+    } else {
+      Buffer& buffer = buffers_[known->second];
+      buffer.stages = either(buffer.stages, stages, mesh_.stages());
     }
     for (size_t arena = 0; arena < arenas_.size(); ++arena)
       CHECK(is_home(program.homes, input.name, arenas_[arena].stage) ==
-                (find_placement(program.plans[arena].inputs, input.name) != nullptr),
+                inputs[arena].contains(input.name),
             "'{}' is on {}, but not as the graph of stage {} has it", input.name,
             stages_text(stages), arenas_[arena].stage);
   }
-  for (size_t arena = 0; arena < arenas_.size(); ++arena) {
-    StageArena& it = arenas_[arena];
-    const StepPlan& plan = program.plans[arena];
-    for (const Placement& input : plan.inputs)
-      if (stays(input.kind) && find_placement(it.placed, input.name) == nullptr)
-        it.placed.push_back(input);
-    it.persistent_bytes = plan.persistent_bytes;
-    for (const ProgramArray& output : program.outputs.arrays)
-      CHECK(find_placement(plan.outputs, output.name) != nullptr, "stage {} lacks the output {}",
-            it.stage, output.name);
-  }
+  for (size_t arena = 0; arena < arenas_.size(); ++arena) place_new(arena, program);
+}
+
+// Keeps the places of what an arena has not held before.
+void PlannedPrograms::place_new(size_t arena, const PlannedProgram& program) {
+  StageArena& it = arenas_[arena];
+  const StepPlan& plan = program.plans[arena];
+  std::unordered_set<std::string> placed;
+  for (const Placement& known : it.placed) placed.insert(known.name);
+  for (const Placement& input : plan.inputs)
+    if (stays(input.kind) && placed.insert(input.name).second) it.placed.push_back(input);
+  it.persistent_bytes = plan.persistent_bytes;
+  for (const ProgramArray& output : program.outputs.arrays)
+    CHECK(std::ranges::find(plan.outputs, output.name, &Placement::name) != plan.outputs.end(),
+          "stage {} lacks the output {}", it.stage, output.name);
 }
 
 StageHomes PlannedPrograms::homes() const {
@@ -170,9 +193,10 @@ StageHomes PlannedPrograms::homes() const {
 
 // A stage that holds an array and does not update it would keep its old value.
 void PlannedPrograms::check_updates() const {
+  const std::unordered_map<std::string, size_t> numbers = numbers_of(buffers_);
   for (const PlannedProgram& program : programs_) {
     for (const std::string& name : program.updates) {
-      const Buffer& buffer = *std::ranges::find(buffers_, name, &Buffer::name);
+      const Buffer& buffer = buffers_[numbers.at(name)];
       const std::vector<int64_t> updated = stages_of(program.homes, name, mesh_.stages());
       if (either(updated, buffer.stages, mesh_.stages()) != updated)
         fail("'{}' is updated on {} by one program and read on {} by another", name,
@@ -214,13 +238,19 @@ void PlannedPrograms::move_up(StepPlan& plan, int64_t persistent_bytes) const {
   plan.persistent_bytes = persistent_bytes;
 }
 
-DeviceOffsets PlannedPrograms::offsets_of(
-    std::string_view name,
-    const std::function<std::span<const Placement>(size_t)>& in_arena) const {
-  DeviceOffsets offsets;
-  for (const size_t arena : arena_of_) {
-    const Placement* const placement = find_placement(in_arena(arena), name);
-    offsets.push_back(placement != nullptr ? std::optional(placement->offset) : std::nullopt);
+template <typename Array>
+std::vector<DeviceOffsets> PlannedPrograms::offsets_of(
+    const std::vector<Array>& arrays,
+    const std::function<const std::vector<Placement>&(size_t)>& in_arena) const {
+  const PlacementsByName placements = by_name(arenas_.size(), in_arena);
+  std::vector<DeviceOffsets> offsets;
+  for (const Array& array : arrays) {
+    DeviceOffsets& own = offsets.emplace_back();
+    for (const size_t arena : arena_of_) {
+      const auto found = placements[arena].find(array.name);
+      own.push_back(found != placements[arena].end() ? std::optional(found->second->offset)
+                                                     : std::nullopt);
+    }
   }
   return offsets;
 }
@@ -235,20 +265,17 @@ void PlannedPrograms::place() {
     CHECK(peak == arenas_[arena].bytes, "stage {}: {} bytes are planned, {} would be allocated",
           arenas_[arena].stage, peak, arenas_[arena].bytes);
   }
+  using Placements = const std::vector<Placement>&;
   for (PlannedProgram& program : programs_) {
-    for (const ProgramArray& input : program.inputs.arrays)
-      program.inputs.offsets.push_back(offsets_of(input.name, [&](size_t arena) {
-        return std::span<const Placement>(program.plans[arena].inputs);
-      }));
-    for (const ProgramArray& output : program.outputs.arrays)
-      program.outputs.offsets.push_back(offsets_of(output.name, [&](size_t arena) {
-        return std::span<const Placement>(program.plans[arena].outputs);
-      }));
+    program.inputs.offsets = offsets_of(program.inputs.arrays, [&](size_t arena) -> Placements {
+      return program.plans[arena].inputs;
+    });
+    program.outputs.offsets = offsets_of(program.outputs.arrays, [&](size_t arena) -> Placements {
+      return program.plans[arena].outputs;
+    });
   }
-  for (const Buffer& buffer : buffers_)
-    buffer_offsets_.push_back(offsets_of(buffer.name, [&](size_t arena) {
-      return std::span<const Placement>(arenas_[arena].placed);
-    }));
+  buffer_offsets_ =
+      offsets_of(buffers_, [&](size_t arena) -> Placements { return arenas_[arena].placed; });
 }
 
 }  // namespace tessera

@@ -89,8 +89,12 @@ class PlannedPrograms {
   void add_copies();
   void check_updates() const;
   void move_up(StepPlan& plan, int64_t persistent_bytes) const;
-  DeviceOffsets offsets_of(std::string_view name,
-                           const std::function<std::span<const Placement>(size_t)>& in_arena) const;
+  void place_new(size_t arena, const PlannedProgram& program);
+  // Of each array, by its name.
+  template <typename Array>
+  std::vector<DeviceOffsets> offsets_of(
+      const std::vector<Array>& arrays,
+      const std::function<const std::vector<Placement>&(size_t)>& in_arena) const;
 
   const DeviceParts& parts_;
   bool planning_;

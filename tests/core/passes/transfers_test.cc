@@ -13,7 +13,7 @@
 #include "core/ops/send.h"
 #include "core/passes/cost.h"
 #include "core/passes/local_passes.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/passes/memory/flat_program.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
@@ -193,7 +193,7 @@ TEST_CASE("The values that one task sends may be under way, and keep their memor
     if (launch.kind == LaunchKind::kStart) ++under_way;
     if (launch.kind == LaunchKind::kWait) {
       --under_way;
-      REQUIRE(launch.inputs.at(0).buffer == program.launches[launch.waits_for].inputs[0].buffer);
+      REQUIRE(launch.inputs[0].buffer == program.launches[launch.waits_for].inputs[0].buffer);
     }
     most = std::max(most, under_way);
   }

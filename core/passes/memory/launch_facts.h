@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the overlap of communication asks of launches, found once for all launches of a node.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/passes/memory/flat_program.h"
+
+namespace tessera {
+
+struct NodeFacts {
+  bool is_collective = false, is_transfer = false, is_send = false, is_receive = false;
+  bool is_update = false;
+  // Devices with other programs take part (core/ops/send.h): such launches keep their order.
+  bool is_shared = false;
+  bool is_inexpensive = false;
+};
+
+class LaunchFacts {
+ public:
+  // `transfers`: the mesh axes over which stages communicate. The program must outlive it.
+  LaunchFacts(const FlatProgram& program, const std::vector<std::string>& transfers);
+
+  const NodeFacts& of(const FlatLaunch& launch) const { return facts_[launch.flat_node]; }
+  const NodeFacts& operator[](size_t i) const { return of(program_.launches[LaunchId(i)]); }
+
+  // Of each launch.
+  std::vector<double> seconds_of_launches(const LaunchSeconds& seconds_of) const;
+
+ private:
+  const FlatProgram& program_;
+  IndexedVector<FlatNodeId, NodeFacts> facts_;
+};
+
+}  // namespace tessera
