@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -72,14 +73,13 @@ class TracedRun {
  private:
   const TemporaryDirectory& folder() const {
     static const TemporaryDirectory folder;
-    static const bool is_trained = [this] {
+    static bool is_trained = false;
+    if (!std::exchange(is_trained, true)) {
       write_small_text(folder.path());
       write_bytes(folder / "cpu.toml", kHardware);
       succeed(tiny_arguments(6) + kTwoSlices + " --profile=2:2");
       succeed("--mode=calibrate --trace=run --hardware=cpu.toml");
-      return true;
-    }();
-    static_cast<void>(is_trained);
+    }
     return folder;
   }
 };
