@@ -45,7 +45,7 @@ links = 0.5
 
 // Two slices, so that collectives are overlapped.
 constexpr const char* kTwoSlices =
-    " --devices=2 --threads=2 --set ici_mesh_shape=[1,1,1] --set dcn_mesh_shape=[1,2,1]"
+    " --devices=2 --set ici_mesh_shape=[1,1,1] --set dcn_mesh_shape=[1,2,1]"
     " --set strategy=fsdp";
 
 // A folder with a traced run of two devices.
