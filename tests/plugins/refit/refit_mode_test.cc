@@ -139,7 +139,6 @@ TEST_CASE("a trace of another program is refused with the first launch that diff
   const std::string with = "--mode=calibrate --hardware=cpu.toml --trace=run --config=run ";
   run.require_refused(with + "--set task.model.lm_tpl.hidden_dims=32",
                       "run/trace.json.gz is the trace of another program: in step 3 of device 0");
-  run.require_refused(with + "--set task.train.num_microbatches=2", "another program");
   run.require_refused(with + "--set mesh.dcn_mesh_shape=[1,1,1]", "another program");
   run.require_refused(with + "--set input.global_batch_size=4", "another program");
 }
