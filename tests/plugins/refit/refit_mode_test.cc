@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,7 +45,7 @@ links = 0.5
 
 // Two slices, so that collectives are overlapped.
 constexpr const char* kTwoSlices =
-    " --devices=2 --threads=2 --set ici_mesh_shape=[1,1,1] --set dcn_mesh_shape=[1,2,1]"
+    " --devices=2 --set ici_mesh_shape=[1,1,1] --set dcn_mesh_shape=[1,2,1]"
     " --set strategy=fsdp";
 
 // A folder with a traced run of two devices.
@@ -72,14 +73,13 @@ class TracedRun {
  private:
   const TemporaryDirectory& folder() const {
     static const TemporaryDirectory folder;
-    static const bool is_trained = [this] {
+    static bool is_trained = false;
+    if (!std::exchange(is_trained, true)) {
       write_small_text(folder.path());
       write_bytes(folder / "cpu.toml", kHardware);
       succeed(tiny_arguments(6) + kTwoSlices + " --profile=2:2");
       succeed("--mode=calibrate --trace=run --hardware=cpu.toml");
-      return true;
-    }();
-    static_cast<void>(is_trained);
+    }
     return folder;
   }
 };
@@ -139,7 +139,6 @@ TEST_CASE("a trace of another program is refused with the first launch that diff
   const std::string with = "--mode=calibrate --hardware=cpu.toml --trace=run --config=run ";
   run.require_refused(with + "--set task.model.lm_tpl.hidden_dims=32",
                       "run/trace.json.gz is the trace of another program: in step 3 of device 0");
-  run.require_refused(with + "--set task.train.num_microbatches=2", "another program");
   run.require_refused(with + "--set mesh.dcn_mesh_shape=[1,1,1]", "another program");
   run.require_refused(with + "--set input.global_batch_size=4", "another program");
 }
