@@ -164,10 +164,15 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
                                  {"scale", int64_t{scale.valid()}},
                                  {"bias", int64_t{bias.valid()}}};
   if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {
-    // Only the statistics cross devices.
     const SiteScope site(x.site);
     check_split_alike(op, operands, axis, x.site);
-    return in_order_of(normalised(NormAttributes(attributes), operands).front(), x.tensor.type());
+    // Only the statistics cross devices.
+    if (traced_mesh().size_along(x.tensor.type().axis(axis).split) > 1)
+      return in_order_of(normalised(NormAttributes(attributes), operands).front(), x.tensor.type());
+    // The axis is whole on each device, so that nothing is moved.
+    for (Tensor& operand : operands) operand = whole_along(operand, axis);
+    const Tensor y = trace_op(op, operands, attributes, x.site);
+    return reshard(in_order_of({y, x.site}, x.tensor.type()), x.tensor.type());
   }
   const Tensor y = trace_op(op, operands, attributes, x.site);
   return in_order_of({y, x.site}, x.tensor.type());

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Composite ops: their types and errors; decomposition and gradient must have the types of the op.
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
@@ -9,6 +11,7 @@
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
+#include "core/ops/reduce.h"
 #include "core/ops/rotary.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
@@ -138,6 +141,19 @@ TEST_CASE("A norm keeps its layout, also along a split axis, and refuses partial
   REQUIRE(of({"f32[\"batch=4 embed=8\"]", scale, "bf16[\"embed=8\"]"}, [](const Tensors& in) {
             return layer_norm(in[0], in[1], in[2], "embed", 1e-6);
           }) == "layer_norm: y is f32, z is bf16; cast one");
+}
+
+TEST_CASE("A norm along an axis that is split into one piece is one op, and keeps the layout") {
+  const Mesh mesh = Mesh::standard({1, 4, 1});
+  for (const bool inner : {false, true}) {
+    const std::string x = inner ? "embed/mdl=8 batch/data=4" : "batch/data=4 embed/mdl=8";
+    Trial trial(mesh, {"f32[\"" + x + "\"]", "f32[\"embed/mdl=8\"]"});
+    const Tensor y = normed(trial.inputs());
+    REQUIRE(y.type() == trial.inputs()[0].type());
+    const auto& nodes = trial.graph().nodes();
+    REQUIRE(std::ranges::count(nodes, &kRmsNormOp, &Node::op) == 1);
+    REQUIRE(std::ranges::count(nodes, &kReduceSumOp, &Node::op) == 0);
+  }
 }
 
 TEST_CASE("A norm over an inner axis keeps the axis order of its operand") {
