@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/ops/reshard.h"
 #include "core/ops/send.h"
 #include "core/passes/memory/flat_program.h"
 #include "core/passes/memory/gather_starts.h"
