@@ -487,9 +487,8 @@ void overlap(FlatProgram& program, const LaunchSeconds& seconds) {
   };
   std::vector<LaunchId> order;
   const int64_t layers = seconds ? kTimedLayers : 1;
-  const std::vector<size_t> earliest =
-      seconds ? starts_of_gathers(facts, weights, facts.seconds_of_launches(seconds))
-              : std::vector<size_t>();
+  std::vector<size_t> earliest;
+  if (seconds) earliest = starts_of_gathers(facts, weights, facts.seconds_of_launches(seconds));
   order.reserve(launches.size());
   for (const size_t i : weights.order(layers * layer_bytes(program, gathered), earliest))
     order.emplace_back(i);
