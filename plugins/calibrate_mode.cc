@@ -11,12 +11,6 @@
 
 namespace tessera {
 
-const std::vector<std::string>& calibrate_flags() {
-  static const std::vector<std::string> kFlags = {"threads", "devices", "device", "plugin_path",
-                                                  "output",  "restart", "smoke",  "job_log_dir"};
-  return kFlags;
-}
-
 void run_calibration(const CommandLine& line, std::ostream& out) {
   constexpr const char* kCpu = "cpu";
   if (line.device != kCpu)

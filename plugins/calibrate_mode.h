@@ -3,15 +3,10 @@
 #pragma once
 
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "plugins/command_line.h"
 
 namespace tessera {
-
-// The flags that the mode reads, beside --mode.
-const std::vector<std::string>& calibrate_flags();
 
 // Error for a device that is not the CPU, and for a file that exists (without --restart) or cannot
 // be written.

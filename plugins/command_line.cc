@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "plugins/calibrate_mode.h"
 #include "plugins/flags.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"

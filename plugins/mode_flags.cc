@@ -141,4 +141,10 @@ std::optional<SweepFlags> parse_sweep(const Flags& flags) {
   return sweep;
 }
 
+const std::vector<std::string>& calibrate_flags() {
+  static const std::vector<std::string> kFlags = {"threads", "devices", "device", "plugin_path",
+                                                  "output",  "restart", "smoke",  "job_log_dir"};
+  return kFlags;
+}
+
 }  // namespace tessera

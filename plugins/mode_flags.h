@@ -33,4 +33,7 @@ std::optional<SweepFlags> parse_sweep(const Flags& flags);      // --mode=sweep
 // Error if there are more threads than this machine may need.
 int parse_threads(const std::string& text);
 
+// Those that --mode=calibrate without a trace reads, beside --mode.
+const std::vector<std::string>& calibrate_flags();
+
 }  // namespace tessera

@@ -8,14 +8,10 @@
 #include <functional>
 #include <string>
 
+#include "tasks/calibrate/calibration_cases.h"
 #include "tasks/hardware/hardware.h"
 
 namespace tessera {
-
-enum class CalibrationSize {
-  kFull,   // A minute or two.
-  kQuick,  // Small operands and few repetitions, in seconds: rough figures.
-};
 
 struct CalibrateOptions {
   // Devices that compute at the same time, as the devices of a process do, and their threads

@@ -7,9 +7,13 @@
 
 #include "core/check/bench_cases.h"
 #include "core/graph/graph.h"
-#include "tasks/calibrate/calibrate.h"
 
 namespace tessera {
+
+enum class CalibrationSize {
+  kFull,   // A minute or two.
+  kQuick,  // Small operands and few repetitions, in seconds: rough figures.
+};
 
 // Ops other than products that have operations to count: composite ops, reductions and elementwise
 // ops, alone and in fused loops, at the sizes of a layer's activations.

@@ -5,7 +5,8 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "tasks/plan/roofline.h"
+#include "tasks/hardware/hardware.h"
+#include "tasks/plan/launch_cost.h"
 
 namespace tessera {
 

@@ -11,20 +11,10 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/hardware/hardware.h"
+#include "tasks/plan/launch_cost.h"
 #include "tasks/plan/product_price.h"
 
 namespace tessera {
-
-// What a launch waits for most.
-enum class Limit { kProducts, kArithmetic, kMemory, kLinks, kLaunch };
-
-struct LaunchCost {
-  double seconds = 0.0;  // With the gap before the next launch.
-  double copies = 0.0;   // The part of it that copies operands or results of a product.
-  double flops = 0.0;    // Executed; of contractions: of their matrix products.
-  double bytes = 0.0;    // Moved in memory; of collectives: sent.
-  Limit limit = Limit::kMemory;
-};
 
 // Of a node of a lowered graph that is neither a loop nor a view.
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
