@@ -16,6 +16,7 @@
 #include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
 #include "tasks/learner/optimizers.h"
+#include "tasks/pipeline/pipeline_schedules.h"
 #include "tasks/plan/plan.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -212,12 +213,15 @@ TEST_CASE("a run with state in bf16 resumes bit for bit") {
 // which rarely changes how a number of bf16 is rounded. With other random bits about half of them
 // would be rounded otherwise.
 void require_same_rounding(ExperimentConfig config, const std::vector<int64_t>& shape,
-                           Strategy strategy) {
+                           Strategy strategy, const Template<PipelineSchedule>& schedule = {},
+                           const std::vector<int64_t>& layers_per_piece = {}) {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(config, directory / "one") == 0);
   config.mesh.ici_mesh_shape = shape;
   config.mesh.axis_names = strategy_axes(strategy, std::move(config.mesh.axis_names));
   config.rules = strategy_rules(strategy);
+  task_of(config).train.pipeline_schedule = schedule;
+  task_of(config).train.layers_per_piece = layers_per_piece;
   RunOptions options;
   options.devices = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   REQUIRE(run_tiny(config, directory / "split", options) == 0);
@@ -241,15 +245,23 @@ TEST_CASE("stochastic rounding on four devices draws the numbers of one device")
 }
 
 TEST_CASE("stochastic rounding in a pipeline draws the numbers of one device") {
-  for (const int layers : {4, 2}) {
-    INFO(layers << " layers on two stages");
+  struct Case {
+    int64_t layers = 4, chunks = 1;
+    std::vector<int64_t> layers_per_piece = {};
+  };
+  for (const Case& trial : {Case{}, Case{.chunks = 2}, Case{3, 1, {2, 1}}}) {
+    INFO(trial.layers << " layers in " << trial.chunks << " chunks on each of two stages");
     ExperimentConfig config = narrow_config(4, kBothNarrow);
     auto& model = task_of(config).model.as<LanguageModel::HParams>();
     auto& lm = model.lm_tpl.as<TransformerLm::HParams>();
-    lm.num_layers = layers;
+    lm.num_layers = trial.layers;
     lm.stacked_transformer_tpl = Repeated::HParams{};
     task_of(config).train.num_microbatches = 4;
-    require_same_rounding(config, {2, 1, 1, 1}, Strategy::kPipeline);
+    Template<PipelineSchedule> schedule;
+    if (trial.chunks > 1)
+      schedule = InterleavedOneForwardOneBackward::HParams{.chunks = trial.chunks};
+    require_same_rounding(config, {2, 1, 1, 1}, Strategy::kPipeline, schedule,
+                          trial.layers_per_piece);
   }
 }
 

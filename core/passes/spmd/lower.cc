@@ -263,7 +263,7 @@ class DeviceAttributes {
   void fill(const Graph& graph, Node& node) {
     Attributes& attributes = node.attributes;
     if (attributes.has("anchor")) {
-      const Type& type = attributes.get<Type>("anchor");
+      const Type type = attributes.get<Type>("anchor");  // A copy: set() moves attributes.
       std::vector<int64_t> extent;
       for (const Axis& axis : type.axes) extent.push_back(axis.size);
       const std::vector<ShardBlock> blocks = shard_blocks(type, mesh_, device_);
