@@ -25,7 +25,7 @@ struct RoundParameters {
   void* y;  // bf16
   int64_t elements;
   int noise_shift;  // 16: the high halves of words are the noise; 0: the low ones.
-  bool vectors;     // Accesses of 4 elements.
+  bool vectors;     // Accesses of 8 elements.
   NoiseSpace noise;
 };
 

@@ -29,7 +29,7 @@ class StochasticRoundKernel final : public CudaKernel {
                            .noise = part.noise};
       const uint64_t addresses = args.inputs[0].value() | args.outputs[0].value();
       p.vectors = part.noise.whole_blocks && part.begin % 8 == 0 && addresses % 16 == 0;
-      const int64_t items = p.vectors ? (p.elements + 3) / 4 : p.elements;
+      const int64_t items = p.vectors ? (p.elements + 7) / 8 : p.elements;
       launch(context_, stream, function_, elementwise_shape(context_, items), p);
     }
   }

@@ -6,14 +6,22 @@
 namespace tessera::cuda {
 namespace {
 
+constexpr int kStored = kVector<bf16>;
+constexpr int kBlock = 4;  // Words of a block of Philox.
+
 template <int width>
 __device__ void round_elements(const RoundParameters& p, float count, int64_t at) {
+  constexpr int kDrawn = width < kBlock ? width : kBlock;
   float x[width];
-  uint32_t words[width];
   load_vector(p.x + at, x);
-  draw_noise(p.noise, count, at, words);
 #pragma unroll
-  for (int i = 0; i < width; ++i) x[i] = rounded_to_bf16(x[i], words[i] >> p.noise_shift);
+  for (int drawn = 0; drawn < width; drawn += kDrawn) {
+    uint32_t words[kDrawn];
+    draw_noise(p.noise, count, at + drawn, words);
+#pragma unroll
+    for (int i = 0; i < kDrawn; ++i)
+      x[drawn + i] = rounded_to_bf16(x[drawn + i], words[i] >> p.noise_shift);
+  }
   store_vector(static_cast<bf16*>(p.y) + at, x);
 }
 
@@ -22,9 +30,9 @@ __device__ void round_elements(const RoundParameters& p, float count, int64_t at
 extern "C" __global__ void __launch_bounds__(256)
     stochastic_round(const __grid_constant__ RoundParameters p) {
   const float count = *p.count;
-  const int64_t vectors_end = p.vectors ? p.elements / 4 * 4 : 0;
-  for (int64_t i = 4 * thread_number(); i < vectors_end; i += 4 * thread_count())
-    round_elements<4>(p, count, i);
+  const int64_t vectors_end = p.vectors ? p.elements / kStored * kStored : 0;
+  for (int64_t i = kStored * thread_number(); i < vectors_end; i += kStored * thread_count())
+    round_elements<kStored>(p, count, i);
   for (int64_t i = vectors_end + thread_number(); i < p.elements; i += thread_count())
     round_elements<1>(p, count, i);
 }
