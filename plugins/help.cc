@@ -2,6 +2,7 @@
 // The text of --help.
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -148,6 +149,28 @@ than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
+// "a, b, c" in lines of at most 100 columns, which begin where the descriptions of flags do.
+std::string in_lines(const std::vector<std::string>& names) {
+  constexpr size_t kIndent = 25, kColumns = 100;
+  std::string text;
+  size_t column = kIndent;
+  for (const std::string& name : names) {
+    const bool is_last = &name == &names.back();
+    const size_t size = name.size() + (is_last ? 0 : 1);
+    if (column > kIndent && column + 1 + size > kColumns) {
+      text += "\n" + std::string(kIndent, ' ');
+      column = kIndent;
+    } else if (column > kIndent) {
+      text += ' ';
+      ++column;
+    }
+    text += name;
+    if (!is_last) text += ',';
+    column += size;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string help_text() {
@@ -156,7 +179,7 @@ std::string help_text() {
     text.replace(text.find(place), place.size(), words);
   };
   fill("{devices}", fmt::format("{}", fmt::join(known_device_kinds(), ", ")));
-  fill("{hardware}", fmt::format("{}", fmt::join(hardware_names(own_plugins("hardware")), ", ")));
+  fill("{hardware}", in_lines(hardware_names(own_plugins("hardware"))));
   return text;
 }
 

@@ -212,8 +212,9 @@ std::string collectives_text(const Plan& plan) {
 
 const StepPlan& described_program(ModelSession& session, int program) {
   const std::vector<StagePlan> stages = session.executor().stage_plans(program);
-  return *std::ranges::max(stages, {}, [](const StagePlan& each) { return each.plan->use.peak; })
-              .plan;
+  return *std::ranges::max(stages, {}, [](const StagePlan& each) {
+            return each.plan->use.peak;
+          }).plan;
 }
 
 Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {

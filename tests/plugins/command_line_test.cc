@@ -121,7 +121,7 @@ TEST_CASE("invalid values are errors") {
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
           "--mode=decod: expected one of train, eval, decode, plan, export, import, replay, "
-          "selfcheck, calibrate, sweep; did you mean "
+          "calibrate, selfcheck, sweep; did you mean "
           "'decode'?");
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
           "--mode=import reads a directory: give --input=DIR");
@@ -145,7 +145,7 @@ TEST_CASE("invalid values are errors") {
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
           "--mode=trian: expected one of train, eval, decode, plan, export, import, replay, "
-          "selfcheck, calibrate, sweep; did you mean "
+          "calibrate, selfcheck, sweep; did you mean "
           "'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) ==
           "--profile=10: expected START:N, such as 10:3, or off");
@@ -169,9 +169,9 @@ TEST_CASE("the hardware of a plan is a known name or a file, and only a plan tak
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h2000"}) ==
           "--hardware=h2000: unknown hardware; did you mean 'h200'?; expected a100, b200, h100, "
           "h200, rtx4090, tpu_v4, tpu_v5p, zen3_2c, zen3_2c_2_devices or the path of a TOML file");
-  REQUIRE(error_for({"--exp=a", "--hardware=h200"}) == "--hardware needs --mode=plan");
+  REQUIRE(error_for({"--exp=a", "--hardware=h200"}) == "--hardware needs --mode=plan or calibrate");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--hardware=h200"}) ==
-          "--hardware needs --mode=plan");
+          "--hardware needs --mode=plan or calibrate");
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--hardware=h200", "--device=cpu"}) ==
           "--device cannot be used with --hardware, which names the device that is planned for");
   REQUIRE(error_for({"--exp=a", "--config=x"}) ==

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/passes/memory/kernel_facts.h"
 
 namespace tessera {
 

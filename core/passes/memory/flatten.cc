@@ -15,6 +15,7 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/passes/memory/flat_program.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 namespace {

@@ -4,20 +4,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/passes/memory/kernel_facts.h"
 
 namespace tessera {
-
-// A collective may be split into a start and a wait, between which other launches run.
-enum class LaunchKind { kRun, kStart, kWait };
-
-using LaunchId = Id<struct LaunchTag>;
 
 struct Launch {
   const Graph* graph = nullptr;  // The (body) graph of the node; kept alive by the StepPlan.
@@ -71,18 +66,8 @@ struct StepPlan {
   std::vector<PackedBlock> blocks;  // In the arena above persistent_bytes, where offsets begin.
 };
 
-// What planning needs to know about kernels. Unset: no scratch memory, and outputs may not
-// overwrite inputs.
-struct KernelFacts {
-  std::function<int64_t(const Graph&, const Node&)> scratch_bytes;
-  std::function<bool(const Graph&, const Node&, int64_t output, int64_t input)> may_overwrite;
-};
-
 // Whether collectives are split into starts and waits (overlap()) or run in place.
 enum class Communication { kInline, kOverlapped };
-
-// The seconds of one launch of a node, the same on all devices of a stage. Unset: not known.
-using LaunchSeconds = std::function<double(const Graph&, const Node&)>;
 
 // `persistent` are inputs that another program has placed in the same arena; they keep their
 // offsets. Error if their types differ. `seconds` are for overlap().
