@@ -75,7 +75,7 @@ TEST_CASE("a trace shows steps, phases and layers around their launches") {
   REQUIRE(count(text, "\"name\": \"fused mul exp\"") == 2);
   REQUIRE(count(text, "\"name\": \"reduce_sum\"") == 4);
   REQUIRE(count(text, "launch_trace_test.cc:") == 6);
-  REQUIRE(count(text, "\"launch\": \"reduce_sum (f32[\\\"row=2\\\"]) -> (f32[])\"") == 2);
+  REQUIRE(count(text, "\"launch\": \"reduce_sum (f32[\\\"row=2\\\"]) -> (f32[\\\"\\\"])\"") == 2);
   REQUIRE(count(text, "\"launch\": ") == 6);
 }
 
