@@ -132,7 +132,7 @@ Inspection
                          computes
   --search_seconds=N     end after this time with what was found (default: 60)
   --goal=GOAL            what is best: time (default), cost (of a step) or memory (of a device)
-  --trace=RUN            calibrate: the run, or its trace.json.gz, that --hardware=WHICH is fitted to;
+  --trace=RUN            calibrate: the run, or its trace.json.gz, that --hardware is fitted to;
                          writes hardware.toml and launch_costs.json there, or to --job_log_dir
                          (docs/launch_costs.md)
   --launch_costs=FILE    train, plan: schedule overlapped collectives by what launches took in that

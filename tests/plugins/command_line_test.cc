@@ -180,7 +180,7 @@ TEST_CASE("the hardware of a plan is a known name or a file, and only a plan tak
   REQUIRE(parse_command_line({"--config=runs/x"}).config == "runs/x");
   REQUIRE(error_for({"--exp=a", "--compare_plan=x"}) == "--compare_plan needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--output=x"}) ==
-          "--output needs --mode=export or plan");
+          "--output needs --mode=export, plan or calibrate");
 }
 
 TEST_CASE("the self-check takes no experiment") {
@@ -251,8 +251,8 @@ TEST_CASE("early steps are traced unless --profile chooses others or none") {
 
 TEST_CASE("the help text names the hardware files of the tree, which the build finds") {
   REQUIRE(hardware_names(own_plugins("hardware")) == hardware_names(hardware_folder()));
-  REQUIRE_THAT(help_text(), Catch::Contains(fmt::format(
-                                "{}", fmt::join(hardware_names(hardware_folder()), ", "))));
+  for (const std::string& name : hardware_names(hardware_folder()))
+    REQUIRE_THAT(help_text(), Catch::Contains(name));
 }
 
 TEST_CASE("the help text lists every flag, in at most 100 columns") {
