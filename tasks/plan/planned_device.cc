@@ -53,16 +53,26 @@ class PlannedKernel final : public Kernel {
   std::vector<int64_t> outputs_, inputs_;
 };
 
-class PlannedDevice final : public Device {
+// With the figures of a hardware file, and without memory.
+class DescribedDevice : public Device {
  public:
-  explicit PlannedDevice(const Hardware& hardware) : hardware_(hardware) {}
+  explicit DescribedDevice(const Hardware& hardware) : hardware_(hardware) {}
 
-  std::string_view kind() const override { return kPlannedDevice; }
   std::string description() const override { return fmt::format("{} (planned)", hardware_.title); }
   double peak_flops(DType dtype) const override { return hardware_.peak_flops(dtype); }
   int64_t available_bytes() const override { return hardware_.memory.bytes; }
   DeviceAddress allocate(int64_t) override { return {}; }
   void release(DeviceAddress, int64_t) override {}
+
+ private:
+  Hardware hardware_;
+};
+
+class PlannedDevice final : public DescribedDevice {
+ public:
+  using DescribedDevice::DescribedDevice;
+
+  std::string_view kind() const override { return kPlannedDevice; }
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return std::make_unique<PlannedKernel>(graph, node);
   }
@@ -73,24 +83,17 @@ class PlannedDevice final : public Device {
 
  private:
   static std::nullptr_t nothing_runs() { CHECK(false, "a planned device runs nothing"); }
-
-  Hardware hardware_;
 };
 
 // A CPU device that plans with this machine's kernels, whatever processor the file describes.
-class PlannedCpu final : public Device {
+class PlannedCpu final : public DescribedDevice {
  public:
   explicit PlannedCpu(const Hardware& hardware)
-      : hardware_(hardware),
+      : DescribedDevice(hardware),
         cpu_(make_cpu_device(
             static_cast<int>(hardware.processor.value_or(SharedProcessor{}).threads))) {}
 
   std::string_view kind() const override { return cpu_->kind(); }
-  std::string description() const override { return fmt::format("{} (planned)", hardware_.title); }
-  double peak_flops(DType dtype) const override { return hardware_.peak_flops(dtype); }
-  int64_t available_bytes() const override { return hardware_.memory.bytes; }
-  DeviceAddress allocate(int64_t) override { return {}; }
-  void release(DeviceAddress, int64_t) override {}
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return cpu_->prepare(graph, node);
   }
@@ -99,7 +102,6 @@ class PlannedCpu final : public Device {
   std::unique_ptr<Event> make_event() override { return cpu_->make_event(); }
 
  private:
-  Hardware hardware_;
   std::unique_ptr<Device> cpu_;
 };
 
