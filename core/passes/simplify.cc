@@ -83,7 +83,8 @@ Use find_use(const Graph& graph, ValueFlags wanted, const Names& transfers) {
   return use;
 }
 
-void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use, const Names& transfers);
+void add_used(Rewriter& rewriter, const Graph& graph, const Use& use, const Names& transfers,
+              const std::function<void(NodeId)>& add);
 
 // The body with only the used inputs and outputs, without dead nodes.
 Graph kept_body(const Loop& loop, const LoopUse& use, const Names& transfers) {
@@ -100,7 +101,8 @@ Graph kept_body(const Loop& loop, const LoopUse& use, const Names& transfers) {
   each_kept(use.outputs, [&](size_t i) { outputs.push_back(loop.output_in(i)); });
   ValueFlags wanted(body.values().size());
   for (const ValueId value : outputs) wanted[value] = true;
-  copy_used(rewriter, body, find_use(body, std::move(wanted), transfers), transfers);
+  add_used(rewriter, body, find_use(body, std::move(wanted), transfers), transfers,
+           [&](NodeId id) { rewriter.copy_node(id); });
   for (const ValueId value : outputs)
     rewriter.to().add_output("result " + std::to_string(rewriter.to().outputs().size()),
                              rewriter.at(value));
@@ -128,14 +130,16 @@ void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse&
   rewriter.add(std::move(copy), outputs);
 }
 
-void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use, const Names& transfers) {
+// Adds the nodes in use, each by add(id), loops without the parts that are not.
+void add_used(Rewriter& rewriter, const Graph& graph, const Use& use, const Names& transfers,
+              const std::function<void(NodeId)>& add) {
   for (const NodeId id : graph.nodes().ids()) {
     if (!use.nodes[id]) continue;
     const auto loop = use.loops.find(id);
     if (loop != use.loops.end()) {
       copy_loop(rewriter, graph, id, loop->second, transfers);
     } else {
-      rewriter.copy_node(id);
+      add(id);
     }
   }
 }
@@ -265,15 +269,7 @@ Graph dce(Graph graph) {
   if (all && use.loops.empty() && is_in_order(graph)) return graph;
   Rewriter rewriter(graph);
   rewriter.copy_inputs();
-  for (const NodeId id : graph.nodes().ids()) {
-    if (!use.nodes[id]) continue;
-    const auto loop = use.loops.find(id);
-    if (loop != use.loops.end()) {
-      copy_loop(rewriter, graph, id, loop->second, transfers);
-    } else {
-      rewriter.move_node(graph, id);
-    }
-  }
+  add_used(rewriter, graph, use, transfers, [&](NodeId id) { rewriter.move_node(graph, id); });
   rewriter.copy_outputs();
   return std::move(rewriter.to());
 }
