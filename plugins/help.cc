@@ -11,9 +11,12 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "tasks/hardware/hardware.h"
+#include "tasks/plan/text.h"
 
 namespace tessera {
 namespace {
+
+constexpr size_t kDescriptions = 25;  // The column at which descriptions of flags begin.
 
 constexpr std::string_view kHelp = R"(Trains a language model that an experiment describes.
 
@@ -121,7 +124,7 @@ Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
   --hardware=WHICH       plan: predict the time of each launch of a step, tokens per second and MFU
                          on this device, without it: a TOML file of yours (docs/hardware.md), or
-                         {hardware}
+{hardware}
   --search               plan: find the mesh, rules, pipeline schedule, number of microbatches and
                          remat policy whose step is best on --hardware, with the recipe's model and
                          global batch; --job_log_dir gets search.toml, search.json and search.svg
@@ -149,28 +152,6 @@ than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
-// "a, b, c" in lines of at most 100 columns, which begin where the descriptions of flags do.
-std::string in_lines(const std::vector<std::string>& names) {
-  constexpr size_t kIndent = 25, kColumns = 100;
-  std::string text;
-  size_t column = kIndent;
-  for (const std::string& name : names) {
-    const bool is_last = &name == &names.back();
-    const size_t size = name.size() + (is_last ? 0 : 1);
-    if (column > kIndent && column + 1 + size > kColumns) {
-      text += "\n" + std::string(kIndent, ' ');
-      column = kIndent;
-    } else if (column > kIndent) {
-      text += ' ';
-      ++column;
-    }
-    text += name;
-    if (!is_last) text += ',';
-    column += size;
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string help_text() {
@@ -179,7 +160,8 @@ std::string help_text() {
     text.replace(text.find(place), place.size(), words);
   };
   fill("{devices}", fmt::format("{}", fmt::join(known_device_kinds(), ", ")));
-  fill("{hardware}", in_lines(hardware_names(own_plugins("hardware"))));
+  const std::vector<std::string> hardware = hardware_names(own_plugins("hardware"));
+  fill("{hardware}\n", wrapped(fmt::format("{}", fmt::join(hardware, ", ")), kDescriptions));
   return text;
 }
 

@@ -30,27 +30,6 @@ std::string seconds_text(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
 }
 
-// Wraps a text at spaces; later lines are indented.
-std::string wrapped(const std::string& text, size_t indent) {
-  std::string result(indent, ' ');
-  size_t column = indent;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (column > indent && column + 1 + word.size() > kPlanColumns) {
-      result += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      result += ' ';
-      ++column;
-    }
-    result += word;
-    column += word.size();
-    begin = end + 1;
-  }
-  return result + "\n";
-}
-
 // A line with time, memory and MFU, and a candidate on the next lines if it is too long.
 std::string row(std::string_view head, double seconds, int64_t bytes, double mfu,
                 const std::string& what) {
