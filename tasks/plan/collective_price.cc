@@ -15,8 +15,6 @@
 namespace tessera {
 namespace {
 
-double as_float(int64_t value) { return static_cast<double>(value); }
-
 // Whether the two devices of a transfer are in different slices.
 bool transfer_crosses_slices(const Node& transfer, const Mesh& mesh) {
   const auto mesh_axes = transfer.attributes.get<std::vector<std::string>>("mesh_axes");
@@ -54,12 +52,12 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
   double all = 1.0, slices = 1.0;
   for (const auto& name : node.attributes.get<std::vector<std::string>>("mesh_axes")) {
     const MeshAxis& axis = mesh.axes()[static_cast<size_t>(mesh.position(name))];
-    all *= as_float(axis.size());
-    slices *= as_float(axis.dcn);
+    all *= to_double(axis.size());
+    slices *= to_double(axis.dcn);
   }
   // A receiver's link is as busy as the sender's.
-  const double bytes = as_float(node.op == &kReceiveOp ? graph.type(node.outputs[0]).bytes()
-                                                       : sent_bytes(graph, node));
+  const double bytes = to_double(node.op == &kReceiveOp ? graph.type(node.outputs[0]).bytes()
+                                                        : sent_bytes(graph, node));
   // Within slices first, so that only a slice's share crosses the network.
   const double here = all / slices;
   double within = 1.0;

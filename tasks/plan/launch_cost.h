@@ -2,7 +2,12 @@
 // What a launch costs.
 #pragma once
 
+#include <cstdint>
+
 namespace tessera {
+
+// Sizes and counts enter prices as floating point numbers.
+inline double to_double(int64_t number) { return static_cast<double>(number); }
 
 // What a launch waits for most.
 enum class Limit { kProducts, kArithmetic, kMemory, kLinks, kLaunch };

@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tasks/plan/launch_cost.h"
+
 namespace tessera {
 namespace {
 
-double float_of(int64_t number) { return static_cast<double>(number); }
-double rounds_of(int64_t a, int64_t b) { return float_of((a + b - 1) / b); }
+double rounds_of(int64_t a, int64_t b) { return to_double((a + b - 1) / b); }
 
 // The efficiency of matrix products by shape is that of NVIDIA's library nvMatmulHeuristics
 // 0.1.0.27 (H200 SXM, bf16, CUTLASS 3 kernels), relative to its 8192×8192×8192, for which it
@@ -32,13 +33,13 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Peak
   double least = 0.0;
   for (const Tile& tile : kTiles) {
     const double tiles =
-        rounds_of(product.m, tile.m) * rounds_of(product.n, tile.n) * float_of(product.batches);
+        rounds_of(product.m, tile.m) * rounds_of(product.n, tile.n) * to_double(product.batches);
     for (int64_t splits = 1; splits <= kMostSplits; splits *= 2) {
       const int64_t sums = product.k / splits;
       if (splits > 1 && sums < kLeastSums) break;
       const double rounds = rounds_of(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
       const double work =
-          rounds * float_of(tile.m * tile.n) * tile.slowdown * (float_of(sums) + start);
+          rounds * to_double(tile.m * tile.n) * tile.slowdown * (to_double(sums) + start);
       if (least == 0.0 || work < least) least = work;
     }
   }
@@ -48,14 +49,14 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Peak
 // Of the doublings between two sizes.
 double squared_doublings(int64_t a, int64_t b) {
   const double logarithm =
-      std::log2(float_of(std::max<int64_t>(1, a)) / float_of(std::max<int64_t>(1, b)));
+      std::log2(to_double(std::max<int64_t>(1, a)) / to_double(std::max<int64_t>(1, b)));
   return logarithm * logarithm;
 }
 
 }  // namespace
 
 double ProductSize::flops() const {
-  return 2.0 * float_of(m) * float_of(n) * float_of(k) * float_of(batches);
+  return 2.0 * to_double(m) * to_double(n) * to_double(k) * to_double(batches);
 }
 
 double reachable_flops(DType dtype, const Hardware& hardware) {

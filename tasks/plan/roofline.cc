@@ -26,8 +26,6 @@ namespace {
 // Kernels read more than their operands (halves of cache lines, partial sums): an estimate.
 constexpr double kTraffic = 1.1;
 
-double to_double(int64_t number) { return static_cast<double>(number); }
-
 // Attention: published rates of cuDNN and FlashAttention-3 on an H100 (Shah et al., 2024: forward,
 // not causal, 395 TFLOP/s with heads of 64 and 617 with heads of 128 at 2048 keys, 373 and 574 at
 // 1024), as shares of the peak. Half a mask costs a fifth, and the backward pass runs at three
