@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -157,8 +156,6 @@ double MatchedLaunches::quantile(double part) const {
   const auto last = static_cast<double>(seconds.size() - 1);
   return seconds[static_cast<size_t>(std::lround(part * last))];
 }
-
-double MatchedLaunches::sum() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 
 double median_of(std::vector<double> values) {
   CHECK(!values.empty(), "the median of nothing");

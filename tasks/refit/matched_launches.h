@@ -23,7 +23,6 @@ struct MatchedLaunches {
 
   double quantile(double part) const;
   double median() const { return quantile(0.5); }
-  double sum() const;
 };
 
 // Of a list that is not empty, which it sorts.
