@@ -58,7 +58,6 @@ std::string hardware_text(const HardwareFile& file, const std::string& comment) 
   for (std::string line; std::getline(lines, line);) text += "# " + line + "\n";
   text += fmt::format("title = {}\nkind = \"{}\"\nlaunch_overhead = {}\n", quoted_text(file.title),
                       enum_name(file.kind), number(file.launch_overhead));
-  add_optional(text, "step_overhead", file.step_overhead);
   add_optional(text, "price_per_hour", file.price_per_hour);
   if (file.processor)
     text += fmt::format("\n[processor]\ndevices = {}\nthreads = {}  # Of each device.\n",

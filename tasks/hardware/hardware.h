@@ -122,8 +122,6 @@ struct HardwareFile {
   HardwareKind kind = HardwareKind::kGpu;
   // Seconds from the end of a kernel to the begin of the next.
   double launch_overhead = 0.0;
-  // Seconds of a step beside its launches, such as those of its batch and metrics; unset: none.
-  std::optional<double> step_overhead;
   std::optional<double> price_per_hour;  // Of one device, in any currency.
   PeakFlops peak_flops;
   DeviceMemory memory;
@@ -136,8 +134,8 @@ struct HardwareFile {
   std::optional<ProductCurve> products;       // In place of `tiles`.
   std::map<std::string, KernelRate> kernels;  // By the op's name.
   std::optional<SharedProcessor> processor;
-  FIELDS(title, kind, launch_overhead, step_overhead, price_per_hour, peak_flops, memory, link,
-         network, host, efficiency, tiles, products, kernels, processor)
+  FIELDS(title, kind, launch_overhead, price_per_hour, peak_flops, memory, link, network, host,
+         efficiency, tiles, products, kernels, processor)
 };
 
 struct Hardware : HardwareFile {

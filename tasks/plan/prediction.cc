@@ -47,7 +47,7 @@ class Meetings {
   // What the same stages do together, in order.
   struct Series {
     std::vector<int64_t> numbers;
-    size_t reached = 0;  // By the stage at hand.
+    size_t reached = 0;  // By the current stage.
   };
 
   Series* series_between(std::pair<int64_t, int64_t> stages) {
@@ -65,19 +65,18 @@ class Meetings {
   std::vector<std::string> axes_;
   int64_t stage_ = 0;
   std::map<std::pair<int64_t, int64_t>, Series> series_;
-  std::vector<std::optional<Series*>> series_of_;  // By price, of the stage at hand.
+  std::vector<std::optional<Series*>> series_of_;  // By price, of the current stage.
   int64_t count_ = 0;
 };
 
-// Seconds before the first kernel: those of the host, and to copy the device's part of a batch.
+// Seconds before the first kernel: those to copy the device's part of a batch.
 double input_seconds(const StepPlan& step, const Hardware& hardware) {
-  const double begin = hardware.step_overhead.value_or(0.0);
-  if (!hardware.host) return begin;
+  if (!hardware.host) return 0.0;
   int64_t bytes = 0;
   for (const Placement& input : step.inputs)
     if (input.kind == InputKind::kBatch) bytes += input.type.bytes();
-  if (bytes == 0) return begin;
-  return begin + static_cast<double>(bytes) / hardware.host->bandwidth + hardware.host->latency;
+  if (bytes == 0) return 0.0;
+  return static_cast<double>(bytes) / hardware.host->bandwidth + hardware.host->latency;
 }
 
 // Adds what is simulated. Returns the timeline that will hold the result, without times.

@@ -110,7 +110,6 @@ class RefitRun final : public BaseRun {
   double predicted(const Hardware& hardware, const LaunchCosts* costs) {
     // The trace has the launches of a step, not the host's work beside them.
     Hardware launches_only = hardware;
-    launches_only.step_overhead.reset();
     launches_only.host.reset();
     return predict(stages(), session_->mesh(), session_->tokens_per_step(), launches_only,
                    std::nullopt, costs)
