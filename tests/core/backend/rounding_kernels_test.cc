@@ -107,7 +107,7 @@ TEST_CASE("Adam with moments in bf16 agrees with its decomposition") {
   const Tensor flag = input("apply", InputKind::kScalar, make_type(DType::kBool, {}));
   adam_update({in[0], in[1], in[2]}, in[3], in[4], steps, in[4], flag,
               {.beta2 = 0.95, .weight_decay = 0.1, .rounding = rounding});
-  // Second moments are never negative. The mean of 0.5 and a square is no number of bf16.
+  // Second moments are never negative. The mean of 0.5 and a square is not representable in bf16.
   const KernelCheck check{.given = {{"z", std::vector<double>(static_cast<size_t>(size), 0.5)},
                                     {"v", {1e-2}},
                                     {"count", {7.0}},
