@@ -144,43 +144,46 @@ int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   return memory.top();
 }
 
-// Placed blocks by offset. Most blocks live shortly, so those of each interval of time are also
-// listed alone.
+// Placed blocks by offset. Most blocks live shortly, so those of each window of time are also listed
+// alone. Each window overlaps half of the next one: a block that lives no longer than half a window
+// is inside of one, wherever it begins.
 class PlacedBlocks {
  public:
   explicit PlacedBlocks(const std::vector<PackedBlock>& blocks) {
     int64_t end = 0;
     for (const PackedBlock& block : blocks) end = std::max(end, block.last);
-    interval_ = end / kIntervals + 1;
+    half_window_ = end / kWindows + 1;
   }
 
   void add(const PackedBlock& block) {
     if (block.first > block.last) return;  // Never used.
     insert(all_, block);
-    for (size_t i = interval_of(block.first); i <= interval_of(block.last); ++i)
-      insert(of_interval_[i], block);
+    const size_t first = half(block.first);
+    for (size_t i = first - std::min<size_t>(first, 1); i <= half(block.last); ++i)
+      insert(in_window_[i], block);
   }
 
   // By offset, at least those that are used at the same time as `block`.
   const std::vector<PackedBlock>& around(const PackedBlock& block) const {
-    const size_t interval = interval_of(block.first);
-    return interval == interval_of(block.last) ? of_interval_[interval] : all_;
+    const size_t window = half(block.first);
+    return half(block.last) <= window + 1 ? in_window_[window] : all_;
   }
 
  private:
-  static constexpr int64_t kIntervals = 64;
+  static constexpr int64_t kWindows = 128;
 
-  size_t interval_of(int64_t time) const {
-    return static_cast<size_t>(std::clamp<int64_t>(time / interval_, 0, kIntervals - 1));
+  // Window i consists of halves i and i + 1.
+  size_t half(int64_t time) const {
+    return static_cast<size_t>(std::clamp<int64_t>(time / half_window_, 0, kWindows - 1));
   }
   // Behind those with the same offset, which are used at other times.
   static void insert(std::vector<PackedBlock>& list, const PackedBlock& block) {
     list.insert(std::ranges::upper_bound(list, block.offset, {}, &PackedBlock::offset), block);
   }
 
-  int64_t interval_ = 1;
+  int64_t half_window_ = 1;
   std::vector<PackedBlock> all_;
-  std::array<std::vector<PackedBlock>, kIntervals> of_interval_;
+  std::array<std::vector<PackedBlock>, kWindows> in_window_;
 };
 
 // Places the largest blocks first, each into the smallest gap between the placed blocks that are
