@@ -397,8 +397,8 @@ class Splitter {
   int64_t in_flight_ = 0;
 };
 
-// The bytes of the chosen collectives of one layer in one phase: the maximum over loop bodies and,
-// for unrolled layers, over path prefixes such as "layers[i]".
+// The bytes of the chosen collectives of one layer in one phase: the maximum over path prefixes such
+// as "layers[i]" of each graph, and over what loop bodies have outside of layers.
 template <typename Chosen>
 int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   std::map<std::pair<const Graph*, std::string>, int64_t> layers;
@@ -413,9 +413,9 @@ int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
     const Node& node = launch.graph->node(launch.node);
     largest_alone = std::max(largest_alone, bytes);
     const size_t end = node.path.rfind(']');
-    if (launch.graph == program.graph.get() && end == std::string::npos) continue;
-    const std::string layer =
-        launch.graph == program.graph.get() ? node.path.substr(0, end + 1) : "";
+    const bool in_layer = end != std::string::npos;
+    if (launch.graph == program.graph.get() && !in_layer) continue;
+    const std::string layer = in_layer ? node.path.substr(0, end + 1) : "";
     int64_t& sum = layers[{launch.graph, layer + std::string(phase_name(node.phase))}];
     largest_layer = std::max(largest_layer, sum += bytes);
   }
