@@ -397,8 +397,8 @@ class Splitter {
   int64_t in_flight_ = 0;
 };
 
-// The bytes of the chosen collectives of one layer in one phase: the maximum over path prefixes such
-// as "layers[i]" of each graph, and over what loop bodies have outside of layers.
+// The bytes of the chosen collectives of one layer in one phase: the maximum over path prefixes
+// such as "layers[i]" of each graph, and over what loop bodies have outside of layers.
 template <typename Chosen>
 int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   std::map<std::pair<const Graph*, std::string>, int64_t> layers;

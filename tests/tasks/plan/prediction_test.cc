@@ -35,13 +35,13 @@
 namespace tessera {
 namespace {
 
-// A Llama with four wide layers, on one device or fully sharded over a mesh.
+// A Llama with wide layers, on one device or fully sharded over a mesh.
 ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_policy,
-                             int64_t num_microbatches) {
+                             int64_t num_microbatches, int64_t num_layers) {
   const FeedForward::HParams ffn{.activation_tpl = SiLU::HParams{}, .use_gated_activation = true};
   const TransformerLm::HParams lm{.vocab_size = 8192,
                                   .model_dims = 1024,
-                                  .num_layers = 4,
+                                  .num_layers = num_layers,
                                   .num_heads = 8,
                                   .hidden_dims = 2816,
                                   .stacked_transformer_tpl = StackedTransformer::HParams{
@@ -59,11 +59,12 @@ ExperimentConfig wide_config(const MeshConfig& mesh, const std::string& remat_po
 }
 
 Plan plan_on(const std::string& gpu, const MeshConfig& mesh,
-             const std::string& remat_policy = "save_everything", int64_t num_microbatches = 1) {
+             const std::string& remat_policy = "save_everything", int64_t num_microbatches = 1,
+             int64_t num_layers = 4) {
   const TemporaryDirectory directory;
   const std::unique_ptr<Device> device = make_planned_device(hardware_named(gpu));
   ProcessGroup alone;
-  Session session(wide_config(mesh, remat_policy, num_microbatches),
+  Session session(wide_config(mesh, remat_policy, num_microbatches, num_layers),
                   {.run_directory = directory.path(), .allocates = false}, {device.get()}, alone);
   Plan plan = session.plan();
   plan.prediction = predict(session.executor().stage_plans(session.train_program().program()),
@@ -112,6 +113,20 @@ TEST_CASE("MFU counts the model's FLOPs, and no recomputation") {
     }
   REQUIRE(plan_on("h200", kOne, "save_nothing").prediction->step_seconds >
           1.1 * plan_on("h200", kOne).prediction->step_seconds);
+}
+
+int64_t temporaries(const Plan& plan) {
+  const auto found = std::ranges::find(plan.memory, "temporaries", &NamedBytes::name);
+  REQUIRE(found != plan.memory.end());
+  return found->bytes;
+}
+
+TEST_CASE("with microbatches, a layer more needs memory for the sums of its gradients only") {
+  const Plan four = plan_on("h200", kFour, "save_nothing", 4, 4);
+  const Plan twelve = plan_on("h200", kFour, "save_nothing", 4, 12);
+  // In f32, on each of four devices a quarter.
+  const int64_t sums = twelve.parameters - four.parameters;
+  REQUIRE(static_cast<double>(temporaries(twelve) - temporaries(four)) < 1.1 * sums);
 }
 
 // A product of `rows` rows, while an array is gathered that the next launch reads.
