@@ -167,6 +167,41 @@ TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the fron
                         Catch::Contains("class=\"best\"") && !Catch::Contains("nan"));
 }
 
+TEST_CASE("where f32 moments do not fit, a search of their dtype finds that bf16 ones do") {
+  SearchOptions options = small_options({1});
+  options.goal = SearchGoal::kMemory;
+  const SearchResult in_f32 = search_small(options);
+  REQUIRE(in_f32.best);
+  options.hardware.memory.bytes = in_f32.candidates[*in_f32.best].bytes - 1;
+  REQUIRE_FALSE(search_small(options).best);
+
+  options.space.searches_state_dtype = true;
+  const SearchResult in_bf16 = search_small(options);
+  REQUIRE(in_bf16.best);
+  const Searched& best = in_bf16.candidates[*in_bf16.best];
+  const std::string state = "task.learner.optimizer_tpl.state.";
+  REQUIRE(best.candidate.state ==
+          std::vector<std::string>{state + "first_moment=bf16", state + "second_moment=bf16"});
+  REQUIRE(best.bytes <= options.hardware.memory.bytes);
+  const std::vector<std::string> settings = settings_of(best.candidate, SettingStyle::kFields);
+  const auto task = small_configure()(settings).task.as<SingleTask::HParams>();
+  const auto& optimizer = task.learner.optimizer_tpl.as<AdamW::HParams>();
+  REQUIRE((optimizer.state.first_moment == DType::kBF16 &&
+           optimizer.state.second_moment == DType::kBF16));
+  // The settings alone, without a search, are planned with the same memory and time.
+  SearchOptions recipe_only = options;
+  recipe_only.space.searches_state_dtype = false;
+  recipe_only.seconds = 0.0;
+  const Configure chosen = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = settings;
+    all.insert(all.end(), sets.begin(), sets.end());
+    return with_settings(small_recipe(), all);
+  };
+  const SearchResult planned = search(chosen, SettingStyle::kFields, 1, recipe_only);
+  REQUIRE(planned.recipe.bytes == best.bytes);
+  REQUIRE(planned.recipe.seconds == best.seconds);
+}
+
 TEST_CASE("a recipe without state that could be bf16 is not searched with it") {
   SearchOptions options = small_options({2});
   options.space.searches_state_dtype = true;
