@@ -20,9 +20,9 @@ namespace {
 
 // Numbers what stages do together, the same on all of them: each transfer between two stages, and
 // each collective along the axis of the stages, in their order (core/ops/send.h).
-class Meetings {
+class RendezvousNumbers {
  public:
-  explicit Meetings(std::span<const StagePlan> stages) {
+  explicit RendezvousNumbers(std::span<const StagePlan> stages) {
     if (stages.size() < 2) return;  // One device stands for all.
     axes_ = transfer_axes(*stages.front().plan->graph);
   }
@@ -80,13 +80,13 @@ double input_seconds(const StepPlan& step, const Hardware& hardware) {
 }
 
 // Adds what is simulated. Returns the timeline that will hold the result, without times.
-StageTimeline priced_stage(const StagePlan& stage, LaunchPrices prices, Meetings& meetings,
-                           SimulatedProgram& program) {
+StageTimeline priced_stage(const StagePlan& stage, LaunchPrices prices,
+                           RendezvousNumbers& rendezvous, SimulatedProgram& program) {
   const StepPlan& step = *stage.plan;
   StageTimeline timeline{.stage = stage.stage, .memory = memory_curve(step), .tasks = step.tasks};
   timeline.launches.reserve(step.launches.size());
   program.launches.reserve(step.launches.size());
-  meetings.begin_stage(stage.stage);
+  rendezvous.begin_stage(stage.stage);
   for (const Launch& launch : step.launches) {
     const size_t price = prices.price_of(launch);
     const PricedLaunch& cost = prices.prices()[price];
@@ -97,7 +97,7 @@ StageTimeline priced_stage(const StagePlan& stage, LaunchPrices prices, Meetings
     } else {
       simulated.seconds = cost.cost.seconds;
       if (simulated.is_collective)
-        simulated.meeting = meetings.number_of(launch.graph->node(launch.node), price);
+        simulated.rendezvous = rendezvous.number_of(launch.graph->node(launch.node), price);
       ++prices.prices()[price].count;
     }
     program.launches.push_back(simulated);
@@ -174,7 +174,7 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
                    const Hardware& hardware, std::optional<int64_t> num_train_steps,
                    const LaunchCosts* costs) {
   CHECK(!stages.empty(), "a prediction of no program");
-  Meetings meetings(stages);
+  RendezvousNumbers rendezvous(stages);
   const int64_t devices = mesh.num_devices();
   StepTimeline timeline{.title = devices > 1 ? fmt::format("{} x {}", devices, hardware.title)
                                              : hardware.title};
@@ -184,7 +184,7 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
   for (size_t i = 0; i < stages.size(); ++i) {
     programs[i].begin = timeline.input;
     timeline.stages.push_back(
-        priced_stage(stages[i], LaunchPrices(mesh, hardware, costs), meetings, programs[i]));
+        priced_stage(stages[i], LaunchPrices(mesh, hardware, costs), rendezvous, programs[i]));
   }
   const std::vector<SimulatedTimes> times = simulate(programs);
   for (size_t i = 0; i < times.size(); ++i) {

@@ -36,8 +36,8 @@ struct DeviceStreams {
   bool is_queued = false;     // Whether it is in `queue` already.
   double links_free = 0.0;    // When the last collective ends.
   std::deque<size_t> queue;   // Collectives that were started and have not run.
-  bool is_waiting = false;    // The first of them has reached its meeting.
-  size_t met_before = 0;      // Who reached this meeting before, or kNobody.
+  bool is_waiting = false;    // The first of them has reached its rendezvous.
+  size_t arrived_before = 0;  // Who reached this rendezvous before, or kNobody.
   std::vector<bool> is_done;  // Of collectives.
   SimulatedTimes times;
 };
@@ -45,9 +45,9 @@ struct DeviceStreams {
 constexpr size_t kNobody = static_cast<size_t>(-1);
 
 // A collective of several devices.
-struct Meeting {
+struct Rendezvous {
   size_t expected = 0, arrived = 0;
-  size_t newest = kNobody;  // The device that has reached it last (DeviceStreams::met_before).
+  size_t newest = kNobody;  // The device that has reached it last (DeviceStreams::arrived_before).
   double begin = 0.0, seconds = 0.0;
 };
 
@@ -59,7 +59,7 @@ class Simulator {
     for (const SimulatedProgram& program : programs) {
       devices_.emplace_back(program);
       for (const SimulatedLaunch& launch : program.launches)
-        if (starts_collective(launch) && launch.meeting >= 0) ++meeting_of(launch).expected;
+        if (starts_collective(launch) && launch.rendezvous >= 0) ++rendezvous_of(launch).expected;
     }
   }
 
@@ -83,13 +83,13 @@ class Simulator {
   }
 
  private:
-  Meeting& meeting_of(const SimulatedLaunch& launch) {
-    const auto number = static_cast<size_t>(launch.meeting);
-    if (number >= meetings_.size()) meetings_.resize(number + 1);
-    return meetings_[number];
+  Rendezvous& rendezvous_of(const SimulatedLaunch& launch) {
+    const auto number = static_cast<size_t>(launch.rendezvous);
+    if (number >= rendezvous_.size()) rendezvous_.resize(number + 1);
+    return rendezvous_[number];
   }
 
-  // Returns whether the stream came further.
+  // Returns whether the stream advanced.
   bool run_kernels(size_t device) {
     DeviceStreams& it = devices_[device];
     run_collectives(device);
@@ -124,25 +124,25 @@ class Simulator {
       const size_t position = it.queue.front();
       const SimulatedLaunch& launch = it.program.launches[position];
       const double begin = std::max(it.times.reached[position], it.links_free);
-      if (launch.meeting < 0) {
+      if (launch.rendezvous < 0) {
         end_collective(it, {begin, begin + launch.seconds});
         continue;
       }
       it.is_waiting = true;
-      Meeting& meeting = meeting_of(launch);
-      meeting.begin = std::max(meeting.begin, begin);
-      meeting.seconds = std::max(meeting.seconds, launch.seconds);
-      it.met_before = std::exchange(meeting.newest, device);
-      if (++meeting.arrived == meeting.expected) hold(meeting, device);
+      Rendezvous& rendezvous = rendezvous_of(launch);
+      rendezvous.begin = std::max(rendezvous.begin, begin);
+      rendezvous.seconds = std::max(rendezvous.seconds, launch.seconds);
+      it.arrived_before = std::exchange(rendezvous.newest, device);
+      if (++rendezvous.arrived == rendezvous.expected) complete(rendezvous, device);
     }
   }
 
-  void hold(const Meeting& meeting, size_t last) {
-    for (size_t device = meeting.newest; device != kNobody;) {
+  void complete(const Rendezvous& rendezvous, size_t last) {
+    for (size_t device = rendezvous.newest; device != kNobody;) {
       DeviceStreams& it = devices_[device];
-      end_collective(it, {meeting.begin, meeting.begin + meeting.seconds});
+      end_collective(it, {rendezvous.begin, rendezvous.begin + rendezvous.seconds});
       if (device != last) ready_.push_back(device);
-      device = it.met_before;
+      device = it.arrived_before;
     }
   }
 
@@ -156,8 +156,8 @@ class Simulator {
   }
 
   std::deque<DeviceStreams> devices_;
-  std::vector<Meeting> meetings_;  // By number.
-  std::deque<size_t> ready_;       // Devices that may come further.
+  std::vector<Rendezvous> rendezvous_;  // By number.
+  std::deque<size_t> ready_;            // Devices that may advance.
 };
 
 }  // namespace
@@ -172,7 +172,7 @@ std::vector<Stall> stalls_of(const SimulatedProgram& program, const SimulatedTim
   for (size_t i = 0; i < program.launches.size(); ++i) {
     if (!starts_collective(program.launches[i])) continue;
     busy.push_back(times.launches[i]);
-    is_alone = is_alone && program.launches[i].meeting < 0;
+    is_alone = is_alone && program.launches[i].rendezvous < 0;
   }
   std::vector<Stall> stalls;
   size_t first = 0;  // The first collective that may end after a stall begins.

@@ -22,9 +22,9 @@ namespace tessera {
 struct SimulatedLaunch {
   LaunchKind kind = LaunchKind::kRun;
   bool is_collective = false;
-  double seconds = 0.0;    // Of a wait: 0.
-  int64_t waits_for = -1;  // kWait: the position of the start in its program.
-  int64_t meeting = -1;    // A collective of several of the programs: its number, the same in all.
+  double seconds = 0.0;     // Of a wait: 0.
+  int64_t waits_for = -1;   // kWait: the position of the start in its program.
+  int64_t rendezvous = -1;  // A collective of several of the programs: its number, the same in all.
 };
 
 struct SimulatedProgram {

@@ -89,10 +89,10 @@ void check_same(const TracedStep& step, const std::vector<ProgramLaunch>& progra
 }
 
 // Of one collective of a step: the nth of its type, among devices with one program.
-struct Meeting {
+struct CollectiveKey {
   std::string type;
   int64_t stage = 0, step = 0, number = 0;
-  auto operator<=>(const Meeting&) const = default;
+  auto operator<=>(const CollectiveKey&) const = default;
 };
 
 class Matcher {
@@ -120,15 +120,15 @@ class Matcher {
         matched.seconds.push_back(launch.seconds);
         continue;
       }
-      const Meeting meeting{launch.type, stage, step.step, numbers[launch.type]++};
-      const auto [found, added] = meetings_.try_emplace(meeting, launch.seconds);
+      const CollectiveKey key{launch.type, stage, step.step, numbers[launch.type]++};
+      const auto [found, added] = collectives_.try_emplace(key, launch.seconds);
       if (!added) found->second = std::min(found->second, launch.seconds);
     }
   }
 
   std::vector<MatchedLaunches> launches() && {
-    for (const auto& [meeting, seconds] : meetings_)
-      matched_[number_of_.at(meeting.type)].seconds.push_back(seconds);
+    for (const auto& [key, seconds] : collectives_)
+      matched_[number_of_.at(key.type)].seconds.push_back(seconds);
     std::erase_if(matched_, [](const MatchedLaunches& each) { return each.seconds.empty(); });
     for (MatchedLaunches& each : matched_) std::ranges::sort(each.seconds);
     return std::move(matched_);
@@ -146,7 +146,7 @@ class Matcher {
   std::map<int64_t, std::vector<ProgramLaunch>> programs_;  // By stage.
   std::map<std::string, size_t> number_of_;                 // By type.
   std::vector<MatchedLaunches> matched_;
-  std::map<Meeting, double> meetings_;
+  std::map<CollectiveKey, double> collectives_;
 };
 
 }  // namespace

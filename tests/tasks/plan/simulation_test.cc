@@ -15,9 +15,11 @@ namespace tessera {
 namespace {
 
 SimulatedLaunch kernel(double seconds) { return {.seconds = seconds}; }
-SimulatedLaunch start(double seconds, int64_t meeting = -1) {
-  return {
-      .kind = LaunchKind::kStart, .is_collective = true, .seconds = seconds, .meeting = meeting};
+SimulatedLaunch start(double seconds, int64_t rendezvous = -1) {
+  return {.kind = LaunchKind::kStart,
+          .is_collective = true,
+          .seconds = seconds,
+          .rendezvous = rendezvous};
 }
 SimulatedLaunch wait_for(int64_t position) {
   return {.kind = LaunchKind::kWait, .is_collective = true, .waits_for = position};
@@ -129,7 +131,7 @@ std::vector<SimulatedProgram> programs_of(const PipelineTable& table, double sen
           std::ranges::find(stages, task.stage) == stages.end())
         stages.push_back(task.stage);
     }
-  int64_t meeting = 0;
+  int64_t rendezvous = 0;
   for (std::vector<int64_t>& tasks : by_tick) {
     std::ranges::sort(tasks, {},
                       [&](int64_t i) { return table.tasks[static_cast<size_t>(i)].stage; });
@@ -145,9 +147,9 @@ std::vector<SimulatedProgram> programs_of(const PipelineTable& table, double sen
     }
     for (const int64_t i : tasks)
       for (const int64_t reader : readers[static_cast<size_t>(i)]) {
-        program_of(table.tasks[static_cast<size_t>(i)].stage).push_back(start(send, meeting));
+        program_of(table.tasks[static_cast<size_t>(i)].stage).push_back(start(send, rendezvous));
         received[{reader, i}] = std::ssize(program_of(reader));
-        program_of(reader).push_back(start(send, meeting++));
+        program_of(reader).push_back(start(send, rendezvous++));
       }
   }
   return programs;
