@@ -38,9 +38,9 @@ struct Buffers {
   std::vector<std::byte> in, out, scratch;
 };
 
-// Seconds of a collective; `sent` gets the bytes that each device sends.
-double collective_seconds(const OpDef& op, int64_t devices, int64_t bytes, double seconds,
-                          double& sent) {
+}  // namespace
+
+TimedCollective timed_collective(const OpDef& op, int64_t devices, int64_t bytes, double seconds) {
   const auto communicator = make_cpu_communicator({.local_devices = devices});
   std::vector<Graph> graphs;
   std::vector<std::unique_ptr<Kernel>> kernels;
@@ -55,29 +55,28 @@ double collective_seconds(const OpDef& op, int64_t devices, int64_t bytes, doubl
         {std::vector<std::byte>(size), std::vector<std::byte>(size),
          std::vector<std::byte>(static_cast<size_t>(kernels.back()->scratch_bytes()))});
   }
-  sent = static_cast<double>(sent_bytes(graphs[0], graphs[0].nodes().front()));
-  return median_round(devices, seconds, [&](int64_t device, int64_t) {
+  TimedCollective timed;
+  timed.sent = static_cast<double>(sent_bytes(graphs[0], graphs[0].nodes().front()));
+  timed.seconds = median_round(devices, seconds, [&](int64_t device, int64_t) {
     Buffers& own = buffers[static_cast<size_t>(device)];
     const std::byte* const in = own.in.data();
     std::byte* const out = own.out.data();
     host_kernel(*kernels[static_cast<size_t>(device)])
         .run({{&in, 1}, {&out, 1}, own.scratch.data()});
   });
+  return timed;
 }
-
-}  // namespace
 
 DeviceLink measured_link(int64_t devices, int64_t most_bytes, double seconds) {
   constexpr int64_t kFewBytes = 1024;
   double begin = 0.0, all_sent = 0.0, all_seconds = 0.0;
   const std::vector<const OpDef*> ops = {&kAllGatherOp, &kReduceScatterOp, &kAllReduceOp};
   for (const OpDef* op : ops) {
-    double sent = 0.0;
-    const double least = collective_seconds(*op, devices, kFewBytes, seconds, sent);
+    const double least = timed_collective(*op, devices, kFewBytes, seconds).seconds;
     begin += least / static_cast<double>(ops.size());
-    const double most = collective_seconds(*op, devices, most_bytes, seconds, sent);
-    all_sent += sent;
-    all_seconds += std::max(most - least, 0.01 * most);
+    const TimedCollective most = timed_collective(*op, devices, most_bytes, seconds);
+    all_sent += most.sent;
+    all_seconds += std::max(most.seconds - least, 0.01 * most.seconds);
   }
   return {.bandwidth = all_sent / all_seconds, .latency = std::max(begin, 1e-9)};
 }

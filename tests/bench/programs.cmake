@@ -15,7 +15,7 @@ target_link_libraries(bench_flat_tokens PRIVATE inputs)
 # Rates of collectives (ninja bench_collectives).
 add_executable(bench_collectives EXCLUDE_FROM_ALL
                ${CMAKE_SOURCE_DIR}/tests/bench/collectives_bench.cc)
-target_link_libraries(bench_collectives PRIVATE core_runtime Threads::Threads)
+target_link_libraries(bench_collectives PRIVATE tasks)
 
 # Speed and ids of tokenizers (ninja bench_tokenizers), for compare_tokenizers.py.
 add_executable(bench_tokenizers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/tokenizers_bench.cc)

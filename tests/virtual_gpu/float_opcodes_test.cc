@@ -70,7 +70,7 @@ U clamped(double x) {
 
 }  // namespace
 
-TEST_CASE("Opcodes: f32 and f64") {
+std::vector<OpcodeCase> float_cases() {
   const auto least = [](auto a, auto b, auto) {
     if (a == 0 && b == 0) return std::signbit(a) ? a : b;
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) ? b : a;
@@ -86,7 +86,7 @@ TEST_CASE("Opcodes: f32 and f64") {
   const auto fused = [](auto a, auto b, auto c) { return std::fma(a, b, c); };
   const auto unit = [](float x) { return x > 0 ? std::min(x, 1.0f) : 0.0f; };
   const double kApproximate = 3e-7;
-  const OpcodeCase cases[] = {
+  return {
       {"add.f32 %f0, %f1, %f2", real(add)},
       {"add.rn.f32 %f0, %f1, 0f3F800000", real([](float a, float, float) { return a + 1; })},
       {"sub.f32 %f0, %f1, %f2", real([](float a, float b, float) { return a - b; })},
@@ -135,7 +135,10 @@ TEST_CASE("Opcodes: f32 and f64") {
       {"abs.f32 %f0, %f1", real([](float a, float, float) { return std::fabs(a); })},
       {"copysign.f32 %f0, %f1, %f2",
        real([](float a, float b, float) { return std::copysign(b, a); })},
+      {"rcp.approx.ftz.f32 %f0, %f1",
+       real([](float a, float, float) { return flushed(1 / flushed(a)); }), kApproximate},
       {"add.f64 %g0, %g1, %g2", real64(add)},
+      {"add.rn.f64 %g0, %g1, %g2", real64(add)},
       {"sub.f64 %g0, %g1, %g2", real64([](double a, double b, double) { return a - b; })},
       {"mul.f64 %g0, %g1, %g2", real64(multiply)},
       {"fma.rn.f64 %g0, %g1, %g2, %g3", real64(fused)},
@@ -146,7 +149,10 @@ TEST_CASE("Opcodes: f32 and f64") {
       {"max.f64 %g0, %g1, %g2", real64(most)},
       {"neg.f64 %g0, %g1", real64([](double a, double, double) { return -a; })},
       {"abs.f64 %g0, %g1", real64([](double a, double, double) { return std::fabs(a); })}};
-  for (const OpcodeCase& c : cases) check(c);
+}
+
+TEST_CASE("Opcodes: f32 and f64") {
+  for (const OpcodeCase& c : float_cases()) check(c);
 }
 
 TEST_CASE("Fused sums are rounded once") {
@@ -164,10 +170,10 @@ TEST_CASE("Fused sums are rounded once") {
   REQUIRE(odd(-std::ldexp(1.0, -120)) == 0x3f81);
 }
 
-TEST_CASE("Opcodes: conversions") {
+std::vector<OpcodeCase> conversion_cases() {
   const auto integer_of = [](double x) { return std::nearbyint(x); };
   const auto as = [](auto f) { return Host([f](U a, U, U) { return static_cast<U>(f(a)); }); };
-  const OpcodeCase cases[] = {
+  return {
       {"cvt.u32.u16 %r0, %h1", as([](U a) { return uint16_t(a); })},
       {"cvt.s32.s16 %r0, %h1", as([](U a) { return uint32_t(int16_t(a)); })},
       {"cvt.s32.s8 %r0, %r1", as([](U a) { return uint32_t(int8_t(a)); })},
@@ -175,6 +181,8 @@ TEST_CASE("Opcodes: conversions") {
       {"cvt.u16.u32 %h0, %r1", as([](U a) { return uint16_t(a); })},
       {"cvt.s64.s32 %d0, %r1", as([](U a) { return int64_t{int32_t(a)}; })},
       {"cvt.u64.u32 %d0, %r1", as([](U a) { return uint32_t(a); })},
+      {"cvt.u64.u16 %d0, %h1", as([](U a) { return uint16_t(a); })},
+      {"cvt.u32.u64 %r0, %d1", as([](U a) { return uint32_t(a); })},
       {"cvt.s16.s8 %h0, %h1", as([](U a) { return uint16_t(int8_t(a)); })},
       {"cvt.sat.s8.s32 %r0, %r1",
        as([](U a) { return uint32_t(std::clamp(int32_t(a), -128, 127)); })},
@@ -193,6 +201,7 @@ TEST_CASE("Opcodes: conversions") {
       {"cvt.rni.s32.f32 %r0, %f1", as([=](U a) { return clamped<int32_t>(integer_of(f32(a))); })},
       {"cvt.rmi.s32.f32 %r0, %f1", as([](U a) { return clamped<int32_t>(std::floor(f32(a))); })},
       {"cvt.rpi.s32.f64 %r0, %g1", as([](U a) { return clamped<int32_t>(std::ceil(f64(a))); })},
+      {"cvt.rni.f64.f64 %g0, %g1", as([](U a) { return out64(std::nearbyint(f64(a))); })},
       {"cvt.rni.f32.f32 %f0, %f1", as([](U a) { return out32(std::nearbyint(f32(a))); })},
       {"cvt.rzi.f32.f32 %f0, %f1", as([](U a) { return out32(std::trunc(f32(a))); })},
       {"cvt.rmi.f32.f32 %f0, %f1", as([](U a) { return out32(std::floor(f32(a))); })},
@@ -212,7 +221,10 @@ TEST_CASE("Opcodes: conversions") {
        [](U a, U b, U) { return to_brain(f32(a)) << 16 | to_brain(f32(b)); }},
       {"cvt.rn.f16x2.f32 %r0, %f1, %f2",
        [](U a, U b, U) { return to_half(f32(a)) << 16 | to_half(f32(b)); }}};
-  for (const OpcodeCase& c : cases) check(c);
+}
+
+TEST_CASE("Opcodes: conversions") {
+  for (const OpcodeCase& c : conversion_cases()) check(c);
 }
 
 }  // namespace tessera::virtual_gpu

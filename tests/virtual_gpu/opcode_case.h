@@ -32,6 +32,13 @@ struct OpcodeCase {
   double tolerance = 0;  // Relative, of f32 results: approximations.
 };
 
+// The tables of opcodes_test.cc and float_opcodes_test.cc.
+std::vector<OpcodeCase> integer_cases();
+std::vector<OpcodeCase> bit_cases();
+std::vector<OpcodeCase> comparison_cases();
+std::vector<OpcodeCase> float_cases();
+std::vector<OpcodeCase> conversion_cases();
+
 inline std::string kernel_text(const std::string& instruction) {
   // The result's register is the first operand.
   const char result = instruction[instruction.find("%", 1) + 1];

@@ -11,17 +11,58 @@ Host integer(F f) {
     return word<T>(static_cast<T>(f(static_cast<T>(a), static_cast<T>(b), static_cast<T>(c))));
   };
 }
+template <typename T>
+T value_of(U bits) {
+  if constexpr (std::is_same_v<T, float>) return f32(bits);
+  if constexpr (std::is_same_v<T, double>) return f64(bits);
+  return static_cast<T>(bits);
+}
 template <typename T, typename F>
 Host comparison(F f) {
-  return [f](U a, U b, U) { return U{f(static_cast<T>(a), static_cast<T>(b))}; };
+  return [f](U a, U b, U) { return U{f(value_of<T>(a), value_of<T>(b))}; };
 }
-template <typename F>
-Host predicate32(F f) {
-  return [f](U a, U b, U) { return U{f(f32(a), f32(b))}; };
+
+// setp of operands in the registers of this letter: "setp.lt.f32 %p0, %f1, %f2".
+template <typename T, typename F>
+void add_comparison(std::vector<OpcodeCase>& cases, const std::string& name,
+                    const std::string& type, char letter, F holds) {
+  cases.push_back({fmt::format("setp.{}.{} %p0, %{}1, %{}2", name, type, letter, letter),
+                   comparison<T>(holds)});
+}
+template <typename T>
+bool are_ordered(T a, T b) {
+  return a == a && b == b;  // Not NaN.
+}
+template <typename T>
+void add_equality(std::vector<OpcodeCase>& cases, const std::string& type, char letter) {
+  add_comparison<T>(cases, "eq", type, letter, [](T a, T b) { return a == b; });
+  add_comparison<T>(cases, "ne", type, letter,
+                    [](T a, T b) { return are_ordered(a, b) && a != b; });
+}
+template <typename T>
+void add_order(std::vector<OpcodeCase>& cases, const std::string& type, char letter) {
+  add_equality<T>(cases, type, letter);
+  add_comparison<T>(cases, "lt", type, letter, [](T a, T b) { return a < b; });
+  add_comparison<T>(cases, "le", type, letter, [](T a, T b) { return a <= b; });
+  add_comparison<T>(cases, "gt", type, letter, [](T a, T b) { return a > b; });
+  add_comparison<T>(cases, "ge", type, letter, [](T a, T b) { return a >= b; });
+}
+// True of a NaN, and whether there is one.
+template <typename T>
+void add_unordered(std::vector<OpcodeCase>& cases, const std::string& type, char letter) {
+  add_comparison<T>(cases, "equ", type, letter,
+                    [](T a, T b) { return !are_ordered(a, b) || a == b; });
+  add_comparison<T>(cases, "neu", type, letter, [](T a, T b) { return a != b; });
+  add_comparison<T>(cases, "ltu", type, letter, [](T a, T b) { return !(a >= b); });
+  add_comparison<T>(cases, "leu", type, letter, [](T a, T b) { return !(a > b); });
+  add_comparison<T>(cases, "gtu", type, letter, [](T a, T b) { return !(a <= b); });
+  add_comparison<T>(cases, "geu", type, letter, [](T a, T b) { return !(a < b); });
+  add_comparison<T>(cases, "nan", type, letter, [](T a, T b) { return !are_ordered(a, b); });
+  add_comparison<T>(cases, "num", type, letter, [](T a, T b) { return are_ordered(a, b); });
 }
 }  // namespace
 
-TEST_CASE("Opcodes: integer arithmetic") {
+std::vector<OpcodeCase> integer_cases() {
   const auto add = [](auto a, auto b, auto) { return word(a) + word(b); };
   const auto mul = [](auto a, auto b, auto) { return word(a) * word(b); };
   const auto mad = [](auto a, auto b, auto c) { return word(a) * word(b) + word(c); };
@@ -40,58 +81,64 @@ TEST_CASE("Opcodes: integer arithmetic") {
   };
   const auto negate = [](auto a, auto, auto) { return 0 - word(a); };
   const auto absolute = [](auto a, auto, auto) { return a < 0 ? 0 - word(a) : word(a); };
-  const OpcodeCase cases[] = {
-      {"add.s16 %h0, %h1, %h2", integer<int16_t>(add)},
-      {"add.s32 %r0, %r1, %r2", integer<int32_t>(add)},
-      {"add.u64 %d0, %d1, %d2", integer<U>(add)},
-      {"add.s32 %r0, %r1, -7", [](U a, U, U) { return U{static_cast<uint32_t>(a - 7)}; }},
-      {"sub.s32 %r0, %r1, %r2", [](U a, U b, U) { return U{static_cast<uint32_t>(a - b)}; }},
-      {"sub.s64 %d0, %d1, %d2", [](U a, U b, U) { return a - b; }},
-      {"mul.lo.s16 %h0, %h1, %h2", integer<int16_t>(mul)},
-      {"mul.lo.s32 %r0, %r1, %r2", integer<int32_t>(mul)},
-      {"mul.lo.s64 %d0, %d1, %d2", integer<int64_t>(mul)},
-      {"mul.hi.s32 %r0, %r1, %r2", integer<int32_t>(high)},
-      {"mul.hi.u32 %r0, %r1, %r2", integer<uint32_t>(high)},
-      {"mul.hi.s64 %d0, %d1, %d2", integer<int64_t>(high)},
-      {"mul.hi.u64 %d0, %d1, %d2",
-       [](U a, U b, U) { return static_cast<U>(static_cast<unsigned __int128>(a) * b >> 64); }},
-      {"mul.wide.s32 %d0, %r1, %r2",
-       [](U a, U b, U) { return word(int64_t{int32_t(a)} * int32_t(b)); }},
-      {"mul.wide.u32 %d0, %r1, %r2", [](U a, U b, U) { return U{uint32_t(a)} * uint32_t(b); }},
-      {"mul.wide.s16 %r0, %h1, %h2", [](U a, U b, U) { return word(int16_t(a) * int16_t(b)); }},
-      {"mul.wide.u16 %r0, %h1, %h2",
-       [](U a, U b, U) { return U{uint32_t{uint16_t(a)} * uint16_t(b)}; }},
-      {"mad.lo.s32 %r0, %r1, %r2, %r3", integer<int32_t>(mad)},
-      {"mad.lo.u64 %d0, %d1, %d2, %d3", integer<U>(mad)},
-      {"mad.wide.s32 %d0, %r1, %r2, %d3",
-       [](U a, U b, U c) { return word(int64_t{int32_t(a)} * int32_t(b)) + c; }},
-      {"mad.wide.u32 %d0, %r1, %r2, %d3",
-       [](U a, U b, U c) { return U{uint32_t(a)} * uint32_t(b) + c; }},
-      {"mad.hi.u32 %r0, %r1, %r2, %r3",
-       [](U a, U b, U c) { return U{uint32_t((U{uint32_t(a)} * uint32_t(b) >> 32) + c)}; }},
-      {"div.s32 %r0, %r1, %r2", integer<int32_t>(divide)},
-      {"div.u32 %r0, %r1, %r2", integer<uint32_t>(divide)},
-      {"div.s64 %d0, %d1, %d2", integer<int64_t>(divide)},
-      {"div.u64 %d0, %d1, %d2", [](U a, U b, U) { return b ? a / b : ~U{0}; }},
-      {"div.s16 %h0, %h1, %h2", integer<int16_t>(divide)},
-      {"rem.s32 %r0, %r1, %r2", integer<int32_t>(modulo)},
-      {"rem.u32 %r0, %r1, %r2", integer<uint32_t>(modulo)},
-      {"rem.s64 %d0, %d1, %d2", integer<int64_t>(modulo)},
-      {"rem.u64 %d0, %d1, %d2", [](U a, U b, U) { return b ? a % b : a; }},
-      {"min.s32 %r0, %r1, %r2", integer<int32_t>(least)},
-      {"min.u32 %r0, %r1, %r2", integer<uint32_t>(least)},
-      {"min.s64 %d0, %d1, %d2", integer<int64_t>(least)},
-      {"max.u64 %d0, %d1, %d2", integer<U>(most)},
-      {"max.s32 %r0, %r1, %r2", integer<int32_t>(most)},
-      {"max.s16 %h0, %h1, %h2", integer<int16_t>(most)},
-      {"neg.s32 %r0, %r1", integer<int32_t>(negate)},
-      {"neg.s64 %d0, %d1", integer<int64_t>(negate)},
-      {"abs.s32 %r0, %r1", integer<int32_t>(absolute)},
-      {"abs.s64 %d0, %d1", integer<int64_t>(absolute)}};
-  for (const OpcodeCase& c : cases) check(c);
+  return {{"add.s16 %h0, %h1, %h2", integer<int16_t>(add)},
+          {"add.s32 %r0, %r1, %r2", integer<int32_t>(add)},
+          {"add.u64 %d0, %d1, %d2", integer<U>(add)},
+          {"add.s64 %d0, %d1, %d2", integer<int64_t>(add)},
+          {"add.s32 %r0, %r1, -7", [](U a, U, U) { return U{static_cast<uint32_t>(a - 7)}; }},
+          {"sub.s32 %r0, %r1, %r2", [](U a, U b, U) { return U{static_cast<uint32_t>(a - b)}; }},
+          {"sub.s64 %d0, %d1, %d2", [](U a, U b, U) { return a - b; }},
+          {"mul.lo.s16 %h0, %h1, %h2", integer<int16_t>(mul)},
+          {"mul.lo.s32 %r0, %r1, %r2", integer<int32_t>(mul)},
+          {"mul.lo.s64 %d0, %d1, %d2", integer<int64_t>(mul)},
+          {"mul.hi.s32 %r0, %r1, %r2", integer<int32_t>(high)},
+          {"mul.hi.u32 %r0, %r1, %r2", integer<uint32_t>(high)},
+          {"mul.hi.s64 %d0, %d1, %d2", integer<int64_t>(high)},
+          {"mul.hi.u64 %d0, %d1, %d2",
+           [](U a, U b, U) { return static_cast<U>(static_cast<unsigned __int128>(a) * b >> 64); }},
+          {"mul.wide.s32 %d0, %r1, %r2",
+           [](U a, U b, U) { return word(int64_t{int32_t(a)} * int32_t(b)); }},
+          {"mul.wide.u32 %d0, %r1, %r2", [](U a, U b, U) { return U{uint32_t(a)} * uint32_t(b); }},
+          {"mul.wide.s16 %r0, %h1, %h2", [](U a, U b, U) { return word(int16_t(a) * int16_t(b)); }},
+          {"mul.wide.u16 %r0, %h1, %h2",
+           [](U a, U b, U) { return U{uint32_t{uint16_t(a)} * uint16_t(b)}; }},
+          {"mad.lo.s32 %r0, %r1, %r2, %r3", integer<int32_t>(mad)},
+          {"mad.lo.u64 %d0, %d1, %d2, %d3", integer<U>(mad)},
+          {"mad.wide.s32 %d0, %r1, %r2, %d3",
+           [](U a, U b, U c) { return word(int64_t{int32_t(a)} * int32_t(b)) + c; }},
+          {"mad.wide.u32 %d0, %r1, %r2, %d3",
+           [](U a, U b, U c) { return U{uint32_t(a)} * uint32_t(b) + c; }},
+          {"mad.hi.u32 %r0, %r1, %r2, %r3",
+           [](U a, U b, U c) { return U{uint32_t((U{uint32_t(a)} * uint32_t(b) >> 32) + c)}; }},
+          {"div.s32 %r0, %r1, %r2", integer<int32_t>(divide)},
+          {"div.u32 %r0, %r1, %r2", integer<uint32_t>(divide)},
+          {"div.s64 %d0, %d1, %d2", integer<int64_t>(divide)},
+          {"div.u64 %d0, %d1, %d2", [](U a, U b, U) { return b ? a / b : ~U{0}; }},
+          {"div.s16 %h0, %h1, %h2", integer<int16_t>(divide)},
+          {"rem.s32 %r0, %r1, %r2", integer<int32_t>(modulo)},
+          {"rem.u32 %r0, %r1, %r2", integer<uint32_t>(modulo)},
+          {"rem.s64 %d0, %d1, %d2", integer<int64_t>(modulo)},
+          {"rem.u64 %d0, %d1, %d2", [](U a, U b, U) { return b ? a % b : a; }},
+          {"min.s32 %r0, %r1, %r2", integer<int32_t>(least)},
+          {"min.u32 %r0, %r1, %r2", integer<uint32_t>(least)},
+          {"min.s64 %d0, %d1, %d2", integer<int64_t>(least)},
+          {"min.u64 %d0, %d1, %d2", integer<U>(least)},
+          {"max.u32 %r0, %r1, %r2", integer<uint32_t>(most)},
+          {"max.s64 %d0, %d1, %d2", integer<int64_t>(most)},
+          {"max.u64 %d0, %d1, %d2", integer<U>(most)},
+          {"max.s32 %r0, %r1, %r2", integer<int32_t>(most)},
+          {"max.s16 %h0, %h1, %h2", integer<int16_t>(most)},
+          {"neg.s32 %r0, %r1", integer<int32_t>(negate)},
+          {"neg.s64 %d0, %d1", integer<int64_t>(negate)},
+          {"abs.s32 %r0, %r1", integer<int32_t>(absolute)},
+          {"abs.s64 %d0, %d1", integer<int64_t>(absolute)}};
 }
 
-TEST_CASE("Opcodes: bits") {
+TEST_CASE("Opcodes: integer arithmetic") {
+  for (const OpcodeCase& c : integer_cases()) check(c);
+}
+
+std::vector<OpcodeCase> bit_cases() {
   const auto shift = [](U x, U n, U bits, bool left, bool sign) -> U {
     const U low = bits == 64 ? ~U{0} : (U{1} << bits) - 1;
     n &= 0xffffffff;
@@ -125,10 +172,15 @@ TEST_CASE("Opcodes: bits") {
     return result;
   };
   const auto low = [](U x) { return x & 0xffffffff; };
-  const OpcodeCase cases[] = {
+  return {
       {"and.b32 %r0, %r1, %r2", [=](U a, U b, U) { return low(a & b); }},
+      {"and.b16 %h0, %h1, %h2", [](U a, U b, U) { return a & b & 0xffff; }},
+      {"and.b64 %d0, %d1, %d2", [](U a, U b, U) { return a & b; }},
+      {"or.b32 %r0, %r1, %r2", [=](U a, U b, U) { return low(a | b); }},
       {"or.b64 %d0, %d1, %d2", [](U a, U b, U) { return a | b; }},
       {"xor.b16 %h0, %h1, %h2", [](U a, U b, U) { return (a ^ b) & 0xffff; }},
+      {"xor.b32 %r0, %r1, %r2", [=](U a, U b, U) { return low(a ^ b); }},
+      {"xor.b64 %d0, %d1, %d2", [](U a, U b, U) { return a ^ b; }},
       {"not.b32 %r0, %r1", [=](U a, U, U) { return low(~a); }},
       {"not.b64 %d0, %d1", [](U a, U, U) { return ~a; }},
       {"and.pred %p0, %p1, %p2", [](U a, U b, U) { return a & b & 1; }},
@@ -181,11 +233,19 @@ TEST_CASE("Opcodes: bits") {
       {"brev.b64 %d0, %d1", [=](U a, U, U) { return reversed(a, 64); }},
       {"bfind.u32 %r0, %r1", [=](U a, U, U) { return low(31 - std::countl_zero(uint32_t(a))); }},
       {"bfind.s32 %r0, %r1",
-       [=](U a, U, U) {
-         return low(31 - std::countl_zero(uint32_t(int32_t(a) < 0 ? ~a : a)));
-       }},
+       [=](U a, U, U) { return low(31 - std::countl_zero(uint32_t(int32_t(a) < 0 ? ~a : a))); }},
+      // The position from the highest bit: how far to shift it there.
+      {"bfind.shiftamt.u32 %r0, %r1",
+       [=](U a, U, U) { return low(a) == 0 ? low(~U{0}) : U(std::countl_zero(uint32_t(a))); }},
+      {"selp.u16 %h0, %h1, %h2, %p3", [](U a, U b, U c) { return (c & 1 ? a : b) & 0xffff; }},
       {"selp.b32 %r0, %r1, %r2, %p3", [=](U a, U b, U c) { return low(c & 1 ? a : b); }},
+      {"selp.u32 %r0, %r1, %r2, %p3", [=](U a, U b, U c) { return low(c & 1 ? a : b); }},
+      {"selp.f32 %f0, %f1, %f2, %p3", [=](U a, U b, U c) { return low(c & 1 ? a : b); }},
+      {"selp.b64 %d0, %d1, %d2, %p3", [](U a, U b, U c) { return c & 1 ? a : b; }},
+      {"selp.u64 %d0, %d1, %d2, %p3", [](U a, U b, U c) { return c & 1 ? a : b; }},
       {"selp.f64 %g0, %g1, %g2, %p3", [](U a, U b, U c) { return c & 1 ? a : b; }},
+      {"mov.u16 %h0, %h1", [](U a, U, U) { return a & 0xffff; }},
+      {"mov.u64 %d0, %d1", [](U a, U, U) { return a; }},
       {"mov.b32 %r0, {%h1, %h2}", [](U a, U b, U) { return (a & 0xffff) | (b & 0xffff) << 16; }},
       {"mov.b64 %d0, {%r1, %r2}", [=](U a, U b, U) { return low(a) | b << 32; }},
       {"mov.b64 {_, %r0}, %d1", [](U a, U, U) { return a >> 32; }},
@@ -193,38 +253,18 @@ TEST_CASE("Opcodes: bits") {
       {"mov.u32 %r0, -5", [=](U, U, U) { return low(~U{4}); }},
       {"mov.f32 %f0, 0f3FC00000", [](U, U, U) { return U{0x3fc00000}; }},
       {"mov.f64 %g0, 0d3FF8000000000000", [](U, U, U) { return U{0x3ff8000000000000}; }}};
-  for (const OpcodeCase& c : cases) check(c);
 }
 
-TEST_CASE("Opcodes: comparisons") {
-  const auto nan = [](float a, float b) { return std::isnan(a) || std::isnan(b); };
-  const OpcodeCase cases[] = {
-      {"setp.eq.s32 %p0, %r1, %r2", comparison<int32_t>(std::equal_to<>())},
-      {"setp.ne.u64 %p0, %d1, %d2", comparison<U>(std::not_equal_to<>())},
-      {"setp.lt.s32 %p0, %r1, %r2", comparison<int32_t>(std::less<>())},
-      {"setp.lt.u32 %p0, %r1, %r2", comparison<uint32_t>(std::less<>())},
-      {"setp.le.s64 %p0, %d1, %d2", comparison<int64_t>(std::less_equal<>())},
-      {"setp.gt.u16 %p0, %h1, %h2", comparison<uint16_t>(std::greater<>())},
-      {"setp.ge.s16 %p0, %h1, %h2", comparison<int16_t>(std::greater_equal<>())},
+TEST_CASE("Opcodes: bits") {
+  for (const OpcodeCase& c : bit_cases()) check(c);
+}
+
+std::vector<OpcodeCase> comparison_cases() {
+  std::vector<OpcodeCase> cases = {
       {"setp.hi.u32 %p0, %r1, %r2", comparison<uint32_t>(std::greater<>())},
       {"setp.ls.u32 %p0, %r1, %r2", comparison<uint32_t>(std::less_equal<>())},
-      {"setp.eq.f32 %p0, %f1, %f2", predicate32(std::equal_to<>())},
-      {"setp.ne.f32 %p0, %f1, %f2",
-       predicate32([=](float a, float b) { return a != b && !nan(a, b); })},
-      {"setp.lt.f32 %p0, %f1, %f2", predicate32(std::less<>())},
-      {"setp.ge.f32 %p0, %f1, %f2", predicate32(std::greater_equal<>())},
-      {"setp.equ.f32 %p0, %f1, %f2",
-       predicate32([=](float a, float b) { return a == b || nan(a, b); })},
-      {"setp.neu.f32 %p0, %f1, %f2", predicate32(std::not_equal_to<>())},
-      {"setp.ltu.f32 %p0, %f1, %f2", predicate32([](float a, float b) { return !(a >= b); })},
-      {"setp.leu.f32 %p0, %f1, %f2", predicate32([](float a, float b) { return !(a > b); })},
-      {"setp.gtu.f32 %p0, %f1, %f2", predicate32([](float a, float b) { return !(a <= b); })},
-      {"setp.geu.f32 %p0, %f1, %f2", predicate32([](float a, float b) { return !(a < b); })},
-      {"setp.nan.f32 %p0, %f1, %f2", predicate32(nan)},
-      {"setp.num.f32 %p0, %f1, %f2", predicate32([=](float a, float b) { return !nan(a, b); })},
       {"setp.gt.ftz.f32 %p0, %f1, %f2",
-       predicate32([](float a, float b) { return flushed(a) > flushed(b); })},
-      {"setp.lt.f64 %p0, %g1, %g2", [](U a, U b, U) { return U{f64(a) < f64(b)}; }},
+       comparison<float>([](float a, float b) { return flushed(a) > flushed(b); })},
       {"setp.lt.and.s32 %p0, %r1, %r2, %p3",
        [](U a, U b, U c) { return U{int32_t(a) < int32_t(b) && (c & 1)}; }},
       {"setp.lt.or.s32 %p0, %r1, %r2, !%p3",
@@ -232,7 +272,23 @@ TEST_CASE("Opcodes: comparisons") {
       {"setp.eq.xor.f32 %p0, %f1, %f2, %p3",
        [](U a, U b, U c) { return U{(f32(a) == f32(b)) != bool(c & 1)}; }},
       {"setp.gt.s32 %p4|%p0, %r1, %r2", [](U a, U b, U) { return U{!(int32_t(a) > int32_t(b))}; }}};
-  for (const OpcodeCase& c : cases) check(c);
+  add_equality<uint32_t>(cases, "b32", 'r');
+  add_equality<U>(cases, "b64", 'd');
+  add_order<int16_t>(cases, "s16", 'h');
+  add_order<uint16_t>(cases, "u16", 'h');
+  add_order<int32_t>(cases, "s32", 'r');
+  add_order<uint32_t>(cases, "u32", 'r');
+  add_order<int64_t>(cases, "s64", 'd');
+  add_order<U>(cases, "u64", 'd');
+  add_order<float>(cases, "f32", 'f');
+  add_order<double>(cases, "f64", 'g');
+  add_unordered<float>(cases, "f32", 'f');
+  add_unordered<double>(cases, "f64", 'g');
+  return cases;
+}
+
+TEST_CASE("Opcodes: comparisons") {
+  for (const OpcodeCase& c : comparison_cases()) check(c);
 }
 
 }  // namespace tessera::virtual_gpu
