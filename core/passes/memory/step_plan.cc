@@ -158,7 +158,7 @@ class PlacedBlocks {
   void add(const PackedBlock& block) {
     if (block.first > block.last) return;  // Never used.
     insert(all_, block);
-    const size_t first = half(block.first);
+    const size_t first = half(block.first);  // Of window `first`, and the end of the one before.
     for (size_t i = first - std::min<size_t>(first, 1); i <= half(block.last); ++i)
       insert(in_window_[i], block);
   }
