@@ -144,9 +144,9 @@ int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   return memory.top();
 }
 
-// Placed blocks by offset. Most blocks live shortly, so those of each window of time are also listed
-// alone. Each window overlaps half of the next one: a block that lives no longer than half a window
-// is inside of one, wherever it begins.
+// Placed blocks by offset. Most blocks live shortly, so those of each window of time are also
+// listed alone. Each window overlaps half of the next one: a block that lives no longer than half a
+// window is inside of one, wherever it begins.
 class PlacedBlocks {
  public:
   explicit PlacedBlocks(const std::vector<PackedBlock>& blocks) {
