@@ -41,7 +41,7 @@ Node Rewriter::moved(Graph& from, NodeId id) const {
   CHECK(&from == &from_, "nodes of another graph");
   Node& old = from.node(id);
   Node node = std::move(old);
-  old.outputs = std::move(node.outputs);
+  old.outputs = std::move(node.outputs);  // NOLINT(bugprone-use-after-move): given back.
   node.outputs.clear();
   for (ValueId& value : node.inputs) value = at(value);
   return node;

@@ -140,7 +140,7 @@ class StageRewriter {
     for (size_t i = 0; i < loop.carries(); ++i) {
       const Node& add = loop.body().node(loop.body().value(loop.carry_out(i)).producer);
       if (tasks_.stages_of_sums[i].empty()) {
-        set(loop.last(i), stacked_sum(loop, i, sums, outputs, add));
+        set(loop.last(i), stacked_sum(i, sums, outputs, add));
         continue;
       }
       const auto own = std::ranges::find(sums, PartialSum{i});
@@ -191,7 +191,7 @@ class StageRewriter {
   }
 
   // The rows of all chunks of this stage.
-  ValueId stacked_sum(const Loop& loop, size_t carry, const std::vector<PartialSum>& sums,
+  ValueId stacked_sum(size_t carry, const std::vector<PartialSum>& sums,
                       const std::vector<ValueId>& outputs, const Node& like) {
     std::vector<ValueId> parts;
     for (int64_t chunk = 0; chunk < pieces_.chunks(); ++chunk) {

@@ -328,7 +328,7 @@ class TaskBuilder {
     std::vector<Type> types = output_types(body_, body_.node(id));
     if (piece != PieceValue::kWhole)
       for (Type& type : types) type = division_.type_in_piece(type, piece);
-    const std::vector<ValueId> outputs = add(std::move(node), types);
+    std::vector<ValueId> outputs = add(std::move(node), types);
     for (size_t i = 0; i < outputs.size(); ++i) named(outputs[i], body_.node(id).outputs[i]);
     return outputs;
   }

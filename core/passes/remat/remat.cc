@@ -156,7 +156,7 @@ class Recomputation {
   // The node without its outputs, which stay.
   static Node take(Node& node) {
     Node taken = std::move(node);
-    node.outputs = std::move(taken.outputs);
+    node.outputs = std::move(taken.outputs);  // NOLINT(bugprone-use-after-move): given back.
     return taken;
   }
 
