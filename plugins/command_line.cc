@@ -168,7 +168,7 @@ void check_together(const CommandLine& line, const Flags& flags) {
     fail(
         "no experiment is given: use --exp=FAMILY.Name; --list shows the experiments, --help the "
         "flags");
-  if (line.run.devices > kMostDevices && !line.search)
+  if (line.run.devices > kMostDevices && line.run.mode != RunMode::kPlan)
     fail("--devices={}: a process drives at most {}; start more processes (mpirun, Slurm)",
          line.run.devices, kMostDevices);
 }

@@ -117,6 +117,7 @@ TEST_CASE("invalid values are errors") {
                    Catch::Contains("; this process may use "));
   REQUIRE(error_for({"--exp=a", "--devices=5000"}) ==
           "--devices=5000: a process drives at most 1024; start more processes (mpirun, Slurm)");
+  REQUIRE(parse_command_line({"--exp=a", "--mode=plan", "--devices=5000"}).run.devices == 5000);
   REQUIRE(error_for({"--exp=a", "--devices=0"}) ==
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
