@@ -79,8 +79,9 @@ class IndexedVector {
 
   decltype(auto) operator[](AnId id) { return items_[id.index()]; }
   decltype(auto) operator[](AnId id) const { return items_[id.index()]; }
-  AnId push_back(T item) {
-    items_.push_back(std::move(item));
+  template <typename Item = T>
+  AnId push_back(Item&& item) {
+    items_.push_back(std::forward<Item>(item));
     return AnId(items_.size() - 1);
   }
 

@@ -3,29 +3,33 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
 
 namespace tessera {
 namespace {
 
-std::string value_text(const Attribute& attribute) {
+void append_value(const Attribute& attribute, std::string& text) {
   struct Printer {
-    std::string operator()(int64_t value) const { return fmt::format("{}", value); }
-    std::string operator()(double value) const { return fmt::format("{}", value); }
-    std::string operator()(const std::string& value) const { return value; }
-    std::string operator()(const std::vector<int64_t>& value) const {
-      return fmt::format("[{}]", fmt::join(value, " "));
+    std::string& text;
+    void operator()(int64_t value) const { append_number(value, text); }
+    void operator()(double value) const { fmt::format_to(std::back_inserter(text), "{}", value); }
+    void operator()(const std::string& value) const { text += value; }
+    void operator()(const std::vector<int64_t>& value) const {
+      fmt::format_to(std::back_inserter(text), "[{}]", fmt::join(value, " "));
     }
-    std::string operator()(const std::vector<std::string>& value) const {
-      return fmt::format("[{}]", fmt::join(value, " "));
+    void operator()(const std::vector<std::string>& value) const {
+      fmt::format_to(std::back_inserter(text), "[{}]", fmt::join(value, " "));
     }
-    std::string operator()(const Type& value) const { return value.text_sized(); }
+    void operator()(const Type& value) const { value.append_sized(text); }
   };
-  return std::visit(Printer{}, attribute);
+  std::visit(Printer{text}, attribute);
 }
 
 }  // namespace
@@ -49,11 +53,17 @@ void Attributes::set(std::string_view name, Attribute value) {
 
 std::string Attributes::text() const {
   std::string text;
-  for (const auto& [key, value] : entries_) {
-    if (!text.empty()) text += ' ';
-    text += fmt::format("{}={}", key, value_text(value));
-  }
+  append_to(text);
   return text;
+}
+
+void Attributes::append_to(std::string& text) const {
+  std::string_view separator;
+  for (const auto& [key, value] : entries_) {
+    ((text += separator) += key) += '=';
+    append_value(value, text);
+    separator = " ";
+  }
 }
 
 std::string_view phase_name(Phase phase) {
@@ -61,23 +71,44 @@ std::string_view phase_name(Phase phase) {
   return kNames[static_cast<size_t>(phase)];
 }
 
-ValueId Graph::add_input(std::string name, InputKind kind, Type type) {
-  if (!input_positions_.emplace(name, inputs_.size()).second)
+ValueId Graph::add_input(std::string name, InputKind kind, SharedType type) {
+  const bool was_copied = copied_input_positions_ && copied_input_positions_->contains(name);
+  if (was_copied || !input_positions_.emplace(name, inputs_.size()).second)
     fail("the graph already has an input '{}'", name);
   const ValueId id = values_.push_back({std::move(type), kNone, 0, name});
   inputs_.push_back({std::move(name), kind, id});
   return id;
 }
 
-NodeId Graph::add_node(Node node, const std::vector<Type>& types) {
+std::vector<ValueId> Graph::copy_inputs(const Graph& from) {
+  CHECK(inputs_.empty(), "a graph with inputs copies those of another");
+  inputs_ = from.inputs_;
+  copied_input_positions_ = from.copied_input_positions_;
+  if (!from.input_positions_.empty()) {
+    Positions all = from.input_positions_;
+    if (copied_input_positions_)
+      all.insert(copied_input_positions_->begin(), copied_input_positions_->end());
+    copied_input_positions_ = std::make_shared<const Positions>(std::move(all));
+  }
+  std::vector<ValueId> old_values;
+  old_values.reserve(inputs_.size());
+  for (GraphInput& input : inputs_) {
+    const Value& old = from.value(input.value);
+    old_values.push_back(input.value);
+    input.value = values_.push_back({old.type, kNone, 0, old.name});
+  }
+  return old_values;
+}
+
+NodeId Graph::add_node(Node node, const std::vector<SharedType>& types) {
   for (const ValueId input : node.inputs) CHECK(values_.has(input), "no value {}", input);
   node.outputs.clear();
   const NodeId id = nodes_.push_back(std::move(node));
-  for (const Type& type : types) add_result(id, type);
+  for (const SharedType& type : types) add_result(id, type);
   return id;
 }
 
-ValueId Graph::add_result(NodeId node, Type type) {
+ValueId Graph::add_result(NodeId node, SharedType type) {
   std::vector<ValueId>& outputs = nodes_[node].outputs;
   outputs.push_back(values_.push_back({std::move(type), node, outputs.size(), ""}));
   return outputs.back();
@@ -99,6 +130,7 @@ void Graph::order_inputs(const std::vector<ValueId>& values) {
   CHECK(values.size() == inputs_.size(), "{} values for {} inputs", values.size(), inputs_.size());
   std::unordered_map<ValueId, GraphInput> by_value;
   for (GraphInput& input : inputs_) by_value.emplace(input.value, std::move(input));
+  copied_input_positions_.reset();
   for (size_t i = 0; i < values.size(); ++i) {
     const auto found = by_value.find(values[i]);
     CHECK(found != by_value.end(), "value {} is not an input", values[i]);
@@ -108,8 +140,13 @@ void Graph::order_inputs(const std::vector<ValueId>& values) {
 }
 
 const GraphInput* Graph::find_input(std::string_view name) const {
-  const auto found = input_positions_.find(std::string(name));
-  return found == input_positions_.end() ? nullptr : &inputs_[found->second];
+  const std::string key(name);
+  for (const Positions* positions : {copied_input_positions_.get(), &input_positions_}) {
+    if (positions == nullptr) continue;
+    if (const auto found = positions->find(key); found != positions->end())
+      return &inputs_[found->second];
+  }
+  return nullptr;
 }
 
 const GraphOutput* Graph::find_output(std::string_view name) const {
@@ -117,11 +154,14 @@ const GraphOutput* Graph::find_output(std::string_view name) const {
   return found == output_positions_.end() ? nullptr : &outputs_[found->second];
 }
 
-IndexedVector<ValueId, std::vector<NodeId>> consumers(const Graph& graph) {
-  IndexedVector<ValueId, std::vector<NodeId>> readers(graph.values().size());
+Consumers::Consumers(const Graph& graph) : begins_(graph.values().size() + 1, 0) {
+  for (const Node& node : graph.nodes())
+    for (const ValueId input : node.inputs) ++begins_[input.index() + 1];
+  std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+  nodes_.resize(begins_.back());
+  std::vector<size_t> next(begins_.begin(), begins_.end() - 1);
   for (const NodeId id : graph.nodes().ids())
-    for (const ValueId input : graph.node(id).inputs) readers[input].push_back(id);
-  return readers;
+    for (const ValueId input : graph.node(id).inputs) nodes_[next[input.index()]++] = id;
 }
 
 }  // namespace tessera

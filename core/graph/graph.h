@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/ids.h"
+#include "core/base/stable_vector.h"
 #include "core/graph/type.h"
 
 namespace tessera {
@@ -55,6 +56,7 @@ class Attributes {
 
   const std::vector<std::pair<std::string, Attribute>>& entries() const { return entries_; }
   std::string text() const;  // "axis=seq scale=0.5"
+  void append_to(std::string& text) const;
   bool operator==(const Attributes&) const = default;
 
  private:
@@ -69,8 +71,25 @@ std::string_view phase_name(Phase phase);  // "forward", …
 // batch inputs and scalars are written by the host before each step.
 enum class InputKind { kParameter, kState, kBatch, kScalar, kLoop };
 
+// A type that does not change, shared by its copies: passes copy values more often than they make
+// new types. Not empty.
+class SharedType {
+ public:
+  SharedType(Type type)  // NOLINT(google-explicit-constructor): a Type is given as one.
+      : type_(std::make_shared<const Type>(std::move(type))) {}
+
+  const Type& operator*() const { return *type_; }
+  const Type* operator->() const { return type_.get(); }
+  bool operator==(const SharedType& other) const {
+    return type_ == other.type_ || *type_ == *other.type_;
+  }
+
+ private:
+  std::shared_ptr<const Type> type_;
+};
+
 struct Value {
-  Type type;
+  SharedType type;
   NodeId producer;    // kNone: a graph input.
   size_t result = 0;  // Position among the producer's outputs.
   std::string name;   // Given by the user: "h", "ffn.up.w"; may be empty.
@@ -112,19 +131,21 @@ struct GraphOutput {
 
 class Graph {
  public:
-  ValueId add_input(std::string name, InputKind kind, Type type);
+  ValueId add_input(std::string name, InputKind kind, SharedType type);
+  // Adds the inputs of another graph to one without inputs. Returns their values there, in order.
+  std::vector<ValueId> copy_inputs(const Graph& from);
   // Appends a node whose inputs exist. `types` are the types of its outputs.
-  NodeId add_node(Node node, const std::vector<Type>& types);
+  NodeId add_node(Node node, const std::vector<SharedType>& types);
   // Appends an output to an existing node (a loop that saves another value).
-  ValueId add_result(NodeId node, Type type);
+  ValueId add_result(NodeId node, SharedType type);
   void add_output(std::string name, ValueId value);
   void add_update(std::string input_name, ValueId value);
   // Reorders the inputs; `values` are all of them.
   void order_inputs(const std::vector<ValueId>& values);
 
-  // Deques, so that references to values and nodes stay valid while more are added.
-  using Values = IndexedVector<ValueId, Value, std::deque<Value>>;
-  using Nodes = IndexedVector<NodeId, Node, std::deque<Node>>;
+  // References to values and nodes stay valid while more are added.
+  using Values = IndexedVector<ValueId, Value, StableVector<Value>>;
+  using Nodes = IndexedVector<NodeId, Node, StableVector<Node>>;
   const Values& values() const { return values_; }
   const Nodes& nodes() const { return nodes_; }
   const std::vector<GraphInput>& inputs() const { return inputs_; }
@@ -133,7 +154,7 @@ class Graph {
   Value& value(ValueId id) { return values_[id]; }
   const Node& node(NodeId id) const { return nodes_[id]; }
   Node& node(NodeId id) { return nodes_[id]; }
-  const Type& type(ValueId id) const { return value(id).type; }
+  const Type& type(ValueId id) const { return *value(id).type; }
   const GraphInput* find_input(std::string_view name) const;  // nullptr if absent.
   const GraphOutput* find_output(std::string_view name) const;
 
@@ -141,19 +162,34 @@ class Graph {
   std::string describe(ValueId id) const;
 
  private:
+  using Positions = std::unordered_map<std::string, size_t>;  // By name.
+
   Values values_;
   Nodes nodes_;  // In topological order: the producers of a node's inputs precede it.
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
-  std::unordered_map<std::string, size_t> input_positions_;  // By name.
-  std::unordered_map<std::string, size_t> output_positions_;
+  // Those of copy_inputs(), which graphs share, and those added since.
+  std::shared_ptr<const Positions> copied_input_positions_;
+  Positions input_positions_;
+  Positions output_positions_;
 };
 
 using ValueFlags = IndexedVector<ValueId, bool>;
 using NodeFlags = IndexedVector<NodeId, bool>;
 
-// For each value the nodes that read it, once per operand.
-IndexedVector<ValueId, std::vector<NodeId>> consumers(const Graph& graph);
+// For each value the nodes that read it, once per operand, in the order of the graph.
+class Consumers {
+ public:
+  explicit Consumers(const Graph& graph);
+  std::span<const NodeId> operator[](ValueId value) const {
+    const size_t begin = begins_[value.index()];
+    return std::span(nodes_).subspan(begin, begins_[value.index() + 1] - begin);
+  }
+
+ private:
+  std::vector<size_t> begins_;  // Of each value in `nodes_`, and the end.
+  std::vector<NodeId> nodes_;
+};
 
 // What layers compute with: a handle to a value of the graph being traced. Arithmetic operators are
 // in core/ops/elementwise.h.

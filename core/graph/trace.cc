@@ -230,8 +230,9 @@ std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& input
     node.inputs.push_back(local.id());
     types.push_back(local.type());
   }
-  const std::vector<Type> results = inferred_types(frame, node, types);
-  const NodeId id = frame.graph->add_node(std::move(node), results);
+  std::vector<Type> results = inferred_types(frame, node, types);
+  const NodeId id = frame.graph->add_node(
+      std::move(node), {std::move_iterator(results.begin()), std::move_iterator(results.end())});
   std::vector<Tensor> outputs;
   for (const ValueId value : frame.graph->node(id).outputs) outputs.push_back({frame.graph, value});
   return outputs;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
 
 namespace tessera {
 namespace {
@@ -105,25 +106,42 @@ class LayoutReader {
   size_t position_ = 0;
 };
 
-std::string axes_text(const Type& type, bool sized) {
-  std::string text;
-  for (const Axis& axis : type.axes) {
-    if (!text.empty()) text += ' ';
-    text += axis.text();
-    if (sized) text += fmt::format("={}", axis.size);
-  }
-  return text;
+// Texts of types are appended, without formats: they are the keys of caches that passes ask about
+// each node.
+
+void append_axis(const Axis& axis, std::string& text) {
+  text += axis.name;
+  for (const std::string& mesh_axis : axis.split) (text += '/') += mesh_axis;
 }
 
-std::string partial_text(const Partial& partial) {
-  if (!partial) return "";
-  return fmt::format(" + {}({})", partial.kind == PartialKind::kSum ? "sum" : "max",
-                     fmt::join(partial.mesh_axes, ", "));
+void append_axes(const Type& type, bool sized, std::string& text) {
+  for (size_t i = 0; i < type.axes.size(); ++i) {
+    if (i > 0) text += ' ';
+    append_axis(type.axes[i], text);
+    if (sized) append_number(type.axes[i].size, text += '=');
+  }
+}
+
+void append_partial(const Partial& partial, std::string& text) {
+  if (!partial) return;
+  text += partial.kind == PartialKind::kSum ? " + sum(" : " + max(";
+  for (size_t i = 0; i < partial.mesh_axes.size(); ++i)
+    (text += i > 0 ? ", " : "") += partial.mesh_axes[i];
+  text += ')';
+}
+
+void append_quoted(const Type& type, bool sized, std::string& text) {
+  (text += dtype_name(type.dtype)) += "[\"";
+  append_axes(type, sized, text);
+  text += '"';
+  append_partial(type.partial, text);
+  text += ']';
 }
 
 std::string quoted(const Type& type, bool sized) {
-  return fmt::format("{}[\"{}\"{}]", dtype_name(type.dtype), axes_text(type, sized),
-                     partial_text(type.partial));
+  std::string text;
+  append_quoted(type, sized, text);
+  return text;
 }
 
 // What is wrong with the mesh axes that split a type or over which it is partial, or nullopt.
@@ -203,7 +221,9 @@ std::vector<AxisBlock> axis_blocks(const Axis& axis, const Mesh& mesh, int64_t d
 }  // namespace
 
 std::string Axis::text() const {
-  return split.empty() ? name : fmt::format("{}/{}", name, fmt::join(split, "/"));
+  std::string text;
+  append_axis(*this, text);
+  return text;
 }
 
 bool Axis::split_over(std::string_view mesh_axis) const {
@@ -243,7 +263,13 @@ std::vector<std::string> Type::names() const {
 
 std::string Type::text() const { return quoted(*this, false); }
 std::string Type::text_sized() const { return quoted(*this, true); }
-std::string Type::layout() const { return axes_text(*this, false) + partial_text(partial); }
+void Type::append_sized(std::string& text) const { append_quoted(*this, true, text); }
+std::string Type::layout() const {
+  std::string text;
+  append_axes(*this, false, text);
+  append_partial(partial, text);
+  return text;
+}
 
 Type parse_layout(std::string_view text) { return LayoutReader(text).read(); }
 
@@ -302,6 +328,7 @@ bool is_in_pieces(const Axis& axis, const Mesh& mesh) {
 
 Type local_type(const Type& type, const Mesh& mesh) {
   Type local{type.dtype, {}, {}};
+  local.axes.reserve(type.axes.size());
   for (const Axis& axis : type.axes) {
     const int64_t size = is_in_pieces(axis, mesh) ? mesh.layer_pieces().rows()
                                                   : axis.size / mesh.size_along(axis.split);

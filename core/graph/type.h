@@ -55,9 +55,10 @@ struct Type {
   const Axis& axis(std::string_view name) const;  // Error that lists the axes.
   std::vector<std::string> names() const;
 
-  std::string text() const;        // bf16["batch/data seq embed/mdl" + sum(mdl)]
-  std::string text_sized() const;  // bf16["batch/data=32 seq=128"], for dumps.
-  std::string layout() const;      // batch/data seq embed/mdl + sum(mdl)
+  std::string text() const;                    // bf16["batch/data seq embed/mdl" + sum(mdl)]
+  std::string text_sized() const;              // bf16["batch/data=32 seq=128"], for dumps.
+  void append_sized(std::string& text) const;  // The same, appended.
+  std::string layout() const;                  // batch/data seq embed/mdl + sum(mdl)
 };
 
 // Parses "batch/data seq embed/mdl" into axes of size 0. Error on an empty name, a repeated axis or

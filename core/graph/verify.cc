@@ -87,9 +87,9 @@ class Verifier {
     }
     if (!defined_.insert(output).second) fail("{} is computed twice", graph_.describe(output));
     check_type(output);
-    if (value.type != inferred) {
+    if (*value.type != inferred) {
       fail("output {} of {} is {}, its type rule gives {}", index, node.op->name,
-           value.type.text_sized(), inferred.text_sized());
+           value.type->text_sized(), inferred.text_sized());
     }
   }
 

@@ -108,6 +108,14 @@ void keep_common_fields(const Tree& old, TemplateHolder& fresh) {
   fresh.read(TreeReader{kept, ""});
 }
 
+// Marks all templates within a tree that is resolved and lacks nothing.
+void mark_complete(Tree& tree) {
+  for (Tree& item : tree.items) {
+    item.is_complete = item.is_template;
+    mark_complete(item);
+  }
+}
+
 std::unique_ptr<TemplateHolder> swap_by_name(const TreeReader& reader, std::string_view name,
                                              const TemplateHolder* current,
                                              const std::type_info& base) {
@@ -176,8 +184,9 @@ std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
   if (holder == nullptr)
     fail("the Template<{}> is unset; set it to one of {}", readable(base),
          fmt::join(template_names(base), ", "));
-  const Tree tree = resolved(holder->to_tree());
+  Tree tree = resolved(holder->to_tree());
   check_required(tree, holder->name());
+  mark_complete(tree);
   std::unique_ptr<TemplateHolder> ready = holder->clone();
   ready->read(TreeReader{tree, ""});
   return ready;

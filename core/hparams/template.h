@@ -153,7 +153,9 @@ class Template {
   }
 
   Template(const Template& other)
-      : holder_(other.holder_ ? other.holder_->clone() : nullptr), provenance_(other.provenance_) {}
+      : holder_(other.holder_ ? other.holder_->clone() : nullptr),
+        provenance_(other.provenance_),
+        is_complete_(other.is_complete_) {}
   Template(Template&&) noexcept = default;
   Template& operator=(const Template& other) { return *this = Template(other); }
   Template& operator=(Template&&) noexcept = default;
@@ -168,6 +170,7 @@ class Template {
   // The HParams; Error if they are of another class.
   template <typename P>
   P& as() {
+    is_complete_ = false;
     return *static_cast<P*>(held_as(holder_.get(), typeid(P), class_name<P>()));
   }
   template <typename P>
@@ -176,8 +179,10 @@ class Template {
   }
 
   // Constructs the object after unset Fields have inherited values within these HParams. Error that
-  // lists all required fields that are still unset.
+  // lists all required fields that are still unset. Templates within them are then complete: a
+  // layer constructs its children, each of many equal ones, without looking for values again.
   std::unique_ptr<Base> instantiate() const {
+    if (holder_ && is_complete_) return static_cast<const HolderFor<Base>&>(*holder_).construct();
     const std::unique_ptr<TemplateHolder> ready = ready_to_construct(holder_.get(), typeid(Base));
     return static_cast<const HolderFor<Base>&>(*ready).construct();
   }
@@ -186,12 +191,14 @@ class Template {
   void read(const TreeReader& reader) {
     holder_ = read_holder(reader, holder_.get(), typeid(Base));
     provenance_ = reader.tree.provenance;
+    is_complete_ = reader.tree.is_complete;
   }
   bool operator==(const Template& other) const { return same_value(to_tree(), other.to_tree()); }
 
  private:
   std::unique_ptr<TemplateHolder> holder_;
   Provenance provenance_;
+  bool is_complete_ = false;  // Its Fields have inherited what they can, and none is missing.
 };
 
 // A name as a template argument, for a class template of which each instance has a kName.

@@ -29,8 +29,7 @@ bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
 // positions of producers precede those of their readers, so that no grouping makes a cycle.
 class FusionGroups {
  public:
-  using Readers = IndexedVector<ValueId, std::vector<NodeId>>;
-  FusionGroups(const Graph& graph, const Readers& readers) : graph_(graph), readers_(readers) {
+  FusionGroups(const Graph& graph, const Consumers& readers) : graph_(graph), readers_(readers) {
     for (const NodeId id : graph.nodes().ids()) {
       unit_.push_back(units_.push_back({{id}, id}));
       refused_.push_back(0);
@@ -157,7 +156,7 @@ class FusionGroups {
   }
 
   const Graph& graph_;
-  const Readers& readers_;
+  const Consumers& readers_;
   IndexedVector<UnitId, Unit> units_;
   IndexedVector<NodeId, UnitId> unit_;
   IndexedVector<UnitId, int64_t> refused_;  // The round in which a merge was last refused.
@@ -194,7 +193,7 @@ class FusedBody {
     Node node = graph_.node(id);
     for (ValueId& value : node.inputs) value = map_.at(value);
     const ValueId made = node.outputs[0];
-    const std::vector<Type> types = output_types(graph_, node);
+    const std::vector<SharedType> types = output_types(graph_, node);
     node.outputs.clear();
     const NodeId copied = body_.add_node(std::move(node), types);
     const ValueId inner = body_.node(copied).outputs[0];
@@ -267,7 +266,7 @@ class Fuser {
 
   // Whether a node outside the group, or a graph output, reads the value.
   bool is_read_outside(ValueId value, const std::vector<NodeId>& nodes) const {
-    const std::vector<NodeId>& readers = readers_[value];
+    const std::span<const NodeId> readers = readers_[value];
     return is_output_[value] || std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
              return !std::binary_search(nodes.begin(), nodes.end(), reader);
            });
@@ -286,7 +285,7 @@ class Fuser {
   }
 
   Graph graph_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_ = consumers(graph_);
+  Consumers readers_{graph_};
   ValueFlags is_output_;
   Rewriter rewriter_;
 };

@@ -25,7 +25,7 @@ class NormFuser {
  public:
   explicit NormFuser(Graph graph)
       : graph_(std::move(graph)),
-        readers_(consumers(graph_)),
+        readers_(graph_),
         is_output_(graph_.values().size()),
         norm_of_(graph_.nodes().size()),
         rewriter_(graph_) {
@@ -116,7 +116,7 @@ class NormFuser {
   }
 
   Graph graph_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+  Consumers readers_;
   ValueFlags is_output_;
   IndexedVector<NodeId, NodeId> norm_of_;  // The norm that an add is in one node with, or kNone.
   Rewriter rewriter_;

@@ -43,7 +43,7 @@ class ProductFuser {
  public:
   explicit ProductFuser(Graph graph)
       : graph_(std::move(graph)),
-        readers_(consumers(graph_)),
+        readers_(graph_),
         is_output_(graph_.values().size()),
         rewriter_(graph_) {
     for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
@@ -81,7 +81,7 @@ class ProductFuser {
  private:
   // The only reader, if it is elementwise, of the phase and reads the value once; else kNone.
   NodeId only_reader(ValueId value, Phase phase) const {
-    const std::vector<NodeId>& readers = readers_[value];
+    const std::span<const NodeId> readers = readers_[value];
     if (is_output_[value] || readers.size() != 1) return kNone;
     const Node& reader = graph_.node(readers[0]);
     const bool once = std::count(reader.inputs.begin(), reader.inputs.end(), value) == 1;
@@ -149,7 +149,7 @@ class ProductFuser {
       if (node.phase == first(chain).phase && found == kNone) found = id;
     }
     if (found == kNone || joins_loop(found)) return false;
-    const std::vector<NodeId>& readers = readers_[chain.result];
+    const std::span<const NodeId> readers = readers_[chain.result];
     if (std::any_of(readers.begin(), readers.end(), [&](NodeId id) { return id < found; }))
       return false;
     const ValueId operand = chain.result;
@@ -202,7 +202,7 @@ class ProductFuser {
   }
 
   Graph graph_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+  Consumers readers_;
   ValueFlags is_output_;
   Rewriter rewriter_;
 };

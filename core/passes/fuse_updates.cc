@@ -99,7 +99,7 @@ class UpdateFuser {
     });
     if (!waits || !in_time) group = &groups_.emplace_back();
     group->nodes.push_back(id);
-    const std::vector<NodeId>& readers = readers_[node.outputs[AdamOperand::kParameter]];
+    const std::span<const NodeId> readers = readers_[node.outputs[AdamOperand::kParameter]];
     const auto copy = std::ranges::find_if(readers, [&](NodeId each) { return is_copy(each); });
     if (copy != readers.end()) group->nodes.push_back(*copy);
   }
@@ -123,7 +123,7 @@ class UpdateFuser {
   }
 
   Graph graph_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_ = consumers(graph_);
+  Consumers readers_{graph_};
   std::vector<Group> groups_;
   std::map<std::string, size_t> number_;  // Of the group by shared_text().
   Rewriter rewriter_;

@@ -24,11 +24,8 @@ ValueId Rewriter::at(ValueId old_value) const {
 void Rewriter::set(ValueId old_value, ValueId new_value) { map_[old_value] = new_value; }
 
 void Rewriter::copy_inputs() {
-  for (const GraphInput& input : from_.inputs()) {
-    const ValueId value = to_.add_input(input.name, input.kind, from_.type(input.value));
-    to_.value(value).name = from_.value(input.value).name;
-    set(input.value, value);
-  }
+  const std::vector<ValueId> old_values = to_.copy_inputs(from_);
+  for (size_t i = 0; i < old_values.size(); ++i) set(old_values[i], to_.inputs()[i].value);
 }
 
 Node Rewriter::mapped(NodeId id) const {
@@ -53,7 +50,7 @@ NodeId Rewriter::add_moved(Graph& from, Node node, NodeId id) {
   const NodeId made = to_.add_node(std::move(node), {});
   for (const ValueId value : from.node(id).outputs) {
     Value& old = from.value(value);
-    const ValueId result = to_.add_result(made, std::move(old.type));
+    const ValueId result = to_.add_result(made, old.type);
     to_.value(result).name = std::move(old.name);
     set(value, result);
   }
@@ -64,7 +61,7 @@ NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values) {
   node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), {});
   for (const ValueId value : old_values) {
-    const ValueId result = to_.add_result(made, from_.type(value));
+    const ValueId result = to_.add_result(made, from_.value(value).type);
     to_.value(result).name = from_.value(value).name;
     set(value, result);
   }
@@ -72,7 +69,7 @@ NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values) {
 }
 
 NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values,
-                     const std::vector<Type>& types) {
+                     const std::vector<SharedType>& types) {
   node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), types);
   for (size_t i = 0; i < old_values.size(); ++i) {
@@ -98,7 +95,7 @@ NodeId Rewriter::add_group(const OpDef& op, const std::vector<NodeId>& ids,
       if (is_new) {
         // The type is here even if the node that makes the value has been moved.
         found->second = body.add_input(fmt::format("{}", node.inputs.size()), InputKind::kLoop,
-                                       to_.type(at(value)));
+                                       to_.value(at(value)).type);
         node.inputs.push_back(at(value));
       }
       value = found->second;
@@ -153,9 +150,10 @@ bool is_in_order(const Graph& graph) {
   return next == graph.values().size();
 }
 
-std::vector<Type> output_types(const Graph& graph, const Node& node) {
-  std::vector<Type> types;
-  for (const ValueId value : node.outputs) types.push_back(graph.type(value));
+std::vector<SharedType> output_types(const Graph& graph, const Node& node) {
+  std::vector<SharedType> types;
+  types.reserve(node.outputs.size());
+  for (const ValueId value : node.outputs) types.push_back(graph.value(value).type);
   return types;
 }
 

@@ -26,7 +26,8 @@ class Rewriter {
   // Adds `node`, whose operands are values of `to`. Its results replace `old_values`: they get
   // their names, and their types unless others are given.
   NodeId add(Node node, const std::vector<ValueId>& old_values);
-  NodeId add(Node node, const std::vector<ValueId>& old_values, const std::vector<Type>& types);
+  NodeId add(Node node, const std::vector<ValueId>& old_values,
+             const std::vector<SharedType>& types);
   // Adds mapped(id) in place of node `id`.
   NodeId copy_node(NodeId id) { return add(mapped(id), from_.node(id).outputs); }
   // As mapped(), but moves the node out of `from`, the graph that this rewrites: only its op, phase
@@ -57,7 +58,7 @@ class Rewriter {
 bool is_in_order(const Graph& graph);
 
 // The types of a node's outputs.
-std::vector<Type> output_types(const Graph& graph, const Node& node);
+std::vector<SharedType> output_types(const Graph& graph, const Node& node);
 
 // Whether a flag of any of these values is set.
 bool any_flagged(const std::vector<ValueId>& values, const ValueFlags& flags);

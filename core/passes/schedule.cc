@@ -19,7 +19,7 @@ using Names = std::vector<std::string>;
 class Scheduler {
  public:
   Scheduler(const Graph& graph, const Names& transfers)
-      : graph_(graph), readers_(consumers(graph)), placed_(graph.nodes().size()) {
+      : graph_(graph), readers_(graph), placed_(graph.nodes().size()) {
     find_overwritten();
     find_lazy();
     find_ordered(transfers);
@@ -108,7 +108,7 @@ class Scheduler {
   }
 
   const Graph& graph_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+  Consumers readers_;
   IndexedVector<NodeId, std::vector<ValueId>> overwritten_;
   IndexedVector<ValueId, std::vector<NodeId>> updates_;  // The nodes that replace a state.
   IndexedVector<NodeId, NodeId> before_, after_;         // Of ordered nodes.

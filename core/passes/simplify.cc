@@ -28,6 +28,7 @@ using Names = std::vector<std::string>;
 // Which operands and outputs of a loop are read. A carry is both or neither.
 struct LoopUse {
   std::vector<bool> operands, outputs;
+  bool is_whole = false;  // All of them are, and nothing of the body is dead.
 };
 
 // Which nodes stay, which values are read, and which parts of loops.
@@ -38,6 +39,12 @@ struct Use {
 };
 
 Use find_use(const Graph& graph, ValueFlags wanted, const Names& transfers);
+
+// Whether nothing of the graph is dead, and a copy of it would be equal.
+bool is_whole(const Graph& graph, const Use& use) {
+  return std::ranges::find(use.nodes, false) == use.nodes.end() && is_in_order(graph) &&
+         std::ranges::all_of(use.loops, [](const auto& loop) { return loop.second.is_whole; });
+}
 
 template <typename Visit>
 void each_kept(const std::vector<bool>& kept, const Visit& visit) {
@@ -53,7 +60,9 @@ LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted, const Names& t
   for (bool grew = true; grew;) {
     ValueFlags outputs(body.values().size());
     each_kept(use.outputs, [&](size_t i) { outputs[loop.output_in(i)] = true; });
-    in_body = find_use(body, std::move(outputs), transfers).values;
+    Use body_use = find_use(body, std::move(outputs), transfers);
+    use.is_whole = is_whole(body, body_use);
+    in_body = std::move(body_use.values);
     grew = false;
     for (size_t i = 0; i < loop.carries(); ++i) {
       if (use.outputs[i] || !in_body[loop.carry_in(i)]) continue;
@@ -62,6 +71,8 @@ LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted, const Names& t
   }
   for (size_t i = 0; i < loop.operands(); ++i)
     use.operands.push_back(i < loop.carries() ? use.outputs[i] : in_body[loop.operand_in(i)]);
+  for (const std::vector<bool>& kept : {use.operands, use.outputs})
+    use.is_whole = use.is_whole && std::ranges::find(kept, false) == kept.end();
   return use;
 }
 
@@ -200,7 +211,7 @@ class Merger {
     for (ValueId& value : inputs) value = rewriter_.at(value);
     const auto candidates = seen_.find(hash(node.op, inputs));
     if (candidates == seen_.end()) return false;
-    const std::vector<Type> types = output_types(graph_, node);
+    const std::vector<SharedType> types = output_types(graph_, node);
     for (const NodeId candidate : candidates->second) {
       const Node& earlier = rewriter_.to().node(candidate);
       const bool equal = earlier.op == node.op && earlier.inputs == inputs &&
@@ -265,8 +276,7 @@ Graph dce(Graph graph) {
   for (const GraphOutput& output : graph.outputs()) wanted[output.value] = true;
   const Names transfers = transfer_axes(graph);
   const Use use = find_use(graph, std::move(wanted), transfers);
-  const bool all = std::find(use.nodes.begin(), use.nodes.end(), false) == use.nodes.end();
-  if (all && use.loops.empty() && is_in_order(graph)) return graph;
+  if (is_whole(graph, use)) return graph;
   Rewriter rewriter(graph);
   rewriter.copy_inputs();
   add_used(rewriter, graph, use, transfers, [&](NodeId id) { rewriter.move_node(graph, id); });

@@ -79,7 +79,7 @@ Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train
 // Datasets with the same batch shape share a program.
 void Evaluation::compile(ModelSession& session, const ExperimentConfig& config,
                          const std::filesystem::path& run_directory,
-                         const std::function<int(const Graph&)>& add_program) {
+                         const std::function<int(Graph)>& add_program) {
   TraceSetting setting{session.mesh(), session.rules(), {}};
   std::vector<std::pair<Batch, int>> traced;
   for (EvalDataset& dataset : datasets_) {

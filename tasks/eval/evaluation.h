@@ -61,7 +61,7 @@ class Evaluation {
   // `begin` follows when the session's executor has allocated.
   void compile(ModelSession& session, const ExperimentConfig& config,
                const std::filesystem::path& run_directory,
-               const std::function<int(const Graph&)>& add_program);
+               const std::function<int(Graph)>& add_program);
   void begin(Executor& executor);
 
   // The keys of what `run` returns, in order.

@@ -28,7 +28,7 @@ const std::vector<std::string> kRoles = {"residual", "attention"};
 // Calls visit(type) for each value of the graph and of its loop bodies.
 template <typename Visit>
 void each_type(const Graph& graph, const Visit& visit) {
-  for (const Value& value : graph.values()) visit(value.type);
+  for (const Value& value : graph.values()) visit(*value.type);
   for (const Node& node : graph.nodes())
     for (const auto& body : node.bodies) each_type(*body, visit);
 }
@@ -68,12 +68,12 @@ void check_stage_rules(std::string_view which, const std::vector<AxisRule>& rule
 // The same of layouts and rules of layers.
 void check_stage_types(const Graph& graph) {
   for (const Value& value : graph.values())
-    for (const Axis& axis : value.type.axes)
+    for (const Axis& axis : value.type->axes)
       if (axis.split_over(kStageAxis) && axis.name != kLayersAxis)
         fail(
             "{} is split over stage, the stages of a pipeline, but only layers of weights can be: "
             "its layer has a rule or a layout of its own",
-            value.type.text());
+            value.type->text());
   for (const Node& node : graph.nodes())
     for (const auto& body : node.bodies) check_stage_types(*body);
 }

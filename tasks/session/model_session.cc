@@ -72,11 +72,11 @@ StallProbes::Registration ModelSession::add_stall_probe() {
       [communicator = communicator_.get()](auto least) { return communicator->stalled(least); });
 }
 
-int ModelSession::add_program(const Graph& graph, CompileOptions options) {
+int ModelSession::add_program(Graph graph, CompileOptions options) {
   options.mesh = mesh_;
   if (pipeline_) options.pipeline = table_for(*pipeline_, graph);
   options.remat = parse_remat_policy(train().remat_policy);
-  return executor_.add_program(graph, options);
+  return executor_.add_program(std::move(graph), options);
 }
 
 Weights ModelSession::eval_weights() const {

@@ -48,7 +48,7 @@ class ModelSession {
   // The weights that evaluation and decoding read: the moving average, if the learner keeps one.
   Weights eval_weights() const;
   // For this mesh. All programs are added before the executor allocates.
-  int add_program(const Graph& graph, CompileOptions options = {});
+  int add_program(Graph graph, CompileOptions options = {});
 
  protected:
   ProcessGroup& processes_;

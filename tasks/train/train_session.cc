@@ -105,26 +105,20 @@ void Session::compare_data() const {
     compare(dataset.input(), "eval_inputs." + dataset.name());
 }
 
-int Session::add_program(const Graph& graph, const SessionOptions& options) {
-  CompileOptions compile;
-  if (&graph == &train_graph_) {
-    compile.on_stage = options.on_stage;
-    compile.communication = options.communication;
-    compile.launch_seconds = options.launch_seconds;
-  }
-  return ModelSession::add_program(graph, compile);
-}
-
 void Session::compile(const ExperimentConfig& config, const SessionOptions& options) {
   TraceSetting setting{mesh_, rules_, global_specification(*input_)};
   std::optional<int> train_number;
   if (options.trains) {
     train_graph_ = task_->train_graph(setting);
     check_rules(rules_, train_graph_);
-    train_number = add_program(train_graph_, options);
+    CompileOptions compile;
+    compile.on_stage = options.on_stage;
+    compile.communication = options.communication;
+    compile.launch_seconds = options.launch_seconds;
+    train_number = add_program(train_graph_, compile);
   }
   evaluation_->compile(*this, config, directory_of_inputs(options),
-                       [&](const Graph& graph) { return add_program(graph, options); });
+                       [&](Graph graph) { return add_program(std::move(graph)); });
   if (options.allocates) {
     setting.batch = copies_of_one_example(setting, *input_);
     check_vocabulary(task_->logits_graph(setting, eval_weights()));

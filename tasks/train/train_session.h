@@ -73,7 +73,6 @@ class Session : public ModelSession {
   OpenedInput open_input(const Template<BaseInput>& input_tpl, const std::string& where,
                          const SessionOptions& options);
   void compile(const ExperimentConfig& config, const SessionOptions& options);
-  int add_program(const Graph& graph, const SessionOptions& options);
   void check_vocabulary(const Graph& logits_graph) const;
 
   std::unique_ptr<Prefetch> input_;

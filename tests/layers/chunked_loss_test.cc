@@ -145,8 +145,8 @@ TEST_CASE("the gradients of a chunked loss agree with finite differences") {
 int64_t most_logits(const Graph& graph) {
   int64_t most = 0;
   for (const Value& value : graph.values())
-    if (value.type.has("vocab") && !value.type.has("embed"))
-      most = std::max(most, value.type.elements());
+    if (value.type->has("vocab") && !value.type->has("embed"))
+      most = std::max(most, value.type->elements());
   for (const Node& node : graph.nodes())
     for (const auto& body : node.bodies) most = std::max(most, most_logits(*body));
   return most;

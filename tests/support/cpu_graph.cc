@@ -125,7 +125,7 @@ std::map<std::string, std::vector<double>> run_on_cpu(const Graph& graph,
                                                       Device& device) {
   IndexedVector<ValueId, std::unique_ptr<Aligned>> buffers;
   for (const Value& value : graph.values()) {
-    buffers.push_back(std::make_unique<Aligned>(value.type.bytes()));
+    buffers.push_back(std::make_unique<Aligned>(value.type->bytes()));
   }
   const auto at = [&](ValueId id) -> Aligned& { return *buffers[id]; };
   for (const GraphInput& input : graph.inputs()) {
@@ -183,7 +183,7 @@ std::string difference_from_reference(const Graph& graph, const ReferenceInputs&
 Graph fuse_all(const Graph& graph) {
   Graph fused;
   Node node;
-  std::vector<Type> types;
+  std::vector<SharedType> types;
   for (const GraphInput& input : graph.inputs()) {
     node.inputs.push_back(fused.add_input(input.name, input.kind, graph.type(input.value)));
   }

@@ -32,7 +32,7 @@ class ReferenceKernel final : public HostKernel {
     for (const ValueId value : node.inputs)
       alone.inputs.push_back(single_.add_input(fmt::format("{}", single_.inputs().size()),
                                                InputKind::kLoop, graph.type(value)));
-    std::vector<Type> types;
+    std::vector<SharedType> types;
     for (const ValueId value : node.outputs) types.push_back(graph.type(value));
     if (is_copy_) {
       single_.add_output("0", alone.inputs[0]);

@@ -120,7 +120,7 @@ class Flattener {
     const auto [found, is_new] = flat_.try_emplace(&graph);
     if (!is_new) return found->second;
     FlatGraph& made = found->second;
-    for (const Value& value : graph.values()) made.bytes.push_back(value.type.bytes());
+    for (const Value& value : graph.values()) made.bytes.push_back(value.type->bytes());
     for (const Node& node : graph.nodes()) made.nodes.push_back(flat_node(graph, node));
     return made;
   }

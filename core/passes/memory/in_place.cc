@@ -122,7 +122,7 @@ class InPlaceUpdates {
     next.parent = update.state.buffer;
     next.parent_offset = 0;
     buffer(update.state).last = end();
-    if (next.first != operands_.time) operands_.time = -1;  // Other operands may have moved.
+    if (next.first != sorted_.time) sorted_.time = -1;  // Other operands may have moved.
     return true;
   }
 
@@ -170,14 +170,13 @@ class InPlaceUpdates {
   // Whether the launch may write `output` over all of its inputs in the buffer `over`.
   bool may_overwrite(int64_t time, FlatValue output, BufferId over) {
     const FlatLaunch& at = launch(time);
-    int64_t result = -1;
-    for (size_t o = 0; o < at.outputs.size(); ++o)
-      if (at.outputs[o].buffer == output.buffer) result = static_cast<int64_t>(o);
-    if (result < 0) return false;
-    for (const auto& [buffer, i] : operands_in(time, over)) {
+    const std::span<const Operand> results = find(operands_at(time).results, output.buffer);
+    if (results.empty()) return false;
+    for (const auto& [buffer, i] : find(operands_at(time).operands, over)) {
       const FlatValue root = program_.root(at.inputs[i]);
       if (root.offset != 0 || root.bytes != output.bytes) return false;
-      if (!kernel_allows(at, result, static_cast<int64_t>(i))) return false;
+      if (!kernel_allows(at, static_cast<int64_t>(results.back().second), static_cast<int64_t>(i)))
+        return false;
     }
     return true;
   }
@@ -198,19 +197,31 @@ class InPlaceUpdates {
     return (answers.yes & bit) != 0;
   }
 
-  using Operand = std::pair<BufferId, size_t>;  // The root buffer of an operand, and its position.
+  // The buffer of an operand (its root) or of a result, and its position.
+  using Operand = std::pair<BufferId, size_t>;
+  struct SortedOperands {
+    int64_t time = -1;  // Of which launch.
+    std::vector<Operand> operands, results;
+  };
 
-  // The operands of a launch in a buffer. The launch of all updates has thousands of operands and
-  // is asked about each, so its operands are sorted once.
-  std::span<const Operand> operands_in(int64_t time, BufferId buffer) {
-    if (operands_.time != time) {
-      operands_.time = time;
-      operands_.sorted.clear();
-      for (size_t i = 0; i < launch(time).inputs.size(); ++i)
-        operands_.sorted.emplace_back(program_.root(launch(time).inputs[i]).buffer, i);
-      std::ranges::sort(operands_.sorted);
-    }
-    return std::ranges::equal_range(operands_.sorted, buffer, {}, &Operand::first);
+  // The launch of all updates has thousands of operands and is asked about each, so they are sorted
+  // once.
+  const SortedOperands& operands_at(int64_t time) {
+    if (sorted_.time == time) return sorted_;
+    const FlatLaunch& at = launch(time);
+    sorted_.time = time;
+    sorted_.operands.clear();
+    sorted_.results.clear();
+    for (size_t i = 0; i < at.inputs.size(); ++i)
+      sorted_.operands.emplace_back(program_.root(at.inputs[i]).buffer, i);
+    for (size_t i = 0; i < at.outputs.size(); ++i)
+      sorted_.results.emplace_back(at.outputs[i].buffer, i);
+    std::ranges::sort(sorted_.operands);
+    std::ranges::sort(sorted_.results);
+    return sorted_;
+  }
+  static std::span<const Operand> find(const std::vector<Operand>& sorted, BufferId buffer) {
+    return std::ranges::equal_range(sorted, buffer, {}, &Operand::first);
   }
 
   // Values that the copies would overwrite are spilled first.
@@ -281,10 +292,7 @@ class InPlaceUpdates {
   IndexedVector<FlatNodeId, Answers> known_;
   std::vector<Update> updates_;
   std::unordered_map<BufferId, std::vector<Access>> accesses_;  // Of find_accesses().
-  struct {
-    int64_t time = -1;
-    std::vector<Operand> sorted;
-  } operands_;                  // Of one launch.
+  SortedOperands sorted_;
   std::vector<BufferId> dead_;  // Operands of a launch that nothing reads later.
 };
 

@@ -267,7 +267,10 @@ int64_t bytes_of(const FlatLaunch& launch) {
 class Splitter {
  public:
   Splitter(FlatProgram& program, const Footprints& footprints, const LaunchFacts& facts)
-      : program_(program), footprints_(footprints), facts_(facts) {}
+      : program_(program),
+        footprints_(footprints),
+        facts_(facts),
+        open_results_(program.buffers.size()) {}
 
   // The budget limits neither prefetched collectives nor receives.
   void split(const std::vector<LaunchId>& order, const AllGatherPrefetch& weights, int64_t budget) {
@@ -314,6 +317,7 @@ class Splitter {
     in_flight_ += open.bytes;
     launch.kind = LaunchKind::kStart;
     open.start = result_.push_back(launch);
+    for (const FlatValue& result : open.results) ++open_results_[result.buffer];
     open_.push_back(open);
   }
 
@@ -321,6 +325,7 @@ class Splitter {
   size_t needed(LaunchId launch) const {
     size_t count = 0;
     each_value(launch, [&](FlatValue root) {
+      if (open_results_[root.buffer] == 0) return;
       for (size_t i = count; i < open_.size(); ++i) {
         const std::span<const FlatValue> results = open_[i].results;
         if (std::any_of(results.begin(), results.end(),
@@ -335,6 +340,7 @@ class Splitter {
   // them.
   bool touches_deferred(LaunchId launch) const {
     bool touches = false;
+    if (deferred_.empty()) return touches;
     each_value(launch, [&](FlatValue root) {
       for (const LaunchId deferred : deferred_)
         for (const FlatValue& result : footprints_[deferred].writes)
@@ -382,6 +388,7 @@ class Splitter {
       wait.kind = LaunchKind::kWait;
       wait.waits_for = oldest.start;
       in_flight_ -= oldest.bytes;
+      for (const FlatValue& result : oldest.results) --open_results_[result.buffer];
       open_.pop_front();
       result_.push_back(wait);
       run_ready();
@@ -393,6 +400,7 @@ class Splitter {
   const LaunchFacts& facts_;
   IndexedVector<LaunchId, FlatLaunch> result_;
   std::deque<Open> open_;
+  IndexedVector<BufferId, int32_t> open_results_;  // Of open_, by buffer.
   std::deque<LaunchId> deferred_;
   int64_t in_flight_ = 0;
 };

@@ -2,11 +2,11 @@
 #include "core/passes/memory/step_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <iterator>
 #include <numeric>
 #include <queue>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -144,69 +144,135 @@ int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   return memory.top();
 }
 
-// Placed blocks by offset. Most blocks live shortly, so those of each window of time are also
-// listed alone. Each window overlaps half of the next one: a block that lives no longer than half a
-// window is inside of one, wherever it begins.
+// Bytes of the arena that are in use.
+struct Extent {
+  int64_t begin = 0, end = 0;
+};
+
+// Joins `added` with the extents that it meets or touches. They are disjoint, and in order.
+void join(std::vector<Extent>& extents, Extent added) {
+  const auto first = std::ranges::lower_bound(extents, added.begin, {}, &Extent::end);
+  auto last = first;
+  for (; last != extents.end() && last->begin <= added.end; ++last) {
+    added.begin = std::min(added.begin, last->begin);
+    added.end = std::max(added.end, last->end);
+  }
+  if (first == last) {
+    extents.insert(first, added);
+  } else {
+    *first = added;
+    extents.erase(std::next(first), last);
+  }
+}
+
+// Placed blocks, by parts of time: what is in use throughout a part, and the blocks that begin or
+// end in it. A tree has what is in use at any time in all aligned ranges of parts, for blocks that
+// live through several.
 class PlacedBlocks {
  public:
-  explicit PlacedBlocks(const std::vector<PackedBlock>& blocks) {
+  explicit PlacedBlocks(const std::vector<PackedBlock>& blocks)
+      : blocks_(blocks), parts_(kParts), in_use_(2 * kParts) {
     int64_t end = 0;
     for (const PackedBlock& block : blocks) end = std::max(end, block.last);
-    half_window_ = end / kWindows + 1;
+    part_time_ = end / static_cast<int64_t>(kParts) + 1;
   }
 
-  void add(const PackedBlock& block) {
-    if (block.first > block.last) return;  // Never used.
-    insert(all_, block);
-    const size_t first = half(block.first);  // Of window `first`, and the end of the one before.
-    for (size_t i = first - std::min<size_t>(first, 1); i <= half(block.last); ++i)
-      insert(in_window_[i], block);
+  // Block i has its offset now.
+  void add(size_t i) {
+    const PackedBlock& block = blocks_[i];
+    const Extent extent = extent_of(block);
+    if (block.first > block.last || extent.begin == extent.end) return;  // In use at no time.
+    const size_t first = part_of(block.first), last = part_of(block.last);
+    for (size_t part = first + 1; part < last; ++part) join(parts_[part].in_use, extent);
+    insert(parts_[first].blocks, i);
+    if (last > first) insert(parts_[last].blocks, i);
+    for (size_t low = kParts + first, high = kParts + last; low > 0; low /= 2, high /= 2)
+      for (size_t node = low; node <= high; ++node) join(in_use_[node], extent);
   }
 
-  // By offset, at least those that are used at the same time as `block`.
-  const std::vector<PackedBlock>& around(const PackedBlock& block) const {
-    const size_t window = half(block.first);
-    return half(block.last) <= window + 1 ? in_window_[window] : all_;
+  // What is in use while `block` is, in order. Extents may overlap.
+  std::span<const Extent> around(const PackedBlock& block) {
+    found_.clear();
+    const size_t first = part_of(block.first), last = part_of(block.last);
+    add_between(first + 1, last);
+    add_part(first, block);
+    if (last > first) add_part(last, block);
+    return found_;
   }
 
  private:
-  static constexpr int64_t kWindows = 128;
+  static constexpr size_t kParts = 128;
+  struct Part {
+    std::vector<Extent> in_use;    // Throughout the part.
+    std::vector<uint32_t> blocks;  // That begin or end in the part, by offset.
+  };
 
-  // Window i consists of halves i and i + 1.
-  size_t half(int64_t time) const {
-    return static_cast<size_t>(std::clamp<int64_t>(time / half_window_, 0, kWindows - 1));
+  static Extent extent_of(const PackedBlock& block) {
+    return {block.offset, block.offset + aligned(block.bytes)};
   }
-  // Behind those with the same offset, which are used at other times.
-  static void insert(std::vector<PackedBlock>& list, const PackedBlock& block) {
-    list.insert(std::ranges::upper_bound(list, block.offset, {}, &PackedBlock::offset), block);
+  size_t part_of(int64_t time) const {
+    return static_cast<size_t>(
+        std::clamp<int64_t>(time / part_time_, 0, static_cast<int64_t>(kParts) - 1));
   }
 
-  int64_t half_window_ = 1;
-  std::vector<PackedBlock> all_;
-  std::array<std::vector<PackedBlock>, kWindows> in_window_;
+  void insert(std::vector<uint32_t>& list, size_t i) const {
+    const auto offset = [&](uint32_t each) { return blocks_[each].offset; };
+    list.insert(std::ranges::upper_bound(list, blocks_[i].offset, {}, offset),
+                static_cast<uint32_t>(i));
+  }
+
+  void add_between(size_t first, size_t end) {
+    if (first >= end) return;
+    for (first += kParts, end += kParts; first < end; first /= 2, end /= 2) {
+      if (first % 2 == 1) add(in_use_[first++]);
+      if (end % 2 == 1) add(in_use_[--end]);
+    }
+  }
+
+  void add_part(size_t part, const PackedBlock& block) {
+    add(parts_[part].in_use);
+    part_.clear();
+    for (const uint32_t i : parts_[part].blocks)
+      if (live_together(block, blocks_[i])) part_.push_back(extent_of(blocks_[i]));
+    add(part_);
+  }
+
+  void add(std::span<const Extent> extents) {
+    before_.swap(found_);
+    found_.clear();
+    std::ranges::merge(before_, extents, std::back_inserter(found_), {}, &Extent::begin,
+                       &Extent::begin);
+  }
+
+  const std::vector<PackedBlock>& blocks_;
+  int64_t part_time_ = 1;
+  std::vector<Part> parts_;
+  // A binary tree: node n has the parts of nodes 2n and 2n + 1, node kParts + i has part i.
+  std::vector<std::vector<Extent>> in_use_;
+  std::vector<Extent> found_, before_, part_;
 };
 
 // Places the largest blocks first, each into the smallest gap between the placed blocks that are
-// used at the same time.
-int64_t pack_by_size(std::vector<PackedBlock>& blocks) {
+// used at the same time. Ends early if the arena reaches `limit`.
+int64_t pack_by_size(std::vector<PackedBlock>& blocks, int64_t limit) {
   const std::vector<size_t> order = largest_first(blocks);
   PlacedBlocks placed(blocks);
   int64_t top = 0;
   for (const size_t i : order) {
     const int64_t bytes = aligned(blocks[i].bytes);
     int64_t end = 0, best = -1, best_gap = 0;
-    for (const PackedBlock& other : placed.around(blocks[i])) {
-      if (!live_together(blocks[i], other)) continue;
-      const int64_t gap = other.offset - end;
+    for (const Extent& used : placed.around(blocks[i])) {
+      const int64_t gap = used.begin - end;
       if (gap >= bytes && (best < 0 || gap < best_gap)) {
         best = end;
         best_gap = gap;
       }
-      end = std::max(end, other.offset + aligned(other.bytes));
+      end = std::max(end, used.end);
     }
     blocks[i].offset = best >= 0 ? best : end;
     top = std::max(top, blocks[i].offset + bytes);
-    placed.add(blocks[i]);
+    if (top >= limit) break;
+    placed.add(i);
   }
   return top;
 }
@@ -376,7 +442,7 @@ int64_t pack_arena(std::vector<PackedBlock>& blocks) {
   const int64_t by_time = pack_by_time(blocks);
   if (by_time == max_live_bytes(blocks) || blocks.size() > kMostBySize) return by_time;
   std::vector<PackedBlock> other = blocks;
-  const int64_t by_size = pack_by_size(other);
+  const int64_t by_size = pack_by_size(other, by_time);
   if (by_size >= by_time) return by_time;
   blocks = std::move(other);
   return by_size;

@@ -32,7 +32,7 @@ bool is_output(const Graph& graph, ValueId value) {
 Graph fetch_inputs(const Graph& lowered, const StageHomes& homes, const Mesh& mesh,
                    int64_t device) {
   const int64_t stage = mesh.stage_of(device);
-  const auto readers = consumers(lowered);
+  const Consumers readers(lowered);
   Rewriter rewriter(lowered);
   Graph& fetched = rewriter.to();
   for (const GraphInput& input : lowered.inputs()) {
@@ -43,7 +43,7 @@ Graph fetch_inputs(const Graph& lowered, const StageHomes& homes, const Mesh& me
   }
   for (const GraphInput& input : lowered.inputs()) {
     const auto home = homes.find(input.name);
-    const std::vector<NodeId>& nodes = readers[input.value];
+    const std::span<const NodeId> nodes = readers[input.value];
     if (home == homes.end() || (nodes.empty() && !is_output(lowered, input.value))) continue;
     const Node reader = nodes.empty() ? Node{} : lowered.node(nodes.front());
     AddedNodes added(fetched, reader);

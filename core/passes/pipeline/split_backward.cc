@@ -116,7 +116,7 @@ void add_split(Rewriter& rewriter, const Graph& graph, NodeId id) {
   const BodySplit split(loop);
   Node first = rewriter.mapped(id);
   first.bodies = {split.first()};
-  std::vector<Type> types;
+  std::vector<SharedType> types;
   std::vector<ValueId> carries;
   for (size_t i = 0; i < loop.carries(); ++i) {
     types.push_back(graph.type(loop.last(i)));

@@ -120,8 +120,8 @@ StageNode::Body StageNode::transfer_body(const Transfer& transfer, const PieceTa
   node.site = producer.site;
   node.path = producer.path;
   node.phase = producer.phase;
-  const NodeId id =
-      graph.add_node(std::move(node), sends ? std::vector<Type>{} : std::vector{type});
+  const NodeId id = graph.add_node(
+      std::move(node), sends ? std::vector<SharedType>{} : std::vector<SharedType>{type});
   if (!sends) {
     graph.value(graph.node(id).outputs[0]).name = original.name;
     graph.add_output("output 0", graph.node(id).outputs[0]);
@@ -187,7 +187,7 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
   node.outputs.clear();
   node.inputs.clear();
   node.bodies.clear();
-  std::vector<Type> types;
+  std::vector<SharedType> types;
   for (const PartialSum& sum : sums_) {
     node.inputs.push_back(initial(sum));
     types.push_back(graph.type(node.inputs.back()));

@@ -268,7 +268,7 @@ class TaskBuilder {
     for (size_t i = 0; i < loop.constants(); ++i) node.inputs.push_back(get({loop.constant(i)}));
     node.attributes.set("count", division_.pieces.layers(p));
     node.attributes.set("first", division_.pieces.first_layer(p));
-    std::vector<Type> types;
+    std::vector<SharedType> types;
     for (size_t i = 0; i < loop.outputs(); ++i) {
       const Type& type = body_.type(loop.output(i));
       types.push_back(i < loop.carries() ? type : division_.type_in_piece(type, p));
@@ -325,21 +325,21 @@ class TaskBuilder {
   std::vector<ValueId> copy(NodeId id, int64_t piece, const Operand& operand) {
     Node node = body_.node(id);
     for (ValueId& value : node.inputs) value = operand(value);
-    std::vector<Type> types = output_types(body_, body_.node(id));
+    std::vector<SharedType> types = output_types(body_, body_.node(id));
     if (piece != PieceValue::kWhole)
-      for (Type& type : types) type = division_.type_in_piece(type, piece);
+      for (SharedType& type : types) type = division_.type_in_piece(*type, piece);
     std::vector<ValueId> outputs = add(std::move(node), types);
     for (size_t i = 0; i < outputs.size(); ++i) named(outputs[i], body_.node(id).outputs[i]);
     return outputs;
   }
 
-  std::vector<ValueId> add(Node node, const std::vector<Type>& types) {
+  std::vector<ValueId> add(Node node, const std::vector<SharedType>& types) {
     node.outputs.clear();
     return graph_.node(graph_.add_node(std::move(node), types)).outputs;
   }
 
   TaskBody without_unused_inputs(const Graph& graph) {
-    const auto readers = consumers(graph);
+    const Consumers readers(graph);
     std::set<ValueId> results;
     for (const GraphOutput& output : graph.outputs()) results.insert(output.value);
     TaskBody task;

@@ -2,6 +2,7 @@
 #include "core/passes/remat/joint_loop.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -129,11 +130,11 @@ namespace {
 // Whether iterations only add to each carry, so that they may run in any order.
 bool only_sums(const Loop& loop) {
   const Graph& body = loop.body();
-  const auto readers = consumers(body);
+  const Consumers readers(body);
   for (size_t i = 0; i < loop.carries(); ++i) {
     const NodeId sum = body.value(loop.carry_out(i)).producer;
     if (sum == kNone || body.node(sum).op != &kAddOp) return false;
-    if (readers[loop.carry_in(i)] != std::vector<NodeId>{sum}) return false;
+    if (!std::ranges::equal(readers[loop.carry_in(i)], std::array{sum})) return false;
     if (!readers[loop.carry_out(i)].empty()) return false;  // It would see the order of iterations.
   }
   return true;

@@ -47,7 +47,7 @@ bool is_inexpensive(const Node& node) {
 class CandidateSearch {
  public:
   CandidateSearch(const Graph& graph, const PassesOfGraph& passes)
-      : graph_(graph), passes_(passes), readers_(consumers(graph)) {}
+      : graph_(graph), passes_(passes), readers_(graph) {}
 
   ValueFlags find() {
     ValueFlags candidates(graph_.values().size());
@@ -89,13 +89,13 @@ class CandidateSearch {
     if (producer == kNone && passes_.persists(operand)) return true;
     if (producer != kNone && graph_.node(producer).op->op_class == OpClass::kGenerator) return true;
     if (graph_.type(operand).elements() * 16 <= graph_.type(value).elements()) return true;
-    const std::vector<NodeId>& readers = readers_[operand];
+    const std::span<const NodeId> readers = readers_[operand];
     return std::any_of(readers.begin(), readers.end(), passes_.is_backward);
   }
 
   const Graph& graph_;
   const PassesOfGraph& passes_;
-  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+  Consumers readers_;
 };
 
 }  // namespace

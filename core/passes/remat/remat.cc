@@ -234,8 +234,8 @@ Graph rematerialize_graph(Graph result, const RematPolicy& policy) {
 
 }  // namespace
 
-Graph rematerialize(const Graph& graph, const RematPolicy& policy, std::vector<SavedValue>* saved) {
-  Graph result = dce(rematerialize_graph(with_marked_names(merge_loops(graph)), policy));
+Graph rematerialize(Graph graph, const RematPolicy& policy, std::vector<SavedValue>* saved) {
+  Graph result = dce(rematerialize_graph(with_marked_names(merge_loops(std::move(graph))), policy));
   if (saved != nullptr) {
     saved->clear();
     list_saved(result, *saved);

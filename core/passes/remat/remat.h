@@ -66,7 +66,7 @@ struct SavedValue {
 // The graph with recomputation inserted before the first use in the backward pass. Under every
 // policy the recompute_candidates() (loop_body.h) are recomputed. `saved`, if not null, receives
 // the values kept from the forward to the backward pass.
-Graph rematerialize(const Graph& graph, const RematPolicy& policy,
+Graph rematerialize(Graph graph, const RematPolicy& policy,
                     std::vector<SavedValue>* saved = nullptr);
 
 }  // namespace tessera

@@ -196,7 +196,7 @@ class Localizer {
     const Node& original = graph_.node(id);
     Node node = rewriter_.mapped(id);
     node.attributes = local_attributes(graph_, original, mesh_);
-    std::vector<Type> types;
+    std::vector<SharedType> types;
     for (const ValueId value : original.outputs)
       types.push_back(local_type(graph_.type(value), mesh_));
     const OrderedRows in_loop =

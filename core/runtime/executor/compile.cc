@@ -30,10 +30,9 @@ void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
 
 }  // namespace
 
-Graph compile_shared(const Graph& traced, const CompileOptions& options,
-                     std::vector<SavedValue>& saved) {
+Graph compile_shared(Graph traced, const CompileOptions& options, std::vector<SavedValue>& saved) {
   end_stage("trace", traced, options.mesh, options);
-  Graph graph = rematerialize(traced, options.remat, &saved);
+  Graph graph = rematerialize(std::move(traced), options.remat, &saved);
   end_stage("remat", graph, options.mesh, options);
   return graph;
 }

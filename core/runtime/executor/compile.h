@@ -39,8 +39,7 @@ struct CompileOptions {
 enum class Stages { kShown, kSilent };
 
 // The passes that give the same graph for all devices.
-Graph compile_shared(const Graph& traced, const CompileOptions& options,
-                     std::vector<SavedValue>& saved);
+Graph compile_shared(Graph traced, const CompileOptions& options, std::vector<SavedValue>& saved);
 
 // The graph of one device, and which stages of a pipeline hold the inputs of the program.
 struct DeviceGraph {

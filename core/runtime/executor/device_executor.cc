@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/executor/device_executor.h"
 
-#include <array>
-#include <charconv>
 #include <map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/device_kinds.h"
@@ -16,29 +15,10 @@
 namespace tessera {
 namespace {
 
-void append_number(int64_t number, std::string& text) {
-  std::array<char, 24> digits;
-  text.append(digits.data(), std::to_chars(digits.data(), std::end(digits), number).ptr);
-}
-
-// Without a format, since thousands of nodes have a signature.
-void append_type(const Type& type, std::string& text) {
-  if (type.partial) text += type.text_sized();
-  text += dtype_name(type.dtype);
-  for (const Axis& axis : type.axes) {
-    text += ' ';
-    text += axis.name;
-    for (const std::string& mesh_axis : axis.split) (text += '/') += mesh_axis;
-    text += '=';
-    append_number(axis.size, text);
-  }
-  text += ';';
-}
-
 // All that a kernel may depend on: op, attributes, types of operands and results, bodies.
 void append_signature(const Graph& graph, const Node& node, std::string& text) {
   const auto append_types = [&](const std::vector<ValueId>& values) {
-    for (const ValueId value : values) append_type(graph.type(value), text);
+    for (const ValueId value : values) graph.type(value).append_sized(text);
   };
   const auto append_values = [&](const std::vector<ValueId>& values) {
     for (const ValueId value : values) {
@@ -48,7 +28,7 @@ void append_signature(const Graph& graph, const Node& node, std::string& text) {
   };
   text += node.op->name;
   text += ' ';
-  text += node.attributes.text();
+  node.attributes.append_to(text);
   text += ' ';
   append_types(node.inputs);
   text += "->";
@@ -57,7 +37,7 @@ void append_signature(const Graph& graph, const Node& node, std::string& text) {
     text += '{';
     for (const GraphInput& input : body->inputs()) {
       append_values({input.value});
-      append_type(body->type(input.value), text);
+      body->type(input.value).append_sized(text);
     }
     for (const Node& inner : body->nodes()) {
       append_signature(*body, inner, text);
@@ -144,9 +124,9 @@ Kernel& DeviceExecutor::kernel(const Graph& graph, const Node& node) {
     kernel = communicator_->prepare(number_, graph, node);
     return *kernel;
   }
-  std::string signature;
-  append_signature(graph, node, signature);
-  std::shared_ptr<Kernel>& shared = kernels_by_signature_[signature];
+  signature_.clear();
+  append_signature(graph, node, signature_);
+  std::shared_ptr<Kernel>& shared = kernels_by_signature_[signature_];
   if (!shared) shared = device_.prepare(graph, node);
   kernel = shared;
   return *kernel;

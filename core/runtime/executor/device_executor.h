@@ -123,6 +123,7 @@ class DeviceExecutor {
   // Nodes must not be replaced by others of the same address.
   std::unordered_map<const Node*, std::shared_ptr<Kernel>> kernels_;
   std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_by_signature_;
+  std::string signature_;  // Of the last node, whose memory the next one uses.
   DeviceAddress arena_;
   int64_t bytes_ = 0;
   std::vector<Program> programs_;

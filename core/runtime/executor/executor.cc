@@ -216,14 +216,14 @@ Executor::~Executor() {
   if (in_use) keep_until_exit(std::move(impl_));
 }
 
-int Executor::add_program(const Graph& traced, const CompileOptions& options) {
+int Executor::add_program(Graph traced, const CompileOptions& options) {
   impl_->check_mesh(options.mesh);
   std::vector<SavedValue> saved;
-  const Graph shared = compile_shared(traced, options, saved);
+  const Graph shared = compile_shared(std::move(traced), options, saved);
   const Device& kind = impl_->parts[0]->device();
   const StageHomes held = impl_->programs.homes();
   return impl_->add_program(
-      traced, options,
+      shared, options,
       [&](int64_t number, Stages stages) {
         return compile_for_device(shared, options, number, stages, kind, held);
       },

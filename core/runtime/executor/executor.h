@@ -55,7 +55,7 @@ class Executor {
 
   // Compiles a traced graph and returns the program's number. All programs are added before
   // allocate(), for one mesh; those of a pipeline come first.
-  int add_program(const Graph& traced, const CompileOptions& options);
+  int add_program(Graph traced, const CompileOptions& options);
   // The same from the compiled graphs of the devices.
   int add_program(const Graph& traced, const CompileOptions& options,
                   const GraphOfDevice& graph_of);

@@ -29,10 +29,13 @@ TEST_CASE("Verifier errors name the problem, its place and the stage") {
   const std::string after = " [in the graph after fuse]";
   const std::string in_tanh = " [in tanh]" + after;
   REQUIRE(problem([](Graph&) {}) == "no error");
-  REQUIRE(problem([](Graph& graph) { graph.value(ValueId(2)).type.axes[0].size = 4; }) ==
+  REQUIRE(problem([](Graph& graph) {
+            graph.value(ValueId(2)).type = parse_type("f32[\"b/data=4\"]");
+          }) ==
           "output 0 of tanh is f32[\"b/data=4\"], its type rule gives f32[\"b/data=8\"]" + in_tanh);
-  REQUIRE(problem([](Graph& graph) { graph.value(ValueId(0)).type.axes[0].size = 7; }) ==
-          "x: b=7 cannot be split by data=2; the nearest size that can is 8" + after);
+  REQUIRE(problem([](Graph& graph) {
+            graph.value(ValueId(0)).type = parse_type("f32[\"b/data=7\"]");
+          }) == "x: b=7 cannot be split by data=2; the nearest size that can is 8" + after);
   REQUIRE(problem([](Graph& graph) { graph.node(NodeId(0)).inputs[0] = ValueId(3); }) ==
           "tanh reads tanh before it is computed" + in_tanh);
   REQUIRE(problem([](Graph& graph) { graph.node(NodeId(0)).inputs[0] = ValueId(9); }) ==

@@ -117,6 +117,34 @@ TEST_CASE("A value set in an inner struct is not overridden by an outer one") {
   REQUIRE(Template<Unary>(p).instantiate()->text() == "ffn(8, f32, leaky(0.01, f32))");
 }
 
+// Gives its feed-forward layer another activation, which leaves a Field unset.
+class WithLeaky final : public Unary {
+ public:
+  struct HParams {
+    using Instance = WithLeaky;
+    static constexpr std::string_view kName = "WithLeaky";
+    Template<Unary> ffn_tpl = FeedForward::HParams{.hidden_dims = 8};
+    Field<DTypePolicy> dtypes;
+    FIELDS(ffn_tpl, dtypes)
+  };
+  explicit WithLeaky(const HParams& p) {
+    Template<Unary> changed = p.ffn_tpl;
+    changed.as<FeedForward::HParams>().activation_tpl = Leaky::HParams{.slope = 0.3};
+    texts_ = p.ffn_tpl.instantiate()->text() + " " + changed.instantiate()->text();
+  }
+  std::string text() const override { return texts_; }
+
+ private:
+  std::string texts_;
+};
+
+TEST_CASE("A constructor changes a child's template, and what it leaves unset is inherited") {
+  WithLeaky::HParams p;
+  p.dtypes = DTypePolicy{.compute = DType::kBF16};
+  REQUIRE(Template<Unary>(p).instantiate()->text() ==
+          "ffn(8, bf16, relu) ffn(8, bf16, leaky(0.3, bf16))");
+}
+
 TEST_CASE("All missing required fields are reported together, by path") {
   const Template<Unary> tpl = Model::HParams{};
   REQUIRE(error_of([&] { tpl.instantiate(); }) ==

@@ -67,7 +67,7 @@ TEST_CASE("a loop without carries is merged with its gradient, and no chunk is k
     verify(graph, Mesh());
     REQUIRE(loops_of(graph) == 1);
     for (const Value& value : graph.values())
-      REQUIRE(!(value.type.has("chunks") && value.type.has("vocab")));
+      REQUIRE(!(value.type->has("chunks") && value.type->has("vocab")));
     require_same_values(traced, graph);
   }
 }

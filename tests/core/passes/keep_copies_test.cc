@@ -99,7 +99,8 @@ TEST_CASE("Loops in loops read slices of the copy, and no more the parameter") {
   trial.update();
   const Graph graph = with_copies(trial.graph());
   REQUIRE(casts_in(graph) == 0);
-  const auto readers = consumers(graph)[graph.find_input("w")->value];
+  const Consumers all(graph);
+  const std::span<const NodeId> readers = all[graph.find_input("w")->value];
   REQUIRE(readers.size() == 1);
   REQUIRE(graph.node(readers[0]).op == &kFusedUpdatesOp);
 }

@@ -71,7 +71,8 @@ Graph graph_of(const Side& side, int64_t self, int64_t other) {
   node.attributes.set("from", side.sends ? self : other);
   node.attributes.set("to", side.sends ? other : self);
   node.path = "lm.layers";
-  graph.add_node(std::move(node), side.sends ? std::vector<Type>{} : std::vector<Type>{side.type});
+  graph.add_node(std::move(node),
+                 side.sends ? std::vector<SharedType>{} : std::vector<SharedType>{side.type});
   return graph;
 }
 

@@ -11,6 +11,9 @@ endif()
 add_dependencies(test_plugins_mpi programs)
 if(TESSERA_SANITIZE MATCHES "address")  # Open MPI does not free what it allocates.
   set_tests_properties(test_plugins_mpi PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
+elseif(TESSERA_SANITIZE MATCHES "thread")
+  set_tests_properties(test_plugins_mpi PROPERTIES ENVIRONMENT
+    TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_LIST_DIR}/thread_sanitizer.supp)
 endif()
 # Tests under Slurm are an entry of their own, so that ctest shows when they are skipped.
 tessera_test_entry(test_plugins_mpi.slurm full "[slurm]" "")
