@@ -151,8 +151,11 @@ void collect(Graph graph, Attentions* found) {
   for (const Node& node : graph.nodes()) {
     for (const auto& body : node.bodies) collect(*body, found);
     if (node.op != &kAttentionOp && node.op != &kAttentionGradOp) continue;
-    for (const ValueId input : node.inputs)
-      if (graph.type(input).dtype == DType::kF32) graph.value(input).type.dtype = DType::kBF16;
+    for (const ValueId input : node.inputs) {
+      Type type = graph.type(input);
+      if (type.dtype == DType::kF32) type.dtype = DType::kBF16;
+      graph.value(input).type = std::move(type);
+    }
     const auto attention = cudnn_attention(graph, node, true);
     INFO(node.path);
     // The model of hf.Pretrained is that of a test, with heads of 4.
