@@ -12,6 +12,7 @@
 #include "core/graph/op.h"
 #include "core/ops/send.h"
 #include "core/passes/memory/flat_program.h"
+#include "core/passes/memory/footprints.h"
 #include "core/passes/memory/gather_starts.h"
 #include "core/passes/memory/launch_facts.h"
 
@@ -27,50 +28,6 @@ bool may_move(const FlatLaunch& launch, const NodeFacts& facts) {
 bool covers(FlatValue whole, FlatValue part) {
   return part.offset >= whole.offset && part.offset + part.bytes <= whole.offset + whole.bytes;
 }
-
-bool overlaps(FlatValue a, FlatValue b) {
-  return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
-
-// The memory of a launch, by root buffers.
-struct Footprint {
-  std::span<const FlatValue> reads, writes;
-  BufferId scratch;
-  uint64_t buffers = 0;  // A bit for each buffer, modulo 64: most pairs of launches share none.
-};
-
-// Finds root buffers once, since all pairs of launches are compared. Operands have none but these.
-class Footprints {
- public:
-  explicit Footprints(const FlatProgram& program) : footprints_(program.launches.size()) {
-    for (const LaunchId id : program.launches.ids()) {
-      const FlatLaunch& launch = program.launches[id];
-      Footprint& it = footprints_[id];
-      it.reads = launch.inputs;
-      it.writes = launch.outputs;
-      const bool has_parts = std::ranges::any_of(launch.outputs, [&](const FlatValue& value) {
-        return program.buffers[value.buffer].parent != kNone;
-      });
-      if (has_parts) {
-        const std::span<FlatValue> roots = roots_.add(launch.outputs);
-        for (FlatValue& value : roots) value = program.root(value);
-        it.writes = roots;
-      }
-      it.scratch = launch.scratch;
-      for (const FlatValue& value : it.reads) it.buffers |= bit(value.buffer);
-      for (const FlatValue& value : it.writes) it.buffers |= bit(value.buffer);
-      if (it.scratch != kNone) it.buffers |= bit(it.scratch);
-    }
-  }
-
-  const Footprint& operator[](LaunchId launch) const { return footprints_[launch]; }
-
- private:
-  static uint64_t bit(BufferId buffer) { return uint64_t{1} << (buffer.index() % 64); }
-
-  FlatValues roots_;
-  IndexedVector<LaunchId, Footprint> footprints_;
-};
 
 // Which launches have written which parts of buffers, in the order in which they are added.
 class Writers {
@@ -241,20 +198,6 @@ class AllGatherPrefetch {
   std::vector<size_t> producers_, producers_begin_;
   std::vector<size_t> first_use_;  // Of gathers: their first reader.
 };
-
-// Whether `later` depends on `earlier`.
-bool depends(const Footprint& later, const Footprint& earlier) {
-  if ((later.buffers & earlier.buffers) == 0) return false;
-  const auto meet = [](std::span<const FlatValue> ones, std::span<const FlatValue> others) {
-    return std::any_of(ones.begin(), ones.end(), [&](FlatValue one) {
-      return std::any_of(others.begin(), others.end(),
-                         [&](FlatValue other) { return overlaps(one, other); });
-    });
-  };
-  return meet(earlier.writes, later.reads) || meet(earlier.writes, later.writes) ||
-         meet(earlier.reads, later.writes) ||
-         (later.scratch != kNone && later.scratch == earlier.scratch);
-}
 
 int64_t bytes_of(const FlatLaunch& launch) {
   int64_t bytes = 0;
