@@ -51,7 +51,7 @@ class StableVector {
   template <typename Vector, typename Item>
   class Iterator {
    public:
-    using iterator_category = std::forward_iterator_tag;
+    using iterator_category = std::random_access_iterator_tag;
     using value_type = T;
     using difference_type = std::ptrdiff_t;
     using pointer = Item*;
@@ -59,18 +59,27 @@ class StableVector {
 
     Iterator() = default;
     Iterator(Vector* vector, size_t i) : vector_(vector), i_(i) {}
+
     Item& operator*() const { return (*vector_)[i_]; }
     Item* operator->() const { return &**this; }
-    Iterator& operator++() {
-      ++i_;
+    Item& operator[](difference_type n) const { return *(*this + n); }
+    Iterator& operator+=(difference_type n) {
+      i_ += static_cast<size_t>(n);
       return *this;
     }
-    Iterator operator++(int) {
-      Iterator before = *this;
-      ++i_;
-      return before;
+    Iterator& operator-=(difference_type n) { return *this += -n; }
+    Iterator& operator++() { return *this += 1; }
+    Iterator& operator--() { return *this -= 1; }
+    Iterator operator++(int) { return std::exchange(*this, *this + 1); }
+    Iterator operator--(int) { return std::exchange(*this, *this - 1); }
+    friend Iterator operator+(Iterator at, difference_type n) { return at += n; }
+    friend Iterator operator+(difference_type n, Iterator at) { return at += n; }
+    friend Iterator operator-(Iterator at, difference_type n) { return at -= n; }
+    friend difference_type operator-(const Iterator& a, const Iterator& b) {
+      return static_cast<difference_type>(a.i_ - b.i_);
     }
-    bool operator==(const Iterator& other) const { return i_ == other.i_; }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.i_ == b.i_; }
+    friend auto operator<=>(const Iterator& a, const Iterator& b) { return a.i_ <=> b.i_; }
 
    private:
     Vector* vector_ = nullptr;

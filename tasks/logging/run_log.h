@@ -51,7 +51,7 @@ bool is_of_one_layer(const std::string& name, const std::map<std::string, Value>
 // metric ("z_loss/….x_layers[3].ffn").
 template <typename Value>
 std::string metric_tag(const std::string& name, const std::map<std::string, Value>& all) {
-  const std::string metric = name.substr(name.rfind('/') + 1);
+  std::string metric = name.substr(name.rfind('/') + 1);
   if (!is_of_one_layer(name, all)) return metric;
   const size_t dot = metric.rfind('.');
   return metric.substr(dot + 1) + "/" + metric.substr(0, dot);

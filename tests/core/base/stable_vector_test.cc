@@ -2,7 +2,9 @@
 #include "core/base/stable_vector.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -57,6 +59,19 @@ TEST_CASE("A StableVector is copied, moved and assigned, at sizes around its blo
     REQUIRE(has_numbers(moved, 2));
     REQUIRE(std::ranges::none_of(copy, [](const auto& item) { return item == nullptr; }));
   }
+}
+
+TEST_CASE("Iterators of a StableVector go in both directions and by steps") {
+  static_assert(std::random_access_iterator<decltype(std::declval<StableVector<int>&>().begin())>);
+  StableVector<int> items;
+  for (int i = 0; i < 30; ++i) items.push_back(29 - i);
+  REQUIRE(*std::prev(items.end()) == 0);
+  REQUIRE(items.begin()[7] == 22);
+  REQUIRE(items.end() - items.begin() == 30);
+  std::ranges::sort(items);
+  REQUIRE(std::ranges::is_sorted(items));
+  REQUIRE(*std::ranges::lower_bound(items, 13) == 13);
+  REQUIRE(*std::make_reverse_iterator(items.end()) == 29);
 }
 
 TEST_CASE("A StableVector destroys its elements once") {
