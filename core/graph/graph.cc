@@ -80,7 +80,7 @@ ValueId Graph::add_input(std::string name, InputKind kind, SharedType type) {
   return id;
 }
 
-std::vector<ValueId> Graph::copy_inputs(const Graph& from) {
+void Graph::copy_inputs(const Graph& from) {
   CHECK(inputs_.empty(), "a graph with inputs copies those of another");
   inputs_ = from.inputs_;
   copied_input_positions_ = from.copied_input_positions_;
@@ -90,14 +90,10 @@ std::vector<ValueId> Graph::copy_inputs(const Graph& from) {
       all.insert(copied_input_positions_->begin(), copied_input_positions_->end());
     copied_input_positions_ = std::make_shared<const Positions>(std::move(all));
   }
-  std::vector<ValueId> old_values;
-  old_values.reserve(inputs_.size());
   for (GraphInput& input : inputs_) {
     const Value& old = from.value(input.value);
-    old_values.push_back(input.value);
     input.value = values_.push_back({old.type, kNone, 0, old.name});
   }
-  return old_values;
 }
 
 NodeId Graph::add_node(Node node, const std::vector<SharedType>& types) {

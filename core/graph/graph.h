@@ -15,9 +15,10 @@
 #include <variant>
 #include <vector>
 
+#include <boost/container/deque.hpp>
+
 #include "core/base/error.h"
 #include "core/base/ids.h"
-#include "core/base/stable_vector.h"
 #include "core/graph/type.h"
 
 namespace tessera {
@@ -132,8 +133,8 @@ struct GraphOutput {
 class Graph {
  public:
   ValueId add_input(std::string name, InputKind kind, SharedType type);
-  // Adds the inputs of another graph to one without inputs. Returns their values there, in order.
-  std::vector<ValueId> copy_inputs(const Graph& from);
+  // Adds the inputs of another graph, in order, to one without inputs.
+  void copy_inputs(const Graph& from);
   // Appends a node whose inputs exist. `types` are the types of its outputs.
   NodeId add_node(Node node, const std::vector<SharedType>& types);
   // Appends an output to an existing node (a loop that saves another value).
@@ -143,9 +144,13 @@ class Graph {
   // Reorders the inputs; `values` are all of them.
   void order_inputs(const std::vector<ValueId>& values);
 
-  // References to values and nodes stay valid while more are added.
-  using Values = IndexedVector<ValueId, Value, StableVector<Value>>;
-  using Nodes = IndexedVector<NodeId, Node, StableVector<Node>>;
+  // References to values and nodes stay valid while more are added. Unlike those of the standard
+  // library, these deques have blocks of several nodes, and no memory while they are empty.
+  template <typename T>
+  using Deque = boost::container::deque<
+      T, void, boost::container::deque_options<boost::container::block_size<8>>::type>;
+  using Values = IndexedVector<ValueId, Value, Deque<Value>>;
+  using Nodes = IndexedVector<NodeId, Node, Deque<Node>>;
   const Values& values() const { return values_; }
   const Nodes& nodes() const { return nodes_; }
   const std::vector<GraphInput>& inputs() const { return inputs_; }

@@ -24,8 +24,9 @@ ValueId Rewriter::at(ValueId old_value) const {
 void Rewriter::set(ValueId old_value, ValueId new_value) { map_[old_value] = new_value; }
 
 void Rewriter::copy_inputs() {
-  const std::vector<ValueId> old_values = to_.copy_inputs(from_);
-  for (size_t i = 0; i < old_values.size(); ++i) set(old_values[i], to_.inputs()[i].value);
+  to_.copy_inputs(from_);
+  for (size_t i = 0; i < from_.inputs().size(); ++i)
+    set(from_.inputs()[i].value, to_.inputs()[i].value);
 }
 
 Node Rewriter::mapped(NodeId id) const {
