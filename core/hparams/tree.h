@@ -41,7 +41,7 @@ struct Tree {
   bool is_default = false;               // Equal to the value in a default-constructed struct.
   bool is_map = false;                   // A std::map: keys are data, not fields.
   bool is_template = false;              // A Template: its class may be replaced.
-  bool is_complete = false;              // The same, read from a tree that lacks nothing.
+  bool is_complete = false;              // A Template of a tree that is resolved and lacks nothing.
   std::string class_name;                // kTable: the struct's kName; for a template, its `type`.
   const std::type_info* type = nullptr;  // kField, kRequired: of the value.
   const std::type_info* template_base = nullptr;  // Of a Template<Base> that is set: Base, and the

@@ -56,23 +56,24 @@ LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted, const Names& t
   const Graph& body = loop.body();
   LoopUse use;
   for (size_t i = 0; i < loop.outputs(); ++i) use.outputs.push_back(wanted[loop.output(i)]);
-  ValueFlags in_body;
+  Use in_body;
   for (bool grew = true; grew;) {
     ValueFlags outputs(body.values().size());
     each_kept(use.outputs, [&](size_t i) { outputs[loop.output_in(i)] = true; });
-    Use body_use = find_use(body, std::move(outputs), transfers);
-    use.is_whole = is_whole(body, body_use);
-    in_body = std::move(body_use.values);
+    in_body = find_use(body, std::move(outputs), transfers);
     grew = false;
     for (size_t i = 0; i < loop.carries(); ++i) {
-      if (use.outputs[i] || !in_body[loop.carry_in(i)]) continue;
+      if (use.outputs[i] || !in_body.values[loop.carry_in(i)]) continue;
       use.outputs[i] = grew = true;
     }
   }
   for (size_t i = 0; i < loop.operands(); ++i)
-    use.operands.push_back(i < loop.carries() ? use.outputs[i] : in_body[loop.operand_in(i)]);
-  for (const std::vector<bool>& kept : {use.operands, use.outputs})
-    use.is_whole = use.is_whole && std::ranges::find(kept, false) == kept.end();
+    use.operands.push_back(i < loop.carries() ? use.outputs[i]
+                                              : in_body.values[loop.operand_in(i)]);
+  const auto all = [](const std::vector<bool>& kept) {
+    return std::ranges::find(kept, false) == kept.end();
+  };
+  use.is_whole = all(use.operands) && all(use.outputs) && is_whole(body, in_body);
   return use;
 }
 

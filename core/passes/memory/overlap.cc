@@ -282,8 +282,8 @@ class Splitter {
   // Updates are deferred until something else has waited for their gradients; so is what depends on
   // them.
   bool touches_deferred(LaunchId launch) const {
+    if (deferred_.empty()) return false;
     bool touches = false;
-    if (deferred_.empty()) return touches;
     each_value(launch, [&](FlatValue root) {
       for (const LaunchId deferred : deferred_)
         for (const FlatValue& result : footprints_[deferred].writes)
