@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <source_location>
 #include <span>
@@ -14,8 +15,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <boost/container/deque.hpp>
 
 #include "core/base/error.h"
 #include "core/base/ids.h"
@@ -144,13 +143,9 @@ class Graph {
   // Reorders the inputs; `values` are all of them.
   void order_inputs(const std::vector<ValueId>& values);
 
-  // References to values and nodes stay valid while more are added. Unlike those of the standard
-  // library, these deques have blocks of several nodes, and no memory while they are empty.
-  template <typename T>
-  using Deque = boost::container::deque<
-      T, void, boost::container::deque_options<boost::container::block_size<8>>::type>;
-  using Values = IndexedVector<ValueId, Value, Deque<Value>>;
-  using Nodes = IndexedVector<NodeId, Node, Deque<Node>>;
+  // References to values and nodes stay valid while more are added.
+  using Values = IndexedVector<ValueId, Value, std::deque<Value>>;
+  using Nodes = IndexedVector<NodeId, Node, std::deque<Node>>;
   const Values& values() const { return values_; }
   const Nodes& nodes() const { return nodes_; }
   const std::vector<GraphInput>& inputs() const { return inputs_; }
