@@ -136,6 +136,9 @@ void add_cross_entropies(std::vector<OpCase>& rows) {
 // since a backend's rounding of their results moves the steps.
 void add_fp8_products(std::vector<OpCase>& rows) {
   const std::string x = "float[\"batch=3 seq=5 embed=16\"]", w = "float[\"embed=16 mlp=8\"]";
+  add_case(rows, kAbsoluteMaximumOp, {x}, [](const Tensors& in) {
+    return absolute_maximum(in[0]);
+  }).differentiable = false;
   const auto product = [](const Tensors& in) { return fp8_product(in[0], in[1], over("embed")); };
   add_case(rows, kFp8ProductOp, {x, w, "float[\"batch=3 seq=5 mlp=8\"]"},
            [product](const Tensors& in) { return called_vjp(product(in), in[2]); })

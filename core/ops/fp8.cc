@@ -48,6 +48,17 @@ OpDef rounding(std::string_view name, decltype(ElementFunction::apply) function)
   return op;
 }
 
+// Of the elements that a device has: over split axes a partial maximum.
+Types infer_absolute_maximum(const InferContext& context) {
+  const Attributes over_all = {{"axes", context.inputs[0].names()}};
+  return kReduceMaxOp.infer({context.op, context.mesh, context.inputs, over_all, context.names,
+                             context.bodies, context.graph, context.values, context.site});
+}
+
+Tensors decompose_absolute_maximum(const Node&, std::span<const Tensor> inputs) {
+  return {reduce_max(abs(inputs[0]), joined(inputs[0].type().names()))};
+}
+
 // a, b and their absolute maxima.
 Types infer_fp8_product(const InferContext& context) {
   refuse_partial(context);
@@ -99,9 +110,14 @@ Tensor round_e4m3(Operand x, Operand amax) { return trace_binary(kRoundE4M3Op, x
 const Op kRoundE5M2Op{rounding("round_e5m2", round_to<kE5M2>)};
 Tensor round_e5m2(Operand x, Operand amax) { return trace_binary(kRoundE5M2Op, x, amax); }
 
+const Op kAbsoluteMaximumOp{{.name = "absolute_maximum",
+                             .op_class = OpClass::kReduction,
+                             .infer = infer_absolute_maximum,
+                             .decomposition = decompose_absolute_maximum,
+                             .flops = flops_per_element<2>}};
 Tensor absolute_maximum(Operand x) {
   const SiteScope site(x.site);
-  return reduced(reduce_max(abs(stop_gradient(x)), joined(x.tensor.type().names())));
+  return reduced(trace_op(kAbsoluteMaximumOp, {stop_gradient(x)}, {}, x.site));
 }
 
 const Op kFp8ProductOp{{.name = "fp8_product",

@@ -37,7 +37,7 @@ Tensor absolute_maximum(Operand x);
 // The op's operands are a, b and their absolute maxima. Attributes: those of einsum, and "formats".
 Tensor fp8_product(Operand a, Operand b, const Over& contracted);
 
-extern const Op kRoundE4M3Op, kRoundE5M2Op, kFp8ProductOp;
+extern const Op kRoundE4M3Op, kRoundE5M2Op, kAbsoluteMaximumOp, kFp8ProductOp;
 
 // Numbers of a format, for the code of the rounding ops.
 struct Float8Format {

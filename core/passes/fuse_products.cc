@@ -8,6 +8,7 @@
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -19,9 +20,9 @@ namespace {
 
 // The axes along a row of the result as a matrix: of its last axis's operand alone. Empty if the
 // last axis is in both operands.
-std::vector<Axis> row_axes(const Graph& graph, const Node& einsum) {
-  const Type &x = graph.type(einsum.inputs[0]), &y = graph.type(einsum.inputs[1]);
-  const Type& result = graph.type(einsum.outputs[0]);
+std::vector<Axis> row_axes(const Graph& graph, const Node& product) {
+  const Type &x = graph.type(product.inputs[0]), &y = graph.type(product.inputs[1]);
+  const Type& result = graph.type(product.outputs[0]);
   const auto last = std::find_if(result.axes.rbegin(), result.axes.rend(),
                                  [](const Axis& axis) { return axis.size != 1; });
   if (last == result.axes.rend() || (x.has(last->name) && y.has(last->name))) return {};
@@ -53,7 +54,8 @@ class ProductFuser {
     std::unordered_map<NodeId, ProductChain> by_place;
     NodeFlags is_taken(graph_.nodes().size());
     for (const NodeId id : graph_.nodes().ids()) {
-      if (graph_.node(id).op != &kEinsumOp) continue;
+      const OpDef* const op = graph_.node(id).op;
+      if (op != &kEinsumOp && op != &kFp8ProductOp) continue;
       ProductChain chain = chain_of(id);
       // A node may follow two products: the first takes it.
       const auto end = std::find_if(chain.nodes.begin(), chain.nodes.end(),
@@ -88,8 +90,8 @@ class ProductFuser {
     return once && reader.phase == phase && reader.op->fusible ? readers[0] : kNone;
   }
 
-  ProductChain chain_of(NodeId einsum) const {
-    ProductChain chain{{einsum}, graph_.node(einsum).outputs[0], {}};
+  ProductChain chain_of(NodeId product) const {
+    ProductChain chain{{product}, graph_.node(product).outputs[0], {}};
     take_cast(chain);
     take_bias(chain);
     if (!take_activation(chain)) take_gradient_or_sum(chain);

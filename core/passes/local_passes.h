@@ -45,7 +45,8 @@ Graph fuse(Graph lowered);
 // Nodes are not moved to another phase. An activation whose result an elementwise node reads is
 // left to fuse(). Loop bodies are treated separately.
 //
-// The body of a `fused_product` node is an einsum, then, each at most once and in this order:
+// The body of a `fused_product` node is an einsum or fp8_product, then, each at most once and in
+// this order:
 //   cast from bf16 to f32                 the sums are stored as they are
 //   add of a bias                         with the axes of a row of the matrix
 //   gelu_tanh, silu                       of which the operand may be a second result

@@ -26,7 +26,7 @@ constexpr std::array<EnumName<HardwareKind>, 3> enum_names(HardwareKind) {
 // Floating-point operations per second, a multiplication and its addition counted as two.
 struct PeakFlops {
   double bf16 = 0.0, f32 = 0.0;       // Of matrix products, with f32 sums.
-  std::optional<double> fp8;          // The same of 8 bits; no kernel is priced with it.
+  std::optional<double> fp8;          // The same of 8 bits; unset: the device emulates them.
   std::optional<double> elementwise;  // Of f32 outside of products; unset: f32.
   FIELDS(bf16, f32, fp8, elementwise)
 
@@ -141,6 +141,11 @@ struct HardwareFile {
 struct Hardware : HardwareFile {
   std::string name;  // As given to --hardware: "h200", "my/gpu.toml".
 };
+
+// Whether our kernels multiply 8-bit floats on this device; elsewhere they are emulated.
+inline bool multiplies_fp8(const Hardware& hardware) {
+  return hardware.kind == HardwareKind::kGpu && hardware.peak_flops.fp8.has_value();
+}
 
 // Error with the file and the field, on one line, for a field that is missing, unknown, of the
 // wrong type, or a number that is not positive.

@@ -64,6 +64,9 @@ class DescribedDevice : public Device {
   DeviceAddress allocate(int64_t) override { return {}; }
   void release(DeviceAddress, int64_t) override {}
 
+ protected:
+  const Hardware& hardware() const { return hardware_; }
+
  private:
   Hardware hardware_;
 };
@@ -76,8 +79,10 @@ class PlannedDevice final : public DescribedDevice {
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return std::make_unique<PlannedKernel>(graph, node);
   }
-  // Those of the CUDA device, which runs this as its decomposition.
-  bool has_kernel(const OpDef& op) const override { return &op != &kFp8ProductOp; }
+  // Those of the CUDA device.
+  bool has_kernel(const OpDef& op) const override {
+    return &op != &kFp8ProductOp || multiplies_fp8(hardware());
+  }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
   std::unique_ptr<Event> make_event() override { return nothing_runs(); }
 

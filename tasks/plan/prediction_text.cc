@@ -240,14 +240,15 @@ std::string launch_json(const PricedLaunch& launch) {
 // The peak that MFU is measured against: that of the products' dtypes.
 std::string peak_text(const Prediction& prediction) {
   constexpr double kRounding = 1e-9;
+  const PeakFlops& peaks = prediction.hardware.peak_flops;
   std::vector<std::string> texts;
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    const double peak = prediction.hardware.peak_flops(dtype);
-    if (std::ranges::any_of(prediction.launches, [&](const PricedLaunch& launch) {
+  for (const auto& [name, peak] :
+       {std::pair{"8 bits", peaks.fp8.value_or(0.0)}, {"bf16", peaks.bf16}, {"f32", peaks.f32}}) {
+    if (std::ranges::any_of(prediction.launches, [&, peak = peak](const PricedLaunch& launch) {
           return std::abs(launch.model_flops - peak * launch.ideal) <
                  kRounding * launch.model_flops;
         }))
-      texts.push_back(fmt::format("{} TFLOP/s in {}", in_tera(peak), dtype_name(dtype)));
+      texts.push_back(fmt::format("{} TFLOP/s in {}", in_tera(peak), name));
   }
   return fmt::format("{}", fmt::join(texts, " and "));
 }

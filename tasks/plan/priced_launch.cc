@@ -27,10 +27,8 @@ PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hard
                       .cost = launch_cost(*launch.graph, node, mesh, hardware),
                       .count = 0};
   result.model_flops = model_flops_of(node, result.cost);
-  if (result.model_flops > 0.0) {
-    const DType dtype = launch.graph->type(node.inputs[0]).dtype;
-    result.ideal = result.model_flops / hardware.peak_flops(dtype);
-  }
+  if (result.model_flops > 0.0)
+    result.ideal = result.model_flops / product_peak(*launch.graph, node, hardware);
   result.crosses_slices = is_collective(node) && crosses_slices(node, mesh);
   result.is_recomputed = node.remat_clone;
   if (costs != nullptr && costs->find(*launch.graph, node) != nullptr) {

@@ -26,9 +26,9 @@ constexpr double kStoresOfF32 = 2.5;  // A tile of f32 sums takes longer to stor
 constexpr int64_t kMostSplits = 32, kLeastSums = 512;
 
 // The time of a product in multiplications of one multiprocessor.
-double tile_work(const ProductSize& product, const ProductTiles& gpu, const PeakFlops& peak) {
-  // Slower sums, but the same time to begin and end.
-  double start = gpu.start * (peak(product.input) / peak(DType::kBF16));
+double tile_work(const ProductSize& product, const ProductTiles& gpu, const Hardware& hardware) {
+  // Slower or faster sums, but the same time to begin and end.
+  double start = gpu.start * (peak_flops(product, hardware) / hardware.peak_flops(DType::kBF16));
   if (product.output != DType::kBF16) start *= kStoresOfF32;
   double least = 0.0;
   for (const Tile& tile : kTiles) {
@@ -59,6 +59,10 @@ double ProductSize::flops() const {
   return 2.0 * to_double(m) * to_double(n) * to_double(k) * to_double(batches);
 }
 
+double peak_flops(const ProductSize& product, const Hardware& hardware) {
+  return product.fp8 ? *hardware.peak_flops.fp8 : hardware.peak_flops(product.input);
+}
+
 double reachable_flops(DType dtype, const Hardware& hardware) {
   return hardware.efficiency.products * hardware.peak_flops(dtype);
 }
@@ -80,14 +84,15 @@ double share_on_curve(const ProductSize& product, const ProductCurve& curve) {
 double product_seconds(const ProductSize& product, const Hardware& hardware) {
   if (hardware.products) {
     const double share = share_on_curve(product, *hardware.products);
-    return product.flops() / (share * hardware.peak_flops(product.input));
+    return product.flops() / (share * peak_flops(product, hardware));
   }
-  const double at_best = product.flops() / reachable_flops(product.input, hardware);
+  const double reachable = hardware.efficiency.products * peak_flops(product, hardware);
+  const double at_best = product.flops() / reachable;
   if (!hardware.tiles) return at_best;
-  const ProductSize large{8192, 8192, 8192, 1, product.input, DType::kBF16};
-  const double of_large = large.flops() / reachable_flops(product.input, hardware);
+  const ProductSize large{8192, 8192, 8192, 1, product.input, DType::kBF16, product.fp8};
+  const double of_large = large.flops() / reachable;
   const auto work = [&](const ProductSize& size) {
-    return tile_work(size, *hardware.tiles, hardware.peak_flops);
+    return tile_work(size, *hardware.tiles, hardware);
   };
   return std::max(at_best, of_large * work(product) / work(large));
 }

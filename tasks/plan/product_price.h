@@ -14,9 +14,11 @@ namespace tessera {
 struct ProductSize {
   int64_t m = 0, n = 0, k = 0, batches = 1;
   DType input = DType::kBF16, output = DType::kBF16;
+  bool fp8 = false;  // Operands are rounded to 8 bits, for a device that multiplies those.
 
   double flops() const;
 };
+double peak_flops(const ProductSize& product, const Hardware& hardware);
 double product_seconds(const ProductSize& product, const Hardware& hardware);
 
 // What products of large matrices reach.

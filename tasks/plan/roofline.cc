@@ -13,6 +13,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
@@ -73,15 +74,15 @@ struct Products {
   double copied = 0.0;  // Bytes, by launches of their own.
   int64_t copies = 0;
 
-  void add(const Graph& graph, const Node& einsum, double times);
+  void add(const Graph& graph, const Node& product, double times);  // einsum or fp8_product.
   void add_all(const Graph& graph, double times);
   void add_decomposition(const Graph& graph, const Node& node);
   void add_grouped(const Graph& graph, const Node& node);
   double seconds(const Hardware& hardware) const;
 };
 
-void Products::add(const Graph& graph, const Node& einsum, double times) {
-  const Contraction contraction = make_contraction(graph, einsum);
+void Products::add(const Graph& graph, const Node& product, double times) {
+  const Contraction contraction = make_contraction(graph, product);
   const GemmShape& shape = contraction.shape;
   sizes.push_back({shape.m, shape.n, shape.k, contraction.batches() * static_cast<int64_t>(times),
                    shape.input, shape.output});
@@ -94,6 +95,14 @@ void Products::add(const Graph& graph, const Node& einsum, double times) {
   copy(contraction.pack_a, shape.input);
   copy(contraction.pack_b, shape.input);
   copy(contraction.pack_c, shape.output);
+  if (product.op != &kFp8ProductOp) return;
+  // A launch for each operand reads it and writes it in 8 bits.
+  sizes.back().fp8 = true;
+  for (const size_t operand : {0, 1}) {
+    const Type& type = graph.type(product.inputs[operand]);
+    copied += times * to_double(type.bytes() + type.elements());
+    ++copies;
+  }
 }
 
 void Products::add_all(const Graph& graph, double times) {
@@ -152,7 +161,7 @@ bool has_pass_of_its_own(const Node& fused_product) {
 
 Products products_of(const Graph& graph, const Node& node) {
   Products products;
-  if (node.op == &kEinsumOp) {
+  if (node.op == &kEinsumOp || node.op == &kFp8ProductOp) {
     products.add(graph, node, 1.0);
   } else if (node.op == &kFusedProductOp) {
     const Graph& body = *node.bodies[0];
@@ -184,7 +193,8 @@ LaunchCost contraction_cost(const Graph& graph, const Node& node, const Hardware
     return cost;
   }
   const Products products = products_of(graph, node);
-  const bool exact = node.op == &kEinsumOp || node.op == &kFusedProductOp;
+  const bool exact =
+      node.op == &kEinsumOp || node.op == &kFp8ProductOp || node.op == &kFusedProductOp;
   cost.flops = exact ? products.flops : node_flops(graph, node);
   // A decomposition may compute what a kernel skips: its rate counts.
   cost.seconds = products.flops > 0.0 ? products.seconds(hardware) * cost.flops / products.flops
@@ -216,6 +226,13 @@ LaunchCost vector_cost(const Graph& graph, const Node& node, const Hardware& har
 }
 
 }  // namespace
+
+double product_peak(const Graph& graph, const Node& node, const Hardware& hardware) {
+  const bool is_fused = node.op == &kFusedProductOp;
+  const OpDef* const op = is_fused ? node.bodies[0]->nodes().begin()->op : node.op;
+  if (op == &kFp8ProductOp && multiplies_fp8(hardware)) return *hardware.peak_flops.fp8;
+  return hardware.peak_flops(graph.type(node.inputs[0]).dtype);
+}
 
 double reachable_bandwidth(const Hardware& hardware) {
   return hardware.efficiency.copies / kTraffic * hardware.memory.bandwidth;

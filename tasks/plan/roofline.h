@@ -20,6 +20,10 @@ namespace tessera {
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                        const Hardware& hardware);
 
+// Of the contractions of a node, by the dtype of its operands; of 8 bits where the device
+// multiplies those.
+double product_peak(const Graph& graph, const Node& node, const Hardware& hardware);
+
 // What kernels that are limited by memory reach, bytes per second: with large operands, and with
 // operands and results of so many bytes.
 double reachable_bandwidth(const Hardware& hardware);

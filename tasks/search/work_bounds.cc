@@ -40,8 +40,7 @@ class WorkSum {
     for (const auto& [body, runs] : run_bodies(node))
       seconds += static_cast<double>(runs) * seconds_of(*body);
     if (node.op->op_class == OpClass::kContraction && node.op->flops != nullptr)
-      seconds += node.op->flops(graph, node) /
-                 (share_ * hardware_.peak_flops(graph.type(node.inputs[0]).dtype));
+      seconds += node.op->flops(graph, node) / (share_ * product_peak(graph, node, hardware_));
     return seconds;
   }
   double seconds_of(const Graph& graph) const {

@@ -58,13 +58,15 @@ def command(experiment, knobs, hardware):
 
 class Planner:
     """Plans are kept in `folder` and read again by the next call with the same arguments, hardware
-    file and program."""
+    file, program and libraries of the program."""
 
     def __init__(self, runexp, folder, jobs):
         self.runexp = pathlib.Path(runexp)
         if not self.runexp.is_file():
             sys.exit(f"{runexp}: no such program; build it with 'ninja -C build/release programs', "
                      "or give another --runexp")
+        libraries = (self.runexp.parent.parent / "lib").glob("**/*.so*")
+        self.built = max(file.stat().st_mtime_ns for file in [self.runexp, *libraries])
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.jobs = jobs
@@ -74,7 +76,7 @@ class Planner:
         description = hardware_file(hardware) if "/" not in str(hardware) else hardware
         stamp = hashlib.sha256("\n".join(
             [*arguments[:2], *arguments[3:], pathlib.Path(description).read_text(),
-             str(self.runexp.stat().st_mtime_ns)]).encode()).hexdigest()[:20]
+             str(self.built)]).encode()).hexdigest()[:20]
         kept = self.folder / f"{stamp}.json"
         if not kept.exists():
             whole = self.folder / f"{stamp}.plan.json"

@@ -27,9 +27,11 @@ ROWS = pathlib.Path(__file__).with_suffix(".toml")
 KNOBS = {"seq": "seq_len", "batch": "global_batch_size", "ici": "ici_mesh_shape",
          "dcn": "dcn_mesh_shape", "accumulate": "task.train.num_microbatches",
          "remat": "task.train.remat_policy"}
-NOT_KNOBS = {"on", "model", "devices", "experiment", "attention_width", "tokens", "mfu", "tflops"}
+NOT_KNOBS = {"on", "model", "devices", "experiment", "attention_width", "tokens", "fp8_tokens", "mfu",
+             "tflops"}
 TITLES = {"h100": "H100", "a100": "A100", "tpu_v4": "TPU v4", "tpu_v5p": "TPU v5p"}
 HUES = {"h100": "#3b82c4", "a100": "#d97a1e", "tpu_v4": "#3f9a4b", "tpu_v5p": "#a05fbf"}
+FP8 = "8 bits"
 DEVICE, COPIES, PROGRAM = "products", "products and copies", "products, for each program"
 FITS = {DEVICE: ("products",), COPIES: ("products", "copies"), PROGRAM: ("products",)}
 ROUNDS = 3    # Of planning again with fitted numbers: overlap changes with them.
@@ -221,6 +223,19 @@ def rows_table(rows):
                  "lllrrrrrrr", lines)
 
 
+def fp8_table(planner, rows):
+    """What 8-bit products gain: the quotient depends less on the program than the speeds."""
+    rows = [row for row in rows if "fp8_tokens" in row.fields]
+    plans = planner.plan_all(
+        [(row.experiment, {**row.knobs, "task.dtypes.matmul": "fp8"}, row.on) for row in rows])
+    for row, plan in zip(rows, plans):
+        row.plans[FP8] = plan
+    lines = [[TITLES[row.on], row.system["name"], row.model, str(row.plans[""]["devices"]),
+              f"{row.fields['fp8_tokens'] / row.published():.2f}",
+              f"{row.predicted(FP8) / row.predicted():.2f}"] for row in rows]
+    return table(["device", "program", "model", "devices", "published", "predicted"], "lllrrr", lines)
+
+
 def drawing(rows):
     """Predicted over published MFU, with the files' numbers and with fitted ones."""
     parts = []
@@ -267,7 +282,8 @@ def main():
     for key, of_program in groups_of(rows, program).items():
         fits[key] = fit_rows(planner, of_program, PROGRAM)
     blocks = {"errors of published rows": summary_table(rows, fits),
-              "published programs": programs_table(rows, fits), "published rows": rows_table(rows)}
+              "published programs": programs_table(rows, fits), "published rows": rows_table(rows),
+              "published gains of 8 bits": fp8_table(planner, rows)}
     finish(args, DOCUMENT, blocks,
            {TREE / "docs/images/published_rows.svg": drawing(rows)})
 

@@ -11,6 +11,7 @@
 #include "core/check/run_graph.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/reshard.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
@@ -131,10 +132,12 @@ std::string vector_difference(const std::vector<double>& got, const std::vector<
 
 }  // namespace
 
-std::vector<OpCase> fused_cases() {
+std::vector<OpCase> fused_cases(bool fp8) {
   const std::string x = "float[\"m=5 k=7\"]", w = "float[\"k=7 n=9\"]", y = "float[\"m=5 n=9\"]",
                     bias = "float[\"n=9\"]", wide = "f32[\"m=5 n=9\"]";
-  const auto product = [](const Tensors& in) { return einsum(in[0], in[1], over("k")); };
+  const auto product = [fp8](const Tensors& in) {
+    return fp8 ? fp8_product(in[0], in[1], over("k")) : einsum(in[0], in[1], over("k"));
+  };
   std::vector<std::function<Tensors(const Tensors&)>> builds = {
       [=](const Tensors& in) -> Tensors { return {product(in) + in[2]}; },
       [=](const Tensors& in) -> Tensors { return {product(in) + in[3]}; },
@@ -147,13 +150,16 @@ std::vector<OpCase> fused_cases() {
       [=](const Tensors& in) -> Tensors { return {silu_grad(in[2], product(in))}; },
       [=](const Tensors& in) -> Tensors { return {gelu_tanh_grad(in[2], product(in))}; },
       [=](const Tensors& in) -> Tensors {
-        const Tensor h = einsum("m k, k n -> n m", in[0], in[1]);
+        const Tensor h =
+            fp8 ? fp8_product(in[1], in[0], over("k")) : einsum("m k, k n -> n m", in[0], in[1]);
         return {gelu_tanh(h), h};
       },
   };
   std::vector<OpCase> rows;
+  const OpDef& op = fp8 ? static_cast<const OpDef&>(kFp8ProductOp) : kEinsumOp;
   for (auto& build : builds)
-    rows.push_back({.op = &kEinsumOp, .inputs = {x, w, y, bias, wide}, .build = std::move(build)});
+    rows.push_back({.op = &op, .inputs = {x, w, y, bias, wide}, .build = std::move(build)});
+  if (fp8) return rows;
   // The result is unpacked, and with it the operands like it.
   const std::vector<std::string> packed = {
       "float[\"b=2 m=3 p=4 k=5\"]", "float[\"b=2 n=6 p=4 k=5\"]", "float[\"m=3 b=2 n=6 p=4\"]"};
@@ -272,8 +278,21 @@ std::vector<ModelProduct> model_products(int64_t tokens, bool tiny) {
         {fmt::format("{}, dX", name), dense_shape(bf16, bf16, tokens, in, out, "nt")});
     products.push_back(
         {fmt::format("{}, dW", name), dense_shape(bf16, DType::kF32, in, out, tokens, "tn")});
+    const auto add_fp8 = [&](const char* pass, const ProductShape& shape, Fp8Formats formats) {
+      products.push_back({fmt::format("{}, {} of 8 bits", name, pass), shape});
+      products.back().shape.fp8 = formats;
+    };
+    constexpr Float8 kE5M2 = Float8::kE5M2;
+    add_fp8("forward", dense_shape(bf16, bf16, tokens, out, in, "nt"), {});
+    add_fp8("dX", dense_shape(bf16, bf16, tokens, in, out, "nt"), {.a = kE5M2});
+    add_fp8("dW", dense_shape(bf16, DType::kF32, in, out, tokens, "nt"), {.b = kE5M2});
   }
   return products;
+}
+
+std::string why_no_product(Device& gpu, const ProductShape& shape) {
+  if (!shape.fp8 || gpu.has_kernel(kFp8ProductOp)) return "";
+  return "this GPU has no tensor cores for 8-bit floats";
 }
 
 std::string difference_from_own(Device& device, const ProductShape& shape,
@@ -299,7 +318,8 @@ std::string difference_from_own(Device& device, const ProductShape& shape,
     stream->synchronize();
     return decode_values(flat_type(dtype, static_cast<size_t>(read)), bytes.data());
   };
-  const double tolerance = dtype == DType::kBF16 ? 0x1p-7 : 2e-5;
+  // Tensor cores add products of 8-bit floats with fewer bits than f32 has.
+  const double tolerance = dtype == DType::kBF16 ? 0x1p-7 : shape.fp8 ? 2e-3 : 2e-5;
   for (const int64_t begin : {int64_t{0}, elements - read}) {
     const std::string difference = vector_difference(values(first, begin), values(second, begin),
                                                      tolerance, fmt::format("C + {}", begin));

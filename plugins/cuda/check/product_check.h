@@ -13,8 +13,9 @@
 
 namespace tessera::cuda {
 
-// Einsums that fuse_products() fuses with what follows them; the first is a sum of an array.
-std::vector<OpCase> fused_cases();
+// Products, by einsum or of 8-bit floats, that fuse_products() fuses with what follows them; the
+// first is a sum of an array.
+std::vector<OpCase> fused_cases(bool fp8 = false);
 
 // GPU 0; each call makes another device.
 std::unique_ptr<Device> make_gpu();
@@ -42,6 +43,9 @@ struct ModelProduct {
 };
 // Of weights of GPT-2 124M and 1558M and of a Llama of 1.3B, and of square ones; or of a tiny one.
 std::vector<ModelProduct> model_products(int64_t tokens, bool tiny);
+
+// Why a GPU does not compute a product: it has no tensor cores for 8-bit floats. "" if it does.
+std::string why_no_product(Device& gpu, const ProductShape& shape);
 
 // For sizes that the host cannot compute: "" or the first element at either end of C that differs
 // from our own kernels' by more than rounding.

@@ -59,7 +59,8 @@ Row product_row(Device& gpu, const std::string& name, const ProductShape& shape)
   const double flops =
       2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   Row row = {{"product", name},
-             {"dtypes", fmt::format("{} {}", dtype_name(s.input), dtype_name(s.output))},
+             {"dtypes", fmt::format("{} {}", shape.fp8 ? "8-bit" : dtype_name(s.input),
+                                    dtype_name(s.output))},
              {"m n k", fmt::format("{} {} {}", s.m, s.n, s.k)}};
   if (const std::optional<double> own = own_time(context, shape))
     row.emplace_back("own TFLOP/s", tera_per_second(flops, *own));
@@ -75,12 +76,15 @@ Row product_row(Device& gpu, const std::string& name, const ProductShape& shape)
                          {"best is", 1.0 + static_cast<double>(least - times.begin())},
                          {"of", static_cast<double>(times.size())},
                          {"% of peak", 100.0 * 1e12 * tera_per_second(flops, *least) /
-                                           gpu.peak_flops(s.input)}});
+                                           (gpu.peak_flops(s.input) * (shape.fp8 ? 2.0 : 1.0))}});
   return row;
 }
 
 Findings time_product(const ModelProduct& product) {
-  return {.rows = {product_row(*make_gpu(), product.name, product.shape)}};
+  const std::unique_ptr<Device> gpu = make_gpu();
+  if (const std::string why = why_no_product(*gpu, product.shape); !why.empty())
+    return {.skipped = why};
+  return {.rows = {product_row(*gpu, product.name, product.shape)}};
 }
 
 // ---- Other kernels
@@ -91,7 +95,7 @@ CUdeviceptr made_value(Context& context, TrialMemory& memory, CUstream stream, c
   const CUdeviceptr address = memory.allocate(type.bytes());
   if (address == 0) return 0;
   if (type.dtype == DType::kF32 || type.dtype == DType::kBF16) {
-    fill_with_random(context, stream, address, type.elements(), type.dtype);
+    fill_with_random(context, stream, address, type.elements(), dtype_bytes(type.dtype));
     return address;
   }
   std::vector<double> values(static_cast<size_t>(type.elements()));
@@ -209,7 +213,12 @@ std::vector<Preset> presets(bool tiny) {
            "c4.Spmd1B",
            "percore_batch_size",
            32,
-           {"data=synthetic", "ici_mesh_shape=[1,1,1]"}}};
+           {"data=synthetic", "ici_mesh_shape=[1,1,1]"}},
+          {"c4.Spmd1B, products of 8 bits",
+           "c4.Spmd1B",
+           "percore_batch_size",
+           32,
+           {"data=synthetic", "ici_mesh_shape=[1,1,1]", "task.dtypes.matmul=fp8"}}};
 }
 
 std::vector<std::string> preset_arguments(const Preset& preset, int64_t batch, bool tiny) {

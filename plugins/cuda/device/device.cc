@@ -74,13 +74,15 @@ class CudaDevice final : public Device {
   }
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
-    const KernelFactory factory = find_kernel(*node.op);
+    const KernelFactory factory = find_kernel(*node.op, context_.compute_capability());
     if (factory == nullptr)
       fail("{}: the CUDA backend has no kernel for op '{}' [in {}]", node.site.text(),
            node.op->name, node.path.empty() ? "the step" : node.path);
     return factory(graph, node, context_);
   }
-  bool has_kernel(const OpDef& op) const override { return find_kernel(op) != nullptr; }
+  bool has_kernel(const OpDef& op) const override {
+    return find_kernel(op, context_.compute_capability()) != nullptr;
+  }
 
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return make_cuda_stream(context_, use);

@@ -14,8 +14,13 @@ struct Family {
   KernelFactory factory;
 };
 
-std::map<const OpDef*, KernelFactory>& kernels() {
-  static auto* instance = new std::map<const OpDef*, KernelFactory>;
+struct Registered {
+  KernelFactory factory = nullptr;
+  int least_capability = 0;
+};
+
+std::map<const OpDef*, Registered>& kernels() {
+  static auto* instance = new std::map<const OpDef*, Registered>;
   return *instance;
 }
 
@@ -41,17 +46,19 @@ std::string description_of_libraries(Context& context) {
   return text;
 }
 
-KernelRegistrar::KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory) {
-  for (const OpDef* op : ops) kernels()[op] = factory;
+KernelRegistrar::KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory,
+                                 int least_capability) {
+  for (const OpDef* op : ops) kernels()[op] = {factory, least_capability};
 }
 
 KernelRegistrar::KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory) {
   families().push_back({serves, factory});
 }
 
-KernelFactory find_kernel(const OpDef& op) {
+KernelFactory find_kernel(const OpDef& op, int capability) {
   const auto found = kernels().find(&op);
-  if (found != kernels().end()) return found->second;
+  if (found != kernels().end())
+    return capability >= found->second.least_capability ? found->second.factory : nullptr;
   for (const Family& family : families())
     if (family.serves(op)) return family.factory;
   return nullptr;

@@ -30,7 +30,9 @@ using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node
                                                   Context& context);
 
 struct KernelRegistrar {
-  KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory);
+  // GPUs of a smaller compute capability run the decomposition of the ops.
+  KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory,
+                  int least_capability = 0);
   KernelRegistrar(const OpDef* op, KernelFactory factory) : KernelRegistrar({op}, factory) {}
   // Every op of which `serves` is true and that has no kernel of its own.
   KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
@@ -42,8 +44,8 @@ struct DescriptionRegistrar {
 };
 std::string description_of_libraries(Context& context);  // ", matrix products by …", or empty.
 
-// Null if no kernel is registered.
-KernelFactory find_kernel(const OpDef& op);
+// Null if no kernel is registered for GPUs of this compute capability (90 for 9.0).
+KernelFactory find_kernel(const OpDef& op, int capability);
 
 // A KernelFactory.
 template <typename K>

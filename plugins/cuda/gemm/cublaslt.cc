@@ -43,6 +43,9 @@ CublasLt load_cublaslt() {
 cudaDataType_t cublaslt_type(DType dtype) {
   return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
+cudaDataType_t cublaslt_type(Float8 format) {
+  return format == Float8::kE4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
 
 cublasLtEpilogue_t cublaslt_epilogue(const Epilogue& epilogue) {
   switch (epilogue.activation) {
@@ -95,11 +98,14 @@ CublasLtProblem::CublasLtProblem(const CublasLt& library, const ProductShape& sh
   set(CUBLASLT_MATMUL_DESC_TRANSA, s.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, s.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set_epilogue();
-  first_ = s.b.transposed ? layout(s.input, s.k, s.n, s.b.leading, shape.b_stride)
-                          : layout(s.input, s.n, s.k, s.b.leading, shape.b_stride);
-  second_ = s.a.transposed ? layout(s.input, s.m, s.k, s.a.leading, shape.a_stride)
-                           : layout(s.input, s.k, s.m, s.a.leading, shape.a_stride);
-  result_ = layout(s.output, s.n, s.m, s.c_leading, shape.c_stride);
+  if (shape.fp8) set_inverse_scales(kOperandAlignment);
+  const cudaDataType_t b = shape.fp8 ? cublaslt_type(shape.fp8->b) : cublaslt_type(s.input);
+  const cudaDataType_t a = shape.fp8 ? cublaslt_type(shape.fp8->a) : cublaslt_type(s.input);
+  first_ = s.b.transposed ? layout(b, s.k, s.n, s.b.leading, shape.b_stride)
+                          : layout(b, s.n, s.k, s.b.leading, shape.b_stride);
+  second_ = s.a.transposed ? layout(a, s.m, s.k, s.a.leading, shape.a_stride)
+                           : layout(a, s.k, s.m, s.a.leading, shape.a_stride);
+  result_ = layout(cublaslt_type(s.output), s.n, s.m, s.c_leading, shape.c_stride);
 }
 
 CublasLtProblem::~CublasLtProblem() {
@@ -108,14 +114,13 @@ CublasLtProblem::~CublasLtProblem() {
   if (description_ != nullptr) library_.cublasLtMatmulDescDestroy(description_);
 }
 
-cublasLtMatrixLayout_t CublasLtProblem::layout(DType dtype, int64_t rows, int64_t columns,
+cublasLtMatrixLayout_t CublasLtProblem::layout(cudaDataType_t type, int64_t rows, int64_t columns,
                                                int64_t leading, int64_t stride) const {
   constexpr std::string_view kWhat = "describing a matrix";
   cublasLtMatrixLayout_t made = nullptr;
-  library_.check(
-      library_.cublasLtMatrixLayoutCreate(&made, cublaslt_type(dtype), static_cast<uint64_t>(rows),
-                                          static_cast<uint64_t>(columns), leading),
-      kWhat);
+  library_.check(library_.cublasLtMatrixLayoutCreate(&made, type, static_cast<uint64_t>(rows),
+                                                     static_cast<uint64_t>(columns), leading),
+                 kWhat);
   const auto batches = static_cast<int32_t>(shape_.batches);
   library_.check(library_.cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
                                                            &batches, sizeof(batches)),
@@ -131,6 +136,13 @@ void CublasLtProblem::set(cublasLtMatmulDescAttributes_t attribute, T value) {
   library_.check(
       library_.cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof(value)),
       "describing a matrix product");
+}
+
+// Those of our A and B; its A is our B. Sums are promoted to f32 often (CUBLASLT_MATMUL_DESC_
+// FAST_ACCUM is off): the tensor cores of Hopper add fewer bits.
+void CublasLtProblem::set_inverse_scales(CUdeviceptr scales) {
+  set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales + sizeof(float));
+  set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales);
 }
 
 // The operands of the epilogue are set before each run. The heuristic uses their addresses for the
@@ -193,6 +205,7 @@ cublasStatus_t CublasLtProblem::run(cublasLtHandle_t handle, CUstream stream,
                                     const cublasLtMatmulAlgo_t& algorithm, CUdeviceptr workspace,
                                     int64_t workspace_bytes) {
   const Epilogue& epilogue = shape_.epilogue;
+  if (shape_.fp8) set_inverse_scales(operands.inverse_scales);
   if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
   if (epilogue.saves_operand) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.saved);
   if (epilogue.activation == Activation::kGeluGradient)

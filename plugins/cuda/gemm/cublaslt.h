@@ -91,11 +91,12 @@ class CublasLtProblem {
                      int64_t workspace_bytes);
 
  private:
-  cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_t leading,
+  cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t leading,
                                 int64_t stride) const;
   template <typename T>
   void set(cublasLtMatmulDescAttributes_t attribute, T value);
   void set_epilogue();
+  void set_inverse_scales(CUdeviceptr scales);
 
   const CublasLt& library_;
   ProductShape shape_;

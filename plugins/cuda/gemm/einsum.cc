@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of einsum, alone or with an epilogue: batches of products; operands whose axes form no
-// matrix in memory are packed first, as on the CPU (core/backend/cpu/gemm/einsum.h).
+// The kernel of einsum and fp8_product, alone or with an epilogue: batches of products; operands
+// whose axes form no matrix in memory are packed first, as on the CPU
+// (core/backend/cpu/gemm/einsum.h).
 #include "core/backend/cpu/gemm/einsum.h"
 
 #include <algorithm>
@@ -12,9 +13,11 @@
 #include "core/base/error.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/gemm/fp8_product.h"
 #include "plugins/cuda/gemm/make_product.h"
 
 namespace tessera::cuda {
@@ -100,19 +103,39 @@ Packing reversed(const Packing& packing) {
   return result;
 }
 
-// An einsum and its epilogue, with the numbers of the node's operands.
+// Rounding to 8 bits: the formats and largest elements of A and B.
+struct Fp8Operands {
+  Fp8Formats formats;
+  size_t a_amax = 2, b_amax = 3;
+};
+
+// A product and its epilogue, with the numbers of the node's operands.
 struct ProductNode {
   Contraction contraction;
   Epilogue epilogue;
   size_t a = 0, b = 1;
+  std::optional<Fp8Operands> fp8;
   std::optional<size_t> bias, slopes, addend;
 };
 
-ProductNode read_einsum(const Graph& graph, const Node& node) {
+Float8 float8_of(const std::string& format) {
+  return format == "e4m3" ? Float8::kE4M3 : Float8::kE5M2;
+}
+
+ProductNode read_product(const Graph& graph, const Node& node) {
   float_suffix(graph, node, node.inputs[0]);  // An Error for other dtypes.
   ProductNode product;
   product.contraction = make_contraction(graph, node);
-  if (product.contraction.swapped) std::swap(product.a, product.b);
+  if (node.op == &kFp8ProductOp) {
+    const auto& formats = node.attributes.get<std::vector<std::string>>("formats");
+    product.fp8 = Fp8Operands{{float8_of(formats[0]), float8_of(formats[1])}};
+  }
+  if (!product.contraction.swapped) return product;
+  std::swap(product.a, product.b);
+  if (product.fp8) {
+    std::swap(product.fp8->formats.a, product.fp8->formats.b);
+    std::swap(product.fp8->a_amax, product.fp8->b_amax);
+  }
   return product;
 }
 
@@ -132,13 +155,14 @@ ProductNode read_fused_product(const Node& node) {
       if (body.inputs()[i].value == value) return i;
     return std::nullopt;
   };
-  const Node& einsum = *body.nodes().begin();
-  ProductNode product = read_einsum(body, einsum);
-  product.a = *number_of(einsum.inputs[product.contraction.swapped ? 1 : 0]);
-  product.b = *number_of(einsum.inputs[product.contraction.swapped ? 0 : 1]);
+  const Node& first = *body.nodes().begin();
+  ProductNode product = read_product(body, first);
+  const auto renumber = [&](size_t& operand) { operand = *number_of(first.inputs[operand]); };
+  renumber(product.a), renumber(product.b);
+  if (product.fp8) renumber(product.fp8->a_amax), renumber(product.fp8->b_amax);
   Epilogue& epilogue = product.epilogue;
   for (const Node& each : body.nodes()) {
-    if (each.op == &kEinsumOp) continue;
+    if (&each == &first) continue;
     if (each.op == &kCastOp) {
       product.contraction.shape.output = body.type(each.outputs[0]).dtype;
     } else if (each.op == &kAddOp) {
@@ -157,16 +181,24 @@ ProductNode read_fused_product(const Node& node) {
   return product;
 }
 
-class EinsumKernel final : public CudaKernel {
+std::unique_ptr<Product> product_of(const ProductNode& node, Context& context) {
+  const ProductShape shape = product_shape(node.contraction, node.epilogue);
+  return node.fp8 ? make_fp8_product(context, shape, node.fp8->formats)
+                  : make_product(context, shape);
+}
+
+class ProductKernel final : public CudaKernel {
  public:
-  EinsumKernel(const Graph& graph, const Node& node, Context& context)
-      : EinsumKernel(node.op == &kEinsumOp ? read_einsum(graph, node) : read_fused_product(node),
-                     context) {}
-  EinsumKernel(const ProductNode& node, Context& context)
-      : product_(make_product(context, product_shape(node.contraction, node.epilogue))),
+  ProductKernel(const Graph& graph, const Node& node, Context& context)
+      : ProductKernel(
+            node.op == &kFusedProductOp ? read_fused_product(node) : read_product(graph, node),
+            context) {}
+  ProductKernel(const ProductNode& node, Context& context)
+      : product_(product_of(node, context)),
         offsets_(outer_offsets(node.contraction.batch)),
         a_(node.a),
         b_(node.b),
+        fp8_(node.fp8),
         bias_(node.bias),
         saves_(node.epilogue.saves_operand),
         input_bytes_(dtype_bytes(node.contraction.shape.input)),
@@ -189,6 +221,7 @@ class EinsumKernel final : public CudaKernel {
   // Each element of the addend is read before the same element of the result is written.
   bool may_overwrite(int64_t output, int64_t input) const override {
     const auto number = static_cast<size_t>(input);
+    if (fp8_ && (number == fp8_->a_amax || number == fp8_->b_amax)) return false;
     return output == 0 && addend_ && addend_->input == number && number != a_ && number != b_ &&
            number != bias_;
   }
@@ -214,7 +247,9 @@ class EinsumKernel final : public CudaKernel {
                                  .slopes = like_c(slopes, offset),
                                  .addend = like_c(addend, offset),
                                  .saved = like_c(saved, offset),
-                                 .scratch = pointer_of(args.scratch + scratch_)});
+                                 .scratch = pointer_of(args.scratch + scratch_),
+                                 .a_amax = fp8_ ? pointer_of(args.inputs[fp8_->a_amax]) : 0,
+                                 .b_amax = fp8_ ? pointer_of(args.inputs[fp8_->b_amax]) : 0});
     unpack_c_.leave(stream, args.outputs[0], args.scratch);
     if (saves_) unpack_saved_.leave(stream, args.outputs[1], args.scratch);
   }
@@ -254,6 +289,7 @@ class EinsumKernel final : public CudaKernel {
   std::unique_ptr<Product> product_;
   std::vector<Offsets> offsets_;
   size_t a_, b_;
+  std::optional<Fp8Operands> fp8_;
   std::optional<size_t> bias_;
   bool saves_;
   int64_t input_bytes_, output_bytes_;
@@ -262,7 +298,9 @@ class EinsumKernel final : public CudaKernel {
   int64_t scratch_ = 0;
 };
 
-const KernelRegistrar kRegisterEinsum{{&kEinsumOp, &kFusedProductOp}, make_kernel<EinsumKernel>};
+const KernelRegistrar kRegisterProducts{{&kEinsumOp, &kFusedProductOp}, make_kernel<ProductKernel>};
+const KernelRegistrar kRegisterFp8Product{
+    {&kFp8ProductOp}, make_kernel<ProductKernel>, kFp8Capability};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -36,8 +36,11 @@ class PlainProduct final : public Product {
   int64_t scratch_bytes() const override { return own_scratch_ + sum_bytes_; }
 
   void enqueue(CUstream stream, const ProductOperands& operands) override {
-    ProductOperands bare = {
-        .a = operands.a, .b = operands.b, .c = operands.c, .scratch = operands.scratch};
+    ProductOperands bare = {.a = operands.a,
+                            .b = operands.b,
+                            .c = operands.c,
+                            .scratch = operands.scratch,
+                            .inverse_scales = operands.inverse_scales};
     const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
     ProductParameters p = p_;
     if (adds_) bare.c = operands.scratch + static_cast<CUdeviceptr>(own_scratch_);

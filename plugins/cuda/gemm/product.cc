@@ -20,6 +20,12 @@ int64_t batch_extent(int64_t matrix, int64_t stride, int64_t batches) {
   return batches == 0 || matrix == 0 ? 0 : (batches - 1) * stride + matrix;
 }
 
+std::string input_text(const ProductShape& shape) {
+  if (!shape.fp8) return std::string(dtype_name(shape.matrices.input));
+  const auto name = [](Float8 format) { return format == Float8::kE4M3 ? "e4m3" : "e5m2"; };
+  return fmt::format("{}·{}", name(shape.fp8->a), name(shape.fp8->b));
+}
+
 std::string epilogue_text(const Epilogue& epilogue) {
   constexpr std::string_view kNames[] = {"none", "GELU", "SiLU", "GELU gradient", "SiLU gradient"};
   std::string text(kNames[static_cast<size_t>(epilogue.activation)]);
@@ -42,12 +48,14 @@ int64_t ProductShape::c_extent() const {
                       batches);
 }
 
+int64_t ProductShape::input_bytes() const { return fp8 ? 1 : dtype_bytes(matrices.input); }
+
 std::string ProductShape::text() const {
   const GemmShape& s = matrices;
   return fmt::format(
       "{}->{} m={} n={} k={} a={}{} b={}{} c={} batches={} strides={},{},{} "
       "epilogue={}",
-      dtype_name(s.input), dtype_name(s.output), s.m, s.n, s.k, s.a.leading,
+      input_text(*this), dtype_name(s.output), s.m, s.n, s.k, s.a.leading,
       s.a.transposed ? 't' : 'n', s.b.leading, s.b.transposed ? 't' : 'n', s.c_leading, batches,
       a_stride, b_stride, c_stride, epilogue_text(epilogue));
 }
@@ -67,21 +75,21 @@ ProductSettings product_settings() {
 }
 
 void fill_with_random(Context& context, CUstream stream, CUdeviceptr to, int64_t elements,
-                      DType dtype) {
+                      int64_t element_bytes) {
   launch(context, stream, context.function("product", "product_fill"),
-         elementwise_shape(context, elements), to, elements, dtype == DType::kBF16);
+         elementwise_shape(context, elements), to, elements, static_cast<int32_t>(element_bytes));
 }
 
 ProductOperands random_operands(Context& context, TrialMemory& memory, CUstream stream,
                                 const ProductShape& shape, int64_t scratch_bytes) {
   const Epilogue& epilogue = shape.epilogue;
-  const auto made = [&](bool needed, int64_t elements, DType dtype) -> CUdeviceptr {
+  const auto made = [&](bool needed, int64_t elements, int64_t bytes) -> CUdeviceptr {
     if (!needed) return 0;
-    const CUdeviceptr address = memory.allocate(elements * dtype_bytes(dtype));
-    if (address != 0) fill_with_random(context, stream, address, elements, dtype);
+    const CUdeviceptr address = memory.allocate(elements * bytes);
+    if (address != 0) fill_with_random(context, stream, address, elements, bytes);
     return address;
   };
-  const DType input = shape.matrices.input, output = shape.matrices.output;
+  const int64_t input = shape.input_bytes(), output = dtype_bytes(shape.matrices.output);
   return {.a = made(true, shape.a_extent(), input),
           .b = made(true, shape.b_extent(), input),
           .c = made(true, shape.c_extent(), output),
@@ -89,7 +97,8 @@ ProductOperands random_operands(Context& context, TrialMemory& memory, CUstream 
           .slopes = made(epilogue.takes_slopes(), shape.c_extent(), output),
           .addend = made(epilogue.adds, shape.c_extent(), output),
           .saved = made(epilogue.saves_operand, shape.c_extent(), output),
-          .scratch = memory.allocate(scratch_bytes)};
+          .scratch = memory.allocate(scratch_bytes),
+          .inverse_scales = made(shape.fp8.has_value(), 2, 4)};
 }
 
 }  // namespace tessera::cuda

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/backend/cpu/gemm/gemm.h"
 #include "plugins/cuda/device/context.h"
 #include "plugins/cuda/device/timing.h"
+#include "plugins/cuda/gemm/fp8_parameters.h"
 #include "plugins/cuda/gemm/product_parameters.h"
 
 namespace tessera::cuda {
@@ -29,9 +31,18 @@ struct Epilogue {
   }
 };
 
+// Of operands that are 8-bit floats.
+struct Fp8Formats {
+  Float8 a = Float8::kE4M3, b = Float8::kE4M3;
+  bool operator==(const Fp8Formats&) const = default;
+};
+
 // `batches` products of one shape; strides in elements from one to the next.
 struct ProductShape {
   GemmShape matrices;
+  // In place of matrices.input: A is not transposed and B is, rows of both and their distances are
+  // multiples of 16 bytes (fp8_product.h makes them so).
+  std::optional<Fp8Formats> fp8;
   int64_t batches = 1;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   Epilogue epilogue;
@@ -40,7 +51,9 @@ struct ProductShape {
   int64_t a_extent() const;
   int64_t b_extent() const;
   int64_t c_extent() const;
-  // "bf16->f32 m=8 n=16 k=4 a=4n b=16n c=16 batches=1 strides=0,0,0 epilogue=bias,gelu".
+  int64_t input_bytes() const;  // Of an element of A or B.
+  // "bf16->f32 m=8 n=16 k=4 a=4n b=16n c=16 batches=1 strides=0,0,0 epilogue=bias,gelu";
+  // "e5m2·e4m3->bf16 …".
   std::string text() const;
 };
 
@@ -50,6 +63,8 @@ struct ProductOperands {
   CUdeviceptr a = 0, b = 0, c = 0;
   CUdeviceptr bias = 0, slopes = 0, addend = 0, saved = 0;
   CUdeviceptr scratch = 0;
+  CUdeviceptr inverse_scales = 0;      // Of 8-bit A and B: two f32.
+  CUdeviceptr a_amax = 0, b_amax = 0;  // Of operands that are rounded to them (fp8_product.h).
 };
 
 class Product {
@@ -73,12 +88,13 @@ struct ProductSettings {
 // Error for an unknown word.
 ProductSettings product_settings();
 
-// Kernels of product.cu: any size, stride and alignment.
+// Kernels of product.cu: any size, stride and alignment. Of 8-bit floats: kernels of
+// fp8_product.cu.
 std::unique_ptr<Product> make_reference_product(Context& context, const ProductShape& shape);
 
-// Numbers in [-1/2, 1/2), for timings.
+// Numbers for timings: f32 or bf16 (4 or 2 bytes) in [-1/2, 1/2), or 8-bit floats.
 void fill_with_random(Context& context, CUstream stream, CUdeviceptr to, int64_t elements,
-                      DType dtype);
+                      int64_t element_bytes);
 // Operands of a product with such numbers; some are null if the memory is not complete.
 ProductOperands random_operands(Context& context, TrialMemory& memory, CUstream stream,
                                 const ProductShape& shape, int64_t scratch_bytes);

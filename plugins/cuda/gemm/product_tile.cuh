@@ -54,12 +54,24 @@ struct GatheredMatrix {
 // kLines lines of kLength elements of a matrix.
 template <typename T, int kLines, int kLength>
 struct Tile {
+  static constexpr int kLineCount = kLines, kLineLength = kLength;
   static constexpr int kPitch = kLength + kVector<T>;
   T elements[kLines * kPitch];
 
-  // Copies this part of the matrix, zeros beyond its end; with cp.async where that is possible.
+  // Copies this part of the matrix, zeros beyond its end; with cp.async where that is possible. A
+  // matrix of other elements than the tile's converts them itself.
   template <int kThreads, typename AnyMatrix>
   __device__ void load(const AnyMatrix& matrix, Origin origin) {
+    if constexpr (requires { matrix.template convert<kThreads>(*this, origin); }) {
+      matrix.template convert<kThreads>(*this, origin);
+    } else {
+      copy<kThreads>(matrix, origin);
+    }
+  }
+
+ private:
+  template <int kThreads, typename AnyMatrix>
+  __device__ void copy(const AnyMatrix& matrix, Origin origin) {
     constexpr int kChunks = kLength / kVector<T>;  // Of 16 bytes, in a line.
     static_assert(kLines * kChunks % kThreads == 0);
     if (matrix.aligned) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -24,10 +25,11 @@ bool lines_aligned(const MatrixLayout& layout, int64_t stride, int64_t element_b
 
 class ReferenceProduct final : public Product {
  public:
-  ReferenceProduct(Context& context, const ProductShape& shape) : context_(context) {
+  ReferenceProduct(Context& context, const ProductShape& shape)
+      : context_(context), fp8_(shape.fp8) {
     const GemmShape& s = shape.matrices;
     CHECK(std::max({s.m, s.n, s.k}) <= std::numeric_limits<int32_t>::max(), "{}", shape.text());
-    const bool is_bf16 = s.input == DType::kBF16;
+    const bool is_bf16 = fp8_ || s.input == DType::kBF16;
     // Large tiles read less, if there are enough of them to keep the GPU busy.
     const int large = is_bf16 ? 128 : 64;
     const bool is_large = std::min(s.m, s.n) > large / 2 &&
@@ -38,9 +40,11 @@ class ReferenceProduct final : public Product {
               .threads = is_large  ? 256
                          : is_bf16 ? 32
                                    : 64};
-    function_ = context.function(
-        "product", fmt::format("product_{}_{}{}_{}", dtype_name(s.input),
-                               s.a.transposed ? 't' : 'n', s.b.transposed ? 't' : 'n', tile));
+    function_ =
+        fp8_ ? context.function("fp8_product", fmt::format("product_fp8_{}", tile))
+             : context.function("product", fmt::format("product_{}_{}{}_{}", dtype_name(s.input),
+                                                       s.a.transposed ? 't' : 'n',
+                                                       s.b.transposed ? 't' : 'n', tile));
     set_parameters(shape);
   }
 
@@ -53,13 +57,19 @@ class ReferenceProduct final : public Product {
     p.a_aligned &= operands.a % 16 == 0;
     p.b_aligned &= operands.b % 16 == 0;
     p.c_is_plain &= operands.c % 16 == 0;
-    launch(context_, stream, function_, shape_, p);
+    if (!fp8_) return launch(context_, stream, function_, shape_, p);
+    const Fp8Parameters of_codes = {
+        .product = p,
+        .inverse_scales = reinterpret_cast<const float*>(operands.inverse_scales),
+        .a = fp8_->a,
+        .b = fp8_->b};
+    launch(context_, stream, function_, shape_, of_codes);
   }
 
  private:
   void set_parameters(const ProductShape& shape) {
     const GemmShape& s = shape.matrices;
-    const int64_t input_bytes = dtype_bytes(s.input), output_bytes = dtype_bytes(s.output);
+    const int64_t input_bytes = shape.input_bytes(), output_bytes = dtype_bytes(s.output);
     p_.batches = shape.batches;
     p_.a_stride = shape.a_stride, p_.b_stride = shape.b_stride, p_.c_stride = shape.c_stride;
     p_.a_leading = s.a.leading, p_.b_leading = s.b.leading, p_.c_leading = s.c_leading;
@@ -75,6 +85,7 @@ class ReferenceProduct final : public Product {
   }
 
   Context& context_;
+  std::optional<Fp8Formats> fp8_;
   ProductParameters p_ = {};
   LaunchShape shape_;
   Function function_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of reduce_sum and reduce_max.
+// The kernels of reduce_sum, reduce_max and absolute_maximum, which keeps no axis.
 #include "plugins/cuda/kernels/reduction.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/ops/fp8.h"
 #include "core/ops/reduce.h"
 #include "plugins/cuda/kernels/movement.h"
 
@@ -105,6 +106,11 @@ ReducePass columns_pass(Operand x, const OpDef& op) {
   return pass;
 }
 
+std::string_view name_of(const OpDef& op) {
+  if (&op == &kAbsoluteMaximumOp) return "max_abs";
+  return &op == &kReduceSumOp ? "sum" : "max";
+}
+
 // The first pass, or the one that reduces its pieces.
 ReducePass make_pass(const Operand& x, bool to_f32, const OpDef& op, Context& context) {
   const bool columns = !contiguous(x.reduced) && contiguous(x.kept);
@@ -112,9 +118,9 @@ ReducePass make_pass(const Operand& x, bool to_f32, const OpDef& op, Context& co
   pass.p.to_f32 = to_f32 || pass.p.pieces > 1;
   pass.shape.threads = kReduceThreads;
   pass.shape.blocks_y = pass.p.pieces;
-  pass.function =
-      context.function("reduction", fmt::format("reduce_{}_{}_{}", columns ? "columns" : "rows",
-                                                &op == &kReduceSumOp ? "sum" : "max", x.dtype));
+  pass.function = context.function(
+      "reduction",
+      fmt::format("reduce_{}_{}_{}", columns ? "columns" : "rows", name_of(op), x.dtype));
   return pass;
 }
 
@@ -166,7 +172,8 @@ class ReduceKernel final : public CudaKernel {
   std::optional<ReducePass> second_;
 };
 
-const KernelRegistrar kRegisterReduce{{&kReduceSumOp, &kReduceMaxOp}, make_kernel<ReduceKernel>};
+const KernelRegistrar kRegisterReduce{{&kReduceSumOp, &kReduceMaxOp, &kAbsoluteMaximumOp},
+                                      make_kernel<ReduceKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// reduce_sum and reduce_max: 2 or 4 bytes an element. reduce_rows: the last axis is reduced,
-// threads of a warp or block share a result. reduce_columns: the last axis is kept, neighbouring
-// threads have neighbouring results.
+// reduce_sum, reduce_max and absolute_maximum: 2 or 4 bytes an element. reduce_rows: the last axis
+// is reduced, threads of a warp or block share a result. reduce_columns: the last axis is kept,
+// neighbouring threads have neighbouring results.
 #include "plugins/cuda/kernels/reduction.h"
 #include "plugins/cuda/kernels/strided.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
@@ -18,6 +18,10 @@ struct Sum {
 struct Maximum {
   static constexpr float kStart = -__builtin_huge_valf();
   __device__ static float combine(float a, float b) { return a != a || a > b ? a : b; }
+};
+struct AbsoluteMaximum {
+  static constexpr float kStart = 0.0f;
+  __device__ static float combine(float a, float b) { return Maximum::combine(a, fabsf(b)); }
 };
 
 template <typename T, int width>
@@ -145,6 +149,8 @@ TESSERA_REDUCE(reduce_rows_sum_f32, reduce_rows, Sum, float)
 TESSERA_REDUCE(reduce_rows_sum_bf16, reduce_rows, Sum, bf16)
 TESSERA_REDUCE(reduce_rows_max_f32, reduce_rows, Maximum, float)
 TESSERA_REDUCE(reduce_rows_max_bf16, reduce_rows, Maximum, bf16)
+TESSERA_REDUCE(reduce_rows_max_abs_f32, reduce_rows, AbsoluteMaximum, float)
+TESSERA_REDUCE(reduce_rows_max_abs_bf16, reduce_rows, AbsoluteMaximum, bf16)
 TESSERA_REDUCE(reduce_columns_sum_f32, reduce_columns, Sum, float)
 TESSERA_REDUCE(reduce_columns_sum_bf16, reduce_columns, Sum, bf16)
 TESSERA_REDUCE(reduce_columns_max_f32, reduce_columns, Maximum, float)

@@ -24,7 +24,7 @@ struct FakeLayout {
 struct FakeDescription {
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  CUdeviceptr bias = 0, auxiliary = 0;
+  CUdeviceptr bias = 0, auxiliary = 0, a_scale = 0, b_scale = 0;
   int64_t auxiliary_leading = 0, auxiliary_stride = 0;
 };
 struct FakePreference {
@@ -73,6 +73,8 @@ cublasStatus_t assign(T& to, const void* from, size_t bytes) {
 bool uses_auxiliary(uint32_t epilogue) { return (epilogue & 128) != 0; }
 bool has_bias(uint32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
 
+bool is_fp8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+
 // Rows and columns of op(matrix).
 std::pair<uint64_t, uint64_t> operand_size(const FakeLayout& layout, cublasOperation_t transpose) {
   if (transpose == CUBLAS_OP_N) return {layout.rows, layout.columns};
@@ -90,16 +92,47 @@ bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b
   const auto [m, k] = operand_size(a, d.transpose_a);
   const auto [other_k, n] = operand_size(b, d.transpose_b);
   if (m != c.rows || n != c.columns || k != other_k) return false;
-  if (a.batches != c.batches || b.batches != c.batches || a.type != b.type) return false;
+  if (a.batches != c.batches || b.batches != c.batches) return false;
+  if (is_fp8(a.type) != is_fp8(b.type)) return false;
+  if (is_fp8(a.type)) {
+    if (d.a_scale % 4 != 0 || d.b_scale % 4 != 0 || !d.a_scale || !d.b_scale) return false;
+  } else if (a.type != b.type) {
+    return false;
+  }
   if (has_bias(d.epilogue) && d.bias == 0) return false;
   if (!uses_auxiliary(d.epilogue)) return true;
   return d.auxiliary != 0 && d.auxiliary_leading % 8 == 0 && d.auxiliary_stride % 8 == 0 &&
          d.auxiliary_leading >= static_cast<int64_t>(c.rows);
 }
 
-int64_t element_bytes(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
+// What cuBLAS's documentation says of products of 8-bit floats on Ada and Hopper: A is transposed
+// and B is not, not both are E5M2, and lines are multiples of 16 bytes.
+bool is_supported(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b,
+                  const FakeLayout& c) {
+  if (!is_fp8(a.type)) return true;
+  if (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2) return false;
+  const uint64_t c_bytes = c.type == CUDA_R_16BF ? 2 : 4;
+  return d.transpose_a == CUBLAS_OP_T && d.transpose_b == CUBLAS_OP_N && a.rows % 16 == 0 &&
+         a.leading % 16 == 0 && b.leading % 16 == 0 && c.rows * c_bytes % 16 == 0 &&
+         static_cast<uint64_t>(c.leading) * c_bytes % 16 == 0;
+}
+
+int64_t element_bytes(cudaDataType_t type) {
+  return is_fp8(type) ? 1 : type == CUDA_R_16BF ? 2 : 4;
+}
+
+// Of sign, exponent and `digits` of fraction; subnormal numbers have an exponent of 0.
+float decoded_fp8(uint8_t code, int digits, int bias) {
+  const int exponent = (code & 0x7f) >> digits;
+  const double fraction = std::ldexp(code & ((1 << digits) - 1), -digits);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+  return static_cast<float>(code & 0x80 ? -magnitude : magnitude);
+}
 
 float decoded(const std::byte* bytes, cudaDataType_t type) {
+  if (type == CUDA_R_8F_E4M3) return decoded_fp8(static_cast<uint8_t>(*bytes), 3, 7);
+  if (type == CUDA_R_8F_E5M2) return decoded_fp8(static_cast<uint8_t>(*bytes), 2, 15);
   if (type == CUDA_R_32F) {
     float value;
     std::memcpy(&value, bytes, sizeof(value));
@@ -197,11 +230,18 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
   auxiliary_layout.leading = d.auxiliary_leading, auxiliary_layout.stride = d.auxiliary_stride;
   bias_layout.columns = 1, bias_layout.stride = 0;
   HostMatrix auxiliary(d.auxiliary, auxiliary_layout, batch), bias(d.bias, bias_layout, 0);
+  const FakeLayout scalar{.type = CUDA_R_32F, .rows = 1, .columns = 1, .leading = 1};
+  HostMatrix a_scale(d.a_scale, scalar, 0), b_scale(d.b_scale, scalar, 0);
   const bool gradient = (d.epilogue & 64) != 0, activates = (d.epilogue & 32) != 0;
   bool ok = a.read(stream) && b.read(stream);
   if (operands.beta != 0) ok = ok && c.read(stream);
   if (has_bias(d.epilogue)) ok = ok && bias.read(stream);
   if (gradient) ok = ok && auxiliary.read(stream);
+  double alpha = operands.alpha;
+  if (is_fp8(la.type)) {
+    ok = ok && a_scale.read(stream) && b_scale.read(stream);
+    alpha *= static_cast<double>(a_scale.at(0, 0)) * b_scale.at(0, 0);
+  }
   if (!ok) return false;
   const uint64_t depth = operand_size(la, d.transpose_a).second;
   for (uint64_t column = 0; column < lc.columns; ++column) {
@@ -209,7 +249,7 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
       double sum = 0;
       for (uint64_t k = 0; k < depth; ++k)
         sum += static_cast<double>(a.of(d.transpose_a, row, k)) * b.of(d.transpose_b, k, column);
-      sum *= operands.alpha;
+      sum *= alpha;
       if (operands.beta != 0) sum += static_cast<double>(operands.beta) * c.at(row, column);
       if (has_bias(d.epilogue)) sum += bias.at(g_wrong_bias ? 0 : row, 0);
       if (activates && uses_auxiliary(d.epilogue))
@@ -272,6 +312,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
       return assign(d.transpose_b, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE:
       return assign(d.epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return assign(d.a_scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return assign(d.b_scale, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return assign(d.bias, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
@@ -334,6 +378,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return refuse();
   if (g_behaviour.no_epilogues && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!is_supported(*as_description(description), *as_layout(a), *as_layout(b), *as_layout(c)))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   for (uint64_t i = 0; i < 3 && static_cast<int>(i) < most; ++i) {
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
     result = {};
@@ -376,7 +422,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                              *static_cast<const float*>(beta)};
   if (c_layout != d_layout || algorithm->data[0] != kMagic || algorithm->data[2] > bytes ||
       address(workspace) % 256 != 0 || !is_valid(description_of, la, lb, lc) ||
-      !is_aligned(description_of, operands))
+      !is_supported(description_of, la, lb, lc) || !is_aligned(description_of, operands))
     return refuse();
   if (algorithm->data[1] == kRefusedWhenRun) return CUBLAS_STATUS_INVALID_VALUE;
   // All of the workspace belongs to the product.

@@ -14,6 +14,7 @@
 #include "core/ops/cross_entropy.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/gather.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
@@ -21,7 +22,9 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "core/ops/rotary.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "core/passes/local_passes.h"
 #include "tests/plugins/cuda/product_trial.h"
 #include "tests/plugins/cuda/test_devices.h"
@@ -197,6 +200,14 @@ std::vector<Example> product_examples() {
        .build = [](const Tensors& in) { return Tensors{einsum("r e, e m -> r m", in[0], in[1])}; },
        .types = {"float[\"r=64 e=768\"]", "float[\"e=768 m=768\"]"},
        .product_flops = 2.0 * 64 * 768 * 768},
+      {.op = "fp8_product and its gradient",
+       .build =
+           [](const Tensors& in) {
+             const Tensor y = fp8_product(in[0], in[1], over("e"));
+             return gradients(reduce_sum(cast(y * in[2], DType::kF32)), {in[0], in[1]});
+           },
+       .types = {"float[\"r=256 e=192\"]", "float[\"e=192 m=256\"]", "float[\"r=256 m=256\"]"},
+       .product_flops = 2.0 * 256 * 256 * 192},
       {.op = "grouped_product",
        .build =
            [](const Tensors& in) {

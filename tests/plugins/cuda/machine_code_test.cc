@@ -58,7 +58,7 @@ bool stores_128_bits(std::string_view name) {
          (!name.starts_with("cross_entropy") || has_part(name, "grad"));
 }
 bool uses_tensor_cores(std::string_view name) {
-  return has_part(name, "bf16") &&
+  return (has_part(name, "bf16") || has_part(name, "fp8")) &&
          begins_with_one_of(name, {"product_", "grouped_", "attention_"}) &&
          !name.starts_with("attention_delta");
 }

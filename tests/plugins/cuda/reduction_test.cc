@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/check/op_cases.h"
+#include "core/ops/fp8.h"
 #include "core/ops/gather.h"
 #include "core/ops/reduce.h"
 #include "tests/plugins/cuda/test_devices.h"
@@ -44,6 +45,9 @@ void check_over(const TestDevices& devices, const std::string& axes,
   for (const char* dtype : {"f32", "bf16"}) {
     const std::string type = fmt::format("{}[\"{}\"]", dtype, axes);
     const double rounding = dtype[0] == 'f' ? 1e-5 : 8e-3;
+    REQUIRE(reduced_difference(devices, type,
+                               [](const Tensors& in) { return absolute_maximum(in[0]); },
+                               {}) == "");
     for (const std::string& over : choices) {
       INFO(type << " over " << over);
       REQUIRE(reduced_difference(devices, type,
@@ -59,7 +63,8 @@ void check_over(const TestDevices& devices, const std::string& axes,
 TEST_CASE("op cases of reductions on the GPU agree with the reference") {
   const TestDevices devices;
   for (const OpCase& row : all_op_cases()) {
-    if (row.op != &kReduceSumOp && row.op != &kReduceMaxOp) continue;
+    if (row.op != &kReduceSumOp && row.op != &kReduceMaxOp && row.op != &kAbsoluteMaximumOp)
+      continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       INFO(case_name(row, dtype));
       REQUIRE(check_case(row, dtype, *devices.gpu).mismatch == "");
@@ -122,6 +127,14 @@ TEST_CASE("a maximum with NaN is NaN, and that of negative infinities is one") {
   const std::vector<double> got = run_launched(*devices.gpu, graph, inputs).at("y");
   REQUIRE(std::isnan(got[0]));
   REQUIRE(got[1] == -infinity);
+  const Graph absolute =
+      reduced_graph("f32[\"a=3\"]", [](const Tensors& in) { return absolute_maximum(in[0]); });
+  const auto of = [&](const std::vector<double>& values) {
+    return run_launched(*devices.gpu, absolute, {{absolute.inputs()[0].name, values}}).at("y")[0];
+  };
+  REQUIRE(std::isnan(of({1, std::nan(""), -2})));
+  REQUIRE(of({1, -infinity, 2}) == infinity);
+  REQUIRE(of({0, -3, 2}) == 3);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/grouped_product.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
@@ -207,11 +208,47 @@ TEST_CASE("optimizer and gradients are updated in place, without copies") {
   for (const PricedLaunch& launch : plan.prediction->launches) REQUIRE(launch.name != "copy");
 }
 
-TEST_CASE("a planned GPU has the kernels of the CUDA device: products of experts, not of 8 bits") {
+TEST_CASE(
+    "a planned GPU has the kernels of the CUDA device: of experts, and of 8 bits if it is new") {
   const std::unique_ptr<Device> gpu = make_planned_device(hardware_named("h200"));
   REQUIRE(gpu->has_kernel(kGroupedProductOp));
   REQUIRE(gpu->has_kernel(kGroupedOuterProductOp));
-  REQUIRE_FALSE(gpu->has_kernel(kFp8ProductOp));
+  REQUIRE(gpu->has_kernel(kFp8ProductOp));
+  REQUIRE_FALSE(make_planned_device(hardware_named("a100"))->has_kernel(kFp8ProductOp));
+  REQUIRE_FALSE(make_planned_device(hardware_named("tpu_v5p"))->has_kernel(kFp8ProductOp));
+}
+
+// The times of launches of a product and its epilogue, without those of the largest elements.
+TEST_CASE(
+    "products of 8 bits are priced by their own peak, and their operands' rounding by bytes") {
+  const Hardware hardware = hardware_named("h200");
+  const auto priced = [&](bool fp8) {
+    Trial trial(Mesh(), {"bf16[\"row=8192 inner=8192\"]", "bf16[\"inner=8192 column=8192\"]",
+                         "f32[\"row=8192 column=8192\"]"});
+    const Tensor &x = trial.inputs()[0], &w = trial.inputs()[1];
+    const Tensor y = fp8 ? fp8_product(x, w, over("inner")) : einsum(x, w, over("inner"));
+    output("y", cast(y, DType::kF32) + trial.inputs()[2]);
+    const StepPlan step =
+        plan_memory(fuse(fuse_products(lower(trial.graph(), Mesh()))), KernelFacts{});
+    const Prediction prediction = predict(step, Mesh(), 8192, hardware);
+    const auto found = std::ranges::find_if(prediction.launches, [](const PricedLaunch& launch) {
+      return launch.op == &kFusedProductOp;
+    });
+    REQUIRE(found != prediction.launches.end());
+    return *found;
+  };
+  const PricedLaunch bf16 = priced(false), fp8 = priced(true);
+  const double flops = 2.0 * 8192 * 8192 * 8192;
+  REQUIRE(bf16.ideal == Approx(flops / hardware.peak_flops.bf16));
+  REQUIRE(fp8.ideal == Approx(flops / *hardware.peak_flops.fp8));
+  // Two launches of 3 bytes an element.
+  const double rounding =
+      2.0 * (3.0 * 8192 * 8192 / reachable_bandwidth(hardware) + hardware.launch_overhead);
+  REQUIRE(fp8.cost.copies == Approx(rounding).epsilon(1e-6));
+  const double product = fp8.cost.seconds - fp8.cost.copies - hardware.launch_overhead;
+  const double of_bf16 = bf16.cost.seconds - bf16.cost.copies - hardware.launch_overhead;
+  REQUIRE(product > of_bf16 * hardware.peak_flops.bf16 / *hardware.peak_flops.fp8);
+  REQUIRE(product < 0.6 * of_bf16);
 }
 
 TEST_CASE("products, gated activations and residuals are launches with what is beside them") {
