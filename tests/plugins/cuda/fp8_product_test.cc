@@ -15,6 +15,7 @@
 #include "core/check/run_graph.h"
 #include "core/graph/text.h"
 #include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
@@ -43,7 +44,8 @@ Values codes_of(const Float8Format& format) {
   return values;
 }
 
-// Numbers at codes, half-way between them and beside that, of both signs, times a power of two.
+// Numbers at codes, half-way between them and beside that, of both signs, times a power of two;
+// some are larger than all codes.
 Values numbers_to_round(const Float8Format& format, int power, size_t count) {
   const Values codes = codes_of(format);
   Values values;
@@ -54,7 +56,8 @@ Values numbers_to_round(const Float8Format& format, int power, size_t count) {
       values.push_back(std::ldexp(values.size() % 2 == 0 ? value : -value, power));
   }
   values.resize(count);
-  values[0] = std::ldexp(double{largest(format)}, power);
+  const double most = std::ldexp(double{largest(format)}, power);
+  values[0] = most, values[1] = 1.01 * most, values[2] = -1e4 * most;
   return values;
 }
 
@@ -66,7 +69,7 @@ const Rounding kRoundings[] = {{{"e4m3", "e4m3"}, kE4M3}, {{"e5m2", "e4m3"}, kE5
 
 // x · identity, where x is stored as `axes` says.
 Graph rounding_graph(const Names& formats, const std::string& axes, int rows, int depth,
-                     DType dtype) {
+                     DType dtype, bool amax_is_given) {
   Graph graph;
   const Mesh mesh;
   const AxisRules rules;
@@ -82,8 +85,9 @@ Graph rounding_graph(const Names& formats, const std::string& axes, int rows, in
   const Tensor w = input("w", InputKind::kBatch, sized("depth column"));
   Attributes attributes = {{"contracted", Names{"depth"}}, {"output", Names{"row", "column"}}};
   attributes.set("formats", formats);
-  output("y",
-         trace_op(kFp8ProductOp, {x, w, absolute_maximum(x), absolute_maximum(w)}, attributes, {}));
+  const Tensor amax =
+      amax_is_given ? input("amax", InputKind::kBatch, make_type(dtype, {})) : absolute_maximum(x);
+  output("y", trace_op(kFp8ProductOp, {x, w, amax, absolute_maximum(w)}, attributes, {}));
   return graph;
 }
 
@@ -103,8 +107,9 @@ TEST_CASE("operands of 8-bit products have the reference's bits, in both layouts
       for (const char* const axes : {"row depth", "depth row"}) {
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
           CAPTURE(formats[0], power, axes, dtype_name(dtype));
-          const Graph graph = rounding_graph(formats, axes, kRows, kDepth, dtype);
-          const ReferenceInputs inputs = {{"x", x}, {"w", identity(kDepth)}};
+          const Graph graph = rounding_graph(formats, axes, kRows, kDepth, dtype, true);
+          const Values amax = {std::ldexp(double{largest(format)}, power)};
+          const ReferenceInputs inputs = {{"x", x}, {"w", identity(kDepth)}, {"amax", amax}};
           REQUIRE(run_graph(graph, inputs, *devices.gpu).at("y") ==
                   evaluate(graph, rounded(graph, inputs)).at("y").values);
         }
@@ -115,7 +120,7 @@ TEST_CASE("operands of 8-bit products have the reference's bits, in both layouts
 
 TEST_CASE("an 8-bit product of an operand that is not finite is NaN on a GPU") {
   const TestDevices devices;
-  const Graph graph = rounding_graph({"e4m3", "e4m3"}, "row depth", 4, 16, DType::kF32);
+  const Graph graph = rounding_graph({"e4m3", "e4m3"}, "row depth", 4, 16, DType::kF32, false);
   for (const double wrong : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     Values x(64, 1.0);
     x[7] = wrong;
@@ -206,9 +211,11 @@ TEST_CASE("cuBLASLt multiplies 8-bit floats of all layouts, with their scales") 
                              {"k=20 m=24", "n=16 k=20"},
                              {"p=2 m=5 k=32", "p=2 k=32 n=8"}}) {
     std::vector<OpCase> rows;
+    const auto product = [](const Tensors& in) {
+      return fp8_product(in[0], scale(in[1], 0.125), over("k"));  // The scales differ.
+    };
     add_case(rows, kFp8ProductOp,
-             {fmt::format("float[\"{}\"]", a), fmt::format("float[\"{}\"]", b)},
-             [](const Tensors& in) { return fp8_product(in[0], in[1], over("k")); })
+             {fmt::format("float[\"{}\"]", a), fmt::format("float[\"{}\"]", b)}, product)
         .differentiable = false;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       INFO(case_name(rows[0], dtype));
