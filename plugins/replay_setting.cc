@@ -37,8 +37,8 @@ std::string recorded_for(const ReplayOptions& replay) {
 }
 
 // This command with the other setting, without what is compared and recorded here.
-std::vector<std::string> other_command(const CommandLine& line, const std::string& kernels_of) {
-  const ReplayOptions& replay = *line.replay;
+std::vector<std::string> other_command(const CommandLine& line, const ReplayOptions& replay,
+                                       const std::string& kernels_of) {
   const OtherSideChoice& against = replay.against;
   std::vector<std::string> command = {other_program(against), "--mode=replay"};
   const auto add = [&command](std::string_view flag, const std::string& value) {
@@ -84,8 +84,7 @@ void require_level(const std::string& name) {
 
 }  // namespace
 
-ReplaySetting replay_setting(const CommandLine& line) {
-  const ReplayOptions& replay = *line.replay;
+ReplaySetting replay_setting(const CommandLine& line, const ReplayOptions& replay) {
   const OtherSideChoice& against = replay.against;
   ReplaySetting setting{.replay = replay, .build = std::string(build_stamp())};
   std::string other_kind = replay.kernels_of;  // In this process,
@@ -104,7 +103,7 @@ ReplaySetting replay_setting(const CommandLine& line) {
     setting.other_has_kernel = kernels_of_kind(
         other_kind, against.kind == Side::kDevice ? "--against=device:" : "--kernels_of=", line);
   if (against.kind != Side::kNone && against.kind != Side::kRecording)
-    setting.other_command = other_command(line, own_kind);
+    setting.other_command = other_command(line, replay, own_kind);
   return setting;
 }
 

@@ -9,6 +9,6 @@
 namespace tessera {
 
 // Error if the other kind of device, processor level or program does not exist.
-ReplaySetting replay_setting(const CommandLine& line);
+ReplaySetting replay_setting(const CommandLine& line, const ReplayOptions& replay);
 
 }  // namespace tessera

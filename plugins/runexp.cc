@@ -235,7 +235,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   for (const auto& device : devices) in_order.push_back(device.get());
   const ExperimentConfig& config = configured.config;
   const std::unique_ptr<BaseRun> mode =
-      line.replay  ? replay_run(config, options, replay_setting(line), in_order, processes)
+      line.replay
+          ? replay_run(config, options, replay_setting(line, *line.replay), in_order, processes)
       : line.refit ? refit_run(config, options, *line.refit, in_order, processes)
                    : make_run(config, options, in_order, processes);
   processes.barrier("the start of the run");
@@ -375,7 +376,7 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   }
   if (line.search) {
     if (processes.size() > 1) fail("--search needs no devices: start it as one process");
-    run_search(configured, line, out);
+    run_search(configured, line, *line.search, out);
     return check_printed({});
   }
   const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode ||

@@ -26,7 +26,7 @@ std::string training_command(const ConfiguredExperiment& configured, const Comma
 
 std::string heading_of_file(const SearchResult& result, const SearchOptions& options,
                             const std::string& command, const std::filesystem::path& file) {
-  const Searched& best = result.candidates[*result.best];
+  const Searched& best = result.best_candidate();
   return fmt::format(
       "The best for {} on {} devices like {}, found by --search:\n{}\n{:.6g} s a step, {} bytes on "
       "each device.\n{} --set_file={}",
@@ -37,8 +37,7 @@ std::string heading_of_file(const SearchResult& result, const SearchOptions& opt
 }  // namespace
 
 void run_search(const ConfiguredExperiment& configured, const CommandLine& line,
-                std::ostream& out) {
-  SearchOptions options = *line.search;
+                SearchOptions options, std::ostream& out) {
   const std::filesystem::path& folder = line.run.job_log_dir;
   options.run_directory = folder;
   const SettingStyle style =

@@ -21,7 +21,7 @@ struct Frame {
   const AxisRules* general_rules = nullptr;  // Of the TraceScope.
   BodyScope* body = nullptr;
   RematBlockId next_remat_block{0};
-  std::multimap<ValueId, NodeId> conversions;  // Reshards and casts, by operand.
+  std::multimap<ValueId, NodeId> conversions = {};  // Reshards and casts, by operand.
 };
 
 // The tracing state of this thread besides the frames.

@@ -38,8 +38,9 @@ TrainingSamples::TrainingSamples(ModelSession& session, const BaseInput& input)
   for (const std::string& prompt : p.prompts) add(text_.prompt_ids(prompt));
   if (p.prompts.empty()) add(text_.beginning());
   const int64_t prompts = std::ssize(examples_);
-  decoding_.emplace(session, decode_hparams(p, prompts, input), prompts, longest_prompt(examples_),
-                    "samples", /*keep_cast_weights=*/false);
+  decoding_ = std::make_unique<Decoding>(session, decode_hparams(p, prompts, input), prompts,
+                                         longest_prompt(examples_), "samples",
+                                         /*keep_cast_weights=*/false);
 }
 
 const std::vector<DecodedExample>& TrainingSamples::take() {

@@ -3,7 +3,7 @@
 // current weights.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "tasks/decode/decode_program.h"
@@ -27,7 +27,7 @@ class TrainingSamples {
  private:
   PromptText text_;
   std::vector<DecodedExample> examples_;
-  std::optional<Decoding> decoding_;
+  std::unique_ptr<Decoding> decoding_;
 };
 
 }  // namespace tessera

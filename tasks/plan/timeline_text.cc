@@ -128,14 +128,25 @@ std::string peak_rows(const Prediction& prediction) {
   return "\nmost memory in use\n" + row + ending(where, left) + "\n";
 }
 
-double run_seconds(const Prediction& prediction) {
-  return prediction.step_seconds * static_cast<double>(*prediction.num_train_steps);
+double run_seconds(const Prediction& prediction, int64_t steps) {
+  return prediction.step_seconds * static_cast<double>(steps);
 }
 
 std::optional<double> cost_of_run(const Prediction& prediction, int64_t devices) {
-  if (!prediction.num_train_steps || !prediction.hardware.price_per_hour) return std::nullopt;
-  return run_seconds(prediction) / 3600.0 * static_cast<double>(devices) *
-         *prediction.hardware.price_per_hour;
+  const std::optional<int64_t> steps = prediction.num_train_steps;
+  const std::optional<double> price = prediction.hardware.price_per_hour;
+  if (!steps || !price) return std::nullopt;
+  return run_seconds(prediction, *steps) / 3600.0 * static_cast<double>(devices) * *price;
+}
+
+// At this price of a device and hour.
+std::string cost_text(const Prediction& prediction, int64_t devices, double price) {
+  const std::optional<double> billion = prediction.cost_per_billion_tokens(devices);
+  if (!billion) return "";
+  const std::optional<double> run = cost_of_run(prediction, devices);
+  return fmt::format(
+      "cost               {:.4g} per billion tokens{}, at {:.4g} per device and hour\n", *billion,
+      run ? fmt::format(", {:.4g} for the run", *run) : "", price);
 }
 
 std::string stage_json(const StageTimes& stage) {
@@ -180,27 +191,24 @@ std::string timeline_text(const Prediction& prediction) {
 
 std::string run_text(const Prediction& prediction, int64_t devices) {
   std::string text;
-  if (prediction.num_train_steps) {
-    const double tokens = static_cast<double>(prediction.tokens_per_step) *
-                          static_cast<double>(*prediction.num_train_steps);
-    text += fmt::format(
-        "whole run          {} steps, {} tokens: {}, {} device-hours\n",
-        *prediction.num_train_steps, count_text(tokens), run_time_text(run_seconds(prediction)),
-        count_text(run_seconds(prediction) / 3600.0 * static_cast<double>(devices)));
+  if (const std::optional<int64_t> steps = prediction.num_train_steps) {
+    const double seconds = run_seconds(prediction, *steps);
+    const double tokens =
+        static_cast<double>(prediction.tokens_per_step) * static_cast<double>(*steps);
+    text += fmt::format("whole run          {} steps, {} tokens: {}, {} device-hours\n", *steps,
+                        count_text(tokens), run_time_text(seconds),
+                        count_text(seconds / 3600.0 * static_cast<double>(devices)));
   }
-  if (const std::optional<double> cost = prediction.cost_per_billion_tokens(devices)) {
-    const std::optional<double> run = cost_of_run(prediction, devices);
-    text += fmt::format(
-        "cost               {:.4g} per billion tokens{}, at {:.4g} per device and hour\n", *cost,
-        run ? fmt::format(", {:.4g} for the run", *run) : "", *prediction.hardware.price_per_hour);
-  }
+  if (const std::optional<double> price = prediction.hardware.price_per_hour)
+    text += cost_text(prediction, devices, *price);
   return text;
 }
 
 void add_timeline_json(JsonLine& json, const Prediction& prediction, int64_t devices) {
   json.add("bubble_share", prediction.bubble_share())
       .add("exposed_share", prediction.exposed_share());
-  if (prediction.num_train_steps) json.add("run_seconds", run_seconds(prediction));
+  if (const std::optional<int64_t> steps = prediction.num_train_steps)
+    json.add("run_seconds", run_seconds(prediction, *steps));
   if (const std::optional<double> price = prediction.hardware.price_per_hour)
     json.add("price_per_hour", *price);
   if (const std::optional<double> cost = prediction.cost_per_billion_tokens(devices))

@@ -100,15 +100,14 @@ void LaunchObservation::after(const InspectedLaunch& launch) {
   ArrayBytesList outputs =
       read_arrays(*listed->graph, listed->node->outputs, open.outputs, launch.stream);
   open.record.outputs.hashes = hashes_of(outputs);
-  if (open.other) compare(*listed, open, outputs);
+  if (open.other) compare(*listed, open, open.other->outputs, outputs);
   if (sinks_.writer == nullptr) return;
   if (sinks_.values != RecordedValues::kNone) open.record.outputs.values = std::move(outputs);
   sinks_.writer->add(open.record);
 }
 
 void LaunchObservation::compare(const ListedLaunch& listed, Open& open,
-                                const ArrayBytesList& outputs) const {
-  const RecordedArrays& theirs = open.other->outputs;
+                                const RecordedArrays& theirs, const ArrayBytesList& outputs) const {
   LaunchDifference difference{
       .device = device_, .launch = listed.number, .inputs = std::move(open.unequal_inputs)};
   for (size_t i = 0; i < outputs.size(); ++i) {

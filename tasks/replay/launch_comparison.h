@@ -79,7 +79,7 @@ class LaunchObservation {
   void before(const InspectedLaunch& launch);
   void after(const InspectedLaunch& launch);
   void take_other(const ListedLaunch& listed, const InspectedLaunch& launch, Open& open);
-  void compare(const ListedLaunch& listed, Open& open,
+  void compare(const ListedLaunch& listed, Open& open, const RecordedArrays& theirs,
                const std::vector<std::vector<std::byte>>& outputs) const;
 
   int64_t device_;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -114,13 +115,14 @@ class Replay final : public BaseRun {
     require_run(directory_);
     if (p().against.kind == Side::kRecording)
       other_ = std::make_unique<OtherSide>(RecordingReader::open(p().against.value));
-    session_.emplace(without_evaluation(config),
-                     SessionOptions{.run_directory = directory_,
-                                    .input_directory = directory_,
-                                    .devices = options.devices,
-                                    .keeps_tokenizer = false,
-                                    .communication = common_communication(config, options.devices)},
-                     devices_.in_order(), processes);
+    session_ = std::make_unique<Session>(
+        without_evaluation(config),
+        SessionOptions{.run_directory = directory_,
+                       .input_directory = directory_,
+                       .devices = options.devices,
+                       .keeps_tokenizer = false,
+                       .communication = common_communication(config, options.devices)},
+        devices_.in_order(), processes);
     begin();
   }
 
@@ -152,7 +154,7 @@ class Replay final : public BaseRun {
       other_ = start_other_side(setting_.other_command, setting_.other_environment);
     const RecordingHeader own = header();
     if (other_) require_comparable(own);
-    if (!p().record.empty()) writer_.emplace(p().record, own);
+    if (!p().record.empty()) writer_ = std::make_unique<RecordingWriter>(p().record, own);
   }
 
   void make_lists() {
@@ -302,7 +304,7 @@ class Replay final : public BaseRun {
   StepResult observed_step() {
     int64_t device = 0;
     for (LaunchObservation& observation : devices_.observations())
-      observation.begin(list_of(device++), {.writer = writer_ ? &*writer_ : nullptr,
+      observation.begin(list_of(device++), {.writer = writer_.get(),
                                             .values = p().values,
                                             .other = other_.get(),
                                             .comparison = &comparison_,
@@ -384,14 +386,14 @@ class Replay final : public BaseRun {
   CheckpointStore store_;
   Console console_;
   ObservedDevices devices_;  // Before the session, which uses them to its end.
-  std::optional<Session> session_;
+  std::unique_ptr<Session> session_;
   std::vector<std::pair<int64_t, LaunchList>> lists_;  // By stage.
   int64_t started_from_ = 0;                           // Steps of the checkpoint.
   bool has_checkpoint_ = false;
   std::vector<std::string> notes_;
   std::optional<StepNumbers> recorded_;  // In metrics.jsonl.
   std::unique_ptr<OtherSide> other_;
-  std::optional<RecordingWriter> writer_;
+  std::unique_ptr<RecordingWriter> writer_;
   Comparison comparison_;
 };
 

@@ -3,7 +3,7 @@
 
 #include <chrono>
 #include <csignal>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
@@ -33,6 +33,9 @@ bool names_this_machine(std::string_view host) {
   return name == "127.0.0.1" || name == "localhost";
 }
 
+using Parser = http::request_parser<http::string_body>;
+using Serializer = http::response_serializer<http::string_body>;
+
 // One connection. It keeps itself alive while an operation is pending.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -40,7 +43,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : stream_(std::move(socket)), answer_(answer) {}
 
   void read() {
-    parser_.emplace();
+    parser_ = std::make_unique<Parser>();
     parser_->header_limit(kLongestHeader);
     parser_->body_limit(kLongestBody);
     stream_.expires_after(kPatience);
@@ -89,7 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       response_.body() = std::move(answer.body);
       response_.prepare_payload();
     }
-    serializer_.emplace(response_);
+    serializer_ = std::make_unique<Serializer>(response_);
     serializer_->split(is_head);
     stream_.expires_after(kPatience);
     const auto done = [self = shared_from_this(), keeps_open](beast::error_code error, size_t) {
@@ -107,9 +110,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   const HttpServer::Answer& answer_;
   beast::flat_buffer buffer_;
-  std::optional<http::request_parser<http::string_body>> parser_;
+  std::unique_ptr<Parser> parser_;  // Of the request under way.
   http::response<http::string_body> response_;
-  std::optional<http::response_serializer<http::string_body>> serializer_;
+  std::unique_ptr<Serializer> serializer_;
 };
 
 }  // namespace

@@ -150,7 +150,7 @@ ProgramBounds program_bounds(const ExperimentConfig& config, Device& device,
   check_rules(session.rules(), traced);
   CompileOptions options{.mesh = session.mesh(),
                          .remat = parse_remat_policy(session.train().remat_policy)};
-  if (session.pipeline()) options.pipeline = table_for(*session.pipeline(), traced);
+  if (const auto& pipeline = session.pipeline()) options.pipeline = table_for(*pipeline, traced);
   std::vector<SavedValue> saved;
   const Graph shared = compile_shared(traced, options, saved);
   const Graph graph = compile_for_device(shared, options, 0, Stages::kSilent, device).graph;

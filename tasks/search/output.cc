@@ -69,7 +69,7 @@ std::string recipe_row(const SearchResult& result, const SearchOptions& options)
 }
 
 std::string comparison_text(const SearchResult& result, const SearchOptions& options) {
-  const Searched& best = result.candidates[*result.best];
+  const Searched& best = result.best_candidate();
   const RecipePlan& recipe = result.recipe;
   std::string text =
       fmt::format("  a thousand steps: {}\n", hours_text(options, best.devices(), best.seconds));

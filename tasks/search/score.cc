@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
 #include "tasks/search/search.h"
 
 namespace tessera {
@@ -11,6 +12,11 @@ namespace {
 constexpr double kHour = 3600.0;
 
 }  // namespace
+
+const Searched& SearchResult::best_candidate() const {
+  CHECK(best.has_value(), "no candidate fits");
+  return candidates[*best];
+}
 
 double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double seconds,
              int64_t bytes) {

@@ -128,9 +128,9 @@ class Search {
         return;
       }
       const Plan plan = planned(recipe_.config, recipe_devices_, *devices_[0], options_);
-      recipe.seconds = plan.prediction->step_seconds;
+      CHECK(plan.prediction.has_value(), "a plan with hardware has a prediction");
+      recipe.seconds = plan.prediction->step_seconds, recipe.mfu = plan.prediction->mfu;
       recipe.bytes = plan.arena;
-      recipe.mfu = plan.prediction->mfu;
     } catch (const Error& error) {
       recipe.refusal = error.what();
     }
@@ -447,7 +447,7 @@ class Search {
 
   // Faster plans, if that is not the goal, and then smaller ones.
   void extend_frontier() {
-    const int64_t devices = all()[*result_.best].devices();
+    const int64_t devices = result_.best_candidate().devices();
     const bool was_complete = result_.is_complete;
     std::optional<size_t> fastest = result_.best;
     if (options_.goal == SearchGoal::kMemory)
@@ -463,9 +463,9 @@ class Search {
   // What state in bf16 would save.
   void note_smaller_state() {
     if (recipe_.smaller_state.settings.empty()) return;
-    Candidate smaller = all()[*result_.best].candidate;
+    Candidate smaller = result_.best_candidate().candidate;
     smaller.state = recipe_.smaller_state.settings;
-    result_.smaller_state_saves = all()[*result_.best].stored - stored_bytes(recipe_, smaller);
+    result_.smaller_state_saves = result_.best_candidate().stored - stored_bytes(recipe_, smaller);
   }
 
   // So that the message can name the candidate that needs least.

@@ -82,6 +82,8 @@ struct SearchResult {
   int64_t smaller_state_saves = 0;         // Bytes of the best one, with state in bf16.
   double proven = 0.0;                     // Seconds until the best one was proven, if it is.
   double elapsed = 0.0;                    // Seconds, with the time for the frontier.
+
+  const Searched& best_candidate() const;  // There is one.
 };
 
 // By the goal; less is better. The cost of a step is its share of an hour of all devices, times

@@ -65,7 +65,7 @@ PlotAxis number_axis(std::string title, const std::vector<std::optional<double>>
     return low == high ? 0.5 : (scaled(value) - scaled(low)) / (scaled(high) - scaled(low));
   };
   for (size_t i = 0; i < values.size(); ++i)
-    if (values[i]) axis.places[i] = place(*values[i]);
+    if (const std::optional<double>& value = values[i]) axis.places[i] = place(*value);
   if (distinct.size() > kMostTicks) {
     distinct.clear();
     for (size_t i = 0; i < kMostTicks; ++i) {

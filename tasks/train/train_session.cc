@@ -81,10 +81,10 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
   if (!processes_.is_first()) processes_.barrier("opening the inputs");
   input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options).input,
                                       train().prefetch_batches);
-  evaluation_.emplace(config, train(),
-                      [&](const Template<BaseInput>& input_tpl, const std::string& where) {
-                        return open_input(input_tpl, where, options);
-                      });
+  evaluation_ = std::make_unique<Evaluation>(
+      config, train(), [&](const Template<BaseInput>& input_tpl, const std::string& where) {
+        return open_input(input_tpl, where, options);
+      });
   if (processes_.is_first()) {
     const bool keeps = options.trains && options.allocates && options.keeps_tokenizer;
     if (keeps && input_->tokenizer() != nullptr)
@@ -124,10 +124,10 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
     check_vocabulary(task_->logits_graph(setting, eval_weights()));
   }
   if (train().sample.length > 0 && options.trains && options.allocates)
-    samples_.emplace(*this, *input_);
+    samples_ = std::make_unique<TrainingSamples>(*this, *input_);
 
   if (options.allocates) executor_.allocate();
-  if (train_number) train_.emplace(executor_, *train_number, *task_);
+  if (train_number) train_ = std::make_unique<TrainProgram>(executor_, *train_number, *task_);
   evaluation_->begin(executor_);
   if (samples_) samples_->begin();
 }
@@ -232,20 +232,21 @@ FinishedStep StepRunner::finish() {
   finished.seconds = std::chrono::duration<double>(now - std::exchange(last_end_, now)).count();
   const int64_t sent = session_.bytes_sent();
   sent_ += sent - std::exchange(sent_before_, sent);
-  if (!traced_) return finished;
+  const std::optional<int64_t> traced = std::exchange(traced_, std::nullopt);
+  if (!traced || !window_) return finished;
   session_.executor().observe({});
-  write_trace(*std::exchange(traced_, std::nullopt));
+  write_trace(*window_, *traced);
   return finished;
 }
 
 // After the last step of the window or of the run.
-void StepRunner::write_trace(int64_t step) {
+void StepRunner::write_trace(const ProfileWindow& window, int64_t step) {
   const bool is_last =
-      taken_ == window_->start + window_->steps || step + 1 == session_.train().num_train_steps;
+      taken_ == window.start + window.steps || step + 1 == session_.train().num_train_steps;
   if (!is_last || !session_.processes().is_first()) return;
   trace_.write(trace_file_);
   console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
-                            trace_file_.string(), taken_ - window_->start));
+                            trace_file_.string(), taken_ - window.start));
 }
 
 // None if the last step or the next is traced.

@@ -62,7 +62,7 @@ class Session : public ModelSession {
   void write_plan(const std::filesystem::path& run_directory);
   const Graph& train_graph() const { return train_graph_; }  // As traced.
   TrainProgram& train_program() { return *train_; }
-  TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // Null if disabled.
+  TrainingSamples* samples() { return samples_.get(); }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }
   const Evaluation& evaluation() const { return *evaluation_; }
 
@@ -76,10 +76,10 @@ class Session : public ModelSession {
   void check_vocabulary(const Graph& logits_graph) const;
 
   std::unique_ptr<Prefetch> input_;
-  std::optional<Evaluation> evaluation_;
+  std::unique_ptr<Evaluation> evaluation_;
   Graph train_graph_;
-  std::optional<TrainProgram> train_;
-  std::optional<TrainingSamples> samples_;
+  std::unique_ptr<TrainProgram> train_;
+  std::unique_ptr<TrainingSamples> samples_;
 };
 
 // Prints what precedes the first step: `title` (experiment and run directory), devices, weights,
@@ -124,7 +124,7 @@ class StepRunner {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void write_trace(int64_t step);
+  void write_trace(const ProfileWindow& window, int64_t step);
 
   Session& session_;
   std::optional<ProfileWindow> window_;

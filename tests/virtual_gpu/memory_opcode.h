@@ -11,7 +11,7 @@ namespace tessera::virtual_gpu {
 struct MemoryOpcode {
   std::string name;
   bool is_load = false;
-  std::string space;  // "global", "shared", "param"; empty: generic.
+  std::string space;  // "global", "shared", "local", "param"; empty: generic.
   int count = 1;      // Of elements in a vector.
   char kind = 'u';    // Of an element: u, s, b or f.
   int bytes = 4;      // Of an element.

@@ -25,16 +25,16 @@ Bytes random_bytes(size_t count) {
 }
 
 // A kernel whose %d1 and %d2 are the thread's pieces of `in` and `out`, %r2 its piece of shared
-// memory and %r1 its number.
+// memory, %d10 that of local memory and %r1 its number.
 std::string kernel_around(const std::string& body) {
   return fmt::format(
       ".version 8.0\n.target sm_80\n.address_size 64\n"
       ".visible .entry run(.param .u64 in, .param .u64 out, .param .align 16 .b8 bytes[{0}]) {{\n"
       ".reg .pred %p<5>; .reg .b16 %h<9>; .reg .b32 %r<12>; .reg .f32 %f<9>; .reg .b64 %d<12>;\n"
-      ".reg .f64 %g<9>; .shared .align 16 .b8 pieces[{1}];\n"
+      ".reg .f64 %g<9>; .shared .align 16 .b8 pieces[{1}]; .local .align 16 .b8 own[{0}];\n"
       "ld.param.u64 %d1, [in]; ld.param.u64 %d2, [out]; mov.u32 %r1, %tid.x;\n"
       "mad.wide.u32 %d1, %r1, {0}, %d1; mad.wide.u32 %d2, %r1, {0}, %d2;\n"
-      "mov.u32 %r2, pieces; mad.lo.s32 %r2, %r1, {0}, %r2;\n{2}\nret;\n}}\n",
+      "mov.u32 %r2, pieces; mad.lo.s32 %r2, %r1, {0}, %r2; mov.u64 %d10, own;\n{2}\nret;\n}}\n",
       kPieceBytes, kMemoryThreads * kPieceBytes, body);
 }
 
@@ -66,7 +66,13 @@ std::string copy_piece(const std::string& load, const std::string& from, const s
   return text;
 }
 
-std::string piece_in(const std::string& space) { return space == "shared" ? "%r2" : "%d3"; }
+// Whether the thread's piece is copied to this memory, and back.
+bool is_in_copy(const MemoryOpcode& opcode) {
+  return opcode.space == "shared" || opcode.space == "local";
+}
+std::string piece_in(const std::string& space) {
+  return space == "shared" ? "%r2" : space == "local" ? "%d10" : "%d3";
+}
 
 // The bits of an element, extended to its register by its sign if it has one.
 U extended(const MemoryOpcode& opcode, const uint8_t* at) {
@@ -81,8 +87,9 @@ U extended(const MemoryOpcode& opcode, const uint8_t* at) {
 
 void check_load(const MemoryOpcode& opcode) {
   std::string body;
-  if (opcode.space == "shared")
-    body += copy_piece("ld.global.u64", "%d1", "st.shared.u64", "%r2");
+  if (is_in_copy(opcode))
+    body +=
+        copy_piece("ld.global.u64", "%d1", "st." + opcode.space + ".u64", piece_in(opcode.space));
   else
     body += "mov.u64 %d3, %d1;\n";
   const std::string from = opcode.space == "param" ? "bytes" : piece_in(opcode.space);
@@ -121,11 +128,12 @@ void check_store(const MemoryOpcode& opcode) {
             : letter == 'f' ? fmt::format("mov.b32 {}, %r9;\n", target)
                             : fmt::format("mov.b64 {}, %d9;\n", target);
   }
-  const bool is_shared = opcode.space == "shared";
-  if (is_shared) body += copy_piece("ld.global.u64", "%d2", "st.shared.u64", "%r2");
-  body += fmt::format("mov.u64 %d3, %d2;\n{} [{}], {};\n", opcode.name, piece_in(opcode.space),
-                      registers(opcode));
-  if (is_shared) body += copy_piece("ld.shared.u64", "%r2", "st.global.u64", "%d2");
+  const std::string piece = piece_in(opcode.space);
+  if (is_in_copy(opcode))
+    body += copy_piece("ld.global.u64", "%d2", "st." + opcode.space + ".u64", piece);
+  body += fmt::format("mov.u64 %d3, %d2;\n{} [{}], {};\n", opcode.name, piece, registers(opcode));
+  if (is_in_copy(opcode))
+    body += copy_piece("ld." + opcode.space + ".u64", piece, "st.global.u64", "%d2");
   const Bytes in = random_bytes(kMemoryThreads * kPieceBytes), before(in.size(), 0xEE);
   const Bytes parameter(kPieceBytes);
   const Bytes out = result_of(body, in, before, std::span<const uint8_t, kPieceBytes>(parameter));
@@ -175,7 +183,7 @@ uint32_t source_lane(const std::string& mode, uint32_t lane, uint32_t b, uint32_
 
 std::optional<MemoryOpcode> memory_opcode(const std::string& name) {
   static const std::regex pattern(
-      "(ld|st)(\\.(global|shared|param))?(\\.nc)?(\\.v([24]))?\\.([busf])(8|16|32|64)");
+      "(ld|st)(\\.(global|shared|local|param))?(\\.nc)?(\\.v([24]))?\\.([busf])(8|16|32|64)");
   std::smatch parts;
   if (!std::regex_match(name, parts, pattern)) return std::nullopt;
   return MemoryOpcode{.name = name,
@@ -195,7 +203,7 @@ void check(const MemoryOpcode& opcode) {
 }
 
 TEST_CASE("Opcodes: loads and stores") {
-  for (const std::string space : {"", ".global", ".shared"})
+  for (const std::string space : {"", ".global", ".shared", ".local"})
     for (const std::string vector : {"", ".v2", ".v4"})
       for (const std::string type : {"u8", "s8", "u16", "s16", "b32", "s32", "f32", "u64", "f64"}) {
         if (vector == ".v4" && type.ends_with("64")) continue;  // 16 bytes at most.
@@ -210,12 +218,18 @@ TEST_CASE("Opcodes: addresses") {
   // The generic address of shared memory reaches the same bytes; one of global memory is the same.
   const Bytes in = random_bytes(kMemoryThreads * kPieceBytes);
   const Bytes parameter(kPieceBytes);
-  const Bytes out = result_of(
-      copy_piece("ld.global.u64", "%d1", "st.shared.u64", "%r2") +
-          "cvt.u64.u32 %d4, %r2; cvta.shared.u64 %d5, %d4; cvta.to.global.u64 %d6, %d2;\n" +
-          copy_piece("ld.u64", "%d5", "st.global.u64", "%d6"),
-      in, Bytes(in.size()), std::span<const uint8_t, kPieceBytes>(parameter));
-  REQUIRE(out == in);
+  const auto require_copy = [&](const std::string& body) {
+    REQUIRE(result_of(body, in, Bytes(in.size()),
+                      std::span<const uint8_t, kPieceBytes>(parameter)) == in);
+  };
+  require_copy(copy_piece("ld.global.u64", "%d1", "st.shared.u64", "%r2") +
+               "cvt.u64.u32 %d4, %r2; cvta.shared.u64 %d5, %d4; cvta.to.global.u64 %d6, %d2;\n" +
+               copy_piece("ld.u64", "%d5", "st.global.u64", "%d6"));
+  // Local memory, and back from its generic address.
+  const std::string to_local = copy_piece("ld.global.u64", "%d1", "st.local.u64", "%d10") +
+                               "cvta.local.u64 %d5, %d10; cvta.to.local.u64 %d6, %d5;\n";
+  require_copy(to_local + copy_piece("ld.u64", "%d5", "st.global.u64", "%d2"));
+  require_copy(to_local + copy_piece("ld.local.u64", "%d6", "st.global.u64", "%d2"));
 }
 
 TEST_CASE("Opcodes: shuffles and votes") {

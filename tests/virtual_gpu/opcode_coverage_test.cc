@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every opcode in the PTX of the CUDA device's kernels has a test that compares it with the host.
+// Every opcode in the PTX of the CUDA device's kernels, and of the programs that it compiles at run
+// time, has a test that compares it with the host.
 #include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <vector>
 
+#include "core/check/op_cases.h"
 #include "core/io/file.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/spmd/lower.h"
+#include "plugins/cuda/device/nvrtc.h"
+#include "plugins/cuda/kernels/elementwise/program.h"
 #include "tests/virtual_gpu/device_state.h"
 #include "tests/virtual_gpu/memory_opcode.h"
 #include "tests/virtual_gpu/opcode_case.h"
@@ -35,6 +42,9 @@ const std::set<std::string> kOfWarps = {"cvta.shared.u64",
                                         "shfl.sync.up.b32",
                                         "vote.sync.ballot.b32"};
 
+// Of memory_opcodes_test.cc, in programs alone.
+const std::set<std::string> kOfPrograms = {"cvta.local.u64", "cvta.to.local.u64"};
+
 std::set<std::string> opcodes_of(const std::string& ptx) {
   static const std::regex statement(
       R"(^\s*\{?\s*(?:@!?%\w+\s+)?([a-z][a-z0-9]*(?:\.[A-Za-z0-9_]+)*)(?:\s+[^:]|;))");
@@ -60,14 +70,60 @@ std::map<std::string, std::string> used_opcodes() {
   return used;
 }
 
+// The same of the programs of all op cases, each node by itself and fused with others.
+std::map<std::string, std::string> opcodes_of_programs() {
+  std::map<std::string, std::string> used;
+  const auto add = [&](const tessera::Graph& graph) {
+    for (const tessera::Node& node : graph.nodes()) {
+      if (!cuda::has_program(*node.op)) continue;
+      const cuda::ElementwiseProgram program = cuda::make_program(graph, node);
+      for (const std::string& opcode :
+           opcodes_of(cuda::compile_text(program.name, program.text).ptx))
+        used.try_emplace(opcode, program.name);
+    }
+  };
+  for (const OpCase& row : all_op_cases()) {
+    if (!cuda::has_program(*row.op)) continue;
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      if (dtype != DType::kF32 && !takes_floats(row)) continue;
+      const tessera::Graph graph = lower(traced_case(row, dtype, Mesh()), Mesh());
+      add(graph);
+      add(fuse(graph));
+    }
+  }
+  return used;
+}
+
 std::set<std::string> tested_opcodes() {
   std::set<std::string> tested = kControl;
   tested.insert(kOfWarps.begin(), kOfWarps.end());
+  tested.insert(kOfPrograms.begin(), kOfPrograms.end());
   for (const auto& cases :
        {integer_cases(), bit_cases(), comparison_cases(), float_cases(), conversion_cases()})
     for (const OpcodeCase& each : cases)
       tested.insert(each.instruction.substr(0, each.instruction.find(' ')));
   return tested;
+}
+
+void require_used(const std::set<std::string>& names,
+                  const std::map<std::string, std::string>& used) {
+  for (const std::string& name : names) {
+    INFO(name << " is in a list of this file, but not in use");
+    REQUIRE(used.contains(name));
+  }
+}
+
+// Loads and stores are compared here, by their names; the others must have a case.
+void require_tested(const std::map<std::string, std::string>& used) {
+  const std::set<std::string> tested = tested_opcodes();
+  std::vector<std::string> without_test;
+  for (const auto& [opcode, user] : used) {
+    if (const std::optional<MemoryOpcode> memory = memory_opcode(opcode))
+      check(*memory);
+    else if (!tested.contains(opcode))
+      without_test.push_back(opcode + " of " + user);
+  }
+  REQUIRE(without_test == std::vector<std::string>());
 }
 
 }  // namespace
@@ -81,19 +137,16 @@ TEST_CASE("Opcodes: the names in a text of PTX are found") {
 TEST_CASE("Opcodes: all that the kernels of the CUDA device use are compared with the host") {
   const std::map<std::string, std::string> used = used_opcodes();
   REQUIRE(used.size() > 150);
-  for (const auto& names : {kControl, kOfWarps})
-    for (const std::string& name : names) {
-      INFO(name << " is in a list of this file, and no kernel has it");
-      REQUIRE(used.contains(name));
-    }
-  const std::set<std::string> tested = tested_opcodes();
-  for (const auto& [opcode, file] : used) {
-    INFO(opcode << " of " << file << " has no test that compares it with the host");
-    if (const std::optional<MemoryOpcode> memory = memory_opcode(opcode))
-      check(*memory);
-    else
-      REQUIRE(tested.contains(opcode));
-  }
+  require_used(kControl, used);
+  require_used(kOfWarps, used);
+  require_tested(used);
+}
+
+TEST_CASE("Opcodes: all that programs compiled at run time use are compared with the host") {
+  const std::map<std::string, std::string> used = opcodes_of_programs();
+  REQUIRE(used.size() > 50);
+  require_used(kOfPrograms, used);
+  require_tested(used);
 }
 
 }  // namespace tessera::virtual_gpu

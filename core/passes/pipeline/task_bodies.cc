@@ -377,7 +377,9 @@ PieceTask maker_of(const Division& division, PieceValue key) {
   if (const LayerLoop* const loop = placement.loop(producer))
     return placement.task_of_loop(*loop, key.piece);
   if (key.piece != PieceValue::kWhole) return {placement.weight_work(), key.piece};
-  return placement.task(producer).value();
+  const auto task = placement.task(producer);
+  CHECK(task.has_value(), "a value that another task reads has a task");
+  return *task;
 }
 
 // The tasks so that each comes after those that read its values: backward passes before forward

@@ -75,7 +75,9 @@ struct Executor::Impl {
     if (is_split || type.dtype != DType::kF32)
       fail("{} is {}, expected f32 with no split axis", name, type.text_sized());
     CHECK(allocated, "allocate() comes before data");
-    return {program.outputs.offsets[index][0].value(), type.elements()};
+    const auto& offset = program.outputs.offsets[index][0];
+    CHECK(offset.has_value(), "{}: the first device does not make it", name);
+    return {*offset, type.elements()};
   }
   size_t buffer(std::string_view name) const {
     return index_of(programs.buffers(), name, "parameter or state");
@@ -314,15 +316,15 @@ std::vector<Shard> Executor::shards_to_read(std::string_view name) const {
   const ShardedPlace place = impl_->state(buffer);
   std::vector<Shard> shards;
   for (size_t i = 0; i < impl_->parts.size(); ++i) {
-    if (!place.offsets[i]) continue;
+    const auto& offset = place.offsets[i];
+    if (!offset) continue;
     DeviceExecutor& part = *impl_->parts[i];
     for (const ShardBlock& block : shard_blocks(place.type, place.mesh, part.number())) {
       const int64_t bytes = block.global.elements() * dtype_bytes(place.type.dtype);
-      shards.push_back(
-          {.device = part.number(),
-           .block = block.global,
-           .owned = owns_block(place.type, place.mesh, part.number(), stages),
-           .memory = part.buffer(*place.offsets[i] + local_begin(place, block), bytes)});
+      shards.push_back({.device = part.number(),
+                        .block = block.global,
+                        .owned = owns_block(place.type, place.mesh, part.number(), stages),
+                        .memory = part.buffer(*offset + local_begin(place, block), bytes)});
     }
   }
   return shards;

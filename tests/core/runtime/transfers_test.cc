@@ -90,7 +90,7 @@ TEST_CASE("transfers of any size arrive, also none") {
   for (const int processes : {1, 2}) {
     const auto communicators = make_communicators(2, processes);
     for (const int64_t elements : {0, 1, 3000000}) {
-      const Type type = make_type(DType::kF32, {{"x", elements}});
+      const Type type = make_type(DType::kF32, {{"x", elements, {}}});
       std::vector<Bytes> values(2, Bytes(static_cast<size_t>(type.bytes())));
       for (size_t i = 0; i < values[1].size(); ++i)
         values[1][i] = static_cast<std::byte>(i * 2654435761u >> 13);
