@@ -22,6 +22,7 @@ struct QuantizeParameters {
   int64_t batches, from_stride, to_stride;
   int64_t from_leading;
   int32_t rows, depth, padded_depth;
+  int32_t lanes_shift;  // Of …_n: 2^lanes_shift threads of a block have a row.
   Float8 format;
   bool aligned;  // Each line of `from` begins at a multiple of 16 bytes.
 };

@@ -2,6 +2,7 @@
 #include "plugins/cuda/gemm/fp8_product.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -41,7 +42,11 @@ class Quantizer {
                 .blocks_z = std::min(p_.batches, kMostBlocks),
                 .threads = 256};
     } else {
-      shape_ = elementwise_shape(context, std::max<int64_t>(1, bytes() / kCodes));
+      // As many threads as stores of a row, up to a block.
+      const auto stores = static_cast<uint32_t>(std::max<int64_t>(1, p_.padded_depth / kCodes));
+      p_.lanes_shift = std::min(static_cast<int32_t>(std::bit_width(stores - 1)), kBlockShift);
+      shape_ =
+          elementwise_shape(context, std::max<int64_t>(1, p_.batches * rows) << p_.lanes_shift);
     }
     function_ = context.function("fp8_product", fmt::format("fp8_quantize_{}_{}", dtype_name(dtype),
                                                             layout.transposed ? 't' : 'n'));
@@ -64,6 +69,7 @@ class Quantizer {
 
  private:
   static constexpr int64_t kMostBlocks = 65535;  // In the third dimension of a grid.
+  static constexpr int32_t kBlockShift = 8;      // 256 threads.
 
   Context* context_;
   Function function_;

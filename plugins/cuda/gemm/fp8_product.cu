@@ -21,7 +21,7 @@ __device__ float power_of_two(int exponent) {
 }
 
 struct Format {
-  int shift;  // Fraction bits of f32 that the format has not.
+  int shift;  // Fraction bits of f32 that the format lacks.
   int bias;   // That of f32's exponents less that of the format's.
   int min_exponent, max_exponent;
 
@@ -39,14 +39,14 @@ class Quantizer {
  public:
   __device__ Quantizer(Float8 of, float amax) : format_(of) {
     const uint32_t bits = __float_as_uint(fmaxf(amax, 0x1p-100f));
-    const int above = (bits & 0x7fffff) > 0x600000 ? 1 : 0;  // 1.75
+    const int above = (bits & 0x7fffff) > 0x600000 ? 1 : 0;  // Than 1.75·2^exponent.
     const int exponent = format_.max_exponent - (static_cast<int>(bits >> 23) - 127) - above;
     is_finite_ = fabsf(amax) < __uint_as_float(0x7f800000);
     scale_ = is_finite_ ? power_of_two(exponent) : 0.0f;
     inverse_ = is_finite_ ? power_of_two(-exponent) : __uint_as_float(0x7fc00000);
     largest_ = 1.75f * power_of_two(format_.max_exponent);
     least_ = static_cast<uint32_t>(format_.min_exponent + 127) << 23;
-    magic_ = static_cast<uint32_t>(format_.shift) << 23;
+    shift_ = static_cast<uint32_t>(format_.shift) << 23;
     factor_ = power_of_two(-format_.bias);
   }
 
@@ -56,8 +56,8 @@ class Quantizer {
     const float scaled = x * scale_;
     const float magnitude = fminf(fabsf(scaled), largest_);
     const uint32_t exponent = max(__float_as_uint(magnitude) & 0x7f800000u, least_);
-    const float spacing = __uint_as_float(exponent + magic_);
-    const float rounded = __fsub_rn(__fadd_rn(magnitude, spacing), spacing);
+    const float large = __uint_as_float(exponent + shift_);  // 2^(e+23-d)
+    const float rounded = __fsub_rn(__fadd_rn(magnitude, large), large);
     const uint32_t code = __float_as_uint(__fmul_rn(rounded, factor_)) >> format_.shift;
     return code | (__float_as_uint(scaled) >> 24 & 0x80u);
   }
@@ -70,7 +70,7 @@ class Quantizer {
   Format format_;
   bool is_finite_;
   float scale_, inverse_, largest_, factor_;
-  uint32_t least_, magic_;
+  uint32_t least_, shift_;  // In the exponent bits of f32.
 };
 
 // Of the code in the lowest byte, which is that of a number.
@@ -93,25 +93,29 @@ constexpr int kCodes = 16;  // That a thread stores at once.
 template <typename T>
 __device__ void quantize_lines(const QuantizeParameters& p) {
   const Quantizer quantizer = quantizer_of<T>(p);
-  const int chunks = p.padded_depth / kCodes;
-  const int64_t all = p.batches * p.rows * chunks;
-  for (int64_t i = thread_number(); i < all; i += thread_count()) {
-    const int depth = static_cast<int>(i % chunks) * kCodes;
-    const int64_t row = i / chunks % p.rows, batch = i / chunks / p.rows;
-    const T* const from =
-        static_cast<const T*>(p.from) + batch * p.from_stride + row * p.from_leading + depth;
-    float x[kCodes];
-    if (p.aligned && depth + kCodes <= p.depth) {
-      load_vector(from, x);
-    } else {
+  const int lanes = 1 << p.lanes_shift, lane = threadIdx.x & (lanes - 1);
+  const int64_t step = thread_count() >> p.lanes_shift;
+  for (int64_t r = thread_number() >> p.lanes_shift; r < p.batches * p.rows; r += step) {
+    const int64_t batch = p.batches == 1 ? 0 : r / p.rows, row = r - batch * p.rows;
+    const T* const line =
+        static_cast<const T*>(p.from) + batch * p.from_stride + row * p.from_leading;
+    uint8_t* const to = p.to + batch * p.to_stride + row * p.padded_depth;
+#pragma unroll 1
+    for (int depth = lane * kCodes; depth < p.padded_depth; depth += lanes * kCodes) {
+      float x[kCodes];
+      if (p.aligned && depth + kCodes <= p.depth) {
+        load_vector(line + depth, x);
+      } else {
 #pragma unroll
-      for (int j = 0; j < kCodes; ++j) x[j] = depth + j < p.depth ? to_float(from[j]) : 0.0f;
+        for (int j = 0; j < kCodes; ++j)
+          x[j] = depth + j < p.depth ? to_float(line[depth + j]) : 0.0f;
+      }
+      uint32_t words[kCodes / 4];
+#pragma unroll
+      for (int j = 0; j < kCodes; j += 4)
+        words[j / 4] = quantizer.codes(x[j], x[j + 1], x[j + 2], x[j + 3]);
+      store_16_bytes(to + depth, words);
     }
-    uint32_t words[kCodes / 4];
-#pragma unroll
-    for (int j = 0; j < kCodes; j += 4)
-      words[j / 4] = quantizer.codes(x[j], x[j + 1], x[j + 2], x[j + 3]);
-    store_16_bytes(p.to + batch * p.to_stride + row * p.padded_depth + depth, words);
   }
 }
 
