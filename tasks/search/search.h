@@ -83,7 +83,7 @@ struct SearchResult {
   double proven = 0.0;                     // Seconds until the best one was proven, if it is.
   double elapsed = 0.0;                    // Seconds, with the time for the frontier.
 
-  const Searched& best_candidate() const;  // There is one.
+  const Searched& best_candidate() const;  // Error if none fits.
 };
 
 // By the goal; less is better. The cost of a step is its share of an hour of all devices, times
