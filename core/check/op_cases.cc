@@ -60,9 +60,10 @@ Comparison compare(const std::vector<double>& got, const std::vector<double>& ex
   return worst;
 }
 
-double tolerance_of(const OpCase& row, DType operands, DType result) {
-  const bool narrow = operands == DType::kBF16 || result == DType::kBF16;
-  return narrow ? row.tolerance_bf16 : row.tolerance_f32;
+double tolerance_of(const OpCase& row, const Device& device, DType operands, DType result) {
+  if (operands == DType::kBF16 || result == DType::kBF16) return row.tolerance_bf16;
+  if (!device.has_kernel(*row.op)) return row.tolerance_f32;
+  return row.tolerance_f32_of_kernel.value_or(row.tolerance_f32);
 }
 
 std::string element_text(const Comparison& at, const std::vector<double>& got,
@@ -156,7 +157,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
   for (size_t i = 0; i < got.size(); ++i) {
     const Type& type = graph.type(node.outputs[i]);
     const Comparison worst =
-        compare(got[i], expected[i].values, tolerance_of(row, dtype, type.dtype));
+        compare(got[i], expected[i].values, tolerance_of(row, device, dtype, type.dtype));
     if (worst.error > 1.0)
       return fmt::format("kernel {} of {}, result {} {}, {}", kernel_name(node),
                          operand_types(graph, node), i, type.text_sized(),
@@ -306,7 +307,7 @@ CaseReport check_case(const OpCase& row, DType dtype, Device& device) {
   for (const auto& [name, values] : got) {
     const Type& type = graph.type(graph.find_output(name)->value);
     const Comparison worst =
-        compare(values, expected.at(name).values, tolerance_of(row, dtype, type.dtype));
+        compare(values, expected.at(name).values, tolerance_of(row, device, dtype, type.dtype));
     report.error = std::max(report.error, worst.error);
     if (worst.error <= 1.0 || !report.mismatch.empty()) continue;
     report.mismatch = fmt::format("result {} {}, {}", name, type.text_sized(),

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +39,7 @@ struct OpCase {
   // Tolerances of a backend's results, relative to the largest element of a result.
   double tolerance_f32 = 1e-5;
   double tolerance_bf16 = 2e-2;
+  std::optional<double> tolerance_f32_of_kernel;  // Where the op is not run as its decomposition.
 };
 
 // Appends a case with the defaults, to be changed.

@@ -14,7 +14,6 @@
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
 #include "core/ops/attention.h"
-#include "core/ops/fp8.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/random.h"
 #include "plugins/cuda/check/items.h"
@@ -48,15 +47,8 @@ Findings check_cases(const std::string& name, const std::vector<OpCase>& rows) {
   return findings;
 }
 
-// Tensor cores add products of 8-bit floats with fewer bits than f32 has.
-std::vector<OpCase> with_fp8_tolerance(std::vector<OpCase> rows) {
-  for (OpCase& row : rows)
-    if (row.op == &kFp8ProductOp) row.tolerance_f32 = 2e-3;
-  return rows;
-}
-
 Findings check_op(const std::string& op) {
-  std::vector<OpCase> rows = with_fp8_tolerance(all_op_cases());
+  std::vector<OpCase> rows = all_op_cases();
   std::erase_if(rows, [&](const OpCase& row) { return row.op->name != op; });
   return check_cases(op, rows);
 }
@@ -220,10 +212,8 @@ std::vector<Item> kernel_items(const CheckOptions& options) {
                    [tiny] { return check_cases("grouped products", grouped_cases(tiny)); }});
   items.push_back(
       {2, "fused products", [] { return check_cases("fused products", fused_cases()); }});
-  items.push_back({2, "fused products of 8 bits", [] {
-                     return check_cases("fused products of 8 bits",
-                                        with_fp8_tolerance(fused_cases(true)));
-                   }});
+  items.push_back({2, "fused products of 8 bits",
+                   [] { return check_cases("fused products of 8 bits", fused_cases(true)); }});
   const std::pair<DType, DType> dtypes[] = {
       {DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16}, {DType::kBF16, DType::kF32}};
   for (const auto& [input, output] : dtypes)
