@@ -284,14 +284,17 @@ std::vector<ModelProduct> model_products(int64_t tokens, bool tiny) {
         {fmt::format("{}, dX", name), dense_shape(bf16, bf16, tokens, in, out, "nt")});
     products.push_back(
         {fmt::format("{}, dW", name), dense_shape(bf16, DType::kF32, in, out, tokens, "tn")});
-    const auto add_fp8 = [&](const char* pass, const ProductShape& shape, Fp8Formats formats) {
+    const auto add_fp8 = [&](const char* pass, DType output, int64_t m, int64_t n, int64_t k,
+                             Fp8Formats formats) {
+      const int64_t padded = (k + 15) / 16 * 16;
+      ProductShape shape = dense_shape(bf16, output, m, n, padded, "nt");
+      shape.fp8 = formats;
       products.push_back({fmt::format("{}, {} of 8 bits", name, pass), shape});
-      products.back().shape.fp8 = formats;
     };
     constexpr Float8 kE5M2 = Float8::kE5M2;
-    add_fp8("forward", dense_shape(bf16, bf16, tokens, out, in, "nt"), {});
-    add_fp8("dX", dense_shape(bf16, bf16, tokens, in, out, "nt"), {.a = kE5M2});
-    add_fp8("dW", dense_shape(bf16, DType::kF32, in, out, tokens, "nt"), {.b = kE5M2});
+    add_fp8("forward", bf16, tokens, out, in, {});
+    add_fp8("dX", bf16, tokens, in, out, {.a = kE5M2});
+    add_fp8("dW", DType::kF32, in, out, tokens, {.b = kE5M2});
   }
   return products;
 }

@@ -29,6 +29,7 @@ class ReferenceProduct final : public Product {
       : context_(context), fp8_(shape.fp8) {
     const GemmShape& s = shape.matrices;
     CHECK(std::max({s.m, s.n, s.k}) <= std::numeric_limits<int32_t>::max(), "{}", shape.text());
+    CHECK(!fp8_ || (s.k | s.a.leading | s.b.leading) % 16 == 0, "{}", shape.text());
     const bool is_bf16 = fp8_ || s.input == DType::kBF16;
     // Large tiles read less, if there are enough of them to keep the GPU busy.
     const int large = is_bf16 ? 128 : 64;
