@@ -125,10 +125,12 @@ double kernel_time(Device& gpu, const Graph& graph, const Node& node, int64_t in
   for (const ValueId id : node.outputs) outputs.push_back(make(id));
   const DeviceAddress scratch(memory.allocate(kernel->scratch_bytes()));
   if (!memory.complete() || !timer.has_memory()) fail("the GPU has not enough memory");
-  return *timer.least_time([&] {
+  const auto time = timer.least_time([&] {
     static_cast<CudaKernel&>(*kernel).enqueue(timer.stream(), {inputs, outputs, scratch});
     return true;
   });
+  CHECK(time.has_value(), "no run was refused");
+  return *time;
 }
 
 Row kernel_row(Device& gpu, const BenchCase& bench, const Graph& graph, const Node& node) {

@@ -32,7 +32,7 @@ namespace tessera::cuda {
 
 // A member for each function.
 struct Driver {
-#define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;
+#define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;  // NOLINT: no parentheses.
   TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_MEMBER)
 #undef TESSERA_MEMBER
 
