@@ -142,9 +142,9 @@ struct Hardware : HardwareFile {
   std::string name;  // As given to --hardware: "h200", "my/gpu.toml".
 };
 
-// Whether our kernels multiply 8-bit floats on this device; elsewhere they are emulated.
-inline bool multiplies_fp8(const Hardware& hardware) {
-  return hardware.kind == HardwareKind::kGpu && hardware.peak_flops.fp8.has_value();
+// Of products of 8-bit floats; nullopt if our kernels emulate them on this device.
+inline std::optional<double> fp8_peak(const Hardware& hardware) {
+  return hardware.kind == HardwareKind::kGpu ? hardware.peak_flops.fp8 : std::nullopt;
 }
 
 // Error with the file and the field, on one line, for a field that is missing, unknown, of the

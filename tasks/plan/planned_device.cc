@@ -81,7 +81,7 @@ class PlannedDevice final : public DescribedDevice {
   }
   // Those of the CUDA device.
   bool has_kernel(const OpDef& op) const override {
-    return &op != &kFp8ProductOp || multiplies_fp8(hardware());
+    return &op != &kFp8ProductOp || fp8_peak(hardware()).has_value();
   }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
   std::unique_ptr<Event> make_event() override { return nothing_runs(); }

@@ -60,7 +60,8 @@ double ProductSize::flops() const {
 }
 
 double peak_flops(const ProductSize& product, const Hardware& hardware) {
-  return product.fp8 ? *hardware.peak_flops.fp8 : hardware.peak_flops(product.input);
+  const double peak = hardware.peak_flops(product.input);
+  return product.fp8 ? fp8_peak(hardware).value_or(peak) : peak;
 }
 
 double reachable_flops(DType dtype, const Hardware& hardware) {

@@ -230,8 +230,8 @@ LaunchCost vector_cost(const Graph& graph, const Node& node, const Hardware& har
 double product_peak(const Graph& graph, const Node& node, const Hardware& hardware) {
   const bool is_fused = node.op == &kFusedProductOp;
   const OpDef* const op = is_fused ? node.bodies[0]->nodes().begin()->op : node.op;
-  if (op == &kFp8ProductOp && multiplies_fp8(hardware)) return *hardware.peak_flops.fp8;
-  return hardware.peak_flops(graph.type(node.inputs[0]).dtype);
+  const double peak = hardware.peak_flops(graph.type(node.inputs[0]).dtype);
+  return op == &kFp8ProductOp ? fp8_peak(hardware).value_or(peak) : peak;
 }
 
 double reachable_bandwidth(const Hardware& hardware) {

@@ -312,7 +312,7 @@ class Replay final : public BaseRun {
                                             .inputs = p().inputs});
     // Launches of observed runs are inspected.
     session_->executor().observe([](const Graph&, const Node&, const LaunchTimes&) {});
-    const StepResult result = session_->train_program().run(next_batch(p().step - 1), p().step - 1);
+    StepResult result = session_->train_program().run(next_batch(p().step - 1), p().step - 1);
     session_->executor().observe({});
     return result;
   }
