@@ -36,11 +36,8 @@ class PlainProduct final : public Product {
   int64_t scratch_bytes() const override { return own_scratch_ + sum_bytes_; }
 
   void enqueue(CUstream stream, const ProductOperands& operands) override {
-    ProductOperands bare = {.a = operands.a,
-                            .b = operands.b,
-                            .c = operands.c,
-                            .scratch = operands.scratch,
-                            .inverse_scales = operands.inverse_scales};
+    ProductOperands bare = operands;
+    bare.bias = bare.slopes = bare.addend = bare.saved = 0;
     const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
     ProductParameters p = p_;
     if (adds_) bare.c = operands.scratch + static_cast<CUdeviceptr>(own_scratch_);
