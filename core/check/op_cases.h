@@ -42,6 +42,9 @@ struct OpCase {
   std::optional<double> tolerance_f32_of_kernel;  // Where the op is not run as its decomposition.
 };
 
+// Of products of 8-bit floats in f32: tensor cores add them with fewer bits than f32 has.
+inline constexpr double kFp8KernelTolerance = 2e-3;
+
 // Appends a case with the defaults, to be changed.
 OpCase& add_case(std::vector<OpCase>& rows, const OpDef& op, std::vector<std::string> inputs,
                  std::function<CaseResults(const Tensors&)> build);

@@ -144,9 +144,8 @@ void add_fp8_products(std::vector<OpCase>& rows) {
            [product](const Tensors& in) { return called_vjp(product(in), in[2]); })
       .differentiable = false;
   add_case(rows, kFp8ProductOp, {x, w}, product).differentiable = false;
-  // Tensor cores add products of 8-bit floats with fewer bits than f32 has.
   for (OpCase& row : rows)
-    if (row.op == &kFp8ProductOp) row.tolerance_f32_of_kernel = 2e-3;
+    if (row.op == &kFp8ProductOp) row.tolerance_f32_of_kernel = kFp8KernelTolerance;
 }
 
 const std::string kByChoice = "batch=2 seq=3 top_k=2", kShared = "batch=2 seq=3";

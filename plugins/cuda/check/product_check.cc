@@ -83,9 +83,6 @@ class DeviceVector {
   DeviceAddress memory_, begin_;
 };
 
-// Tensor cores add products of 8-bit floats with fewer bits than f32 has.
-constexpr double kFp8Tolerance = 2e-3;
-
 constexpr double kGeluSlope = 0.7978845608028654, kGeluCubic = 0.044715;
 
 double activation_of(Activation activation, double x, double slope_at) {
@@ -163,7 +160,7 @@ std::vector<OpCase> fused_cases(bool fp8) {
   for (auto& build : builds)
     rows.push_back({.op = &op, .inputs = {x, w, y, bias, wide}, .build = std::move(build)});
   if (fp8) {
-    for (OpCase& row : rows) row.tolerance_f32_of_kernel = kFp8Tolerance;
+    for (OpCase& row : rows) row.tolerance_f32_of_kernel = kFp8KernelTolerance;
     return rows;
   }
   // The result is unpacked, and with it the operands like it.
@@ -286,8 +283,7 @@ std::vector<ModelProduct> model_products(int64_t tokens, bool tiny) {
         {fmt::format("{}, dW", name), dense_shape(bf16, DType::kF32, in, out, tokens, "tn")});
     const auto add_fp8 = [&](const char* pass, DType output, int64_t m, int64_t n, int64_t k,
                              Fp8Formats formats) {
-      const int64_t padded = (k + 15) / 16 * 16;
-      ProductShape shape = dense_shape(bf16, output, m, n, padded, "nt");
+      ProductShape shape = dense_shape(bf16, output, m, n, rounded_up(k, 16), "nt");
       shape.fp8 = formats;
       products.push_back({fmt::format("{}, {} of 8 bits", name, pass), shape});
     };
@@ -327,7 +323,7 @@ std::string difference_from_own(Device& device, const ProductShape& shape,
     stream->synchronize();
     return decode_values(flat_type(dtype, static_cast<size_t>(read)), bytes.data());
   };
-  const double tolerance = dtype == DType::kBF16 ? 0x1p-7 : shape.fp8 ? kFp8Tolerance : 2e-5;
+  const double tolerance = dtype == DType::kBF16 ? 0x1p-7 : shape.fp8 ? kFp8KernelTolerance : 2e-5;
   for (const int64_t begin : {int64_t{0}, elements - read}) {
     const std::string difference = vector_difference(values(first, begin), values(second, begin),
                                                      tolerance, fmt::format("C + {}", begin));
