@@ -5,12 +5,10 @@
 // to such a format, but stored in the dtype of their tensor.
 #pragma once
 
-#include <bit>
-#include <cstdint>
-
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
+#include "core/ops/float8_format.h"
 
 namespace tessera {
 
@@ -38,22 +36,5 @@ Tensor absolute_maximum(Operand x);
 Tensor fp8_product(Operand a, Operand b, const Over& contracted);
 
 extern const Op kRoundE4M3Op, kRoundE5M2Op, kAbsoluteMaximumOp, kFp8ProductOp;
-
-// Numbers of a format, for the code of the rounding ops.
-struct Float8Format {
-  int digits;        // Of the fraction.
-  int min_exponent;  // Of normal numbers.
-  int max_exponent;  // The largest number is 1.75·2^max_exponent.
-};
-inline constexpr Float8Format kE4M3{.digits = 3, .min_exponent = -6, .max_exponent = 8};
-inline constexpr Float8Format kE5M2{.digits = 2, .min_exponent = -14, .max_exponent = 15};
-inline constexpr float kLeastAmax = 0x1p-100f;
-
-constexpr float power_of_two(int exponent) {
-  return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
-}
-constexpr float largest(const Float8Format& format) {
-  return 1.75f * power_of_two(format.max_exponent);
-}
 
 }  // namespace tessera

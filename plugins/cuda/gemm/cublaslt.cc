@@ -138,8 +138,8 @@ void CublasLtProblem::set(cublasLtMatmulDescAttributes_t attribute, T value) {
       "describing a matrix product");
 }
 
-// Those of our A and B; its A is our B. Sums are promoted to f32 often (CUBLASLT_MATMUL_DESC_
-// FAST_ACCUM is off): the tensor cores of Hopper add fewer bits.
+// Those of our A and B; its A is our B. CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off: the tensor cores
+// of Hopper add fewer bits than f32 has, so that the library moves their sums to f32 often.
 void CublasLtProblem::set_inverse_scales(CUdeviceptr scales) {
   set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales + sizeof(float));
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales);

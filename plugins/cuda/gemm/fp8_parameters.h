@@ -4,12 +4,10 @@
 
 #include <cstdint>
 
+#include "core/ops/float8_format.h"
 #include "plugins/cuda/gemm/product_parameters.h"
 
 namespace tessera::cuda {
-
-// The formats of core/ops/fp8.h.
-enum class Float8 : int32_t { kE4M3, kE5M2 };
 
 // fp8_quantize_…: an operand of a product as 8-bit floats with a scale for all of it. Row r, number
 // d of the depth (along which the product sums) is at to[r · padded_depth + d]; beyond the depth
@@ -22,8 +20,8 @@ struct QuantizeParameters {
   int64_t batches, from_stride, to_stride;
   int64_t from_leading;
   int32_t rows, depth, padded_depth;
-  int32_t lanes_shift;  // Of …_n: 2^lanes_shift threads of a block have a row.
-  Float8 format;
+  int32_t lanes_shift;  // Of …_n: 2^lanes_shift threads have a row.
+  Float8Format format;
   bool aligned;  // Each line of `from` begins at a multiple of 16 bytes.
 };
 
@@ -34,7 +32,7 @@ inline constexpr int kQuantizeRows = 64, kQuantizeDepth = 128;
 struct Fp8Parameters {
   ProductParameters product;    // A and B point to 8-bit floats; k is a multiple of 16.
   const float* inverse_scales;  // Of A and B.
-  Float8 a, b;
+  Float8Format a, b;
 };
 
 }  // namespace tessera::cuda

@@ -2,22 +2,19 @@
 #include "plugins/cuda/gemm/fp8_product.h"
 
 #include <algorithm>
-#include <bit>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/gemm/fp8_parameters.h"
 #include "plugins/cuda/gemm/make_product.h"
+#include "plugins/cuda/kernels/movement.h"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr int64_t kScratchAlignment = 256, kCodes = 16;
-
-int64_t rounded_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Rounds one operand of all products of the batch.
 class Quantizer {
@@ -34,19 +31,16 @@ class Quantizer {
     p_.padded_depth = static_cast<int32_t>(rounded_up(shape.matrices.k, kCodes));
     p_.from_stride = stride, p_.from_leading = layout.leading;
     p_.to_stride = stride == 0 ? 0 : rows * p_.padded_depth;
-    p_.format = format;
+    p_.format = format_of(format);
     p_.aligned = layout.leading * line_bytes % 16 == 0 && stride * line_bytes % 16 == 0;
     if (layout.transposed) {
-      const auto tiles = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
-      shape_ = {.blocks_x = tiles(rows, kQuantizeRows) * tiles(p_.padded_depth, kQuantizeDepth),
-                .blocks_z = std::min(p_.batches, kMostBlocks),
-                .threads = 256};
+      shape_ = {
+          .blocks_x = ceil_div(rows, kQuantizeRows) * ceil_div(p_.padded_depth, kQuantizeDepth),
+          .blocks_z = std::min(p_.batches, kMostBatchBlocks),
+          .threads = 256};
     } else {
-      // As many threads as stores of a row, up to a block.
-      const auto stores = static_cast<uint32_t>(std::max<int64_t>(1, p_.padded_depth / kCodes));
-      p_.lanes_shift = std::min(static_cast<int32_t>(std::bit_width(stores - 1)), kBlockShift);
-      shape_ =
-          elementwise_shape(context, std::max<int64_t>(1, p_.batches * rows) << p_.lanes_shift);
+      p_.lanes_shift = lanes_shift_of(p_.padded_depth / kCodes);
+      shape_ = elementwise_shape(context, p_.batches * rows << p_.lanes_shift);
     }
     function_ = context.function("fp8_product", fmt::format("fp8_quantize_{}_{}", dtype_name(dtype),
                                                             layout.transposed ? 't' : 'n'));
@@ -68,9 +62,6 @@ class Quantizer {
   }
 
  private:
-  static constexpr int64_t kMostBlocks = 65535;  // In the third dimension of a grid.
-  static constexpr int32_t kBlockShift = 8;      // 256 threads.
-
   Context* context_;
   Function function_;
   LaunchShape shape_;

@@ -15,39 +15,28 @@ namespace {
 
 // -- Codes of 8 bits ----------------------------------------------------------------------------
 
-// 2^exponent, of a normal number.
-__device__ float power_of_two(int exponent) {
-  return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
-}
-
-struct Format {
-  int shift;  // Fraction bits of f32 that the format lacks.
-  int bias;   // That of f32's exponents less that of the format's.
-  int min_exponent, max_exponent;
-
-  __device__ explicit Format(Float8 format)
-      : shift(format == Float8::kE4M3 ? 20 : 21),
-        bias(format == Float8::kE4M3 ? 120 : 112),
-        min_exponent(format == Float8::kE4M3 ? -6 : -14),
-        max_exponent(format == Float8::kE4M3 ? 8 : 15) {}
-};
+// Fraction bits of f32 that the format lacks.
+__device__ int missing_digits(const Float8Format& format) { return 23 - format.digits; }
+// The exponent bias of f32 less that of the format.
+__device__ int bias_difference(const Float8Format& format) { return 126 + format.min_exponent; }
 
 // Rounds numbers times the largest power of two for which amax is in the range of the format. If
 // one of them is not finite, neither is amax: then the inverse scale is NaN, and with it every
 // product.
 class Quantizer {
  public:
-  __device__ Quantizer(Float8 of, float amax) : format_(of) {
-    const uint32_t bits = __float_as_uint(fmaxf(amax, 0x1p-100f));
+  __device__ Quantizer(const Float8Format& format, float amax)
+      : missing_digits_(missing_digits(format)),
+        largest_(largest(format)),
+        factor_(power_of_two(-bias_difference(format))),
+        least_(__float_as_uint(power_of_two(format.min_exponent))),
+        digits_shift_(static_cast<uint32_t>(missing_digits_) << 23) {
+    const uint32_t bits = __float_as_uint(fmaxf(amax, kLeastAmax));
     const int above = (bits & 0x7fffff) > 0x600000 ? 1 : 0;  // Than 1.75·2^exponent.
-    const int exponent = format_.max_exponent - (static_cast<int>(bits >> 23) - 127) - above;
-    is_finite_ = fabsf(amax) < __uint_as_float(0x7f800000);
-    scale_ = is_finite_ ? power_of_two(exponent) : 0.0f;
-    inverse_ = is_finite_ ? power_of_two(-exponent) : __uint_as_float(0x7fc00000);
-    largest_ = 1.75f * power_of_two(format_.max_exponent);
-    least_ = static_cast<uint32_t>(format_.min_exponent + 127) << 23;
-    shift_ = static_cast<uint32_t>(format_.shift) << 23;
-    factor_ = power_of_two(-format_.bias);
+    const int exponent = format.max_exponent - (static_cast<int>(bits >> 23) - 127) - above;
+    const bool is_finite = fabsf(amax) < __uint_as_float(0x7f800000);
+    scale_ = is_finite ? power_of_two(exponent) : 0.0f;
+    inverse_ = is_finite ? power_of_two(-exponent) : __uint_as_float(0x7fc00000);
   }
 
   __device__ float inverse_scale() const { return inverse_; }
@@ -56,9 +45,9 @@ class Quantizer {
     const float scaled = x * scale_;
     const float magnitude = fminf(fabsf(scaled), largest_);
     const uint32_t exponent = max(__float_as_uint(magnitude) & 0x7f800000u, least_);
-    const float large = __uint_as_float(exponent + shift_);  // 2^(e+23-d)
+    const float large = __uint_as_float(exponent + digits_shift_);  // 2^(e+23-d)
     const float rounded = __fsub_rn(__fadd_rn(magnitude, large), large);
-    const uint32_t code = __float_as_uint(__fmul_rn(rounded, factor_)) >> format_.shift;
+    const uint32_t code = __float_as_uint(__fmul_rn(rounded, factor_)) >> missing_digits_;
     return code | (__float_as_uint(scaled) >> 24 & 0x80u);
   }
   // The first in the lowest byte.
@@ -67,16 +56,15 @@ class Quantizer {
   }
 
  private:
-  Format format_;
-  bool is_finite_;
+  int missing_digits_;
   float scale_, inverse_, largest_, factor_;
-  uint32_t least_, shift_;  // In the exponent bits of f32.
+  uint32_t least_, digits_shift_;  // In the exponent bits of f32.
 };
 
 // Of the code in the lowest byte, which is that of a number.
-__device__ float decoded(const Format& format, uint32_t code) {
-  const uint32_t bits = (code & 0x7f) << format.shift | (code & 0x80) << 24;
-  return __uint_as_float(bits) * power_of_two(format.bias);
+__device__ float decoded(const Float8Format& format, uint32_t code) {
+  const uint32_t bits = (code & 0x7f) << missing_digits(format) | (code & 0x80) << 24;
+  return __uint_as_float(bits) * power_of_two(bias_difference(format));
 }
 
 // -- Rounding an operand ------------------------------------------------------------------------
@@ -187,7 +175,7 @@ struct CodeMatrix {
   const uint8_t* data;
   int64_t leading;
   int lines, length;  // A multiple of 16.
-  Format format;
+  Float8Format format;
 
   template <int kThreads, typename AnyTile>
   __device__ void convert(AnyTile& tile, Origin origin) const {
@@ -222,9 +210,9 @@ __device__ void fp8_products(const Fp8Parameters& p) {
   const float a_scale = p.inverse_scales[0], b_scale = p.inverse_scales[1];
   for (int64_t batch = blockIdx.z; batch < of.batches; batch += gridDim.z) {
     const CodeMatrix a{static_cast<const uint8_t*>(of.a) + batch * of.a_stride, of.a_leading, of.m,
-                       of.k, Format(p.a)};
+                       of.k, p.a};
     const CodeMatrix b{static_cast<const uint8_t*>(of.b) + batch * of.b_stride, of.b_leading, of.n,
-                       of.k, Format(p.b)};
+                       of.k, p.b};
     product_tile<Method>(of, batch, a, b, shared, [&](auto& sums) {
 #pragma unroll
       for (auto& rows : sums)
@@ -239,31 +227,22 @@ __device__ void fp8_products(const Fp8Parameters& p) {
 }  // namespace
 
 // fp8_quantize_<dtype>_<lines: n along the depth, t along the rows>.
-extern "C" __global__ void __launch_bounds__(256)
-    fp8_quantize_bf16_n(const __grid_constant__ QuantizeParameters p) {
-  quantize_lines<bf16>(p);
-}
-extern "C" __global__ void __launch_bounds__(256)
-    fp8_quantize_f32_n(const __grid_constant__ QuantizeParameters p) {
-  quantize_lines<float>(p);
-}
-extern "C" __global__ void __launch_bounds__(256)
-    fp8_quantize_bf16_t(const __grid_constant__ QuantizeParameters p) {
-  quantize_transposed<bf16>(p);
-}
-extern "C" __global__ void __launch_bounds__(256)
-    fp8_quantize_f32_t(const __grid_constant__ QuantizeParameters p) {
-  quantize_transposed<float>(p);
-}
+#define TESSERA_QUANTIZE(name, function, T)                               \
+  extern "C" __global__ void __launch_bounds__(256)                       \
+      fp8_quantize_##name(const __grid_constant__ QuantizeParameters p) { \
+    function<T>(p);                                                       \
+  }
+TESSERA_QUANTIZE(bf16_n, quantize_lines, bf16)
+TESSERA_QUANTIZE(f32_n, quantize_lines, float)
+TESSERA_QUANTIZE(bf16_t, quantize_transposed, bf16)
+TESSERA_QUANTIZE(f32_t, quantize_transposed, float)
 
-// product_fp8_<tile>.
-extern "C" __global__ void __launch_bounds__(32)
-    product_fp8_32(const __grid_constant__ Fp8Parameters p) {
-  fp8_products<32>(p);
-}
-extern "C" __global__ void __launch_bounds__(256, 2)
-    product_fp8_128(const __grid_constant__ Fp8Parameters p) {
-  fp8_products<128>(p);
-}
+#define TESSERA_FP8_PRODUCT(size, threads, blocks)                  \
+  extern "C" __global__ void __launch_bounds__(threads, blocks)     \
+      product_fp8_##size(const __grid_constant__ Fp8Parameters p) { \
+    fp8_products<size>(p);                                          \
+  }
+TESSERA_FP8_PRODUCT(32, 32, 1)
+TESSERA_FP8_PRODUCT(128, 256, 2)
 
 }  // namespace tessera::cuda

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "core/backend/cpu/gemm/gemm.h"
+#include "core/ops/float8_format.h"
 #include "plugins/cuda/device/context.h"
 #include "plugins/cuda/device/timing.h"
-#include "plugins/cuda/gemm/fp8_parameters.h"
 #include "plugins/cuda/gemm/product_parameters.h"
 
 namespace tessera::cuda {
@@ -30,6 +30,10 @@ struct Epilogue {
     return activation == Activation::kGeluGradient || activation == Activation::kSiluGradient;
   }
 };
+
+// The 8-bit floats of core/ops/float8_format.h.
+enum class Float8 { kE4M3, kE5M2 };
+constexpr Float8Format format_of(Float8 format) { return format == Float8::kE4M3 ? kE4M3 : kE5M2; }
 
 // Of operands that are 8-bit floats.
 struct Fp8Formats {
@@ -87,6 +91,8 @@ struct ProductSettings {
 };
 // Error for an unknown word.
 ProductSettings product_settings();
+
+inline constexpr int64_t kMostBatchBlocks = 65535;  // In the third dimension of a grid.
 
 // Kernels of product.cu: any size, stride and alignment. Of 8-bit floats: kernels of
 // fp8_product.cu.

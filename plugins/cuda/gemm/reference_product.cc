@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/gemm/fp8_parameters.h"
 #include "plugins/cuda/gemm/product.h"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr int kSmallTile = 32;
-constexpr int64_t kMostBlocks = 65535;  // In the third dimension of a grid.
 
 int64_t tiles_of(const GemmShape& shape, int64_t tile) {
   return ((shape.m + tile - 1) / tile) * ((shape.n + tile - 1) / tile);
@@ -37,7 +37,7 @@ class ReferenceProduct final : public Product {
                           shape.batches * tiles_of(s, large) >= context.multiprocessors();
     const int tile = is_large ? large : kSmallTile;
     shape_ = {.blocks_x = tiles_of(s, tile),
-              .blocks_z = std::min(shape.batches, kMostBlocks),
+              .blocks_z = std::min(shape.batches, kMostBatchBlocks),
               .threads = is_large  ? 256
                          : is_bf16 ? 32
                                    : 64};
@@ -62,8 +62,8 @@ class ReferenceProduct final : public Product {
     const Fp8Parameters of_codes = {
         .product = p,
         .inverse_scales = reinterpret_cast<const float*>(operands.inverse_scales),
-        .a = fp8_->a,
-        .b = fp8_->b};
+        .a = format_of(fp8_->a),
+        .b = format_of(fp8_->b)};
     launch(context_, stream, function_, shape_, of_codes);
   }
 
