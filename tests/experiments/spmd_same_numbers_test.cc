@@ -265,11 +265,15 @@ TEST_CASE("experts spread over devices that compute in bf16 are as close to f32 
   const TopKRouter::HParams dropless{.load_balance_weight = 0.1};
   const TopKRouter::HParams slots{.capacity_factor = 1.0, .load_balance_weight = 0.1};
   const ExpertChoiceRouter::HParams chosen{};
+  // Where products are summed in parts, a token whose scores are nearly equal may choose another
+  // expert than on one device, which changes gradients by more than rounding does (by 2 % of their
+  // norm here). If each token goes to all experts, nothing is chosen.
+  const TopKRouter::HParams all_experts{.top_k = 8, .load_balance_weight = 0.1};
   for (const SpmdCase& trial : std::vector<SpmdCase>{
            {.ici = {1, 2, 1}, .own_rules = kExperts, .router = slots},
            {.ici = {1, 4, 1}, .own_rules = kExperts, .router = slots, .remat = "save_nothing"},
            {.ici = {1, 2, 1}, .own_rules = kExperts, .router = dropless},
-           {.ici = {1, 2, 2}, .own_rules = kExpertsAndTensor, .router = dropless},
+           {.ici = {1, 2, 2}, .own_rules = kExpertsAndTensor, .router = all_experts},
            {.ici = {1, 4, 1}, .own_rules = kExperts, .router = chosen}}) {
     SpmdCase repeated = trial;
     repeated.model = kLlama;
