@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over the lowered graph of one device, in the order of compilation: dead code elimination
 // and common subexpression elimination (simplify.cc), composite ops without a kernel
-// (decompose.cc), copies of parameters in bf16 (keep_copies.cc), fusion of updates
-// (fuse_updates.cc), of elementwise nodes with products (fuse_products.cc) and with each other
-// (fuse.cc), of norms with the sums beside them (fuse_norms.cc), and the order of nodes
-// (schedule.cc). They take the graph by value: what they do not change, they move.
+// (decompose.cc), sums over loops (accumulate.cc), copies of parameters in bf16 (keep_copies.cc),
+// fusion of updates (fuse_updates.cc), of elementwise nodes with products (fuse_products.cc) and
+// with each other (fuse.cc), of norms with the sums beside them (fuse_norms.cc), and the order of
+// nodes (schedule.cc). They take the graph by value: what they do not change, they move.
 #pragma once
 
 #include <functional>
@@ -28,6 +28,16 @@ Graph cse(Graph graph);
 // Replaces composite ops for which the device has no kernel by their decompositions, and merges
 // equal nodes of these.
 Graph decompose(Graph lowered, const std::function<bool(const OpDef&)>& has_kernel);
+
+// Gradients that are summed over microbatches: where a loop over layers makes a stack of gradients
+// that is added to an input, moves the add into the loop, slice by slice. The stack is then not
+// stored, and the product that makes a slice, or the wait for its collective, is near the add. The
+// same bits. Loop bodies are treated alike.
+Graph accumulate_in_loops(Graph lowered);
+
+// The nodes of a loop's body that add the result of a collective to an input, for the next
+// iteration alone: as updates do, they free memory as soon as they run, and nothing waits for them.
+NodeFlags sums_of_collectives(const Graph& body);
 
 // Groups elementwise nodes with the same iteration space into `fused` nodes, which a backend runs
 // as one loop without storing intermediate results. Only generators are computed more than once,
@@ -82,9 +92,9 @@ std::string copy_name(std::string_view parameter);
 // in the same order.
 Graph fuse_updates(Graph lowered);
 
-// The traced order with two changes that save memory. Updates run as soon as they can, so that
-// gradients are freed early; inexpensive nodes that read only persistent values (casts of weights,
-// constants) run just before their first reader.
+// The traced order with two changes that save memory. Updates and sums_of_collectives() run as soon
+// as they can, so that gradients are freed early; inexpensive nodes that read only persistent
+// values (casts of weights, constants) run just before their first reader.
 Graph schedule(Graph lowered);
 
 }  // namespace tessera

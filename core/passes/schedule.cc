@@ -19,7 +19,12 @@ using Names = std::vector<std::string>;
 class Scheduler {
  public:
   Scheduler(const Graph& graph, const Names& transfers)
-      : graph_(graph), readers_(graph), placed_(graph.nodes().size()) {
+      : graph_(graph),
+        readers_(graph),
+        runs_early_(sums_of_collectives(graph)),
+        placed_(graph.nodes().size()) {
+    for (const NodeId id : graph.nodes().ids())
+      if (graph.node(id).phase == Phase::kUpdate) runs_early_[id] = true;
     find_overwritten();
     find_lazy();
     find_ordered(transfers);
@@ -94,10 +99,10 @@ class Scheduler {
     if (after_[id] != kNone) try_update(after_[id]);
   }
 
-  // Places an update once its operands are available and no other node still reads what it
-  // replaces.
+  // Places an update, or another node that runs early, once its operands are available and no other
+  // node still reads what it replaces.
   void try_update(NodeId id) {
-    if (is_placed(id) || graph_.node(id).phase != Phase::kUpdate) return;
+    if (is_placed(id) || !runs_early_[id]) return;
     if (!is_placed(before_[id])) return;
     for (const ValueId value : graph_.node(id).inputs)
       if (!is_available(graph_.value(value).producer)) return;
@@ -112,6 +117,7 @@ class Scheduler {
   IndexedVector<NodeId, std::vector<ValueId>> overwritten_;
   IndexedVector<ValueId, std::vector<NodeId>> updates_;  // The nodes that replace a state.
   IndexedVector<NodeId, NodeId> before_, after_;         // Of ordered nodes.
+  NodeFlags runs_early_;
   NodeFlags lazy_;
   NodeFlags placed_;
   std::vector<NodeId> order_;

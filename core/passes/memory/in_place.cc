@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -26,6 +25,7 @@ class InPlaceUpdates {
     copy_other_updates();
     // Updates in place change the ranges of states alone, which are not packed.
     if (end() > before) find_live_ranges();
+    overwrite_stacks();
     for (int64_t time = 0; time < end(); ++time) overwrite_dead_inputs(time);
   }
 
@@ -130,40 +130,108 @@ class InPlaceUpdates {
   // it is written.
   bool may_overwrite_by_parts(const Update& update) {
     if (buffer(update.state).last == end()) return false;  // The old value is an output.
-    if (accesses_.empty()) find_accesses();
-    const std::vector<Access>& reads = accesses_[update.state.buffer];
-    for (const Access& write : accesses_[update.next.buffer]) {
+    if (accesses_.empty()) {
+      // An update in place changes no access of another update.
+      std::vector<BufferId> buffers;
+      for (const Update& each : updates_)
+        buffers.insert(buffers.end(), {each.state.buffer, each.next.buffer});
+      find_accesses(buffers);
+    }
+    return may_overwrite_by_parts(update.state.buffer, update.next.buffer);
+  }
+
+  bool may_overwrite_by_parts(BufferId old, BufferId next) {
+    for (const Access& write : accesses_[tracked_[next]]) {
+      if (!write.writes) continue;
       const FlatLaunch& at = launch(write.time);
-      for (const Access& read : reads) {
-        const bool apart = read.part.offset + read.part.bytes <= write.part.offset ||
-                           write.part.offset + write.part.bytes <= read.part.offset;
-        if (apart || read.time < write.time) continue;
-        if (read.time > write.time || read.part.offset != write.part.offset ||
-            read.part.bytes != write.part.bytes || !kernel_allows(at, write.number, read.number))
+      for (const Access& access : accesses_[tracked_[old]]) {
+        if (!parts_overlap(access.part, write.part) || access.time < write.time) continue;
+        if (access.writes || access.time > write.time || !is_same_part(access.part, write.part) ||
+            !kernel_allows(at, write.number, access.number))
           return false;
       }
     }
     return true;
   }
 
-  // The reads of states and the writes of next values, in one pass over all launches. An update in
-  // place changes neither of another update.
-  void find_accesses() {
-    for (const Update& update : updates_) {
-      accesses_[update.state.buffer];
-      accesses_[update.next.buffer];
+  static bool is_same_part(FlatValue a, FlatValue b) {
+    return a.offset == b.offset && a.bytes == b.bytes;
+  }
+  static bool parts_overlap(FlatValue a, FlatValue b) {
+    return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+  }
+
+  // The accesses of these buffers, in one pass over all launches.
+  void find_accesses(const std::vector<BufferId>& buffers) {
+    accesses_.clear();
+    accesses_.emplace_back();  // Of no buffer.
+    tracked_ = IndexedVector<BufferId, size_t>(program_.buffers.size());
+    for (const BufferId id : buffers) {
+      if (tracked_[id] > 0) continue;
+      tracked_[id] = accesses_.size();
+      accesses_.emplace_back();
     }
     for (int64_t time = 0; time < end(); ++time) {
-      const auto add = [&](std::span<const FlatValue> values, bool states) {
+      const auto add = [&](std::span<const FlatValue> values, bool writes) {
         for (size_t i = 0; i < values.size(); ++i) {
           const FlatValue part = program_.root(values[i]);
-          const auto found = accesses_.find(part.buffer);
-          if (found != accesses_.end() && buffer(part).is_input == states)
-            found->second.push_back({time, static_cast<int64_t>(i), part});
+          if (tracked_[part.buffer] > 0)
+            accesses_[tracked_[part.buffer]].push_back(
+                {time, static_cast<int64_t>(i), part, writes});
         }
       };
-      add(launch(time).inputs, true);
-      add(launch(time).outputs, false);
+      add(launch(time).inputs, false);
+      add(launch(time).outputs, true);
+    }
+  }
+
+  // Sums of stacked gradients: a loop reads slices of the stack `old` and makes those of `next`.
+  struct StackedSum {
+    BufferId old, next;
+  };
+
+  std::vector<StackedSum> stacked_sums() {
+    std::vector<StackedSum> found;
+    IndexedVector<BufferId, bool> seen(program_.buffers.size());
+    for (int64_t time = 0; time < end(); ++time)
+      for (const FlatValue output : launch(time).outputs) {
+        const FlatValue slice = program_.root(output);
+        const FlatBuffer& next = buffer(slice);
+        if (next.is_input || is_whole(slice, next) || seen[slice.buffer]) continue;
+        seen[slice.buffer] = true;
+        for (const FlatValue input : launch(time).inputs) {
+          const FlatValue part = program_.root(input);
+          const FlatBuffer& old = buffer(part);
+          if (part.buffer != slice.buffer && !old.is_input && old.bytes == next.bytes &&
+              is_same_part(part, slice))
+            found.push_back({part.buffer, slice.buffer});
+        }
+      }
+    return found;
+  }
+
+  // The next sums take the place of the old ones, slice by slice.
+  void overwrite_stacks() {
+    const std::vector<StackedSum> sums = stacked_sums();
+    if (sums.empty()) return;
+    std::vector<BufferId> buffers;
+    for (const StackedSum& sum : sums) buffers.insert(buffers.end(), {sum.old, sum.next});
+    find_accesses(buffers);
+    IndexedVector<BufferId, bool> is_taken(program_.buffers.size());
+    for (const StackedSum& sum : sums) {
+      FlatBuffer& next = program_.buffers[sum.next];
+      const BufferId memory = program_.root({.buffer = sum.old}).buffer;
+      const bool is_output = program_.buffers[sum.old].last == end();
+      // A launch may write slices of two stacks.
+      if (next.parent != kNone || is_taken[sum.old] || is_output ||
+          !may_overwrite_by_parts(sum.old, sum.next))
+        continue;
+      is_taken[sum.old] = true;
+      next.parent = memory;
+      next.parent_offset = 0;
+      FlatBuffer& whole = program_.buffers[memory];
+      whole.last = std::max(whole.last, next.last);
+      whole.last_read_in = next.last_read_in;
     }
   }
 
@@ -281,6 +349,7 @@ class InPlaceUpdates {
   struct Access {
     int64_t time, number;
     FlatValue part;
+    bool writes;
   };
 
   struct Answers {
@@ -291,7 +360,9 @@ class InPlaceUpdates {
   const KernelFacts& facts_;
   IndexedVector<FlatNodeId, Answers> known_;
   std::vector<Update> updates_;
-  std::unordered_map<BufferId, std::vector<Access>> accesses_;  // Of find_accesses().
+  // Of find_accesses(): the accesses of buffer b are accesses_[tracked_[b]].
+  IndexedVector<BufferId, size_t> tracked_;
+  std::vector<std::vector<Access>> accesses_;
   SortedOperands sorted_;
   std::vector<BufferId> dead_;  // Operands of a launch that nothing reads later.
 };

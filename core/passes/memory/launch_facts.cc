@@ -1,23 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/passes/memory/launch_facts.h"
 
+#include <map>
 #include <optional>
 
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
+#include "core/passes/local_passes.h"
 
 namespace tessera {
 
 LaunchFacts::LaunchFacts(const FlatProgram& program, const std::vector<std::string>& transfers)
     : program_(program) {
-  for (const Node* node : program.nodes) {
+  std::map<const Graph*, NodeFlags> sums;
+  IndexedVector<FlatNodeId, bool> is_known(program.nodes.size()), is_sum(program.nodes.size());
+  for (const FlatLaunch& launch : program.launches) {
+    if (is_known[launch.flat_node]) continue;
+    is_known[launch.flat_node] = true;
+    const auto [found, is_new] = sums.try_emplace(launch.graph);
+    if (is_new) found->second = sums_of_collectives(*launch.graph);
+    is_sum[launch.flat_node] = found->second[launch.node];
+  }
+  for (const FlatNodeId id : program.nodes.ids()) {
+    const Node* const node = program.nodes[id];
     const OpClass kind = node->op->op_class;
     facts_.push_back({.is_collective = is_collective(*node),
                       .is_transfer = is_transfer(*node),
                       .is_send = node->op == &kSendOp,
                       .is_receive = node->op == &kReceiveOp,
-                      .is_update = node->phase == Phase::kUpdate,
+                      .may_wait = node->phase == Phase::kUpdate || is_sum[id],
                       .is_shared = communicates_along(transfers, *node),
                       .is_inexpensive = kind == OpClass::kElementwise ||
                                         kind == OpClass::kDataMovement || kind == OpClass::kView ||

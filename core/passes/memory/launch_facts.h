@@ -12,7 +12,9 @@ namespace tessera {
 
 struct NodeFacts {
   bool is_collective = false, is_transfer = false, is_send = false, is_receive = false;
-  bool is_update = false;
+  // May run later than the order has it, to not wait for a collective: an update, or a sum for the
+  // next microbatch (sums_of_collectives()).
+  bool may_wait = false;
   // Devices with other programs take part (core/ops/send.h): such launches keep their order.
   bool is_shared = false;
   bool is_inexpensive = false;

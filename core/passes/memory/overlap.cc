@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kTimedLayers = 2;  // Whose gathered bytes may be ahead when times are known.
 
 bool may_move(const FlatLaunch& launch, const NodeFacts& facts) {
-  return facts.is_inexpensive && !facts.is_update && !launch.inputs.empty() && !facts.is_shared;
+  return facts.is_inexpensive && !facts.may_wait && !launch.inputs.empty() && !facts.is_shared;
 }
 
 bool covers(FlatValue whole, FlatValue part) {
@@ -221,7 +221,7 @@ class Splitter {
       const NodeFacts& facts = facts_[i.index()];
       const bool follows = touches_deferred(i);
       const bool is_start = facts.is_collective;
-      if (!is_start && facts.is_update && (follows || needed(i) > 0)) {
+      if (!is_start && facts.may_wait && (follows || needed(i) > 0)) {
         deferred_.push_back(i);
         continue;
       }
@@ -279,8 +279,8 @@ class Splitter {
     return count;
   }
 
-  // Updates are deferred until something else has waited for their gradients; so is what depends on
-  // them.
+  // Updates, and sums of gradients, are deferred until something else has waited for their
+  // gradients; so is what depends on them.
   bool touches_deferred(LaunchId launch) const {
     if (deferred_.empty()) return false;
     bool touches = false;
