@@ -80,7 +80,15 @@ struct FlatProgram {
   std::vector<std::string> tasks;  // As StepPlan::tasks.
 
   // The value as part of the buffer without parent that contains it.
-  FlatValue root(FlatValue value) const;
+  FlatValue root(FlatValue value) const {
+    for (;;) {
+      const FlatBuffer& buffer = buffers[value.buffer];
+      if (buffer.parent == kNone) return value;
+      value = {.buffer = buffer.parent,
+               .offset = value.offset + buffer.parent_offset,
+               .bytes = value.bytes};
+    }
+  }
 };
 
 // Appends the launch of a copy, which needs no scratch memory.

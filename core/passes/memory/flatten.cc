@@ -380,16 +380,6 @@ std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
   return std::nullopt;
 }
 
-FlatValue FlatProgram::root(FlatValue value) const {
-  for (;;) {
-    const FlatBuffer& buffer = buffers[value.buffer];
-    if (buffer.parent == kNone) return value;
-    value = {.buffer = buffer.parent,
-             .offset = value.offset + buffer.parent_offset,
-             .bytes = value.bytes};
-  }
-}
-
 void add_copy(FlatProgram& program, const Type& type, FlatValue from, FlatValue to) {
   const NodeId node = copy_node(*program.helpers, type);
   program.launches.push_back({.graph = program.helpers.get(),

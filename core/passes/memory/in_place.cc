@@ -195,6 +195,7 @@ class InPlaceUpdates {
     IndexedVector<BufferId, bool> seen(program_.buffers.size());
     for (int64_t time = 0; time < end(); ++time)
       for (const FlatValue output : launch(time).outputs) {
+        if (buffer(output).parent == kNone) continue;
         const FlatValue slice = program_.root(output);
         const FlatBuffer& next = buffer(slice);
         if (next.is_input || is_whole(slice, next) || seen[slice.buffer]) continue;

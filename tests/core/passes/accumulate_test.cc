@@ -109,9 +109,9 @@ Graph lowered(const Mesh& mesh, Layers layers, int64_t count, SumIs use = SumIs:
 }
 
 const Graph& microbatch_body(const Graph& graph) {
-  for (const Node& node : graph.nodes())
-    if (is_repeat(node)) return Loop(node).body();
-  FAIL("no loop over microbatches");
+  const auto loop = std::ranges::find_if(graph.nodes(), is_repeat);
+  REQUIRE(loop != graph.nodes().end());
+  return Loop(*loop).body();
 }
 
 // The adds of two operands of the type of a stack of weights.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -141,9 +142,13 @@ class Attentions {
     for (const auto& [attention, batch] : batches_) all.emplace_back(attention).batch = batch;
     return all;
   }
+  // A step whose heads are larger than cuDNN and our kernels have.
+  void refuse() { is_refused_ = true; }
+  bool is_refused() const { return is_refused_; }
 
  private:
   std::map<CudnnAttention, int64_t> batches_;
+  bool is_refused_ = false;
 };
 
 // The attention nodes of a graph and of the bodies of its loops, as if they were in bf16.
@@ -159,7 +164,12 @@ void collect(Graph graph, Attentions* found) {
     const auto attention = cudnn_attention(graph, node, true);
     INFO(node.path);
     // The model of hf.Pretrained is that of a test, with heads of 4.
-    if (graph.type(node.inputs[0]).axes[3].size % 8 != 0) continue;
+    const int64_t head_dim = graph.type(node.inputs[0]).axes[3].size;
+    if (head_dim % 8 != 0) continue;
+    if (head_dim > 256) {
+      found->refuse();
+      continue;
+    }
     REQUIRE(attention);
     found->add(*attention);
   }
@@ -235,7 +245,14 @@ TEST_CASE("cuDNN makes plans for the attention of an experiment of each family")
 
 TEST_CASE("cuDNN makes plans for the attention of every experiment", "[full]") {
   Attentions found;
-  for (const ExperimentEntry& entry : experiments()) found.add(attentions_of(entry));
+  std::set<std::string> refused;
+  for (const ExperimentEntry& entry : experiments()) {
+    const Attentions its = attentions_of(entry);
+    found.add(its);
+    if (its.is_refused()) refused.insert(entry.name);
+  }
+  REQUIRE(refused ==
+          std::set<std::string>{"c4_multislice.Spmd22B1xv4_384", "c4_multislice.Spmd22B2xv4_384"});
   require_plans(found);
 }
 
