@@ -116,7 +116,8 @@ void overlap(FlatProgram& program, const LaunchSeconds& seconds = {});
 
 // Places the next value of each state in the memory of the state: in place if no later launch reads
 // the old value and the kernel allows it, otherwise by a copy at the end. Other outputs may
-// overwrite inputs that are not read later. Sets the live ranges of all buffers.
+// overwrite inputs that are not read later, and the slices of a stack those of another stack. Sets
+// the live ranges of all buffers.
 void write_in_place(FlatProgram& program, const KernelFacts& facts);
 
 }  // namespace tessera

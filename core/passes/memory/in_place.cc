@@ -185,13 +185,13 @@ class InPlaceUpdates {
     }
   }
 
-  // Sums of stacked gradients: a loop reads slices of the stack `old` and makes those of `next`.
-  struct StackedSum {
+  // A loop reads slices of the stack `old` and makes those of `next`, as sums of gradients do.
+  struct StackPair {
     BufferId old, next;
   };
 
-  std::vector<StackedSum> stacked_sums() {
-    std::vector<StackedSum> found;
+  std::vector<StackPair> stack_pairs() {
+    std::vector<StackPair> found;
     IndexedVector<BufferId, bool> seen(program_.buffers.size());
     for (int64_t time = 0; time < end(); ++time)
       for (const FlatValue output : launch(time).outputs) {
@@ -211,23 +211,23 @@ class InPlaceUpdates {
     return found;
   }
 
-  // The next sums take the place of the old ones, slice by slice.
+  // The next stack takes the place of the old one, slice by slice.
   void overwrite_stacks() {
-    const std::vector<StackedSum> sums = stacked_sums();
-    if (sums.empty()) return;
+    const std::vector<StackPair> pairs = stack_pairs();
+    if (pairs.empty()) return;
     std::vector<BufferId> buffers;
-    for (const StackedSum& sum : sums) buffers.insert(buffers.end(), {sum.old, sum.next});
+    for (const StackPair& pair : pairs) buffers.insert(buffers.end(), {pair.old, pair.next});
     find_accesses(buffers);
     IndexedVector<BufferId, bool> is_taken(program_.buffers.size());
-    for (const StackedSum& sum : sums) {
-      FlatBuffer& next = program_.buffers[sum.next];
-      const BufferId memory = program_.root({.buffer = sum.old}).buffer;
-      const bool is_output = program_.buffers[sum.old].last == end();
+    for (const StackPair& pair : pairs) {
+      FlatBuffer& next = program_.buffers[pair.next];
+      const BufferId memory = program_.root({.buffer = pair.old}).buffer;
+      const bool is_output = program_.buffers[pair.old].last == end();
       // A launch may write slices of two stacks.
-      if (next.parent != kNone || is_taken[sum.old] || is_output ||
-          !may_overwrite_by_parts(sum.old, sum.next))
+      if (next.parent != kNone || is_taken[pair.old] || is_output ||
+          !may_overwrite_by_parts(pair.old, pair.next))
         continue;
-      is_taken[sum.old] = true;
+      is_taken[pair.old] = true;
       next.parent = memory;
       next.parent_offset = 0;
       FlatBuffer& whole = program_.buffers[memory];
