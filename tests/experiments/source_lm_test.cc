@@ -96,10 +96,12 @@ TEST_CASE("a full run of SourceLm is as good as the README says", "[full]") {
   output_of(directory.path(), {"--set", "sample_length=0"});
   const std::vector<double> losses = numbers_of(directory / "run", "loss");
   REQUIRE(losses.size() == 1500);
-  // The README says "from 5.5 nats per byte to about 1.0". Right products gave 1.055 and 1.062 and
-  // no late loss above 1.7; wrong products of a few shapes gave 1.435 and single losses up to 4.3.
+  // The README says "from 5.5 nats per byte to about 1.2". The text is that of this project, which
+  // grew: 1.055 and 1.062 when it had a third of its lines, now 1.178 at two processor levels (to
+  // four digits). Wrong products of a few shapes gave 1.435 on the small text and single losses up
+  // to 4.3, right ones no late loss above 1.7.
   REQUIRE(losses.front() == Approx(5.5).margin(0.2));
-  REQUIRE(numbers_of(directory / "run", "eval/validation/log_pplx").back() < 1.15);
+  REQUIRE(numbers_of(directory / "run", "eval/validation/log_pplx").back() < 1.25);
   REQUIRE(largest_of_last(losses, 300) < 2.0);
 }
 
