@@ -7,6 +7,8 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "tasks/learner/base_optimizer.h"
 
 namespace tessera {
