@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/stream.h"

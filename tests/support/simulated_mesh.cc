@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>  // For the formatter of ids (core/base/ids.h).
+
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/type.h"
