@@ -19,9 +19,9 @@ from torch import nn
 
 
 class Block(nn.Module):
-    def __init__(self, dims, heads):
+    def __init__(self, dims, heads, gelu):
         super().__init__()
-        self.heads = heads
+        self.heads, self.gelu = heads, gelu
         self.attention_norm = nn.LayerNorm(dims, bias=False)
         self.qkv = nn.Linear(dims, 3 * dims, bias=False)
         self.output = nn.Linear(dims, dims, bias=False)
@@ -35,19 +35,19 @@ class Block(nn.Module):
         q, k, v = (t.view(batch, seq, self.heads, -1).transpose(1, 2) for t in (q, k, v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.output(y.transpose(1, 2).reshape(batch, seq, dims))
-        return x + self.down(F.gelu(self.up(self.ffn_norm(x))))
+        return x + self.down(F.gelu(self.up(self.ffn_norm(x)), approximate=self.gelu))
 
 
 class Gpt2(nn.Module):
-    def __init__(self, layers, dims, heads, vocab, seq):
+    def __init__(self, layers, dims, heads, vocab, seq, gelu="none"):
         super().__init__()
         self.tokens = nn.Embedding(vocab, dims)
         self.positions = nn.Embedding(seq, dims)
-        self.blocks = nn.ModuleList(Block(dims, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(dims, heads, gelu) for _ in range(layers))
         self.norm = nn.LayerNorm(dims, bias=False)
 
     def forward(self, ids, labels):
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)

@@ -5,6 +5,9 @@
 #pragma once
 
 #include <cuda.h>
+// As in plugins/cuda/device/driver.h: the function that every driver has.
+#undef cuEventElapsedTime
+extern "C" CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end);
 
 #include <condition_variable>
 #include <cstdint>

@@ -205,8 +205,12 @@ CUresult cuCtxSynchronize() {
 
 // Of page-locked host memory alone, whose addresses are those of the host. The host may read it at
 // any time.
-CUresult cuStreamWriteValue32(CUstream handle, CUdeviceptr to, cuuint32_t value, unsigned) {
+CUresult cuStreamWriteValue32(CUstream handle, CUdeviceptr to, cuuint32_t value, unsigned flags) {
   return call([&](const Call& c) {
+    if (flags != CU_STREAM_WRITE_VALUE_DEFAULT)
+      throw Refusal{
+          CUDA_ERROR_INVALID_VALUE,
+          "cuStreamWriteValue32_v2 does not support CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER"};
     const auto memory = pinned_at(c.s, reinterpret_cast<const void*>(to));
     if (memory == nullptr || to % sizeof(value) != 0)
       throw Refusal{CUDA_ERROR_INVALID_VALUE,

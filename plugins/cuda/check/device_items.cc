@@ -60,9 +60,7 @@ const VersionedLibrary kLibraries[] = {
 std::vector<std::string> files_of(const VersionedLibrary& each) {
   const std::string file = each.file;
   if (!file.starts_with("lib")) return toolkit_library_files(file, each.variable);
-  if (const char* const named = std::getenv(each.variable)) return {named};
-  const char* const home = std::getenv("CUDA_HOME");
-  return {file, fmt::format("{}/lib64/{}", home == nullptr ? "/usr/local/cuda" : home, file)};
+  return library_files(file, each.variable);
 }
 
 Findings versions() {
@@ -142,6 +140,9 @@ void list_kernels(const Context& context, const Image& image, Findings& findings
     const auto number = [&](CUfunction_attribute each) {
       return static_cast<double>(attribute_of(context, function, each));
     };
+    // The driver loads a function when it is asked for by name; until then it has no attributes.
+    CUfunction loaded = nullptr;
+    context.check(driver.cuModuleGetFunction(&loaded, module, name), "loading a kernel");
     const std::string kernel = fmt::format("{}.{}", image.file, name);
     const double local = number(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
     findings.rows.push_back({{"kernel", kernel},

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/progress.h"
 #include "plugins/cuda/gemm/product.h"
 
 namespace tessera::cuda {
@@ -19,6 +20,7 @@ const std::vector<Feature>& features() {
                                                      "attention"};
   static const std::vector<Feature> rows = {
       {"CUDA graph", "TESSERA_CUDA_GRAPH", "off", runs},
+      {"marks of progress", kProgressVariable, "off", runs},
       {"attention by cuDNN", "TESSERA_CUDA_ATTENTION", "own", attention, "cudnn", "cuDNN"},
       {"epilogues in cuBLASLt", kGemmVariable, "plain", products},
       {"timed choice of algorithms", kGemmVariable, "untimed", products},

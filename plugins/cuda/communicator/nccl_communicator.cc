@@ -19,6 +19,7 @@
 #include "core/ops/reshard.h"
 #include "core/runtime/comm/process_group.h"
 #include "plugins/cuda/device/device.h"
+#include "plugins/cuda/device/progress.h"
 
 namespace tessera::cuda {
 namespace {
@@ -195,10 +196,7 @@ uint32_t NcclCommunicator::add_collective(int64_t device,
 }
 
 void NcclCommunicator::write(const Progress& it, uint32_t position, CUstream stream) {
-  const auto to = reinterpret_cast<CUdeviceptr>(it.position->data());
-  it.context->check(it.context->driver().cuStreamWriteValue32(
-                        stream, to, position, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
-                    "noting a collective");
+  write_mark(*it.context, stream, *it.position, 0, position);
 }
 
 void NcclCommunicator::arrive(int64_t device, uint32_t collective, CUstream stream) {

@@ -9,6 +9,10 @@
 #include <string_view>
 #include <vector>
 
+// CUDA 13's header maps this name to cuEventElapsedTime_v2, which drivers before CUDA 12.8 lack.
+#undef cuEventElapsedTime
+extern "C" CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end);
+
 // The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
 // (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
 // clang-format off

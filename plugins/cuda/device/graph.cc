@@ -3,12 +3,11 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include <fmt/format.h>
 
-#include "core/base/error.h"
+#include "plugins/cuda/device/setting_words.h"
 
 namespace tessera::cuda {
 namespace {
@@ -31,14 +30,7 @@ class Template {
 
 }  // namespace
 
-bool uses_graphs() {
-  const char* const variable = std::getenv(kGraphVariable);
-  const std::string value = variable == nullptr ? "on" : variable;
-  if (value != "on" && value != "off")
-    fail("{}: unknown value '{}'{}; expected on or off", kGraphVariable, value,
-         did_you_mean(value, {"on", "off"}));
-  return value == "on";
-}
+bool uses_graphs() { return is_on(kGraphVariable); }
 
 ExecutableGraph::ExecutableGraph(const Context& context, CUstream stream,
                                  const std::function<void()>& enqueue)

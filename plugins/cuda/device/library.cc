@@ -1,12 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/library.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace tessera::cuda {
+namespace {
+
+namespace filesystem = std::filesystem;
+
+// The folders that python3 may be a program of, in the order of library_files().
+std::vector<filesystem::path> python_prefixes() {
+  std::vector<filesystem::path> prefixes;
+  for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const char* const prefix = std::getenv(variable)) prefixes.emplace_back(prefix);
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  std::error_code ignored;
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (!filesystem::exists(filesystem::path(folder) / "python3", ignored)) continue;
+    const filesystem::path prefix = filesystem::path(folder).parent_path();
+    prefixes.push_back(prefix);
+    prefixes.push_back(prefix / "local");  // Debian's pip installs there.
+    break;
+  }
+  return prefixes;
+}
+
+// The subfolders of `folder`, in the order of their names; none if it does not exist.
+std::vector<filesystem::path> subfolders(const filesystem::path& folder) {
+  std::error_code ignored;
+  std::vector<filesystem::path> found;
+  for (const auto& entry : filesystem::directory_iterator(folder, ignored))
+    if (entry.is_directory(ignored)) found.push_back(entry.path());
+  std::ranges::sort(found);
+  return found;
+}
+
+std::vector<filesystem::path> wheel_folders() {
+  std::vector<filesystem::path> folders;
+  for (const filesystem::path& prefix : python_prefixes())
+    for (const filesystem::path& python : subfolders(prefix / "lib"))
+      for (const char* const packages : {"site-packages", "dist-packages"})
+        for (const filesystem::path& wheel : subfolders(python / packages / "nvidia"))
+          folders.push_back(wheel / "lib");
+  return folders;
+}
+
+}  // namespace
 
 std::vector<std::string> library_files(const std::string& file, const char* variable) {
   if (const char* const named = std::getenv(variable)) return {named};
@@ -14,6 +60,8 @@ std::vector<std::string> library_files(const std::string& file, const char* vari
   if (const char* const home = std::getenv("CUDA_HOME"))
     files.push_back(fmt::format("{}/lib64/{}", home, file));
   files.push_back("/usr/local/cuda/lib64/" + file);
+  for (const filesystem::path& folder : wheel_folders())
+    if (filesystem::exists(folder / file)) files.push_back((folder / file).string());
   return files;
 }
 

@@ -13,7 +13,9 @@
 namespace tessera::cuda {
 
 // Where to look for a file: the one that the environment variable names, if it is set; otherwise
-// where the loader looks, then in $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+// where the loader looks, in $CUDA_HOME/lib64, in /usr/local/cuda/lib64, and in the wheels of
+// NVIDIA (site-packages/nvidia/*/lib, which PyTorch installs) of the Python environments
+// $VIRTUAL_ENV and $CONDA_PREFIX and of the first python3 of the PATH.
 std::vector<std::string> library_files(const std::string& file, const char* variable);
 
 // A library that stays loaded until the process ends.

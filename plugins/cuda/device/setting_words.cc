@@ -27,4 +27,13 @@ std::vector<std::string> setting_words(const char* variable,
   return words;
 }
 
+bool is_on(const char* variable) {
+  const char* const given = std::getenv(variable);
+  const std::string value = given == nullptr ? "on" : given;
+  if (value != "on" && value != "off")
+    fail("{}: unknown value '{}'{}; expected on or off", variable, value,
+         did_you_mean(value, {"on", "off"}));
+  return value == "on";
+}
+
 }  // namespace tessera::cuda

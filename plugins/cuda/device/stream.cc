@@ -16,6 +16,7 @@
 #include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/pinned_buffer.h"
+#include "plugins/cuda/device/progress.h"
 
 namespace tessera::cuda {
 namespace {
@@ -165,8 +166,8 @@ class CudaStream final : public Stream {
     ++runs_;
     checked([&] {
       context_.make_current();
-      write_word(kRun, runs_, native(order));
-      write_word(kLaunches, 0, native(order));
+      write_mark(context_, native(order), progress_, kRun, runs_);
+      write_mark(context_, native(order), progress_, kLaunches, 0);
     });
   }
 
@@ -185,7 +186,7 @@ class CudaStream final : public Stream {
     }
   }
   LaunchProgress progress() const override {
-    return {.done = word(kLaunches), .unknown = per_mark_};
+    return {.done = word(kLaunches), .unknown = marks_progress() ? per_mark_ : launches_};
   }
 
   CUstream get() const { return stream_; }
@@ -257,13 +258,9 @@ class CudaStream final : public Stream {
   volatile uint32_t& word(Word which) const {
     return static_cast<volatile uint32_t*>(progress_.data())[which];
   }
-  void write_word(Word which, uint32_t value, CUstream stream) {
-    const CUdeviceptr to = reinterpret_cast<CUdeviceptr>(progress_.data()) + which * sizeof(value);
-    context_.check(
-        driver().cuStreamWriteValue32(stream, to, value, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
-        "recording the progress");
+  void mark_progress() {
+    write_mark(context_, stream_, progress_, kLaunches, static_cast<uint32_t>(launches_));
   }
-  void mark_progress() { write_word(kLaunches, static_cast<uint32_t>(launches_), stream_); }
 
   // Buffers of batches are kept for later copies, since allocating page-locked memory is slow;
   // those of weights are not.

@@ -7,6 +7,7 @@
 #include "plugins/cuda/device/driver.h"
 #include "plugins/cuda/device/library.h"
 #include "plugins/cuda/device/optional_library.h"
+#include "plugins/cuda/gemm/fp8_parameters.h"
 
 namespace tessera::cuda {
 namespace {
@@ -141,7 +142,7 @@ void CublasLtProblem::set(cublasLtMatmulDescAttributes_t attribute, T value) {
 // Those of our A and B; its A is our B. CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off: the tensor cores
 // of Hopper add fewer bits than f32 has, so that the library moves their sums to f32 often.
 void CublasLtProblem::set_inverse_scales(CUdeviceptr scales) {
-  set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales + sizeof(float));
+  set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales + kScaleStride * sizeof(float));
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales);
 }
 

@@ -102,7 +102,7 @@ class Fp8Product final : public Product {
     of_codes.a = at(kScratchAlignment), of_codes.b = at(b_begin_);
     of_codes.scratch = at(product_begin_);
     a_.enqueue(stream, operands.a, operands.a_amax, of_codes.a, at(0));
-    b_.enqueue(stream, operands.b, operands.b_amax, of_codes.b, at(sizeof(float)));
+    b_.enqueue(stream, operands.b, operands.b_amax, of_codes.b, at(kScaleStride * sizeof(float)));
     product_->enqueue(stream, of_codes);
   }
 

@@ -207,7 +207,7 @@ __device__ void fp8_products(const Fp8Parameters& p) {
   using Method = Bf16Product<kSize, false, true>;
   __shared__ Shared<Method> shared;
   const ProductParameters& of = p.product;
-  const float a_scale = p.inverse_scales[0], b_scale = p.inverse_scales[1];
+  const float a_scale = p.inverse_scales[0], b_scale = p.inverse_scales[kScaleStride];
   for (int64_t batch = blockIdx.z; batch < of.batches; batch += gridDim.z) {
     const CodeMatrix a{static_cast<const uint8_t*>(of.a) + batch * of.a_stride, of.a_leading, of.m,
                        of.k, p.a};

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "plugins/cuda/device/setting_words.h"
+#include "plugins/cuda/gemm/fp8_parameters.h"
 
 namespace tessera::cuda {
 namespace {
@@ -98,7 +99,7 @@ ProductOperands random_operands(Context& context, TrialMemory& memory, CUstream 
           .addend = made(epilogue.adds, shape.c_extent(), output),
           .saved = made(epilogue.saves_operand, shape.c_extent(), output),
           .scratch = memory.allocate(scratch_bytes),
-          .inverse_scales = made(shape.fp8.has_value(), 2, 4)};
+          .inverse_scales = made(shape.fp8.has_value(), kScaleStride + 1, 4)};
 }
 
 }  // namespace tessera::cuda

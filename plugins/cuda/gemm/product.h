@@ -67,7 +67,7 @@ struct ProductOperands {
   CUdeviceptr a = 0, b = 0, c = 0;
   CUdeviceptr bias = 0, slopes = 0, addend = 0, saved = 0;
   CUdeviceptr scratch = 0;
-  CUdeviceptr inverse_scales = 0;      // Of 8-bit A and B: two f32.
+  CUdeviceptr inverse_scales = 0;      // Of 8-bit A, and at kScaleStride that of B; f32.
   CUdeviceptr a_amax = 0, b_amax = 0;  // Of operands that are rounded to them (fp8_product.h).
 };
 
