@@ -21,6 +21,7 @@
 #include <fmt/ranges.h>
 #include <hwy/targets.h>
 
+#include "core/backend/cpu/amx_tiles.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -160,22 +161,10 @@ void multiply_and_add_quads(int64_t rounds) {
   for (const __m512& sum : sums) kept = _mm512_cvtss_f32(sum);
 }
 
-// The operand of ldtilecfg.
-struct alignas(64) TileShapes {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 // Six tiles of 16 x 16 sums, from two tiles of 16 x 32 bf16 zeros. The tiles are released at the
 // end, because they make context switches slower.
 [[gnu::target("amx-tile,amx-bf16")]] void tile_products(int64_t rounds) {
-  TileShapes shapes;
-  std::fill_n(shapes.row_bytes, 8, uint16_t{64});
-  std::fill_n(shapes.rows, 8, uint8_t{16});
-  _tile_loadconfig(&shapes);
+  configure_tiles();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

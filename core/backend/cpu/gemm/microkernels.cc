@@ -6,6 +6,7 @@
 // multipliers limit it and not the loads.
 #include <array>
 
+#include "core/backend/cpu/amx_tiles.h"
 #include "core/backend/cpu/gemm/amx_microkernel.h"
 #include "core/backend/cpu/gemm/gemm_kernels.h"
 
@@ -217,19 +218,7 @@ HWY_EXPORT(AmxPacking);
 // Assembly, because the intrinsics exist only in functions compiled for AMX.
 #if defined(__x86_64__)
 struct AmxTiles {
-  // Palette 1: each of the eight tiles has 16 rows of 64 bytes.
-  static void configure() {
-    struct alignas(64) Configuration {
-      uint8_t palette = 1;
-      uint8_t start_row = 0;
-      uint8_t reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    };
-    static_assert(sizeof(Configuration) == 64);
-    static const Configuration configuration;
-    __asm__ volatile("ldtilecfg %0" : : "m"(configuration));
-  }
+  static void configure() { configure_tiles(); }
   static void release() { __asm__ volatile("tilerelease"); }
 
   template <int kTile>
