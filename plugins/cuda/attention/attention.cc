@@ -316,8 +316,12 @@ class CachedAttentionKernel final : public CudaKernel {
 };
 
 template <typename Own>
+std::unique_ptr<CudaKernel> make_own(const Graph& graph, const Node& node, Context& context) {
+  return std::make_unique<Own>(graph, node, context);
+}
+template <typename Own>
 std::unique_ptr<Kernel> make_attention(const Graph& graph, const Node& node, Context& context) {
-  return choose_attention(graph, node, context, std::make_unique<Own>(graph, node, context));
+  return choose_attention(graph, node, context, {make_own<Own>, make_own<AttentionKernel>});
 }
 
 const KernelRegistrar kRegisterAttention{&kAttentionOp, make_attention<AttentionKernel>};

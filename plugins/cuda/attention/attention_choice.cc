@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/attention/attention_choice.h"
 
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -22,45 +26,91 @@ std::string cudnn_why_not(Context&) {
          "configure again";
 }
 std::string cudnn_version(Context&) { return ""; }
-std::unique_ptr<Kernel> make_cudnn_attention(const Graph&, const Node&, Context&, bool,
-                                             std::unique_ptr<CudaKernel> own) {
-  return own;
+std::unique_ptr<CudaKernel> make_cudnn_attention(const Graph&, const Node&, Context&, bool,
+                                                 std::unique_ptr<CudaKernel>) {
+  return nullptr;
 }
 #endif
 
 // "attention by cuDNN 9.19.0 (…)".
 std::string describe_attention(Context& context) {
   const AttentionSettings settings = attention_settings();
-  if (!settings.cudnn) return "attention by own kernels";
+  if (settings.kind == AttentionSettings::Kind::kOwn) return "attention by own kernels";
   const std::string why_not = cudnn_why_not(context);
-  if (!why_not.empty()) return fmt::format("no attention by cuDNN ({})", why_not);
-  return fmt::format("attention by cuDNN {} where it can be{}", cudnn_version(context),
+  if (!why_not.empty()) return fmt::format("attention by own kernels ({})", why_not);
+  const bool checked = settings.kind == AttentionSettings::Kind::kChecked;
+  return fmt::format("attention by cuDNN {} where it {}{}", cudnn_version(context),
+                     checked ? "agrees with own kernels" : "can be",
                      settings.deterministic ? "" : ", with gradients that are not deterministic");
 }
 
 const DescriptionRegistrar kDescribeAttention{describe_attention};
 
+// Says on standard error, once in a process, that cuDNN is not used for a node.
+void note_own_attention(const Node& node, const std::string& difference) {
+  static std::atomic<bool> noted = false;
+  if (noted.exchange(true)) return;
+  std::fputs(fmt::format("note: {} runs on our own kernels, which are slower: by cuDNN {}\n",
+                         node.op->name, difference)
+                 .c_str(),
+             stderr);
+}
+
+// How cuDNN's kernel of the node differs from our own; compared once for each shape of a GPU, since
+// all layers have the same.
+class AttentionTrials {
+ public:
+  explicit AttentionTrials(Context& context) : context_(context) {}
+
+  const std::string& difference(const Graph& graph, const Node& node, const OwnAttention& own,
+                                CudaKernel& other) {
+    std::string key = fmt::format("{} {}", node.op->name, node.attributes.text());
+    for (const ValueId input : node.inputs) key += ' ' + graph.type(input).text_sized();
+    const std::lock_guard lock(mutex_);
+    const auto [found, is_new] = differences_.try_emplace(key);
+    if (is_new) found->second = attention_difference(graph, node, context_, own, other);
+    return found->second;
+  }
+
+ private:
+  Context& context_;
+  std::mutex mutex_;
+  std::map<std::string, std::string> differences_;
+};
+
 }  // namespace
 
 AttentionSettings attention_settings() {
+  using Kind = AttentionSettings::Kind;
   AttentionSettings settings;
   for (const std::string& word :
        setting_words(kAttentionVariable, {"own", "cudnn", "nondeterministic"})) {
     if (word == "nondeterministic")
       settings.deterministic = false;
     else
-      settings.cudnn = word == "cudnn";
+      settings.kind = word == "cudnn" ? Kind::kCudnn : Kind::kOwn;
   }
   return settings;
 }
 
 std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, Context& context,
-                                         std::unique_ptr<CudaKernel> own) {
+                                         const OwnAttention& own) {
+  using Kind = AttentionSettings::Kind;
   const AttentionSettings settings = attention_settings();
-  if (!settings.cudnn) return own;
-  if (const std::string why_not = cudnn_why_not(context); !why_not.empty())
+  const auto own_kernel = [&] { return own.kernel(graph, node, context); };
+  if (settings.kind == Kind::kOwn) return own_kernel();
+  if (const std::string why_not = cudnn_why_not(context); !why_not.empty()) {
+    if (settings.kind == Kind::kChecked) return own_kernel();
     fail("{}=cudnn: {}; use {}=own", kAttentionVariable, why_not, kAttentionVariable);
-  return make_cudnn_attention(graph, node, context, settings.deterministic, std::move(own));
+  }
+  auto kernel = make_cudnn_attention(graph, node, context, settings.deterministic, own_kernel());
+  if (kernel == nullptr) return own_kernel();
+  if (settings.kind == Kind::kCudnn) return kernel;
+  const std::string& difference =
+      context.part<AttentionTrials>().difference(graph, node, own, *kernel);
+  if (difference.empty()) return kernel;
+  note_own_attention(node, difference);
+  return own_kernel();
 }
 
 }  // namespace tessera::cuda

@@ -4,23 +4,28 @@
 
 #include <memory>
 
+#include "plugins/cuda/attention/attention_trial.h"
 #include "plugins/cuda/device/kernel.h"
 
 namespace tessera::cuda {
 
-// "own" or "cudnn", and "nondeterministic", separated by commas.
+// "own" or "cudnn", and "nondeterministic", separated by commas. By default cuDNN is used where it
+// can be and agrees with our own kernels (attention_trial.h).
 inline constexpr const char* kAttentionVariable = "TESSERA_CUDA_ATTENTION";
 
 struct AttentionSettings {
-  bool cudnn = false;
+  enum class Kind { kChecked, kOwn, kCudnn };
+  Kind kind = Kind::kChecked;
   bool deterministic = true;  // The gradient by cuDNN.
 };
 // From the environment. Error for an unknown word.
 AttentionSettings attention_settings();
 
 // The kernel of an attention node or of its gradient. Own and cuDNN's kernels save and expect the
-// same values for the gradient. Error if cuDNN is asked for and this GPU cannot use it.
+// same values for the gradient. The choice depends on the GPU, the library's version and the node
+// alone, so that it is the same in every process and after a resume. Error if cuDNN is asked for
+// and this GPU cannot use it.
 std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, Context& context,
-                                         std::unique_ptr<CudaKernel> own);
+                                         const OwnAttention& own);
 
 }  // namespace tessera::cuda

@@ -293,16 +293,17 @@ std::string cudnn_version(Context& context) {
   return context.part<CudnnHandle>().library()->version();
 }
 
-std::unique_ptr<Kernel> make_cudnn_attention(const Graph& graph, const Node& node, Context& context,
-                                             bool deterministic, std::unique_ptr<CudaKernel> own) {
+std::unique_ptr<CudaKernel> make_cudnn_attention(const Graph& graph, const Node& node,
+                                                 Context& context, bool deterministic,
+                                                 std::unique_ptr<CudaKernel> own) {
   const auto attention = cudnn_attention(graph, node, deterministic);
-  if (!attention) return own;
+  if (!attention) return nullptr;
   const bool is_blackwell = context.compute_capability() >= kFirstBlackwell;
-  if (attention->gradient && deterministic && is_blackwell) return own;
+  if (attention->gradient && deterministic && is_blackwell) return nullptr;
   context.make_current();
   auto& plans = context.part<CudnnPlans>();
   const CudnnPlan* const plan = plans.find(*attention);
-  if (plan == nullptr) return own;
+  if (plan == nullptr) return nullptr;
   return std::make_unique<CudnnAttentionKernel>(plans, *plan, std::move(own));
 }
 

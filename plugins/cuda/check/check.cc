@@ -250,8 +250,11 @@ std::vector<Item> all_items(const CheckOptions& options) {
     for (const Item& item : stage) {
       all.push_back(item);
       // Runs of stage 4 need folders of their own.
-      if (item.stage == 2 || item.stage == 5)
-        std::ranges::move(with_features(item), std::back_inserter(all));
+      if (item.stage != 2 && item.stage != 5) continue;
+      std::vector<Item> others = with_features(item);
+      for (const Feature& feature : features_of(item.name))
+        if (!feature.on.empty()) all.back().environment[feature.variable] = feature.off;
+      std::ranges::move(others, std::back_inserter(all));
     }
   }
   return all;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/device.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -11,6 +13,15 @@
 
 namespace tessera::cuda {
 namespace {
+
+// The clock at which the datasheets' peaks are reached. The driver's attribute is the highest
+// clock, which a Hopper or Blackwell GPU does not hold while its tensor cores work (1.98 GHz for an
+// H100).
+double sustained_hertz(int capability, double highest) {
+  if (capability >= 90 && capability < 100) return std::min(highest, 1.83e9);
+  if (capability >= 100 && capability < 120) return std::min(highest, 1.85e9);
+  return highest;
+}
 
 // Dense multiplications and additions of a multiprocessor in a clock cycle: bf16 on tensor cores
 // with f32 sums, f32 on ordinary ones. From the datasheets' peaks, divided by multiprocessors and
@@ -35,9 +46,9 @@ class CudaDevice final : public Device {
                        context_.compute_capability() % 10, description_of_libraries(context_));
   }
   double peak_flops(DType dtype) const override {
-    const double hertz = 1e3 * context_.attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-    return hertz * context_.multiprocessors() *
-           operations_per_cycle(context_.compute_capability(), dtype);
+    const int capability = context_.compute_capability();
+    return sustained_hertz(capability, 1e3 * context_.attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)) *
+           context_.multiprocessors() * operations_per_cycle(capability, dtype);
   }
 
   int64_t available_bytes() const override {

@@ -152,7 +152,11 @@ void CublasLtProblem::set_epilogue() {
   const Epilogue& epilogue = shape_.epilogue;
   const CUdeviceptr aligned = kOperandAlignment;
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(cublaslt_epilogue(epilogue)));
-  if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+  if (epilogue.bias) {
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+        static_cast<int32_t>(cublaslt_type(shape_.matrices.output)));
+  }
   if (!epilogue.saves_operand && epilogue.activation != Activation::kGeluGradient) return;
   set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape_.matrices.c_leading);

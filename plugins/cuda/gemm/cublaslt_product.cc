@@ -132,6 +132,9 @@ bool has_fused_epilogue(const ProductShape& shape) {
   const bool second_matrix =
       epilogue.saves_operand || epilogue.activation == Activation::kGeluGradient;
   if (second_matrix && (shape.matrices.c_leading % 8 != 0 || shape.c_stride % 8 != 0)) return false;
+  // The library adds a bias in bf16 to an f32 result of 8-bit operands; ours has the result's
+  // dtype.
+  if (shape.fp8 && epilogue.bias && shape.matrices.output == DType::kF32) return false;
   const bool gradient_and_bias = epilogue.bias && epilogue.activation == Activation::kGeluGradient;
   return !gradient_and_bias;
 }

@@ -120,6 +120,20 @@ TEST_CASE("from Blackwell on, a deterministic gradient runs on our own kernels")
   }
 }
 
+TEST_CASE("by default cuDNN computes attention where it agrees with our own kernels") {
+  const bool segments = GENERATE(false, true);
+  {
+    const FakeCudnn fake("");
+    REQUIRE(gpu_mismatch({2, 8, 8, 2, 1, 8}, {.scale = 0.4}, segments) == "");
+    const FakeCudnnCounts counts = fake.counts();
+    REQUIRE(counts.plans == 2);
+    REQUIRE(counts.runs >= 4);  // Each compared once, and run.
+  }
+  const FakeCudnn wrong("", {.wrong_results = true});
+  REQUIRE(gpu_mismatch({2, 8, 8, 2, 1, 8}, {.scale = 0.4}, segments) == "");
+  REQUIRE(wrong.counts().runs == 2);  // Compared, and not used.
+}
+
 TEST_CASE("plans are made once for each shape of a GPU") {
   const FakeCudnn fake;
   const TestDevices devices;

@@ -324,8 +324,8 @@ TEST_CASE("adam_update on a GPU agrees with the reference") {
 TEST_CASE("the peak of an H100 is about that of its datasheet") {
   const TestGpus gpus(Environment{{"TESSERA_VIRTUAL_GPU_CAPABILITY", "90"}});  // 132 at 1.98 GHz.
   const auto devices = make_cuda_devices(1, 1);
-  REQUIRE(devices[0]->peak_flops(DType::kBF16) == Approx(989.4e12).epsilon(0.1));
-  REQUIRE(devices[0]->peak_flops(DType::kF32) == Approx(66.9e12).epsilon(0.1));
+  REQUIRE(devices[0]->peak_flops(DType::kBF16) == Approx(989.42976e12).epsilon(1e-6));
+  REQUIRE(devices[0]->peak_flops(DType::kF32) == Approx(61.83936e12).epsilon(1e-6));
 }
 
 TEST_CASE("more GPUs than there are, or ones too old, are an error") {
