@@ -458,7 +458,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   for (const Descriptor* operation : graph.all<const Descriptor*>(CUDNN_ATTR_OPERATIONGRAPH_OPS))
     if (!execution.run(*operation)) return refuse();
   if (g_behaviour.wrong_results)
-    cuMemsetD8Async(v.all<CUdeviceptr>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS).back(), 0, 64,
+    cuMemsetD8Async(v.all<uint64_t>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS).back(), 0, 64,
                     handle->stream);
   return execution.used_all() ? CUDNN_STATUS_SUCCESS : refuse();
 }
