@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/io/lenient_json.h"
 
 namespace tessera {
 namespace {
@@ -88,9 +89,10 @@ void Json::fail_kind(std::string_view expected) const {
 }
 
 const Json* Json::find(std::string_view name) const {
-  for (const auto& [key, value] : as_object())
-    if (key == name) return &value;
-  return nullptr;
+  const JsonObject& members = as_object();
+  const auto found = std::find_if(members.rbegin(), members.rend(),
+                                  [&](const auto& member) { return member.first == name; });
+  return found == members.rend() ? nullptr : &found->second;
 }
 
 const Json& Json::at(std::string_view name) const {
@@ -105,7 +107,10 @@ Json parse_json(std::string_view text, const std::string& where) {
   if (parser.allocate(std::max<size_t>(text.size(), 1), kMostLevels) != simdjson::SUCCESS)
     fail("{}: {} bytes of JSON do not fit in memory", where, text.size());
   simdjson::dom::element root;
-  const simdjson::error_code error = parser.parse(simdjson::padded_string(text)).get(root);
+  simdjson::error_code error = parser.parse(simdjson::padded_string(text)).get(root);
+  if (error != simdjson::SUCCESS && error != simdjson::DEPTH_ERROR)
+    if (const auto lenient = lenient_json(text, Surrogates::kRefuse))
+      error = parser.parse(simdjson::padded_string(*lenient)).get(root);
   if (error == simdjson::DEPTH_ERROR)
     fail("{}: JSON nested more than {} levels deep", where, kMostLevels);
   if (error != simdjson::SUCCESS)

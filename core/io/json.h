@@ -41,7 +41,7 @@ class Json {
   const JsonArray& as_array() const { return get<JsonArray>("a list"); }
   const JsonObject& as_object() const { return get<JsonObject>("an object"); }
 
-  // The first member of this name of an object; nullptr if it has none.
+  // The last member of this name of an object, as in Python; nullptr if it has none.
   const Json* find(std::string_view name) const;
   // The same; Error if it has none.
   const Json& at(std::string_view name) const;
@@ -62,6 +62,7 @@ class Json {
 };
 
 // `where` names the document in messages, such as its path. Error beyond 256 levels of nesting.
+// NaN, Infinity and numbers beyond f64 are read as strings, so only their use is an error.
 Json parse_json(std::string_view text, const std::string& where);
 
 // One object on one line, written member by member.
