@@ -71,7 +71,7 @@ class Rewriter {
       if (is_high && next >= 0xdc00 && next < 0xe000)
         copy(12);
       else if (unit >= 0xd800 && unit < 0xe000 && surrogates_ == Surrogates::kReplace)
-        change(kLoneSurrogate, 6);
+        change(kNotJson, 6);
       else
         copy(2);
     }
@@ -88,7 +88,7 @@ class Rewriter {
     const bool is_word = token == "NaN" || token == "Infinity" || token == "-Infinity";
     const bool is_integer = token.find_first_not_of("-0123456789") == std::string_view::npos;
     if (is_word || reads_as<double>(token, std::errc::result_out_of_range))
-      change("\"" + std::string(token) + "\"", token.size());
+      change("\"" + std::string(kNotJson) + std::string(token) + "\"", token.size());
     else if (is_integer && !reads_as<int64_t>(token, {}) && !reads_as<uint64_t>(token, {}))
       change(std::string(token) + "e0", token.size());
     else

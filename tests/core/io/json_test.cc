@@ -55,9 +55,11 @@ TEST_CASE("what only Python's JSON has is an error where it is used, and only th
   REQUIRE(json.at("model_max_length").as_number() == 1e30);
   REQUIRE_THROWS_WITH(json.at("model_max_length").as_integer(),
                       "config.json: model_max_length is a number, expected a whole number");
-  REQUIRE_THROWS_WITH(json.at("a").as_number(), "config.json: a is a string, expected a number");
+  REQUIRE_THROWS_WITH(json.at("a").as_number(), "config.json: a is NaN, expected a number");
   REQUIRE_THROWS_WITH(json.at("b").as_array()[1].as_number(),
-                      "config.json: b[1] is a string, expected a number");
+                      "config.json: b[1] is 1e999, expected a number");
+  REQUIRE_THROWS_WITH(json.at("b").as_array()[0].as_string(),
+                      "config.json: b[0] is -Infinity, expected a string");
   REQUIRE(json.at("say").as_string() == "NaN, 1e999 and \"-Infinity\"");
   REQUIRE(json.at("whole").as_integer() == std::numeric_limits<int64_t>::min());
   REQUIRE(json.at("n").as_number() == 1e300);
