@@ -15,8 +15,8 @@ inline constexpr std::string_view kNotJson = "\xef\xb7\x90";
 
 enum class Surrogates { kRefuse, kReplace };
 
-// Integers beyond 64 bits become reals, numbers beyond f64, NaN and Infinity strings that begin with
-// kNotJson, and, if asked for, lone surrogates kNotJson. nullopt: the text has none of them.
+// Integers beyond 64 bits become reals, numbers beyond f64, NaN and Infinity strings that begin
+// with kNotJson, and, if asked for, lone surrogates kNotJson. nullopt: the text has none of them.
 std::optional<std::string> lenient_json(std::string_view text, Surrogates surrogates);
 
 }  // namespace tessera
