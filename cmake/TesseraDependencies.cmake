@@ -23,7 +23,7 @@ target_link_libraries(tessera_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 add_library(Tessera::hdf5 ALIAS tessera_hdf5)
 
 # JSON, and libraries that read token files, text files and tokenizers of other tools.
-foreach(package simdjson libpcre2-8 libutf8proc libzstd blosc)
+foreach(package simdjson oniguruma libutf8proc libzstd blosc)
   pkg_check_modules(${package} REQUIRED IMPORTED_TARGET GLOBAL ${package})
 endforeach()
 

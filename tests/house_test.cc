@@ -30,8 +30,8 @@ namespace filesystem = std::filesystem;
 constexpr int64_t kLongestFile = 500;
 constexpr int64_t kLongestKernel = 600;  // Kernels start with an explanation of the algorithm.
 
-// Macros except the allowed ones, those that Catch2, Highway and PCRE2 require, and those that the
-// same file undefines.
+// Macros except the allowed ones, those that Catch2 and Highway require, and those that the same
+// file undefines.
 std::vector<std::string> stray_macros(const std::string& file, const std::string& text) {
   static const std::regex kDefine(R"((?:^|\n)#define (\w+))");
   static const std::set<std::string> kKnown = {"FIELDS", "CHECK", "REGISTER_TEMPLATE",
@@ -40,8 +40,8 @@ std::vector<std::string> stray_macros(const std::string& file, const std::string
   for (auto at = std::sregex_iterator(text.begin(), text.end(), kDefine);
        at != std::sregex_iterator(); ++at) {
     const std::string name = (*at)[1];
-    const bool is_foreign = name.starts_with("HWY_") || name.starts_with("PCRE2_") ||
-                            name.starts_with("CATCH_CONFIG_") || name.ends_with("_INL_H_");
+    const bool is_foreign =
+        name.starts_with("HWY_") || name.starts_with("CATCH_CONFIG_") || name.ends_with("_INL_H_");
     const bool is_local = text.find("\n#undef " + name + "\n") != std::string::npos;
     if (!kKnown.contains(name) && !is_foreign && !is_local)
       stray.push_back(fmt::format("{} defines {}", file, name));

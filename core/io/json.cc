@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "core/base/error.h"
+#include "core/io/lenient_json.h"
 
 namespace tessera {
 namespace {
@@ -32,7 +34,10 @@ std::string element_place(const std::string& where, size_t index, size_t level) 
 // Converts the tape of the parser to values.
 class JsonReader {
  public:
-  static Json read(simdjson::dom::element element, std::string where, size_t level) {
+  // Whether the document was rewritten by lenient_json.
+  explicit JsonReader(bool lenient) : is_lenient_(lenient) {}
+
+  Json read(simdjson::dom::element element, std::string where, size_t level) const {
     using simdjson::dom::element_type;
     Json json;
     json.where_ = std::move(where);
@@ -53,7 +58,7 @@ class JsonReader {
         json.value_ = double{element.get_double()};
         break;
       case element_type::STRING:
-        json.value_ = std::string(std::string_view(element.get_string()));
+        read_string(element.get_string(), &json);
         break;
       case element_type::BOOL:
         json.value_ = bool{element.get_bool()};
@@ -65,32 +70,43 @@ class JsonReader {
   }
 
  private:
-  static JsonArray read_array(simdjson::dom::array array, const std::string& where, size_t level) {
+  void read_string(std::string_view text, Json* json) const {
+    if (is_lenient_ && text.starts_with(kNotJson))
+      json->value_ = Json::NotJson{std::string(text.substr(kNotJson.size()))};
+    else
+      json->value_ = std::string(text);
+  }
+  JsonArray read_array(simdjson::dom::array array, const std::string& where, size_t level) const {
     JsonArray values;
     for (const simdjson::dom::element each : array)
       values.push_back(read(each, element_place(where, values.size(), level), level + 1));
     return values;
   }
-  static JsonObject read_object(simdjson::dom::object object, const std::string& where,
-                                size_t level) {
+  JsonObject read_object(simdjson::dom::object object, const std::string& where,
+                         size_t level) const {
     JsonObject members;
     for (const auto& [name, value] : object)
       members.emplace_back(name, read(value, member_place(where, name, level), level + 1));
     return members;
   }
+
+  bool is_lenient_;
 };
 
 void Json::fail_kind(std::string_view expected) const {
   constexpr std::array<std::string_view, 7> kKinds = {
       // In the order of value_.
       "null", "a boolean", "a whole number", "a number", "a string", "a list", "an object"};
+  if (const NotJson* value = std::get_if<NotJson>(&value_))
+    fail("{} is {}, expected {}", where_, value->text, expected);
   fail("{} is {}, expected {}", where_, kKinds[value_.index()], expected);
 }
 
 const Json* Json::find(std::string_view name) const {
-  for (const auto& [key, value] : as_object())
-    if (key == name) return &value;
-  return nullptr;
+  const JsonObject& members = as_object();
+  const auto found = std::find_if(members.rbegin(), members.rend(),
+                                  [&](const auto& member) { return member.first == name; });
+  return found == members.rend() ? nullptr : &found->second;
 }
 
 const Json& Json::at(std::string_view name) const {
@@ -105,12 +121,16 @@ Json parse_json(std::string_view text, const std::string& where) {
   if (parser.allocate(std::max<size_t>(text.size(), 1), kMostLevels) != simdjson::SUCCESS)
     fail("{}: {} bytes of JSON do not fit in memory", where, text.size());
   simdjson::dom::element root;
-  const simdjson::error_code error = parser.parse(simdjson::padded_string(text)).get(root);
+  simdjson::error_code error = parser.parse(simdjson::padded_string(text)).get(root);
+  std::optional<std::string> lenient;
+  if (error != simdjson::SUCCESS && error != simdjson::DEPTH_ERROR)
+    lenient = lenient_json(text, Surrogates::kRefuse);
+  if (lenient) error = parser.parse(simdjson::padded_string(*lenient)).get(root);
   if (error == simdjson::DEPTH_ERROR)
     fail("{}: JSON nested more than {} levels deep", where, kMostLevels);
   if (error != simdjson::SUCCESS)
     fail("{}: not valid JSON: {}", where, simdjson::error_message(error));
-  return JsonReader::read(root, where, 0);
+  return JsonReader(lenient.has_value()).read(root, where, 0);
 }
 
 std::string json_quoted(std::string_view text) {

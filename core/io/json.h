@@ -41,7 +41,7 @@ class Json {
   const JsonArray& as_array() const { return get<JsonArray>("a list"); }
   const JsonObject& as_object() const { return get<JsonObject>("an object"); }
 
-  // The first member of this name of an object; nullptr if it has none.
+  // The last member of this name of an object, as in Python; nullptr if it has none.
   const Json* find(std::string_view name) const;
   // The same; Error if it has none.
   const Json& at(std::string_view name) const;
@@ -57,11 +57,17 @@ class Json {
   }
   [[noreturn]] void fail_kind(std::string_view expected) const;
 
-  std::variant<std::monostate, bool, int64_t, double, std::string, JsonArray, JsonObject> value_;
+  struct NotJson {
+    std::string text;
+  };
+
+  std::variant<std::monostate, bool, int64_t, double, std::string, JsonArray, JsonObject, NotJson>
+      value_;
   std::string where_;
 };
 
 // `where` names the document in messages, such as its path. Error beyond 256 levels of nesting.
+// NaN, Infinity and numbers beyond f64 are values of no kind, so only their use is an error.
 Json parse_json(std::string_view text, const std::string& where);
 
 // One object on one line, written member by member.

@@ -139,6 +139,7 @@ void DocumentIds::clear() {
 void DocumentBatch::clear() {
   texts.clear();
   for (DocumentIds& ids : tokens) ids.clear();
+  untokenised = {};
   bytes = 0;
   end = {};
   skipped = {};
@@ -163,7 +164,7 @@ size_t tail_of(const std::string& text, double fraction) {
 class TextReader final : public InputReader {
  public:
   TextReader(const BuildInput& input, const TokenBuild& build)
-      : validation_part_(input.validation_part),
+      : input_(input),
         fraction_(build.validation_fraction),
         documents_(open_documents(input.path, build.read,
                                   input.kind == SourceKind::kText ? DocumentFormat::kText
@@ -174,10 +175,12 @@ class TextReader final : public InputReader {
     if (!text) return false;
     if (text->empty()) ++empty_;
     batch->bytes += static_cast<int64_t>(text->size());
+    const int64_t number = position().document - 1;
     const auto add = [&](Split split, std::string part) {
-      if (wanted[split] && !part.empty()) batch->texts.push_back({split, std::move(part)});
+      if (wanted[split] && !part.empty())
+        batch->texts.push_back({split, std::move(part), &input_, number});
     };
-    switch (validation_part_) {
+    switch (input_.validation_part) {
       case ValidationPart::kNone:
         add(kTrain, *std::move(text));
         break;
@@ -206,7 +209,7 @@ class TextReader final : public InputReader {
   int64_t bytes_read() const override { return documents_->bytes_read(); }
 
  private:
-  ValidationPart validation_part_;
+  const BuildInput& input_;
   double fraction_;
   std::unique_ptr<DocumentReader> documents_;
   int64_t empty_ = 0;

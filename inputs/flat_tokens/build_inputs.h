@@ -119,6 +119,8 @@ class DocumentIds {
 struct TextDocument {
   Split split = kTrain;
   std::string text;
+  const BuildInput* input = nullptr;
+  int64_t number = 0;  // In the input.
 };
 
 // A position in a unit (consecutive inputs).
@@ -145,7 +147,8 @@ struct DocumentBatch {
 
   std::vector<TextDocument> texts;
   std::array<DocumentIds, kNumSplits> tokens;
-  int64_t bytes = 0;  // Of text and tokens.
+  CorruptRecordCount untokenised;  // Texts that the tokenizer cannot split.
+  int64_t bytes = 0;               // Of text and tokens.
   // State after this batch, from the beginning of the unit.
   UnitPosition end;
   SkippedRecords skipped;

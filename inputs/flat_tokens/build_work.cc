@@ -20,6 +20,7 @@ struct BuildWork::Unit {
   std::unique_ptr<UnitSource> source;
   std::array<std::unique_ptr<PartWriter>, kNumSplits> parts;
   UnitProgress progress;
+  CorruptRecordCount untokenised;  // Since this process opened the unit.
   int64_t bytes_since_record = 0;
 
   bool is_reading = false;    // By one thread at a time.
@@ -50,12 +51,28 @@ std::vector<std::span<const BuildInput>> units_of(const std::vector<BuildInput>&
   return units;
 }
 
+std::string fault_of(const TokenBuild& build, const TextDocument& document, const Error& error) {
+  const bool is_json = document.input->kind == SourceKind::kJsonLines;
+  const auto format = is_json ? DocumentFormat::kJsonLines : DocumentFormat::kText;
+  const std::string shard = document.input->path.string();
+  return fmt::format("{}: {}", document_place(shard, format, build.read, document.number),
+                     error.what());
+}
+
 // Appends the ids of the batch's texts to its tokens, and frees the texts.
 void tokenise(const TokenBuild& build, DocumentBatch* batch) {
   std::vector<int32_t> ids;
   for (TextDocument& document : batch->texts) {
     ids.clear();
-    build.tokenizer->encode(document.text, &ids);
+    try {
+      build.tokenizer->encode(document.text, &ids);
+    } catch (const TextLimitError& error) {
+      skip_or_fail(build.read.corrupt_records, fault_of(build, document, error),
+                   &batch->untokenised);
+      continue;
+    } catch (const Error& error) {
+      throw Error(fault_of(build, document, error));
+    }
     if (build.document_end) ids.push_back(*build.document_end);
     batch->tokens[document.split].add_document(ids);
     document.text = {};
@@ -304,6 +321,8 @@ UnitProgress BuildWork::write_batch(Unit& unit, const DocumentBatch& batch) cons
   }
   progress.position = batch.end;
   progress.skipped = batch.skipped;
+  unit.untokenised.add(batch.untokenised);
+  progress.skipped.corrupt.add(unit.untokenised);
   progress.bytes_on_disk = batch.bytes_on_disk;
   unit.bytes_since_record += batch.bytes;
   if (unit.bytes_since_record >= build_.checkpoint_bytes) record(unit, progress);

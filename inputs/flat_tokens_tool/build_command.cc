@@ -119,13 +119,27 @@ TokenBuild request_of(const Arguments& arguments, const Tokenizer* tokenizer,
   return build;
 }
 
+std::string ends_text(const TokenBuild& build) {
+  const std::optional<int32_t>& id = build.end_of_tokens;
+  if (!id) {
+    const bool has_end = build.tokenizer != nullptr && build.tokenizer->end_id();
+    return fmt::format("no id ends documents{}",
+                       has_end ? " (--end_of_document=none)" : ": the tokenizer has no end token");
+  }
+  std::string text = fmt::format("id {} ends documents", *id);
+  if (build.tokenizer == nullptr) return text;
+  for (const std::string& name : build.tokenizer->special_tokens())
+    if (build.tokenizer->id_of(name) == id) text += fmt::format(": '{}'", name);
+  return text;
+}
+
 void report(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
   fmt::print(out, "{}: {} training and {} validation tokens of {}\n", build.output.string(),
              built.tokens[kTrain], built.tokens[kValidation], built.description);
   fmt::print(out, "  documents: {} for training, {} for validation", built.documents[kTrain],
              built.documents[kValidation]);
   if (built.skipped.empty > 0) fmt::print(out, "; skipped: {} empty", built.skipped.empty);
-  fmt::print(out, "\n");
+  fmt::print(out, "\n  {}\n", ends_text(build));
   const CorruptRecordCount& corrupt = built.skipped.corrupt;
   if (corrupt.count > 0)
     fmt::print(out, "  skipped: {} corrupt records; the first: {}\n", corrupt.count, corrupt.first);

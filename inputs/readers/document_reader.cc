@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/io/lenient_json.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/tokenizers/unicode.h"
 
@@ -194,7 +195,7 @@ class PieceDocuments : public DocumentReader {
       position_ = {number + 1, pieces_.offset()};
       Parsed parsed = piece->is_too_long ? too_long(number) : parse(piece->text, number);
       if (parsed.text) return std::move(parsed.text);
-      if (!parsed.fault.empty()) skip_corrupt(parsed.fault);
+      if (!parsed.fault.empty()) skip_or_fail(options_.corrupt_records, parsed.fault, &corrupt_);
     }
     return std::nullopt;
   }
@@ -210,10 +211,11 @@ class PieceDocuments : public DocumentReader {
 
  protected:
   virtual Parsed parse(std::string_view piece, int64_t number) = 0;
-  // The location of document `number`, for messages.
-  virtual std::string place(int64_t number) const = 0;
+  virtual DocumentFormat format() const = 0;
+  std::string place(int64_t number) const {
+    return document_place(pieces_.where(), format(), options_, number);
+  }
   const ReadOptions& options() const { return options_; }
-  const std::string& where() const { return pieces_.where(); }
 
  private:
   // Skips the documents of other readers; false at the end.
@@ -231,11 +233,6 @@ class PieceDocuments : public DocumentReader {
     return {std::nullopt, fmt::format("{}: the document has more than {} bytes "
                                       "(max_document_bytes)",
                                       place(number), options_.max_document_bytes)};
-  }
-  void skip_corrupt(const std::string& fault) {
-    if (options_.corrupt_records == CorruptRecords::kFail)
-      fail("{} (broken=skip skips and counts corrupt records)", fault);
-    if (corrupt_.count++ == 0) corrupt_.first = fault;
   }
 
   ReadOptions options_;
@@ -261,10 +258,7 @@ class TextDocuments final : public PieceDocuments {
     }
     return {std::nullopt, fmt::format("{}: {}", at, encoding_fault(piece))};
   }
-  std::string place(int64_t number) const override {
-    if (options().separator.empty()) return where();
-    return fmt::format("{}: document {}", where(), number + 1);
-  }
+  DocumentFormat format() const override { return DocumentFormat::kText; }
 };
 
 class JsonLineDocuments final : public PieceDocuments {
@@ -279,20 +273,27 @@ class JsonLineDocuments final : public PieceDocuments {
     simdjson::dom::element root;
     // simdjson reads past the end of the line.
     static_assert(PieceReader::kPadding >= simdjson::SIMDJSON_PADDING);
-    const auto error = parser_.parse(line.data(), line.size(), false).get(root);
+    auto error = parser_.parse(line.data(), line.size(), false).get(root);
+    std::optional<std::string> lenient;
+    if (error != simdjson::SUCCESS && error != simdjson::UTF8_ERROR) {
+      lenient = lenient_json(line, Surrogates::kReplace);
+      if (lenient) error = parser_.parse(*lenient).get(root);
+    }
     Parsed parsed =
         error == simdjson::SUCCESS ? field_of(root) : Parsed{std::nullopt, json_fault(line, error)};
     // An escaped half of a surrogate pair is not valid text.
     if (parsed.text && line.find("\\u") != std::string_view::npos &&
         !simdjson::validate_utf8(parsed.text->data(), parsed.text->size()))
       parsed = {std::nullopt, encoding_fault(*parsed.text)};
+    if (parsed.text && lenient && parsed.text->find(kNotJson) != std::string::npos)
+      parsed = {std::nullopt, fmt::format("the field '{}' is not a text: it is NaN, Infinity or "
+                                          "1e999, or it has half of a surrogate pair (\\ud800)",
+                                          options().text_field)};
     if (!parsed.fault.empty()) parsed.fault = fmt::format("{}: {}", place(number), parsed.fault);
     if (parser_.capacity() > kLargeParser) parser_ = simdjson::dom::parser();
     return parsed;
   }
-  std::string place(int64_t number) const override {
-    return fmt::format("{}:{}", where(), number + 1);
-  }
+  DocumentFormat format() const override { return DocumentFormat::kJsonLines; }
 
  private:
   static constexpr size_t kLargeParser = size_t{1} << 24;
@@ -317,9 +318,12 @@ class JsonLineDocuments final : public PieceDocuments {
     if (root.get(object) != simdjson::SUCCESS)
       return {std::nullopt, fmt::format("the line is {}, expected an object with the field '{}'",
                                         kind_of(root), field)};
-    simdjson::dom::element value;
-    if (object.at_key(field).get(value) != simdjson::SUCCESS)
-      return {std::nullopt, missing_field(object)};
+    // The last member of this name counts, as in Python.
+    std::optional<simdjson::dom::element> found;
+    for (const auto& member : object)
+      if (member.key == field) found = member.value;
+    if (!found) return {std::nullopt, missing_field(object)};
+    const simdjson::dom::element value = *found;
     std::string_view text;
     if (value.get(text) != simdjson::SUCCESS)
       return {std::nullopt,
@@ -352,6 +356,21 @@ std::string last_extension(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault,
+                  CorruptRecordCount* count) {
+  if (corrupt_records == CorruptRecords::kFail)
+    fail("{} (broken=skip skips and counts corrupt records)", fault);
+  count->add({1, fault});
+}
+
+std::string document_place(const std::string& shard, DocumentFormat format,
+                           const ReadOptions& options, int64_t number) {
+  if (format == DocumentFormat::kAuto) format = document_format(shard);
+  if (format == DocumentFormat::kJsonLines) return fmt::format("{}:{}", shard, number + 1);
+  if (options.separator.empty()) return shard;
+  return fmt::format("{}: document {}", shard, number + 1);
+}
 
 DocumentFormat document_format(const std::filesystem::path& path) {
   const std::string outer = last_extension(path);

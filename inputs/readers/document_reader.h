@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-// What to do with a record that cannot be read: invalid JSON, a line without the text field, or
-// text that is not UTF-8.
+// What to do with a record that cannot be read: invalid JSON, a line without the text field, text
+// that is not UTF-8, or text for which a tokenizer's pattern needs too many steps.
 enum class CorruptRecords {
   kFail,  // Error with file and line.
   kSkip,  // Skip and count.
@@ -68,6 +68,15 @@ struct CorruptRecordCount {
     count += later.count;
   }
 };
+
+// Counts a corrupt record if they are skipped; else Error.
+void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault,
+                  CorruptRecordCount* count);
+
+// The place of document `number` of a shard, for messages: "a.jsonl:17", "a.txt: document 3", or
+// the name alone if the shard is one document.
+std::string document_place(const std::string& shard, DocumentFormat format,
+                           const ReadOptions& options, int64_t number);
 
 class DocumentReader {
  public:

@@ -85,7 +85,7 @@ void ShardReader::read_block() {
     if (!text) break;
     if (!is_wanted(*text)) continue;
     bytes += text->size();
-    block_.push_back(std::move(*text));
+    block_.push_back({std::move(*text), reader_->position().document - 1});
   }
   block_read_ = true;
   if (place_.index > 0 && static_cast<size_t>(place_.index) >= block_.size())
@@ -99,7 +99,7 @@ void ShardReader::shuffle() {
   const uint64_t key = mix_bits(static_cast<uint64_t>(place_.block.document),
                                 mix_bits(static_cast<uint64_t>(place_.unit), shards_->seed));
   const Permutation order(static_cast<int64_t>(block_.size()), key, 0);
-  std::vector<std::string> shuffled;
+  std::vector<BlockText> shuffled;
   for (size_t i = 0; i < block_.size(); ++i)
     shuffled.push_back(std::move(block_[static_cast<size_t>(order(static_cast<int64_t>(i)))]));
   block_ = std::move(shuffled);
@@ -120,7 +120,8 @@ std::optional<ShardReader::Document> ShardReader::next() {
     if (!block_read_) read_block();
     if (static_cast<size_t>(place_.index) < block_.size()) {
       idle_units_ = 0;
-      Document document{std::move(block_[static_cast<size_t>(place_.index)]), place_};
+      BlockText& block_text = block_[static_cast<size_t>(place_.index)];
+      Document document{std::move(block_text.text), block_text.number, place_};
       if (static_cast<size_t>(++place_.index) == block_.size()) leave_block();
       return document;
     }
@@ -128,6 +129,13 @@ std::optional<ShardReader::Document> ShardReader::next() {
     leave_block();
     if (unit_ended) leave_unit();
   }
+}
+
+void ShardReader::skip_document(const Document& document, const Error& error) {
+  const std::string place = document_place(shard_name(document.place.unit), shards_->format,
+                                           shards_->read, document.number);
+  skip_or_fail(shards_->read.corrupt_records, fmt::format("{}: {}", place, error.what()),
+               &corrupt_before_);
 }
 
 std::string stream_cursor_text(const StreamCursor& place) {
@@ -172,7 +180,13 @@ StreamCursor StreamShard::place() const {
 bool StreamShard::add_document() {
   std::optional<ShardReader::Document> document = documents_.next();
   if (!document) return false;
-  Piece piece{std::move(document->place), tokenizer_.encode(document->text), skip_};
+  Piece piece{document->place, {}, skip_};
+  try {
+    tokenizer_.encode(document->text, &piece.ids);
+  } catch (const TextLimitError& error) {
+    documents_.skip_document(*document, error);
+    return true;
+  }
   if (options_.end_of_document == EndOfDocument::kAuto)
     if (const std::optional<int32_t> end = tokenizer_.end_id()) piece.ids.push_back(*end);
   const bool is_resumed = piece.place.unit == resumed_.unit &&

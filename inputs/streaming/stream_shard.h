@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/hparams/fields.h"
 #include "inputs/base_input.h"
 #include "inputs/readers/document_reader.h"
@@ -63,6 +64,7 @@ class ShardReader {
 
   struct Document {
     std::string text;      // Not empty.
+    int64_t number = 0;    // In its shard.
     DocumentCursor place;  // Restoring it makes `next` return this document.
   };
   // nullopt at the end of a finite set. Error if the row has no document in two epochs.
@@ -70,6 +72,8 @@ class ShardReader {
   const DocumentCursor& place() const { return place_; }  // Of the next document.
   void restore(const DocumentCursor& place);
   std::string shard_name(int64_t unit) const;
+  // Skips a document that cannot be tokenised, or Error, as configured for corrupt records.
+  void skip_document(const Document& document, const Error& error);
   DocumentCursor begin() const { return {.unit = row_, .block = {}, .index = 0, .corrupt = {}}; }
 
  private:
@@ -85,7 +89,11 @@ class ShardReader {
   int64_t row_;
   std::unique_ptr<DocumentReader> reader_;  // Of the current unit; opened on demand.
   DocumentCursor place_;                    // `block`: the beginning of block_.
-  std::vector<std::string> block_;  // Documents from place_.index on are still to be returned.
+  struct BlockText {
+    std::string text;
+    int64_t number = 0;  // In its shard.
+  };
+  std::vector<BlockText> block_;  // Documents from place_.index on are still to be returned.
   bool block_read_ = false;
   CorruptRecordCount corrupt_before_;  // Before the reader's initial position.
   int64_t idle_units_ = 0;             // Units without a document since the last one.

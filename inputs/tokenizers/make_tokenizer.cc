@@ -122,11 +122,29 @@ std::vector<AddedToken> read_added(const Json& json) {
   return added;
 }
 
-// A token name in tokenizer_config.json: a string or an object; "" if absent.
-std::string configured_token(const Json& config, std::string_view name) {
-  const Json& token = config.is_object() ? member(config, name) : config;
-  if (token.is_object()) return text_of(member(token, "content"));
-  return token.is_string() ? token.as_string() : "";
+// What is beside a tokenizer's own file; null for files that are absent.
+struct Settings {
+  std::vector<Json> names;  // With names of tokens, first those that count.
+  Json ids;                 // kModelIds
+};
+
+Settings read_settings(const std::string& name, const TokenizerFiles& files) {
+  const auto read = [&](const char* file) {
+    const auto found = files.find(file);
+    return found == files.end() ? Json() : parse_json(found->second, name + ": " + file);
+  };
+  return {{read("tokenizer_config.json"), read("special_tokens_map.json")}, read(kModelIds)};
+}
+
+// A token's name, as a string or an object; "" if no file has it.
+std::string configured_token(const Settings& settings, std::string_view role) {
+  for (const Json& file : settings.names) {
+    const Json* token = file.is_object() ? file.find(role) : nullptr;
+    if (token != nullptr && token->is_object()) token = token->find("content");
+    if (token != nullptr && token->is_string() && !token->as_string().empty())
+      return token->as_string();
+  }
+  return "";
 }
 
 // The token that the post-processor prepends; "" if none.
@@ -154,15 +172,54 @@ std::optional<int32_t> first_special(const std::vector<AddedToken>& added,
   return std::nullopt;
 }
 
-void choose_start_and_end(const Json& config, const Json& processor, BpeParts* parts) {
-  parts->end_id = first_special(
-      parts->added, {configured_token(config, "eos_token"), "<|endoftext|>", "<|end_of_text|>",
-                     "</s>", "<eos>", "<EOT>", "<|eot_id|>", "<|im_end|>"});
+std::optional<int32_t> id_of_name(const BpeParts& parts, const std::string& name) {
+  for (const AddedToken& token : parts.added)
+    if (token.content == name) return token.id;
+  for (const auto& [token, id] : parts.model.vocabulary)
+    if (token == name) return id;
+  return std::nullopt;
+}
+
+// A token that the settings name, or whose id the model's configuration has.
+std::optional<int32_t> configured_id(const Settings& settings, const std::string& role,
+                                     const BpeParts& parts) {
+  if (const std::string name = configured_token(settings, role); !name.empty())
+    if (const auto id = id_of_name(parts, name)) return id;
+  const Json* id = settings.ids.is_object() ? settings.ids.find(role + "_id") : nullptr;
+  if (id == nullptr) return std::nullopt;
+  const auto is_it = [&](int32_t other) { return other == id->as_integer(); };
+  for (const AddedToken& token : parts.added)
+    if (is_it(token.id)) return token.id;
+  for (const auto& [token, token_id] : parts.model.vocabulary)
+    if (is_it(token_id)) return token_id;
+  return std::nullopt;
+}
+
+void choose_start_and_end(const Settings& settings, const Json& processor, BpeParts* parts) {
+  parts->end_id = configured_id(settings, "eos_token", *parts);
+  if (!parts->end_id)
+    parts->end_id = first_special(parts->added, {"<|endoftext|>", "<|end_of_text|>", "</s>",
+                                                 "<eos>", "<EOT>", "<|eot_id|>", "<|im_end|>"});
+  parts->start_id = configured_id(settings, "bos_token", *parts);
   // In GPT-2, "<|endoftext|>" both ends documents and precedes each.
-  parts->start_id =
-      first_special(parts->added, {configured_token(config, "bos_token"),
-                                   processed_start(processor), "<|begin_of_text|>",
-                                   "<|startoftext|>", "<s>", "<bos>", "<BOS>", "<|endoftext|>"});
+  if (!parts->start_id)
+    parts->start_id =
+        first_special(parts->added, {processed_start(processor), "<|begin_of_text|>",
+                                     "<|startoftext|>", "<s>", "<bos>", "<BOS>", "<|endoftext|>"});
+}
+
+// The special tokens of a vocabulary without a list of them: those that the settings name. Without
+// settings, "<s>" and "</s>" are RoBERTa's, whose vocabulary has an unused "<|endoftext|>".
+void add_special_tokens(const Settings& settings, BpeParts* parts) {
+  std::set<std::string> names = {"<|endoftext|>"};
+  for (const char* role :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    names.insert(configured_token(settings, role));
+  if (names.size() <= 2 && id_of_name(*parts, "<s>") && id_of_name(*parts, "</s>"))
+    names = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"};
+  for (const auto& [token, id] : parts->model.vocabulary)
+    if (names.contains(token))
+      parts->added.push_back({.content = token, .id = id, .is_special = true});
 }
 
 void add_decoder(const Json& json, TokenDecoder* decoder) {
@@ -208,7 +265,6 @@ void add_decoder(const Json& json, TokenDecoder* decoder) {
 std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const std::string& name,
                                                        const TokenizerFiles& files) {
   const Json json = parse_json(files.at("tokenizer.json"), name);
-  const auto config = files.find("tokenizer_config.json");
   BpeParts parts;
   parts.name = name;
   parts.definition = definition_of_files(files);
@@ -217,9 +273,7 @@ std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const std::string& name,
   parts.model = read_model(json.at("model"), parts.pre_tokenizer->is_byte_level());
   parts.added = read_added(member(json, "added_tokens"));
   if (!parts.model.is_byte_level) add_decoder(member(json, "decoder"), &parts.decoder);
-  choose_start_and_end(
-      config == files.end() ? Json() : parse_json(config->second, name + ": tokenizer_config.json"),
-      member(json, "post_processor"), &parts);
+  choose_start_and_end(read_settings(name, files), member(json, "post_processor"), &parts);
   return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 
@@ -247,10 +301,9 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
   parts.model.is_byte_level = true;
   read_vocabulary(parse_json(files.at("vocab.json"), name), &parts.model);
   read_merges_text(files.at("merges.txt"), name, &parts.model);
-  for (const auto& [token, id] : parts.model.vocabulary)
-    if (token == "<|endoftext|>")
-      parts.added.push_back({.content = token, .id = id, .is_special = true});
-  choose_start_and_end(Json(), Json(), &parts);
+  const Settings settings = read_settings(name, files);
+  add_special_tokens(settings, &parts);
+  choose_start_and_end(settings, Json(), &parts);
   return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 

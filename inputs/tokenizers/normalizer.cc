@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "inputs/tokenizers/pattern.h"
 #include "inputs/tokenizers/unicode.h"
+#include "inputs/tokenizers/unicode_properties.h"
 
 namespace tessera {
 
@@ -73,9 +74,11 @@ std::string_view to_normal_form(int form, std::string_view text, std::string* st
   size_t previous = 0;
   for (size_t at = 0; at < text.size();) {
     const Character character = character_at(text, at);
-    if (!character.is_valid || character.code < first) {
-      previous = character.is_valid ? at : at + 1;
-      at += static_cast<size_t>(character.length);
+    const bool is_normalized = character.is_valid && is_normalized_by_steps(character.code);
+    if (!is_normalized || character.code < first) {
+      const size_t after = at + static_cast<size_t>(character.length);
+      previous = is_normalized ? at : after;
+      at = after;
       continue;
     }
     previous = std::max(previous, copied);
@@ -84,7 +87,8 @@ std::string_view to_normal_form(int form, std::string_view text, std::string* st
     size_t end = previous;
     while (end < text.size()) {
       const Character next = character_at(text, end);
-      if (!next.is_valid || (next.code < 0x80 && end > at)) break;
+      if (!next.is_valid || (next.code < 0x80 && end > at) || !is_normalized_by_steps(next.code))
+        break;
       stretch.push_back(next.code);
       end += static_cast<size_t>(next.length);
     }
@@ -125,7 +129,7 @@ std::string_view lower_case(std::string_view text, std::string* storage, bool*) 
     if (character.code == kDottedCapitalI) {
       *storage += "i\xcc\x87";
     } else if (character.is_valid) {
-      append_utf8(utf8proc_tolower(character.code), storage);
+      append_utf8(lower_case_of(character.code), storage);
     } else {
       *storage += text[at];
     }

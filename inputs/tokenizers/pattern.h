@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A regular expression of a tokenizer file, in Oniguruma's syntax (as in Hugging Face's tokenizers
-// library), run by PCRE2. Patterns and texts may be hostile: steps, memory and time are bounded.
+// A regular expression of a tokenizer file, run by Oniguruma, as in Hugging Face's tokenizers
+// library. Patterns and texts may be hostile: steps, memory and time are bounded.
 // Bytes that are not UTF-8 match as U+FFFD.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace tessera {
 
 class Pattern {
  public:
-  // Error, prefixed with `where`, if the expression is invalid or cannot be translated.
+  // Error, prefixed with `where`, if the expression is invalid. `expression` is UTF-8.
   Pattern(const std::string& expression, const std::string& where);
   ~Pattern();
   Pattern(Pattern&&) noexcept;
 
   // Visits all matches in order, including empty ones, except an empty match at the end of another.
-  // Thread-safe.
+  // TextLimitError if a match takes too many steps or too much memory. Thread-safe.
   void for_each_match(std::string_view text,
                       const std::function<void(size_t begin, size_t end)>& take) const;
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scanners follow their patterns alternative by alternative; comments give the result where a
-// pattern would backtrack. Tests compare with PCRE2 on the same patterns.
 #include "inputs/tokenizers/pre_tokenizer.h"
 
 #include <algorithm>
@@ -13,163 +11,6 @@
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
-namespace {
-
-using unicode_class::kLetter;
-using unicode_class::kLineEnd;
-using unicode_class::kLower;
-using unicode_class::kNumber;
-using unicode_class::kSpace;
-using unicode_class::kUpper;
-
-constexpr uint8_t kNotOther = kLetter | kNumber | kSpace;
-
-// The patterns as written in tokenizer.json files and tiktoken, including equivalent variants.
-constexpr std::array<std::pair<std::string_view, WordPattern>, 7> kKnown = {{
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-     WordPattern::kGpt2},
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-     WordPattern::kGpt2},
-    {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)",
-     WordPattern::kGpt2},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     WordPattern::kCl100k},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
-     WordPattern::kCl100k},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     WordPattern::kQwen2},
-    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     WordPattern::kO200k},
-}};
-
-char byte_at(std::string_view text, size_t at) { return at < text.size() ? text[at] : '\0'; }
-
-char lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
-// The length of 's 't 're 've 'm 'll 'd at text[at], or 0. With `any_case`, case is ignored, and
-// long s (U+017F) folds to s.
-size_t contraction(std::string_view text, size_t at, bool any_case) {
-  if (byte_at(text, at) != '\'') return 0;
-  const auto letter = [&](size_t index) {
-    return any_case ? lower_ascii(byte_at(text, index)) : byte_at(text, index);
-  };
-  const char first = letter(at + 1);
-  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
-  const char second = letter(at + 2);
-  if ((first == 'r' || first == 'v') && second == 'e') return 3;
-  if (first == 'l' && second == 'l') return 3;
-  return any_case && text.substr(at + 1, 2) == "\xc5\xbf" ? 3 : 0;
-}
-
-}  // namespace
-
-std::optional<WordPattern> known_pattern(std::string_view regular_expression) {
-  for (const auto& [text, pattern] : kKnown)
-    if (text == regular_expression) return pattern;
-  return std::nullopt;
-}
-
-size_t WordScanner::run_of_digits(std::string_view text, size_t at, int most) const {
-  size_t length = 0;
-  for (int i = 0; i < most && (class_at(text, at, &length) & kNumber) != 0; ++i) at += length;
-  return at;
-}
-
-//  ?[^\s\p{L}\p{N}]+ . 0: no match.
-size_t WordScanner::end_of_others(std::string_view text, size_t at) const {
-  const size_t from = text[at] == ' ' ? at + 1 : at;
-  const size_t end = run_without(text, from, kNotOther);
-  return end > from ? end : 0;
-}
-
-// \s+(?!\S)|\s+ : the run without its last character, if text follows. With `to_lines`, first
-// \s*[\r\n]+ : up to the last line end of the run, if any.
-size_t WordScanner::end_of_space(std::string_view text, size_t at, bool to_lines) const {
-  size_t length = 0;
-  size_t last = at;
-  size_t lines = at;
-  size_t end = at;
-  while (end < text.size()) {
-    const uint8_t kind = classes_.at(text, end, &length);
-    if ((kind & kSpace) == 0) break;
-    last = end;
-    end += length;
-    if ((kind & kLineEnd) != 0) lines = end;
-  }
-  if (to_lines && lines > at) return lines;
-  return end == text.size() || last == at ? end : last;
-}
-
-size_t WordScanner::end_gpt2(std::string_view text, size_t at) const {
-  if (const size_t length = contraction(text, at, false)) return at + length;
-  const size_t from = text[at] == ' ' ? at + 1 : at;
-  size_t length = 0;
-  const uint8_t kind = class_at(text, from, &length);
-  if ((kind & kLetter) != 0) return run(text, from + length, kLetter);
-  if ((kind & kNumber) != 0) return run(text, from + length, kNumber);
-  if (const size_t end = end_of_others(text, at)) return end;
-  return end_of_space(text, at, false);
-}
-
-size_t WordScanner::end_cl100k(std::string_view text, size_t at, int most_digits) const {
-  if (const size_t length = contraction(text, at, true)) return at + length;
-  size_t length = 0;
-  const uint8_t kind = class_at(text, at, &length);
-  if ((kind & kLetter) != 0) return run(text, at + length, kLetter);
-  if ((kind & kNumber) != 0) return run_of_digits(text, at, most_digits);
-  const size_t word = at + length;
-  if ((kind & kLineEnd) == 0 && (class_at(text, word, &length) & kLetter) != 0)
-    return run(text, word + length, kLetter);
-  if (const size_t end = end_of_others(text, at)) return run(text, end, kLineEnd);
-  return end_of_space(text, at, true);
-}
-
-// [upper]*[lower]+ : backtracks to the last character in both classes. 0: no match.
-size_t WordScanner::end_of_lower_part(std::string_view text, size_t at) const {
-  size_t length = 0;
-  size_t last_of_both = 0;
-  size_t end = at;
-  while (end < text.size()) {
-    const uint8_t kind = classes_.at(text, end, &length);
-    if ((kind & kUpper) == 0) break;
-    end += length;
-    if ((kind & kLower) != 0) last_of_both = end;
-  }
-  const size_t lower = run(text, end, kLower);
-  return lower > end ? lower : last_of_both;
-}
-
-// [upper]+[lower]* . 0: no match.
-size_t WordScanner::end_of_upper_part(std::string_view text, size_t at) const {
-  const size_t upper = run(text, at, kUpper);
-  return upper == at ? 0 : run(text, upper, kLower);
-}
-
-// The first two alternatives of o200k, each first with an optional leading non-letter, then
-// without. A mark can be both the leading character and part of the word. 0: no match.
-size_t WordScanner::end_of_cased_word(std::string_view text, size_t at) const {
-  size_t length = 0;
-  const uint8_t kind = class_at(text, at, &length);
-  const bool may_lead = (kind & (kLetter | kNumber | kLineEnd)) == 0;
-  const size_t after = at + length;
-  size_t end = may_lead ? end_of_lower_part(text, after) : 0;
-  if (end == 0) end = end_of_lower_part(text, at);
-  if (end == 0 && may_lead) end = end_of_upper_part(text, after);
-  if (end == 0) end = end_of_upper_part(text, at);
-  return end;
-}
-
-size_t WordScanner::end_o200k(std::string_view text, size_t at) const {
-  if (const size_t end = end_of_cased_word(text, at)) return end + contraction(text, end, true);
-  size_t length = 0;
-  if ((class_at(text, at, &length) & kNumber) != 0) return run_of_digits(text, at, 3);
-  if (size_t end = end_of_others(text, at)) {
-    while (end < text.size() && (text[end] == '\r' || text[end] == '\n' || text[end] == '/')) ++end;
-    return end;
-  }
-  return end_of_space(text, at, true);
-}
-
 namespace {
 
 constexpr size_t kMostSteps = 64;
@@ -208,11 +49,52 @@ bool joins(Behaviour behaviour, bool was_match, bool is_match) {
   }
 }
 
-Matcher class_matcher(const std::string& name, uint8_t kinds) {
+Matcher class_matcher(const std::string& name, CharacterClasses kinds) {
   return {name, [kinds, &classes = UnicodeClasses::get()](std::string_view text, const auto& take) {
             size_t length = 0;
             for (size_t at = 0; at < text.size(); at += length)
               if ((classes.at(text, at, &length) & kinds) != 0) take(at, at + length);
+          }};
+}
+
+// \w+|[^\w\s]+ with \w of Rust.
+Matcher words_matcher() {
+  return {"pattern '\\w+|[^\\w\\s]+'",
+          [&classes = UnicodeClasses::get()](std::string_view text, const auto& take) {
+            using namespace unicode_class;
+            size_t begin = 0;
+            CharacterClasses of_run = kSpace;
+            size_t length = 0;
+            for (size_t at = 0; at <= text.size(); at += length) {
+              const CharacterClasses kind =
+                  at < text.size() ? classes.at(text, at, &length) : kSpace;
+              const CharacterClasses run = kind & (kWord | kSpace);
+              if (run == of_run && at < text.size()) continue;
+              if ((of_run & kSpace) == 0) take(begin, at);
+              begin = at;
+              of_run = run;
+              if (at == text.size()) break;
+            }
+          }};
+}
+
+// \s+$ : takes the time of a run of spaces only once.
+Matcher trailing_space_matcher() {
+  return {"pattern '\\s+$'",
+          [&classes = UnicodeClasses::get()](std::string_view text, const auto& take) {
+            using namespace unicode_class;
+            size_t length = 0;
+            for (size_t at = 0; at < text.size();) {
+              const size_t begin = at;
+              size_t line_end = begin;
+              while (at < text.size() && (classes.at(text, at, &length) & kSpace) != 0) {
+                if (text[at] == '\n') line_end = at;
+                at += length;
+              }
+              const size_t end = at == text.size() ? at : line_end;
+              if (end > begin) take(begin, end);
+              if (at == begin) at += length;
+            }
           }};
 }
 
@@ -256,6 +138,11 @@ void prefix_space(const TextPiece& piece, const TakePiece& take) {
   take({prefixed, piece.is_beginning});
 }
 
+// Writes bytes in the byte-level alphabet.
+void encode_bytes(const TextPiece& piece, const TakePiece& take) {
+  take({byte_level_encode(piece.text), piece.is_beginning});
+}
+
 enum class Prepend { kNever, kFirst, kAlways };
 
 // SentencePiece's convention: spaces become a mark, and words begin with it.
@@ -285,9 +172,12 @@ SplitStep make_split(const Json& json) {
   const Json& pattern = json.at("pattern");
   if (const Json* expression = pattern.find("Regex")) {
     const auto known = known_pattern(expression->as_string());
-    // A known pattern covers the whole text, so both forms keep every word.
     if (known && behaviour == Behaviour::kIsolated && !inverted) return make_scan_step(*known);
-    if (known && behaviour == Behaviour::kRemoved && inverted) return make_scan_step(*known);
+    // The same if the pattern matches every character.
+    if (known && behaviour == Behaviour::kRemoved && inverted && known != WordPattern::kDeepSeek)
+      return make_scan_step(*known);
+    if (expression->as_string() == R"(\s+$)")
+      return make_match_step(trailing_space_matcher(), behaviour, inverted);
   }
   return make_match_step(make_matcher(pattern), behaviour, inverted);
 }
@@ -315,18 +205,16 @@ SplitStep make_split_step(const Json& json) {
   if (type == "Metaspace") return make_metaspace(json);
   if (type == "Digits")
     return make_match_step(
-        class_matcher("digits", unicode_class::kNumber),
+        class_matcher("digits", unicode_class::kStepDigit),
         flag_of(json, "individual_digits", false) ? Behaviour::kIsolated : Behaviour::kContiguous);
   if (type == "Punctuation") {
     const Json* behaviour = json.find("behavior");
-    return make_match_step(class_matcher("punctuation", unicode_class::kPunctuation),
+    return make_match_step(class_matcher("punctuation", unicode_class::kStepPunctuation),
                            behaviour == nullptr ? Behaviour::kIsolated : behaviour_of(*behaviour));
   }
   if (type == "WhitespaceSplit")
     return make_match_step(class_matcher("space", unicode_class::kSpace), Behaviour::kRemoved);
-  if (type == "Whitespace")
-    return make_match_step(pattern_matcher(R"(\w+|[^\w\s]+)", json.where()), Behaviour::kRemoved,
-                           true);
+  if (type == "Whitespace") return make_match_step(words_matcher(), Behaviour::kRemoved, true);
   if (type == "CharDelimiterSplit")
     return make_match_step(literal_matcher(json.at("delimiter")), Behaviour::kRemoved);
   fail(
@@ -353,8 +241,8 @@ PreTokenizer::PreTokenizer(const Json& json) {
 
 void PreTokenizer::add(const Json& json) {
   const std::string& type = json.at("type").as_string();
-  if (is_byte_level_)
-    fail("{}: '{}' comes after ByteLevel, which must be the last step", json.where(), type);
+  if (is_byte_level_ && (type == "ByteLevel" || type == "Metaspace"))
+    fail("{}: '{}' after ByteLevel is not supported", json.where(), type);
   if (steps_.size() >= kMostSteps)
     fail("{}: more than {} steps of pre-tokenization are not supported", json.where(), kMostSteps);
   if (type == "Sequence") {
@@ -364,6 +252,9 @@ void PreTokenizer::add(const Json& json) {
     if (flag_of(json, "use_regex", true)) steps_.push_back(make_scan_step(WordPattern::kGpt2));
     is_byte_level_ = true;
   } else {
+    // Later steps see the characters for bytes, as in Falcon's tokenizer.
+    if (is_byte_level_ && !is_encoded_) steps_.push_back({"byte level", encode_bytes});
+    is_encoded_ = is_byte_level_;
     steps_.push_back(make_split_step(json));
   }
 }
@@ -376,7 +267,7 @@ void PreTokenizer::for_each_word(const TextPiece& piece,
 void PreTokenizer::run(size_t step, const TextPiece& piece,
                        const std::function<void(std::string_view)>& take) const {
   if (piece.text.empty()) return;
-  if (step == steps_.size()) return take(piece.text);
+  if (step == steps_.size()) return take(is_encoded_ ? *byte_level_decode(piece.text) : piece.text);
   steps_[step].split(piece, [&](const TextPiece& part) { run(step + 1, part, take); });
 }
 

@@ -17,7 +17,8 @@ constexpr std::uintmax_t kLargestFile = 256 << 20;
 
 // The file names allowed in a definition; they are never used as paths.
 bool is_known(std::string_view name) {
-  return name == "tokenizer.json" || name == "tokenizer_config.json" || name == "vocab.json" ||
+  return name == "tokenizer.json" || name == "tokenizer_config.json" ||
+         name == "special_tokens_map.json" || name == kModelIds || name == "vocab.json" ||
          name == "merges.txt" || name == "tokenizer.model";
 }
 
@@ -35,12 +36,38 @@ bool read_if_there(const filesystem::path& path, const std::string& name, Tokeni
   return true;
 }
 
+// The start and end id of a model's configuration; of a list, the first.
+void read_model_ids(const filesystem::path& directory, TokenizerFiles* files) {
+  JsonLine ids;
+  for (const char* member : {"bos_token_id", "eos_token_id"}) {
+    for (const char* name : {"config.json", "generation_config.json"}) {
+      const filesystem::path path = directory / name;
+      if (!filesystem::is_regular_file(path)) continue;
+      const Json config = parse_json(read(path), path.string());
+      const Json* id = config.is_object() ? config.find(member) : nullptr;
+      if (id != nullptr && id->is_array() && !id->as_array().empty()) id = id->as_array().data();
+      if (id == nullptr || !id->is_integer()) continue;
+      (*files)[kModelIds] = ids.add(member, id->as_integer()).text();
+      break;
+    }
+  }
+}
+
+// What names the start and end tokens, beside a tokenizer's own file.
+void read_settings(const filesystem::path& directory, TokenizerFiles* files) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+    read_if_there(directory / name, name, files);
+  read_model_ids(directory, files);
+}
+
 // GPT-2's two files, under either of their names.
 bool read_gpt2(const filesystem::path& directory, TokenizerFiles* files) {
-  return (read_if_there(directory / "vocab.json", "vocab.json", files) &&
-          read_if_there(directory / "merges.txt", "merges.txt", files)) ||
-         (read_if_there(directory / "encoder.json", "vocab.json", files) &&
-          read_if_there(directory / "vocab.bpe", "merges.txt", files));
+  const bool is_there = (read_if_there(directory / "vocab.json", "vocab.json", files) &&
+                         read_if_there(directory / "merges.txt", "merges.txt", files)) ||
+                        (read_if_there(directory / "encoder.json", "vocab.json", files) &&
+                         read_if_there(directory / "vocab.bpe", "merges.txt", files));
+  if (is_there) read_settings(directory, files);
+  return is_there;
 }
 
 bool is_unigram(const Json& file) {
@@ -62,7 +89,7 @@ TokenizerFiles read_directory(const filesystem::path& directory) {
   if (read_if_there(directory / "tokenizer.json", "tokenizer.json", &files)) {
     if (stands_for_model(directory, files.at("tokenizer.json")))
       return {{"tokenizer.model", read(directory / "tokenizer.model")}};
-    read_if_there(directory / "tokenizer_config.json", "tokenizer_config.json", &files);
+    read_settings(directory, &files);
     return files;
   }
   if (read_gpt2(directory, &files)) return files;
@@ -105,7 +132,7 @@ TokenizerFiles read_tokenizer_files(const filesystem::path& path) {
     files["tokenizer.model"] = read(path);
   } else if (path.extension() == ".json") {
     files["tokenizer.json"] = read(path);
-    read_if_there(path.parent_path() / "tokenizer_config.json", "tokenizer_config.json", &files);
+    read_settings(path.parent_path(), &files);
   } else {
     fail(
         "{} is not a tokenizer: expected a SentencePiece model (*.model), a tokenizer.json, "

@@ -14,7 +14,16 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.h"
+
 namespace tessera {
+
+// A text that needs more steps or memory than a pattern may use. With broken=skip, builds and
+// streams skip and count it.
+class TextLimitError final : public Error {
+ public:
+  using Error::Error;
+};
 
 // The text of a token id.
 struct TokenText {
@@ -95,8 +104,10 @@ inline std::string content_hash(std::string_view content) {
 }
 
 // The contents of a tokenizer's files by name: "tokenizer.json", "tokenizer_config.json",
-// "vocab.json", "merges.txt", "tokenizer.model".
+// "special_tokens_map.json", "vocab.json", "merges.txt", "tokenizer.model", and kModelIds.
 using TokenizerFiles = std::map<std::string, std::string>;
+// Not a file of other tools: bos_token_id and eos_token_id of the model's config.json.
+inline constexpr const char* kModelIds = "model_ids.json";
 
 // Reads the files at a path: a file of a tokenizer, or a directory. Error that says what is
 // missing.

@@ -6,6 +6,8 @@
 #include <array>
 #include <vector>
 
+#include "inputs/tokenizers/unicode_properties.h"
+
 namespace tessera {
 namespace {
 
@@ -79,61 +81,36 @@ namespace {
 
 constexpr int32_t kCodes = 0x110000;
 
-uint8_t class_of_category(int category) {
+std::vector<CharacterClasses> make_table() {
   using namespace unicode_class;
-  switch (category) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LT:
-      return kLetter | kUpper | kWord;
-    case UTF8PROC_CATEGORY_LL:
-      return kLetter | kLower | kWord;
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-      return kLetter | kUpper | kLower | kWord;
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-      return kUpper | kLower | kWord;
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:  // Alphabetic, hence \w.
-      return kNumber | kWord;
-    case UTF8PROC_CATEGORY_NO:
-      return kNumber;
-    case UTF8PROC_CATEGORY_PC:
-      return kWord | kPunctuation;
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-      return kPunctuation;
-    default:
-      return 0;
-  }
-}
-
-// Symbols with the Alphabetic property: circled and squared letters.
-bool is_lettered_symbol(int32_t code) {
-  return (code >= 0x24b6 && code <= 0x24e9) || (code >= 0x1f130 && code <= 0x1f149) ||
-         (code >= 0x1f150 && code <= 0x1f169) || (code >= 0x1f170 && code <= 0x1f189);
-}
-
-bool is_ascii_symbol(int32_t code) {
-  return (code >= 0x21 && code <= 0x2f) || (code >= 0x3a && code <= 0x40) ||
-         (code >= 0x5b && code <= 0x60) || (code >= 0x7b && code <= 0x7e);
-}
-
-std::vector<uint8_t> make_table() {
-  std::vector<uint8_t> table(kCodes);
-  for (int32_t code = 0; code < kCodes; ++code) {
-    uint8_t kind = class_of_category(utf8proc_category(code));
-    if (is_white_space(code)) kind = unicode_class::kSpace;
-    if (code == '\r' || code == '\n') kind |= unicode_class::kLineEnd;
-    if (is_lettered_symbol(code)) kind |= unicode_class::kWord;
-    if (is_ascii_symbol(code)) kind |= unicode_class::kPunctuation;
-    table[code] = kind;
-  }
+  std::vector<CharacterClasses> table(kCodes);
+  const auto changes = [&](CharacterClasses classes) {
+    return [&table, classes](int32_t first, int32_t last) {
+      for (int32_t code = first; code <= last; ++code) table[static_cast<size_t>(code)] ^= classes;
+    };
+  };
+  const auto add = [&](std::string_view property, CharacterClasses classes) {
+    for_each_range(property, changes(classes));
+  };
+  add("Lu", kLetter | kUpper);
+  add("Lt", kLetter | kUpper);
+  add("Ll", kLetter | kLower);
+  add("Lm", kLetter | kUpper | kLower);
+  add("Lo", kLetter | kUpper | kLower);
+  add("M", kMark | kUpper | kLower);
+  add("N", kNumber | kStepDigit);
+  for_each_other_digit(changes(kStepDigit));
+  add("P", kPunctuation | kStepPunctuation);
+  for_each_other_punctuation(changes(kStepPunctuation));
+  for (const char c : std::string_view("$+<=>^`|~"))
+    table[static_cast<size_t>(c)] |= kStepPunctuation;
+  add("S", kSymbol);
+  add("White_Space", kSpace);
+  for (const char* property : {"Alphabetic", "M", "Nd", "Pc", "Join_Control"})
+    for_each_range(property, [&](int32_t first, int32_t last) {
+      for (int32_t code = first; code <= last; ++code) table[static_cast<size_t>(code)] |= kWord;
+    });
+  for (const char c : {'\r', '\n'}) table[static_cast<size_t>(c)] |= kLineEnd;
   return table;
 }
 
@@ -146,7 +123,7 @@ bool is_white_space(int32_t code) {
 }
 
 UnicodeClasses::UnicodeClasses() {
-  static const std::vector<uint8_t> table = make_table();
+  static const std::vector<CharacterClasses> table = make_table();
   table_ = table.data();
 }
 

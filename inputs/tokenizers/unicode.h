@@ -76,17 +76,23 @@ std::optional<std::string> byte_level_decode(std::string_view characters);
 // " the" to "Ġthe".
 std::string byte_level_encode(std::string_view bytes);
 
-// Character classes used by pre-tokenizer patterns: a table of one byte per code point, built once
-// from utf8proc's data.
+// Character classes used by pre-tokenizers: a table for all code points, built once from
+// unicode_properties.h.
+using CharacterClasses = uint16_t;
 namespace unicode_class {
-constexpr uint8_t kLetter = 1;         // \p{L}
-constexpr uint8_t kNumber = 2;         // \p{N}
-constexpr uint8_t kSpace = 4;          // \s: White_Space, as in Oniguruma and Rust.
-constexpr uint8_t kLineEnd = 8;        // [\r\n]; also kSpace.
-constexpr uint8_t kUpper = 16;         // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
-constexpr uint8_t kLower = 32;         // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
-constexpr uint8_t kWord = 64;          // \w: letters, marks, decimal digits, connectors.
-constexpr uint8_t kPunctuation = 128;  // \p{P} and ASCII symbols.
+constexpr CharacterClasses kLetter = 1;         // \p{L}
+constexpr CharacterClasses kNumber = 2;         // \p{N}
+constexpr CharacterClasses kSpace = 4;          // \s: White_Space, as in Oniguruma and Rust.
+constexpr CharacterClasses kLineEnd = 8;        // [\r\n]; also kSpace.
+constexpr CharacterClasses kUpper = 16;         // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
+constexpr CharacterClasses kLower = 32;         // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+constexpr CharacterClasses kWord = 64;          // \w in Rust; Oniguruma's has other numbers.
+constexpr CharacterClasses kPunctuation = 128;  // \p{P}
+constexpr CharacterClasses kSymbol = 256;       // \p{S}
+constexpr CharacterClasses kMark = 512;         // \p{M}
+// Of the pre-tokenizers Digits and Punctuation, which use other versions of Unicode.
+constexpr CharacterClasses kStepDigit = 1024;
+constexpr CharacterClasses kStepPunctuation = 2048;
 }  // namespace unicode_class
 
 class UnicodeClasses {
@@ -94,9 +100,9 @@ class UnicodeClasses {
   // The only instance, made on first use.
   static const UnicodeClasses& get();
 
-  uint8_t of(int32_t code) const { return table_[code]; }
+  CharacterClasses of(int32_t code) const { return table_[code]; }
   // The classes of the character at text[at]; sets *length.
-  uint8_t at(std::string_view text, size_t at, size_t* length) const {
+  CharacterClasses at(std::string_view text, size_t at, size_t* length) const {
     const auto byte = static_cast<unsigned char>(text[at]);
     if (byte < 0x80) {
       *length = 1;
@@ -109,11 +115,10 @@ class UnicodeClasses {
 
  private:
   UnicodeClasses();
-  const uint8_t* table_;
+  const CharacterClasses* table_;
 };
 
-// Unicode White_Space, unlike PCRE2's \s (which has U+180E) and utf8proc's category (which lacks
-// tab).
+// Unicode White_Space, unlike utf8proc's category, which lacks the tab.
 bool is_white_space(int32_t code);
 
 }  // namespace tessera

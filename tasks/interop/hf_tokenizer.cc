@@ -338,6 +338,7 @@ std::string reason_against_words(const SentencePieceFile& file, const std::strin
 HfTokenizer hf_tokenizer_of(const Tokenizer& tokenizer) {
   HfTokenizer result;
   result.files = files_of_definition(tokenizer.definition());
+  result.files.erase(kModelIds);
   if (const std::optional<int32_t> end = tokenizer.end_id()) result.special.end = *end;
   const int32_t start = tokenizer.start_id();
   if (!name_of(tokenizer, start).empty()) result.special.begin = start;

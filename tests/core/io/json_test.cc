@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/io/json.h"
 
+#include <limits>
+
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"
 
@@ -38,10 +40,33 @@ TEST_CASE("invalid, deep and empty documents are refused") {
   REQUIRE_THROWS_WITH(parse_json("", "a"), Contains("a: not valid JSON"));
   REQUIRE_THROWS_WITH(parse_json("{\"a\": 1", "a"), Contains("a: not valid JSON"));
   REQUIRE_THROWS_WITH(parse_json("\"\xff\"", "a"), Contains("a: not valid JSON"));
-  REQUIRE_THROWS_WITH(parse_json("1e999", "a"), Contains("a: not valid JSON"));
+  REQUIRE_THROWS_WITH(parse_json("[NaN, 1", "a"), Contains("a: not valid JSON"));
+  REQUIRE_THROWS_WITH(parse_json("[nan]", "a"), Contains("a: not valid JSON"));
   REQUIRE_THROWS_WITH(parse_json(std::string(1000, '['), "a"), Contains("a: "));
   const std::string deep = std::string(300, '[') + std::string(300, ']');
   REQUIRE_THROWS_WITH(parse_json(deep, "a"), "a: JSON nested more than 256 levels deep");
+}
+
+TEST_CASE("what only Python's JSON has is an error where it is used, and only there") {
+  const Json json = parse_json(
+      R"({"model_max_length": 1000000000000000019884624838656, "a": NaN, "b": [-Infinity, 1e999],)"
+      R"( "say": "NaN, 1e999 and \"-Infinity\"", "whole": -9223372036854775808, "n": 1e300})",
+      "config.json");
+  REQUIRE(json.at("model_max_length").as_number() == 1e30);
+  REQUIRE_THROWS_WITH(json.at("model_max_length").as_integer(),
+                      "config.json: model_max_length is a number, expected a whole number");
+  REQUIRE_THROWS_WITH(json.at("a").as_number(), "config.json: a is NaN, expected a number");
+  REQUIRE_THROWS_WITH(json.at("b").as_array()[1].as_number(),
+                      "config.json: b[1] is 1e999, expected a number");
+  REQUIRE_THROWS_WITH(json.at("b").as_array()[0].as_string(),
+                      "config.json: b[0] is -Infinity, expected a string");
+  REQUIRE(json.at("say").as_string() == "NaN, 1e999 and \"-Infinity\"");
+  REQUIRE(json.at("whole").as_integer() == std::numeric_limits<int64_t>::min());
+  REQUIRE(json.at("n").as_number() == 1e300);
+}
+
+TEST_CASE("of members with equal names the last counts") {
+  REQUIRE(parse_json(R"({"a": 1, "b": 2, "a": 3})", "t").at("a").as_integer() == 3);
 }
 
 TEST_CASE("nested long keys take bounded memory") {

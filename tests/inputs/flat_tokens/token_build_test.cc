@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/build_journal.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/validation_split.h"
 #include "tests/support/build_tokens.h"
 #include "tests/support/compress.h"
@@ -155,6 +156,31 @@ TEST_CASE("skipped records are counted across interruptions") {
         build.stop = nullptr;
     }
   }
+}
+
+TEST_CASE("a document that needs too many steps of a pattern is named, or skipped and counted") {
+  const TemporaryDirectory directory;
+  write_bytes(
+      directory / "t.json",
+      R"({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": )"
+      R"("(a|aa)+$"}}, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+  const auto tokenizer = make_tokenizer((directory / "t.json").string());
+  write_bytes(directory / "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"" + std::string(100, 'a') +
+                                         "b\"}\n{\"text\": \"aab\"}\n");
+  TokenBuild build = small_build_of({(directory / "a.jsonl").string()}, directory / "t.h5",
+                                    {.validation_fraction = 0.0});
+  build.tokenizer = tokenizer.get();
+  build.identity = identity_of(*tokenizer);
+  build.document_end = std::nullopt;
+  REQUIRE_THROWS_WITH(run_build(build), Contains("a.jsonl:2: ") &&
+                                            Contains("t.json: pre_tokenizer.pattern.Regex") &&
+                                            Contains("the pattern '(a|aa)+$' cannot be matched") &&
+                                            Contains("broken=skip skips and counts"));
+  build.read.corrupt_records = CorruptRecords::kSkip;
+  const TokenBuilt built = run_build(build);
+  REQUIRE(built.tokens[kTrain] == 5);
+  REQUIRE(built.skipped.corrupt.count == 1);
+  REQUIRE_THAT(built.skipped.corrupt.first, Contains("a.jsonl:2: "));
 }
 
 TEST_CASE("an error after the last required token is ignored") {

@@ -52,6 +52,24 @@ TEST_CASE("a token file is built from text and inspected") {
   REQUIRE_THAT(call({"inspect", tokens, "--split=validation"}).out, !Contains("train:"));
 }
 
+TEST_CASE("a build says which id ends documents, or that none does") {
+  const TemporaryDirectory directory;
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  write_bytes(text, std::string(2000, 'a'));
+  REQUIRE_THAT(call({"build", output, text}).out,
+               Contains("\n  no id ends documents: the tokenizer has no end token\n"));
+  write_bytes(directory / "t.json",
+              R"({"added_tokens": [{"id": 1, "content": "</s>", "special": true}], "model": )"
+              R"({"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
+  const std::string tokenizer = "--tokenizer=" + (directory / "t.json").string();
+  REQUIRE_THAT(call({"build", output, "--overwrite", tokenizer, text}).out,
+               Contains("\n  id 1 ends documents: '</s>'\n"));
+  REQUIRE_THAT(
+      call({"build", output, "--overwrite", tokenizer, "--end_of_document=none", text}).out,
+      Contains("\n  no id ends documents (--end_of_document=none)\n"));
+}
+
 TEST_CASE("integers are written as in the flags of experiments") {
   const TemporaryDirectory directory;
   const std::string text = (directory / "t.txt").string();

@@ -186,6 +186,21 @@ TEST_CASE("a corrupt record is reported with file and line") {
   REQUIRE(read("\xff", "a.txt", {.require_utf8 = false}) == Texts{"\xff"});
 }
 
+TEST_CASE("values of other fields are not interpreted") {
+  for (const std::string value :
+       {"NaN", "[-Infinity, Infinity]", "1e999", "123456789012345678901234567890",
+        "{\"x\": -1e-999}", "\"\\ud800\"", "\"\\udc00\\ud83d\\ude00 \\\\ud800\""}) {
+    CAPTURE(value);
+    REQUIRE(read("{\"id\": " + value + ", \"text\": \"a \\\"NaN\\\" \\u00e9\"}\n", "a.jsonl") ==
+            Texts{"a \"NaN\" \xc3\xa9"});
+  }
+  // The text itself is, and one field does not stand for another.
+  const ReadOptions skipping = {.corrupt_records = CorruptRecords::kSkip};
+  for (const std::string line : {R"({"id": NaN, "text": "a\udc00"})", R"({"id": 1, "text": NaN})"})
+    REQUIRE(read(line, "a.jsonl", skipping).empty());
+  REQUIRE(read(R"({"text": "a", "text": "b"})", "a.jsonl") == Texts{"b"});
+}
+
 TEST_CASE("a document longer than the limit is corrupt, and the next one is read") {
   const std::string lines =
       "{\"text\": \"" + std::string(3000000, 'x') + "\"}\n{\"text\": \"y\"}\n";

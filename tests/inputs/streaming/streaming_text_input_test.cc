@@ -334,6 +334,32 @@ TEST_CASE("corrupt records stop a stream with file and line, or are counted in i
   }
 }
 
+TEST_CASE("a document that needs too many steps of a pattern stops a stream, or is counted") {
+  const TemporaryDirectory directory;
+  write_bytes(
+      directory / "t.json",
+      R"({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": )"
+      R"("(a|aa)+$"}}, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+  Texts texts(50, "aab");
+  texts[16] = std::string(100, 'a') + "b";
+  write_lines(directory / "0.jsonl", texts);
+  StreamingTextInput::HParams p = hparams(directory / "0.jsonl", 1);
+  p.tokenizer = (directory / "t.json").string();
+  const auto tokens_of = [](BaseInput& input) {
+    size_t batches = 0;
+    while (input.get_next()) ++batches;
+    return batches * 10;
+  };
+  REQUIRE_THROWS_WITH(
+      tokens_of(*open(p)),
+      Contains("0.jsonl:17: ") && Contains("the pattern '(a|aa)+$' cannot be matched"));
+  p.broken_documents = CorruptRecords::kSkip;
+  const auto input = open(p);
+  REQUIRE(tokens_of(*input) == 150);  // 49 documents of 3 tokens, in rows of 10.
+  REQUIRE(corrupt_records(input->state()).count == 1);
+  REQUIRE_THAT(corrupt_records(input->state()).first, Contains("0.jsonl:17: "));
+}
+
 TEST_CASE("a stream of corrupt records only reports them") {
   const TemporaryDirectory directory;
   write_bytes(directory / "a.jsonl", "{\"content\": \"x\"}\n{\"content\": \"y\"}\n");

@@ -62,6 +62,53 @@ TEST_CASE("GPT-2's two files make a tokenizer, under either of their names") {
   REQUIRE(again->encode(text) == a->encode(text));
 }
 
+// A folder with RoBERTa's form of GPT-2's files, whose "<|endoftext|>" is not used.
+void write_roberta(const TemporaryDirectory& directory) {
+  std::string vocabulary = vocabulary_of_bytes();
+  vocabulary.insert(vocabulary.rfind('}'), R"(,"<s>":260,"</s>":261,"<pad>":262)");
+  write_bytes(directory / "vocab.json", vocabulary);
+  write_bytes(directory / "merges.txt", kMerges);
+}
+
+TEST_CASE("the files beside a vocabulary name its start and end tokens") {
+  const TemporaryDirectory directory;
+  write_roberta(directory);
+  const auto ends = [&](int32_t start, int32_t end) {
+    const auto tokenizer = make_tokenizer((directory / "vocab.json").string());
+    const auto again = tokenizer_of_definition("again", tokenizer->definition());
+    REQUIRE(tokenizer->start_id() == start);
+    REQUIRE(tokenizer->end_id() == end);
+    REQUIRE(again->start_id() == start);
+    REQUIRE(again->end_id() == end);
+    REQUIRE(again->fingerprint() == tokenizer->fingerprint());
+    REQUIRE(tokenizer->byte_length(261) == 0);
+  };
+  ends(260, 261);
+  write_bytes(directory / "config.json", R"({"eos_token_id": [262, 1], "rope_theta": NaN})");
+  ends(260, 262);
+  write_bytes(directory / "special_tokens_map.json",
+              R"({"bos_token": {"content": "</s>"}, "eos_token": "</s>"})");
+  ends(261, 261);
+  write_bytes(directory / "tokenizer_config.json",
+              R"({"eos_token": "<pad>", "model_max_length": 1000000000000000019884624838656})");
+  ends(261, 262);
+}
+
+TEST_CASE("a tokenizer.json ends documents with the token of the files beside it") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "tokenizer.json",
+              R"({"added_tokens": [{"id": 2, "content": "<end>", "special": true}], "model": )"
+              R"({"type": "BPE", "vocab": {"a": 0, "</s>": 1}, "merges": []}})");
+  const auto end = [&] { return make_tokenizer(directory.path().string())->end_id(); };
+  REQUIRE_FALSE(end().has_value());
+  write_bytes(directory / "generation_config.json", R"({"eos_token_id": 2})");
+  REQUIRE(end() == 2);
+  write_bytes(directory / "special_tokens_map.json", R"({"eos_token": "</s>"})");
+  REQUIRE(end() == 1);
+  write_bytes(directory / "tokenizer_config.json", R"({"eos_token": {"content": "<end>"}})");
+  REQUIRE(end() == 2);
+}
+
 TEST_CASE("an unknown tokenizer name is refused with suggestions") {
   REQUIRE_THROWS_WITH(make_tokenizer("byte"),
                       "unknown tokenizer 'byte': expected 'bytes', a file or a directory; did you "
