@@ -4,6 +4,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <span>
 #include <vector>
 
@@ -227,6 +228,21 @@ std::unique_ptr<ByteSource> decompress_gzip(std::unique_ptr<ByteSource> compress
 
 std::unique_ptr<ByteSource> decompress_zstd(std::unique_ptr<ByteSource> compressed) {
   return std::make_unique<ZstdSource>(std::move(compressed));
+}
+
+std::unique_ptr<ByteSource> decompress_by_name(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path) {
+  const std::string extension = lower_extension(path);
+  if (extension == ".gz") return decompress_gzip(std::move(source));
+  if (extension == ".zst") return decompress_zstd(std::move(source));
+  return source;
+}
+
+std::string lower_extension(const std::filesystem::path& path) {
+  std::string text = path.extension().string();
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
 }
 
 }  // namespace tessera

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recognises data that is not text by its first bytes, before it is read as if it were.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "inputs/readers/byte_source.h"
+
+namespace tessera {
+
+struct ForeignFormat {
+  std::string_view name;    // "Parquet".
+  std::string_view advice;  // How to make text of it: a command in which FILE is the file.
+  bool is_corpus = true;    // Texts are often kept so.
+};
+
+inline constexpr size_t kHeadBytes = 8192;
+
+// The format of a file that begins with `head`, at most its first kHeadBytes; null for text and for
+// what is not known.
+const ForeignFormat* foreign_format(std::string_view head);
+
+// "is Parquet, which is not read as text; convert it: …", with the file's path in the command.
+std::string describe(const ForeignFormat& format, const std::filesystem::path& path);
+
+// The first bytes of a source, which then continues at its beginning.
+std::string head_of(ByteSource& source);
+
+// The size that a Git LFS pointer says its file has; -1 if `head` is none.
+int64_t size_in_lfs_pointer(std::string_view head);
+
+}  // namespace tessera
