@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,6 +22,27 @@ constexpr const char* kLogPplx = "log_pplx";
 constexpr const char* kPerplexity = "perplexity";
 constexpr const char* kBitsPerByte = "bits_per_byte";
 constexpr const char* kWeight = "weight";
+
+// Whether a label of the batch counts. Without weights, all labels of an example do.
+bool has_label(const Batch& batch) {
+  const auto weigh = [&](const char* name) {
+    const auto found = batch.find(name);
+    if (found == batch.end() || found->second.dtype != DType::kF32) return std::span<const float>();
+    const HostArray& array = found->second;
+    return std::span(array.data<float>(), array.bytes.size() / sizeof(float));
+  };
+  const auto labels = weigh("weights"), examples = weigh("eval_sample_weights");
+  const auto counts = [](float weight) { return weight > 0.0f; };
+  if (labels.empty() || examples.empty())
+    return (labels.empty() && examples.empty()) || std::ranges::any_of(labels, counts) ||
+           std::ranges::any_of(examples, counts);
+  const size_t per_example = labels.size() / examples.size();
+  for (size_t i = 0; i < examples.size(); ++i)
+    if (counts(examples[i]) &&
+        std::ranges::any_of(labels.subspan(i * per_example, per_example), counts))
+      return true;
+  return false;
+}
 
 }  // namespace
 
@@ -80,7 +102,8 @@ void EvalDataset::compile_predictions(ModelSession& session, const Template<Base
   predictions_ = std::make_unique<Predictions>(session, name_, input_tpl, p_, run_directory);
 }
 
-void EvalDataset::begin(const EvalProgram& program) {
+void EvalDataset::begin(const EvalProgram& program, LookupBounds bounds) {
+  bounds_ = std::move(bounds);
   if (predictions_) predictions_->begin();
   program_.emplace(program);
   const bool knows_bytes = input().tokenizer() != nullptr;
@@ -104,6 +127,29 @@ std::vector<std::string> EvalDataset::metric_names() const {
   return names;
 }
 
+void EvalDataset::fail_without_labels() const {
+  fail(
+      "eval dataset '{}' has nothing to score: no label has a weight above 0; check its path and "
+      "split, or train without it (--set eval_inputs={{}})",
+      name_);
+}
+
+void EvalDataset::require_labels(ProcessGroup& processes) {
+  const ErrorContext where("eval_inputs." + name_);
+  enum Found : int64_t { kEnd, kPadding, kLabel };
+  BaseInput& input = *opened_.input;
+  int64_t found = kPadding;
+  for (int64_t taken = 0; found == kPadding && taken != num_batches_; ++taken) {
+    const std::optional<Batch> batch = input.get_next();
+    found = processes.all_reduce_max(!batch              ? kEnd
+                                     : has_label(*batch) ? kLabel
+                                                         : kPadding,
+                                     "the first batch of evaluation");
+  }
+  input.reset();
+  if (found != kLabel) fail_without_labels();
+}
+
 EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   const ErrorContext where("eval_inputs." + name_);
   CHECK(program_.has_value());
@@ -115,6 +161,7 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   int64_t taken = 0;
   for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
     std::optional<Batch> batch = input.get_next();
+    if (batch) check_batch(*batch, bounds_, fmt::format("batch {}", taken));
     // All processes end together; an unreadable batch is reported here, too.
     if (processes.all_reduce_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
     if (!batch) batch = padding_batch(input.specification());
@@ -125,8 +172,7 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
     input.recycle(std::move(*batch));
   }
   if (p_.reset_for_eval) input.reset();
-  if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0)
-    fail("eval dataset '{}' has nothing to score: no label has a weight above 0", name_);
+  if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0) fail_without_labels();
   if (num_batches_ > taken && !std::exchange(has_remarked_, true))
     result.remark = fmt::format(
         "eval.datasets.{}: num_batches is {}, but the dataset ends after {}; all of it is scored",
