@@ -2,13 +2,11 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <map>
 
 #include "core/base/error.h"
 #include "core/io/user_path.h"
-#include "inputs/readers/content_sample.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/shuffle.h"
 #include "inputs/tokenizers/make_tokenizer.h"
@@ -180,17 +178,8 @@ FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(token_stream(p
         name());
 }
 
-std::string FlatTokensInput::expanded_path() const {
-  return user_path(p_.path.get(), fmt::format("input '{}':", name()));
-}
-
-// Relative to the folder of a pattern.
-std::string FlatTokensInput::name_of(const FlatTokensRows& file) const {
-  return file.path().lexically_relative(pattern_root(expanded_path())).generic_string();
-}
-
 std::vector<std::filesystem::path> FlatTokensInput::find_files(const Infeed& infeed) const {
-  std::filesystem::path path = expanded_path();
+  std::filesystem::path path = user_path(p_.path.get(), fmt::format("input '{}':", name()));
   if (p_.path.get().starts_with(kRunDirectory))
     path = infeed.run_directory / p_.path.get().substr(kRunDirectory.size());
   if (is_file_pattern(path.string())) {
@@ -218,7 +207,6 @@ void FlatTokensInput::open(const Infeed& infeed) {
   open_tokenizer();
   check_files();
   layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
-  if (infeed.num_infeed_hosts > 1) describe_contents();
   if (ends_.back() < 1)
     fail("{}:{}: {} tokens in {} documents are too few for a label{}", files_[0].path().string(),
          p_.split, files_[0].reader().num_tokens(), files_[0].reader().num_documents(),
@@ -267,32 +255,12 @@ void FlatTokensInput::check_files() const {
 }
 
 std::vector<DataPart> FlatTokensInput::data_parts() const {
+  const std::filesystem::path root = pattern_root(user_path(p_.path.get(), "path"));
   std::vector<DataPart> parts;
   for (const FlatTokensRows& file : files_)
-    parts.push_back({name_of(file), file.reader().fingerprint(), file.size()});
+    parts.push_back({file.path().lexically_relative(root).generic_string(),
+                     file.reader().fingerprint(), file.size()});
   return parts;
-}
-
-// Tokens, not bytes of the files, which another program or version may arrange differently.
-void FlatTokensInput::describe_contents() {
-  constexpr auto kTokenBytes = static_cast<int64_t>(sizeof(uint32_t));
-  for (const FlatTokensRows& file : files_) {
-    const FlatTokensReader& reader = file.reader();
-    const int64_t bytes = reader.num_tokens() * kTokenBytes;
-    const auto read = [&](int64_t at, std::span<std::byte> into) {
-      std::vector<uint32_t> tokens(into.size() / sizeof(uint32_t));
-      reader.read(at / kTokenBytes, tokens);
-      std::memcpy(into.data(), tokens.data(), into.size());
-    };
-    content_[std::string(kContentPrefix) + name_of(file)] =
-        content_text(bytes, bytes <= kWholeBytes, stream().seed, read);
-  }
-}
-
-std::map<std::string, std::string> FlatTokensInput::cursors_at(int64_t examples) const {
-  std::map<std::string, std::string> cursors = IndexedInput::cursors_at(examples);
-  if (examples == 0) cursors.insert(content_.begin(), content_.end());
-  return cursors;
 }
 
 std::string FlatTokensInput::ids_fingerprint() const {

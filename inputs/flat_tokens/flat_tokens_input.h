@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -122,7 +121,6 @@ class FlatTokensInput final : public IndexedInput {
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
   std::string ids_fingerprint() const override;
-  std::map<std::string, std::string> cursors_at(int64_t examples) const override;
   // The token at which the first file's rows begin in an epoch (packed, shuffled and repeated).
   int64_t phase(int64_t epoch) const { return files_[0].phase(epoch); }
 
@@ -132,10 +130,7 @@ class FlatTokensInput final : public IndexedInput {
   void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
   std::vector<DataPart> data_parts() const override;
   std::vector<std::filesystem::path> find_files(const Infeed& infeed) const;
-  std::string expanded_path() const;
-  std::string name_of(const FlatTokensRows& file) const;
   void open_tokenizer();
-  void describe_contents();
   void check_files() const;
 
   HParams p_;
@@ -144,7 +139,6 @@ class FlatTokensInput final : public IndexedInput {
   std::unique_ptr<Tokenizer> tokenizer_;  // Null if the files name one that they do not contain.
   std::unique_ptr<RowLayout> layout_;
   int64_t vocab_size_ = 0;
-  std::map<std::string, std::string> content_;  // Entries of the first state, of several hosts.
 };
 
 extern template class HolderOf<BaseInput, FlatTokensInput::HParams>;

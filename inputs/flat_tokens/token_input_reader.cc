@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -45,28 +43,13 @@ int64_t token_bytes_of_index(const std::filesystem::path& tokens) {
   const std::filesystem::path index = std::filesystem::path(tokens).replace_extension(".idx");
   if (index == tokens || !std::filesystem::exists(index)) return 0;
   const std::string head = head_of(*open_file(index));
-  if (!head.starts_with("MMIDIDX\0\0"sv) || head.size() <= kDTypeAt)
+  const int code = head.size() > kDTypeAt ? head[kDTypeAt] : 0;
+  if (!head.starts_with("MMIDIDX\0\0"sv) || (code != 3 && code != 4 && code != 8))
     fail(
-        "{}: is not Megatron's index of tokens; if the file beside it holds tokens, give "
+        "{}: is not Megatron's index of ids in i16, u16 or i32; for the tokens beside it, give "
         "--token_dtype",
         index.string());
-  switch (const int code = head[kDTypeAt]) {
-    case 3:
-    case 8:
-      return 2;  // i16, u16
-    case 4:
-      return 4;  // i32
-    default:
-      fail("{}: its ids have Megatron's type {}; expected 3 (i16), 8 (u16) or 4 (i32)",
-           index.string(), code);
-  }
-}
-
-template <typename T>
-T swapped(T value) {
-  auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
-  std::ranges::reverse(bytes);
-  return std::bit_cast<T>(bytes);
+  return code == 4 ? 4 : 2;
 }
 
 // Whether all elements of `head` at even or at odd places are 0, but not the others.
@@ -94,8 +77,7 @@ bool has_large_high_bytes(std::string_view head) {
 
 bool is_utf8_text(std::string_view head) {
   constexpr size_t kFewest = 32, kLongestCharacter = 4;
-  const auto is_control = [](char c) { return c >= 0 && c < '\t'; };
-  return head.size() >= kFewest && std::ranges::none_of(head, is_control) &&
+  return head.size() >= kFewest && head.find('\0') == std::string_view::npos &&
          valid_prefix(head) + kLongestCharacter > head.size();
 }
 
@@ -104,13 +86,12 @@ std::string unlike_tokens(std::string_view head, int64_t token_bytes) {
   if (const ForeignFormat* foreign = foreign_format(head))
     return fmt::format("is {}", foreign->name);
   if (is_utf8_text(head)) return "is text (--format=text)";
-  constexpr const char* kConvert = "; numpy's byteswap() converts it";
   if (is_zero_at<uint32_t>(head, 1))
     return "has ids of 8 bytes; numpy's astype('u4') converts them";
   if (token_bytes == 4) return "";
   if (is_zero_at<uint16_t>(head, 1)) return "has ids of 4 bytes (--token_dtype=u32)";
-  if (is_zero_at<uint16_t>(head, 0)) return std::string("has big-endian ids of 4 bytes") + kConvert;
-  if (has_large_high_bytes(head)) return std::string("has big-endian ids") + kConvert;
+  if (is_zero_at<uint16_t>(head, 0)) return "has big-endian ids of 4 bytes";
+  if (has_large_high_bytes(head)) return "has big-endian ids; numpy's byteswap() converts it";
   return "";
 }
 
@@ -165,7 +146,7 @@ class TokenBinReader {
     if (head.size() < kHeaderBytes) return false;
     const auto field = [&](size_t i) { return load<int32_t>(head.data() + i * sizeof(int32_t)); };
     for (const Kind& kind : kKinds) {
-      if (field(0) == swapped(kind.magic))
+      if (field(0) == static_cast<int32_t>(__builtin_bswap32(static_cast<uint32_t>(kind.magic))))
         fail("{}: llm.c's token file in big-endian byte order; numpy's byteswap() converts it",
              where);
       if (field(0) != kind.magic) continue;
@@ -195,11 +176,8 @@ class TokenBinReader {
     if (!other.empty())
       fail("{}: seems not to hold token ids of {} bytes: it {}. If it does, give --token_dtype={}",
            where, token_bytes_, other, token_bytes_ == 2 ? "u16" : "u32");
-    if (token_bytes_ == 2 && !DocumentIds::is_narrow(vocab_size_))
-      fail(
-          "{}: ids of 2 bytes cannot come from a vocabulary of {}; name the tokenizer that made "
-          "the file",
-          where, vocab_size_);
+    if (token_bytes_ < DocumentIds::id_bytes(vocab_size_))
+      fail("{}: ids of 2 bytes cannot come from a vocabulary of {}", where, vocab_size_);
     if (input.bytes % token_bytes_ != 0)
       fail("{}: has {} bytes, which is not a multiple of {}-byte tokens", where, input.bytes,
            token_bytes_);

@@ -127,11 +127,8 @@ int64_t MixtureInput::first_block_of(int64_t step, const std::string& where) con
 void MixtureInput::open(const Infeed& infeed) {
   for (size_t i = 0; i < sources_.size(); ++i) {
     const ErrorContext where("sources." + names_[i]);
-    // Rows are requested one by one, so each host's source has all of them.
-    sources_[i]->attach({.num_infeed_hosts = infeed.num_infeed_hosts,
-                         .rows = {{0, sources_[i]->global_batch_size()}},
-                         .run_directory = infeed.run_directory,
-                         .run_begun = infeed.run_begun});
+    // Rows are requested one by one, so sources get no row ranges.
+    sources_[i]->attach({.run_directory = infeed.run_directory, .run_begun = infeed.run_begun});
   }
   check_agreement();
   end_sources();

@@ -230,14 +230,6 @@ std::unique_ptr<ByteSource> decompress_zstd(std::unique_ptr<ByteSource> compress
   return std::make_unique<ZstdSource>(std::move(compressed));
 }
 
-std::unique_ptr<ByteSource> decompress_by_name(std::unique_ptr<ByteSource> source,
-                                               const std::filesystem::path& path) {
-  const std::string extension = lower_extension(path);
-  if (extension == ".gz") return decompress_gzip(std::move(source));
-  if (extension == ".zst") return decompress_zstd(std::move(source));
-  return source;
-}
-
 std::string lower_extension(const std::filesystem::path& path) {
   std::string text = path.extension().string();
   std::ranges::transform(text, text.begin(),

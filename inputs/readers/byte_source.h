@@ -32,10 +32,6 @@ std::unique_ptr<ByteSource> open_file(const std::filesystem::path& path);
 std::unique_ptr<ByteSource> decompress_gzip(std::unique_ptr<ByteSource> compressed);
 std::unique_ptr<ByteSource> decompress_zstd(std::unique_ptr<ByteSource> compressed);
 
-// Decompresses a source whose file has a name that ends in .gz or .zst.
-std::unique_ptr<ByteSource> decompress_by_name(std::unique_ptr<ByteSource> source,
-                                               const std::filesystem::path& path);
-
 // The extension in lower case: ".jsonl".
 std::string lower_extension(const std::filesystem::path& path);
 

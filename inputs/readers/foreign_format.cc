@@ -2,7 +2,6 @@
 #include "inputs/readers/foreign_format.h"
 
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
 
@@ -13,79 +12,61 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/"sv;
-constexpr std::string_view kLfsSize = "\nsize "sv;
+constexpr std::string_view kGzip = "gzip", kZstandard = "Zstandard";
 
 struct Magic {
   std::string_view bytes;
   ForeignFormat format;
   size_t offset = 0;
-  bool needs_nul = false;  // Text may begin so, but has no NUL.
 };
 
-constexpr std::string_view kToLines =
-    "convert it: python3 -c \"import pandas; pandas.read_FORMAT('FILE')"
-    ".to_json('FILE.jsonl', orient='records', lines=True)\""sv;
+constexpr ForeignFormat kArrow = {"Arrow",
+                                  "convert it: python3 -c \"import datasets; "
+                                  "datasets.Dataset.from_file('{0}').to_json('{0}.jsonl')\""};
+constexpr ForeignFormat kUtf16 = {"UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {}"};
 
 constexpr std::array kMagics = {
-    Magic{"\x1f\x8b\x08"sv, {"gzip", "give it a name that ends in .gz"}},
-    Magic{"\x28\xb5\x2f\xfd"sv, {"Zstandard", "give it a name that ends in .zst"}},
-    Magic{"\xfd"
-          "7zXZ\0"sv,
-          {"xz", "decompress it: xz -dk FILE"}},
-    Magic{"1AY&SY"sv, {"bzip2", "decompress it: bzip2 -dk FILE"}, 4},
-    Magic{"\x04\x22\x4d\x18"sv, {"LZ4", "decompress it: lz4 -dk FILE"}},
-    Magic{"LZIP\x01"sv, {"lzip", "decompress it: lzip -dk FILE"}},
-    Magic{"\xff\x06\0\0sNaPpY"sv, {"Snappy", "decompress it: python3 -m snappy -d FILE FILE.txt"}},
-    Magic{"7z\xbc\xaf\x27\x1c"sv, {"7-Zip", "extract its files: 7z x FILE"}},
-    Magic{"PK\x03\x04"sv, {"a zip archive", "extract its files: unzip FILE"}},
-    Magic{"Rar!\x1a\x07"sv, {"a RAR archive", "extract its files: unrar x FILE"}},
-    Magic{"ustar"sv, {"a tar archive", "extract its files: tar -xf FILE"}, 257, true},
-    Magic{"PAR1\x15"sv, {"Parquet", kToLines}},
-    Magic{"ORC"sv, {"ORC", kToLines}, 0, true},
-    Magic{"ARROW1\0\0"sv, {"Arrow", kToLines}},
-    // Streams of Arrow, as the library `datasets` stores them.
-    Magic{"\xff\xff\xff\xff"sv,
-          {"Arrow",
-           "convert it: python3 -c \"import datasets; "
-           "datasets.Dataset.from_file('FILE').to_json('FILE.jsonl')\""}},
-    Magic{"Obj\x01"sv, {"Avro", "convert it: java -jar avro-tools.jar tojson FILE"}},
-    Magic{"\x89HDF\r\n\x1a\n"sv,
-          {"HDF5", "a token file is read by FlatTokensInput (docs/data.md)", false}},
+    Magic{"\x1f\x8b\x08"sv, {kGzip, "give it a name that ends in .gz"}},
+    Magic{"\x28\xb5\x2f\xfd"sv, {kZstandard, "give it a name that ends in .zst"}},
+    Magic{"\xfd\x37zXZ\0"sv, {"xz", "decompress it: xz -dk {}"}},
+    Magic{"1AY&SY"sv, {"bzip2", "decompress it: bzip2 -dk {}"}, 4},
+    Magic{"\x04\x22\x4d\x18"sv, {"LZ4", "decompress it: lz4 -dk {}"}},
+    Magic{"7z\xbc\xaf\x27\x1c"sv, {"7-Zip", "extract its files: 7z x {}"}},
+    Magic{"PK\x03\x04"sv, {"a zip archive", "extract its files: unzip {}"}},
+    Magic{"ustar"sv, {"a tar archive", "extract its files: tar -xf {}"}, 257},
+    Magic{"PAR1\x15"sv,
+          {"Parquet",
+           "convert it: python3 -c \"import pandas; pandas.read_parquet('{0}')"
+           ".to_json('{0}.jsonl', orient='records', lines=True)\""}},
+    Magic{"ARROW1\0\0"sv, kArrow},
+    Magic{"\xff\xff\xff\xff"sv, kArrow},  // A stream, as the library `datasets` stores it.
+    Magic{"\x89HDF\r\n\x1a\n"sv, {"HDF5", "FlatTokensInput reads token files", 0}},
     Magic{"\x93NUMPY"sv,
-          {"a NumPy array", "read tokens from it as a .bin file (docs/data.md)", false}},
-    Magic{"MMIDIDX\0"sv, {"the index of Megatron's tokens", "name the .bin file beside it", false}},
-    Magic{"SQLite format 3\0"sv, {"a SQLite database", "export its texts as lines of JSON", false}},
-    Magic{"%PDF-"sv, {"PDF", "convert it: pdftotext FILE", false}},
-    Magic{"\xff\xfe"sv, {"UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 FILE"}},
-    Magic{"\xfe\xff"sv, {"UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 FILE"}},
-    Magic{kLfsPointer,
-          {"a pointer of Git LFS in the place of the file", "fetch the file: git lfs pull"}},
+          {"a NumPy array",
+           "convert it: python3 -c \"import numpy; "
+           "numpy.load('{0}').astype('u4').tofile('{0}.bin')\", and give --token_dtype=u32",
+           0}},
+    Magic{"MMIDIDX\0"sv, {"the index of Megatron's tokens", "name the .bin file beside it", 0}},
+    Magic{"SQLite format 3\0"sv, {"a SQLite database", "export its texts", 0}},
+    Magic{"%PDF-"sv, {"PDF", "convert it: pdftotext {}", 0}},
+    Magic{"\xff\xfe"sv, kUtf16},
+    Magic{"\xfe\xff"sv, kUtf16},
+    Magic{"version https://git-lfs.github.com/spec/"sv,
+          {"a pointer of Git LFS", "fetch the file: git lfs pull", 1 << 30}},
 };
-
-void replace_all(std::string* text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text->find(from, at)) != std::string::npos; at += to.size())
-    text->replace(at, from.size(), to);
-}
 
 }  // namespace
 
 const ForeignFormat* foreign_format(std::string_view head) {
   for (const Magic& magic : kMagics)
-    if (head.size() >= magic.offset && head.substr(magic.offset).starts_with(magic.bytes) &&
-        (!magic.needs_nul || head.find('\0') != std::string_view::npos))
+    if (head.size() >= magic.offset && head.substr(magic.offset).starts_with(magic.bytes))
       return &magic.format;
   return nullptr;
 }
 
 std::string describe(const ForeignFormat& format, const std::filesystem::path& path) {
-  std::string advice(format.advice);
-  replace_all(&advice, "FORMAT",
-              format.name == "ORC"     ? "orc"
-              : format.name == "Arrow" ? "feather"
-                                       : "parquet");
-  replace_all(&advice, "FILE", path.string());
-  return fmt::format("is {}, which is not read as text; {}", format.name, advice);
+  return fmt::format("is {}, which is not read as text; {}", format.name,
+                     fmt::format(fmt::runtime(format.advice), path.string()));
 }
 
 std::string head_of(ByteSource& source) {
@@ -101,13 +82,14 @@ std::string head_of(ByteSource& source) {
   return head;
 }
 
-int64_t size_in_lfs_pointer(std::string_view head) {
-  const size_t at = head.find(kLfsSize);
-  if (!head.starts_with(kLfsPointer) || at == std::string_view::npos) return -1;
-  int64_t size = -1;
-  const std::string_view number = head.substr(at + kLfsSize.size());
-  std::from_chars(number.data(), number.data() + number.size(), size);
-  return size;
+std::unique_ptr<ByteSource> decompress_by_name(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path) {
+  const std::string extension = lower_extension(path);
+  if (extension != ".gz" && extension != ".zst") return source;
+  const ForeignFormat* const format = foreign_format(head_of(*source));
+  if (format != nullptr && format->name != kGzip && format->name != kZstandard) return source;
+  return extension == ".gz" ? decompress_gzip(std::move(source))
+                            : decompress_zstd(std::move(source));
 }
 
 }  // namespace tessera

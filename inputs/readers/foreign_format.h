@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,9 +14,9 @@
 namespace tessera {
 
 struct ForeignFormat {
-  std::string_view name;    // "Parquet".
-  std::string_view advice;  // How to make text of it: a command in which FILE is the file.
-  bool is_corpus = true;    // Texts are often kept so.
+  std::string_view name;     // "Parquet".
+  std::string_view advice;   // How to make text of it: a command in which {} is the file.
+  int64_t corpus_bytes = 1;  // Of a corpus, at least; 0: texts are hardly kept so.
 };
 
 inline constexpr size_t kHeadBytes = 8192;
@@ -29,7 +31,9 @@ std::string describe(const ForeignFormat& format, const std::filesystem::path& p
 // The first bytes of a source, which then continues at its beginning.
 std::string head_of(ByteSource& source);
 
-// The size that a Git LFS pointer says its file has; -1 if `head` is none.
-int64_t size_in_lfs_pointer(std::string_view head);
+// Decompresses a source whose file has a name that ends in .gz or .zst, unless it begins like data
+// of another format, such as a pointer of Git LFS.
+std::unique_ptr<ByteSource> decompress_by_name(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -16,6 +16,7 @@
 #include "core/io/file.h"
 #include "core/io/user_path.h"
 #include "inputs/readers/byte_source.h"
+#include "inputs/readers/document_reader.h"
 #include "inputs/readers/foreign_format.h"
 
 namespace tessera {
@@ -33,10 +34,9 @@ struct Refusal {
 };
 
 bool has_text_name(const fs::path& path) {
-  static const std::set<std::string> kText = {".txt", ".text", ".md", ".json", ".jsonl", ".ndjson"};
-  const std::string extension = lower_extension(path);
-  const bool is_compressed = extension == ".gz" || extension == ".zst";
-  return kText.contains(is_compressed ? lower_extension(path.stem()) : extension);
+  static const std::set<std::string> kText = {".txt", ".text", ".md"};
+  return document_format(path) == DocumentFormat::kJsonLines ||
+         kText.contains(lower_extension(path));
 }
 
 std::string decompressed_head(const fs::path& path) {
@@ -49,7 +49,7 @@ Refusal refusal_of_file(const fs::path& path) {
   const std::string head = decompressed_head(path);
   if (const ForeignFormat* foreign = foreign_format(head))
     return {std::string(foreign->name), describe(*foreign, path),
-            foreign->is_corpus ? std::max(bytes, size_in_lfs_pointer(head)) : 0};
+            foreign->corpus_bytes > 0 ? std::max(bytes, foreign->corpus_bytes) : 0};
   if (head.find('\0') == std::string::npos) return {};
   if (!has_text_name(path)) return {"binary"};
   return {"text with a NUL byte", "has a NUL byte; remove it: tr -d '\\000'", bytes};
@@ -62,15 +62,11 @@ std::string reason_of_folder(const fs::path& folder) {
   return "";
 }
 
-struct FolderRules {
-  bool follows_links = true;
-  std::set<std::string> excluded = {};  // Names of folders.
-};
-
 // Collects files, each once.
 class Finder {
  public:
-  explicit Finder(FolderRules rules = {}) : rules_(std::move(rules)) {}
+  // `excluded`: names of folders of Tessera's own sources, in which no links are followed.
+  explicit Finder(std::set<std::string> excluded = {}) : excluded_(std::move(excluded)) {}
 
   void add_file(const fs::path& path, const std::string& name) {
     const std::string id = identity(path);
@@ -101,10 +97,10 @@ class Finder {
     for (const auto& [unused, file] : files_) found.files.push_back(file);
     std::sort(found.files.begin(), found.files.end(),
               [](const TextFile& a, const TextFile& b) { return a.path < b.path; });
-    for (const auto& [reason, group] : refused_)
+    for (const auto& [reason, paths] : refused_)
       found.left_out +=
           fmt::format("{}{}: {} ({}{})", found.left_out.empty() ? "left out: " : ", ", reason,
-                      group.count, group.first.string(), group.count > 1 ? ", …" : "");
+                      paths.size(), paths[0].string(), paths.size() > 1 ? ", …" : "");
     return found;
   }
 
@@ -121,11 +117,6 @@ class Finder {
   }
 
  private:
-  struct Group {
-    int64_t count = 0;
-    fs::path first;
-  };
-
   // A path without links; for a file of several names, its number.
   static std::string identity(const fs::path& path) {
     struct stat status {};
@@ -135,8 +126,7 @@ class Finder {
   }
 
   void refuse(const fs::path& path, const Refusal& refusal) {
-    Group& group = refused_[refusal.reason];
-    if (group.count++ == 0) group.first = path;
+    refused_[refusal.reason].push_back(path);
     if (refusal.data_bytes == 0) return;
     data_[identity(path)] = refusal.data_bytes;
     if (advice_.empty()) advice_ = fmt::format("{} {}", path.string(), refusal.advice);
@@ -146,10 +136,9 @@ class Finder {
     const std::string name = path.filename().string();
     std::error_code ignored;
     const fs::file_status status = fs::status(path, ignored);
-    if (!rules_.follows_links && fs::is_symlink(path)) return;
+    if (!excluded_.empty() && (fs::is_symlink(path) || excluded_.contains(name))) return;
     if (name.starts_with('.')) return refuse(path, {"hidden"});
     if (fs::is_directory(status)) {
-      if (rules_.excluded.contains(name)) return;
       const std::string reason = reason_of_folder(path);
       return reason.empty() ? add_folder(path, root) : refuse(path, {reason});
     }
@@ -160,12 +149,12 @@ class Finder {
     add_file(path, path.lexically_relative(root).generic_string());
   }
 
-  FolderRules rules_;
-  std::map<std::string, TextFile> files_;  // By identity.
-  std::set<fs::path> visited_;             // Folders.
-  std::map<std::string, Group> refused_;   // By reason.
-  std::map<std::string, int64_t> data_;    // Bytes of data that is likely meant, by identity.
-  std::string advice_;                     // How to read the first of them.
+  std::set<std::string> excluded_;
+  std::map<std::string, TextFile> files_;                 // By identity.
+  std::set<fs::path> visited_;                            // Folders.
+  std::map<std::string, std::vector<fs::path>> refused_;  // By reason.
+  std::map<std::string, int64_t> data_;  // Bytes of data that is likely meant, by identity.
+  std::string advice_;                   // How to read the first of them.
 };
 
 }  // namespace
@@ -220,7 +209,7 @@ std::vector<TextFile> tessera_source_files() {
     folder = folder.parent_path();
     if (!fs::exists(folder / "core/graph/graph.h") || !fs::exists(folder / "CMakeLists.txt"))
       continue;
-    Finder finder({.follows_links = false, .excluded = {"build", "runs", "__pycache__"}});
+    Finder finder({"build", "runs", "__pycache__"});
     finder.add_folder(folder, folder);
     std::vector<TextFile> files = finder.found().files;
     std::erase_if(files, [](const TextFile& file) {

@@ -2,6 +2,7 @@
 #include "tasks/eval/eval_dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -23,25 +24,15 @@ constexpr const char* kPerplexity = "perplexity";
 constexpr const char* kBitsPerByte = "bits_per_byte";
 constexpr const char* kWeight = "weight";
 
-// Whether a label of the batch counts. Without weights, all labels of an example do.
+// Whether the batch may have a label that counts: weights that are absent are 1.
 bool has_label(const Batch& batch) {
-  const auto weigh = [&](const char* name) {
+  return std::ranges::all_of(std::array{"weights", "eval_sample_weights"}, [&](const char* name) {
     const auto found = batch.find(name);
-    if (found == batch.end() || found->second.dtype != DType::kF32) return std::span<const float>();
-    const HostArray& array = found->second;
-    return std::span(array.data<float>(), array.bytes.size() / sizeof(float));
-  };
-  const auto labels = weigh("weights"), examples = weigh("eval_sample_weights");
-  const auto counts = [](float weight) { return weight > 0.0f; };
-  if (labels.empty() || examples.empty())
-    return (labels.empty() && examples.empty()) || std::ranges::any_of(labels, counts) ||
-           std::ranges::any_of(examples, counts);
-  const size_t per_example = labels.size() / examples.size();
-  for (size_t i = 0; i < examples.size(); ++i)
-    if (counts(examples[i]) &&
-        std::ranges::any_of(labels.subspan(i * per_example, per_example), counts))
-      return true;
-  return false;
+    if (found == batch.end() || found->second.dtype != DType::kF32) return true;
+    const std::span weights(found->second.data<float>(),
+                            found->second.bytes.size() / sizeof(float));
+    return std::ranges::any_of(weights, [](float weight) { return weight > 0.0f; });
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -29,31 +30,23 @@ bool keeps_elements(const OpDef& op) {
 }
 
 // The operand that holds ids, and the size of the axis that they index.
-struct Lookup {
-  ValueId ids = kNone;
-  int64_t size = 0;
-};
-
-Lookup lookup_of(const Graph& graph, const Node& node) {
-  const auto in_table = [&] {
-    const auto& axis = node.attributes.get<std::string>("axis");
-    return Lookup{node.inputs[1], graph.type(node.inputs[0]).axis(axis).size};
-  };
-  if (node.op == &kGatherOp || node.op == &kPickOp || node.op == &kCrossEntropyOp)
-    return in_table();
+std::pair<ValueId, int64_t> lookup_of(const Graph& graph, const Node& node) {
   if (node.op == &kOneHotOp) return {node.inputs[0], node.attributes.get<int64_t>("size")};
-  return {};
+  for (const Op* op : {&kGatherOp, &kPickOp, &kCrossEntropyOp, &kCrossEntropyShardOp})
+    if (node.op == op)
+      return {node.inputs[1],
+              graph.type(node.inputs[0]).axis(node.attributes.get<std::string>("axis")).size};
+  return {kNone, 0};
 }
 
 void find_lookups(const Graph& graph, ArrayNames names, LookupBounds* bounds) {
   for (const Node& node : graph.nodes()) {
-    const Lookup lookup = lookup_of(graph, node);
-    if (lookup.ids != kNone && !names[lookup.ids].empty()) {
-      const auto [found, is_new] = bounds->try_emplace(names[lookup.ids]);
-      if (is_new || lookup.size < found->second.size)
-        found->second = {lookup.size,
-                         fmt::format("'{}' in {} ({})", node.attributes.get<std::string>("axis"),
-                                     node.path, node.site.text())};
+    const auto [ids, size] = lookup_of(graph, node);
+    if (ids != kNone && !names[ids].empty()) {
+      LookupBound& bound = (*bounds)[names[ids]];
+      if (bound.where.empty() || size < bound.size)
+        bound = {size, fmt::format("'{}' in {} ({})", node.attributes.get<std::string>("axis"),
+                                   node.path, node.site.text())};
     } else if (is_repeat(node)) {
       const Loop loop(node);
       ArrayNames inside(loop.body().values().size());
@@ -70,14 +63,6 @@ bool is_weightless(const Batch& batch, const HostArray& labels, size_t at) {
   const auto weights = batch.find("weights");
   return weights != batch.end() && weights->second.dtype == DType::kF32 &&
          weights->second.shape == labels.shape && weights->second.data<float>()[at] == 0.0f;
-}
-
-// "row 1, position 5" of an array ["batch seq"].
-std::string place_of(const HostArray& array, size_t at) {
-  size_t row_size = 1;
-  for (size_t i = 1; i < array.shape.size(); ++i) row_size *= static_cast<size_t>(array.shape[i]);
-  const std::string row = fmt::format("row {}", at / row_size);
-  return row_size == 1 ? row : fmt::format("{}, position {}", row, at % row_size);
 }
 
 }  // namespace
@@ -105,8 +90,9 @@ void check_batch(const Batch& batch, const LookupBounds& bounds, const std::stri
       const bool is_label = name == "labels";
       if (is_label && is_weightless(batch, array, at)) continue;
       const bool is_ignored = is_label && *bad == kIgnoredLabel;
-      fail("{}: '{}' is {} in {}; expected 0 to {}, which {} has{}", where, name, *bad,
-           place_of(array, at), bound.size - 1, bound.where,
+      const size_t row_size = ids.size() / static_cast<size_t>(array.shape[0]);
+      fail("{}: '{}' is {} in row {}, position {}; expected 0 to {}, which {} has{}", where, name,
+           *bad, at / row_size, at % row_size, bound.size - 1, bound.where,
            is_ignored ? ". To leave a label out of the loss, set its element of 'weights' to 0"
                       : "");
     }

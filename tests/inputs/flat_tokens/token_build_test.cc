@@ -285,7 +285,8 @@ TEST_CASE("token files of other tools are recognised, or --token_dtype is asked 
   write_index(8);
   REQUIRE(build(u16_bytes(ids)) == 600);
   write_index(5);
-  REQUIRE_THROWS_WITH(build(u16_bytes(ids)), Contains("a.idx: its ids have Megatron's type 5"));
+  REQUIRE_THROWS_WITH(build(u16_bytes(ids)),
+                      Contains("a.idx: is not Megatron's index of ids in i16, u16 or i32"));
   write_bytes(directory / "a.idx", "something else");
   REQUIRE_THROWS_WITH(build(u16_bytes(ids)), Contains("a.idx: is not Megatron's index"));
 }

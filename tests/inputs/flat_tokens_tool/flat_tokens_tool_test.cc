@@ -240,7 +240,7 @@ TEST_CASE("remote paths are refused, and ~ is the home directory") {
   }
   REQUIRE_THAT(refused[1].errors,
                Contains("--tokenizer gs://b/x: gs:// is not a path of this machine") &&
-                   Contains("gcloud storage cp"));
+                   Contains("hf download"));
   REQUIRE(is_clean);
   REQUIRE(built.code == 0);
   REQUIRE_THAT(built.errors, Contains("left out: binary: 1 (") && Contains("in/photo)"));

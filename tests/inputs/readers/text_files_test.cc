@@ -107,6 +107,7 @@ TEST_CASE("a folder that holds more data in other formats than text is refused")
             "decompress it: xz -dk "},
            {"a.tar.gz", gzip(std::string(257, 'n') + bytes("ustar\0", 6) + body), "tar -xf "},
            {"a.jsonl", pointer, "git lfs pull"},
+           {"a.jsonl.gz", pointer, "git lfs pull"},
            {"a.jsonl", bytes("\xff\xfeh\0", 4) + body, "iconv -f UTF-16"},
            {"a.txt", body + bytes("\0", 1), "tr -d '\\000'"}}) {
     CAPTURE(name, says);
@@ -139,7 +140,6 @@ TEST_CASE("a named file in another format is refused with the tool that converts
       {"PAR1\x15 x", "Parquet"},
       {bytes("ARROW1\0\0", 8), "Arrow"},
       {"\xff\xff\xff\xff x", "Arrow"},
-      {bytes("ORC\0", 4), "ORC"},
       {"%PDF-1.7", "PDF"},
       {"\x93NUMPY\x01", "a NumPy array"},
       {"\xfe\xff x", "UTF-16"},
@@ -148,7 +148,7 @@ TEST_CASE("a named file in another format is refused with the tool that converts
     const fs::path path = directory / "a.txt";
     write_bytes(path, data);
     REQUIRE_THROWS_WITH(find_text_files({path.string()}),
-                        Contains("a.txt: is " + format) && !Contains("FILE"));
+                        Contains("a.txt: is " + format) && !Contains("{}"));
     write_bytes(directory / "a.bin", data);
     REQUIRE(find_text_files({(directory / "a.bin").string()}).files.size() == 1);
     REQUIRE(find_text_files({path.string()}, true).files.size() == 1);
