@@ -85,6 +85,8 @@ class BaseInput {
   // Whether the ids of each document begin with the tokenizer's start_id (labels=shift_right), so
   // that a prompt must too. Valid before `attach`.
   virtual bool documents_begin_with_start_id() const { return false; }
+  // What users should know of the data, such as files that were left out. Valid after `attach`.
+  virtual std::vector<std::string> remarks() const { return {}; }
   // Names of the sources of rows, indexed by the batch array `source`.
   virtual std::vector<std::string> sources() const { return {name()}; }
 };
@@ -103,6 +105,10 @@ std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed)
 
 // A batch of padding with this specification.
 Batch padding_batch(const Batch& specification);
+
+// Entries of a state about the contents of the data: equal on all hosts, but not compared when a
+// run resumes. Inputs of several hosts have them before their first batch.
+inline constexpr std::string_view kContentPrefix = "content/";  // Followed by a file's name.
 
 // Counts of corrupt records in a state. Each reader has its own key, so counts of all hosts merge.
 inline constexpr std::string_view kCorruptRecordsPrefix = "broken/";  // Followed by any name.

@@ -58,6 +58,7 @@ class MaskedInput final : public BaseInput {
   void recycle(Batch batch) override { input_->recycle(std::move(batch)); }
   const Tokenizer* tokenizer() const override { return input_->tokenizer(); }
   std::vector<std::string> sources() const override { return input_->sources(); }
+  std::vector<std::string> remarks() const override { return input_->remarks(); }
 
  private:
   void mask(Batch& batch) const;

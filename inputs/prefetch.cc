@@ -16,6 +16,11 @@ Prefetch::Prefetch(std::unique_ptr<BaseInput> input, int64_t depth)
 
 Prefetch::~Prefetch() { stop(); }
 
+void Prefetch::check_with(std::function<void(const Batch& batch, int64_t number)> check) {
+  CHECK(!thread_.joinable(), "a check is set after the first batch");
+  check_ = std::move(check);
+}
+
 void Prefetch::start() {
   if (thread_.joinable()) return;
   returned_state_ = input_->state();
@@ -39,6 +44,7 @@ Prefetch::Item Prefetch::make_item(std::vector<Batch> returned) {
   try {
     for (Batch& batch : returned) input_->recycle(std::move(batch));
     item.batch = input_->get_next();
+    if (item.batch && check_) check_(*item.batch, input_->state().position - 1);
     item.state_after = input_->state();
   } catch (...) {
     item.error = std::current_exception();

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +22,9 @@ class Prefetch final : public BaseInput {
   // Prefetches up to `depth` batches.
   explicit Prefetch(std::unique_ptr<BaseInput> input, int64_t depth = 4);
   ~Prefetch() override;
+  // Calls `check` with each batch and its number before the batch is returned; what it throws
+  // counts as an exception of the input. Call before the first batch is asked for.
+  void check_with(std::function<void(const Batch& batch, int64_t number)> check);
 
   const std::string& name() const override { return input_->name(); }
   int64_t global_batch_size() const override { return input_->global_batch_size(); }
@@ -43,6 +47,7 @@ class Prefetch final : public BaseInput {
     return input_->documents_begin_with_start_id();
   }
   std::vector<std::string> sources() const override { return input_->sources(); }
+  std::vector<std::string> remarks() const override { return input_->remarks(); }
 
   // Seconds that get_next, peek and await_next have blocked since the last call.
   double take_wait_seconds();
@@ -62,6 +67,7 @@ class Prefetch final : public BaseInput {
   Item& wait_front(std::unique_lock<std::mutex>& lock);
 
   std::unique_ptr<BaseInput> input_;  // Used only by the thread while it runs.
+  std::function<void(const Batch& batch, int64_t number)> check_;
   const size_t depth_;
   InputState returned_state_;
   double wait_seconds_ = 0.0;

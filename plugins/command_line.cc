@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/io/user_path.h"
 #include "plugins/flags.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
@@ -179,7 +180,7 @@ CommandLine parse_new(const std::vector<std::string>& arguments) {
     fail("new takes the name of a project and nothing else: runexp new my_project");
   CommandLine line;
   line.action = CommandLine::Action::kNew;
-  line.new_project = arguments[1];
+  line.new_project = user_path(arguments[1], "new");
   return line;
 }
 

@@ -2,12 +2,14 @@
 #include "plugins/flags.h"
 
 #include <algorithm>
+#include <set>
 
 #include <boost/program_options.hpp>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
+#include "core/io/user_path.h"
 
 namespace tessera {
 namespace {
@@ -97,12 +99,19 @@ options::variables_map parse(const std::vector<std::string>& arguments) {
 }  // namespace
 
 Flags::Flags(const std::vector<std::string>& arguments) {
+  // Of those that also take a name or a number, no name is changed.
+  static const std::set<std::string> kPaths = {
+      "config", "job_log_dir", "hardware", "compare_plan", "input", "output",
+      "report", "watch",       "compare",  "set_file",     "diff",  "plugin_path",
+      "record", "against",     "trace",    "launch_costs"};
   for (const auto& [flag, value] : parse(arguments)) {
     std::vector<std::string>& words = given_[flag];
     if (const auto* const word = boost::any_cast<std::string>(&value.value()))
       words = {*word};
     else if (const auto* const list = boost::any_cast<Words>(&value.value()))
       words = *list;
+    if (kPaths.contains(flag))
+      for (std::string& word : words) word = user_path(word, "--" + flag);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/user_path.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "layers/models/transformer.h"
@@ -55,7 +56,8 @@ HfConfig config_of(const Pretrained& e) {
     fail(
         "hf.Pretrained needs a Hugging Face directory with a config.json; give it with --set "
         "path=DIR");
-  const std::filesystem::path file = std::filesystem::path(e.path) / "config.json";
+  const std::filesystem::path file =
+      std::filesystem::path(user_path(e.path, "path")) / "config.json";
   HfConfig config = parse_hf_config(read_file(file), file.string());
   if (config.family == HfFamily::kGpt2 && e.seq_len > config.max_positions)
     fail("seq_len={} exceeds the {} positions of {}", e.seq_len, config.max_positions,

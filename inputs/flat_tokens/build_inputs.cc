@@ -20,42 +20,41 @@ namespace {
 
 namespace fs = std::filesystem;
 SourceKind kind_of(const fs::path& path) {
-  if (path.extension() == ".bin") return SourceKind::kTokens;
+  if (lower_extension(path) == ".bin") return SourceKind::kTokens;
   const bool is_json = document_format(path) == DocumentFormat::kJsonLines;
   return is_json ? SourceKind::kJsonLines : SourceKind::kText;
 }
 
-// Appends the identity of the file (path, size, time) to `seen`.
-BuildInput input_of(const fs::path& path, std::optional<SourceKind> format, std::string* seen) {
+// Appends the identity of the file (path, name, size, time) to `seen`.
+BuildInput input_of(const TextFile& file, std::optional<SourceKind> format, std::string* seen) {
+  const fs::path& path = file.path;
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     fail("{}: cannot be read: {}", path.string(), std::strerror(errno));
-  BuildInput input{path, format.value_or(kind_of(path)), ValidationPart::kNone, status.st_size};
-  *seen += fmt::format("{} {} {}.{:09}\n", fs::absolute(path).lexically_normal().string(),
-                       input.bytes, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  BuildInput input{path, format.value_or(kind_of(path)), ValidationPart::kNone, status.st_size,
+                   file.name};
+  *seen += fmt::format("{} {} {} {}.{:09}\n", fs::absolute(path).lexically_normal().string(),
+                       file.name, input.bytes, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
   return input;
 }
 
-// Separate documents are chosen one by one, texts as whole files if there are
-// several, else the tail of the input.
+// Separate documents are chosen one by one, texts as whole files by a hash of their names if there
+// are several, else the tail of the input.
 void assign_validation_parts(const BuildInputOptions& options, std::vector<BuildInput>* inputs) {
   if (options.validation_fraction <= 0.0) return;
-  std::vector<fs::path> texts;
+  const auto is_whole_text = [&](const BuildInput& input) {
+    return input.kind == SourceKind::kText && !options.texts_have_separator;
+  };
+  const auto texts = std::ranges::count_if(*inputs, is_whole_text);
   for (BuildInput& input : *inputs) {
-    const bool is_text = input.kind == SourceKind::kText;
-    const bool has_documents =
-        is_text ? options.texts_have_separator
-                : input.kind != SourceKind::kTokens || options.tokens_have_end_id;
-    input.validation_part = has_documents ? ValidationPart::kByDocument : ValidationPart::kTail;
-    if (is_text && !has_documents) texts.push_back(input.path);
+    const bool is_tail =
+        is_whole_text(input) || (input.kind == SourceKind::kTokens && !options.tokens_have_end_id);
+    input.validation_part = is_tail ? ValidationPart::kTail : ValidationPart::kByDocument;
+    if (texts < 2 || !is_whole_text(input)) continue;
+    input.validation_part = in_validation_split(input.name, options.validation_fraction)
+                                ? ValidationPart::kWhole
+                                : ValidationPart::kNone;
   }
-  if (texts.size() < 2) return;
-  const std::set<fs::path> chosen =
-      validation_files(texts, options.root, options.validation_fraction);
-  for (BuildInput& input : *inputs)
-    if (input.validation_part == ValidationPart::kTail && input.kind == SourceKind::kText)
-      input.validation_part =
-          chosen.contains(input.path) ? ValidationPart::kWhole : ValidationPart::kNone;
 }
 
 std::string describe_validation(const BuildInputs& built, const BuildInputOptions& options) {
@@ -86,19 +85,26 @@ std::string files_text(const BuildInputs& built) {
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
                               const BuildInputOptions& options) {
   check_fraction("token build", "validation_fraction", options.validation_fraction);
+  const TextFiles found = find_text_files(paths, options.format == SourceKind::kTokens);
+  if (found.files.empty()) fail("no text to build tokens from in {}", fmt::join(paths, ", "));
+  return build_inputs_of(found, options);
+}
+
+BuildInputs build_inputs_of(const TextFiles& found, const BuildInputOptions& options) {
   BuildInputs built;
+  built.left_out = found.left_out;
   std::string seen;
-  for (const fs::path& path : find_text_files(paths))
-    built.inputs.push_back(input_of(path, options.format, &seen));
-  if (built.inputs.empty()) fail("no text to build tokens from in {}", fmt::join(paths, ", "));
+  for (const TextFile& file : found.files)
+    built.inputs.push_back(input_of(file, options.format, &seen));
   if (options.validation.empty()) assign_validation_parts(options, &built.inputs);
-  std::set<fs::path> for_training;
-  for (const BuildInput& input : built.inputs) for_training.insert(fs::canonical(input.path));
   if (!options.validation.empty()) {
-    for (const fs::path& path : find_text_files(options.validation)) {
-      if (for_training.contains(fs::canonical(path)))
-        fail("{}: is both a training input and in --validation", path.string());
-      built.inputs.push_back(input_of(path, options.format, &seen));
+    std::set<std::string> for_training;
+    for (const TextFile& file : found.files) for_training.insert(file.identity);
+    const bool may_be_tokens = options.format == SourceKind::kTokens;
+    for (const TextFile& file : find_text_files(options.validation, may_be_tokens).files) {
+      if (for_training.contains(file.identity))
+        fail("{}: is both a training input and in --validation", file.path.string());
+      built.inputs.push_back(input_of(file, options.format, &seen));
       built.inputs.back().validation_part = ValidationPart::kWhole;
     }
   }

@@ -17,10 +17,19 @@
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/readers/document_reader.h"
+#include "inputs/readers/text_files.h"
 
 namespace tessera {
 
 enum class SourceKind { kText, kJsonLines, kTokens };
+
+// The width of the ids in token files that do not say it. kAuto: 2 bytes if the vocabulary fits,
+// else 4, and Error for a file that looks different.
+enum class TokenDType { kAuto, kU16, kU32 };
+
+constexpr std::array<EnumName<TokenDType>, 3> enum_names(TokenDType) {
+  return {{{TokenDType::kAuto, "auto"}, {TokenDType::kU16, "u16"}, {TokenDType::kU32, "u32"}}};
+}
 
 // The part of an input that goes to the validation split.
 enum class ValidationPart {
@@ -35,6 +44,7 @@ struct BuildInput {
   SourceKind kind = SourceKind::kText;
   ValidationPart validation_part = ValidationPart::kNone;
   int64_t bytes = 0;
+  std::string name = "";  // TextFile::name.
 };
 
 struct BuildInputs {
@@ -42,6 +52,7 @@ struct BuildInputs {
   std::string files;               // Description of the files and their size.
   std::string validation_note;  // Description of the validation split: ", the last 10 % held out".
   bool splits_by_fraction = false;  // A fraction, rather than named files or nothing.
+  std::string left_out;             // TextFiles::left_out.
   std::string fingerprint;          // Of names, sizes and modification times.
 };
 
@@ -50,15 +61,16 @@ struct BuildInputOptions {
   // others are text.
   std::optional<SourceKind> format;
   double validation_fraction = 0.1;
-  std::filesystem::path root = std::filesystem::current_path();  // Of the names that are hashed.
   std::vector<std::string> validation;  // Files for the split, instead of the fraction.
   bool texts_have_separator = false;    // Documents in texts end at a separator.
   bool tokens_have_end_id = false;      // Documents in token inputs end with an id.
 };
 
-// `paths`: files, folders and patterns (find_text_files). Reads only names, sizes and times.
+// `paths`: files, folders and patterns (find_text_files). Reads names, sizes, times and the first
+// bytes.
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
                               const BuildInputOptions& options);
+BuildInputs build_inputs_of(const TextFiles& found, const BuildInputOptions& options);
 
 // What to build, and how.
 struct TokenBuild {
@@ -68,6 +80,7 @@ struct TokenBuild {
   TokenizerIdentity identity;            // Recorded in the file.
   std::optional<int32_t> document_end;   // Appended to each text.
   std::optional<int32_t> end_of_tokens;  // The id that ends documents of token inputs.
+  TokenDType token_dtype = TokenDType::kAuto;
   ReadOptions read;
   double validation_fraction = 0.1;
   int64_t max_tokens = -1;  // Per split; -1: no limit.
@@ -168,7 +181,7 @@ class InputReader {
 };
 
 std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build);
-// Reads token files of nanoGPT and llm.c; `source` has `input.bytes` bytes.
+// Reads token files of nanoGPT, llm.c and Megatron; `source` has `input.bytes` bytes.
 std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,
                                             const BuildInput& input, const TokenBuild& build);
 

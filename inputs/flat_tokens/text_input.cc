@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/io/user_path.h"
 #include "inputs/flat_tokens/token_build.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"
@@ -27,7 +28,8 @@ constexpr std::string_view kSnapshotName = kCorpusSnapshot.substr(kRunDirectory.
 std::string request_text(const TextInput::HParams& p) {
   const TextInput::HParams defaults;
   std::string text =
-      p.path.empty() ? "Tessera's own sources" : fs::absolute(p.path).lexically_normal().string();
+      p.path.empty() ? "Tessera's own sources"
+                     : fs::absolute(user_path(p.path, "input path")).lexically_normal().string();
   text += fmt::format(", {:g} held out", p.validation_fraction);
   if (p.tokenizer != defaults.tokenizer) text += fmt::format(", tokenizer {}", p.tokenizer);
   if (p.text_field != defaults.text_field) text += fmt::format(", field '{}'", p.text_field);
@@ -36,18 +38,16 @@ std::string request_text(const TextInput::HParams& p) {
 }
 
 BuildInputs find_snapshot_inputs(const TextInput::HParams& p) {
-  std::vector<std::string> paths = {p.path};
-  BuildInputOptions options{.validation_fraction = p.validation_fraction,
-                            .texts_have_separator = !p.separator.empty()};
-  if (p.path.empty()) {
-    const std::vector<fs::path> sources = tessera_source_files(&options.root);
-    paths = {sources.begin(), sources.end()};
-    if (paths.empty())
-      fail(
-          "Tessera's own sources are not installed beside this program; name a text file or a "
-          "folder to train on with --set input.path=PATH");
-  }
-  BuildInputs found = find_build_inputs(paths, options);
+  const BuildInputOptions options{.validation_fraction = p.validation_fraction,
+                                  .texts_have_separator = !p.separator.empty()};
+  TextFiles own;
+  if (p.path.empty()) own.files = tessera_source_files();
+  if (p.path.empty() && own.files.empty())
+    fail(
+        "Tessera's own sources are not installed beside this program; name a text file or a "
+        "folder to train on with --set input.path=PATH");
+  BuildInputs found =
+      p.path.empty() ? build_inputs_of(own, options) : find_build_inputs({p.path}, options);
   for (const BuildInput& input : found.inputs)
     if (input.kind == SourceKind::kTokens)
       fail("{} holds tokens, not text; make a token file of it with 'flat_tokens build'",
@@ -56,7 +56,8 @@ BuildInputs find_snapshot_inputs(const TextInput::HParams& p) {
   return found;
 }
 
-void build_snapshot(const TextInput::HParams& p, const fs::path& output) {
+// Returns what was left out (TextFiles).
+std::string build_snapshot(const TextInput::HParams& p, const fs::path& output) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(p.tokenizer);
   TokenBuild build;
   build.from = find_snapshot_inputs(p);
@@ -72,6 +73,7 @@ void build_snapshot(const TextInput::HParams& p, const fs::path& output) {
   std::ostringstream unused;
   BuildProgress progress(unused, BuildProgress::Mode::kSilent);
   build_tokens(build, progress);
+  return build.from.left_out;
 }
 
 std::unique_ptr<FlatTokensInput> make_tokens(const TextInput::HParams& p, const std::string& path) {
@@ -100,7 +102,8 @@ void TextInput::attach(const Infeed& infeed) {
     return FlatTokensReader(snapshot, p_.split).source().starts_with(request_text(p_) + ":");
   };
   if (!fs::exists(snapshot) || (!infeed.run_begun && !holds_request())) {
-    build_snapshot(p_, snapshot);
+    if (const std::string left_out = build_snapshot(p_, snapshot); !left_out.empty())
+      remarks_ = {fmt::format("{}: {}", p_.path, left_out)};
   } else if (!holds_request()) {
     fail(
         "{} is a snapshot of different text ({}); this run needs {}. Restore the old settings or "

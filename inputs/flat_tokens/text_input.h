@@ -32,7 +32,7 @@ class TextInput final : public BaseInput {
     std::string text_field = "text";  // Of lines of JSON.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
     // Part of the data for the split `validation`: of one text its tail, of several texts whole
-    // files (validation_files), of other documents by hash (in_validation_split).
+    // files, of other documents single ones (in_validation_split).
     double validation_fraction = 0.1;
     std::string split = "train";
     std::string name = "";  // Dataset name in eval metrics; "": the split's name.
@@ -62,10 +62,12 @@ class TextInput final : public BaseInput {
   void recycle(Batch batch) override { tokens_->recycle(std::move(batch)); }
   const Tokenizer* tokenizer() const override { return tokens_->tokenizer(); }
   bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
+  std::vector<std::string> remarks() const override { return remarks_; }
 
  private:
   HParams p_;
   std::unique_ptr<FlatTokensInput> tokens_;
+  std::vector<std::string> remarks_;
 };
 
 extern template class HolderOf<BaseInput, TextInput::HParams>;

@@ -2,13 +2,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/readers/byte_source.h"
+#include "inputs/readers/foreign_format.h"
+#include "inputs/tokenizers/unicode.h"
 #include "inputs/validation_split.h"
 
 namespace tessera {
@@ -31,14 +36,74 @@ T load(const char* bytes) {
   return value;
 }
 
-// Sequential reader of the token files of nanoGPT (u16, no header) and llm.c (a header of 256 i32,
-// then u16 or u32). Checks ids against the vocabulary.
+// The bytes of an id by the index of Megatron-LM beside the file; 0 if there is none.
+int64_t token_bytes_of_index(const std::filesystem::path& tokens) {
+  using namespace std::string_view_literals;
+  constexpr size_t kDTypeAt = 17;  // After the magic number and a version of 8 bytes.
+  const std::filesystem::path index = std::filesystem::path(tokens).replace_extension(".idx");
+  if (index == tokens || !std::filesystem::exists(index)) return 0;
+  const std::string head = head_of(*open_file(index));
+  const int code = head.size() > kDTypeAt ? head[kDTypeAt] : 0;
+  if (!head.starts_with("MMIDIDX\0\0"sv) || (code != 3 && code != 4 && code != 8))
+    fail(
+        "{}: is not Megatron's index of ids in i16, u16 or i32; for the tokens beside it, give "
+        "--token_dtype",
+        index.string());
+  return code == 4 ? 4 : 2;
+}
+
+// Whether all elements of `head` at even or at odd places are 0, but not the others.
+template <typename T>
+bool is_zero_at(std::string_view head, size_t parity) {
+  constexpr size_t kFewest = 8;
+  bool zero = true, others = true;
+  for (size_t i = 0; i < head.size() / sizeof(T); ++i) {
+    const bool is_zero = load<T>(head.data() + i * sizeof(T)) == 0;
+    (i % 2 == parity ? zero : others) &= is_zero;
+  }
+  return head.size() / sizeof(T) >= kFewest && zero && !others;
+}
+
+// Ids of texts are mostly small, so their high bytes are on average smaller than their low ones.
+bool has_large_high_bytes(std::string_view head) {
+  constexpr size_t kFewest = 1024;
+  int64_t low = 0, high = 0;
+  for (size_t i = 0; i + 1 < head.size(); i += 2) {
+    low += static_cast<unsigned char>(head[i]);
+    high += static_cast<unsigned char>(head[i + 1]);
+  }
+  return head.size() >= kFewest && 2 * low < high;
+}
+
+bool is_utf8_text(std::string_view head) {
+  constexpr size_t kFewest = 32, kLongestCharacter = 4;
+  return head.size() >= kFewest && head.find('\0') == std::string_view::npos &&
+         valid_prefix(head) + kLongestCharacter > head.size();
+}
+
+// What a file without a header seems to hold instead of ids of so many bytes; "": nothing else.
+std::string unlike_tokens(std::string_view head, int64_t token_bytes) {
+  if (const ForeignFormat* foreign = foreign_format(head))
+    return fmt::format("is {}", foreign->name);
+  if (is_utf8_text(head)) return "is text (--format=text)";
+  if (is_zero_at<uint32_t>(head, 1))
+    return "has ids of 8 bytes; numpy's astype('u4') converts them";
+  if (token_bytes == 4) return "";
+  if (is_zero_at<uint16_t>(head, 1)) return "has ids of 4 bytes (--token_dtype=u32)";
+  if (is_zero_at<uint16_t>(head, 0)) return "has big-endian ids of 4 bytes";
+  if (has_large_high_bytes(head)) return "has big-endian ids; numpy's byteswap() converts it";
+  return "";
+}
+
+// Sequential reader of the token files of nanoGPT (u16, no header), llm.c (a header of 256 i32,
+// then u16 or u32) and Megatron (an index beside it). Checks ids against the vocabulary.
 class TokenBinReader {
  public:
-  // `file_bytes`: the size of the source, checked against the header.
-  TokenBinReader(std::unique_ptr<ByteSource> source, int64_t file_bytes, int64_t vocab_size)
-      : source_(std::move(source)), vocab_size_(vocab_size) {
-    read_header(file_bytes);
+  TokenBinReader(std::unique_ptr<ByteSource> source, const BuildInput& input,
+                 const TokenBuild& build)
+      : source_(std::move(source)), vocab_size_(build.identity.vocab_size) {
+    const std::string head = head_of(*source_);
+    if (!read_header(head, input.bytes)) choose_width(head, input, build.token_dtype);
     seek(0);
   }
 
@@ -66,7 +131,7 @@ class TokenBinReader {
       if (id >= vocab_size_)
         fail(
             "{}: token {} has id {}, but the vocabulary has {} ids; name the tokenizer that made "
-            "the file",
+            "the file, and the width of ids if it is another (--token_dtype)",
             source_->where(), position_ + static_cast<int64_t>(i), id, vocab_size_);
       ids[i] = static_cast<int32_t>(id);
     }
@@ -75,31 +140,48 @@ class TokenBinReader {
   }
 
  private:
-  void read_header(int64_t file_bytes) {
+  // Of llm.c; false if there is none.
+  bool read_header(std::string_view head, int64_t file_bytes) {
     const std::string& where = source_->where();
-    int32_t header[3] = {};
-    if (file_bytes >= kHeaderBytes) {
-      char bytes[sizeof(header)];
-      read_whole(bytes, sizeof(bytes));
-      std::memcpy(header, bytes, sizeof(header));
-    }
+    if (head.size() < kHeaderBytes) return false;
+    const auto field = [&](size_t i) { return load<int32_t>(head.data() + i * sizeof(int32_t)); };
     for (const Kind& kind : kKinds) {
-      if (header[0] != kind.magic) continue;
-      if (header[1] != kind.version)
-        fail("{}: llm.c's token file of version {}; expected version {}", where, header[1],
+      if (field(0) == static_cast<int32_t>(__builtin_bswap32(static_cast<uint32_t>(kind.magic))))
+        fail("{}: llm.c's token file in big-endian byte order; numpy's byteswap() converts it",
+             where);
+      if (field(0) != kind.magic) continue;
+      if (field(1) != kind.version)
+        fail("{}: llm.c's token file of version {}; expected version {}", where, field(1),
              kind.version);
       header_bytes_ = kHeaderBytes;
       token_bytes_ = kind.token_bytes;
-      num_tokens_ = header[2];
+      num_tokens_ = field(2);
       if (num_tokens_ < 0 || header_bytes_ + num_tokens_ * token_bytes_ != file_bytes)
         fail("{}: its header says {} tokens of {} bytes, but the file has {} bytes", where,
-             header[2], token_bytes_, file_bytes);
-      return;
+             field(2), token_bytes_, file_bytes);
+      return true;
     }
-    if (file_bytes % token_bytes_ != 0)
-      fail("{}: has {} bytes, which is not a multiple of 2-byte tokens (nanoGPT's .bin)", where,
-           file_bytes);
-    num_tokens_ = file_bytes / token_bytes_;
+    return false;
+  }
+
+  // Of a file without a header.
+  void choose_width(std::string_view head, const BuildInput& input, TokenDType dtype) {
+    const std::string& where = source_->where();
+    token_bytes_ = dtype == TokenDType::kU16   ? 2
+                   : dtype == TokenDType::kU32 ? 4
+                                               : token_bytes_of_index(input.path);
+    const bool is_known = token_bytes_ > 0;
+    if (!is_known) token_bytes_ = DocumentIds::id_bytes(vocab_size_);
+    const std::string other = is_known ? "" : unlike_tokens(head, token_bytes_);
+    if (!other.empty())
+      fail("{}: seems not to hold token ids of {} bytes: it {}. If it does, give --token_dtype={}",
+           where, token_bytes_, other, token_bytes_ == 2 ? "u16" : "u32");
+    if (token_bytes_ < DocumentIds::id_bytes(vocab_size_))
+      fail("{}: ids of 2 bytes cannot come from a vocabulary of {}", where, vocab_size_);
+    if (input.bytes % token_bytes_ != 0)
+      fail("{}: has {} bytes, which is not a multiple of {}-byte tokens", where, input.bytes,
+           token_bytes_);
+    num_tokens_ = input.bytes / token_bytes_;
   }
 
   // Reads exactly `size` bytes.
@@ -129,7 +211,7 @@ constexpr size_t kBytesAtATime = 1 << 18;
 class TokenReader : public InputReader {
  public:
   TokenReader(std::unique_ptr<ByteSource> source, const BuildInput& input, const TokenBuild& build)
-      : tokens_(std::move(source), input.bytes, build.identity.vocab_size),
+      : tokens_(std::move(source), input, build),
         validation_part_(input.validation_part),
         fraction_(build.validation_fraction) {}
   SkippedRecords skipped() const final { return {}; }

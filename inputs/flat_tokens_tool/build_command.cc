@@ -15,8 +15,8 @@ namespace {
 constexpr std::string_view kBuildUsage =
     R"(  flat_tokens build --output=FILE [options] PATH...
       Builds a flat-tokens file. PATH is a file, a folder or a pattern ('c4/*.json.gz'): text or
-      lines of JSON (.jsonl, .json), plain or compressed (.gz, .zst), or tokens (.bin of nanoGPT
-      and llm.c). If it is stopped or killed, the same command resumes.
+      lines of JSON (.jsonl, .json), plain or compressed (.gz, .zst), or tokens (.bin of nanoGPT,
+      llm.c and Megatron). If it is stopped or killed, the same command resumes.
       --tokenizer=bytes           bytes (byte b is token b + 1), or a tokenizer's file
       --format=auto               of all PATHs: auto (by name), text, jsonl or bin
       --text_field=text           of lines of JSON
@@ -32,6 +32,7 @@ constexpr std::string_view kBuildUsage =
       --max_document_bytes=N      longer ones are corrupt; default 1073741824
       --end_id=N                  of .bin: the id that ends documents; default: the tokenizer's
       --vocab_size=N              of .bin without --tokenizer
+      --token_dtype=auto          of .bin without a header: u16, u32, or auto: u16 up to 65536 ids
       --overwrite                 replace an output made by another tokenizer
       --threads=N                 default: all processors; does not change the output
       --compression=0             deflate level, 0 to 9
@@ -41,7 +42,7 @@ const std::vector<std::string> kFlags = {
     "output",          "tokenizer",           "format", "text_field", "separator",
     "end_of_document", "validation",          "broken", "max_tokens", "max_document_bytes",
     "encoding",        "validation_fraction", "end_id", "threads",    "vocab_size",
-    "compression"};
+    "compression",     "token_dtype"};
 
 constexpr int64_t kMost = int64_t{1} << 60;
 constexpr int64_t kMostBuiltIds = int64_t{1} << 31;
@@ -71,7 +72,7 @@ std::unique_ptr<Tokenizer> find_tokenizer(const Arguments& arguments, TokenizerI
   return nullptr;
 }
 
-BuildInputs find_inputs(const Arguments& arguments, const TokenBuild& build) {
+BuildInputs find_inputs(const Arguments& arguments, const TokenBuild& build, std::ostream& notes) {
   BuildInputOptions options;
   if (const size_t format = arguments.choice("format", {"auto", "text", "jsonl", "bin"}))
     options.format = static_cast<SourceKind>(format - 1);
@@ -80,6 +81,10 @@ BuildInputs find_inputs(const Arguments& arguments, const TokenBuild& build) {
   options.texts_have_separator = !build.read.separator.empty();
   options.tokens_have_end_id = build.end_of_tokens.has_value();
   BuildInputs inputs = find_build_inputs(arguments.paths, options);
+  if (!inputs.left_out.empty()) fmt::print(notes, "{}\n", inputs.left_out);
+  std::vector<std::filesystem::path> files = {arguments.text("tokenizer", "")};
+  for (const BuildInput& input : inputs.inputs) files.push_back(input.path);
+  check_not_an_input(build.output, files);
   for (const BuildInput& input : inputs.inputs) {
     const bool is_tokens = input.kind == SourceKind::kTokens;
     if (is_tokens && !arguments.has("vocab_size") && !arguments.has("tokenizer"))
@@ -94,7 +99,7 @@ BuildInputs find_inputs(const Arguments& arguments, const TokenBuild& build) {
 }
 
 TokenBuild request_of(const Arguments& arguments, const Tokenizer* tokenizer,
-                      const TokenizerIdentity& identity) {
+                      const TokenizerIdentity& identity, std::ostream& notes) {
   TokenBuild build;
   build.output = arguments.text("output", "");
   build.tokenizer = tokenizer;
@@ -103,6 +108,8 @@ TokenBuild request_of(const Arguments& arguments, const Tokenizer* tokenizer,
   if (arguments.has("validation") && arguments.has("validation_fraction"))
     throw UsageError("--validation and --validation_fraction exclude each other");
   build.validation_fraction = arguments.number<double>("validation_fraction", 0.1, 0.0, 0.999999);
+  build.token_dtype =
+      static_cast<TokenDType>(arguments.choice("token_dtype", {"auto", "u16", "u32"}));
   build.max_tokens = arguments.number<int64_t>("max_tokens", -1, 1, kMost);
   build.compression = arguments.number<int>("compression", 0, 0, 9);
   const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -115,7 +122,7 @@ TokenBuild request_of(const Arguments& arguments, const Tokenizer* tokenizer,
     build.end_of_tokens =
         arguments.number<int32_t>("end_id", 0, 0, static_cast<int32_t>(identity.vocab_size - 1));
   }
-  build.from = find_inputs(arguments, build);
+  build.from = find_inputs(arguments, build, notes);
   return build;
 }
 
@@ -153,7 +160,7 @@ void run_build(const std::vector<std::string>& words, std::ostream& out, std::os
   TokenizerIdentity identity;
   const auto tokenizer = find_tokenizer(arguments, &identity);
   check_output(arguments, identity);
-  TokenBuild build = request_of(arguments, tokenizer.get(), identity);
+  TokenBuild build = request_of(arguments, tokenizer.get(), identity, notes);
   const Interruption signal;
   build.stop = signal.flag();
   BuildProgress progress(notes, BuildProgress::detect(notes));

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <set>
 
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
 #include "core/base/process.h"
+#include "core/io/user_path.h"
 
 namespace tessera {
 
@@ -26,6 +28,20 @@ size_t Arguments::choice(const std::string& name, const std::vector<std::string>
   return static_cast<size_t>(found - names.begin());
 }
 
+namespace {
+
+const std::set<std::string> kPaths = {"output", "tokenizer", "validation"};
+
+std::string path_of(const std::string& word, const std::string& what) {
+  try {
+    return user_path(word, what);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace
+
 Arguments parse_arguments(const std::vector<std::string>& words,
                           const std::vector<std::string>& known,
                           const std::vector<std::string>& plain) {
@@ -34,7 +50,7 @@ Arguments parse_arguments(const std::vector<std::string>& words,
   Arguments result;
   for (const std::string& word : words) {
     if (!word.starts_with("--")) {
-      result.paths.push_back(word);
+      result.paths.push_back(path_of(word, "PATH"));
       continue;
     }
     const size_t equals = word.find('=');
@@ -46,10 +62,22 @@ Arguments parse_arguments(const std::vector<std::string>& words,
       throw UsageError(fmt::format("--{} takes no value", name));
     if (!is_plain && equals == std::string::npos)
       throw UsageError(fmt::format("--{} needs a value: --{}=VALUE", name, name));
-    if (!result.flags.emplace(name, is_plain ? "" : word.substr(equals + 1)).second)
+    std::string value = is_plain ? "" : word.substr(equals + 1);
+    if (kPaths.contains(name)) value = path_of(value, "--" + name);
+    if (!result.flags.emplace(name, std::move(value)).second)
       throw UsageError(fmt::format("--{} is repeated", name));
   }
   return result;
+}
+
+void check_not_an_input(const std::filesystem::path& output,
+                        const std::vector<std::filesystem::path>& inputs) {
+  std::error_code ignored;
+  for (const std::filesystem::path& input : inputs)
+    if (std::filesystem::equivalent(output, input, ignored))
+      throw UsageError(
+          fmt::format("--output={} is the input {}, which it would replace; name another output",
+                      output.string(), input.string()));
 }
 
 // Protects an existing file from a mistyped --output.

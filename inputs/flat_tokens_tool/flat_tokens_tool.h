@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <ostream>
@@ -81,6 +82,10 @@ T Arguments::number(const std::string& name, T fallback, T least, T most) const 
         fmt::format("--{}={}: expected a number from {} to {}", name, text, least, most));
   return static_cast<T>(*value);
 }
+
+// UsageError if the output is one of these files, by whatever path or link, --overwrite or not.
+void check_not_an_input(const std::filesystem::path& output,
+                        const std::vector<std::filesystem::path>& inputs);
 
 // UsageError if --output exists and is not a token file of this tokenizer, unless --overwrite is
 // given.

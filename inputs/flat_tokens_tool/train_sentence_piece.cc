@@ -188,8 +188,12 @@ void train(const std::vector<std::string>& words, std::ostream& out, std::ostrea
       arguments.number<double>("character_coverage", options.character_coverage, 0.98, 1.0);
   options.max_lines = arguments.number<int64_t>("max_lines", options.max_lines, 1, 1 << 30);
   options.read.text_field = arguments.text("text_field", options.read.text_field);
-  const TrainedSentencePiece trained =
-      train_sentence_piece(find_text_files(arguments.paths), options, output);
+  const TextFiles found = find_text_files(arguments.paths);
+  if (!found.left_out.empty()) fmt::print(notes, "{}\n", found.left_out);
+  std::vector<std::filesystem::path> files;
+  for (const TextFile& file : found.files) files.push_back(file.path);
+  check_not_an_input(output, files);
+  const TrainedSentencePiece trained = train_sentence_piece(files, options, output);
   if (trained.skipped.count > 0)
     fmt::print(notes, "skipped {} corrupt records, the first: {}\n", trained.skipped.count,
                trained.skipped.first);

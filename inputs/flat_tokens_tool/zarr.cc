@@ -426,6 +426,7 @@ void run_import(const std::vector<std::string>& words, std::ostream& out, std::o
   for (const std::string& split : splits)
     least = std::max(least, zarr_max_token_id(store, split) + 1);
   const TokenizerIdentity identity = find_identity(arguments, least);
+  check_not_an_input(output, {arguments.text("tokenizer", "")});
   check_output(arguments, identity);
   FlatTokensWriter writer(output, identity,
                           {.compression = arguments.number<int>("compression", 0, 0, 9),

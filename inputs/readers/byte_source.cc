@@ -4,6 +4,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <span>
 #include <vector>
 
@@ -227,6 +228,13 @@ std::unique_ptr<ByteSource> decompress_gzip(std::unique_ptr<ByteSource> compress
 
 std::unique_ptr<ByteSource> decompress_zstd(std::unique_ptr<ByteSource> compressed) {
   return std::make_unique<ZstdSource>(std::move(compressed));
+}
+
+std::string lower_extension(const std::filesystem::path& path) {
+  std::string text = path.extension().string();
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
 }
 
 }  // namespace tessera

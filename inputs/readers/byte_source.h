@@ -32,4 +32,7 @@ std::unique_ptr<ByteSource> open_file(const std::filesystem::path& path);
 std::unique_ptr<ByteSource> decompress_gzip(std::unique_ptr<ByteSource> compressed);
 std::unique_ptr<ByteSource> decompress_zstd(std::unique_ptr<ByteSource> compressed);
 
+// The extension in lower case: ".jsonl".
+std::string lower_extension(const std::filesystem::path& path);
+
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <string_view>
 
@@ -13,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/io/lenient_json.h"
 #include "inputs/readers/byte_source.h"
+#include "inputs/readers/foreign_format.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
@@ -167,12 +167,7 @@ struct Parsed {
   std::string fault;  // Error text; "" if the piece is not a document.
 };
 
-bool is_utf16(std::string_view text) {
-  return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
-}
-
 std::string encoding_fault(std::string_view text) {
-  if (is_utf16(text)) return "begins with a UTF-16 byte order mark, expected UTF-8; convert it";
   const size_t at = valid_prefix(text);
   return fmt::format("not UTF-8: byte {:#04x} at byte {} of the document; convert it",
                      at < text.size() ? static_cast<unsigned char>(text[at]) : 0, at);
@@ -299,7 +294,7 @@ class JsonLineDocuments final : public PieceDocuments {
   static constexpr size_t kLargeParser = size_t{1} << 24;
 
   static std::string json_fault(std::string_view line, simdjson::error_code error) {
-    if (error == simdjson::UTF8_ERROR || is_utf16(line)) return encoding_fault(line);
+    if (error == simdjson::UTF8_ERROR) return encoding_fault(line);
     return fmt::format("not valid JSON: {} Each line must be one complete object",
                        simdjson::error_message(error));
   }
@@ -347,14 +342,6 @@ class JsonLineDocuments final : public PieceDocuments {
   simdjson::dom::parser parser_;
 };
 
-// The extension in lower case.
-std::string last_extension(const std::filesystem::path& path) {
-  std::string text = path.extension().string();
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 }  // namespace
 
 void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault,
@@ -373,9 +360,9 @@ std::string document_place(const std::string& shard, DocumentFormat format,
 }
 
 DocumentFormat document_format(const std::filesystem::path& path) {
-  const std::string outer = last_extension(path);
+  const std::string outer = lower_extension(path);
   const std::string extension =
-      outer == ".gz" || outer == ".zst" ? last_extension(path.stem()) : outer;
+      outer == ".gz" || outer == ".zst" ? lower_extension(path.stem()) : outer;
   const bool is_json = extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
   return is_json ? DocumentFormat::kJsonLines : DocumentFormat::kText;
 }
@@ -383,9 +370,9 @@ DocumentFormat document_format(const std::filesystem::path& path) {
 std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
                                                const std::filesystem::path& path,
                                                const ReadOptions& options, DocumentFormat format) {
-  const std::string extension = last_extension(path);
-  if (extension == ".gz") source = decompress_gzip(std::move(source));
-  if (extension == ".zst") source = decompress_zstd(std::move(source));
+  source = decompress_by_name(std::move(source), path);
+  if (const ForeignFormat* foreign = foreign_format(head_of(*source)))
+    fail("{}: {}", path.string(), describe(*foreign, path));
   if (format == DocumentFormat::kAuto) format = document_format(path);
   if (format == DocumentFormat::kJsonLines)
     return std::make_unique<JsonLineDocuments>(std::move(source), options);

@@ -94,7 +94,7 @@ class DocumentReader {
 };
 
 // Decompresses files that end in .gz or .zst. A UTF-8 byte order mark is removed, unless any bytes
-// are accepted.
+// are accepted. Error for data that is not text (foreign_format.h).
 std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
                                                const ReadOptions& options = {},
                                                DocumentFormat format = DocumentFormat::kAuto);

@@ -2,13 +2,22 @@
 #include "inputs/readers/text_files.h"
 
 #include <glob.h>
+#include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
+#include <map>
 #include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/user_path.h"
+#include "inputs/readers/byte_source.h"
+#include "inputs/readers/document_reader.h"
+#include "inputs/readers/foreign_format.h"
 
 namespace tessera {
 namespace {
@@ -17,43 +26,136 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWild = "*?[";
 
-bool is_excluded(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.starts_with('.') || name == "build" || name == "runs" || name == "__pycache__";
+// Why a name in a folder is not taken.
+struct Refusal {
+  std::string reason;      // "Parquet"; "": it is taken.
+  std::string advice;      // What follows the path in a message; or "".
+  int64_t data_bytes = 0;  // Of data that is likely meant to be read.
+};
+
+bool has_text_name(const fs::path& path) {
+  static const std::set<std::string> kText = {".txt", ".text", ".md"};
+  return document_format(path) == DocumentFormat::kJsonLines ||
+         kText.contains(lower_extension(path));
 }
 
-bool has_no_nul(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  char head[8192];
-  stream.read(head, sizeof(head));
-  return std::find(head, head + stream.gcount(), '\0') == head + stream.gcount();
+std::string decompressed_head(const fs::path& path) {
+  return head_of(*decompress_by_name(open_file(path), path));
 }
 
-// By name, without decompressing.
-bool is_compressed_text(const fs::path& path) {
-  static const std::set<std::string> kOuter = {".gz", ".zst"};
-  static const std::set<std::string> kInner = {".txt",  ".text",  ".md",
-                                               ".json", ".jsonl", ".ndjson"};
-  return kOuter.contains(path.extension().string()) &&
-         kInner.contains(path.stem().extension().string());
+Refusal refusal_of_file(const fs::path& path) {
+  const auto bytes = static_cast<int64_t>(fs::file_size(path));
+  if (lower_extension(path) == ".bin") return {"a token file (.bin)"};
+  const std::string head = decompressed_head(path);
+  if (const ForeignFormat* foreign = foreign_format(head))
+    return {std::string(foreign->name), describe(*foreign, path),
+            foreign->corpus_bytes > 0 ? std::max(bytes, foreign->corpus_bytes) : 0};
+  if (head.find('\0') == std::string::npos) return {};
+  if (!has_text_name(path)) return {"binary"};
+  return {"text with a NUL byte", "has a NUL byte; remove it: tr -d '\\000'", bytes};
 }
 
-void add_directory(const fs::path& directory, std::set<fs::path>* files) {
-  std::error_code error;
-  fs::path at = directory;
-  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    at = entry->path();
-    if (entry->is_symlink()) continue;
-    if (is_excluded(at)) {
-      if (entry->is_directory()) entry.disable_recursion_pending();
-    } else if (entry->is_regular_file() && (is_compressed_text(at) || has_no_nul(at))) {
-      files->insert(at);
-    }
+// Of a folder that programs fill.
+std::string reason_of_folder(const fs::path& folder) {
+  if (fs::exists(folder / "hparams.toml")) return "the directory of a run";
+  if (fs::exists(folder / "CMakeCache.txt")) return "a build folder";
+  return "";
+}
+
+// Collects files, each once.
+class Finder {
+ public:
+  // `excluded`: names of folders of Tessera's own sources, in which no links are followed.
+  explicit Finder(std::set<std::string> excluded = {}) : excluded_(std::move(excluded)) {}
+
+  void add_file(const fs::path& path, const std::string& name) {
+    const std::string id = identity(path);
+    const auto [found, is_new] = files_.try_emplace(id, TextFile{path, name, id});
+    if (is_new) return;
+    refuse(path, {"a file that is read already"});
+    // The files of a hub's cache have names only as links.
+    if (path.has_extension() && !found->second.path.has_extension())
+      found->second = {path, name, id};
   }
-  if (error)
-    fail("{}: cannot read the folder: {}; name the files to read", at.string(), error.message());
-}
+
+  void add_folder(const fs::path& folder, const fs::path& root) {
+    if (!visited_.insert(fs::canonical(folder)).second) return;
+    std::error_code error;
+    std::vector<fs::path> entries;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error))
+      entries.push_back(entry->path());
+    if (error)
+      fail("{}: cannot read the folder: {}; name the files to read", folder.string(),
+           error.message());
+    std::sort(entries.begin(), entries.end());
+    for (const fs::path& entry : entries) add_entry(entry, root);
+  }
+
+  TextFiles found() const {
+    TextFiles found;
+    for (const auto& [unused, file] : files_) found.files.push_back(file);
+    std::sort(found.files.begin(), found.files.end(),
+              [](const TextFile& a, const TextFile& b) { return a.path < b.path; });
+    for (const auto& [reason, paths] : refused_)
+      found.left_out +=
+          fmt::format("{}{}: {} ({}{})", found.left_out.empty() ? "left out: " : ", ", reason,
+                      paths.size(), paths[0].string(), paths.size() > 1 ? ", …" : "");
+    return found;
+  }
+
+  // Error if the folders hold more data in other formats than text.
+  void require_text(const std::vector<std::string>& paths) const {
+    int64_t text = 0, data = 0;
+    for (const auto& [unused, file] : files_)
+      text += static_cast<int64_t>(fs::file_size(file.path));
+    for (const auto& [file, bytes] : data_) data += files_.contains(file) ? 0 : bytes;
+    if (data > text || (files_.empty() && !refused_.empty()))
+      fail("{}: {} files with {} bytes are text; {}{}", fmt::join(paths, ", "), files_.size(), text,
+           found().left_out,
+           advice_.empty() ? "" : fmt::format(". {}; or name the files to read", advice_));
+  }
+
+ private:
+  // A path without links; for a file of several names, its number.
+  static std::string identity(const fs::path& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0 && status.st_nlink > 1)
+      return fmt::format("{}:{}", status.st_dev, status.st_ino);
+    return fs::canonical(path).string();
+  }
+
+  void refuse(const fs::path& path, const Refusal& refusal) {
+    refused_[refusal.reason].push_back(path);
+    if (refusal.data_bytes == 0) return;
+    data_[identity(path)] = refusal.data_bytes;
+    if (advice_.empty()) advice_ = fmt::format("{} {}", path.string(), refusal.advice);
+  }
+
+  void add_entry(const fs::path& path, const fs::path& root) {
+    const std::string name = path.filename().string();
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    if (!excluded_.empty() && (fs::is_symlink(path) || excluded_.contains(name))) return;
+    if (name.starts_with('.')) return refuse(path, {"hidden"});
+    if (fs::is_directory(status)) {
+      const std::string reason = reason_of_folder(path);
+      return reason.empty() ? add_folder(path, root) : refuse(path, {reason});
+    }
+    if (!fs::is_regular_file(status))
+      return refuse(path, {fs::exists(status) ? "not a regular file" : "a link to nothing"});
+    const Refusal refusal = refusal_of_file(path);
+    if (!refusal.reason.empty()) return refuse(path, refusal);
+    add_file(path, path.lexically_relative(root).generic_string());
+  }
+
+  std::set<std::string> excluded_;
+  std::map<std::string, TextFile> files_;                 // By identity.
+  std::set<fs::path> visited_;                            // Folders.
+  std::map<std::string, std::vector<fs::path>> refused_;  // By reason.
+  std::map<std::string, int64_t> data_;  // Bytes of data that is likely meant, by identity.
+  std::string advice_;                   // How to read the first of them.
+};
 
 }  // namespace
 
@@ -75,26 +177,31 @@ std::vector<fs::path> matching_files(const std::string& pattern) {
   return paths;
 }
 
-std::vector<fs::path> find_text_files(const std::vector<std::string>& paths) {
-  std::set<fs::path> files;
-  for (const std::string& path : paths) {
+TextFiles find_text_files(const std::vector<std::string>& paths, bool may_be_tokens) {
+  Finder finder;
+  for (const std::string& given : paths) {
+    const std::string path = user_path(given, "input path");
     std::vector<fs::path> named = {path};
     if (!fs::exists(path)) named = matching_files(path);
     if (named.empty())
       fail("{}: no such file or directory, and no file matches it as a pattern", path);
     for (const fs::path& one : named) {
       if (fs::is_directory(one)) {
-        add_directory(one, &files);
-      } else {
-        require_regular_file(one);
-        files.insert(one);
+        finder.add_folder(one, one);
+        continue;
       }
+      require_regular_file(one);
+      const bool is_text = !may_be_tokens && lower_extension(one) != ".bin";
+      const ForeignFormat* foreign = is_text ? foreign_format(decompressed_head(one)) : nullptr;
+      if (foreign != nullptr) fail("{}: {}", one.string(), describe(*foreign, one));
+      finder.add_file(one, one.filename().string());
     }
   }
-  return {files.begin(), files.end()};
+  finder.require_text(paths);
+  return finder.found();
 }
 
-std::vector<fs::path> tessera_source_files(fs::path* root) {
+std::vector<TextFile> tessera_source_files() {
   static const std::set<std::string> kSuffixes = {".h", ".cc", ".md", ".py", ".cmake", ".sh"};
   std::error_code error;
   fs::path folder = fs::read_symlink("/proc/self/exe", error);
@@ -102,12 +209,13 @@ std::vector<fs::path> tessera_source_files(fs::path* root) {
     folder = folder.parent_path();
     if (!fs::exists(folder / "core/graph/graph.h") || !fs::exists(folder / "CMakeLists.txt"))
       continue;
-    std::set<fs::path> files;
-    add_directory(folder, &files);
-    std::erase_if(
-        files, [](const fs::path& file) { return !kSuffixes.contains(file.extension().string()); });
-    *root = folder;
-    return {files.begin(), files.end()};
+    Finder finder({"build", "runs", "__pycache__"});
+    finder.add_folder(folder, folder);
+    std::vector<TextFile> files = finder.found().files;
+    std::erase_if(files, [](const TextFile& file) {
+      return !kSuffixes.contains(file.path.extension().string());
+    });
+    return files;
   }
   return {};
 }

@@ -32,7 +32,7 @@ void ShardReader::restore(const DocumentCursor& place) {
 }
 
 std::string ShardReader::shard_name(int64_t unit) const {
-  return shards_->files[static_cast<size_t>(shards_->order(unit).shard)].string();
+  return shards_->files[static_cast<size_t>(shards_->order(unit).shard)].path.string();
 }
 
 bool ShardReader::at_end() const {
@@ -51,7 +51,8 @@ void ShardReader::open_unit() {
   ReadOptions read = shards_->read;
   read.every = shards_->order.parts();
   read.first = unit.part;
-  reader_ = open_documents(shards_->files[static_cast<size_t>(unit.shard)], read, shards_->format);
+  reader_ =
+      open_documents(shards_->files[static_cast<size_t>(unit.shard)].path, read, shards_->format);
   reader_->seek(place_.block);
   corrupt_before_ = place_.corrupt;
 }
@@ -72,7 +73,7 @@ void ShardReader::leave_unit() {
       "…): there are fewer documents than rows{}. Split long texts with `separator`, lower "
       "global_batch_size, or use TextInput, which packs all documents",
       row_, rows, enum_name(shards_->split), shards_->files.size(),
-      shards_->files.size() == 1 ? "" : "s", shards_->files[0].string(), corrupt);
+      shards_->files.size() == 1 ? "" : "s", shards_->files[0].path.string(), corrupt);
 }
 
 // Reads the block at place_; an empty block is the end of the unit.

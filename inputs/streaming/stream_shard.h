@@ -19,6 +19,7 @@
 #include "core/hparams/fields.h"
 #include "inputs/base_input.h"
 #include "inputs/readers/document_reader.h"
+#include "inputs/readers/text_files.h"
 #include "inputs/shuffle.h"
 #include "inputs/token_row.h"
 #include "inputs/tokenizers/tokenizer.h"
@@ -36,7 +37,7 @@ constexpr std::array<EnumName<StreamSplit>, 3> enum_names(StreamSplit) {
 
 // Shared by all rows.
 struct TextShards {
-  std::vector<std::filesystem::path> files;
+  std::vector<TextFile> files;
   ShardOrder order;
   ReadOptions read;
   DocumentFormat format = DocumentFormat::kAuto;

@@ -6,6 +6,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/io/file.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 
@@ -14,8 +15,6 @@ namespace tessera {
 REGISTER_TEMPLATE(BaseInput, StreamingTextInput);
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kDefaultStreamSeed = 1234;
 // Rows queued per shard; evens out document lengths.
@@ -27,14 +26,44 @@ constexpr const char* kFilesKey = "data";
 std::string cursor_key(int64_t row) { return fmt::format("lane/{:06}", row); }
 std::string corrupt_key(int64_t row) { return fmt::format("{}{:06}", kCorruptRecordsPrefix, row); }
 
-// Relative to `root`, so that a folder may be moved between starts.
-uint32_t hash_of_names(const std::vector<fs::path>& files, const fs::path& root) {
+// Names below the folder, which may be moved between starts.
+uint32_t hash_of_names(const std::vector<TextFile>& files) {
   uint32_t hash = 0;
-  for (const fs::path& file : files) {
-    const std::string name = file.lexically_relative(root).generic_string() + '\n';
+  for (const TextFile& file : files) {
+    const std::string name = file.name + '\n';
     hash = crc32c(std::as_bytes(std::span(name)), hash);
   }
   return hash;
+}
+
+// Entries of a state, one a file, that must be equal on all hosts: its size and the checksum of all
+// bytes, or of 64 blocks of 4 KiB if it has more than 64 MiB or the files before it have 1 GiB. The
+// seed and the file's name choose the blocks.
+std::map<std::string, std::string> content_entries(const std::vector<TextFile>& files,
+                                                   uint64_t seed) {
+  constexpr int64_t kWholeFile = int64_t{64} << 20, kAllWhole = int64_t{1} << 30;
+  constexpr int64_t kBlock = 4096, kBlocks = 64;
+  std::map<std::string, std::string> entries;
+  std::vector<std::byte> block(kBlock);
+  int64_t whole_bytes = 0;
+  for (const TextFile& each : files) {
+    const ByteFile file = ByteFile::open(each.path);
+    const int64_t size = file.size(), blocks = (size + kBlock - 1) / kBlock;
+    const bool whole = size <= kWholeFile && (whole_bytes += size) <= kAllWhole;
+    const uint64_t key = mix_bits(crc32c(std::as_bytes(std::span(each.name))), seed);
+    uint32_t crc = 0;
+    for (int64_t i = 0; i < (whole ? blocks : kBlocks); ++i) {
+      const uint64_t drawn = mix_bits(static_cast<uint64_t>(i), key);
+      const int64_t at =
+          kBlock * (whole ? i : static_cast<int64_t>(drawn % static_cast<uint64_t>(blocks)));
+      const auto part = std::span(block).first(static_cast<size_t>(std::min(kBlock, size - at)));
+      file.read_at(at, part);
+      crc = crc32c(part, crc);
+    }
+    entries[fmt::format("{}{}", kContentPrefix, each.name)] =
+        fmt::format("{} bytes, crc {:08x}", size, crc);
+  }
+  return entries;
 }
 
 }  // namespace
@@ -60,13 +89,14 @@ void StreamingTextInput::check() const {
 
 int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultStreamSeed); }
 
-std::shared_ptr<const TextShards> StreamingTextInput::find_shards() const {
-  std::vector<fs::path> files = find_text_files({p_.path.get()});
-  if (files.empty()) fail("{}: no text files found", p_.path.get());
-  const auto count = static_cast<int64_t>(files.size());
+std::shared_ptr<const TextShards> StreamingTextInput::find_shards() {
+  TextFiles found = find_text_files({p_.path.get()});
+  if (found.files.empty()) fail("{}: no text files found", p_.path.get());
+  if (!found.left_out.empty()) remarks_ = {fmt::format("{}: {}", p_.path.get(), found.left_out)};
+  const auto count = static_cast<int64_t>(found.files.size());
   const auto seed_bits = static_cast<uint64_t>(seed());
   return std::make_shared<const TextShards>(
-      TextShards{.files = std::move(files),
+      TextShards{.files = std::move(found.files),
                  .order = ShardOrder(count, global_batch_size(),
                                      p_.shuffle ? std::optional(seed_bits) : std::nullopt),
                  .read = {.text_field = p_.text_field,
@@ -84,16 +114,13 @@ std::shared_ptr<const TextShards> StreamingTextInput::find_shards() const {
 // Everything that determines the order of tokens, except the contents of the files: a damaged file
 // may be repaired before a run resumes.
 std::string StreamingTextInput::describe(const TextShards& shards) const {
-  fs::path root = p_.path.get();
-  if (!fs::is_directory(root)) root = root.parent_path();
-  return fmt::format("{} shards (names {:08x}), {} with {:g} held out, {}, seed {}, tokenizer {}",
-                     shards.files.size(), hash_of_names(shards.files, root), enum_name(p_.split),
-                     p_.validation_fraction,
-                     !p_.shuffle ? "in order"
-                     : p_.shuffle_documents == 1
-                         ? "shards shuffled"
-                         : fmt::format("shuffled by {}", p_.shuffle_documents),
-                     seed(), tokenizer_->fingerprint());
+  return fmt::format(
+      "{} shards (names {:08x}), {} with {:g} held out, {}, seed {}, tokenizer {}",
+      shards.files.size(), hash_of_names(shards.files), enum_name(p_.split), p_.validation_fraction,
+      !p_.shuffle                 ? "in order"
+      : p_.shuffle_documents == 1 ? "shards shuffled"
+                                  : fmt::format("shuffled by {}", p_.shuffle_documents),
+      seed(), tokenizer_->fingerprint());
 }
 
 void StreamingTextInput::attach(const Infeed& infeed) {
@@ -103,6 +130,7 @@ void StreamingTextInput::attach(const Infeed& infeed) {
   layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
   const std::shared_ptr<const TextShards> shards = find_shards();
   data_ = describe(*shards);
+  if (infeed.num_infeed_hosts > 1) content_ = content_entries(shards->files, shards->seed);
   std::vector<std::unique_ptr<StreamShard>> streams;
   for (const RowRange& range : rows_of_host(*this, infeed))
     for (int64_t row = range.begin; row < range.end; ++row) {
@@ -140,6 +168,7 @@ std::optional<Batch> StreamingTextInput::peek() {
 
 std::optional<Batch> StreamingTextInput::get_next() {
   if (reached_limit()) return std::nullopt;
+  content_.clear();  // Compared before.
   std::optional<Batch> batch = peek();
   // At the end too, so that the state does not depend on which rows this host has.
   for (size_t i = 0; i < rows_.size(); ++i) workers_->pop(i);
@@ -155,6 +184,7 @@ void StreamingTextInput::reset() {
 InputState StreamingTextInput::state() const {
   InputState state{position_,
                    {{kRowsKey, std::to_string(global_batch_size())}, {kFilesKey, data_}}};
+  state.cursors.insert(content_.begin(), content_.end());
   for (size_t i = 0; i < rows_.size(); ++i) {
     const StreamCursor place = workers_->place(i);
     state.cursors[cursor_key(rows_[i])] = stream_cursor_text(place);

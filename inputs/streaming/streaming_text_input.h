@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -65,18 +66,21 @@ class StreamingTextInput final : public BaseInput {
   void restore(const InputState& state) override;
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
+  std::vector<std::string> remarks() const override { return remarks_; }
 
  private:
   void check() const;
   bool reached_limit() const;
-  std::shared_ptr<const TextShards> find_shards() const;
+  std::shared_ptr<const TextShards> find_shards();
   std::string describe(const TextShards& shards) const;
   int64_t seed() const;
 
   HParams p_;
   std::string name_;
-  std::vector<int64_t> rows_;  // This host's rows of the global batch.
-  std::string data_;           // Description of the stream, compared when resuming.
+  std::vector<std::string> remarks_;
+  std::vector<int64_t> rows_;                   // This host's rows of the global batch.
+  std::map<std::string, std::string> content_;  // Entries of the first state, of several hosts.
+  std::string data_;  // Description of the stream, compared when resuming.
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<RowLayout> layout_;
   std::unique_ptr<StreamWorkers> workers_;  // One shard per row.

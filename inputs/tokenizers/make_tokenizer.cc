@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "core/io/user_path.h"
 #include "inputs/tokenizers/bpe_tokenizer.h"
 #include "inputs/tokenizers/normalizer.h"
 #include "inputs/tokenizers/sentence_piece.h"
@@ -320,10 +321,11 @@ std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  if (!std::filesystem::exists(name))
+  const std::string path = user_path(name, "tokenizer");
+  if (!std::filesystem::exists(path))
     fail("unknown tokenizer '{}': expected 'bytes', a file or a directory{}", name,
          did_you_mean(name, {"bytes"}));
-  return tokenizer_of_files(name, read_tokenizer_files(name));
+  return tokenizer_of_files(path, read_tokenizer_files(path));
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,

@@ -13,6 +13,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "tasks/decode/prompt_text.h"
+#include "tasks/session/batch_check.h"
 
 namespace tessera {
 namespace {
@@ -123,10 +124,13 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
         "its input repeats without end; set task.decode.num_examples, or repeat=false or "
         "num_batches of the input");
   ExampleReader reader(p, text);
+  const LookupBound vocabulary{input.vocab_size(), "the input's vocabulary"};
+  const LookupBounds bounds = {{"ids", vocabulary}, {"labels", vocabulary}};
   input.reset();
   while (!reader.full()) {
     const std::optional<Batch> batch = input.get_next();
     if (!batch) break;
+    check_batch(*batch, bounds, fmt::format("input '{}'", input.name()));
     reader.read(*batch);
   }
   input.reset();

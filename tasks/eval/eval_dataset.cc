@@ -2,9 +2,11 @@
 #include "tasks/eval/eval_dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,6 +23,17 @@ constexpr const char* kLogPplx = "log_pplx";
 constexpr const char* kPerplexity = "perplexity";
 constexpr const char* kBitsPerByte = "bits_per_byte";
 constexpr const char* kWeight = "weight";
+
+// Whether the batch may have a label that counts: weights that are absent are 1.
+bool has_label(const Batch& batch) {
+  return std::ranges::all_of(std::array{"weights", "eval_sample_weights"}, [&](const char* name) {
+    const auto found = batch.find(name);
+    if (found == batch.end() || found->second.dtype != DType::kF32) return true;
+    const std::span weights(found->second.data<float>(),
+                            found->second.bytes.size() / sizeof(float));
+    return std::ranges::any_of(weights, [](float weight) { return weight > 0.0f; });
+  });
+}
 
 }  // namespace
 
@@ -80,7 +93,8 @@ void EvalDataset::compile_predictions(ModelSession& session, const Template<Base
   predictions_ = std::make_unique<Predictions>(session, name_, input_tpl, p_, run_directory);
 }
 
-void EvalDataset::begin(const EvalProgram& program) {
+void EvalDataset::begin(const EvalProgram& program, LookupBounds bounds) {
+  bounds_ = std::move(bounds);
   if (predictions_) predictions_->begin();
   program_.emplace(program);
   const bool knows_bytes = input().tokenizer() != nullptr;
@@ -104,6 +118,29 @@ std::vector<std::string> EvalDataset::metric_names() const {
   return names;
 }
 
+void EvalDataset::fail_without_labels() const {
+  fail(
+      "eval dataset '{}' has nothing to score: no label has a weight above 0; check its path and "
+      "split, or train without it (--set eval_inputs={{}})",
+      name_);
+}
+
+void EvalDataset::require_labels(ProcessGroup& processes) {
+  const ErrorContext where("eval_inputs." + name_);
+  enum Found : int64_t { kEnd, kPadding, kLabel };
+  BaseInput& input = *opened_.input;
+  int64_t found = kPadding;
+  for (int64_t taken = 0; found == kPadding && taken != num_batches_; ++taken) {
+    const std::optional<Batch> batch = input.get_next();
+    found = processes.all_reduce_max(!batch              ? kEnd
+                                     : has_label(*batch) ? kLabel
+                                                         : kPadding,
+                                     "the first batch of evaluation");
+  }
+  input.reset();
+  if (found != kLabel) fail_without_labels();
+}
+
 EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   const ErrorContext where("eval_inputs." + name_);
   CHECK(program_.has_value());
@@ -115,6 +152,7 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   int64_t taken = 0;
   for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
     std::optional<Batch> batch = input.get_next();
+    if (batch) check_batch(*batch, bounds_, fmt::format("batch {}", taken));
     // All processes end together; an unreadable batch is reported here, too.
     if (processes.all_reduce_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
     if (!batch) batch = padding_batch(input.specification());
@@ -125,8 +163,7 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
     input.recycle(std::move(*batch));
   }
   if (p_.reset_for_eval) input.reset();
-  if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0)
-    fail("eval dataset '{}' has nothing to score: no label has a weight above 0", name_);
+  if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0) fail_without_labels();
   if (num_batches_ > taken && !std::exchange(has_remarked_, true))
     result.remark = fmt::format(
         "eval.datasets.{}: num_batches is {}, but the dataset ends after {}; all of it is scored",

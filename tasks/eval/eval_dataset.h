@@ -17,6 +17,7 @@
 #include "tasks/eval/user_metrics.h"
 #include "tasks/hparams.h"
 #include "tasks/metric_means.h"
+#include "tasks/session/batch_check.h"
 #include "tasks/session/step_programs.h"
 
 namespace tessera {
@@ -70,14 +71,18 @@ class EvalDataset {
   // Adds the programs of predict metrics, if there are any.
   void compile_predictions(ModelSession& session, const Template<BaseInput>& input_tpl,
                            const std::filesystem::path& run_directory);
-  // After programs are compiled and the executor has allocated.
-  void begin(const EvalProgram& program);
+  // After programs are compiled and the executor has allocated. Batches are checked by `bounds`.
+  void begin(const EvalProgram& program, LookupBounds bounds);
   // Metrics of the model, of the whole dataset and of each source, sorted; and all reported
   // metrics:
   const std::vector<std::string>& model_names() const { return model_names_; }
   const std::vector<std::string>& source_names() const { return source_names_; }
   // "accuracy", "<source>/accuracy", "<score or predict metric>/…".
   std::vector<std::string> metric_names() const;
+
+  // Error if there is nothing to score. Reads until the first label that counts, and starts over.
+  // A collective call.
+  void require_labels(ProcessGroup& processes);
 
   struct Result {
     DatasetScores scores{0};
@@ -94,6 +99,7 @@ class EvalDataset {
   void restore(const InputState& state);
 
  private:
+  [[noreturn]] void fail_without_labels() const;
   void check_reach() const;
   void check_metric_names() const;
   void add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
@@ -105,6 +111,7 @@ class EvalDataset {
   OpenedInput opened_;
   std::vector<std::string> sources_;
   std::optional<EvalProgram> program_;
+  LookupBounds bounds_;
   std::unique_ptr<Predictions> predictions_;  // Null without predict metrics.
   std::vector<std::string> model_names_, source_names_;
   bool has_remarked_ = false;

@@ -76,23 +76,30 @@ Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train
   if (all_attached) check_tags(tags_, known);  // A plan does not know the sources.
 }
 
+void Evaluation::require_labels(ProcessGroup& processes) {
+  for (EvalDataset& dataset : datasets_) dataset.require_labels(processes);
+}
+
 // Datasets with the same batch shape share a program.
 void Evaluation::compile(ModelSession& session, const ExperimentConfig& config,
                          const std::filesystem::path& run_directory,
                          const std::function<int(Graph)>& add_program) {
   TraceSetting setting{session.mesh(), session.rules(), {}};
-  std::vector<std::pair<Batch, int>> traced;
+  std::vector<Batch> batches;
   for (EvalDataset& dataset : datasets_) {
     setting.batch = global_specification(dataset.input());
-    const auto known = std::find_if(traced.begin(), traced.end(), [&](const auto& entry) {
-      return same_shapes(entry.first, setting.batch);
-    });
-    if (known == traced.end()) {
-      programs_.push_back(add_program(session.task().eval_graph(setting, session.eval_weights())));
-      traced.emplace_back(setting.batch, programs_.back());
+    const auto known = std::ranges::find_if(
+        batches, [&](const Batch& batch) { return same_shapes(batch, setting.batch); });
+    if (known == batches.end()) {
+      Graph graph = session.task().eval_graph(setting, session.eval_weights());
+      bounds_.push_back(lookup_bounds(graph));
+      programs_.push_back(add_program(std::move(graph)));
     } else {
-      programs_.push_back(known->second);
+      const auto same = static_cast<size_t>(known - batches.begin());
+      bounds_.push_back(bounds_[same]);
+      programs_.push_back(programs_[same]);
     }
+    batches.push_back(setting.batch);
     if (dataset.attached())
       dataset.compile_predictions(session, config.eval_inputs.at(dataset.name()), run_directory);
   }
@@ -100,7 +107,7 @@ void Evaluation::compile(ModelSession& session, const ExperimentConfig& config,
 
 void Evaluation::begin(Executor& executor) {
   for (size_t i = 0; i < datasets_.size(); ++i)
-    datasets_[i].begin(EvalProgram(executor, programs_[i]));
+    datasets_[i].begin(EvalProgram(executor, programs_[i]), bounds_[i]);
 }
 
 std::vector<std::string> Evaluation::metric_names() const {

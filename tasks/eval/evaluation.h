@@ -57,6 +57,9 @@ class Evaluation {
 
   const std::vector<EvalDataset>& datasets() const { return datasets_; }
 
+  // Error for a dataset in which there is nothing to score. A collective call.
+  void require_labels(ProcessGroup& processes);
+
   // Traces a program for each batch shape, and programs that generate text if a metric needs it.
   // `begin` follows when the session's executor has allocated.
   void compile(ModelSession& session, const ExperimentConfig& config,
@@ -80,7 +83,8 @@ class Evaluation {
 
   EvalTags tags_;
   std::vector<EvalDataset> datasets_;
-  std::vector<int> programs_;  // One per dataset.
+  std::vector<int> programs_;         // One per dataset.
+  std::vector<LookupBounds> bounds_;  // The same.
 };
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/io/user_path.h"
 #include "inputs/readers/text_files.h"
 
 namespace tessera {
@@ -15,11 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 
 bool exists(const RecipeFile& file) {
-  return is_file_pattern(file.path) ? !matching_files(file.path).empty() : fs::exists(file.path);
+  const std::string path = user_path(file.path, file.knob);
+  return is_file_pattern(path) ? !matching_files(path).empty() : fs::exists(path);
 }
 
 std::string what_is_missing(const RecipeFile& file) {
-  const std::string path = fs::absolute(file.path).string();
+  const std::string path = fs::absolute(user_path(file.path, file.knob)).string();
   return fmt::format(
       "{} ({})", is_file_pattern(file.path) ? "no file matches " + path : path + " does not exist",
       file.knob);

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/graph/type.h"
 #include "core/io/file.h"
+#include "core/io/user_path.h"
 #include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/logging/throughput.h"
@@ -16,6 +17,7 @@
 #include "tasks/plan/plan.h"
 #include "tasks/plan/step_program.h"
 #include "tasks/run_directory/run_config.h"
+#include "tasks/session/batch_check.h"
 #include "tasks/session/check_rules.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/loop_state.h"
@@ -91,7 +93,9 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
       write_run_tokenizer(options.run_directory, *input_->tokenizer());
     processes_.barrier("opening the inputs");
   }
-  if (options.allocates) compare_data();
+  if (!options.allocates) return;
+  compare_data();
+  evaluation_->require_labels(processes_);
 }
 
 // Detects at once, not at the first checkpoint, that processes see different files under one path.
@@ -111,6 +115,10 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   if (options.trains) {
     train_graph_ = task_->train_graph(setting);
     check_rules(rules_, train_graph_);
+    input_->check_with([bounds = lookup_bounds(train_graph_), name = input_->name()](
+                           const Batch& batch, int64_t number) {
+      check_batch(batch, bounds, fmt::format("input '{}', batch {}", name, number));
+    });
     CompileOptions compile;
     compile.on_stage = options.on_stage;
     compile.communication = options.communication;
@@ -178,6 +186,7 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
                             : fmt::format("{} devices (mesh {}), each {}", devices,
                                           session.mesh().text(), each));
   if (!session.remark().empty()) console.info(session.remark());
+  for (const std::string& remark : session.input().remarks()) console.info("note: " + remark);
   console.info(weight_table(session.task().model().parameters()));
   console.info(plan_summary(session.plan()));
   warn_of_layouts(session, console);
@@ -196,7 +205,8 @@ void warn_of_layouts(const Session& session, Console& console) {
 }
 
 void take_weights(Session& session, const InitFrom& other, Console& console) {
-  const CheckpointStore store(std::filesystem::path(other.directory) / "checkpoints");
+  const std::filesystem::path run = user_path(other.directory, "task.train.init_from");
+  const CheckpointStore store(run / "checkpoints");
   const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
   if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
   const std::vector<std::string> taken = load_weights(

@@ -50,6 +50,29 @@ TEST_CASE("--list shows every experiment and every plugin that failed to load") 
                                   Catch::Contains("plugin of another build"));
 }
 
+TEST_CASE("remote paths are refused in every flag and input, and ~ is the home directory") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  for (const char* flag : {"--output", "--config", "--input", "--plugin_path", "--compare_plan",
+                           "--record", "--report", "--set input.path", "--set input.tokenizer"}) {
+    const Outcome refused =
+        runexp(folder, fmt::format("--exp=quickstart.CharLm {}=gs://bucket/x", flag));
+    require_one_line_error(refused, 2, "gs://bucket/x: gs:// is not a path of this machine");
+  }
+  const Outcome remote = runexp(folder, kTiny + " --mode=plan --output=s3://bucket/plan.txt");
+  require_one_line_error(remote, 2, "--output s3://bucket/plan.txt");
+  for (const char* scheme : {"gs:", "s3:"}) REQUIRE(!std::filesystem::exists(folder / scheme));
+
+  std::string in_home = kTiny;
+  in_home.replace(in_home.find("=run "), 5, "=~/run ");
+  in_home.replace(in_home.find("=text.txt"), 9, "='~/text.txt'");
+  const Outcome trained = runexp(folder, in_home, fmt::format("HOME='{}'", folder.path().string()));
+  INFO(trained.errors);
+  REQUIRE(trained.exit_code == 0);
+  REQUIRE(std::filesystem::exists(folder / "run/metrics.jsonl"));
+  REQUIRE(!std::filesystem::exists(folder / "~"));
+}
+
 TEST_CASE("a name registered by two plugins is reported after loading") {
   const TemporaryDirectory folder;
   const std::string both = fmt::format("--plugin_path='{}' --plugin_path='{}'",

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding text files, the validation split, and corpus snapshots of runs.
+// Corpus snapshots of runs.
 #include "inputs/flat_tokens/text_input.h"
 
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"
-#include "inputs/validation_split.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
 #include "tests/support/temporary_directory.h"
@@ -38,36 +36,6 @@ TEST_CASE("the byte tokenizer maps byte b to id b + 1 and back") {
   REQUIRE(tokenizer->decode(ids) == all);
   REQUIRE(tokenizer->decode({0, 66, 300, -1}) == "A");
   REQUIRE_THROWS_WITH(make_tokenizer("byte"), Contains("did you mean 'bytes'"));
-}
-
-TEST_CASE("a folder gives its text files, without hidden, binary and build files") {
-  const TemporaryDirectory directory;
-  for (const char* name : {"a.txt", "sub/b.md", ".git/c.txt", "build/d.txt", "sub/.hidden"})
-    write_bytes(directory / name, "text");
-  write_bytes(directory / "binary", std::string("a\0b", 3));
-  fs::create_symlink(directory / "a.txt", directory / "link.txt");
-  const auto found = find_text_files({directory.path().string()});
-  REQUIRE(found == std::vector<fs::path>{directory / "a.txt", directory / "sub/b.md"});
-  const auto matched =
-      find_text_files({(directory / "*/b.*").string(), (directory / "sub/b.md").string()});
-  REQUIRE(matched == std::vector<fs::path>{directory / "sub/b.md"});
-  REQUIRE_THROWS_WITH(find_text_files({(directory / "*.cc").string()}),
-                      Contains("no file matches it as a pattern"));
-}
-
-TEST_CASE("whole files of about the fraction are chosen for validation, in any location") {
-  const TemporaryDirectory directory;
-  std::vector<std::string> chosen[2];
-  for (int place = 0; place < 2; ++place) {
-    const fs::path root = directory.path() / (place == 0 ? "here" : "elsewhere");
-    for (int i = 0; i < 40; ++i)
-      write_bytes(root / fmt::format("{}.txt", i), std::string(100 + static_cast<size_t>(i), 'x'));
-    for (const fs::path& file : validation_files(find_text_files({root.string()}), root, 0.2))
-      chosen[place].push_back(file.filename().string());
-    REQUIRE(chosen[place].size() >= 7);
-    REQUIRE(chosen[place].size() <= 9);
-  }
-  REQUIRE(chosen[0] == chosen[1]);
 }
 
 TextInput::HParams hparams(const fs::path& path, const std::string& split) {
@@ -147,6 +115,25 @@ TEST_CASE("a snapshot of compressed lines of JSON contains its tokenizer") {
   p.tokenizer = "bytes";
   REQUIRE_THROWS_WITH(TextInput(p).attach(infeed),
                       Contains("tokenizer") && Contains("llama3.json"));
+}
+
+TEST_CASE("a run says which files of its folder it does not read, and refuses other formats") {
+  const TemporaryDirectory directory;
+  const Infeed infeed{.run_directory = directory / "run"};
+  fs::create_directories(infeed.run_directory);
+  write_bytes(directory / "corpus/a.txt", "the quick brown fox jumps over the lazy dog");
+  write_bytes(directory / "corpus/photo", std::string("\0\1", 2));
+  TextInput input(hparams(directory / "corpus", "train"));
+  input.attach(infeed);
+  REQUIRE(input.remarks().size() == 1);
+  REQUIRE_THAT(input.remarks()[0], Contains("corpus: left out: binary: 1 (") && Contains("photo"));
+  write_bytes(directory / "a.jsonl.xz", std::string("\xfd"
+                                                    "7zXZ\0rest",
+                                                    10));
+  TextInput compressed(hparams(directory / "a.jsonl.xz", "train"));
+  REQUIRE_THROWS_WITH(
+      compressed.attach({.run_directory = directory / "corpus"}),
+      Contains("a.jsonl.xz: is xz, which is not read as text; decompress it: xz -dk "));
 }
 
 TEST_CASE("before its first step a run may change its text") {

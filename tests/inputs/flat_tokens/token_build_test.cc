@@ -258,6 +258,65 @@ TEST_CASE("inconsistent token files are refused with a message") {
   failing(other, "of version 9; expected version 1");
 }
 
+std::string u32_bytes(const std::vector<int32_t>& ids) {
+  return {reinterpret_cast<const char*>(ids.data()), 4 * ids.size()};
+}
+
+std::string swapped(std::string bytes, size_t width) {
+  for (size_t i = 0; i + width <= bytes.size(); i += width)
+    std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(i),
+                 bytes.begin() + static_cast<std::ptrdiff_t>(i + width));
+  return bytes;
+}
+
+TEST_CASE("token files of other tools are recognised, or --token_dtype is asked for") {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "a.bin";
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 600; ++i) ids.push_back(i * 37 % 256);
+  const auto build = [&](const std::string& bytes, int64_t vocab_size = 1 << 16,
+                         TokenDType dtype = TokenDType::kAuto) {
+    write_bytes(path, bytes);
+    TokenBuild request = small_build_of({path.string()}, directory / "t.h5");
+    request.identity = unknown_tokenizer(vocab_size);
+    request.token_dtype = dtype;
+    run_build(request);
+    const FlatTokensReader reader(directory / "t.h5", "train");
+    return reader.num_tokens() + FlatTokensReader(directory / "t.h5", "validation").num_tokens();
+  };
+  const auto failing = [&](const std::string& bytes, const std::string& why) {
+    REQUIRE_THROWS_WITH(build(bytes), Contains("a.bin: ") && Contains(why));
+  };
+  REQUIRE(build(u16_bytes(ids)) == 600);
+  REQUIRE(build(u32_bytes(ids), 1 << 17) == 600);  // Ids of 2 bytes cannot come from it.
+  failing(u32_bytes(ids), "has ids of 4 bytes (--token_dtype=u32)");
+  REQUIRE(build(u32_bytes(ids), 1 << 16, TokenDType::kU32) == 600);
+  failing(swapped(u32_bytes(ids), 4), "has big-endian ids of 4 bytes");
+  failing(swapped(u16_bytes(ids), 2), "has big-endian ids");
+  failing(swapped(llmc_bytes(ids, false), 4), "llm.c's token file in big-endian byte order");
+  std::vector<int32_t> wide;
+  for (const int32_t id : ids) wide.insert(wide.end(), {id, 0});
+  failing(u32_bytes(wide), "has ids of 8 bytes");
+  failing("This is a text, and not at all a file of token ids.", "is text (--format=text)");
+  failing("\x93NUMPY and the rest", "is a NumPy array");
+  REQUIRE_THROWS_WITH(build(u16_bytes(ids), 1 << 17, TokenDType::kU16),
+                      Contains("ids of 2 bytes cannot come from a vocabulary of 131072"));
+
+  const auto write_index = [&](char dtype) {
+    write_bytes(directory / "a.idx",
+                std::string("MMIDIDX\0\0\1\0\0\0\0\0\0\0", 17) + dtype + std::string(16, '\0'));
+  };
+  write_index(4);
+  REQUIRE(build(u32_bytes(ids)) == 600);
+  write_index(8);
+  REQUIRE(build(u16_bytes(ids)) == 600);
+  write_index(5);
+  REQUIRE_THROWS_WITH(build(u16_bytes(ids)),
+                      Contains("a.idx: is not Megatron's index of ids in i16, u16 or i32"));
+  write_bytes(directory / "a.idx", "something else");
+  REQUIRE_THROWS_WITH(build(u16_bytes(ids)), Contains("a.idx: is not Megatron's index"));
+}
+
 TEST_CASE("one text is split at a character boundary, several texts as whole files") {
   const TemporaryDirectory directory;
   write_bytes(directory / "a.txt", "abcd\xc3\xa9xy");

@@ -176,6 +176,34 @@ TEST_CASE("any range of a part file can be read") {
   }
 }
 
+TEST_CASE("whole files keep their split in any location and with any other inputs") {
+  const TemporaryDirectory directory;
+  for (const char* place : {"here", "else/where"})
+    for (int i = 0; i < 40; ++i)
+      write_bytes(directory / fmt::format("{}/{}.txt", place, i), std::string(100, 'x'));
+  for (int i = 0; i < 30; ++i) write_bytes(directory / fmt::format("more/{}.md", i), "added");
+  const auto held_out = [&](const std::vector<std::string>& paths) {
+    std::set<std::string> names;
+    for (const BuildInput& input : find_build_inputs(paths, {.validation_fraction = 0.2}).inputs)
+      if (input.validation_part == ValidationPart::kWhole && input.path.extension() == ".txt")
+        names.insert(input.path.filename().string());
+    return names;
+  };
+  const std::string here = (directory / "here").string();
+  const std::set<std::string> names = held_out({here});
+  REQUIRE(names.size() >= 4);
+  REQUIRE(names.size() <= 14);
+  REQUIRE(held_out({here + "/"}) == names);
+  REQUIRE(held_out({(directory / "here/*.txt").string()}) == names);
+  REQUIRE(held_out({(directory / "else/where").string()}) == names);
+  REQUIRE(held_out({(directory / "more").string(), here}) == names);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory / "here");
+  const std::set<std::string> inside = held_out({"."});
+  std::filesystem::current_path(before);
+  REQUIRE(inside == names);
+}
+
 TEST_CASE("a build refuses an invalid fraction") {
   for (const double fraction : {-0.1, 1.0, 2.0})
     REQUIRE_THROWS_WITH(find_build_inputs({}, {.validation_fraction = fraction}),

@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -193,6 +195,74 @@ TEST_CASE("an output of another tokenizer is replaced only with --overwrite") {
   REQUIRE(read_bytes(text) == "some text of a few words");
   REQUIRE_THAT(call({"build", "--overwrite=yes", output, text}).errors,
                Contains("--overwrite takes no value"));
+}
+
+TEST_CASE("an output is never one of the inputs, by whatever path or link") {
+  const TemporaryDirectory directory;
+  const std::string lines = (directory / "a.jsonl").string();
+  const std::string line = "{\"text\": \"some text of a few words\"}\n";
+  const std::string model = (directory / "bpe.model").string();
+  write_bytes(lines, line);
+  write_bytes(directory / "b.txt", "more text");
+  std::filesystem::copy(TESSERA_SOURCE_DIR "/tests/golden/tokenizers/bpe.model", model);
+  std::filesystem::create_symlink("a.jsonl", directory / "link");
+  std::filesystem::create_hard_link(lines, directory / "hard");
+  const std::string folder = directory.path().string(), before = read_bytes(model);
+  const std::string dotted = (directory / "./a.jsonl").string();
+  for (const auto& [output, inputs] :
+       std::vector<std::pair<std::string, std::string>>{{lines, lines},
+                                                        {dotted, lines},
+                                                        {lines, folder},
+                                                        {lines, folder + "/*.jsonl"},
+                                                        {(directory / "link").string(), lines},
+                                                        {(directory / "hard").string(), lines}}) {
+    const Result refused = call({"build", "--overwrite", "--output=" + output, inputs});
+    CAPTURE(output, inputs, refused.errors);
+    REQUIRE(refused.code == 2);
+    REQUIRE_THAT(refused.errors, Contains(" is the input ") && Contains("name another output"));
+  }
+  const std::string text = (directory / "b.txt").string();
+  REQUIRE(call({"build", "--overwrite", "--output=" + lines, "--validation=" + lines, text}).code ==
+          2);
+  REQUIRE(call({"build", "--overwrite", "--output=" + model, "--tokenizer=" + model, text}).code ==
+          2);
+  write_bytes(directory / "text.model", "text");
+  REQUIRE_THAT(call({"train", "--output=" + (directory / "text.model").string(), folder}).errors,
+               Contains("is the input"));
+  REQUIRE(read_bytes(lines) == line);
+  REQUIRE(read_bytes(model) == before);
+}
+
+TEST_CASE("remote paths are refused, and ~ is the home directory") {
+  const TemporaryDirectory directory;
+  const std::filesystem::path before = std::filesystem::current_path();
+  const char* const home = std::getenv("HOME");
+  const std::string saved = home == nullptr ? "" : home;
+  ::setenv("HOME", directory.path().c_str(), 1);
+  std::filesystem::create_directories(directory / "work");
+  std::filesystem::current_path(directory / "work");
+  write_bytes(directory / "in/a.txt", "some text of a few words");
+  write_bytes(directory / "in/photo", std::string("\0", 1));
+  std::vector<Result> refused;
+  for (const char* remote :
+       {"gs://b/x", "s3://b/x", "hf://datasets/x", "https://e.org/x", "file:///x"})
+    for (const char* flag : {"--output=", "--tokenizer=", "--validation=", ""})
+      refused.push_back(call({"build", "--output=t.h5", "~/in", std::string(flag) + remote}));
+  const Result built = call({"build", "--output=~/out.h5", "~/in"});
+  const bool is_clean = std::filesystem::is_empty(".");
+  std::filesystem::current_path(before);
+  ::setenv("HOME", saved.c_str(), 1);
+  for (const Result& result : refused) {
+    CAPTURE(result.errors);
+    REQUIRE(result.code == 2);
+  }
+  REQUIRE_THAT(refused[1].errors,
+               Contains("--tokenizer gs://b/x: gs:// is not a path of this machine") &&
+                   Contains("hf download"));
+  REQUIRE(is_clean);
+  REQUIRE(built.code == 0);
+  REQUIRE_THAT(built.errors, Contains("left out: binary: 1 (") && Contains("in/photo)"));
+  REQUIRE(std::filesystem::exists(directory / "out.h5"));
 }
 
 TEST_CASE("FIFOs and devices are refused without blocking") {

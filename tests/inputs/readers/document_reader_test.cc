@@ -181,8 +181,11 @@ TEST_CASE("a corrupt record is reported with file and line") {
                Contains("a.txt:2: not UTF-8: byte 0xff at byte 7"));
   REQUIRE_THAT(fault("a|b\xff|c", "a.txt", {.separator = "|"}),
                Contains("a.txt: document 2: not UTF-8"));
-  REQUIRE_THAT(fault(std::string("\xff\xfeh\0i\0", 6), "a.txt"),
-               Contains("a UTF-16 byte order mark"));
+  for (const bool require_utf8 : {true, false})
+    REQUIRE_THROWS_WITH(
+        read(std::string("\xff\xfeh\0i\0", 6), "a.txt",
+             {.corrupt_records = CorruptRecords::kSkip, .require_utf8 = require_utf8}),
+        Contains("a.txt: is UTF-16, which is not read as text; convert it: iconv"));
   REQUIRE(read("\xff", "a.txt", {.require_utf8 = false}) == Texts{"\xff"});
 }
 

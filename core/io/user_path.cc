@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/io/user_path.h"
+
+#include <cstdlib>
+
+#include "core/base/error.h"
+
+namespace tessera {
+
+std::string user_path(std::string_view path, std::string_view what) {
+  constexpr std::string_view kOfScheme =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
+  const size_t end = path.find_first_not_of(kOfScheme);
+  if (end > 0 && end != std::string_view::npos && path[0] != '.' &&
+      path.substr(end).starts_with("://"))
+    fail(
+        "{} {}: {}:// is not a path of this machine, and only those are read and written; copy the "
+        "data (gcloud storage cp, aws s3 cp, hf download, curl -O), or mount it and give its path",
+        what, path, path.substr(0, end));
+  if (path != "~" && !path.starts_with("~/")) return std::string(path);
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0')
+    fail("{} {}: HOME is not set, so ~ has no meaning; give the whole path", what, path);
+  return home + std::string(path.substr(1));
+}
+
+}  // namespace tessera

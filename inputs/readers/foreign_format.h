@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recognises data that is not text by its first bytes, before it is read as if it were.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "inputs/readers/byte_source.h"
+
+namespace tessera {
+
+struct ForeignFormat {
+  std::string_view name;     // "Parquet".
+  std::string_view advice;   // How to make text of it: a command in which {} is the file.
+  int64_t corpus_bytes = 1;  // Of a corpus, at least; 0: texts are hardly kept so.
+};
+
+inline constexpr size_t kHeadBytes = 8192;
+
+// The format of a file that begins with `head`, at most its first kHeadBytes; null for text and for
+// what is not known.
+const ForeignFormat* foreign_format(std::string_view head);
+
+// "is Parquet, which is not read as text; convert it: …", with the file's path in the command.
+std::string describe(const ForeignFormat& format, const std::filesystem::path& path);
+
+// The first bytes of a source, which then continues at its beginning.
+std::string head_of(ByteSource& source);
+
+// Decompresses a source whose file has a name that ends in .gz or .zst, unless it begins like data
+// of another format, such as a pointer of Git LFS.
+std::unique_ptr<ByteSource> decompress_by_name(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path);
+
+}  // namespace tessera
