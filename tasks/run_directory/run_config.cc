@@ -2,6 +2,7 @@
 #include "tasks/run_directory/run_config.h"
 
 #include <algorithm>
+#include <functional>
 #include <sstream>
 #include <string>
 
@@ -42,6 +43,20 @@ int64_t steps_saved(const std::filesystem::path& run_directory) {
 bool is_extension(const Tree& before, const Tree& now, int64_t steps_done) {
   const int64_t was = at_path(before, kNumTrainSteps).integer;
   return steps_done >= was && at_path(now, kNumTrainSteps).integer > was;
+}
+
+// The differences, on one line, of what is at `root` and below. Never fails: another version may
+// have written the text.
+std::string describe_change_of(std::string_view root, const std::string& before,
+                               const std::function<Tree()>& now) {
+  try {
+    std::vector<std::string> differences =
+        diff(config_tree_of(before, "the checkpoint's hparams"), now());
+    std::erase_if(differences, [&](const std::string& each) { return !each.starts_with(root); });
+    return fmt::format("{}", fmt::join(differences, "; "));
+  } catch (const Error& error) {
+    return fmt::format("one that this build cannot read ({})", error.what());
+  }
 }
 
 // The file: a line with the format, a line with the name, then the definition.
@@ -103,14 +118,17 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
 
 std::string describe_change(const std::string& before, const std::string& now) {
   if (before == now || before.empty()) return "";
-  // Never fails: another version may have written the text.
-  try {
-    const std::vector<std::string> differences = diff(
-        config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));
-    return fmt::format("{}", fmt::join(differences, "; "));
-  } catch (const Error& error) {
-    return fmt::format("one that this build cannot read ({})", error.what());
-  }
+  return describe_change_of("", before, [&] { return config_tree_of(now, "hparams.toml"); });
+}
+
+std::string note_of_model_change(const std::string& trained, const ExperimentConfig& now,
+                                 int64_t step) {
+  if (trained.empty()) return "";
+  const std::string change =
+      describe_change_of("task.model", trained, [&] { return to_tree(now); });
+  return change.empty()
+             ? ""
+             : fmt::format("note: step {} was trained with another model: {}", step, change);
 }
 
 void write_run_tokenizer(const std::filesystem::path& run_directory, const Tokenizer& tokenizer) {

@@ -34,6 +34,11 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
 // The differences between two texts of hparams.toml, on one line; "" if they are equal.
 std::string describe_change(const std::string& before, const std::string& now);
 
+// For a reader of a checkpoint with this text of hparams.toml: the line that says how the model of
+// `now` is configured differently from the one that was trained; "" if it is not.
+std::string note_of_model_change(const std::string& trained, const ExperimentConfig& now,
+                                 int64_t step);
+
 // <run>/tokenizer: the tokenizer's name and its definition, so that decoding needs no data.
 void write_run_tokenizer(const std::filesystem::path& run_directory, const Tokenizer& tokenizer);
 // Null if the run has not stored one. Error if the file is damaged.
