@@ -64,7 +64,7 @@ void compare_flags(const std::vector<std::string>& arguments, ProcessGroup& proc
   std::vector<std::string> lines;
   for (const std::string& name : flags.names())
     if (std::ranges::find(kFlagsOfHost, name) == std::end(kFlagsOfHost))
-      lines.push_back(fmt::format("--{}={}", name, fmt::join(flags.texts(name), " ")));
+      lines.push_back(fmt::format("--{} {}", name, fmt::join(flags.texts(name), " ")));
   compare(lines, processes);
 }
 
@@ -74,11 +74,10 @@ void compare_configurations(const ConfiguredExperiment& configured, ProcessGroup
   std::vector<std::string> lines = {"build " + code.build, "plugins " + code.plugins,
                                     "experiment " + configured.entry.name};
   constexpr std::string_view kBefore = ": absent -> ";  // In the difference to nothing.
-  for (std::string line : diff(Tree{}, configured.config_tree())) {
-    const size_t colon = line.find(kBefore);
-    if (!is_of_host(line.substr(0, colon)))
-      lines.push_back(line.replace(colon, kBefore.size(), " = "));
-  }
+  for (std::string line : diff(Tree{}, configured.config_tree()))
+    if (const size_t end = line.find(kBefore);
+        end != std::string::npos && !is_of_host(line.substr(0, end)))
+      lines.push_back(line.replace(end, kBefore.size(), " = "));
   compare(lines, processes);
 }
 

@@ -96,6 +96,7 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
   Tree given = to_tree(with_all_evals(config));
   given.provenance = {Origin::kExperiment, options.site, {}};
   for (const std::string& each : options.overrides) note_command_line(given, each);
+  bool has_begun = false;
   if (std::filesystem::exists(file) && !options.restart) {
     const std::string text = read_file(file);
     const Tree stored = tree_of_run(text, file);
@@ -104,7 +105,8 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
     const bool may_change =
         options.allow_config_change ||
         (differences.size() == 1 && is_extension(stored, given, steps_saved(options.job_log_dir)));
-    if (!may_change && run_has_begun(options.job_log_dir))
+    has_begun = run_has_begun(options.job_log_dir);
+    if (!may_change && has_begun)
       fail(
           "{} was started with a different configuration: {}. Restore the old values, use a new "
           "--job_log_dir, or continue with the new values by --allow_config_change (--restart "
@@ -112,8 +114,14 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
           options.job_log_dir.string(), fmt::join(differences, "; "));
   }
   const std::string text = to_toml(given, options.experiment);
-  if (!options.dry_run) write_file_atomically(file, text);
+  if (!has_begun) keep_config(text, options);
   return text;
+}
+
+void keep_config(const std::string& text, const RunOptions& options) {
+  const std::filesystem::path file = options.job_log_dir / "hparams.toml";
+  if (options.dry_run || (std::filesystem::exists(file) && read_file(file) == text)) return;
+  write_file_atomically(file, text);
 }
 
 std::string describe_change(const std::string& before, const std::string& now) {

@@ -155,6 +155,7 @@ class Trainer final : public BaseRun {
       if (!p().init_from.directory.empty()) take_weights(session_, p().init_from, console_);
     }
     if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
+      keep_config(hparams_toml_, options_);
       session_.write_plan(directory_);
       drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
       if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());

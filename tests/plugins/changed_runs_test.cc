@@ -46,8 +46,9 @@ TEST_CASE("commands with another model than the run's are refused, or say what d
   REQUIRE(scored.exit_code == 0);
   REQUIRE_THAT(scored.out, Contains("note: step 2 was trained with another model: task.model.") &&
                                Contains("attention_tpl.causal: true -> false"));
-  const Outcome taken = run(
-      folder, tiny_arguments(2) + " --job_log_dir=other --set task.train.init_from.directory=run");
+  fs::rename(folder / "run", folder / "first");
+  const Outcome taken =
+      run(folder, tiny_arguments(2) + " --set task.train.init_from.directory=first");
   INFO(taken.errors);
   REQUIRE(taken.exit_code == 0);
   REQUIRE_THAT(taken.out, Contains("of its weights are left out: lm.transformer.x_layers[1]."));

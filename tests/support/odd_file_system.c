@@ -6,8 +6,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int flock(int descriptor, int operation) {
@@ -23,6 +25,17 @@ int unlinkat(int directory, const char* path, int flags) {
   const char* busy = getenv("BUSY");
   if (busy == NULL || (flags & AT_REMOVEDIR) == 0 || strstr(path, busy) == NULL)
     return real(directory, path, flags);
+  errno = ENOTEMPTY;
+  return -1;
+}
+
+int remove(const char* path) {
+  int (*real)(const char*) = (int (*)(const char*))dlsym(RTLD_NEXT, "remove");
+  const char* busy = getenv("BUSY");
+  struct stat status;
+  if (busy == NULL || strstr(path, busy) == NULL || lstat(path, &status) != 0 ||
+      !S_ISDIR(status.st_mode))
+    return real(path);
   errno = ENOTEMPTY;
   return -1;
 }

@@ -114,6 +114,7 @@ TEST_CASE("a checkpoint is not read into a model that lacks some of its weights"
   ExperimentConfig config = tiny_config(2);
   set_path(config, "task.model.lm_tpl.num_layers", "2");
   REQUIRE(run_tiny(config, run) == 0);
+  const std::string before = read_bytes(run / "hparams.toml");
   const auto refusal = [&](RunMode mode) {
     ExperimentConfig smaller = config;
     set_path(smaller, "task.model.lm_tpl.num_layers", "1");
@@ -130,6 +131,7 @@ TEST_CASE("a checkpoint is not read into a model that lacks some of its weights"
                                     Contains("weights that this model does not have: "
                                              "lm.transformer.x_layers[1].") &&
                                     Contains("task.train.init_from"));
+    REQUIRE(read_bytes(run / "hparams.toml") == before);
   }
 }
 
