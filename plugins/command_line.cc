@@ -231,6 +231,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.run.job_log_dir = text("job_log_dir");
   line.run.restart = has("restart");
   line.run.allow_config_change = has("allow_config_change");
+  line.run.allow_code_change = has("allow_code_change");
   line.run.dry_run = has("dry_run");
   line.sweep = parse_sweep(flags).value_or(SweepFlags{});
   line.search = parse_search(flags);

@@ -42,9 +42,9 @@ options::options_description description() {
                       options::value<std::vector<std::string>>()->multitoken()->composing(), "");
   for (const char* name : {"set", "set_file", "plugin_path", "prompt", "prompt_ids", "sweep"})
     texts(name);
-  for (const char* name :
-       {"help", "version", "list", "describe", "restart", "allow_config_change", "dry_run",
-        "print_ids", "smoke", "retry_failed", "search", "isolate", "search_state_dtype"})
+  for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
+                           "allow_code_change", "dry_run", "print_ids", "smoke", "retry_failed",
+                           "search", "isolate", "search_state_dtype"})
     plain(name);
   return flags;
 }

@@ -68,6 +68,7 @@ Settings
                          runs/FAMILY.Name.smoke); plan: also write plan.txt and plan.json there
   --restart              move the directory's earlier run aside and start again
   --allow_config_change  resume with a configuration that differs from the run's
+  --allow_code_change    resume with code that computes a training step differently
   --threads=N            threads to use, divided among the devices (default: the number of
                          processors that the process may use; at most 256 or four times that number)
   --device=KIND          kind of device: {devices} (default: cpu)

@@ -8,11 +8,14 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <span>
 #include <sstream>
+#include <utility>
 
 #include <boost/dll/runtime_symbol_info.hpp>
 #include <boost/dll/shared_library.hpp>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "plugins/registry.h"
@@ -76,7 +79,8 @@ std::optional<std::string> find_stamp(std::string_view bytes) {
 
 // Error, with the file and both stamps, unless the file is a complete shared library for this
 // machine with our stamp.
-void check_plugin_file(const std::filesystem::path& file) {
+// Returns its checksum.
+uint32_t check_plugin_file(const std::filesystem::path& file) {
   const std::string bytes = read_file(file);
   const auto header = read_at<Elf64_Ehdr>(bytes, 0);
   if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
@@ -92,6 +96,18 @@ void check_plugin_file(const std::filesystem::path& file) {
   if (*stamp != build_stamp())
     fail("{}: plugin of another build: got Tessera {}, expected {}; build the plugin again",
          file.string(), *stamp, build_stamp());
+  return crc32c(std::as_bytes(std::span(bytes)));
+}
+
+struct Opened {
+  boost::dll::shared_library library;
+  uint32_t checksum = 0;
+};
+
+// Never destroyed: objects made by a plugin may outlive main.
+std::map<filesystem::path, Opened>& opened_plugins() {
+  static auto* const opened = new std::map<filesystem::path, Opened>;
+  return *opened;
 }
 
 }  // namespace
@@ -145,17 +161,22 @@ std::vector<filesystem::path> find_plugins(const std::vector<filesystem::path>& 
 
 void load_plugin(const filesystem::path& file) {
   if (!filesystem::exists(file)) fail("{}: no such plugin", file.string());
-  // Never destroyed: objects made by a plugin may outlive main.
-  static auto* const opened = new std::map<filesystem::path, boost::dll::shared_library>;
   const filesystem::path whole = filesystem::canonical(file);
-  if (opened->contains(whole)) return;
-  check_plugin_file(file);
+  if (opened_plugins().contains(whole)) return;
+  const uint32_t checksum = check_plugin_file(file);
   const LoadingPlugin scope(whole.string());
   try {
-    opened->try_emplace(whole, whole.string(), boost::dll::load_mode::rtld_now);
+    boost::dll::shared_library library(whole.string(), boost::dll::load_mode::rtld_now);
+    opened_plugins().emplace(whole, Opened{std::move(library), checksum});
   } catch (const boost::system::system_error& error) {
     fail("{}: the plugin cannot be loaded: {}", file.string(), reason_of(error, whole));
   }
+}
+
+std::vector<LoadedPlugin> loaded_plugins() {
+  std::vector<LoadedPlugin> loaded;
+  for (const auto& [file, opened] : opened_plugins()) loaded.push_back({file, opened.checksum});
+  return loaded;
 }
 
 std::vector<std::string> load_plugins(const std::vector<filesystem::path>& files) {

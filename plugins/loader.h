@@ -2,6 +2,7 @@
 // Finds and opens plugins: one shared library for each family of experiments.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -23,6 +24,12 @@ std::vector<std::filesystem::path> find_plugins(const std::vector<std::filesyste
 // Loads one plugin, once; it is never unloaded. Error if it is missing, damaged, not a plugin, or
 // of another build. plugins/registry.h then has what it registers.
 void load_plugin(const std::filesystem::path& file);
+
+struct LoadedPlugin {
+  std::filesystem::path file;  // Canonical.
+  uint32_t checksum = 0;       // CRC-32C of its bytes.
+};
+std::vector<LoadedPlugin> loaded_plugins();  // Sorted by file.
 
 // Loads all of them and returns the errors, one line each.
 std::vector<std::string> load_plugins(const std::vector<std::filesystem::path>& files);

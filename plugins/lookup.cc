@@ -39,6 +39,12 @@ std::vector<std::string> near_names(std::string_view name,
   return near;
 }
 
+// Those that the user names: the configuration may have classes of theirs.
+std::vector<std::filesystem::path> given_plugins(std::vector<std::filesystem::path> path) {
+  std::erase(path, own_plugins("experiments"));
+  return find_plugins(path);
+}
+
 void fail_on_clashes() {
   const std::vector<std::string> clashes = experiment_clashes();
   if (!clashes.empty()) fail("{}", clashes.front());
@@ -88,6 +94,7 @@ ExperimentEntry find_experiment(std::string_view name,
   const std::string family = family_of(name);
   for (const std::filesystem::path& file : files)
     if (file.stem() == family) load_plugin(file);
+  load_plugins(given_plugins(path));
   fail_on_clashes();
   for (const ExperimentEntry& entry : registered_experiments())
     if (entry.name == name) return entry;
@@ -106,6 +113,11 @@ ExperimentEntry find_experiment(std::string_view name,
     if (more.empty()) throw;
     fail("{}{}", error.what(), more);
   }
+}
+
+std::string plugins_not_loaded(const std::vector<std::filesystem::path>& path) {
+  const std::vector<std::string> problems = load_plugins(given_plugins(path));
+  return problems.empty() ? "" : fmt::format(" (not loaded: {})", fmt::join(problems, "; "));
 }
 
 std::string family_of(std::string_view experiment) {

@@ -14,10 +14,14 @@
 namespace tessera {
 
 // The experiment called `name`, or the only one whose dotted name ends in it. Loads the plugins
-// needed to find it: its family's if the name begins with one, else all. Error with near names, or
-// with all matches if there are several.
+// that the user names, and of our own those needed to find it: its family's if the name begins with
+// one, else all. Error with near names, or with all matches if there are several.
 ExperimentEntry find_experiment(std::string_view name,
                                 const std::vector<std::filesystem::path>& path);
+
+// " (not loaded: …)" with the errors of plugins that the user names, which may have had a class
+// that is unknown; or "".
+std::string plugins_not_loaded(const std::vector<std::filesystem::path>& path);
 
 // "c4" of "c4.Spmd1B".
 std::string family_of(std::string_view experiment);

@@ -67,8 +67,8 @@ std::optional<ReplayOptions> parse_replay(const Flags& flags) {
                                  "record_values", "kernels_of"});
     return std::nullopt;
   }
-  flags.refuse("--mode=replay", {"restart", "allow_config_change", "dry_run", "dump_graph",
-                                 "profile", "launch_costs"});
+  flags.refuse("--mode=replay", {"restart", "allow_config_change", "allow_code_change", "dry_run",
+                                 "dump_graph", "profile", "launch_costs"});
   ReplayOptions replay;
   const auto step = flags.number("step", 1);
   if (!step) fail("--mode=replay needs the number of a step: --step=N");

@@ -32,8 +32,8 @@ std::optional<RefitOptions> parse_refit(const Flags& flags,
   if (flags.text("mode") != "calibrate") flags.need("--mode=calibrate", {"trace"});
   if (!flags.has("trace")) return std::nullopt;
   flags.refuse("--mode=calibrate --trace",
-               {"restart", "allow_config_change", "dry_run", "dump_graph", "profile", "search",
-                "compare_plan", "output", "launch_costs", "checkpoint"});
+               {"restart", "allow_config_change", "allow_code_change", "dry_run", "dump_graph",
+                "profile", "search", "compare_plan", "output", "launch_costs", "checkpoint"});
   if (!hardware)
     fail(
         "--mode=calibrate --trace starts from a hardware file, whose peaks it keeps: give "

@@ -20,7 +20,9 @@
 #include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
 #include "plugins/calibrate_mode.h"
+#include "plugins/code_stamp.h"
 #include "plugins/command_line.h"
+#include "plugins/compare_ranks.h"
 #include "plugins/configure.h"
 #include "plugins/launch.h"
 #include "plugins/loader.h"
@@ -36,6 +38,7 @@
 #include "tasks/plan/prediction.h"
 #include "tasks/replay/replay.h"
 #include "tasks/run_directory/run_config.h"
+#include "tasks/run_directory/run_guard.h"
 #include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
@@ -212,6 +215,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   RunOptions options = line.run;
   options.experiment = configured.entry.name;
   options.site = configured.entry.site;
+  options.code = code_stamp(configured.entry);
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
   if (options.mode == RunMode::kPlan) options.plan_directory = options.job_log_dir;
@@ -244,6 +248,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   if (logs && watch != nullptr) watch->log_in(options.job_log_dir);
   try {
     return {mode->run(), ""};
+  } catch (const DirectoryLost& error) {
+    return {kFailed, error.what()};  // Not in failures.log: the directory may be another run's.
   } catch (const std::exception& error) {
     // The caller takes exceptions for configuration errors.
     return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};
@@ -293,12 +299,16 @@ Ending check_printed(Ending ending) {
 
 ConfiguredExperiment configured_by(const CommandLine& line,
                                    const std::vector<filesystem::path>& folders) {
-  if (!line.config.empty()) {
-    const StoredConfig stored = read_config(line.config);
-    return configure(find_experiment(stored.experiment, folders), stored, line.sets);
+  std::optional<StoredConfig> stored;
+  if (!line.config.empty()) stored = read_config(line.config);
+  const ExperimentEntry entry =
+      find_experiment(stored ? stored->experiment : line.experiment, folders);
+  try {
+    if (stored) return configure(entry, *stored, line.sets);
+    return configure(entry, line.sets, line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+  } catch (const Error& error) {
+    fail("{}{}", error.what(), plugins_not_loaded(folders));
   }
-  return configure(find_experiment(line.experiment, folders), line.sets,
-                   line.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
 }
 
 Ending sweep(const CommandLine& line, const std::vector<filesystem::path>& folders,
@@ -362,6 +372,7 @@ Ending act(CommandLine line, ProcessGroup& processes, Watchdog* watch, std::ostr
   if (line.action == Action::kSweep)
     return check_printed(sweep(line, folders, kind, processes, out, errors));
   const ConfiguredExperiment configured = configured_by(line, folders);
+  compare_configurations(configured, processes);
   if (line.smoke) line = prepare_smoke(configured, std::move(line), processes, errors);
   if (line.replay && !line.has_devices)
     line.run.devices = devices_for(configured.config.mesh, processes);
@@ -454,8 +465,10 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
   const Watchdog::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);
   const Ending ending = catch_errors([&] {
-    return act(parse_command_line(arguments), processes, watching,
-               processes.is_first() ? out : nowhere, processes.is_first() ? errors : nowhere);
+    CommandLine line = parse_command_line(arguments);
+    compare_flags(arguments, processes);
+    return act(std::move(line), processes, watching, processes.is_first() ? out : nowhere,
+               processes.is_first() ? errors : nowhere);
   });
   const int exit_code = end_together(ending, processes, errors);
   // If this process returned, the launcher would end the others before they finish.

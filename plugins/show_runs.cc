@@ -12,6 +12,11 @@
 #include "tasks/report/watch.h"
 
 namespace tessera {
+namespace {
+
+constexpr size_t kSamePart = 200;  // Bytes at the start of all pages.
+
+}  // namespace
 
 void show_runs(const CommandLine& line, std::ostream& out) {
   if (line.action == CommandLine::Action::kReport) {
@@ -19,6 +24,7 @@ void show_runs(const CommandLine& line, std::ostream& out) {
   } else if (line.action == CommandLine::Action::kCompare) {
     const RunComparison comparison = compare_runs(line.runs);
     const std::filesystem::path file = line.run.output.empty() ? "compare.html" : line.run.output;
+    require_same_kind(file, comparison.page.substr(0, kSamePart), "a page of --compare");
     write_file_atomically(file, comparison.page);
     fmt::print(out, "{}\nwrote {}\n", comparison_text(comparison), file.string());
   } else {

@@ -69,6 +69,7 @@ class Commands {
     for (const fs::path& folder : line_.plugin_path)
       words.push_back("--plugin_path=" + folder.string());
     if (line_.run.allow_config_change) words.emplace_back("--allow_config_change");
+    if (line_.run.allow_code_change) words.emplace_back("--allow_code_change");
     words.push_back("--job_log_dir=" + (directory_ / trial.directory()).string());
     for (const std::vector<std::string>& sets : {line_.sets, trial.sets()})
       for (const std::string& set : sets) words.insert(words.end(), {"--set", set});

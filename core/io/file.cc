@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "core/base/error.h"
@@ -64,6 +66,19 @@ void check_regular_file(const std::filesystem::path& path, const struct stat& st
   fail("{}: expected a regular file, got {}", path.string(), kind);
 }
 
+// Whether a process has locked this file or directory, as far as this host can tell.
+bool is_in_use(const std::filesystem::path& path) {
+  const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  const int descriptor = ::open(path.c_str(), flags);
+  if (descriptor < 0) return errno != ELOOP && errno != ENXIO;  // A link or a socket is not in use.
+  struct stat status {};
+  const bool is_new =  // It may not be locked yet.
+      ::fstat(descriptor, &status) != 0 || status.st_mtime + 2 > std::time(nullptr);
+  const bool is_free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  ::close(descriptor);
+  return is_new || !is_free;
+}
+
 std::filesystem::path parent_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
@@ -73,7 +88,10 @@ ByteFile create_beside(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(parent_of(path), ignored))
     fail("{}: cannot write: there is no folder {}", path.string(), parent_of(path).string());
-  return ByteFile::create(temporary_beside(path, "new"));
+  remove_left_over(path);
+  ByteFile file = ByteFile::create(temporary_beside(path, "new"));
+  file.lock();
+  return file;
 }
 
 constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Of one request.
@@ -170,11 +188,23 @@ void ByteFile::sync() {
   if (::fsync(descriptor_) != 0) fail("{}: cannot sync to disk: {}", path_.string(), errno_text());
 }
 
+void ByteFile::lock() { ::flock(descriptor_, LOCK_EX | LOCK_NB); }
+
 void require_regular_file(const std::filesystem::path& path) { ByteFile::open(path); }
 
 void require_replaceable(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status);
+}
+
+void require_same_kind(const std::filesystem::path& path, std::string_view begin,
+                       std::string_view kind) {
+  if (!std::filesystem::exists(path)) return;
+  const ByteFile file = ByteFile::open(path);
+  std::string found(begin.size(), '\0');
+  found.resize(file.read_some_at(0, std::as_writable_bytes(std::span(found))));
+  if (found != begin)
+    fail("{} exists and is not {}; give another name, or remove it", path.string(), kind);
 }
 
 NewFile::NewFile(std::filesystem::path path)
@@ -255,10 +285,39 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path, std::s
   return parent_of(path) / fmt::format(".{}.{}.{}", path.filename().string(), tag, ::getpid());
 }
 
+void remove_left_over(const std::filesystem::path& path) {
+  const std::string own = fmt::format(".{}.", path.filename().string());
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(parent_of(path), ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(own) || !is_temporary(name) || is_in_use(entry.path())) continue;
+    std::filesystem::remove_all(entry.path(), ignored);
+  }
+}
+
+NewDirectory::NewDirectory(const std::filesystem::path& path)
+    : path_(path.has_filename() ? path : path.parent_path()),
+      place_(temporary_beside(path_, "new")) {
+  remove_left_over(path_);
+  std::filesystem::remove_all(place_);
+  std::filesystem::create_directories(parent_of(place_));
+  if (!std::filesystem::create_directory(place_)) fail("{}: it exists", place_.string());
+  descriptor_ = ::open(place_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ::flock(descriptor_, LOCK_EX | LOCK_NB);
+}
+
+NewDirectory::~NewDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(place_, ignored);
+  ::close(descriptor_);
+}
+
 void remove_temporaries(const std::filesystem::path& directory) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error))
-    if (is_temporary(entry.path().filename().string())) std::filesystem::remove_all(entry.path());
+    if (std::error_code busy; is_temporary(entry.path().filename().string()))
+      std::filesystem::remove_all(entry.path(),
+                                  busy);  // In use on NFS: it stays for the next time.
 }
 
 WritebackThread::WritebackThread(const ByteFile& file) : file_(file) {

@@ -51,6 +51,7 @@ class ByteFile {
   void prefetch(int64_t offset, int64_t bytes) const;
   void start_sync(int64_t offset, int64_t bytes) const;
   void sync();  // Returns when all bytes are on disk.
+  void lock();  // Marks it as in use, for remove_left_over(), where the file system can do that.
 
  private:
   ByteFile(std::filesystem::path path, int flags);
@@ -78,6 +79,26 @@ class NewFile {
   bool finished_ = false;
 };
 
+// Renames `from` to `to` atomically. If `to` exists, the two are exchanged where the file system
+// can do that; otherwise `to` is removed first.
+void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// A new directory that has a temporary name beside `path` until it is complete.
+class NewDirectory {
+ public:
+  explicit NewDirectory(const std::filesystem::path& path);
+  ~NewDirectory();  // Removes what has the temporary name.
+  NewDirectory(const NewDirectory&) = delete;
+  NewDirectory& operator=(const NewDirectory&) = delete;
+
+  const std::filesystem::path& place() const { return place_; }
+  void finish() { rename_or_exchange(place_, path_); }  // ~NewDirectory removes an old one.
+
+ private:
+  std::filesystem::path path_, place_;
+  int descriptor_ = -1;  // Locked: it is in use.
+};
+
 // Error unless `path`, after symbolic links, is a regular file. Call it before a library opens the
 // file: opening a FIFO blocks, and reading a device may never end.
 void require_regular_file(const std::filesystem::path& path);
@@ -92,6 +113,11 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 // device, a FIFO or a directory.
 void require_replaceable(const std::filesystem::path& path);
 
+// Error if `path` exists and is not a regular file that begins so, as what is to replace it does:
+// the name is probably a mistake. `kind`: "a plan of --mode=plan".
+void require_same_kind(const std::filesystem::path& path, std::string_view begin,
+                       std::string_view kind);
+
 // Opens or creates a file of a run directory to read and append (O_APPEND). Error for a symbolic or
 // hard link and for anything that is not a regular file, so that nothing outside the directory is
 // written. The caller closes the descriptor.
@@ -101,15 +127,14 @@ int open_own_file(const std::filesystem::path& path);
 void sync_file(const std::filesystem::path& path);
 void sync_directory(const std::filesystem::path& path);
 
-// Renames `from` to `to` atomically. If `to` exists, the two are exchanged where the file system
-// can do that; otherwise `to` is removed first.
-void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to);
-
 // A temporary name beside `path` that is unique to this process: "<dir>/.<name>.<tag>.<pid>".
 std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag);
 
-// Removes files with such names, which killed processes left. The caller must be the only writer in
-// this directory.
+// Removes temporary files and directories of `path` that killed processes left. Those in use are
+// locked by NewFile, NewDirectory or HDF5, and stay.
+void remove_left_over(const std::filesystem::path& path);
+
+// Removes everything with such names. The caller must be the only writer in this directory.
 void remove_temporaries(const std::filesystem::path& directory);
 
 // Starts the writeback of a file (sync_file_range) while it is still being written, so that the

@@ -56,6 +56,31 @@ Hdf5Handle create_object(hid_t file, const std::string& path, hid_t type, hid_t 
                "create the dataset", where);
 }
 
+// Whether the file itself has an object of this path. Links are not followed: one could lead to any
+// file, or to a FIFO, which blocks.
+bool has_object(hid_t file, const std::string& path) {
+  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    H5L_info_t link{};
+    // H5Lexists fails unless every parent link exists.
+    if (part != "/" &&
+        (H5Lexists(file, part.c_str(), H5P_DEFAULT) <= 0 ||
+         H5Lget_info(file, part.c_str(), &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD))
+      return false;
+    if (end == std::string::npos) return true;
+  }
+}
+
+Hdf5Handle open_dataset(hid_t file, const std::string& path, hid_t access,
+                        const std::string& where) {
+  if (!has_object(file, path)) fail("{}: no such dataset (links are not followed)", where);
+  Hdf5Handle dataset = owned(H5Dopen2(file, path.c_str(), access), "open the dataset", where);
+  const Hdf5Handle list(H5Dget_create_plist(dataset.id()));
+  if (H5Pget_external_count(list.id()) > 0)
+    fail("{}: its bytes are in other files (HDF5 external storage), which are not read", where);
+  return dataset;
+}
+
 }  // namespace
 
 // The divided axis is divided evenly, because the file stores the last chunk at full size.
@@ -95,6 +120,9 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
 
 Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment) {
   silence();
+  require_replaceable(path);
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);  // A link is not written through.
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS));
   H5Pset_alignment(access.id(), kAlignedBytes, static_cast<hsize_t>(alignment));
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
@@ -102,7 +130,7 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment) 
   const Hdf5Handle creation = creation_list(H5P_FILE_CREATE);
   Hdf5File file;
   file.path_ = path;
-  file.handle_ = owned(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create",
+  file.handle_ = owned(H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation.id(), access.id()), "create",
                        path.string());
   return file;
 }
@@ -136,12 +164,7 @@ void Hdf5File::create_group(const std::string& path) {
 
 bool Hdf5File::has(const std::string& path) const {
   silence();
-  // H5Lexists fails unless every parent link exists.
-  for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
-    const std::string part = path.substr(0, at);
-    if (part != "/" && H5Lexists(handle_.id(), part.c_str(), H5P_DEFAULT) <= 0) return false;
-    if (at == std::string::npos) return true;
-  }
+  return has_object(handle_.id(), path);
 }
 
 std::vector<std::string> Hdf5File::dataset_paths() const {
@@ -165,12 +188,10 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path, ChunkCache cache) const {
   silence();
   Hdf5Dataset dataset;
   dataset.where_ = place(path);
-  if (!has(path)) fail("{}: no such dataset", dataset.where_);
   const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
   H5Pset_chunk_cache(access.id(), 1021, cache == ChunkCache::kNone ? 0 : kChunkCacheBytes,
                      H5D_CHUNK_CACHE_W0_DEFAULT);
-  dataset.handle_ =
-      owned(H5Dopen2(handle_.id(), path.c_str(), access.id()), "open the dataset", dataset.where_);
+  dataset.handle_ = open_dataset(handle_.id(), path, access.id(), dataset.where_);
   const Hdf5Handle type(H5Dget_type(dataset.handle_.id()));
   dataset.type_ = read_type(type.id(), dataset.where_);
   const Hdf5Handle space(H5Dget_space(dataset.handle_.id()));
@@ -245,9 +266,7 @@ void Hdf5File::write_text(const std::string& path, std::string_view text) {
 std::string Hdf5File::read_text(const std::string& path) const {
   silence();
   const std::string where = place(path);
-  if (!has(path)) fail("{}: no such text", where);
-  const Hdf5Handle dataset =
-      owned(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), "open the text", where);
+  const Hdf5Handle dataset = open_dataset(handle_.id(), path, H5P_DEFAULT, where);
   const Hdf5Handle type(H5Dget_type(dataset.id()));
   const Hdf5Handle space(H5Dget_space(dataset.id()));
   if (H5Tget_class(type.id()) != H5T_STRING || H5Tis_variable_str(type.id()) > 0 ||
@@ -281,6 +300,7 @@ Attribute open_attribute(hid_t file, const std::string& file_name, const std::st
                          const std::string& name) {
   silence();
   const std::string where = fmt::format("{}:{}", file_name, object);
+  if (!has_object(file, object)) fail("{}: no such object (links are not followed)", where);
   const Hdf5Handle owner = owned(H5Oopen(file, object.c_str(), H5P_DEFAULT), "open", where);
   if (H5Aexists(owner.id(), name.c_str()) <= 0)
     fail("{}: the attribute '{}' is missing", where, name);
@@ -313,7 +333,8 @@ T read_number(const Attribute& attribute, hid_t memory_type) {
 
 bool Hdf5File::has_attribute(const std::string& object, const std::string& name) const {
   silence();
-  return H5Aexists_by_name(handle_.id(), object.c_str(), name.c_str(), H5P_DEFAULT) > 0;
+  return has_object(handle_.id(), object) &&
+         H5Aexists_by_name(handle_.id(), object.c_str(), name.c_str(), H5P_DEFAULT) > 0;
 }
 
 std::vector<std::string> Hdf5File::attribute_names(const std::string& object) const {

@@ -2,7 +2,6 @@
 #include "inputs/flat_tokens/build_journal.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/file_lock.h"
 #include "core/io/json.h"
 
 namespace tessera {
@@ -236,7 +236,7 @@ BuildJournal::~BuildJournal() {
 void BuildJournal::lock(const fs::path& output) {
   lock_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock_ < 0) fail("{}: cannot open: {}", folder_.string(), std::strerror(errno));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  if (lock_file(lock_, LockWait::kNo) != LockResult::kHeldByAnother) return;
   ::close(lock_);
   fail("{}: another process is building this file; wait until it ends, or use another --output",
        output.string());

@@ -97,6 +97,8 @@ void FlatTokensReader::check_shapes() const {
   if (starts_.type() != StoredType::kU64 || starts_.shape().size() != 1)
     fail("{}: 'seq_starts' is {} with {} dimensions; expected u64 with one", where_,
          stored_type_name(starts_.type()), starts_.shape().size());
+  if (tokens_->is_virtual() || starts_.is_virtual())
+    fail("{}: its data are in other files (virtual datasets), which are not read", where_);
   if (tokens_->elements() == 0) fail("{}: the split has no tokens", where_);
   if (starts_.elements() < 2)
     fail("{}: 'seq_starts' has {} entries; expected one for each document and one for the end",
@@ -222,6 +224,7 @@ FlatTokensWriter::FlatTokensWriter(std::filesystem::path path, TokenizerIdentity
                                    const FlatTokensWriterOptions& options)
     : path_(std::move(path)), tokenizer_(std::move(tokenizer)), options_(options) {
   require_replaceable(path_);
+  remove_left_over(path_);
   temporary_ = temporary_beside(path_, "new");
   file_ = Hdf5File::create(temporary_);
   const std::string& definition = tokenizer_.definition;

@@ -38,15 +38,24 @@ struct CheckpointChoice {
   int64_t step = 0;  // For kStep.
 };
 
+// The code of a run. Its checkpoints and its event `start` have it.
+struct CodeStamp {
+  std::string build;     // "0.1.0, interface 3f2a9c1d04b7, g++ 12.2.0"
+  std::string plugins;   // "quickstart.so 1a2b3c4d": the files and their checksums.
+  std::string revision;  // Of the git repository that holds the experiment's plugin, or "".
+};
+
 struct RunOptions {
-  std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml.
-  SourceSite site;                    // The line that registers it.
+  std::string experiment;  // "quickstart.SourceLm", for headings and hparams.toml.
+  SourceSite site;         // The line that registers it.
+  CodeStamp code;
   std::filesystem::path job_log_dir;  // The run's directory.
   RunMode mode = RunMode::kTrain;
   int64_t devices = 1;   // Of this process. A plan for a mesh with a shape needs none.
   int threads = 0;       // Of this process; 0: all available.
   bool restart = false;  // Start over: set an existing run aside.
   bool allow_config_change = false;
+  bool allow_code_change = false;
   bool dry_run = false;    // Everything but steps; writes nothing.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/eval/eval_output.h"
 
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/file_lock.h"
 #include "core/io/json.h"
 #include "tasks/logging/jsonl_writer.h"
 #include "tasks/logging/run_log.h"
@@ -81,10 +81,8 @@ class LockedFile {
   LockedFile(const LockedFile&) = delete;
   LockedFile& operator=(const LockedFile&) = delete;
 
-  void lock() {
-    while (::flock(descriptor_, LOCK_EX) != 0)
-      if (errno != EINTR) fail_with("cannot lock");
-  }
+  // Without locks a line of another evaluator at the same moment may be cut.
+  void lock() { lock_file(descriptor_, LockWait::kYes); }
   // Removes an incomplete last line.
   void cut_to_whole_lines() {
     const size_t size = read_log(path_).rfind('\n') + 1;  // 0 without a newline.

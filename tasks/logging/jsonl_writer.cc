@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/logging/jsonl_writer.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,6 +118,8 @@ std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::
 JsonlWriter::JsonlWriter(const std::filesystem::path& path, int64_t last_step) : path_(path) {
   if (!std::filesystem::is_symlink(path)) cut(path, last_step);
   descriptor_ = open_own_file(path);
+  struct stat status {};
+  if (::fstat(descriptor_, &status) == 0) end_ = status.st_size;
 }
 
 JsonlWriter::~JsonlWriter() { ::close(descriptor_); }
@@ -129,7 +132,18 @@ void JsonlWriter::append(std::string_view json) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("{}: cannot write: {}", path_.string(), std::strerror(errno));
     rest.erase(0, static_cast<size_t>(written));
+    end_ += written;
   }
+}
+
+std::string_view JsonlWriter::damage() const {
+  struct stat held {
+  }, named{};
+  if (::fstat(descriptor_, &held) != 0) return "";
+  if (held.st_size < end_) return "was truncated";
+  const bool is_ours =
+      ::stat(path_.c_str(), &named) == 0 ? held.st_ino == named.st_ino : errno != ENOENT;
+  return is_ours ? "" : "was removed or replaced";
 }
 
 std::string describe_log_gaps(std::string_view metrics, int64_t last_step, int64_t interval) {

@@ -34,10 +34,13 @@ class JsonlWriter {
 
   // Writes the whole line with one call, so that readers rarely see an incomplete one.
   void append(std::string_view json);
+  // "was truncated" or "was removed or replaced", if another program did that; else "".
+  std::string_view damage() const;
 
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
+  int64_t end_ = 0;  // The size after the last line.
 };
 
 // Describes in one line which training steps up to `last_step` have no line in the text of a

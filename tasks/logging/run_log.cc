@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/logging/run_log.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/io/file.h"
 #include "core/io/json.h"
 
 namespace tessera {
@@ -99,11 +99,13 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics,
 }
 
 void RunLog::event(std::string_view name, int64_t step,
-                   const std::map<std::string, double>& details) {
+                   const std::map<std::string, double>& details,
+                   const std::map<std::string, std::string>& texts) {
   if (!lines_) return;
   JsonLine json;
   json.add("event", name).add("step", step);
   for (const auto& [key, value] : details) json.add(key, value);
+  for (const auto& [key, value] : texts) json.add(key, valid_utf8(value));
   lines_->append(json.text());
 }
 
@@ -136,9 +138,12 @@ void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog&
 void log_failure(const std::filesystem::path& run_directory, std::string_view text) {
   if (run_directory.empty()) return;
   const std::filesystem::path file = run_directory / "failures.log";
-  const int descriptor = ::open(
-      file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-  if (descriptor < 0) return;
+  int descriptor = -1;
+  try {
+    descriptor = open_own_file(file);
+  } catch (const Error&) {
+    return;
+  }
   std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}", fmt::gmtime(std::time(nullptr)), text);
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';

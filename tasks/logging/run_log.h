@@ -66,14 +66,17 @@ class RunLog {
   // Appends to the directory's files after removing lines after `restored_step`.
   RunLog(const std::filesystem::path& run_directory, int64_t restored_step);
 
+  // What another program did to metrics.jsonl (JsonlWriter::damage), or "".
+  std::string_view damage() const { return lines_ ? lines_->damage() : ""; }
+
   void train(const TrainLine& line);
   void summarise(const TrainLine& line);
   // Metrics by name, "eval/<dataset>/<metric>", after `step` steps.
   void eval(int64_t step, const std::map<std::string, double>& metrics,
             const Histograms& histograms = {});
-  // start, restore, save, skip, broken_documents, preempt, done, …; with further numbers.
-  void event(std::string_view name, int64_t step,
-             const std::map<std::string, double>& details = {});
+  // start, restore, save, skip, broken_documents, preempt, done, …; with further numbers and texts.
+  void event(std::string_view name, int64_t step, const std::map<std::string, double>& details = {},
+             const std::map<std::string, std::string>& texts = {});
   // failed, console_lost: with the reason.
   void event(std::string_view name, int64_t step, std::string_view reason);
   // Texts that the model generated after `step` steps: lines of samples.jsonl, and pages of

@@ -48,7 +48,7 @@ class DecodeRun final : public BaseRun {
         read_datasets(config);
       }
     }
-    compile();
+    compile(config);
   }
 
   int run() override {
@@ -185,7 +185,7 @@ class DecodeRun final : public BaseRun {
     datasets_.push_back({name, std::move(set.examples)});
   }
 
-  void compile() {
+  void compile(const ExperimentConfig& config) {
     int64_t prompts = 0, longest = 0;
     for (const Dataset& dataset : datasets_) {
       prompts = std::max(prompts, std::ssize(dataset.examples));
@@ -197,7 +197,11 @@ class DecodeRun final : public BaseRun {
     check_prompt_ids();
     session_.executor().allocate();
     decoding_->begin(text_ ? &*text_ : nullptr);
-    restore_state(session_.executor(), store_.open(step_));
+    const Checkpoint checkpoint = store_.open(step_);
+    if (const std::string note = note_of_model_change(checkpoint.info().hparams, config, step_);
+        !note.empty())
+      console_.info(note);
+    restore_state(session_.executor(), session_.task().model().parameters(), checkpoint);
     processes_.barrier("the weights to decode with");
   }
 

@@ -22,6 +22,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/eval/eval_output.h"
 #include "tasks/modes/make_run.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/session/message.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
@@ -217,13 +218,21 @@ class EvalRun final : public BaseRun {
     if (!session_->remark().empty()) console_.info(session_->remark());
   }
 
+  // Once: usually it is the same for all checkpoints.
+  void note_model_change(const Checkpoint& checkpoint) {
+    const std::string note =
+        note_of_model_change(checkpoint.info().hparams, config_, checkpoint.info().step);
+    if (!note.empty() && !std::exchange(noted_, true)) console_.info(note);
+  }
+
   // False, in all processes, if it was removed meanwhile: some may have read their part before.
   bool restore(int64_t step) {
     std::string problem;
     std::map<std::string, InputState> evals;
     try {
       const Checkpoint checkpoint = store_.open(step);
-      restore_state(session_->executor(), checkpoint);
+      note_model_change(checkpoint);
+      restore_state(session_->executor(), session_->task().model().parameters(), checkpoint);
       evals = loop_state_of(checkpoint.info()).evals;
     } catch (const std::exception& error) {
       problem = error_text(error);
@@ -309,6 +318,7 @@ class EvalRun final : public BaseRun {
   CheckpointWatcher watcher_;  // Used by process 0, which tells the others.
   Console console_;
   std::unique_ptr<Session> session_;  // Null until there is a checkpoint.
+  bool noted_ = false;                // A change of the model.
   std::string problem_;               // The first loss that was not finite; "" if none.
 };
 

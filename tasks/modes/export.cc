@@ -75,29 +75,6 @@ void check_output(const fs::path& directory) {
          foreign.size() > 1 ? fmt::format(", and {} more", foreign.size() - 1) : "");
 }
 
-// A temporary directory until it is complete.
-class Staging {
- public:
-  explicit Staging(const fs::path& directory)
-      : directory_(directory.has_filename() ? directory : directory.parent_path()),
-        place_(temporary_beside(directory_, "new")) {
-    fs::remove_all(place_);
-    fs::create_directories(place_);
-  }
-  ~Staging() {
-    std::error_code ignored;
-    fs::remove_all(place_, ignored);
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  const fs::path& place() const { return place_; }
-  void finish() { rename_or_exchange(place_, directory_); }  // ~Staging removes the old one.
-
- private:
-  fs::path directory_, place_;
-};
-
 class Export final : public BaseRun {
  public:
   Export(const ExperimentConfig& config, const RunOptions& options, const ProcessGroup& processes)
@@ -112,6 +89,7 @@ class Export final : public BaseRun {
         checkpoint_(open_checkpoint()) {
     check_output(options.output);
     check_configuration();
+    expect_known_weights(checkpoint_, task_->model().parameters());
     for (const Parameter& each : task_->model().parameters().parameters())
       checkpoint_.expect(path_of(each), each.type.dtype, shape_of(each.type));
   }
@@ -123,7 +101,7 @@ class Export final : public BaseRun {
                                 options_.output.string()));
       return 0;
     }
-    Staging staging(options_.output);
+    NewDirectory staging(options_.output);
     const HfTokenizer tokenizer = hf_tokenizer_of(config_, options_.job_log_dir);
     if (!tokenizer.remark.empty()) console_.info("note: " + tokenizer.remark);
     write_file_atomically(staging.place() / "config.json",

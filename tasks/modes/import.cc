@@ -9,11 +9,13 @@
 #include "core/base/error.h"
 #include "core/graph/text.h"
 #include "core/io/file.h"
+#include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
+#include "tasks/run_directory/run_guard.h"
 #include "tasks/session/model_session.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/loop_state.h"
@@ -100,13 +102,15 @@ class ImportSession final : public ModelSession {
     const Graph graph =
         task_->train_graph({mesh_, rules_, global_specification(*config.input.instantiate())});
     graph_hash_ = tessera::graph_hash(graph);
+    computation_ = Computation(graph).record();
     add_program(graph);
     executor_.allocate();
   }
   const std::string& graph_hash() const { return graph_hash_; }
+  const std::string& computation() const { return computation_; }
 
  private:
-  std::string graph_hash_;
+  std::string graph_hash_, computation_;
 };
 
 class Import final : public BaseRun {
@@ -122,6 +126,7 @@ class Import final : public BaseRun {
     lock_ = lock_run(options, processes);
     if (processes.is_first()) check_not_begun();
     hparams_toml_ = prepare_run(config, options, processes);
+    guard_ = guard_run(options, lock_.get());
     session_ = std::make_unique<ImportSession>(config, options, devices, processes);
   }
 
@@ -192,8 +197,12 @@ class Import final : public BaseRun {
                         .seed = static_cast<uint64_t>(session_->train().seed),
                         .hparams = hparams_toml_,
                         .graph_hash = session_->graph_hash()};
-    put_loop_state({.mesh = session_->mesh().text()}, &info);
-    CheckpointStore(options_.job_log_dir / "checkpoints")
+    put_loop_state({.mesh = session_->mesh().text(),
+                    .code = options_.code,
+                    .computation = session_->computation()},
+                   &info);
+    guard_->expect_in_place();
+    CheckpointStore(guard_->held() / "checkpoints")
         .add(info, checkpoint_arrays(session_->executor()), processes_);
   }
 
@@ -204,6 +213,7 @@ class Import final : public BaseRun {
   std::vector<HfTensor> tensors_;
   std::unique_ptr<RunLock> lock_;
   std::string hparams_toml_;
+  std::unique_ptr<RunGuard> guard_;  // Null in a dry run.
   std::unique_ptr<ImportSession> session_;
 };
 

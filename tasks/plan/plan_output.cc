@@ -11,6 +11,8 @@ namespace tessera {
 
 PlanOutput::PlanOutput(const RunOptions& options)
     : directory_(options.plan_directory), json_file_(options.output) {
+  if (!json_file_.empty())
+    require_same_kind(json_file_, "{\"parameters\": ", "a plan of --mode=plan");
   if (!options.compare_plan.empty()) earlier_ = read_plan(options.compare_plan);
 }
 

@@ -14,7 +14,7 @@ namespace tessera {
 
 class PlanOutput {
  public:
-  // Error if the earlier plan cannot be read.
+  // Error if the earlier plan cannot be read, or a file would be replaced that is not a plan.
   explicit PlanOutput(const RunOptions& options);
 
   // What is printed: the changes if an earlier plan is given, else the plan.

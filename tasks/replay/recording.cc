@@ -92,15 +92,6 @@ std::string header_line(const RecordingHeader& header) {
       .text();
 }
 
-// Error if the file is of another kind: it would be lost.
-void require_recording(const fs::path& path) {
-  const ByteFile file = ByteFile::open(path);
-  std::string begin(kFirstKey.size(), '\0');
-  const size_t read = file.read_some_at(0, std::as_writable_bytes(std::span(begin)));
-  if (read < begin.size() || begin != kFirstKey)
-    fail("{} exists and is not a recording of --mode=replay; give another name", path.string());
-}
-
 class FileOutput final : public RecordingOutput {
  public:
   explicit FileOutput(const fs::path& path) : file_(path) {}
@@ -142,7 +133,7 @@ RecordingWriter::RecordingWriter(fs::path path, const RecordingHeader& header) {
   if (fs::is_fifo(path)) {
     output_ = std::make_unique<PipeOutput>(path);
   } else {
-    if (fs::exists(path)) require_recording(path);
+    require_same_kind(path, kFirstKey, "a recording of --mode=replay");
     output_ = std::make_unique<FileOutput>(path);
   }
   write_line(header_line(header));

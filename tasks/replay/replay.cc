@@ -226,7 +226,7 @@ class Replay final : public BaseRun {
   Checkpoint open_checkpoint(int64_t step) {
     try {
       Checkpoint checkpoint = store_.open(step);
-      restore_state(session_->executor(), checkpoint);
+      restore_state(session_->executor(), session_->task().model().parameters(), checkpoint);
       return checkpoint;
     } catch (const DamagedCheckpoint& damage) {
       std::vector<std::string> earlier = {"0, the initial weights"};

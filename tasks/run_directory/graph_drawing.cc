@@ -15,7 +15,7 @@ namespace tessera {
 
 GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
                            std::chrono::seconds time_limit)
-    : part_(stem.string() + ".svg.part"), deadline_(std::chrono::steady_clock::now() + time_limit) {
+    : deadline_(std::chrono::steady_clock::now() + time_limit) {
   const std::string text_file = stem.string() + ".dot", drawing = stem.string() + ".svg";
   write_file_atomically(text_file, graph_dot(graph));
   std::error_code ignored;
@@ -28,12 +28,13 @@ GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem
     return;
   }
   try {
+    folder_.emplace(std::filesystem::absolute(drawing));
     // The limit also ends a `dot` that survives this process. File names are arguments of the
     // script, not part of its text.
     dot_.emplace(std::vector<std::string>{
         "sh", "-c",
         "ulimit -t \"$4\"; nice -n 10 dot -Tsvg -o \"$2\" \"$1\" && mv -f \"$2\" \"$3\"", "sh",
-        std::filesystem::absolute(text_file).string(), std::filesystem::absolute(part_).string(),
+        std::filesystem::absolute(text_file).string(), (folder_->place() / "graph.svg").string(),
         std::filesystem::absolute(drawing).string(), std::to_string(time_limit.count())});
   } catch (const Error& error) {
     note_ = fmt::format("{} is not drawn: {}", text_file, error.what());
@@ -52,8 +53,7 @@ bool GraphDrawing::is_done() {
 void GraphDrawing::cancel() {
   if (!dot_) return;
   dot_.reset();  // Kills `dot` if it still runs.
-  std::error_code ignored;
-  std::filesystem::remove(part_, ignored);
+  folder_.reset();
 }
 
 std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,

@@ -11,6 +11,7 @@
 
 #include "core/base/process.h"
 #include "core/graph/graph.h"
+#include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/run_options.h"
 
@@ -37,7 +38,7 @@ class GraphDrawing {
 
  private:
   std::string note_;
-  std::filesystem::path part_;  // The file that `dot` writes, renamed when it is complete.
+  std::optional<NewDirectory> folder_;  // What `dot` writes into; its file is renamed at the end.
   std::chrono::steady_clock::time_point deadline_;
   std::optional<ChildProcess> dot_;
 };

@@ -2,6 +2,7 @@
 #include "tasks/run_directory/run_config.h"
 
 #include <algorithm>
+#include <functional>
 #include <sstream>
 #include <string>
 
@@ -44,6 +45,20 @@ bool is_extension(const Tree& before, const Tree& now, int64_t steps_done) {
   return steps_done >= was && at_path(now, kNumTrainSteps).integer > was;
 }
 
+// The differences, on one line, of what is at `root` and below. Never fails: another version may
+// have written the text.
+std::string describe_change_of(std::string_view root, const std::string& before,
+                               const std::function<Tree()>& now) {
+  try {
+    std::vector<std::string> differences =
+        diff(config_tree_of(before, "the checkpoint's hparams"), now());
+    std::erase_if(differences, [&](const std::string& each) { return !each.starts_with(root); });
+    return fmt::format("{}", fmt::join(differences, "; "));
+  } catch (const Error& error) {
+    return fmt::format("one that this build cannot read ({})", error.what());
+  }
+}
+
 // The file: a line with the format, a line with the name, then the definition.
 constexpr std::string_view kHeading = "tessera tokenizer 1\n";
 
@@ -81,6 +96,7 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
   Tree given = to_tree(with_all_evals(config));
   given.provenance = {Origin::kExperiment, options.site, {}};
   for (const std::string& each : options.overrides) note_command_line(given, each);
+  bool has_begun = false;
   if (std::filesystem::exists(file) && !options.restart) {
     const std::string text = read_file(file);
     const Tree stored = tree_of_run(text, file);
@@ -89,7 +105,8 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
     const bool may_change =
         options.allow_config_change ||
         (differences.size() == 1 && is_extension(stored, given, steps_saved(options.job_log_dir)));
-    if (!may_change && run_has_begun(options.job_log_dir))
+    has_begun = run_has_begun(options.job_log_dir);
+    if (!may_change && has_begun)
       fail(
           "{} was started with a different configuration: {}. Restore the old values, use a new "
           "--job_log_dir, or continue with the new values by --allow_config_change (--restart "
@@ -97,20 +114,29 @@ std::string prepare_config(const ExperimentConfig& config, const RunOptions& opt
           options.job_log_dir.string(), fmt::join(differences, "; "));
   }
   const std::string text = to_toml(given, options.experiment);
-  if (!options.dry_run) write_file_atomically(file, text);
+  if (!has_begun) keep_config(text, options);
   return text;
+}
+
+void keep_config(const std::string& text, const RunOptions& options) {
+  const std::filesystem::path file = options.job_log_dir / "hparams.toml";
+  if (options.dry_run || (std::filesystem::exists(file) && read_file(file) == text)) return;
+  write_file_atomically(file, text);
 }
 
 std::string describe_change(const std::string& before, const std::string& now) {
   if (before == now || before.empty()) return "";
-  // Never fails: another version may have written the text.
-  try {
-    const std::vector<std::string> differences = diff(
-        config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));
-    return fmt::format("{}", fmt::join(differences, "; "));
-  } catch (const Error& error) {
-    return fmt::format("one that this build cannot read ({})", error.what());
-  }
+  return describe_change_of("", before, [&] { return config_tree_of(now, "hparams.toml"); });
+}
+
+std::string note_of_model_change(const std::string& trained, const ExperimentConfig& now,
+                                 int64_t step) {
+  if (trained.empty()) return "";
+  const std::string change =
+      describe_change_of("task.model", trained, [&] { return to_tree(now); });
+  return change.empty()
+             ? ""
+             : fmt::format("note: step {} was trained with another model: {}", step, change);
 }
 
 void write_run_tokenizer(const std::filesystem::path& run_directory, const Tokenizer& tokenizer) {

@@ -25,14 +25,21 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name);
 // task.train.num_train_steps of a configuration; 0 if its task has no such field.
 int64_t num_train_steps(const Tree& config);
 
-// Writes hparams.toml if the directory has none or the options restart the run. If the run has
-// begun with a different configuration: Error with the differences, or, if the options allow
-// changes, the new one is written. A finished run may be extended (num_train_steps) without
-// permission. A dry run only checks. Returns the text.
+// Writes hparams.toml if the run has not begun, or the options restart it. If it has begun with a
+// different configuration: Error with the differences, unless the options allow changes. A finished
+// run may be extended (num_train_steps) without permission. A dry run only checks. Returns the
+// text.
 std::string prepare_config(const ExperimentConfig& config, const RunOptions& options);
+// Writes a changed hparams.toml of a run that has begun, once its checkpoint has been read.
+void keep_config(const std::string& text, const RunOptions& options);
 
 // The differences between two texts of hparams.toml, on one line; "" if they are equal.
 std::string describe_change(const std::string& before, const std::string& now);
+
+// For a reader of a checkpoint with this text of hparams.toml: the line that says how the model of
+// `now` is configured differently from the one that was trained; "" if it is not.
+std::string note_of_model_change(const std::string& trained, const ExperimentConfig& now,
+                                 int64_t step);
 
 // <run>/tokenizer: the tokenizer's name and its definition, so that decoding needs no data.
 void write_run_tokenizer(const std::filesystem::path& run_directory, const Tokenizer& tokenizer);

@@ -2,7 +2,7 @@
 #include "tasks/run_directory/run_directory.h"
 
 #include <stdlib.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +21,7 @@
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/file_lock.h"
 #include "inputs/flat_tokens/text_input.h"
 #include "tasks/run_directory/run_config.h"
 
@@ -111,23 +112,37 @@ bool writes_run(RunMode mode) { return mode == RunMode::kTrain || mode == RunMod
 RunLock::RunLock(const std::filesystem::path& run_directory) {
   const std::filesystem::path path = run_directory / "lock";
   descriptor_ = open_own_file(path);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
+  const LockResult locked = lock_file(descriptor_, LockWait::kNo);
+  is_locked_ = locked == LockResult::kLocked;
+  if (locked == LockResult::kHeldByAnother) {
     const std::string who = holder(descriptor_);
     ::close(descriptor_);
-    if (error != EWOULDBLOCK) fail("{}: cannot lock: {}", path.string(), std::strerror(error));
     fail("{} is in use by {}; wait until that run ends, or give this run a different --job_log_dir",
          run_directory.string(), who);
   }
-  // Only for the message above: the lock is the kernel's, so a stale name is harmless.
-  const std::string who = fmt::format("process {} on {}", ::getpid(), host_name());
+  // For the message above, and for is_in(). The lock is the kernel's, so a stale name is harmless.
+  owner_ = fmt::format("process {} on {}", ::getpid(), host_name());
+  if (!is_locked_)
+    fmt::print(stderr,
+               "note: {}: its file system has no locks, so a second run in this directory is not "
+               "refused; this run stops when it notices one. The last was of {}\n",
+               path.string(), holder(descriptor_));
   if (::ftruncate(descriptor_, 0) != 0 ||
-      ::write(descriptor_, who.data(), who.size()) != static_cast<ssize_t>(who.size())) {
+      ::write(descriptor_, owner_.data(), owner_.size()) != static_cast<ssize_t>(owner_.size())) {
     const std::string why = std::strerror(errno);
     ::close(descriptor_);
     fail("{}: cannot write: {}", path.string(), why);
   }
   remove_temporaries(run_directory);
+}
+
+bool RunLock::is_in(const std::filesystem::path& run_directory) const {
+  struct stat ours {
+  }, there{};
+  if (::fstat(descriptor_, &ours) != 0) return true;  // Unknown.
+  if (::stat((run_directory / "lock").c_str(), &there) != 0) return errno != ENOENT;
+  return ours.st_dev == there.st_dev && ours.st_ino == there.st_ino &&
+         (is_locked_ || holder(descriptor_) == owner_);
 }
 
 RunLock::~RunLock() { ::close(descriptor_); }

@@ -16,7 +16,7 @@
 namespace tessera {
 
 // The lock of a run's single writer. The kernel releases it when the process ends. Readers (eval)
-// take none.
+// take none. On a file system without locks a note says so, and is_in() notices a second writer.
 class RunLock {
  public:
   // Error with the name of the process that holds it. The new owner removes temporary files left by
@@ -26,8 +26,13 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
+  // Whether the lock file in this directory is still the one that this process locked.
+  bool is_in(const std::filesystem::path& run_directory) const;
+
  private:
   int descriptor_ = -1;
+  bool is_locked_ = true;  // false: its file system has no locks.
+  std::string owner_;      // The contents of the file.
 };
 
 // Checks that all processes see one directory: each host may have a local disk under the same name,

@@ -109,10 +109,24 @@ std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& pr
 
 using Say = std::function<void(const std::string&)>;
 
-CheckpointInfo restore_step(Executor& executor, const CheckpointStore& store, int64_t step,
-                            const Say& say) {
+// Optimizer state, averages among it, that the checkpoint has and this run does not keep.
+std::vector<std::string> unread_state(const Executor& executor, const Checkpoint& checkpoint) {
+  std::vector<std::string> unread;
+  for (const auto& [path, entry] : checkpoint.entries())
+    if (!path.starts_with(kParameters) && !persists(executor, path)) unread.push_back(path);
+  return unread;
+}
+
+CheckpointInfo restore_step(Executor& executor, const ParameterTable& table,
+                            const CheckpointStore& store, int64_t step, const Say& say) {
   const Checkpoint checkpoint = store.open(step);
-  if (const int64_t converted = restore_state(executor, checkpoint); converted > 0)
+  const int64_t converted = restore_state(executor, table, checkpoint);
+  if (const std::vector<std::string> unread = unread_state(executor, checkpoint); !unread.empty())
+    say(fmt::format(
+        "note: this run does not keep {} of the optimizer state in the checkpoint of step {}: {}",
+        unread.size() == 1 ? "1 array" : fmt::format("{} arrays", unread.size()), step,
+        few_names(unread)));
+  if (converted > 0)
     say(fmt::format(
         "note: {} of optimizer state in the checkpoint of step {} {} another dtype than "
         "in this run; their values were converted",
@@ -122,13 +136,14 @@ CheckpointInfo restore_step(Executor& executor, const CheckpointStore& store, in
 }
 
 // Nullopt if any process finds damage in what it reads; `damage` then describes it.
-std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const CheckpointStore& store,
+std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const ParameterTable& table,
+                                               const CheckpointStore& store,
                                                ProcessGroup& processes, int64_t step,
                                                const Say& say, std::string* damage) {
   CheckpointInfo info;
   damage->clear();
   try {
-    info = restore_step(executor, store, step, say);
+    info = restore_step(executor, table, store, step, say);
   } catch (const DamagedCheckpoint& error) {
     *damage = error.what();
   }
@@ -210,7 +225,32 @@ std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor) {
   return arrays;
 }
 
-int64_t restore_state(Executor& executor, const Checkpoint& checkpoint) {
+std::string few_names(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  const size_t shown = std::min(names.size(), kShown);
+  const std::string text = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
+}
+
+void expect_known_weights(const Checkpoint& checkpoint, const ParameterTable& table) {
+  std::vector<std::string> unknown;
+  for (const auto& [path, entry] : checkpoint.entries())
+    if (path.starts_with(kParameters) && table.find(path.substr(kParameters.size())) == nullptr)
+      unknown.push_back(path.substr(kParameters.size()));
+  if (!unknown.empty())
+    fail(
+        "{}: the checkpoint of another model: it has {} that this model does not have: {}; use the "
+        "configuration of its run (--config), or take the weights that fit into a new run with "
+        "task.train.init_from",
+        checkpoint.directory().string(),
+        unknown.size() == 1 ? "1 weight" : fmt::format("{} weights", unknown.size()),
+        few_names(unknown));
+}
+
+int64_t restore_state(Executor& executor, const ParameterTable& table,
+                      const Checkpoint& checkpoint) {
+  expect_known_weights(checkpoint, table);
   int64_t converted = 0;
   for (const Buffer& buffer : executor.persistent()) {
     if (!is_kept(buffer)) continue;
@@ -225,38 +265,42 @@ int64_t restore_state(Executor& executor, const Checkpoint& checkpoint) {
   return converted;
 }
 
-std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
-                                      const Checkpoint& checkpoint, const InitFrom& p) {
+LoadedWeights load_weights(Executor& executor, const ParameterTable& table,
+                           const Checkpoint& checkpoint, const InitFrom& p) {
   RemappingRules rules{{}, p.ignore_rules, p.safe_load};
   for (const InitRule& rule : p.load_rules) rules.rules.push_back({rule.pattern, rule.source});
-  std::vector<std::string> here, there, taken;
+  std::vector<std::string> here, there;
   for (const Parameter& parameter : table.parameters()) here.push_back(parameter.path);
   for (const auto& [path, entry] : checkpoint.entries())
     if (path.starts_with(kParameters)) there.push_back(path.substr(kParameters.size()));
 
   const ErrorContext where("task.train.init_from");
+  LoadedWeights loaded{.left_out = there, .initial = here};
   for (const NameMatch& match : match_names(here, there, rules)) {
     const Type& type = table.find(match.destination)->type;
     read_shards(executor, match.destination, checkpoint, std::string(kParameters) + match.source,
                 type);
-    taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
+    loaded.taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
+    std::erase(loaded.left_out, match.source);
+    std::erase(loaded.initial, match.destination);
   }
-  if (taken.empty()) fail("no parameter matches load_rules, so nothing would be loaded");
+  if (loaded.taken.empty()) fail("no parameter matches load_rules, so nothing would be loaded");
   start_averages(executor, table);
-  return taken;
+  return loaded;
 }
 
-std::optional<RestoredState> restore_newest(Executor& executor, const CheckpointStore& store,
-                                            ProcessGroup& processes, OnDamage on_damage,
+std::optional<RestoredState> restore_newest(Executor& executor, const ParameterTable& table,
+                                            const CheckpointStore& store, ProcessGroup& processes,
+                                            OnDamage on_damage,
                                             const std::function<void(const std::string&)>& say) {
   const std::vector<int64_t> steps = agreed_steps(store, processes);
   if (steps.empty()) return std::nullopt;
   if (on_damage == OnDamage::kFail)
-    return RestoredState{restore_step(executor, store, steps[0], say)};
+    return RestoredState{restore_step(executor, table, store, steps[0], say)};
   std::vector<int64_t> damaged;
   for (const int64_t step : steps) {
     std::string damage;
-    const auto info = restore_if_whole(executor, store, processes, step, say, &damage);
+    const auto info = restore_if_whole(executor, table, store, processes, step, say, &damage);
     if (!info) {
       say("warning: " + damage);
       damaged.push_back(step);

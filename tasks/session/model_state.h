@@ -38,15 +38,29 @@ std::vector<int64_t> shape_of(const Type& type);
 // devices' memory.
 std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor);
 
-// Reads all parameters and state. Error if the checkpoint lacks one or has another shape. Arrays of
-// state that are f32 in the one and bf16 in the other are converted, to bf16 by rounding to
-// nearest; returns how many.
-int64_t restore_state(Executor& executor, const Checkpoint& checkpoint);
+// Error if the checkpoint has weights that the model lacks: a model that reads a part of the
+// weights is not the one that was trained. Every reader of a checkpoint calls it.
+void expect_known_weights(const Checkpoint& checkpoint, const ParameterTable& table);
 
-// Reads weights from another run's checkpoint, by rules; averages become the weights. Returns one
-// line for each weight, "destination <- source".
-std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
-                                      const Checkpoint& checkpoint, const InitFrom& p);
+// Reads all parameters and state. Error if the checkpoint lacks one, has another shape, or has
+// weights that the model lacks. Arrays of state that are f32 in the one and bf16 in the other are
+// converted, to bf16 by rounding to nearest; returns how many.
+int64_t restore_state(Executor& executor, const ParameterTable& table,
+                      const Checkpoint& checkpoint);
+
+// What load_weights() took.
+struct LoadedWeights {
+  std::vector<std::string> taken;     // "destination <- source"
+  std::vector<std::string> left_out;  // Weights of the other run that nothing here reads.
+  std::vector<std::string> initial;   // Weights of this run that keep their initial values.
+};
+
+// Reads weights from another run's checkpoint, by rules; averages become the weights.
+LoadedWeights load_weights(Executor& executor, const ParameterTable& table,
+                           const Checkpoint& checkpoint, const InitFrom& p);
+
+// "a, b, c and 5 more"
+std::string few_names(const std::vector<std::string>& names);
 
 // Where a run resumes: at its newest checkpoint or, if the user asks for it, the newest undamaged
 // one. All processes of the run resume from the same checkpoint.
@@ -64,8 +78,9 @@ struct RestoredState {
 
 // Reads the state into the executor, if there is a checkpoint. Calls `say` with what was skipped
 // and why. Error if all are damaged, or if one does not fit the model.
-std::optional<RestoredState> restore_newest(Executor& executor, const CheckpointStore& store,
-                                            ProcessGroup& processes, OnDamage on_damage,
+std::optional<RestoredState> restore_newest(Executor& executor, const ParameterTable& table,
+                                            const CheckpointStore& store, ProcessGroup& processes,
+                                            OnDamage on_damage,
                                             const std::function<void(const std::string&)>& say);
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/io/file.h"
 
 namespace tessera {
 namespace {
@@ -98,8 +99,7 @@ TrialProcess::TrialProcess(const std::vector<std::string>& arguments,
   const std::vector<std::string> variables = environment_with(environment);
   std::vector<char*> words = pointers_to(arguments), settings = pointers_to(variables);
   const Descriptor input = opened("/dev/null", O_RDONLY);
-  // O_NONBLOCK: a FIFO may never be opened at its other end.
-  const Descriptor file = opened(output, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK);
+  const Descriptor file(open_own_file(output));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail("cannot make a pipe: {}", std::strerror(errno));
   const Descriptor reads(ends[0]);

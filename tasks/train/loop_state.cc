@@ -19,6 +19,10 @@ constexpr const char* kStopReason = "trainer/stop_reason";
 constexpr const char* kBestMetric = "trainer/best_metric";
 constexpr const char* kEvalsSinceBest = "trainer/evals_since_best";
 constexpr const char* kMesh = "trainer/mesh";
+constexpr const char* kBuild = "trainer/build";
+constexpr const char* kPlugins = "trainer/plugins";
+constexpr const char* kRevision = "trainer/revision";
+constexpr const char* kComputation = "trainer/computation";
 // "eval/<dataset>/position", "eval/<dataset>/extra/<key>"; dataset names contain no slash.
 constexpr std::string_view kEvalStatePrefix = "eval/";
 constexpr std::string_view kPosition = "position";
@@ -61,6 +65,10 @@ void put_loop_state(const LoopState& state, CheckpointInfo* info) {
   info->input_extra[kBestMetric] = fmt::format("{}", state.early_stopper.best);
   info->input_extra[kEvalsSinceBest] = fmt::format("{}", state.early_stopper.evals_since_best);
   info->input_extra[kMesh] = state.mesh;
+  info->input_extra[kBuild] = state.code.build;
+  info->input_extra[kPlugins] = state.code.plugins;
+  info->input_extra[kRevision] = state.code.revision;
+  info->input_extra[kComputation] = state.computation;
 }
 
 LoopState loop_state_of(const CheckpointInfo& info) {
@@ -75,6 +83,8 @@ LoopState loop_state_of(const CheckpointInfo& info) {
   const std::string best = take(kBestMetric), since = take(kEvalsSinceBest);
   if (!best.empty()) state.early_stopper = {std::stod(best), std::stoll(since)};
   state.mesh = take(kMesh);
+  state.code = {take(kBuild), take(kPlugins), take(kRevision)};
+  state.computation = take(kComputation);
   return state;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the training loop's state that checkpoints store beside arrays: input positions,
-// early stopping, and the mesh.
+// early stopping, the mesh, and the code.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
+#include "tasks/config/run_options.h"
 #include "tasks/hparams.h"
 
 namespace tessera {
@@ -43,6 +44,8 @@ struct LoopState {
   std::string stop_reason;  // Why the run ended before its last step; "" if it did not.
   EarlyStopper::State early_stopper;
   std::string mesh;  // "replica=1 data=4 mdl=2"; "" in older checkpoints.
+  CodeStamp code;
+  std::string computation;  // Computation::record() of the step; "" in older checkpoints.
 };
 
 void put_loop_state(const LoopState& state, CheckpointInfo* info);

@@ -209,10 +209,17 @@ void take_weights(Session& session, const InitFrom& other, Console& console) {
   const CheckpointStore store(run / "checkpoints");
   const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
   if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
-  const std::vector<std::string> taken = load_weights(
-      session.executor(), session.task().model().parameters(), store.open(*step), other);
-  console.info(fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
-  for (const std::string& line : taken) console.info("  " + line);
+  const LoadedWeights loaded = load_weights(session.executor(), session.task().model().parameters(),
+                                            store.open(*step), other);
+  console.info(
+      fmt::format("{} weights from step {} of {}:", loaded.taken.size(), *step, other.directory));
+  for (const std::string& line : loaded.taken) console.info("  " + line);
+  if (!loaded.left_out.empty())
+    console.info(fmt::format("note: {} of its weights are left out: {}", loaded.left_out.size(),
+                             few_names(loaded.left_out)));
+  if (!loaded.initial.empty())
+    console.info(fmt::format("note: {} weights of this run keep their initial values: {}",
+                             loaded.initial.size(), few_names(loaded.initial)));
 }
 
 StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& window,

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -12,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/graph/text.h"
 #include "core/io/file.h"
+#include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tasks/eval/eval_output.h"
 #include "tasks/logging/console.h"
@@ -25,9 +25,12 @@
 #include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
+#include "tasks/run_directory/run_guard.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
 #include "tasks/train/loop_state.h"
+#include "tasks/train/resume_check.h"
+#include "tasks/train/run_health.h"
 #include "tasks/train/train_session.h"
 
 namespace tessera {
@@ -39,6 +42,9 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 
 // The channel on which ProcessGroup agrees about saving; steps use channel 0.
 constexpr int kSavingChannel = 1;
+
+// In place of a signal: the run's directory is not where it was.
+constexpr int kDirectoryChanged = 1000;
 
 // Checks that evaluation gives the metric.
 void check_metric(const Evaluation& evaluation, std::string_view field, const std::string& metric) {
@@ -54,10 +60,6 @@ OnDamage on_damage(const RunOptions& options) {
   return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
 }
 
-// Whether more than half of the `steps` of the whole run (those before a resume included) were
-// skipped. Known as soon as that many are skipped; a run that ends early passes the steps it took.
-bool most_are_skipped(int64_t skipped, int64_t steps) { return skipped > steps / 2; }
-
 class Trainer final : public BaseRun {
  public:
   Trainer(const ExperimentConfig& config, const RunOptions& options,
@@ -68,6 +70,7 @@ class Trainer final : public BaseRun {
         directory_(options.job_log_dir),
         lock_(lock_run(options, processes)),
         hparams_toml_(prepare_run(config, options, processes)),
+        guard_(guard_run(options, lock_.get())),
         session_(config,
                  {.run_directory = directory_,
                   .input_directory = options.input_directory,
@@ -80,7 +83,7 @@ class Trainer final : public BaseRun {
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
                     devices_at_once(options, processes)),
         early_stopper_(p().early_stopping),
-        store_(directory_ / "checkpoints"),
+        health_(p().num_train_steps, session_.task().learner().hparams().max_skipped_in_a_row),
         console_(console_mode(options, processes)),
         runner_(session_, options.profile, directory_ / "trace.json.gz", console_) {
     begin();
@@ -107,9 +110,11 @@ class Trainer final : public BaseRun {
       return exit_code;
     } catch (const std::exception& error) {
       if (drawing_) drawing_->cancel();
-      note_failure(error_text(error));
+      const std::string reason = guard_->shown(error_text(error));
+      note_failure(reason);
+      if (dynamic_cast<const DirectoryLost*>(&error) != nullptr) throw;
       if (report_) report_->write();
-      throw;
+      throw Error(reason);
     }
   }
 
@@ -134,10 +139,13 @@ class Trainer final : public BaseRun {
       return;
     }
     graph_hash_ = graph_hash(session_.train_graph());
+    computation_ = Computation(session_.train_graph()).record();
     std::optional<RestoredState> restored;
     // With --restart a dry run must ignore the existing run, which it cannot set aside.
     if (!options_.dry_run || !options_.restart)
-      restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
+      restored = restore_newest(session_.executor(), session_.task().model().parameters(),
+                                CheckpointStore(directory_ / "checkpoints"), processes_,
+                                on_damage(options_),
                                 [this](const std::string& line) { console_.info(line); });
     if (restored) {
       resume_from(*restored);
@@ -147,6 +155,7 @@ class Trainer final : public BaseRun {
       if (!p().init_from.directory.empty()) take_weights(session_, p().init_from, console_);
     }
     if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
+      keep_config(hparams_toml_, options_);
       session_.write_plan(directory_);
       drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
       if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());
@@ -157,21 +166,12 @@ class Trainer final : public BaseRun {
     const CheckpointInfo& info = restored.info;
     if (options_.mode == RunMode::kTrain) {
       const LoopState state = loop_state_of(info);
-      const std::string mesh = session_.mesh().text();
       const std::string change = describe_change(info.hparams, hparams_toml_);
       // The configuration may have changed what ends a run.
       if (change.empty()) stop_reason_ = state.stop_reason;
-      if (!state.mesh.empty() && state.mesh != mesh) {
-        console_.info(
-            fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
-                        info.step, state.mesh, mesh));
-      } else if (change.empty() && info.graph_hash != graph_hash_) {
-        console_.info("note: this build computes a step differently from the one that saved step " +
-                      std::to_string(info.step) + "; losses may differ by rounding");
-      }
-      if (!change.empty())
-        console_.info(fmt::format("note: step {} was saved with a different configuration: {}",
-                                  info.step, change));
+      for (const std::string& note :
+           check_resume(info, state, session_.mesh().text(), change, options_))
+        console_.info(note);
       early_stopper_.restore(state.early_stopper);
       // Imported weights have no input position: the input starts at its beginning.
       if (state.input.position > 0 || !state.input.cursors.empty())
@@ -194,7 +194,8 @@ class Trainer final : public BaseRun {
     const RetentionPolicy retention{.newest = p().save_max_to_keep,
                                     .every_steps = p().save_keep_every_steps,
                                     .best = !p().save_keep_best.empty()};
-    saver_ = std::make_unique<CheckpointSaver>(store_, retention, std::move(saving));
+    saver_ = std::make_unique<CheckpointSaver>(CheckpointStore(files() / "checkpoints"), retention,
+                                               std::move(saving));
     // A step updates no array that is still to be saved.
     session_.executor().guard_writes(
         [reads = saver_->reads()](const DeviceBuffer& buffer) { reads->await(buffer); });
@@ -207,7 +208,7 @@ class Trainer final : public BaseRun {
   }
 
   void open_logs() {
-    log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
+    log_ = processes_.is_first() ? std::make_unique<RunLog>(files(), step_)
                                  : std::make_unique<RunLog>();
     if (processes_.is_first()) report_.emplace(directory_, console_);
     if (processes_.is_first() && step_ > 0) {
@@ -218,7 +219,10 @@ class Trainer final : public BaseRun {
     log_->event("start", step_,
                 {{"devices", session_.mesh().num_devices()},
                  {"processes", processes_.size()},
-                 {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
+                 {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}},
+                {{"build", options_.code.build},
+                 {"plugins", options_.code.plugins},
+                 {"revision", options_.code.revision}});
     if (saved_step_ < 0) return;
     std::map<std::string, double> details;
     if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
@@ -230,9 +234,10 @@ class Trainer final : public BaseRun {
   bool step_until_complete(const StopSignal& stop) {
     while (!complete()) {
       // Pax's order: save the state before the step, train, evaluate, stop early.
-      if (is_due(started(), p().save_interval_steps)) save();
+      if (is_due(started(), p().save_interval_steps)) save_in_place();
       if (const int signal = start_step(stop); signal != 0) {
         finish_steps(0);
+        if (signal == kDirectoryChanged) leave_directory();
         StopSignal::heed();
         leave(signal);
         return false;
@@ -247,12 +252,11 @@ class Trainer final : public BaseRun {
     return true;
   }
 
-  // An error of the log must not hide the failure itself.
   void note_failure(const std::string& reason) noexcept {
     try {
       log_lost_console();
       log_->event("failed", step_, reason);
-    } catch (const std::exception&) {
+    } catch (const std::exception&) {  // It must not hide the failure itself.
     }
   }
 
@@ -277,17 +281,37 @@ class Trainer final : public BaseRun {
       session_.samples()->report(step_, *log_, console_);
   }
 
+  // Where a run writes.
+  const fs::path& files() const { return guard_ ? guard_->held() : directory_; }
+
+  // 0, or kDirectoryChanged in this process.
+  int look_at_directory() {
+    return guard_->look(log_->damage()) == RunGuard::Finding::kNone ? 0 : kDirectoryChanged;
+  }
+  [[noreturn]] void leave_directory() {
+    guard_->leave(processes_, step_, [this] {
+      save();
+      saver_->wait();
+    });
+  }
+  // A collective call.
+  void save_in_place() {
+    if (processes_.all_reduce_max(look_at_directory(), "looking at the directory") != 0)
+      leave_directory();
+    save();
+  }
+
   // What all processes agree on before a step.
   struct Outlook {
-    int signal = 0;          // A stop signal that some process received; 0: none.
+    int signal = 0;  // A stop signal that some process received, or kDirectoryChanged; 0: none.
     bool has_batch = false;  // Whether some process has rows for the step.
   };
-  // Agreement between steps. All processes learn whether one cannot make another step before any
-  // process starts a step in which it would wait for that one.
+  // All processes learn that one cannot make another step before any would wait for it in a step.
   Outlook agreed_outlook(const StopSignal& stop) {
     const int64_t has_batch = session_.input().await_next() ? 1 : 0;
-    const int64_t agreed = processes_.all_reduce_max(2 * stop.requested() + has_batch,
-                                                     fmt::format("step {}", started() + 1));
+    const int signal = std::max(look_at_directory(), stop.requested());
+    const int64_t agreed =
+        processes_.all_reduce_max(2 * signal + has_batch, fmt::format("step {}", started() + 1));
     // A signal takes precedence over the end of the input.
     return {static_cast<int>(agreed / 2), agreed % 2 == 1};
   }
@@ -304,7 +328,7 @@ class Trainer final : public BaseRun {
       std::_Exit(1);
     });
     if (drawing_) drawing_->cancel();
-    save();
+    save_in_place();
     saver_->wait();
     report_saves();
     log_lost_console();
@@ -343,36 +367,8 @@ class Trainer final : public BaseRun {
       ++step_;
       throughput_.add_step(finished.seconds);
       record(finished.result, finished.input_wait);
-      check_health(finished.result);
+      health_.check(finished.result, step_, *log_, console_);
     }
-  }
-
-  void check_health(const StepResult& result) {
-    skipped_ = result.skipped;
-    if (!result.applied) {
-      log_->event("skip", step_);
-      console_.info(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step_,
-                                result.loss, result.grad_norm));
-      const int64_t limit = session_.task().learner().hparams().max_skipped_in_a_row;
-      if (limit > 0 && result.skipped_in_a_row >= limit)
-        fail(
-            "{} steps in a row were skipped, the last with loss {} and gradient norm {}; lower the "
-            "learning rate, or check the batches (max_skipped_in_a_row)",
-            result.skipped_in_a_row, result.loss, result.grad_norm);
-      if (most_are_skipped(skipped_, p().num_train_steps)) fail_of_skips(p().num_train_steps);
-    } else if (!std::isfinite(result.loss)) {
-      fail(
-          "the loss is {} at step {}, and skip_nonfinite_steps is off; lower the learning rate, or "
-          "resume from an earlier checkpoint",
-          result.loss, step_);
-    }
-  }
-
-  void fail_of_skips(int64_t steps) const {
-    fail(
-        "the run has failed: {} of its {} steps were skipped, more than half, because their loss "
-        "or gradient was not finite or too large; lower the learning rate, or check the batches",
-        skipped_, steps);
   }
 
   void record(const StepResult& result, double input_wait) {
@@ -434,21 +430,25 @@ class Trainer final : public BaseRun {
                     .evals = std::move(evals),
                     .stop_reason = stop_reason_,
                     .early_stopper = early_stopper_.state(),
-                    .mesh = session_.mesh().text()},
+                    .mesh = session_.mesh().text(),
+                    .code = options_.code,
+                    .computation = computation_},
                    &info);
     saver_->save(info, checkpoint_arrays(session_.executor()));
     saved_step_ = step_;
   }
 
   void report_saves() {
-    for (const CheckpointSaver::Saved& saved : saver_->take_saved())
+    for (const CheckpointSaver::Saved& saved : saver_->take_saved()) {
       log_->event("save", saved.step,
                   {{"bytes", saved.bytes}, {"seconds", saved.seconds}, {"stall", saved.stall}});
+      if (!saved.remains.empty()) console_.info(guard_->shown("warning: " + saved.remains));
+    }
   }
 
   void finish() {
-    if (most_are_skipped(skipped_, step_)) fail_of_skips(step_);
-    save();
+    health_.check_end(step_);
+    save_in_place();
     saver_->wait();
     report_saves();
     if (!stop_reason_.empty()) console_.info("stopped early: " + stop_reason_);
@@ -468,11 +468,12 @@ class Trainer final : public BaseRun {
   fs::path directory_;
   std::unique_ptr<RunLock> lock_;  // In process 0 of a training run; else null.
   std::string hparams_toml_;
+  std::unique_ptr<RunGuard> guard_;  // Null unless this is a training run.
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
+  RunHealth health_;
   CorruptRecordsReport corrupt_records_;
-  CheckpointStore store_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;  // Records nothing in processes other than process 0.
   Console console_;
@@ -480,12 +481,11 @@ class Trainer final : public BaseRun {
   std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
   std::optional<LiveReport> report_;       // In process 0.
   StepRunner runner_;
-  int64_t step_ = 0;         // Steps done, and their results reported.
-  int64_t saved_step_ = -1;  // Step of the last checkpoint.
-  int64_t damaged_ = 0;      // Damaged checkpoints that were skipped at the start.
-  std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
-  std::string graph_hash_;   // Of the traced training step.
-  int64_t skipped_ = 0;      // Skipped steps, of step_.
+  int64_t step_ = 0;                      // Steps done, and their results reported.
+  int64_t saved_step_ = -1;               // Step of the last checkpoint.
+  int64_t damaged_ = 0;                   // Damaged checkpoints that were skipped at the start.
+  std::string stop_reason_;               // Why to end before num_train_steps; "": continue.
+  std::string graph_hash_, computation_;  // Of the traced training step.
   bool console_loss_logged_ = false;
 };
 

@@ -27,7 +27,7 @@ TEST_CASE("flags are parsed") {
   const CommandLine line = parse_command_line(
       {"--exp=a.B", "--set", "x=1", "--set=y=[1,2]", "--threads=3", "--mode=eval", "--job_log_dir",
        "/tmp/run", "--profile=10:3", "--dump_graph=lower", "--restart", "--allow_config_change",
-       "--dry_run", "--plugin_path=p", "--plugin_path=q"});
+       "--allow_code_change", "--dry_run", "--plugin_path=p", "--plugin_path=q"});
   REQUIRE(line.action == CommandLine::Action::kRun);
   REQUIRE(line.experiment == "a.B");
   REQUIRE(line.sets == Words{"x=1", "y=[1,2]"});
@@ -38,7 +38,8 @@ TEST_CASE("flags are parsed") {
   REQUIRE(line.run.profile->start == 10);
   REQUIRE(line.run.profile->steps == 3);
   REQUIRE(line.run.dump_graph == "lower");
-  REQUIRE((line.run.restart && line.run.allow_config_change && line.run.dry_run));
+  REQUIRE((line.run.restart && line.run.allow_config_change && line.run.allow_code_change &&
+           line.run.dry_run));
   REQUIRE(line.plugin_path == std::vector<std::filesystem::path>{"p", "q"});
 }
 

@@ -128,7 +128,8 @@ TEST_CASE("experts and their balancing biases restore bit for bit on every other
     REQUIRE(expected.contains("learner/m/lm.transformer.x_layers[].ffn.up"));
     for (const Shape& to : shapes) {
       Machine machine(to);
-      restore_state(machine.session.executor(), store.open(2));
+      restore_state(machine.session.executor(), machine.session.task().model().parameters(),
+                    store.open(2));
       INFO(saved.session.mesh().text() << " to " << machine.session.mesh().text());
       REQUIRE((state_of(machine.session) == expected));
     }

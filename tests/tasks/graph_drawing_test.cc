@@ -68,7 +68,7 @@ TEST_CASE("dot runs in the background and accepts paths with special characters"
   { REQUIRE(GraphDrawing(tanh_graph(), folder / "graph").note().empty()); }
   REQUIRE(fs::exists(folder / "graph.svg"));
   REQUIRE(fs::file_size(folder / "graph.svg") == fs::file_size(folder / "graph.dot"));
-  REQUIRE_FALSE(fs::exists(folder / "graph.svg.part"));
+  REQUIRE_FALSE(fs::exists(temporary_beside(folder / "graph.svg", "new")));
 }
 
 TEST_CASE("a dot process that fails or hangs leaves no drawing and is not an error") {
@@ -80,8 +80,22 @@ TEST_CASE("a dot process that fails or hangs leaves no drawing and is not an err
     { const GraphDrawing drawing(tanh_graph(), run / "graph", std::chrono::seconds(1)); }
     REQUIRE(fs::exists(run / "graph.dot"));
     REQUIRE_FALSE(fs::exists(run / "graph.svg"));
-    REQUIRE_FALSE(fs::exists(run / "graph.svg.part"));
+    REQUIRE_FALSE(fs::exists(temporary_beside(run / "graph.svg", "new")));
   }
+}
+
+TEST_CASE("A drawing is not written through a link or into a FIFO that someone has put there") {
+  const TemporaryDirectory run, elsewhere;
+  write_bytes(elsewhere / "precious", "precious");
+  for (const char* name : {"graph.svg", "graph.svg.part", "graph.dot"})
+    fs::create_symlink(elsewhere / "precious", run / name);
+  fs::create_directory_symlink(elsewhere.path(), temporary_beside(run / "graph.svg", "new"));
+  const PathWithDot path(run / "bin", "echo drawn > \"$3\"\n", kSystem);
+  { const GraphDrawing drawing(tanh_graph(), run / "graph"); }
+  REQUIRE(read_file(run / "graph.svg") == "drawn\n");
+  REQUIRE_FALSE(fs::is_symlink(run / "graph.svg"));
+  REQUIRE(read_bytes(elsewhere / "precious") == "precious");
+  REQUIRE(std::distance(fs::directory_iterator(elsewhere.path()), {}) == 1);
 }
 
 TEST_CASE("A drawing has limited processor time and is found to be done while the run goes on") {
@@ -110,7 +124,7 @@ TEST_CASE("A cancelled drawing, or one of a run that fails, is not waited for") 
   }
   REQUIRE(std::chrono::steady_clock::now() - begin < kLimit);
   REQUIRE_FALSE(fs::exists(run / "graph.svg"));
-  REQUIRE_FALSE(fs::exists(run / "graph.svg.part"));
+  REQUIRE_FALSE(fs::exists(temporary_beside(run / "graph.svg", "new")));
 }
 
 }  // namespace

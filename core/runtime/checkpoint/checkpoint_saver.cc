@@ -145,7 +145,12 @@ void CheckpointSaver::write(const CheckpointInfo& info,
       saved.removed = store_.outdated(policy_);
     }
     // Without the lock, or take_saved would wait for the disk.
-    for (const int64_t step : saved.removed) store_.remove(step);
+    if (processes_->is_first()) remove_temporaries(store_.directory());  // What remained before.
+    for (const int64_t step : saved.removed)
+      if (const std::string problem = store_.remove(step);
+          !problem.empty() && !std::exchange(warned_, true))
+        saved.remains = fmt::format(
+            "an old checkpoint cannot be removed ({}); it is tried again after each save", problem);
     const std::lock_guard lock(mutex_);
     saved.seconds = seconds_since(begin);
     saved.stall = std::exchange(blocked_seconds_, 0.0) + reads_->take_waited_seconds();

@@ -77,6 +77,7 @@ class CheckpointSaver {
     double seconds = 0.0;          // In the writing thread.
     double stall = 0.0;            // Seconds that training waited for it or an earlier save.
     std::vector<int64_t> removed;  // Checkpoints that the policy removed; in process 0.
+    std::string remains;           // That one could not be removed, and why; the first time.
   };
   // Those completed since the last call.
   std::vector<Saved> take_saved();
@@ -93,6 +94,7 @@ class CheckpointSaver {
   std::shared_ptr<PendingReads> reads_;
   StallProbes::Registration stall_probe_;  // Reports waits for `reads_`.
   std::thread thread_;
+  bool warned_ = false;  // Of a checkpoint that remains; of the thread.
 
   std::mutex mutex_;  // Of what follows, and of the store's metrics.
   double blocked_seconds_ = 0.0;

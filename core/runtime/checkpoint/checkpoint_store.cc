@@ -33,23 +33,6 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Removes a directory that is being written, unless it was renamed.
-class Unfinished {
- public:
-  explicit Unfinished(fs::path path) : path_(std::move(path)) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~Unfinished() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 // What each process reported: "<bytes of the file> <of its table> <of its arrays>".
 std::vector<ShardBytes> parse_written(const std::vector<std::string>& written) {
   std::vector<ShardBytes> shards;
@@ -178,12 +161,12 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
                              ProcessGroup& processes, const std::function<void()>& on_read) const {
   const fs::path path = path_of(info.step);
   const std::string save = fmt::format("saving step {}", info.step);
-  std::optional<Unfinished> unfinished;  // Of process 0; removed if anything below throws.
+  std::optional<NewDirectory> unfinished;  // Of process 0; removed if anything below throws.
   try {
     // Only the name is broadcast: hosts may have mounted the directory in different places.
     const std::string name = processes.run_on_all(save + ", making its directory", [&] {
       if (!processes.is_first()) return std::string();
-      return unfinished.emplace(temporary_beside(path, "new")).path().filename().string();
+      return unfinished.emplace(path).place().filename().string();
     })[0];
     const fs::path place = directory_ / name;
     const std::vector<std::string> written = processes.run_on_all(save + ", writing shards", [&] {
@@ -196,7 +179,7 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
       if (!processes.is_first()) return "";
       wait_for_shards(place, shards);
       write_checkpoint_index(place, info, processes.size());
-      rename_or_exchange(place, path);
+      unfinished->finish();
       sync_directory(directory_);
       sync_directory(directory_ / "..");  // The first save created directory_ there.
       return "";
@@ -216,11 +199,13 @@ int64_t CheckpointStore::add(const CheckpointInfo& info,
 }
 
 // Renamed first, so that a partly removed checkpoint is never listed.
-void CheckpointStore::remove(int64_t step) const {
+std::string CheckpointStore::remove(int64_t step) const {
   const fs::path doomed = temporary_beside(path_of(step), "old");
-  fs::remove_all(doomed);
-  fs::rename(path_of(step), doomed);
-  fs::remove_all(doomed);
+  std::error_code error;
+  fs::remove_all(doomed, error);
+  if (!error) fs::rename(path_of(step), doomed, error);
+  if (!error) fs::remove_all(doomed, error);
+  return error ? fmt::format("{}: {}", path_of(step).string(), error.message()) : "";
 }
 
 std::vector<int64_t> CheckpointStore::outdated(const RetentionPolicy& policy) const {

@@ -56,7 +56,9 @@ class CheckpointStore {
   void set_metric(int64_t step, double value) { metrics_[step] = value; }
   // The steps of this directory that the policy removes.
   std::vector<int64_t> outdated(const RetentionPolicy& policy) const;
-  void remove(int64_t step) const;
+  // Returns what remains and why, or "". It may be removed later: with what killed saves left
+  // (remove_temporaries), or as a step that the policy still removes.
+  std::string remove(int64_t step) const;
 
  private:
   std::filesystem::path directory_;

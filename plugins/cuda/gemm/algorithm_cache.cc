@@ -2,7 +2,6 @@
 #include "plugins/cuda/gemm/algorithm_cache.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +18,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/file_lock.h"
 
 namespace tessera::cuda {
 namespace {
@@ -38,12 +38,7 @@ class FileLock {
   explicit FileLock(const fs::path& path)
       : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
     if (descriptor_ < 0) fail("{}: {}", path.string(), std::generic_category().message(errno));
-    while (::flock(descriptor_, LOCK_EX) != 0) {
-      const int error = errno;
-      if (error == EINTR) continue;
-      ::close(descriptor_);
-      fail("locking {}: {}", path.string(), std::generic_category().message(error));
-    }
+    lock_file(descriptor_, LockWait::kYes);  // Without locks the last one to write counts.
   }
   ~FileLock() { ::close(descriptor_); }
   FileLock(const FileLock&) = delete;

@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
+
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -62,6 +64,49 @@ TEST_CASE("a link with the temporary name is not written through") {
   write_file_atomically(directory / "f", "text");
   REQUIRE(read_bytes(directory / "f") == "text");
   REQUIRE(read_bytes(directory / "precious") == "precious");
+}
+
+TEST_CASE(
+    "what killed writers of a file left is removed by the next one, and what is in use stays") {
+  const TemporaryDirectory directory;
+  for (const char* left : {".f.new.1", ".f.new.2/weights", ".f.old.3"})
+    write_bytes(directory / left, "left over");
+  for (const char* other : {".g.new.1", ".f.new.x", "f.new.1", ".f.new.6"})
+    write_bytes(directory / other, "x");
+  const auto age = [&](const char* name) {
+    const auto before = fs::file_time_type::clock::now() - std::chrono::seconds(10);
+    fs::last_write_time(directory / name, before);
+  };
+  for (const char* old : {".f.new.1", ".f.new.2", ".f.old.3", ".g.new.1", ".f.new.x"}) age(old);
+  write_bytes(directory / "precious", "precious");
+  fs::create_symlink(directory / "precious", directory / ".f.new.4");
+  {
+    const NewDirectory used(directory / "f");
+    fs::rename(used.place(), directory / ".f.new.5");  // As if by another process.
+    age(".f.new.5");
+    write_file_atomically(directory / "f", "text");
+    REQUIRE(fs::exists(directory / ".f.new.5"));
+  }
+  for (const char* left : {".f.new.1", ".f.new.2", ".f.old.3", ".f.new.4"})
+    REQUIRE_FALSE(fs::exists(fs::symlink_status(directory / left)));
+  // .f.new.6 is so new that its writer may not have locked it yet.
+  for (const char* other : {".g.new.1", ".f.new.x", "f.new.1", ".f.new.6", "precious"})
+    REQUIRE(fs::exists(directory / other));
+  age(".f.new.5");
+  NewDirectory(directory / "f.d").finish();
+  REQUIRE(fs::is_empty(directory / "f.d"));
+  write_file_atomically(directory / "f", "text");
+  REQUIRE_FALSE(fs::exists(directory / ".f.new.5"));  // No longer in use.
+}
+
+TEST_CASE("a file of another kind is not replaced") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "f", "{\"plan\": 1}");
+  REQUIRE_NOTHROW(require_same_kind(directory / "f", "{\"plan\"", "a plan"));
+  REQUIRE_NOTHROW(require_same_kind(directory / "none", "{\"plan\"", "a plan"));
+  write_bytes(directory / "f", "my");
+  REQUIRE_THROWS_WITH(require_same_kind(directory / "f", "{\"plan\"", "a plan"),
+                      Contains("f exists and is not a plan"));
 }
 
 TEST_CASE("a directory is renamed, or exchanged with an existing one") {

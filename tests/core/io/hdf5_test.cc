@@ -3,6 +3,7 @@
 #include "core/io/hdf5.h"
 
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -45,6 +46,7 @@ TEST_CASE("texts and attributes of any length are read as they were written") {
   file.write_text("large", large + "é\n");
   file.set_attribute("/", "text", "é");
   file.set_attribute("/", "nothing", "");
+  file.set_attribute("/", "large", large);  // Beyond the 64 KiB of an object's header.
   file.set_attribute("/", "integer", int64_t{-5});
   file.set_attribute("/", "number", 0.1);
   file.set_attribute("/", "list", std::vector<int64_t>{3, 1});
@@ -55,6 +57,7 @@ TEST_CASE("texts and attributes of any length are read as they were written") {
   REQUIRE(opened.read_text("large") == large + "é\n");
   REQUIRE(opened.text_attribute("/", "text") == "é");
   REQUIRE(opened.text_attribute("/", "nothing") == "");
+  REQUIRE(opened.text_attribute("/", "large") == large);
   REQUIRE(opened.integer_attribute("/", "integer") == -5);
   REQUIRE(opened.float_attribute("/", "number") == 0.1);
   REQUIRE(opened.integers_attribute("/", "list") == std::vector<int64_t>{3, 1});
@@ -66,6 +69,40 @@ TEST_CASE("texts and attributes of any length are read as they were written") {
   REQUIRE_THROWS_WITH(opened.integer_attribute("/", "absent"), Contains("'absent' is missing"));
   REQUIRE_THROWS_WITH(opened.dataset("large"), Contains("unsupported element type"));
   REQUIRE_THROWS_WITH(opened.dataset("a/b"), Contains("no such dataset"));
+}
+
+// The file was made by h5py: external storage in secret.bin, an external link to fifo.h5, a soft
+// link to `inside`, and a virtual dataset of fifo.h5.
+TEST_CASE("data in other files are not read, and links are not followed") {
+  const TemporaryDirectory directory;
+  fs::copy_file(fs::path(TESSERA_SOURCE_DIR) / "tests/golden/hdf5_other_files.h5",
+                directory / "f.h5");
+  write_bytes(directory / "secret.bin", "0123456789abcdef");
+  REQUIRE(::mkfifo((directory / "fifo.h5").c_str(), 0600) == 0);
+  const Hdf5File file = Hdf5File::open(directory / "f.h5");
+  REQUIRE(file.dataset("inside").elements() == 4);
+  REQUIRE(file.dataset("virtual").is_virtual());  // For readers that refuse it.
+  REQUIRE_THROWS_WITH(file.dataset("outside"), Contains("HDF5 external storage"));
+  REQUIRE_THROWS_WITH(file.read_text("outside"), Contains("HDF5 external storage"));
+  for (const char* link : {"link", "soft", "link/below"}) {
+    INFO(link);
+    REQUIRE_THROWS_WITH(file.dataset(link), Contains("links are not followed"));
+    REQUIRE_THROWS_WITH(file.integer_attribute(link, "x"), Contains("links are not followed"));
+    REQUIRE_FALSE(file.has_attribute(link, "x"));
+  }
+}
+
+TEST_CASE("a new HDF5 file is not written through a link or into a FIFO") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "precious", "precious");
+  fs::create_symlink(directory / "precious", directory / "f.h5");
+  Hdf5File::create(directory / "f.h5").close();
+  REQUIRE(read_bytes(directory / "precious") == "precious");
+  fs::create_hard_link(directory / "precious", directory / "g.h5");
+  Hdf5File::create(directory / "g.h5").close();
+  REQUIRE(read_bytes(directory / "precious") == "precious");
+  REQUIRE(::mkfifo((directory / "h.h5").c_str(), 0600) == 0);
+  REQUIRE_THROWS_WITH(Hdf5File::create(directory / "h.h5"), Contains("got a FIFO"));
 }
 
 TEST_CASE("elements that were never written are distinguished from zeros") {

@@ -136,13 +136,18 @@ struct Foreign {
   int64_t max_token_id = 5;
   int64_t vocab_size = 10;
   int64_t version = 1;
+  std::string elsewhere;  // The file that has the tokens, by a virtual dataset.
 };
 
 void write_foreign(const std::filesystem::path& path, const Foreign& foreign) {
   Hdf5File file = Hdf5File::create(path);
-  file.create_dataset("train/encoded_tokens", StoredType::kU32,
-                      {static_cast<int64_t>(foreign.tokens.size())})
-      .write(std::as_bytes(std::span(foreign.tokens)));
+  const auto size = static_cast<int64_t>(foreign.tokens.size());
+  if (foreign.elsewhere.empty())
+    file.create_dataset("train/encoded_tokens", StoredType::kU32, {size})
+        .write(std::as_bytes(std::span(foreign.tokens)));
+  else
+    file.create_virtual("train/encoded_tokens", StoredType::kU32, {size},
+                        {{Region::whole({size}), foreign.elsewhere, "tokens"}});
   file.create_dataset("train/seq_starts", StoredType::kU64,
                       {static_cast<int64_t>(foreign.starts.size())})
       .write(std::as_bytes(std::span(foreign.starts)));
@@ -185,6 +190,8 @@ TEST_CASE("a file of another program is read, and each defect is reported") {
                       Contains("seq_starts ends at 4, but there are 3 tokens"));
   REQUIRE_THROWS_WITH(opening([](Foreign& f) { f.starts = {0}; }), Contains("seq_starts"));
   REQUIRE_THROWS_WITH(opening([](Foreign& f) { f.tokens = {}; }), Contains("no tokens"));
+  REQUIRE_THROWS_WITH(opening([](Foreign& f) { f.elsewhere = "/etc/passwd"; }),
+                      Contains("its data are in other files (virtual datasets)"));
 }
 
 TEST_CASE("wrong types, dimensions and names are refused with a message") {

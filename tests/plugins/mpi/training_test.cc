@@ -13,6 +13,7 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+namespace fs = std::filesystem;
 using Losses = std::map<std::string, std::string>;
 
 // A transformer that trains in a second, with weights and activations split over both axes.
@@ -58,6 +59,38 @@ TEST_CASE("two processes of two devices have the losses of one process of four a
   // With the other axis over the processes, which then share each block of rows.
   const std::string crossed = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,1,2] ";
   require_near(losses(mpirun_command("-n 2", "runexp", crossed + "--devices=2")), one);
+}
+
+TEST_CASE("processes that were started with other flags or settings do not train a mixture",
+          "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  const std::string usual = kTiny + "--set ici_mesh_shape=[1,2,1] ";
+  const auto started = [&](const std::string& flags) {
+    const std::string second = " : -n 1 " + alone(usual + flags);
+    return shell(folder.path(), mpirun_command("-n 1", "runexp", usual + second));
+  };
+  for (const auto& [flags, difference] :
+       {std::pair<std::string, std::string>{"--set learning_rate=0.5",
+                                            "learning_rate = 0.5, but process 0 has task."},
+        {"--mode=eval", "it has --mode eval, but process 0 has "},
+        {"--set task.train.seed=7",
+         "it has task.train.seed = 7, but process 0 has task.train.seed = 1234"}}) {
+    const Outcome outcome = started(flags);
+    INFO(outcome.errors);
+    REQUIRE(outcome.exit_code == 2);
+    REQUIRE_THAT(outcome.errors, Contains("runexp: process 1 (host ") && Contains(difference) &&
+                                     Contains("start all processes with the same command"));
+    REQUIRE_FALSE(fs::exists(folder / "run/metrics.jsonl"));
+  }
+  // A host may have another number of threads.
+  std::string second = usual;
+  second.replace(second.find("--threads=2"), 11, "--threads=1");
+  const Outcome outcome =
+      shell(folder.path(), mpirun_command("-n 1", "runexp", usual + " : -n 1 " + alone(second)));
+  INFO(outcome.errors);
+  REQUIRE(outcome.exit_code == 0);
 }
 
 // The command of docs/launching.md.

@@ -136,7 +136,7 @@ std::vector<float> logits_of(const ExperimentConfig& config, const fs::path& run
   const int program = executor.add_program(graph, {});
   executor.allocate();
   const CheckpointStore store(run_directory / "checkpoints");
-  restore_state(executor, store.open(store.newest().value()));
+  restore_state(executor, task->model().parameters(), store.open(store.newest().value()));
   std::vector<int32_t> ids;
   for (const std::vector<int32_t>& row : rows) ids.insert(ids.end(), row.begin(), row.end());
   executor.write_input(program, "batch/ids", std::as_bytes(std::span(ids)));

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What changed since the checkpoint that a run resumes from: mesh, configuration and code. Code is
+// compared by what a training step of the saved configuration on the saved mesh computes, so that a
+// change of either is not taken for one of the code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/runtime/checkpoint/checkpoint.h"
+#include "tasks/config/run_options.h"
+#include "tasks/train/loop_state.h"
+
+namespace tessera {
+
+// A line for each change; `mesh` and `change` (describe_change) are those of this start. Error,
+// with the first layer and line that differ, if the code computes something else and the options do
+// not allow that.
+std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
+                                      const std::string& mesh, const std::string& change,
+                                      const RunOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/train/run_health.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+
+void RunHealth::check(const StepResult& result, int64_t step, RunLog& log, Console& console) {
+  skipped_ = result.skipped;
+  if (!result.applied) {
+    log.event("skip", step);
+    console.info(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step,
+                             result.loss, result.grad_norm));
+    if (max_in_a_row_ > 0 && result.skipped_in_a_row >= max_in_a_row_)
+      fail(
+          "{} steps in a row were skipped, the last with loss {} and gradient norm {}; lower the "
+          "learning rate, or check the batches (max_skipped_in_a_row)",
+          result.skipped_in_a_row, result.loss, result.grad_norm);
+    check_end(num_steps_);  // Known as soon as that many are skipped.
+  } else if (!std::isfinite(result.loss)) {
+    fail(
+        "the loss is {} at step {}, and skip_nonfinite_steps is off; lower the learning rate, or "
+        "resume from an earlier checkpoint",
+        result.loss, step);
+  }
+}
+
+void RunHealth::check_end(int64_t steps) const {
+  if (skipped_ <= steps / 2) return;
+  fail(
+      "the run has failed: {} of its {} steps were skipped, more than half, because their loss "
+      "or gradient was not finite or too large; lower the learning rate, or check the batches",
+      skipped_, steps);
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a run has failed although every step ran: too many steps were skipped, or a loss is not
+// finite.
+#pragma once
+
+#include <cstdint>
+
+#include "tasks/logging/console.h"
+#include "tasks/logging/run_log.h"
+#include "tasks/session/step_programs.h"
+
+namespace tessera {
+
+class RunHealth {
+ public:
+  // Of a run of `num_steps` steps that ends after `max_skipped_in_a_row` (0: no limit).
+  RunHealth(int64_t num_steps, int64_t max_skipped_in_a_row)
+      : num_steps_(num_steps), max_in_a_row_(max_skipped_in_a_row) {}
+
+  // Logs a step that was skipped. Error if the run has failed.
+  void check(const StepResult& result, int64_t step, RunLog& log, Console& console);
+  // The same for a run that ends after `steps` steps.
+  void check_end(int64_t steps) const;
+
+ private:
+  int64_t num_steps_, max_in_a_row_;
+  int64_t skipped_ = 0;  // Of the steps so far, those before a resume included.
+};
+
+}  // namespace tessera
