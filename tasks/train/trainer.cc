@@ -27,6 +27,7 @@
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
+#include "tasks/train/learning_warnings.h"
 #include "tasks/train/loop_state.h"
 #include "tasks/train/train_session.h"
 
@@ -170,8 +171,7 @@ class Trainer final : public BaseRun {
                       std::to_string(info.step) + "; losses may differ by rounding");
       }
       if (!change.empty())
-        console_.info(fmt::format("note: step {} was saved with a different configuration: {}",
-                                  info.step, change));
+        console_.info(change_note(change, info.step, info.hparams, session_.task()));
       early_stopper_.restore(state.early_stopper);
       // Imported weights have no input position: the input starts at its beginning.
       if (state.input.position > 0 || !state.input.cursors.empty())
