@@ -75,11 +75,11 @@ TEST_CASE("a warm-up longer than the run, and a longer schedule on resuming, are
   };
   const std::string warning = "warning: the warm-up of the learning rate takes";
   REQUIRE_THAT(output({"num_train_steps=6", "warmup_steps=2"}), !Contains(warning));
-  // A cosine from 0.001 at step 2 to a tenth: at step 6 it was at its end, and is now half way.
+  // A cosine from 0.002 at step 2 to a tenth: at step 6 it was at its end, and is now half way.
   REQUIRE_THAT(
       output({"num_train_steps=10", "warmup_steps=2"}),
-      Contains("num_train_steps: 6 -> 10; the learning rate of step 6 is now 0.00055, it was "
-               "0.0001 (a schedule without an end of its own ends at num_train_steps)"));
+      Contains("num_train_steps: 6 -> 10; the learning rate of step 6 is now 0.0011, it was "
+               "0.0002 (a schedule without an end of its own ends at num_train_steps)"));
   fs::remove_all(directory.path() / "run");
   REQUIRE_THAT(output({"num_train_steps=6", "warmup_steps=6"}),
                Contains(warning + " 6 steps, but "));

@@ -30,7 +30,7 @@ TEST_CASE("a loss reaches what it is computed from, but not through a stopped gr
   Trial trial(Mesh(), {kType, kType, kType, kType});
   const std::vector<Tensor>& in = trial.inputs();
   const Tensor stopped = stop_gradient(in[1]);
-  const Tensor compared = where(less(in[2], 0.0), in[0], stopped);
+  const Tensor compared = where(less(in[2], in[3]), in[0], stopped);
   REQUIRE(reached(trial, reduce_sum(square(compared))) ==
           std::vector<bool>{true, false, false, false});
 }
