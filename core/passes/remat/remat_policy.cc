@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -58,7 +59,7 @@ std::vector<std::string> comma_separated(std::string_view text) {
     const size_t comma = text.find(',');
     std::string part(text.substr(0, comma));
     std::erase(part, ' ');
-    if (part.empty()) fail("remat policy: an empty name in '{}'", text);
+    if (part.empty()) fail("remat policy: an empty name in '{}'", shortened(text));
     parts.push_back(std::move(part));
     if (comma == std::string_view::npos) return parts;
     text.remove_prefix(comma + 1);
@@ -104,7 +105,8 @@ void check_remat_names(const RematPolicy& policy, const Graph& traced) {
       fail(
           "remat_policy={}: the model saves no value '{}'{}; expected a policy such as "
           "save_nothing, or names of its values: {}",
-          policy.text(), name, did_you_mean(name, known), fmt::join(known, ", "));
+          shortened(policy.text()), shortened(name), did_you_mean(name, known),
+          fmt::join(known, ", "));
 }
 
 RematPolicy parse_remat_policy(std::string_view text) {
@@ -117,8 +119,8 @@ RematPolicy parse_remat_policy(std::string_view text) {
   for (const std::string& name : names) {
     if (!name.starts_with("save_")) continue;
     const std::string hint = did_you_mean(name, known);
-    fail("unknown remat policy '{}'{}; expected one of {}, or a list of saved names", name, hint,
-         fmt::join(known, ", "));
+    fail("unknown remat policy '{}'{}; expected one of {}, or a list of saved names",
+         shortened(name), hint, fmt::join(known, ", "));
   }
   return {.kind = Kind::kSaveNamed, .names = std::move(names)};
 }
