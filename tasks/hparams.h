@@ -181,7 +181,7 @@ struct TrainHParams {
   EarlyStopping early_stopping;
   SampleHParams sample;
   FIELDS(About(num_train_steps, kNotNegative), About(seed, "of initial weights and dropout"),
-         About(num_microbatches, "gradient accumulation within a step", {.min = 1, .max = 65536}),
+         About(num_microbatches, "gradient accumulation within a step", {.min = 1, .max = 16384}),
          pipeline_schedule, About(layers_per_piece, kSize),
          About(remat_policy, "what the backward pass finds saved: a policy of Pax, or names"),
          About(save_interval_steps, kNotNegative),

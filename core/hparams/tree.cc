@@ -130,10 +130,13 @@ void check_values_at(const Tree& tree, const std::string& path, const FieldInfo&
   if (tree.kind == Tree::Kind::kInt || tree.kind == Tree::Kind::kDouble) {
     const std::string expected = expected_number(tree, own);
     if (expected.empty()) return;
-    const std::string site = tree.provenance.site.text();
+    const Provenance& source = tree.provenance;
+    const std::string where = source.origin == Origin::kInherited ? source.text()
+                              : source.site.known()               ? "set at " + source.site.text()
+                                                                  : "";
     fail("{}: {} is {}, expected {}{}{}", what, path, tree.value_text(), expected,
          own.text.empty() ? "" : fmt::format(" ({})", own.text),
-         site.empty() ? "" : fmt::format("; set at {}", site));
+         where.empty() ? "" : fmt::format("; {}", where));
   }
   const bool are_elements = tree.is_list() || tree.is_map;
   for (size_t i = 0; i < tree.items.size(); ++i)

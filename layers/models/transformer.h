@@ -71,7 +71,7 @@ class StackedTransformer final : public SequenceLayer {
     Required<int64_t> num_layers;
     Template<SequenceLayer> block_tpl = TransformerBlock::HParams{};
     FIELDS(About(num_layers, "each has its own nodes; Repeated takes more",
-                 {.min = 1, .max = 4096}),
+                 {.min = 1, .max = 1024}),
            block_tpl)
   };
   explicit StackedTransformer(const HParams& p);

@@ -155,7 +155,7 @@ struct TransformerLmRecipe : Experiment {
          About(softmax_init_std, "1/√model_dims unless set", kNotNegative), use_repeated_layer,
          remat_policy, use_pipeline,
          About(microbatch_size, "sequences on all devices; it divides the global batch", kSize),
-         About(num_microbatches, "where microbatch_size is unset", {.min = 1, .max = 65536}),
+         About(num_microbatches, "where microbatch_size is unset", {.min = 1, .max = 16384}),
          About(circular_repeat, "chunks of layers on each stage", kSize), optimizer,
          About(beta1, kRate), About(beta2, "of Adam", kRate), About(adam_epsilon, kNotNegative),
          update_rms_cap, About(clip_gradient_norm, "0: none", kNotNegative),

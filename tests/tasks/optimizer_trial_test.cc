@@ -328,7 +328,7 @@ TEST_CASE("optimizers reject inconsistent settings") {
     }
     return std::string();
   };
-  REQUIRE_THAT(message(AdamW::HParams{.beta2 = 1.0}), Catch::Contains("beta2 is 1, expected"));
+  REQUIRE_THAT(message(AdamW::HParams{.beta2 = 1.0}), Catch::Contains("beta2 is 1.0, expected"));
   REQUIRE_THAT(message(Adam::HParams{.beta1 = -0.1}), Catch::Contains("beta1 is -0.1, expected"));
   REQUIRE_THAT(message(Sgd::HParams{.nesterov = true}), Catch::Contains("set momentum"));
   REQUIRE_THAT(message(Adafactor::HParams{.decay_exponent = 0.0}),
