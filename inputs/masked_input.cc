@@ -25,18 +25,12 @@ bool predicts_next_tokens(const Tree& tree) {
   return false;
 }
 
-void check_rate(std::string_view name, double rate) {
-  if (!(rate >= 0.0 && rate <= 1.0)) fail("MaskedInput: {} is {}; expected 0 to 1", name, rate);
-}
-
 }  // namespace
 
 MaskedInput::MaskedInput(const HParams& p) : p_(p) {
-  check_rate("chosen_rate", p.chosen_rate);
-  check_rate("mask_rate", p.mask_rate);
-  check_rate("random_rate", p.random_rate);
-  check_rate("mask_rate + random_rate", p.mask_rate + p.random_rate);
-  check_at_least("MaskedInput", "mask_id", p.mask_id.get(), 0);
+  if (p.mask_rate + p.random_rate > 1.0)
+    fail("MaskedInput: mask_rate + random_rate is {}; expected at most 1",
+         p.mask_rate + p.random_rate);
   if (!p.input_tpl.has()) fail("MaskedInput: input_tpl is not set; it reads the tokens");
   if (predicts_next_tokens(p.input_tpl.to_tree()))
     fail(

@@ -38,8 +38,9 @@ class MaskedInput final : public BaseInput {
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
     Field<int64_t> seed;
-    FIELDS(input_tpl, mask_id, chosen_rate, mask_rate, random_rate, global_batch_size, seq_len,
-           seed)
+    FIELDS(input_tpl, About(mask_id, kNotNegative), About(chosen_rate, kShare),
+           About(mask_rate, kShare), About(random_rate, kShare), About(global_batch_size, kSize),
+           About(seq_len, kSize), seed)
   };
   explicit MaskedInput(const HParams& p);
 

@@ -104,8 +104,7 @@ class Builder {
 }  // namespace
 
 SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(example_stream(p)), p_(p) {
-  check_at_least("SyntheticInput", "num_letters", p.num_letters, 1);
-  if (p.distance < 1 || p.distance >= stream().seq_len)
+  if (p.distance >= stream().seq_len)
     fail("SyntheticInput: distance is {}; expected 1 to seq_len - 1 = {}", p.distance,
          stream().seq_len - 1);
 }

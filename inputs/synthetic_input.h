@@ -48,8 +48,9 @@ class SyntheticInput final : public IndexedInput {
     bool score_all = false;    // Also give weight to random tokens, which no model can predict.
     int64_t num_batches = -1;  // End after this many; -1: never.
     Field<int64_t> seed;
-    FIELDS(task, name, global_batch_size, seq_len, num_letters, distance, score_all, num_batches,
-           seed)
+    FIELDS(task, name, About(global_batch_size, kSize), About(seq_len, kSize),
+           About(num_letters, kSize), About(distance, kSize), score_all,
+           About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
   };
   explicit SyntheticInput(const HParams& p);
 

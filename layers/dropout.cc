@@ -9,9 +9,7 @@ namespace tessera {
 
 REGISTER_TEMPLATE(UnaryLayer, Dropout);
 
-Dropout::Dropout(const HParams& p) : rate_(p.rate) {
-  if (!(rate_ >= 0.0 && rate_ < 1.0)) fail("Dropout: rate is {}, expected 0 <= rate < 1", rate_);
-}
+Dropout::Dropout(const HParams& p) : rate_(p.rate) {}
 
 Tensor Dropout::fprop(Tensor x) const {
   const FpropScope& call = FpropScope::current();

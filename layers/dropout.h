@@ -15,7 +15,7 @@ class Dropout final : public UnaryLayer {
     using Instance = Dropout;
     static constexpr std::string_view kName = "Dropout";
     double rate = 0.0;  // Probability that an element is zeroed, in [0, 1).
-    FIELDS(rate)
+    FIELDS(About(rate, kRate))
   };
   explicit Dropout(const HParams& p);
 

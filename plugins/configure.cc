@@ -32,7 +32,7 @@ struct Setting {
 Setting split_setting(const std::string& given) {
   const size_t equals = given.find('=');
   if (equals == std::string::npos || equals == 0)
-    fail("--set {}: expected path=value, such as task.train.num_train_steps=100", given);
+    fail("--set {}: expected path=value, such as task.train.num_train_steps=100", shortened(given));
   return {given.substr(0, equals), given.substr(equals + 1)};
 }
 
@@ -136,7 +136,8 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
   } else {
     near += setting.path.substr(first.size());
   }
-  fail("--set {}={}: {} has no knob or field '{}'{}", setting.path, setting.text, entry.name, first,
+  fail("--set {}={}: {} has no knob or field '{}'{}", shortened(setting.path),
+       shortened(setting.text), entry.name, shortened(first),
        near.empty() ? std::string("; --describe shows what it has")
                     : fmt::format("; did you mean '{}'?", near));
 }
@@ -174,7 +175,7 @@ void validate_knobs(const ConfiguredExperiment& configured, RecipeSize size,
   if (size == RecipeSize::kSmoke) given.emplace_back(kSmokeFlag);
   for (const std::string& set : knob_sets) given.push_back("--set " + set);
   const ErrorPrefix prefix(configured.entry.name);
-  const ErrorContext context(fmt::format("{}", fmt::join(given, " ")));
+  const ErrorContext context(shortened(fmt::format("{}", fmt::join(given, " "))));
   configured.experiment->validate();
 }
 
@@ -186,6 +187,7 @@ void set_fields(const std::vector<Setting>& settings, ConfiguredExperiment& conf
   planned_mesh(configured.config.mesh, devices_of(configured.config.mesh.dcn_mesh_shape));
   const Tree whole = resolved(configured.config_tree());
   check_required(whole, configured.entry.name);
+  check_values(whole, configured.entry.name);
   check_registered(whole);
 }
 
@@ -219,6 +221,7 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
       configured.overrides.push_back(given);
     }
   }
+  check_values(resolved(entry.knobs(*experiment)), entry.name);
   validate_knobs(configured, size, knob_sets);
   if (size == RecipeSize::kSmoke) {
     if (const auto steps = steps_of_smoke(entry, *experiment)) {

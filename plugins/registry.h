@@ -91,7 +91,7 @@ class ExperimentRegistrar {
     entry.extents = [](const Experiment& experiment) {
       const auto& object = static_cast<const Class&>(experiment);
       std::vector<KnobExtent> extents;
-      visit_fields(object, [&](std::string_view knob, const auto& member) {
+      visit_fields(object, [&](std::string_view knob, const auto& member, auto*) {
         const auto* begin = reinterpret_cast<const std::byte*>(&object);
         const auto* at = reinterpret_cast<const std::byte*>(&member);
         extents.push_back({std::string(knob), static_cast<size_t>(at - begin), sizeof(member)});

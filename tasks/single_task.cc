@@ -117,7 +117,6 @@ Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
 
 SingleTask::SingleTask(const HParams& p)
     : p_(p), model_(p.model.instantiate()), learner_(p.learner) {
-  check(p.train);
   check(p.decode);
   learner_.check(model_->parameters());
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace tessera {
 namespace {
@@ -67,7 +68,7 @@ DType parse_dtype(std::string_view given) {
     if (candidate.name == name) return candidate.dtype;
     names.emplace_back(candidate.name);
   }
-  fail("no dtype '{}'{} (expected f64, f32, bf16, i32, u32 or bool)", given,
+  fail("no dtype '{}'{} (expected f64, f32, bf16, i32, u32 or bool)", shortened(given),
        did_you_mean(name, names));
 }
 

@@ -121,6 +121,8 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   std::string best;
   size_t best_distance = tolerance + 1;
   for (const std::string& candidate : candidates) {
+    const size_t longer = std::max(name.size(), candidate.size());
+    if (longer - std::min(name.size(), candidate.size()) >= best_distance) continue;
     const size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -78,6 +78,15 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
+std::string shortened(std::string_view text) {
+  constexpr size_t kMostCharacters = 200;
+  size_t end = 0;
+  for (size_t i = 0; i < kMostCharacters && end < text.size(); ++i)
+    end += std::max<size_t>(character_bytes(text.substr(end)), 1);
+  if (end == text.size()) return std::string(text);
+  return fmt::format("{}… ({} bytes)", text.substr(0, end), text.size());
+}
+
 std::string valid_utf8(std::string_view text) {
   std::string shown;
   while (!text.empty()) {

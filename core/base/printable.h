@@ -12,6 +12,9 @@ namespace tessera {
 // except newline and tab, and characters that change the direction of text or hide it.
 std::string printable(std::string_view text);
 
+// `text` as a message shows it: cut after 200 characters, with its length if it is longer.
+std::string shortened(std::string_view text);
+
 // `text` with invalid UTF-8 bytes replaced by U+FFFD, for files that must be UTF-8.
 std::string valid_utf8(std::string_view text);
 

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/hparams/split.h"
 #include "core/hparams/text.h"
 
@@ -55,17 +56,20 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return value ? value : whole_exponent(text);
 }
 
-void detail::add_field(Tree& tree, std::string_view name, Tree value, const std::type_info& owner) {
+void detail::add_field(Tree& tree, std::string_view name, Tree value, const FieldInfo* info,
+                       const std::type_info& owner) {
   if (tree.find(name) != nullptr)
     fail(
         "{} has two fields called '{}': its own, and one of its base or of an inlined struct; "
         "rename its own, since --set and hparams.toml could not tell them apart",
         boost::core::demangle(owner.name()), name);
-  tree.add(name, std::move(value));
+  if (info != nullptr) value.info = std::make_shared<const FieldInfo>(*info);
+  tree.append(name, std::move(value));
 }
 
 void TreeReader::fail_type(std::string_view expected) const {
-  fail("{}: got {}, expected {}", path.empty() ? "value" : path, tree.value_text(), expected);
+  fail("{}: got {}, expected {}", path.empty() ? "value" : path, shortened(tree.value_text()),
+       expected);
 }
 
 bool TreeReader::to_bool() const {
@@ -116,7 +120,7 @@ size_t TreeReader::to_enumerator(const std::vector<std::string>& names) const {
     const std::string name = to_string();
     const auto at = std::find(names.begin(), names.end(), name);
     if (at != names.end()) return static_cast<size_t>(at - names.begin());
-    fail("{}: got '{}', expected one of {}{}", path, name, fmt::join(names, ", "),
+    fail("{}: got '{}', expected one of {}{}", path, shortened(name), fmt::join(names, ", "),
          did_you_mean(name, names));
   }
   fail_type(fmt::format("one of {}", fmt::join(names, ", ")));
@@ -168,7 +172,7 @@ void TreeReader::reject_unknown(std::string_view class_name,
   for (const std::string& key : tree.keys) {
     if (std::find(fields.begin(), fields.end(), key) != fields.end()) continue;
     const std::string near = nearest(key, fields);
-    fail("no field '{}' in {}{}", join_path(path, key),
+    fail("no field '{}' in {}{}", join_path(path, shortened(key)),
          class_name.empty() ? "this struct" : class_name,
          near.empty() ? fmt::format(" (it has {})", fmt::join(fields, ", "))
                       : fmt::format("; did you mean '{}'?", join_path(path, near)));

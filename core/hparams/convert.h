@@ -101,13 +101,14 @@ std::shared_ptr<const Tree> prototype() {
 }
 
 // Error if the struct has another field of this name, in its base or in an inlined struct.
-void add_field(Tree& tree, std::string_view name, Tree value, const std::type_info& owner);
+void add_field(Tree& tree, std::string_view name, Tree value, const FieldInfo* info,
+               const std::type_info& owner);
 
 template <typename P>
 Tree plain_fields_tree(const P& p) {
   Tree tree = Tree::table(class_name<P>());
-  visit_fields(p, [&tree](std::string_view name, const auto& member) {
-    add_field(tree, name, to_tree(member), typeid(P));
+  visit_fields(p, [&tree](std::string_view name, const auto& member, const FieldInfo* info) {
+    add_field(tree, name, to_tree(member), info, typeid(P));
   });
   return tree;
 }
@@ -137,7 +138,7 @@ template <typename P>
 void read_fields(const TreeReader& reader, P& p) {
   const Tree table = reader.to_table();
   std::vector<std::string> names;
-  visit_fields(p, [&](std::string_view name, auto& member) {
+  visit_fields(p, [&](std::string_view name, auto& member, const FieldInfo*) {
     names.emplace_back(name);
     if (const Tree* item = table.find(name))
       from_tree(TreeReader{*item, join_path(reader.path, name)}, member);
@@ -185,7 +186,7 @@ Tree to_tree(const T& value) {
   } else if constexpr (detail::is_a<T, std::map>) {
     Tree tree = Tree::table();
     tree.is_map = true;
-    for (const auto& [key, item] : value) tree.add(key, to_tree(item));
+    for (const auto& [key, item] : value) tree.append(key, to_tree(item));
     return tree;
   } else if constexpr (detail::ConvertsItself<T>) {
     return value.to_tree();

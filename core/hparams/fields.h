@@ -15,11 +15,18 @@
 // table (enum_names), structs with FIELDS, Template<Base>, and Field, std::vector, std::optional
 // and std::map<std::string, …> of those. The fields of a member whose struct has
 // `static constexpr bool kInlined = true` are inlined: no path and no file names the member itself.
+//
+// What a number may be, and what a field means, is optional and stands in the list:
+//
+//   FIELDS(About(output_dims, kSize), use_bias,
+//          About(timeout, "how long to wait for another process", {.unit = "s", .min = 1}),
+//          About(dropout_rate, kRate))
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -33,10 +40,12 @@
 #define FIELDS(...)                                                                   \
   template <typename Visitor>                                                         \
   void fields(Visitor&& visitor) {                                                    \
+    using ::tessera::About;                                                           \
     ::tessera::detail::visit_named(visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \
   }                                                                                   \
   template <typename Visitor>                                                         \
   void fields(Visitor&& visitor) const {                                              \
+    using ::tessera::About;                                                           \
     ::tessera::detail::visit_named(visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \
   }                                                                                   \
   static constexpr std::string_view field_names() { return #__VA_ARGS__; }            \
@@ -154,8 +163,44 @@ class Required : public Field<T> {
   using Field<T>::Field;
 };
 
-// Calls visitor(name, member) for every field in the order of FIELDS, after the fields of P::Base
-// if the struct is derived.
+// What is known of a field beyond its type; everything is optional. The range is that of a number,
+// or of each number in a list or map. Without one a real number must still be finite in f32, in
+// which a step computes. A field that is unset has no number. check_values (tree.h) enforces it.
+struct FieldInfo {
+  std::string_view text{};  // What it means, for --describe and messages: "share of … set to 0".
+  std::string_view unit{};  // "s", "tokens"; not needed where the name says it.
+  double min = -std::numeric_limits<double>::infinity();    // min <= value,
+  double above = -std::numeric_limits<double>::infinity();  // above < value,
+  double max = std::numeric_limits<double>::infinity();     // value <= max,
+  double below = std::numeric_limits<double>::infinity();   // value < below,
+  std::optional<double> also{};                             // or this one value: -1 for "all".
+
+  bool allows(double value) const;
+  std::string range() const;  // "at least 0 and below 1", "at least 1, or -1"; "" if it has none.
+};
+
+// Ranges that many fields have.
+inline constexpr FieldInfo kSize{.min = 1, .max = 1 << 24};  // Of an axis, or a number of things.
+inline constexpr FieldInfo kPositive{.above = 0};
+inline constexpr FieldInfo kNotNegative{.min = 0};
+inline constexpr FieldInfo kShare{.min = 0, .max = 1};
+inline constexpr FieldInfo kRate{.min = 0, .below = 1};  // Of dropout, or the decay of an average.
+
+// A member in FIELDS with what is known of it.
+template <typename Member>
+struct About {
+  About(Member& about_member, const FieldInfo& about_info)
+      : member(about_member), info(about_info) {}
+  About(Member& about_member, std::string_view text, const FieldInfo& about_info = {})
+      : member(about_member), info(about_info) {
+    info.text = text;
+  }
+  Member& member;
+  FieldInfo info;
+};
+
+// Calls visitor(name, member, info) for every field in the order of FIELDS, after the fields of
+// P::Base if the struct is derived. `info` is a const FieldInfo*, null for a field without About.
 template <typename P, typename Visitor>
 void visit_fields(P& p, Visitor&& visitor);
 
@@ -170,12 +215,17 @@ void visit_member(Visitor& visitor, std::string_view name, Member& member) {
   if constexpr (Inlined<std::remove_const_t<Member>>) {
     visit_fields(member, visitor);
   } else {
-    visitor(name, member);
+    visitor(name, member, static_cast<const FieldInfo*>(nullptr));
   }
 }
 
+template <typename Visitor, typename Member>
+void visit_member(Visitor& visitor, std::string_view name, About<Member>& about) {
+  visitor(name, about.member, &about.info);
+}
+
 template <typename Visitor, typename... Members>
-void visit_named(Visitor& visitor, [[maybe_unused]] std::string_view names, Members&... members) {
+void visit_named(Visitor& visitor, [[maybe_unused]] std::string_view names, Members&&... members) {
   (visit_member(visitor, take_name(names), members), ...);
 }
 

@@ -51,20 +51,45 @@ void HParams_are_in_an_anonymous_namespace() = delete;  // Name it: namespace mi
 
 namespace detail {
 
-constexpr size_t count_names(std::string_view names) {
-  if (names.empty()) return 0;
-  size_t count = 1;
-  for (char c : names) count += c == ',' ? 1 : 0;
-  return count;
+// Where the first item of "a, About(b, {.text = \"c, d\"}), e" ends: at a comma outside of brackets
+// and quotes.
+constexpr size_t end_of_item(std::string_view items) {
+  int depth = 0;
+  bool is_quoted = false;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const char c = items[i];
+    if (is_quoted && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      is_quoted = !is_quoted;
+    } else if (!is_quoted && (c == '(' || c == '{')) {
+      ++depth;
+    } else if (!is_quoted && (c == ')' || c == '}')) {
+      --depth;
+    } else if (c == ',' && depth == 0) {  // Quotes are inside of About(…).
+      return i;
+    }
+  }
+  return items.size();
 }
 
-// Takes the first name off "a, b, c".
+// Takes the name of the first item off "a, About(b, {…}), c".
 constexpr std::string_view take_name(std::string_view& names) {
-  const size_t comma = names.find(',');
-  const std::string_view name = names.substr(0, comma);
-  const size_t next = names.find_first_not_of(", ", name.size());
+  const size_t end = end_of_item(names);
+  std::string_view name = names.substr(0, end);
+  if (const size_t open = name.find('('); open != std::string_view::npos) {
+    name.remove_prefix(name.find_first_not_of(' ', open + 1));
+    name = name.substr(0, name.find_first_of(" ,"));
+  }
+  const size_t next = names.find_first_not_of(", ", end);
   names = next < names.size() ? names.substr(next) : std::string_view();
   return name;
+}
+
+constexpr size_t count_names(std::string_view names) {
+  size_t count = 0;
+  for (; !names.empty(); ++count) take_name(names);
+  return count;
 }
 
 constexpr bool has_name(std::string_view names, std::string_view wanted) {

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace tessera {
 namespace {
@@ -54,7 +55,7 @@ std::unique_ptr<TemplateHolder> make_holder(const TreeReader& reader, const std:
   if (const Registered* found = find_registered(base, name)) return found->factory();
   const std::vector<std::string> names = template_names(base);
   const std::string near = did_you_mean(name, names);
-  fail("{}no {} is named '{}'{}", place(reader), readable(base), name,
+  fail("{}no {} is named '{}'{}", place(reader), readable(base), shortened(name),
        near.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : near);
 }
 
@@ -186,6 +187,7 @@ std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
          fmt::join(template_names(base), ", "));
   Tree tree = resolved(holder->to_tree());
   check_required(tree, holder->name());
+  check_values(tree, holder->name());
   mark_complete(tree);
   std::unique_ptr<TemplateHolder> ready = holder->clone();
   ready->read(TreeReader{tree, ""});

@@ -7,6 +7,7 @@
 #include <toml++/toml.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace tessera {
 namespace {
@@ -88,14 +89,27 @@ class Writer {
   std::string text_;
 };
 
-Tree from_node(const toml::node& node, const Provenance& provenance) {
+constexpr size_t kMostBytes = size_t{1} << 22;     // Of a file; a configuration has a few thousand.
+constexpr size_t kMostElements = size_t{1} << 16;  // Of a list or table: each is a Tree.
+
+void check_size(size_t elements, const toml::node& node, const Provenance& provenance,
+                const std::string& path) {
+  if (elements > kMostElements)
+    fail("{}:{}: {} has {} elements, expected at most {}", provenance.note,
+         node.source().begin.line, path.empty() ? "the file" : path, elements, kMostElements);
+}
+
+Tree from_node(const toml::node& node, const Provenance& provenance, const std::string& path) {
   Tree tree;
   if (const auto* table = node.as_table()) {
+    check_size(table->size(), node, provenance, path);
     tree = Tree::table();
-    for (const auto& [key, item] : *table) tree.add(key.str(), from_node(item, provenance));
+    for (const auto& [key, item] : *table)
+      tree.append(key.str(), from_node(item, provenance, join_path(path, shortened(key.str()))));
   } else if (const auto* array = node.as_array()) {
+    check_size(array->size(), node, provenance, path);
     tree = Tree::list();
-    for (const toml::node& item : *array) tree.items.push_back(from_node(item, provenance));
+    for (const toml::node& item : *array) tree.items.push_back(from_node(item, provenance, path));
   } else if (const auto* text = node.as_string()) {
     tree = Tree::of(std::string_view(text->get()));
   } else if (const auto* integer = node.as_integer()) {
@@ -124,6 +138,14 @@ struct Line {
   std::string path;
   std::string value;
   std::string origin;
+  std::shared_ptr<const FieldInfo> info;
+
+  std::string comment() const {  // "default; share of activations set to 0 (at least 0 …)"
+    const std::string range = info ? info->range() : "";
+    const std::string_view text = info ? info->text : "";
+    if (text.empty()) return range.empty() ? origin : fmt::format("{}; {}", origin, range);
+    return fmt::format("{}; {}{}", origin, text, range.empty() ? "" : fmt::format(" ({})", range));
+  }
 };
 
 // Printed on one line: plain values, lists unless of templates, and structs in a Field, which are
@@ -143,10 +165,10 @@ void flatten(const Tree& tree, const std::string& path, std::vector<Line>& lines
           : tree.provenance.text();
   if (is_leaf(tree)) {
     const bool required = tree.role == Tree::Role::kRequired && !tree.is_set();
-    lines.push_back({path, required ? "unset (required)" : tree.value_text(), origin});
+    lines.push_back({path, required ? "unset (required)" : tree.value_text(), origin, tree.info});
     return;
   }
-  if (tree.is_template) lines.push_back({path, tree.class_name, origin});
+  if (tree.is_template) lines.push_back({path, tree.class_name, origin, tree.info});
   for (size_t i = 0; i < tree.items.size(); ++i)
     flatten(tree.items[i], tree.item_path(path, i), lines);
 }
@@ -167,13 +189,16 @@ std::string to_toml(const Tree& tree, std::string_view heading) {
 }
 
 Tree parse_toml(std::string_view text, std::string_view name) {
-  return from_node(parse(text, name), {Origin::kFile, {}, std::string(name)});
+  if (text.size() > kMostBytes)
+    fail("{}: has {} bytes, expected at most {}", name, text.size(), kMostBytes);
+  return from_node(parse(text, name), {Origin::kFile, {}, std::string(name)}, "");
 }
 
 Tree parse_toml_value(std::string_view text, const Provenance& provenance) {
-  const toml::table table = parse(fmt::format("value = {}", text), text);
-  if (table.size() != 1) fail("{}: expected one value", text);
-  return from_node(*table.get("value"), provenance);
+  const std::string name = shortened(text);
+  const toml::table table = parse(fmt::format("value = {}", text), name);
+  if (table.size() != 1) fail("{}: expected one value", name);
+  return from_node(*table.get("value"), provenance, "value");
 }
 
 std::string describe(const Tree& tree) {
@@ -183,7 +208,7 @@ std::string describe(const Tree& tree) {
   width = std::min<size_t>(width, 72);
   std::string text;
   for (const Line& line : lines)
-    text += fmt::format("{:<{}}  # {}\n", line.path + " = " + line.value, width, line.origin);
+    text += fmt::format("{:<{}}  # {}\n", line.path + " = " + line.value, width, line.comment());
   return text;
 }
 
@@ -204,7 +229,8 @@ std::vector<std::string> diff(const Tree& before, const Tree& after) {
   std::vector<std::string> differences;
   for (const std::string& path : paths)
     if (const Change& change = changes[path]; change.before != change.after)
-      differences.push_back(fmt::format("{}: {} -> {}", path, change.before, change.after));
+      differences.push_back(
+          fmt::format("{}: {} -> {}", path, shortened(change.before), shortened(change.after)));
   return differences;
 }
 

@@ -21,7 +21,8 @@ Tree parse_toml(std::string_view text, std::string_view name);
 // One value in TOML syntax, such as {type = "SiLU"} or "a\tb".
 Tree parse_toml_value(std::string_view text, const Provenance& provenance);
 
-// One line per value, inherited ones included: "task.train.seed = 1234  # <where it was set>".
+// One line per value, inherited ones included, with where it was set and what FIELDS says about it:
+// "task.train.seed = 1234  # default; of initial weights and dropout".
 std::string describe(const Tree& tree);
 
 // "path: old -> new" for each difference; "absent" for a path that only one of them has.

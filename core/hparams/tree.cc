@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace tessera {
 namespace {
@@ -55,12 +56,14 @@ const Scope* nearest_with(const std::vector<Scope>& enclosing, std::string_view 
 void inherit(Tree& item, std::string_view key, const Scope& from) {
   const Tree& source = *from.table->find(key);
   const Tree::Role role = item.role;
+  const std::shared_ptr<const FieldInfo> info = item.info;
   // Cite the outermost owner.
   Provenance provenance = source.provenance;
   if (provenance.origin != Origin::kInherited)
     provenance = {Origin::kInherited, {}, from.path.empty() ? "the top level" : from.path};
   item = source;
   item.role = role;
+  item.info = info;
   item.is_default = false;
   item.provenance = std::move(provenance);
 }
@@ -107,23 +110,78 @@ void find_missing(const Tree& tree, const std::string& path, std::vector<std::st
     find_missing(tree.items[i], tree.item_path(path, i), missing);
 }
 
-// Splits "a.b[2].c" into a, b, 2, c. Keys that contain dots are quoted.
+// What is expected of the number of a field, or "" if it is as expected.
+std::string expected_number(const Tree& tree, const FieldInfo& info) {
+  const bool is_int = tree.kind == Tree::Kind::kInt;
+  const double number = is_int ? static_cast<double>(tree.integer) : tree.number;
+  if (number == info.also) return "";
+  if (!std::isfinite(static_cast<float>(number))) return "a finite number (at most 3.4e38)";
+  if (info.allows(number)) return "";
+  return info.range();
+}
+
+enum class Values { kSet, kAll };  // Without those that are inherited, or with them.
+
+// `info` is that of the field to which the node belongs, as an element or by itself.
+void check_values_at(const Tree& tree, const std::string& path, const FieldInfo& info,
+                     std::string_view what, Values values) {
+  if (values == Values::kSet && tree.provenance.origin == Origin::kInherited) return;
+  const FieldInfo& own = tree.info ? *tree.info : info;
+  if (tree.kind == Tree::Kind::kInt || tree.kind == Tree::Kind::kDouble) {
+    const std::string expected = expected_number(tree, own);
+    if (expected.empty()) return;
+    const Provenance& source = tree.provenance;
+    const std::string where = source.origin == Origin::kInherited ? source.text()
+                              : source.site.known()               ? "set at " + source.site.text()
+                                                                  : "";
+    fail("{}: {} is {}, expected {}{}{}", what, path, tree.value_text(), expected,
+         own.text.empty() ? "" : fmt::format(" ({})", own.text),
+         where.empty() ? "" : fmt::format("; {}", where));
+  }
+  const bool are_elements = tree.is_list() || tree.is_map;
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    check_values_at(tree.items[i], tree.item_path(path, i), are_elements ? own : FieldInfo{}, what,
+                    values);
+}
+
+// Takes a name off the path: in quotes, with a backslash before quotes in it, if it contains dots.
+std::string take_path_name(std::string_view& path) {
+  const bool is_quoted = path.starts_with('"');
+  std::string name;
+  size_t end = is_quoted ? 1 : 0;
+  for (; end < path.size(); ++end) {
+    if (is_quoted ? path[end] == '"' : std::string_view(".[]\"").find(path[end]) != path.npos)
+      break;
+    if (is_quoted && path[end] == '\\' && end + 1 < path.size()) ++end;
+    name += path[end];
+  }
+  if (is_quoted && end++ == path.size())
+    fail("the path has a quotation mark that is not closed: {}", shortened(path));
+  path.remove_prefix(end);
+  return name;
+}
+
+// Splits "a.b[2].c" into a, b, 2, c. Error with the path that may be meant for "a..b", "a]", "[a".
 std::vector<std::string> split_path(std::string_view path) {
   std::vector<std::string> names;
-  std::string name;
-  bool quote = false;
-  for (const char c : path) {
-    if (c == '"') {
-      quote = !quote;
-    } else if (!quote && (c == '.' || c == '[')) {
-      if (!name.empty()) names.push_back(std::move(name));
-      name.clear();
-    } else if (quote || c != ']') {
-      name += c;
-    }
+  std::string meant;
+  bool is_exact = true, is_index = false;
+  for (std::string_view rest = path; !rest.empty();) {
+    const std::string_view between = rest.substr(0, rest.find_first_not_of(".[]"));
+    rest.remove_prefix(between.size());
+    const std::string_view close = is_index ? "]" : "", after = between.substr(0, close.size());
+    const std::string_view opening = between.substr(after.size());
+    is_exact = is_exact && after == close &&
+               (names.empty() || rest.empty() ? opening.empty() : opening == "." || opening == "[");
+    is_index = !names.empty() && !rest.empty() && between.ends_with('[');
+    if (rest.empty()) break;
+    names.push_back(take_path_name(rest));
+    is_exact = is_exact && !names.back().empty();
+    meant = is_index ? fmt::format("{}[{}]", meant, names.back()) : join_path(meant, names.back());
   }
-  if (!name.empty()) names.push_back(std::move(name));
   if (names.empty()) fail("the path is empty; expected one such as task.train.num_train_steps");
+  if (!is_exact || is_index)
+    fail("'{}' is not a path; did you mean '{}'?", shortened(path), shortened(meant));
   return names;
 }
 
@@ -145,7 +203,7 @@ void collect(const Tree& tree, const std::string& path, std::vector<std::string>
   const std::string where = table.is_map                ? " in this map"
                             : !table.class_name.empty() ? " in " + table.class_name
                                                         : "";
-  fail("no field '{}'{}{}", join_path(parent, name), where,
+  fail("no field '{}'{}{}", join_path(parent, shortened(name)), where,
        hint.empty() ? fmt::format(" (it has {})", fmt::join(table.keys, ", "))
                     : fmt::format("; did you mean '{}'?", hint));
 }
@@ -154,7 +212,7 @@ size_t list_index(const Tree& list, const std::string& parent, const std::string
   size_t index = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
   if (error != std::errc() || end != name.data() + name.size())
-    fail("{} is a list: got '{}', expected an index such as {}", parent, name,
+    fail("{} is a list: got '{}', expected an index such as {}", parent, shortened(name),
          join_index(parent, 0));
   if (index >= list.items.size())
     fail("{}: the list has {} elements; set the whole list to change its length",
@@ -167,7 +225,8 @@ Tree* step(const Tree& root, Tree& node, const std::string& parent, const std::s
   if (node.is_list()) return &node.items[list_index(node, parent, name)];
   if (!node.is_table()) {
     if (node.is_template) fail("{} is unset; give it a class first: --set {}=NAME", parent, parent);
-    fail("{} is a value ({}) and has no field '{}'", parent, node.value_text(), name);
+    fail("{} is a value ({}) and has no field '{}'", parent, shortened(node.value_text()),
+         shortened(name));
   }
   Tree* item = node.find(name);
   if (item == nullptr && !node.is_map) fail_unknown(root, node, parent, name);
@@ -215,6 +274,10 @@ Tree* Tree::find(std::string_view key) { return const_cast<Tree*>(std::as_const(
 
 Tree& Tree::add(std::string_view key, Tree value) {
   if (Tree* old = find(key)) return *old = std::move(value);
+  return append(key, std::move(value));
+}
+
+Tree& Tree::append(std::string_view key, Tree value) {
   keys.emplace_back(key);
   return items.emplace_back(std::move(value));
 }
@@ -278,7 +341,7 @@ bool same_value(const Tree& a, const Tree& b) {
   }
   if (a.class_name != b.class_name || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
-    const Tree* other = b.find(a.keys[i]);
+    const Tree* other = b.keys[i] == a.keys[i] ? &b.items[i] : b.find(a.keys[i]);
     if (other == nullptr || !same_value(a.items[i], *other)) return false;
   }
   return true;
@@ -308,6 +371,11 @@ void check_required(const Tree& tree, std::string_view what) {
        missing.size() == 1 ? "a required field is"
                            : fmt::format("{} required fields are", missing.size()),
        fmt::join(missing, ", "), missing.size() == 1 ? "it" : "them");
+}
+
+void check_values(const Tree& tree, std::string_view what) {
+  check_values_at(tree, "", {}, what, Values::kSet);  // The field to change comes first.
+  check_values_at(tree, "", {}, what, Values::kAll);
 }
 
 std::string join_path(std::string_view path, std::string_view key) {

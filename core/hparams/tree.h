@@ -47,6 +47,7 @@ struct Tree {
   const std::type_info* template_base = nullptr;  // Of a Template<Base> that is set: Base, and the
   const std::type_info* hparams = nullptr;        // HParams it contains.
   std::shared_ptr<const Tree> prototype;          // Default value of an unset struct.
+  std::shared_ptr<const FieldInfo> info;          // Of a field with About in FIELDS.
   Provenance provenance;
 
   static Tree of(bool value);
@@ -65,7 +66,8 @@ struct Tree {
 
   const Tree* find(std::string_view key) const;
   Tree* find(std::string_view key);
-  Tree& add(std::string_view key, Tree value);  // Replaces an item with that key.
+  Tree& add(std::string_view key, Tree value);     // Replaces an item with that key.
+  Tree& append(std::string_view key, Tree value);  // The table has no item with that key.
   // The path of items[i] if the path of this table or list is `path`.
   std::string item_path(std::string_view path, size_t i) const;
 
@@ -89,6 +91,10 @@ std::vector<std::string> missing_fields(const Tree& tree);
 
 // Error that lists all missing fields, if any. `what` is the configuration's name.
 void check_required(const Tree& tree, std::string_view what);
+
+// Error for the first number that is not in the range of its field (FieldInfo) or not finite in
+// f32, with its path and where it was set.
+void check_values(const Tree& tree, std::string_view what);
 
 // The shortest text that reads back exactly and is not an integer: 1.0, 1e-06, inf.
 std::string double_text(double value);

@@ -16,6 +16,8 @@ namespace {
 constexpr hsize_t kAlignedBytes = 65536;
 // The chunk cache of a dataset, for random reads (shuffled tokens).
 constexpr size_t kChunkCacheBytes = size_t{32} << 20;
+constexpr int64_t kMostNestedGroups = 32;  // Of groups: a checkpoint has as many as a layer's path.
+constexpr herr_t kTooDeep = 1;             // Of a visitor: positive values end a visit.
 
 Hdf5Handle dataset_creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& shape,
                                  int64_t element_bytes) {
@@ -172,14 +174,18 @@ std::vector<std::string> Hdf5File::dataset_paths() const {
   std::vector<std::string> paths;
   // HDF5 1.10 and 1.14 pass H5O_info_t and H5O_info1_t.
   const auto visit = [](hid_t, const char* name, const auto* info, void* out) -> herr_t {
+    // HDF5 follows the whole path of each object: the time grows with the cube of the depth.
+    if (std::ranges::count(std::string_view(name), '/') > kMostNestedGroups) return kTooDeep;
     if (info->type == H5O_TYPE_DATASET)
       static_cast<std::vector<std::string>*>(out)->push_back(name);
     return 0;
   };
   // In the file's own order: for others HDF5 1.10 builds a table, and frees memory that it did not
   // initialise if a link in the table is damaged.
-  checked(H5Ovisit2(handle_.id(), H5_INDEX_NAME, H5_ITER_NATIVE, visit, &paths, H5O_INFO_BASIC),
-          "list the datasets", path_.string());
+  const herr_t visited =
+      H5Ovisit2(handle_.id(), H5_INDEX_NAME, H5_ITER_NATIVE, visit, &paths, H5O_INFO_BASIC);
+  if (checked(visited, "list the datasets", path_.string()) == kTooDeep)
+    fail("{}: its groups are nested more than {} deep", path_.string(), kMostNestedGroups);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

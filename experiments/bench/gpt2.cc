@@ -27,8 +27,9 @@ struct Gpt2 : Experiment {
   int64_t num_train_steps = 20;
   double learning_rate = 6e-4;
   DType compute_dtype = DType::kF32;
-  FIELDS(num_layers, model_dims, num_heads, vocab_size, seq_len, global_batch_size, num_train_steps,
-         learning_rate, compute_dtype)
+  FIELDS(About(num_layers, kLayerCount), About(model_dims, kSize), About(num_heads, kSize),
+         About(vocab_size, kSize), About(seq_len, kSize), About(global_batch_size, kSize),
+         About(num_train_steps, kNotNegative), About(learning_rate, kNotNegative), compute_dtype)
 
   ExperimentConfig build() const override;
   void shrink() override {

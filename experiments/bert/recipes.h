@@ -35,7 +35,8 @@ struct BertRecipe : TransformerLmRecipe {
   std::string flat_tokens_path = "data/wikipedia.h5";  // With splits `train` and `validation`.
   std::string text_path = "data/wikipedia.jsonl";      // What the token file is made from.
   std::string tokenizer = "data/wikipedia.32000.model";
-  FIELDS(mask_id, label_smoothing, data, flat_tokens_path, text_path, tokenizer)
+  FIELDS(About(mask_id, kNotNegative), About(label_smoothing, kRate), data, flat_tokens_path,
+         text_path, tokenizer)
 
   void shrink() override;
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;

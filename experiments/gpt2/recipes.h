@@ -60,11 +60,21 @@ struct Gpt2Recipe : Experiment {
   std::string flat_tokens_path = "data/openwebtext.h5";  // With splits `train` and `validation`.
   std::string text_path = "data/openwebtext.jsonl";      // What the token file is made from.
   std::string tokenizer = "data/gpt2/tokenizer.json";    // Of the text.
-  FIELDS(num_layers, model_dims, num_heads, vocab_size, seq_len, global_batch_size, dropout_rate,
-         compute_dtype, num_train_steps, learning_rate, warmup, min_learning_rate_ratio,
-         weight_decay, clip_gradient_norm, scale_attention_by_inverse_layer, use_qk_norm,
-         attention_logit_cap, softmax_logit_cap, z_loss, norm_policy, skip_step_gradient_norm, data,
-         flat_tokens_path, text_path, tokenizer)
+  FIELDS(About(num_layers, kLayerCount), About(model_dims, kSize), About(num_heads, kSize),
+         About(vocab_size, kSize), About(seq_len, kSize), About(global_batch_size, kSize),
+         About(dropout_rate, "of embeddings, attention and residuals", kRate), compute_dtype,
+         About(num_train_steps, kNotNegative), About(learning_rate, kNotNegative),
+         About(warmup, "steps, or below 1 a fraction of num_train_steps", kNotNegative),
+         About(min_learning_rate_ratio, "of the peak, at the end", kShare),
+         About(weight_decay, "of matrices, but not of embeddings", kNotNegative),
+         About(clip_gradient_norm, kNotNegative),
+         About(scale_attention_by_inverse_layer, "divide the scores of layer i = 1, 2, … by i"),
+         About(use_qk_norm, "normalise queries and keys, per head"),
+         About(attention_logit_cap, "c in c·tanh(score/c); 0: none", kNotNegative),
+         About(softmax_logit_cap, "the same for logits", kNotNegative),
+         About(z_loss, "weight of log²Z in the loss", kNotNegative), norm_policy,
+         About(skip_step_gradient_norm, "skip steps with a larger gradient; 0: none", kNotNegative),
+         data, flat_tokens_path, text_path, tokenizer)
 
   ExperimentConfig build() const override;
   void shrink() override;

@@ -39,9 +39,12 @@ struct Pretrained : Experiment {
   double dropout_rate = 0.0;  // Of the residual and the embeddings.
   bool repeated = true;       // Loop over one block; false: every layer has its own nodes.
   DType compute_dtype = DType::kF32;
-  FIELDS(path, flat_tokens_path, text_path, tokenizer, seq_len, global_batch_size, num_train_steps,
-         warmup_steps, learning_rate, min_learning_rate_ratio, weight_decay, dropout_rate, repeated,
-         compute_dtype)
+  FIELDS(path, flat_tokens_path, text_path, tokenizer, About(seq_len, kSize),
+         About(global_batch_size, kSize), About(num_train_steps, kNotNegative),
+         About(warmup_steps, kNotNegative), About(learning_rate, kNotNegative),
+         About(min_learning_rate_ratio, "of the peak, at the end", kShare),
+         About(weight_decay, "of matrices only", kNotNegative),
+         About(dropout_rate, "of the residual and the embeddings", kRate), repeated, compute_dtype)
 
   ExperimentConfig build() const override;
 };

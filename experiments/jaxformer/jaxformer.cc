@@ -105,12 +105,9 @@ Template<BaseInput> Jaxformer::input(std::string_view split) const {
 
 void Jaxformer::validate() const {
   Experiment::validate();
-  if (num_blocks < 1 || layers_per_block < 1)
-    fail("num_blocks={} and layers_per_block={}, expected at least 1 each", num_blocks,
-         layers_per_block);
-  if (num_experts > 0 && (top_k < 1 || top_k > num_experts))
+  if (num_experts > 0 && top_k > num_experts)
     fail("top_k={}, expected 1 to num_experts={}", top_k, num_experts);
-  if (num_microbatches < 1 || global_batch_size % num_microbatches != 0)
+  if (global_batch_size % num_microbatches != 0)
     fail("num_microbatches={} does not divide global_batch_size={}", num_microbatches,
          global_batch_size);
 }

@@ -56,11 +56,17 @@ struct Jaxformer : Experiment {
   int64_t eval_interval_steps = 100;
   int64_t eval_batches = 25;
   int64_t save_interval_steps = 1000;
-  FIELDS(num_blocks, layers_per_block, model_dims, num_heads, vocab_size, seq_len, latent_dims,
-         rope_dims, dropout_rate, num_experts, top_k, num_shared_experts, capacity_factor,
-         load_balance_weight, global_batch_size, num_microbatches, compute_dtype, data,
-         flat_tokens_path, num_train_steps, learning_rate, warmup_steps, decay_end, weight_decay,
-         eval_interval_steps, eval_batches, save_interval_steps)
+  FIELDS(About(num_blocks, kSize), About(layers_per_block, kSize), About(model_dims, kSize),
+         About(num_heads, kSize), About(vocab_size, kSize), About(seq_len, kSize),
+         About(latent_dims, kSize), About(rope_dims, kNotNegative), About(dropout_rate, kRate),
+         About(num_experts, kNotNegative), About(top_k, kSize),
+         About(num_shared_experts, kNotNegative), About(capacity_factor, kPositive),
+         About(load_balance_weight, kNotNegative), About(global_batch_size, kSize),
+         About(num_microbatches, kSize), compute_dtype, data, flat_tokens_path,
+         About(num_train_steps, kNotNegative), About(learning_rate, kNotNegative),
+         About(warmup_steps, kNotNegative), decay_end, About(weight_decay, kNotNegative),
+         About(eval_interval_steps, kNotNegative), About(eval_batches, {.min = 1, .also = -1}),
+         About(save_interval_steps, kNotNegative))
 
   ExperimentConfig build() const override;
   void shrink() override;

@@ -15,7 +15,7 @@ class ShiftedRmsNorm final : public UnaryLayer {
     Required<int64_t> model_dims;
     double epsilon = 1e-6;
     FixedInitLayerHParams layer;
-    FIELDS(model_dims, epsilon, layer)
+    FIELDS(About(model_dims, kSize), About(epsilon, kNotNegative), layer)
   };
   explicit ShiftedRmsNorm(const HParams& p);
 

@@ -23,7 +23,7 @@ class TokenMlp final : public BaseModel {
     Required<int64_t> model_dims;
     Template<UnaryLayer> mlp_tpl = Mlp::HParams{};  // ["… embed"] -> ["… embed"].
     Template<BaseSoftmax> softmax_tpl = SharedEmbeddingSoftmax::HParams{.use_bias = true};
-    FIELDS(vocab_size, model_dims, mlp_tpl, softmax_tpl)
+    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), mlp_tpl, softmax_tpl)
   };
   explicit TokenMlp(const HParams& p)
       : softmax_(child("softmax", p.softmax_tpl)), mlp_(child("mlp", p.mlp_tpl)) {}
@@ -65,8 +65,10 @@ struct MlpRecipe : Experiment {
   int64_t num_train_steps = 10;
   double learning_rate = 1e-3;
   double weight_decay = 1e-3;
-  FIELDS(num_layers, model_dims, hidden_dims, seq_len, global_batch_size, num_train_steps,
-         learning_rate, weight_decay)
+  FIELDS(About(num_layers, {.min = 1, .max = 65536}), About(model_dims, kSize),
+         About(hidden_dims, kSize), About(seq_len, kSize), About(global_batch_size, kSize),
+         About(num_train_steps, kNotNegative), About(learning_rate, kNotNegative),
+         About(weight_decay, kNotNegative))
 
   ExperimentConfig build() const override;
   void shrink() override;
@@ -86,7 +88,6 @@ void MlpRecipe::shrink() {
 }
 
 Template<BaseModel> MlpRecipe::model() const {
-  if (num_layers < 1) fail("num_layers is {}, expected at least 1", num_layers);
   std::vector<int64_t> widths(static_cast<size_t>(num_layers), hidden_dims);
   widths.back() = model_dims;
   return TokenMlp::HParams{

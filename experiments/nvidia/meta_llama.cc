@@ -47,10 +47,15 @@ struct MetaLlamaRecipe : Experiment {
   double weight_decay = 0.1;          // Of matrices only.
   int64_t num_train_steps = 476'800;  // 2 trillion tokens.
   std::string remat_policy = "save_nothing";
-  FIELDS(num_layers, model_dims, hidden_dims, num_heads, num_kv_heads, vocab_size, rope_base,
-         norm_epsilon, init_std, compute_dtype, flat_tokens_path, seq_len, global_batch_size,
-         learning_rate, warmup_steps, min_learning_rate_ratio, adam_epsilon, weight_decay,
-         num_train_steps, remat_policy)
+  FIELDS(About(num_layers, kLayerCount), About(model_dims, kSize), About(hidden_dims, kSize),
+         About(num_heads, kSize), About(num_kv_heads, kSize), About(vocab_size, kSize),
+         About(rope_base, kPositive), About(norm_epsilon, kNotNegative),
+         About(init_std, kNotNegative), compute_dtype, flat_tokens_path, About(seq_len, kSize),
+         About(global_batch_size, kSize), About(learning_rate, kNotNegative),
+         About(warmup_steps, kNotNegative),
+         About(min_learning_rate_ratio, "of the peak, at the end", kShare),
+         About(adam_epsilon, kNotNegative), About(weight_decay, "of matrices only", kNotNegative),
+         About(num_train_steps, kNotNegative), remat_policy)
 
   ExperimentConfig build() const override;
   void shrink() override;

@@ -26,8 +26,8 @@ struct NvidiaMoeRecipe : NvidiaRecipe {
   double load_balance_weight = 1.0;  // Pax: moe_load_balance_loss_weight.
   bool use_gated_experts = false;
   Template<Activation> expert_activation_tpl = GELU::HParams{.approximate = true};
-  FIELDS(num_experts, moe_period, slots_per_token, load_balance_weight, use_gated_experts,
-         expert_activation_tpl)
+  FIELDS(About(num_experts, kSize), About(moe_period, kSize), About(slots_per_token, kPositive),
+         About(load_balance_weight, kNotNegative), use_gated_experts, expert_activation_tpl)
 
   ExperimentConfig build() const override;
   void shrink() override;
@@ -45,7 +45,7 @@ struct NvidiaMoeRecipe : NvidiaRecipe {
 struct GshardLmRecipe : NvidiaMoeRecipe {
   using Base = NvidiaMoeRecipe;
   double z_loss_weight = 1e-4;
-  FIELDS(z_loss_weight)
+  FIELDS(About(z_loss_weight, kNotNegative))
   GshardLmRecipe();
 
  protected:

@@ -174,7 +174,8 @@ struct StreamLm : ByteLm {
   CorruptRecords broken_documents = CorruptRecords::kFail;
   // Without a limit, the whole corpus is read to find the validation split.
   int64_t max_eval_batches = 100;
-  FIELDS(path, text_field, tokenizer, validation_fraction, broken_documents, max_eval_batches)
+  FIELDS(path, text_field, tokenizer, About(validation_fraction, "share of documents", kRate),
+         broken_documents, About(max_eval_batches, {.min = 1, .also = -1}))
 
   ExperimentConfig build() const override {
     StreamingTextInput::HParams shards{.path = path,
@@ -205,7 +206,8 @@ struct MixtureLm : ByteLm {
       "learns a mixture of synthetic sources whose weights change at --set reversal_begins=STEP";
   int64_t reversal_begins = 128;  // The step from which reversal is in the mixture.
   int64_t block_size = 1024;
-  FIELDS(reversal_begins, block_size)
+  FIELDS(About(reversal_begins, "the step from which reversal is in the mixture", {.min = 1}),
+         About(block_size, kSize))
 
   MixtureLm() {
     num_layers = 2;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
 
 namespace tessera {
@@ -30,9 +31,21 @@ struct ByteLm : Experiment {
   double dropout_rate = 0.0;
   DType compute_dtype = DType::kF32;
   int64_t sample_length = 0;  // Tokens of a sample at the end of the run.
-  FIELDS(vocab_size, num_layers, model_dims, num_heads, hidden_dims, seq_len, global_batch_size,
-         num_train_steps, warmup_steps, learning_rate, min_learning_rate_ratio, beta2, weight_decay,
-         dropout_rate, compute_dtype, sample_length)
+  FIELDS(About(vocab_size, "ids of the model; 256 bytes and one reserved id need 257", kSize),
+         About(num_layers, kLayerCount), About(model_dims, "width of the residual", kSize),
+         About(num_heads, kSize),
+         About(hidden_dims, "width of each of three matrices of the feed-forward layer", kSize),
+         About(seq_len, "tokens of a sequence", kSize),
+         About(global_batch_size, "sequences of a step, on all devices", kSize),
+         About(num_train_steps, kNotNegative),
+         About(warmup_steps, "until the learning rate is at its peak", kNotNegative),
+         About(learning_rate, "at its peak", kNotNegative),
+         About(min_learning_rate_ratio, "of the peak, at the end", kShare),
+         About(beta2, "decay of the second moment", kRate),
+         About(weight_decay, "of matrices only", kNotNegative), About(dropout_rate, kRate),
+         compute_dtype,
+         About(sample_length, "tokens of a sample at the end of the run; 0: none",
+               {.min = 0, .max = 1 << 24}))
 
   ExperimentConfig build() const override;
   void shrink() override;  // The data stay: this repository, or the user's files.

@@ -36,8 +36,9 @@ class QuestionInput final : public IndexedInput {
     int64_t num_letters = 10;
     int64_t first_letter = 11;  // Its id; the others follow.
     int64_t seed = 1;
-    FIELDS(global_batch_size, num_questions, num_choices, question_length, num_letters,
-           first_letter, seed)
+    FIELDS(About(global_batch_size, kSize), About(num_questions, kSize),
+           About(num_choices, {.min = 2}), About(question_length, kSize),
+           About(num_letters, {.min = 2}), About(first_letter, kNotNegative), seed)
   };
   explicit QuestionInput(const HParams& p);
 
@@ -60,13 +61,6 @@ QuestionInput::QuestionInput(const HParams& p)
                     .seq_len = 2 * p.question_length,
                     .seed = static_cast<uint64_t>(p.seed)}),
       p_(p) {
-  if (p.num_questions < 1)
-    fail("QuestionInput: num_questions is {}; expected at least 1", p.num_questions);
-  if (p.num_choices < 2)
-    fail("QuestionInput: num_choices is {}; expected at least 2", p.num_choices);
-  if (p.num_letters < 2)
-    fail("QuestionInput: num_letters is {}; expected at least 2, for answers to differ",
-         p.num_letters);
   if (p.num_choices - 1 > p.question_length * (p.num_letters - 1))
     fail("QuestionInput: num_choices is {}, but only {} answers differ in one letter",
          p.num_choices, 1 + p.question_length * (p.num_letters - 1));
@@ -178,7 +172,7 @@ class MultipleChoice final : public ScoreMetric {
     using Instance = MultipleChoice;
     static constexpr std::string_view kName = "MultipleChoice";
     int64_t num_choices = 4;
-    FIELDS(num_choices)
+    FIELDS(About(num_choices, {.min = 2}))
   };
   explicit MultipleChoice(const HParams& p);
 
@@ -201,9 +195,7 @@ class MultipleChoice final : public ScoreMetric {
 
 REGISTER_TEMPLATE(ScoreMetric, MultipleChoice);
 
-MultipleChoice::MultipleChoice(const HParams& p) : p_(p) {
-  if (p.num_choices < 2) fail("num_choices is {}; expected at least 2", p.num_choices);
-}
+MultipleChoice::MultipleChoice(const HParams& p) : p_(p) {}
 
 void MultipleChoice::add(const ScoredExample& example) {
   if (const auto found = example.row.find("segment_ids"); found != example.row.end()) {
@@ -251,8 +243,9 @@ struct CopyQuiz : Experiment {
   int64_t model_dims = 32;
   int64_t num_train_steps = 1000;
   int64_t eval_interval_steps = 250;
-  FIELDS(question_length, num_letters, num_choices, model_dims, num_train_steps,
-         eval_interval_steps)
+  FIELDS(About(question_length, kSize), About(num_letters, {.min = 2}),
+         About(num_choices, {.min = 2}), About(model_dims, kSize),
+         About(num_train_steps, kNotNegative), About(eval_interval_steps, kNotNegative))
 
   void shrink() override {
     Experiment::shrink();

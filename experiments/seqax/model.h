@@ -26,8 +26,9 @@ class SeqaxModel final : public BaseModel {
     Required<int64_t> vocab_size;
     double rope_max_timescale = 10000.0;
     Field<DTypePolicy> dtypes;
-    FIELDS(num_layers, model_dims, num_heads, num_kv_heads, dims_per_head, hidden_dims, vocab_size,
-           rope_max_timescale, dtypes)
+    FIELDS(About(num_layers, kSize), About(model_dims, kSize), About(num_heads, kSize),
+           About(num_kv_heads, kSize), About(dims_per_head, kSize), About(hidden_dims, kSize),
+           About(vocab_size, kSize), About(rope_max_timescale, kPositive), dtypes)
   };
   explicit SeqaxModel(const HParams& p);
 

@@ -52,10 +52,15 @@ struct SeqaxRecipe : Experiment {
   std::string c4_folder = "data";                    // C4's files are in its subfolder `en`.
   std::string tokenizer = "data/c4_en.32000.model";  // Of the text; at most vocab_size ids.
   int64_t num_sequences = 512;                       // Of the synthetic tasks, in each split.
-  FIELDS(num_layers, model_dims, num_kv_heads, queries_per_kv_head, dims_per_head, hidden_dims,
-         vocab_size, rope_max_timescale, seq_len, global_batch_size, compute_dtype, num_train_steps,
-         steps_for_learning_rate, warmup_steps, learning_rate, save_interval_steps, data,
-         flat_tokens_path, c4_folder, tokenizer, num_sequences)
+  FIELDS(About(num_layers, kSize), About(model_dims, kSize), About(num_kv_heads, kSize),
+         About(queries_per_kv_head, kSize), About(dims_per_head, kSize), About(hidden_dims, kSize),
+         About(vocab_size, kSize), About(rope_max_timescale, kPositive), About(seq_len, kSize),
+         About(global_batch_size, kSize), compute_dtype, About(num_train_steps, kNotNegative),
+         About(steps_for_learning_rate, "where the cosine ends, at a tenth of learning_rate",
+               kNotNegative),
+         About(warmup_steps, kNotNegative), About(learning_rate, kNotNegative),
+         About(save_interval_steps, kNotNegative), data, flat_tokens_path, c4_folder, tokenizer,
+         About(num_sequences, "of the synthetic tasks, in each split", kSize))
 
   ExperimentConfig build() const override;
   void shrink() override;

@@ -98,9 +98,8 @@ std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomDraws& 
 SeqaxTasks::SeqaxTasks(const HParams& p) : IndexedInput(stream_of(p)), max_length_(p.max_length) {
   if (p.split != "train" && p.split != "validation")
     fail("SeqaxTasks: split is '{}'; expected train or validation", p.split);
-  if (p.num_sequences < 1 || p.max_length < kLargestDraw)
-    fail("SeqaxTasks: num_sequences={}, max_length={}; expected at least 1 and {}", p.num_sequences,
-         p.max_length, kLargestDraw);
+  if (p.max_length < kLargestDraw)
+    fail("SeqaxTasks: max_length is {}; expected at least {}", p.max_length, kLargestDraw);
   const uint64_t key = mix_bits(static_cast<uint64_t>(p.seed), p.split == "train" ? 0 : kHeldOut);
   for (int64_t i = 0; i < p.num_sequences; ++i) {
     RandomDraws draws(mix_bits(static_cast<uint64_t>(i), key));

@@ -36,7 +36,8 @@ class SeqaxTasks final : public IndexedInput {
     bool shuffle = true;
     bool repeat = true;
     int64_t seed = 1;
-    FIELDS(split, global_batch_size, seq_len, num_sequences, max_length, shuffle, repeat, seed)
+    FIELDS(split, About(global_batch_size, kSize), About(seq_len, kSize),
+           About(num_sequences, kSize), About(max_length, kSize), shuffle, repeat, seed)
   };
   explicit SeqaxTasks(const HParams& p);
 

@@ -112,8 +112,9 @@ class FlatTokensInput final : public IndexedInput {
     bool repeat = true;          // Repeat epochs; false for eval: each row once.
     int64_t num_batches = -1;    // End after this many; -1: no limit.
     Field<int64_t> seed;         // Of the order.
-    FIELDS(path, split, name, tokenizer, global_batch_size, seq_len, packed, best_fit, labels,
-           shuffle, era_length, repeat, num_batches, seed)
+    FIELDS(path, split, name, tokenizer, About(global_batch_size, kSize), About(seq_len, kSize),
+           packed, best_fit, labels, shuffle, About(era_length, kSize), repeat,
+           About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
   };
   explicit FlatTokensInput(const HParams& p);
 

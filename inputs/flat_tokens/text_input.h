@@ -43,8 +43,9 @@ class TextInput final : public BaseInput {
     bool repeat = true;
     int64_t num_batches = -1;
     Field<int64_t> seed;
-    FIELDS(path, tokenizer, text_field, separator, validation_fraction, split, name,
-           global_batch_size, seq_len, labels, shuffle, repeat, num_batches, seed)
+    FIELDS(path, tokenizer, text_field, separator, About(validation_fraction, kRate), split, name,
+           About(global_batch_size, kSize), About(seq_len, kSize), labels, shuffle, repeat,
+           About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
   };
   explicit TextInput(const HParams& p);
 

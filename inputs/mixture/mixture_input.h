@@ -36,7 +36,7 @@ constexpr std::array<EnumName<Exhausted>, 3> enum_names(Exhausted) {
 struct MixtureStage {
   int64_t step = 0;
   std::map<std::string, double> weights;
-  FIELDS(step, weights)
+  FIELDS(About(step, {.min = 1, .max = 1e10}), About(weights, kNotNegative))
 };
 
 class MixtureInput final : public IndexedInput {
@@ -56,8 +56,11 @@ class MixtureInput final : public IndexedInput {
     Required<int64_t> seq_len;
     int64_t num_batches = -1;  // End after this many; -1: no limit.
     Field<int64_t> seed;       // Of the order within blocks.
-    FIELDS(name, sources, weights, stages, exhausted, block_size, global_batch_size, seq_len,
-           num_batches, seed)
+    FIELDS(name, sources, About(weights, kNotNegative), stages, exhausted,
+           About(block_size, "rows; the order of a block is computed as a whole",
+                 {.min = 1, .max = 65536}),
+           About(global_batch_size, kSize), About(seq_len, kSize),
+           About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
   };
   explicit MixtureInput(const HParams& p);
 

@@ -74,13 +74,6 @@ StreamingTextInput::StreamingTextInput(const HParams& p)
 }
 
 void StreamingTextInput::check() const {
-  check_at_least("StreamingTextInput", "global_batch_size", p_.global_batch_size.get(), 1);
-  check_at_least("StreamingTextInput", "seq_len", p_.seq_len.get(), 1);
-  check_at_least("StreamingTextInput", "shuffle_documents", p_.shuffle_documents, 1);
-  check_at_least("StreamingTextInput", "num_workers", p_.num_workers, 1);
-  if (p_.num_batches < 1 && p_.num_batches != -1)
-    fail("StreamingTextInput: num_batches is {}; expected -1 (all) or at least 1", p_.num_batches);
-  check_fraction("StreamingTextInput", "validation_fraction", p_.validation_fraction);
   if (p_.split == StreamSplit::kValidation && p_.validation_fraction == 0.0)
     fail(
         "StreamingTextInput: split is 'validation', but validation_fraction is 0, so the "

@@ -45,9 +45,12 @@ class StreamingTextInput final : public BaseInput {
     int64_t num_batches = -1;       // End after this many; -1: no limit.
     int64_t num_workers = 2;        // Threads that read and tokenise.
     Field<int64_t> seed;            // Of the order.
-    FIELDS(path, tokenizer, split, validation_fraction, name, global_batch_size, seq_len, labels,
-           end_of_document, format, text_field, separator, broken_documents, require_utf8, shuffle,
-           shuffle_documents, repeat, num_batches, num_workers, seed)
+    FIELDS(path, tokenizer, split, About(validation_fraction, "share of documents", kRate), name,
+           About(global_batch_size, kSize), About(seq_len, kSize), labels, end_of_document, format,
+           text_field, separator, broken_documents, require_utf8, shuffle,
+           About(shuffle_documents, "block size for shuffling documents; 1: none", kSize), repeat,
+           About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}),
+           About(num_workers, "threads that read and tokenise", {.min = 1, .max = 1024}), seed)
   };
   explicit StreamingTextInput(const HParams& p);
 

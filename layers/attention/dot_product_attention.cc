@@ -30,7 +30,7 @@ constexpr std::string_view kAttention = "attention";  // The role of queries, ke
 int64_t head_dim_of(const DotProductAttention::HParams& p) {
   if (p.dims_per_head.has()) return p.dims_per_head.get();
   const int64_t dims = p.model_dims.get(), heads = p.num_heads.get();
-  if (heads < 1 || dims % heads != 0)
+  if (dims % heads != 0)
     fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", heads,
          dims);
   return dims / heads;
@@ -93,7 +93,7 @@ DotProductAttention::DotProductAttention(const HParams& p)
     : SequenceLayer(p.layer), p_(p), head_dim_(head_dim_of(p)) {
   const int64_t heads = p.num_heads.get();
   const int64_t kv_heads = p.num_kv_heads.get_or(heads);
-  if (kv_heads < 1 || heads % kv_heads != 0)
+  if (heads % kv_heads != 0)
     fail(
         "num_kv_heads={} does not divide num_heads={}; query heads share key heads in equal groups",
         kv_heads, heads);

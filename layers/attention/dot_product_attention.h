@@ -40,9 +40,11 @@ class DotProductAttention final : public SequenceLayer {
     LayerHParams layer;
     Field<WeightInit> query_init;   // params_init unless set.
     Field<WeightInit> output_init;  // params_init unless set.
-    FIELDS(model_dims, num_heads, num_kv_heads, dims_per_head, causal, combine_qkv, use_bias,
-           use_output_bias, query_scale, use_per_dim_scale, logit_cap, dropout_rate, rotary_tpl,
-           query_norm_tpl, key_norm_tpl, last_two_axes_fans, layer, query_init, output_init)
+    FIELDS(About(model_dims, kSize), About(num_heads, kSize), About(num_kv_heads, kSize),
+           About(dims_per_head, kSize), causal, combine_qkv, use_bias, use_output_bias, query_scale,
+           use_per_dim_scale, About(logit_cap, kNotNegative), About(dropout_rate, kRate),
+           rotary_tpl, query_norm_tpl, key_norm_tpl, last_two_axes_fans, layer, query_init,
+           output_init)
   };
   explicit DotProductAttention(const HParams& p);
 

@@ -25,7 +25,6 @@ constexpr std::string_view kKvLatent = "kv_latent", kQLatent = "q_latent", kLate
 
 int64_t dims_per_head_of(const LatentAttention::HParams& p) {
   const int64_t dims = p.model_dims.get(), heads = p.num_heads.get();
-  if (heads < 1) fail("LatentAttention: num_heads is {}, expected at least 1", heads);
   if (p.dims_per_head.has()) return p.dims_per_head.get();
   if (dims % heads != 0)
     fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", heads,
@@ -33,12 +32,8 @@ int64_t dims_per_head_of(const LatentAttention::HParams& p) {
   return dims / heads;
 }
 
-void check_positive(std::string_view name, int64_t size) {
-  if (size < 1) fail("LatentAttention: {} is {}, expected at least 1", name, size);
-}
-
 void check_rotary(const LatentAttention::HParams& p) {
-  if (p.rope_dims < 0 || p.rope_dims % 2 != 0)
+  if (p.rope_dims % 2 != 0)
     fail(
         "LatentAttention: rope_dims is {}, expected an even number, since dimensions are rotated "
         "in pairs, or 0 for no rotary part",
@@ -73,10 +68,6 @@ Tensor through_cache(DecodeCache& cache, std::string_view name, const Tensor& x,
 LatentAttention::LatentAttention(const HParams& p)
     : SequenceLayer(p.layer), p_(p), head_dim_(dims_per_head_of(p)) {
   value_dim_ = p.value_dims_per_head.get_or(head_dim_);
-  check_positive("dims_per_head", head_dim_);
-  check_positive("value_dims_per_head", value_dim_);
-  check_positive("kv_lora_rank", p.kv_lora_rank.get());
-  if (p.q_lora_rank.has()) check_positive("q_lora_rank", p.q_lora_rank.get());
   check_rotary(p);
   scale_ = p.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_ + p.rope_dims)));
 

@@ -59,8 +59,10 @@ class LatentAttention final : public SequenceLayer {
     Field<double> query_scale;  // Multiplies q·k; 1/√(dims_per_head + rope_dims) unless set.
     LayerHParams layer;
     Field<WeightInit> output_init;  // params_init unless set.
-    FIELDS(model_dims, num_heads, kv_lora_rank, q_lora_rank, dims_per_head, value_dims_per_head,
-           rope_dims, rope_source, rotary_tpl, normalize_latents, norm_epsilon, causal, use_bias,
+    FIELDS(About(model_dims, kSize), About(num_heads, kSize), About(kv_lora_rank, kSize),
+           About(q_lora_rank, kSize), About(dims_per_head, kSize),
+           About(value_dims_per_head, kSize), About(rope_dims, kNotNegative), rope_source,
+           rotary_tpl, normalize_latents, About(norm_epsilon, kNotNegative), causal, use_bias,
            query_scale, layer, output_init)
   };
   explicit LatentAttention(const HParams& p);

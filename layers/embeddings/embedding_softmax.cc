@@ -94,9 +94,6 @@ Tensor Embedding::fprop(Tensor ids) const {
 BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
                          std::vector<Axis> matrix, bool use_bias)
     : Layer(p), options_(options) {
-  if (options.chunk_tokens < 0)
-    fail("chunk_tokens is {}, expected a number of tokens, or 0 for all logits at once",
-         options.chunk_tokens);
   w_ = weight("w", std::move(matrix), p.init());
   if (use_bias) bias_ = weight("b", {parameters().at(w_.index).type.axis("vocab")}, zeros());
 }

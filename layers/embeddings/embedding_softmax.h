@@ -22,7 +22,7 @@ class Embedding final : public LayerOf<Tensor(Tensor ids)> {
     Required<int64_t> model_dims;
     bool scale_sqrt_depth = false;  // Multiply the rows by √model_dims.
     LayerHParams layer;
-    FIELDS(vocab_size, model_dims, scale_sqrt_depth, layer)
+    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), scale_sqrt_depth, layer)
   };
   explicit Embedding(const HParams& p);
 
@@ -41,7 +41,8 @@ struct SoftmaxOptions {
   // The loss of a longer batch is computed in chunks of about this many tokens per device, so that
   // only one chunk's logits exist at a time. 0: all at once.
   int64_t chunk_tokens = 4096;
-  FIELDS(label_smoothing, z_loss, soft_cap, chunk_tokens)
+  FIELDS(About(label_smoothing, kRate), About(z_loss, kNotNegative), About(soft_cap, kNotNegative),
+         About(chunk_tokens, kNotNegative))
 };
 
 // A softmax declares its matrix, and overrides `lookup` if that is also the input embedding.
@@ -91,7 +92,7 @@ class FullSoftmax final : public BaseSoftmax {
     bool use_bias = false;
     SoftmaxOptions loss;
     LayerHParams layer;
-    FIELDS(vocab_size, model_dims, use_bias, loss, layer)
+    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), use_bias, loss, layer)
   };
   explicit FullSoftmax(const HParams& p);
 };
@@ -108,7 +109,8 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
     bool use_bias = false;          // On the logits. Pax's default is true.
     SoftmaxOptions loss;
     LayerHParams layer;
-    FIELDS(vocab_size, model_dims, scale_sqrt_depth, use_bias, loss, layer)
+    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), scale_sqrt_depth, use_bias, loss,
+           layer)
   };
   explicit SharedEmbeddingSoftmax(const HParams& p);
 

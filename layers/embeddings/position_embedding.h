@@ -28,7 +28,8 @@ class PositionalEmbedding final : public BasePositionEmbedding {
     double min_timescale = 1.0;
     double max_timescale = 10000.0;
     Field<DTypePolicy> dtypes;
-    FIELDS(model_dims, min_timescale, max_timescale, dtypes)
+    FIELDS(About(model_dims, kSize), About(min_timescale, kPositive),
+           About(max_timescale, kPositive), dtypes)
   };
   explicit PositionalEmbedding(const HParams& p);
 
@@ -47,7 +48,7 @@ class TrainablePositionalEmbedding final : public BasePositionEmbedding {
     Required<int64_t> max_seq_length;
     Required<int64_t> model_dims;
     LayerHParams layer;
-    FIELDS(max_seq_length, model_dims, layer)
+    FIELDS(About(max_seq_length, kSize), About(model_dims, kSize), layer)
   };
   explicit TrainablePositionalEmbedding(const HParams& p);
 
@@ -65,7 +66,8 @@ struct RotaryStretchHParams {
   double low = 1.0;        // Hugging Face: low_freq_factor.
   double high = 4.0;       // Hugging Face: high_freq_factor.
   double length = 8192.0;  // Hugging Face: original_max_position_embeddings.
-  FIELDS(factor, low, high, length)
+  FIELDS(About(factor, kPositive), About(low, kPositive), About(high, kPositive),
+         About(length, kPositive))
 };
 
 // Rotary position embedding (Su et al., 2021), without weights: x["batch seq heads head_dim"],
@@ -80,7 +82,8 @@ class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor pos
     bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
     std::optional<RotaryStretchHParams> stretch;
     Field<int64_t> max_positions;  // Written to config.json on export; not used otherwise.
-    FIELDS(min_timescale, max_timescale, interleaved, stretch, max_positions)
+    FIELDS(About(min_timescale, kPositive), About(max_timescale, kPositive), interleaved, stretch,
+           About(max_positions, kSize))
   };
   explicit RotaryPositionEmbedding(const HParams& p) : p_(p) {}
 

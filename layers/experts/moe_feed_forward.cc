@@ -28,8 +28,6 @@ MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer) {
   up_ = weight("up", {experts, embed, mlp}, init, in);
   activation_ = child("activation", p.activation_tpl);
   down_ = weight("down", {experts, mlp, embed}, p.down_init.get_or(init), out);
-  if (p.num_shared_experts < 0)
-    fail("MoeFeedForward: num_shared_experts is {}, expected at least 0", p.num_shared_experts);
   if (p.num_shared_experts > 0)
     shared_ = child<UnaryLayer>(
         "shared", FeedForward::HParams{.model_dims = p.model_dims,

@@ -35,8 +35,9 @@ class MoeFeedForward final : public UnaryLayer {
     int64_t num_shared_experts = 0;     // One FeedForward of this many times hidden_dims.
     LayerHParams layer;
     Field<WeightInit> down_init;  // Of the second matrix; params_init unless set.
-    FIELDS(model_dims, hidden_dims, num_experts, router_tpl, activation_tpl, use_gated_activation,
-           num_shared_experts, layer, down_init)
+    FIELDS(About(model_dims, kSize), About(hidden_dims, kSize), About(num_experts, kSize),
+           router_tpl, activation_tpl, use_gated_activation,
+           About(num_shared_experts, kNotNegative), layer, down_init)
   };
   explicit MoeFeedForward(const HParams& p);
 

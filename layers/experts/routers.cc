@@ -94,17 +94,8 @@ int64_t BaseRouter::capacity(double factor, int64_t seq, int64_t top_k) const {
 
 TopKRouter::TopKRouter(const HParams& p)
     : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get()), p_(p) {
-  if (p.top_k < 1 || p.top_k > p.num_experts.get())
+  if (p.top_k > p.num_experts.get())
     fail("TopKRouter: top_k is {}, expected 1 to num_experts={}", p.top_k, p.num_experts.get());
-  if (p.capacity_factor.has() && !(p.capacity_factor.get() > 0.0))
-    fail(
-        "TopKRouter: capacity_factor is {}, expected a number above 0; leave it unset to process "
-        "every token (dropless)",
-        p.capacity_factor.get());
-  if (!(p.jitter >= 0.0 && p.jitter < 1.0))
-    fail("TopKRouter: jitter is {}, expected 0 <= jitter < 1", p.jitter);
-  if (!(p.bias_rate >= 0.0))
-    fail("TopKRouter: bias_rate is {}, expected a number from 0", p.bias_rate);
   if (p.bias_rate > 0.0)
     bias_ = balancing_weight("bias", {std::string(kExpertsAxis), p.num_experts.get(), {}},
                              kExpertLoad, p.bias_rate);
@@ -166,10 +157,7 @@ void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
 }
 
 ExpertChoiceRouter::ExpertChoiceRouter(const HParams& p)
-    : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get()), p_(p) {
-  if (!(p.capacity_factor > 0.0))
-    fail("ExpertChoiceRouter: capacity_factor is {}, expected a number above 0", p.capacity_factor);
-}
+    : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get()), p_(p) {}
 
 Routing ExpertChoiceRouter::fprop(Tensor x) const {
   if (FpropScope::decodes())

@@ -100,8 +100,12 @@ class TopKRouter final : public BaseRouter {
     double bias_rate = 0.0;
     double jitter = 0.0;  // In training the router's input is multiplied by U(1-jitter, 1+jitter).
     LayerHParams layer;
-    FIELDS(model_dims, num_experts, top_k, scores, normalize_weights, weight_scale, capacity_factor,
-           load_balance_weight, load_balance_scope, z_loss_weight, bias_rate, jitter, layer)
+    FIELDS(About(model_dims, kSize), About(num_experts, kSize), About(top_k, kSize), scores,
+           normalize_weights, weight_scale,
+           About(capacity_factor, "unset: every token is processed (dropless)", kPositive),
+           About(load_balance_weight, kNotNegative), load_balance_scope,
+           About(z_loss_weight, kNotNegative), About(bias_rate, kNotNegative), About(jitter, kRate),
+           layer)
   };
   explicit TopKRouter(const HParams& p);
 
@@ -127,7 +131,8 @@ class ExpertChoiceRouter final : public BaseRouter {
     double capacity_factor = 2.0;  // The mean number of experts of a token.
     double z_loss_weight = 0.0;
     LayerHParams layer;
-    FIELDS(model_dims, num_experts, capacity_factor, z_loss_weight, layer)
+    FIELDS(About(model_dims, kSize), About(num_experts, kSize), About(capacity_factor, kPositive),
+           About(z_loss_weight, kNotNegative), layer)
   };
   explicit ExpertChoiceRouter(const HParams& p);
 

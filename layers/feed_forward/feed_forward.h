@@ -26,7 +26,8 @@ class Linear final : public UnaryLayer {
     std::string output_axis = "mlp";  // Must differ from input_axis.
     bool use_bias = false;
     LayerHParams layer;
-    FIELDS(input_dims, output_dims, input_axis, output_axis, use_bias, layer)
+    FIELDS(About(input_dims, kSize), About(output_dims, kSize), input_axis, output_axis, use_bias,
+           layer)
   };
   explicit Linear(const HParams& p);
 
@@ -46,7 +47,7 @@ class Bias final : public UnaryLayer {
     Required<int64_t> dims;
     std::string axis = "embed";
     FixedInitLayerHParams layer;
-    FIELDS(dims, axis, layer)
+    FIELDS(About(dims, kSize), axis, layer)
   };
   explicit Bias(const HParams& p);
 
@@ -70,8 +71,8 @@ class FeedForward final : public UnaryLayer {
     double dropout_rate = 0.0;  // Of the hidden activations. Pax: relu_dropout.
     LayerHParams layer;
     Field<WeightInit> down_init;  // Of the second matrix; params_init unless set.
-    FIELDS(model_dims, hidden_dims, activation_tpl, use_gated_activation, use_bias, dropout_rate,
-           layer, down_init)
+    FIELDS(About(model_dims, kSize), About(hidden_dims, kSize), activation_tpl,
+           use_gated_activation, use_bias, About(dropout_rate, kRate), layer, down_init)
   };
   explicit FeedForward(const HParams& p);
 
@@ -96,7 +97,7 @@ class Mlp final : public UnaryLayer {
     std::string input_axis = "features";
     Template<Activation> activation_tpl = ReLU::HParams{};
     LayerHParams layer;  // Of each linear map.
-    FIELDS(input_dims, hidden_dims, input_axis, activation_tpl, layer)
+    FIELDS(About(input_dims, kSize), About(hidden_dims, kSize), input_axis, activation_tpl, layer)
   };
   explicit Mlp(const HParams& p);
 

@@ -35,9 +35,10 @@ class TransformerLm final : public Layer {
     double embedding_dropout_rate = 0.0;
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
-    FIELDS(vocab_size, model_dims, num_layers, num_heads, hidden_dims, packed_input,
-           segment_positions, position_emb_tpl, separate_embedding_tpl, softmax_tpl,
-           stacked_transformer_tpl, final_ln_tpl, embedding_dropout_rate, dtypes, params_init)
+    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), About(num_layers, kLayerCount),
+           About(num_heads, kSize), About(hidden_dims, kSize), packed_input, segment_positions,
+           position_emb_tpl, separate_embedding_tpl, softmax_tpl, stacked_transformer_tpl,
+           final_ln_tpl, About(embedding_dropout_rate, kRate), dtypes, params_init)
   };
   explicit TransformerLm(const HParams& p);
 

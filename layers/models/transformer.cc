@@ -17,7 +17,6 @@ REGISTER_TEMPLATE(SequenceLayer, LayerSequence);
 namespace {
 
 // Planning takes about 5 ms and 0.6 MB for each unrolled layer.
-constexpr int64_t kMaxUnrolledLayers = 4096;
 
 }  // namespace
 
@@ -59,11 +58,7 @@ Tensor TransformerBlock::fprop(Tensor x, const SequenceInfo& sequence) const {
 }
 
 StackedTransformer::StackedTransformer(const HParams& p) {
-  const int64_t num_layers = p.num_layers.get();
-  if (num_layers < 1 || num_layers > kMaxUnrolledLayers)
-    fail("num_layers={}, expected 1 to {}{}", num_layers, kMaxUnrolledLayers,
-         num_layers < 1 ? "" : "; Repeated takes more, since it plans one layer for all");
-  for (int64_t i = 0; i < num_layers; ++i)
+  for (int64_t i = 0; i < p.num_layers.get(); ++i)
     x_layers_.push_back(child(fmt::format("x_layers[{}]", i), p.block_tpl));
 }
 
@@ -76,7 +71,6 @@ Tensor StackedTransformer::fprop(Tensor x, const SequenceInfo& sequence) const {
 }
 
 Repeated::Repeated(const HParams& p) : num_layers_(p.num_layers.get()) {
-  if (num_layers_ < 1) fail("num_layers={}, expected at least 1", num_layers_);
   x_layers_ = stacked_child("x_layers[]", num_layers_, p.block_tpl);
 }
 

@@ -29,6 +29,9 @@ constexpr std::array<EnumName<NormPolicy>, 4> enum_names(NormPolicy) {
       {{kPre, "pre"}, {kPost, "post"}, {kPostSkip, "post_skip"}, {kPrimerHybrid, "primer_hybrid"}}};
 }
 
+// Repeated plans one layer for all, and its weights are one stack.
+inline constexpr FieldInfo kLayerCount{.min = 1, .max = 1 << 16};
+
 class TransformerBlock final : public SequenceLayer {
  public:
   struct HParams {
@@ -39,7 +42,7 @@ class TransformerBlock final : public SequenceLayer {
     Template<UnaryLayer> ffn_tpl = FeedForward::HParams{};
     Template<UnaryLayer> norm_tpl = LayerNorm::HParams{};
     double residual_dropout_rate = 0.0;
-    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, residual_dropout_rate)
+    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, About(residual_dropout_rate, kRate))
   };
   explicit TransformerBlock(const HParams& p);
 
@@ -67,7 +70,9 @@ class StackedTransformer final : public SequenceLayer {
     static constexpr std::string_view kName = "StackedTransformer";
     Required<int64_t> num_layers;
     Template<SequenceLayer> block_tpl = TransformerBlock::HParams{};
-    FIELDS(num_layers, block_tpl)
+    FIELDS(About(num_layers, "each has its own nodes; Repeated takes more",
+                 {.min = 1, .max = 1024}),
+           block_tpl)
   };
   explicit StackedTransformer(const HParams& p);
 
@@ -86,7 +91,7 @@ class Repeated final : public SequenceLayer {
     static constexpr std::string_view kName = "Repeated";
     Required<int64_t> num_layers;
     Template<SequenceLayer> block_tpl = TransformerBlock::HParams{};
-    FIELDS(num_layers, block_tpl)
+    FIELDS(About(num_layers, kLayerCount), block_tpl)
   };
   explicit Repeated(const HParams& p);
 

@@ -22,7 +22,8 @@ class LayerNorm final : public UnaryLayer {
     bool use_bias = true;
     bool direct_scale = true;  // false: stored as scale - 1, initially 0 (Pax's default).
     FixedInitLayerHParams layer;
-    FIELDS(model_dims, axis, epsilon, use_scale, use_bias, direct_scale, layer)
+    FIELDS(About(model_dims, kSize), axis, About(epsilon, kNotNegative), use_scale, use_bias,
+           direct_scale, layer)
   };
   explicit LayerNorm(const HParams& p);
 
@@ -44,7 +45,8 @@ class RmsNorm final : public UnaryLayer {
     bool use_scale = true;
     bool direct_scale = true;  // false: stored as scale - 1, initially 0 (Pax's default).
     FixedInitLayerHParams layer;
-    FIELDS(model_dims, axis, epsilon, use_scale, direct_scale, layer)
+    FIELDS(About(model_dims, kSize), axis, About(epsilon, kNotNegative), use_scale, direct_scale,
+           layer)
   };
   explicit RmsNorm(const HParams& p);
 

@@ -41,8 +41,6 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
                          OpenedInput opened)
     : name_(std::move(name)), p_(p), num_batches_(num_batches), opened_(std::move(opened)) {
   const ErrorContext where("eval.datasets." + name_);
-  if (num_batches_ < 1 && num_batches_ != -1)
-    fail("num_batches is {}; expected at least 1, or -1 (the whole set)", num_batches_);
   if (!p_.reset_for_eval && num_batches_ == -1)
     fail(
         "reset_for_eval=false continues where the last evaluation stopped, which needs a "

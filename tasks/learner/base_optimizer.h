@@ -48,6 +48,7 @@ class BaseOptimizer {
   double learning_rate(int64_t step, int64_t num_train_steps) const {
     return learning_rate_ * schedule_->value(step, num_train_steps);
   }
+  const BaseSchedule& schedule() const { return *schedule_; }
   double weight_decay() const { return weight_decay_; }  // Of parameters that no mask excludes.
   // What state.first_moment and state.second_moment can be set for.
   const StoredMoments& stored_moments() const { return stored_; }
@@ -60,10 +61,7 @@ class BaseOptimizer {
   explicit BaseOptimizer(const HParams& p)
       : learning_rate_(p.learning_rate),
         weight_decay_(p.weight_decay),
-        schedule_(p.schedule_tpl.instantiate()) {
-    check_not_negative(p.kName, "learning_rate", p.learning_rate);
-    check_not_negative(p.kName, "weight_decay", p.weight_decay);
-  }
+        schedule_(p.schedule_tpl.instantiate()) {}
   // and with state (StatePolicy), of which the optimizer stores these moments.
   template <typename HParams>
   BaseOptimizer(const HParams& p, const StoredMoments& stored) : BaseOptimizer(p) {

@@ -91,12 +91,6 @@ Learner::Learner(const HParams& p)
         "learner: clip_gradient_norm_to_value={} and clip_gradient_single_norm_to_value={} "
         "exclude each other; set one of them to 0",
         p.clip_gradient_norm_to_value, p.clip_gradient_single_norm_to_value);
-  check_not_negative(p.kName, "clip_gradient_norm_to_value", p.clip_gradient_norm_to_value);
-  check_not_negative(p.kName, "clip_gradient_single_norm_to_value",
-                     p.clip_gradient_single_norm_to_value);
-  check_not_negative(p.kName, "skip_step_gradient_norm_value", p.skip_step_gradient_norm_value);
-  check_at_least(p.kName, "max_skipped_in_a_row", p.max_skipped_in_a_row, 0);
-  check_fraction(p.kName, "ema_decay", p.ema_decay);
 }
 
 void Learner::check(const ParameterTable& table) const {

@@ -59,10 +59,11 @@ class Learner {
     double skip_step_gradient_norm_value = 0.0;  // Also skip above this norm; 0: never.
     int64_t max_skipped_in_a_row = 10;           // The run then fails; 0: never.
     double ema_decay = 0.0;                      // 0: no average of the weights.
-    FIELDS(optimizer_tpl, clip_gradient_norm_to_value, clip_gradient_single_norm_to_value,
-           weight_decay_exclusion, bprop_variable_exclusion, bprop_variable_inclusion,
-           skip_lp_1d_vectors, skip_nonfinite_steps, skip_step_gradient_norm_value,
-           max_skipped_in_a_row, ema_decay)
+    FIELDS(optimizer_tpl, About(clip_gradient_norm_to_value, kNotNegative),
+           About(clip_gradient_single_norm_to_value, kNotNegative), weight_decay_exclusion,
+           bprop_variable_exclusion, bprop_variable_inclusion, skip_lp_1d_vectors,
+           skip_nonfinite_steps, About(skip_step_gradient_norm_value, kNotNegative),
+           About(max_skipped_in_a_row, kNotNegative), About(ema_decay, kRate))
   };
   explicit Learner(const HParams& p);
 

@@ -31,13 +31,6 @@ constexpr StoredMoments kBothMoments{.first = true, .second = true};
 constexpr Noise kFirstNoise{.half = NoiseHalf::kLow};
 constexpr Noise kSecondNoise{.half = NoiseHalf::kHigh};
 
-template <typename HParams>
-void check_adam(const HParams& p) {
-  check_fraction(p.kName, "beta1", p.beta1);
-  check_fraction(p.kName, "beta2", p.beta2);
-  check_not_negative(p.kName, "epsilon", p.epsilon);
-}
-
 std::vector<Slot> moments(const Type& parameter, const StatePolicy& state) {
   return {{"m", in_dtype(parameter, state.first_moment)},
           {"v", in_dtype(parameter, state.second_moment)}};
@@ -59,11 +52,7 @@ Tensor bias_corrected(double beta, const Tensor& count) {
 
 }  // namespace
 
-Adam::Adam(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) {
-  check_adam(p);
-  check_not_negative(p.kName, "epsilon_root", p.epsilon_root);
-  check_finite(p.kName, "clip_threshold", p.clip_threshold);
-}
+Adam::Adam(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) {}
 
 std::vector<Slot> Adam::slots(const Type& parameter) const { return moments(parameter, p_.state); }
 
@@ -89,7 +78,7 @@ Updated Adam::update(const UpdateInputs& inputs) const {
            stored_state(inputs, 1, v, p_.state.rounding, kSecondNoise)}};
 }
 
-AdamW::AdamW(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) { check_adam(p); }
+AdamW::AdamW(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) {}
 
 std::vector<Slot> AdamW::slots(const Type& parameter) const { return moments(parameter, p_.state); }
 
@@ -144,16 +133,7 @@ Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next) {
 }  // namespace
 
 Adafactor::Adafactor(const HParams& p)
-    : BaseOptimizer(p, {.first = p.beta1 > 0.0, .second = true}), p_(p) {
-  check_not_negative(p.kName, "epsilon1", p.epsilon1);
-  check_not_negative(p.kName, "epsilon2", p.epsilon2);
-  check_not_negative(p.kName, "decay_exponent", p.decay_exponent);
-  check_finite(p.kName, "clip_threshold", p.clip_threshold);
-  if (p.decay_exponent <= 0.0)
-    fail("Adafactor: decay_exponent is {}, expected more than 0", p.decay_exponent);
-  check_fraction(p.kName, "decay_adam", p.decay_adam);
-  check_fraction(p.kName, "beta1", p.beta1);
-}
+    : BaseOptimizer(p, {.first = p.beta1 > 0.0, .second = true}), p_(p) {}
 
 std::vector<Slot> Adafactor::slots(const Type& parameter) const {
   const Type type = in_dtype(parameter, p_.state.second_moment);
@@ -205,7 +185,6 @@ Updated Adafactor::update(const UpdateInputs& inputs) const {
 }
 
 Sgd::Sgd(const HParams& p) : BaseOptimizer(p, {.first = p.momentum > 0.0}), p_(p) {
-  check_fraction(p.kName, "momentum", p.momentum);
   if (p.nesterov && p.momentum == 0.0)
     fail("Sgd: nesterov needs momentum, which is 0; set momentum");
 }

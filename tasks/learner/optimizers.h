@@ -28,8 +28,9 @@ class Adam final : public BaseOptimizer {
     double clip_threshold = 1.0;  // On the RMS of each tensor's update; <= 0: no cap.
     double weight_decay = 0.0;
     StatePolicy state;
-    FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, epsilon_root, clip_threshold,
-           weight_decay, state)
+    FIELDS(About(learning_rate, kNotNegative), schedule_tpl, About(beta1, kRate),
+           About(beta2, kRate), About(epsilon, kNotNegative), About(epsilon_root, kNotNegative),
+           clip_threshold, About(weight_decay, kNotNegative), state)
   };
   explicit Adam(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;
@@ -52,7 +53,9 @@ class AdamW final : public BaseOptimizer {
     double epsilon = 1e-8;
     double weight_decay = 0.01;
     StatePolicy state;
-    FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, weight_decay, state)
+    FIELDS(About(learning_rate, kNotNegative), schedule_tpl, About(beta1, kRate),
+           About(beta2, kRate), About(epsilon, kNotNegative), About(weight_decay, kNotNegative),
+           state)
   };
   explicit AdamW(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;
@@ -82,8 +85,11 @@ class Adafactor final : public BaseOptimizer {
     bool multiply_by_parameter_scale = true;
     double weight_decay = 0.0;
     StatePolicy state;
-    FIELDS(learning_rate, schedule_tpl, decay_exponent, decay_adam, beta1, epsilon1, epsilon2,
-           clip_threshold, min_dim_size_to_factor, multiply_by_parameter_scale, weight_decay, state)
+    FIELDS(About(learning_rate, kNotNegative), schedule_tpl, About(decay_exponent, kPositive),
+           About(decay_adam, kRate), About(beta1, kRate), About(epsilon1, kNotNegative),
+           About(epsilon2, kNotNegative), clip_threshold,
+           About(min_dim_size_to_factor, kNotNegative), multiply_by_parameter_scale,
+           About(weight_decay, kNotNegative), state)
   };
   explicit Adafactor(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;
@@ -105,7 +111,8 @@ class Sgd final : public BaseOptimizer {
     bool nesterov = false;
     double weight_decay = 0.0;
     StatePolicy state;
-    FIELDS(learning_rate, schedule_tpl, momentum, nesterov, weight_decay, state)
+    FIELDS(About(learning_rate, kNotNegative), schedule_tpl, About(momentum, kRate), nesterov,
+           About(weight_decay, kNotNegative), state)
   };
   explicit Sgd(const HParams& p);
   std::vector<Slot> slots(const Type& parameter) const override;

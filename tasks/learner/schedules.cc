@@ -54,8 +54,6 @@ double decayed(Decay decay, double progress, double min_ratio) {
 
 template <typename Shape>
 void check_pieces(const Shape& p, size_t expected_values) {
-  for (size_t i = 0; i < p.values.size(); ++i)
-    check_not_negative(p.kName, fmt::format("values[{}]", i), p.values[i]);
   if (p.values.size() != expected_values)
     fail("{}: {} boundaries need {} values, got {}", p.kName, p.boundaries.size(), expected_values,
          p.values.size());
@@ -74,9 +72,6 @@ size_t passed(const std::vector<int64_t>& boundaries, int64_t step) {
 
 template <Decay decay>
 void LinearRampupDecayShape<decay>::check() const {
-  check_not_negative(kName, "max", max);
-  check_not_negative(kName, "min_ratio", min_ratio);
-  check_at_least(kName, "warmup_steps", warmup_steps, 0);
   if (decay_start >= 0 && decay_start < warmup_steps)
     fail("{}: decay_start={} is before the end of the warm-up, warmup_steps={}", kName, decay_start,
          warmup_steps);
@@ -99,23 +94,9 @@ template struct LinearRampupDecayShape<Decay::kCosine>;
 template struct LinearRampupDecayShape<Decay::kExponential>;
 template struct LinearRampupDecayShape<Decay::kLinear>;
 
-void LinearRampupSqrtDecayShape::check() const {
-  check_not_negative(kName, "max", max);
-  if (warmup_steps < 1)
-    fail("{}: warmup_steps is {}, expected at least 1, since it is the decay's time scale", kName,
-         warmup_steps);
-}
-
 double LinearRampupSqrtDecayShape::factor(int64_t step, int64_t) const {
   return max * (step < warmup_steps ? ratio(step, warmup_steps)
                                     : 1.0 / std::sqrt(ratio(step, warmup_steps)));
-}
-
-void WarmupStableDecayShape::check() const {
-  check_not_negative(kName, "max", max);
-  check_not_negative(kName, "min_ratio", min_ratio);
-  check_at_least(kName, "warmup_steps", warmup_steps, 0);
-  check_at_least(kName, "decay_steps", decay_steps, 0);
 }
 
 double WarmupStableDecayShape::factor(int64_t step, int64_t num_train_steps) const {

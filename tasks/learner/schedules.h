@@ -18,17 +18,25 @@ class BaseSchedule {
   virtual ~BaseSchedule() = default;
   // The factor at `step` (0, 1, …) of a run of `num_train_steps`.
   virtual double value(int64_t step, int64_t num_train_steps) const = 0;
+  // Steps until the factor is at its peak; 0 without a warm-up.
+  virtual int64_t warmup_steps() const { return 0; }
 };
 
-// The schedule with this shape. A shape is the schedule's HParams with two functions: `check`
-// (Error for values that make no sense) and `factor`.
+// The schedule with this shape. A shape is the schedule's HParams with the function `factor`, and
+// `check` if there are values that do not fit together (Error).
 template <typename Shape>
 class Schedule final : public BaseSchedule {
  public:
   using HParams = Shape;
-  explicit Schedule(const Shape& shape) : shape_(shape) { shape_.check(); }
+  explicit Schedule(const Shape& shape) : shape_(shape) {
+    if constexpr (requires { shape.check(); }) shape.check();
+  }
   double value(int64_t step, int64_t num_train_steps) const override {
     return shape_.factor(step, num_train_steps);
+  }
+  int64_t warmup_steps() const override {
+    if constexpr (requires { shape_.warmup_steps; }) return shape_.warmup_steps;
+    return 0;
   }
 
  private:
@@ -39,9 +47,8 @@ struct ConstantShape {
   using Instance = Schedule<ConstantShape>;
   static constexpr std::string_view kName = "ConstantSchedule";
   double value = 1.0;
-  FIELDS(value)
+  FIELDS(About(value, kNotNegative))
 
-  void check() const { check_not_negative(kName, "value", value); }
   double factor(int64_t, int64_t) const { return value; }
 };
 
@@ -61,7 +68,9 @@ struct LinearRampupDecayShape {
   int64_t decay_end = -1;    // -1: at the end of the run.
   double min_ratio = decay == Decay::kExponential ? 0.01 : 0.0;
   double max = 1.0;
-  FIELDS(warmup_steps, decay_start, decay_end, min_ratio, max)
+  FIELDS(About(warmup_steps, kNotNegative), About(decay_start, {.min = 0, .also = -1}),
+         About(decay_end, {.min = 0, .also = -1}), About(min_ratio, kShare),
+         About(max, kNotNegative))
 
   void check() const;
   double factor(int64_t step, int64_t num_train_steps) const;
@@ -73,9 +82,9 @@ struct LinearRampupSqrtDecayShape {
   static constexpr std::string_view kName = "LinearRampupSqrtDecay";
   int64_t warmup_steps = 1;
   double max = 1.0;
-  FIELDS(warmup_steps, max)
+  FIELDS(About(warmup_steps, "the time scale of the decay, too", {.min = 1}),
+         About(max, kNotNegative))
 
-  void check() const;
   double factor(int64_t step, int64_t num_train_steps) const;
 };
 
@@ -89,9 +98,10 @@ struct WarmupStableDecayShape {
   int64_t decay_end = -1;  // -1: at the end of the run.
   double min_ratio = 0.0;
   double max = 1.0;
-  FIELDS(warmup_steps, decay_steps, decay_end, min_ratio, max)
+  FIELDS(About(warmup_steps, kNotNegative), About(decay_steps, kNotNegative),
+         About(decay_end, {.min = 0, .also = -1}), About(min_ratio, kShare),
+         About(max, kNotNegative))
 
-  void check() const;
   double factor(int64_t step, int64_t num_train_steps) const;
 };
 
@@ -101,7 +111,7 @@ struct PiecewiseConstantShape {
   static constexpr std::string_view kName = "PiecewiseConstant";
   std::vector<int64_t> boundaries;
   std::vector<double> values = {1.0};
-  FIELDS(boundaries, values)
+  FIELDS(About(boundaries, kNotNegative), About(values, kNotNegative))
 
   void check() const;
   double factor(int64_t step, int64_t num_train_steps) const;
@@ -114,7 +124,7 @@ struct LinearRampupPiecewiseConstantShape {
   static constexpr std::string_view kName = "LinearRampupPiecewiseConstant";
   std::vector<int64_t> boundaries = {0};
   std::vector<double> values = {1.0};
-  FIELDS(boundaries, values)
+  FIELDS(About(boundaries, kNotNegative), About(values, kNotNegative))
 
   void check() const;
   double factor(int64_t step, int64_t num_train_steps) const;

@@ -59,7 +59,7 @@ class ChunkedPipeline final : public PipelineSchedule {
     using Instance = ChunkedPipeline;
     static constexpr std::string_view kName = name.text;
     int64_t chunks = default_chunks;  // Per stage (Pax: circular_repeat).
-    FIELDS(chunks)
+    FIELDS(About(chunks, kSize))
   };
   explicit ChunkedPipeline(const HParams& p) : chunks_(p.chunks) {}
   PipelineTable table(int64_t stages, int64_t microbatches) const override {
@@ -87,7 +87,7 @@ class WrittenPipeline final : public PipelineSchedule {
     static constexpr std::string_view kName = "WrittenPipeline";
     std::vector<std::string> stages;  // One text for each: "F0 F1 . B0 . B1".
     std::vector<int64_t> live_bound;  // Of live activations, one for each stage; empty: none.
-    FIELDS(stages, live_bound)
+    FIELDS(stages, About(live_bound, kSize))
   };
   explicit WrittenPipeline(const HParams& p) : p_(p) {}
   PipelineTable table(int64_t stages, int64_t microbatches) const override;

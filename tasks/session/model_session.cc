@@ -40,6 +40,7 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
       pipeline_(make_pipeline()),
       executor_(make_executor(purpose, devices)),
       stall_probe_(add_stall_probe()) {
+  check_values(resolved(to_tree(config)), "the configuration");
   if (purpose == Purpose::kRunning) {
     CHECK(static_cast<int64_t>(devices.size()) == devices_per_process);
     remark_ = check_hosts(mesh_, hosts_of_devices(processes, devices_per_process));

@@ -88,16 +88,14 @@ std::string check_code(const CheckpointInfo& info, const LoopState& state,
 }  // namespace
 
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
-                                      const std::string& mesh, const std::string& change,
+                                      const std::string& mesh, const std::string& change_note,
                                       const RunOptions& options) {
   std::vector<std::string> notes;
   if (!state.mesh.empty() && state.mesh != mesh)
     notes.push_back(
         fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
                     info.step, state.mesh, mesh));
-  if (!change.empty())
-    notes.push_back(fmt::format("note: step {} was saved with a different configuration: {}",
-                                info.step, change));
+  if (!change_note.empty()) notes.push_back(change_note);
   if (const std::string note = check_code(info, state, options); !note.empty())
     notes.push_back(note);
   return notes;

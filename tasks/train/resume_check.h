@@ -13,11 +13,11 @@
 
 namespace tessera {
 
-// A line for each change; `mesh` and `change` (describe_change) are those of this start. Error,
-// with the first layer and line that differ, if the code computes something else and the options do
-// not allow that.
+// A line for each change; `mesh` is that of this start, `change_note` the line of a changed
+// configuration, or "". Error, with the first layer and line that differ, if the code computes
+// something else and the options do not allow that.
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
-                                      const std::string& mesh, const std::string& change,
+                                      const std::string& mesh, const std::string& change_note,
                                       const RunOptions& options);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "core/graph/type.h"
 #include "core/io/file.h"
 #include "core/io/user_path.h"
+#include "core/passes/remat/remat.h"
 #include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/logging/throughput.h"
@@ -20,12 +21,15 @@
 #include "tasks/session/batch_check.h"
 #include "tasks/session/check_rules.h"
 #include "tasks/session/model_state.h"
+#include "tasks/train/learning_warnings.h"
 #include "tasks/train/loop_state.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kVocabAxis = "vocab";
+constexpr int64_t kMostBatchTokens = int64_t{1}
+                                     << 28;  // Of a batch: each takes some 20 bytes on the host.
 
 // The smallest batch that the mesh can hold: one copy of the example per shard of the batch axis.
 Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input) {
@@ -73,7 +77,11 @@ OpenedInput Session::open_input(const Template<BaseInput>& input_tpl, const std:
                                 const SessionOptions& options) {
   const ErrorContext context(where);
   std::unique_ptr<BaseInput> input = input_tpl.instantiate();
-  const Infeed rows = infeed(input->global_batch_size(), options);
+  const int64_t batch = input->global_batch_size(), length = sequence_length(*input);
+  if (options.allocates && length > kMostBatchTokens / batch)
+    fail("global_batch_size={} sequences of seq_len={} tokens are more than {} tokens", batch,
+         length, kMostBatchTokens);
+  const Infeed rows = infeed(batch, options);
   if (options.allocates) input->attach(rows);  // A plan needs no data.
   return {std::move(input), rows.rows, options.allocates};
 }
@@ -119,6 +127,7 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
                            const Batch& batch, int64_t number) {
       check_batch(batch, bounds, fmt::format("input '{}', batch {}", name, number));
     });
+    check_remat_names(parse_remat_policy(train().remat_policy), train_graph_);
     CompileOptions compile;
     compile.on_stage = options.on_stage;
     compile.communication = options.communication;
@@ -197,6 +206,8 @@ void warn_of_layouts(const Session& session, Console& console) {
     console.info("warning: " + warning);
   for (const std::string& warning :
        idle_mesh_axes(session.rules(), session.mesh(), session.train_graph()))
+    console.info("warning: " + warning);
+  for (const std::string& warning : learning_warnings(session.task(), session.train_graph()))
     console.info("warning: " + warning);
   if (!session.pipeline()) return;
   for (const std::string& warning :

@@ -28,6 +28,7 @@
 #include "tasks/run_directory/run_guard.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
+#include "tasks/train/learning_warnings.h"
 #include "tasks/train/loop_state.h"
 #include "tasks/train/resume_check.h"
 #include "tasks/train/run_health.h"
@@ -169,9 +170,11 @@ class Trainer final : public BaseRun {
       const std::string change = describe_change(info.hparams, hparams_toml_);
       // The configuration may have changed what ends a run.
       if (change.empty()) stop_reason_ = state.stop_reason;
-      for (const std::string& note :
-           check_resume(info, state, session_.mesh().text(), change, options_))
-        console_.info(note);
+      const std::string note =
+          change.empty() ? "" : change_note(change, info.step, info.hparams, session_.task());
+      for (const std::string& line :
+           check_resume(info, state, session_.mesh().text(), note, options_))
+        console_.info(line);
       early_stopper_.restore(state.early_stopper);
       // Imported weights have no input position: the input starts at its beginning.
       if (state.input.position > 0 || !state.input.cursors.empty())

@@ -70,7 +70,7 @@ TEST_CASE("a plugin's metrics are checked before the run") {
   REQUIRE_THAT(output, Catch::Contains("did you mean 'MultipleChoice'?"));
   REQUIRE(run(directory, {"--set", "eval.datasets.questions.score_metrics.choice.num_choices=1"},
               &output) == 2);
-  REQUIRE_THAT(output, Catch::Contains("num_choices is 1; expected at least 2"));
+  REQUIRE_THAT(output, Catch::Contains("num_choices is 1, expected at least 2"));
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ TEST_CASE("a masked input says what is wrong with its configuration", "[masked_i
   MaskedInput::HParams p = hparams();
   REQUIRE(message(p).empty());
   p.chosen_rate = 1.5;
-  REQUIRE_THAT(message(p), Contains("chosen_rate is 1.5; expected 0 to 1"));
+  REQUIRE_THAT(message(p), Contains("chosen_rate is 1.5, expected 0 to 1"));
   p = hparams();
   p.random_rate = 0.3;
   REQUIRE_THAT(message(p), Contains("mask_rate + random_rate is 1.1"));

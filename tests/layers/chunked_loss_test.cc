@@ -192,7 +192,7 @@ TEST_CASE("a chunked loss has one device's values on a mesh") {
 
 TEST_CASE("a negative number of tokens in a chunk is refused") {
   REQUIRE_THROWS_WITH(template_of({.loss = {.chunk_tokens = -1}}).instantiate(),
-                      Catch::Contains("chunk_tokens is -1, expected a number of tokens, or 0"));
+                      Catch::Contains("loss.chunk_tokens is -1, expected at least 0"));
 }
 
 }  // namespace

@@ -98,7 +98,8 @@ TEST_CASE("both softmaxes give the same scores with the same matrix, whole and i
     require_close(losses(shared, by_class), whole);
   }
   shared.loss.chunk_tokens = -1;
-  REQUIRE_THROWS_WITH(losses(shared, by_class), Contains("chunk_tokens is -1, expected a number"));
+  REQUIRE_THROWS_WITH(losses(shared, by_class),
+                      Contains("chunk_tokens is -1, expected at least 0"));
 }
 
 TEST_CASE("an untied softmax cannot embed ids") {

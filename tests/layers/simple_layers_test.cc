@@ -140,7 +140,8 @@ TEST_CASE("Dropout zeroes some elements in training and scales the others up") {
 
 TEST_CASE("Dropout refuses a rate of 1, and training without a step") {
   const Template<UnaryLayer> all = Dropout::HParams{.rate = 1.0};
-  REQUIRE_THROWS_WITH(all.instantiate(), "Dropout: rate is 1, expected 0 <= rate < 1");
+  REQUIRE_THROWS_WITH(all.instantiate(),
+                      Catch::Contains("Dropout: rate is 1.0, expected at least 0 and below 1"));
   LayerTrial trial;
   const Template<UnaryLayer> half = Dropout::HParams{.rate = 0.5};
   const FpropScope no_step({}, Features{});

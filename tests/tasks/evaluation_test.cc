@@ -384,7 +384,8 @@ TEST_CASE("invalid evaluation settings are errors that say how to fix them") {
   }
   SECTION("no batches") {
     p.num_batches = 0;
-    REQUIRE_THAT(message_of(config), Contains("num_batches is 0; expected at least 1, or -1"));
+    REQUIRE_THAT(message_of(config),
+                 Contains("eval.datasets.mixture.num_batches is 0, expected at least 1, or -1"));
   }
   SECTION("options of an unknown dataset") {
     config.eval.datasets["mixtur"] = {};

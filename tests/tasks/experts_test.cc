@@ -320,13 +320,13 @@ TEST_CASE("a router refuses what it cannot do") {
   };
   REQUIRE_THROWS_WITH(made(TopKRouter::HParams{.top_k = 5}),
                       Contains("top_k is 5, expected 1 to num_experts=4"));
-  REQUIRE_THROWS_WITH(made(TopKRouter::HParams{.top_k = 0}), Contains("top_k is 0, expected 1"));
+  REQUIRE_THROWS_WITH(made(TopKRouter::HParams{.top_k = 0}), Contains("top_k is 0, expected 1 to"));
   REQUIRE_THROWS_WITH(made(TopKRouter::HParams{.capacity_factor = 0.0}),
-                      Contains("capacity_factor is 0, expected a number above 0"));
+                      Contains("capacity_factor is 0.0, expected above 0 (unset: every token is "));
   REQUIRE_THROWS_WITH(made(TopKRouter::HParams{.jitter = 1.0}),
-                      Contains("jitter is 1, expected 0 <= jitter < 1"));
+                      Contains("jitter is 1.0, expected at least 0 and below 1"));
   REQUIRE_THROWS_WITH(made(ExpertChoiceRouter::HParams{.capacity_factor = -1.0}),
-                      Contains("capacity_factor is -1, expected a number above 0"));
+                      Contains("capacity_factor is -1.0, expected above 0"));
   LayerSetting three = kExpertParallel;
   three.mesh.ici_mesh_shape = {1, 3, 1};
   REQUIRE_THROWS_WITH(

@@ -295,17 +295,18 @@ TEST_CASE("latent attention refuses sizes that make no sense") {
   using P = LatentAttention::HParams;
   REQUIRE(refusal([](P& p) { p.num_heads = 3; }) ==
           "num_heads=3 does not divide model_dims=4; change one, or set dims_per_head");
-  REQUIRE(refusal([](P& p) { p.num_heads = 0; }) ==
-          "LatentAttention: num_heads is 0, expected at least 1");
-  REQUIRE(refusal([](P& p) { p.kv_lora_rank = 0; }) ==
-          "LatentAttention: kv_lora_rank is 0, expected at least 1");
-  REQUIRE(refusal([](P& p) { p.q_lora_rank = 0; }) ==
-          "LatentAttention: q_lora_rank is 0, expected at least 1");
-  REQUIRE(refusal([](P& p) { p.value_dims_per_head = -1; }) ==
-          "LatentAttention: value_dims_per_head is -1, expected at least 1");
-  for (const int64_t dims : {3, -2})
-    REQUIRE_THAT(refusal([&](P& p) { p.rope_dims = dims; }),
-                 Contains(fmt::format("rope_dims is {}, expected an even number", dims)));
+  REQUIRE_THAT(refusal([](P& p) { p.num_heads = 0; }),
+               Contains("LatentAttention: num_heads is 0, expected 1 to"));
+  REQUIRE_THAT(refusal([](P& p) { p.kv_lora_rank = 0; }),
+               Contains("LatentAttention: kv_lora_rank is 0, expected 1 to"));
+  REQUIRE_THAT(refusal([](P& p) { p.q_lora_rank = 0; }),
+               Contains("LatentAttention: q_lora_rank is 0, expected 1 to"));
+  REQUIRE_THAT(refusal([](P& p) { p.value_dims_per_head = -1; }),
+               Contains("LatentAttention: value_dims_per_head is -1, expected 1 to"));
+  REQUIRE_THAT(refusal([](P& p) { p.rope_dims = 3; }),
+               Contains("rope_dims is 3, expected an even number"));
+  REQUIRE_THAT(refusal([](P& p) { p.rope_dims = -2; }),
+               Contains("rope_dims is -2, expected at least 0"));
   REQUIRE_THAT(refusal([](P& p) { p.rotary_tpl = {}; }),
                Contains("rope_dims is 2, but rotary_tpl is unset; set it, or rope_dims=0"));
   REQUIRE_THAT(refusal([](P& p) {

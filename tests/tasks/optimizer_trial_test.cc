@@ -328,13 +328,13 @@ TEST_CASE("optimizers reject inconsistent settings") {
     }
     return std::string();
   };
-  REQUIRE_THAT(message(AdamW::HParams{.beta2 = 1.0}), Catch::Contains("beta2 is 1, expected"));
+  REQUIRE_THAT(message(AdamW::HParams{.beta2 = 1.0}), Catch::Contains("beta2 is 1.0, expected"));
   REQUIRE_THAT(message(Adam::HParams{.beta1 = -0.1}), Catch::Contains("beta1 is -0.1, expected"));
   REQUIRE_THAT(message(Sgd::HParams{.nesterov = true}), Catch::Contains("set momentum"));
   REQUIRE_THAT(message(Adafactor::HParams{.decay_exponent = 0.0}),
                Catch::Contains("decay_exponent is 0"));
   REQUIRE_THAT(message(Adafactor::HParams{.decay_adam = 1.0}),
-               Catch::Contains("decay_adam is 1, expected"));
+               Catch::Contains("decay_adam is 1.0, expected"));
 }
 
 TEST_CASE("optimizers reject negative and non-finite settings") {
@@ -347,10 +347,11 @@ TEST_CASE("optimizers reject negative and non-finite settings") {
     }
     return std::string();
   };
-  REQUIRE(message(AdamW::HParams{.learning_rate = -1.0}) ==
-          "AdamW: learning_rate is -1, expected 0 or more");
-  REQUIRE(message(Adam::HParams{.learning_rate = -std::nan("")}) ==
-          "Adam: learning_rate is nan, expected a finite number (at most 3.4e38)");
+  REQUIRE_THAT(message(AdamW::HParams{.learning_rate = -1.0}),
+               Catch::StartsWith("AdamW: learning_rate is -1.0, expected at least 0"));
+  REQUIRE_THAT(
+      message(Adam::HParams{.learning_rate = -std::nan("")}),
+      Catch::StartsWith("Adam: learning_rate is nan, expected a finite number (at most 3.4e38)"));
   REQUIRE_THAT(message(Sgd::HParams{.learning_rate = kInfinity}), Catch::Contains("is inf"));
   REQUIRE_THAT(message(Adafactor::HParams{.learning_rate = 1e39}), Catch::Contains("is 1e+39"));
   REQUIRE_THAT(message(Sgd::HParams{.momentum = std::nan("")}), Catch::Contains("momentum is nan"));

@@ -93,11 +93,11 @@ TEST_CASE("piecewise values change at their boundaries") {
 
 TEST_CASE("negative and non-finite schedule values are rejected") {
   REQUIRE_THROWS_WITH(at(ConstantSchedule::HParams{.value = -0.5}, 0),
-                      Catch::Equals("ConstantSchedule: value is -0.5, expected 0 or more"));
+                      Catch::Contains("ConstantSchedule: value is -0.5, expected at least 0"));
   REQUIRE_THROWS_WITH(at(LinearRampupCosineDecay::HParams{.max = std::nan("")}, 0),
                       Catch::Contains("max is nan, expected a finite number"));
   REQUIRE_THROWS_WITH(at(LinearRampupLinearDecay::HParams{.min_ratio = -0.1}, 0),
-                      Catch::Contains("min_ratio is -0.1, expected 0 or more"));
+                      Catch::Contains("min_ratio is -0.1, expected 0 to 1"));
   REQUIRE_THROWS_WITH(at(LinearRampupExponentialDecay::HParams{.max = -1.0}, 0),
                       Catch::Contains("max is -1"));
   REQUIRE_THROWS_WITH(at(LinearRampupSqrtDecay::HParams{.max = -1.0}, 0),

@@ -396,7 +396,7 @@ TEST_CASE("invalid settings are rejected before the first step") {
     TrainHParams& train = task_of(config).train;
     train.prefetch_batches = 0;
     REQUIRE_THAT(message_of(config, directory.path()),
-                 Catch::Contains("task.train: prefetch_batches is 0, expected at least 1"));
+                 Catch::Contains("train.prefetch_batches is 0, expected 1 to 1024"));
     train.prefetch_batches = 1;
     train.collective_timeout_seconds = 0;
     REQUIRE_THAT(message_of(config, directory.path()),
@@ -407,7 +407,8 @@ TEST_CASE("invalid settings are rejected before the first step") {
                  Catch::Contains("early_stopping.target is nan, expected a finite number"));
     train.early_stopping.target = 0.0;
     train.eval_loop_num_batches = 0;
-    REQUIRE_THAT(message_of(config, directory.path()), Catch::Contains("-1 (the whole set)"));
+    REQUIRE_THAT(message_of(config, directory.path()),
+                 Catch::Contains("expected at least 1, or -1 (-1: the whole dataset)"));
   }
   SECTION("unknown early stopping metric") {
     ExperimentConfig config = tiny_config(2);

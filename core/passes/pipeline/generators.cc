@@ -11,11 +11,18 @@
 namespace tessera {
 namespace {
 
+constexpr int64_t kMostTasks = int64_t{1} << 22;  // Forward passes of a step, on all stages.
+
 PipelineTable empty_table(std::string_view name, int64_t stages, int64_t microbatches,
                           int64_t chunks) {
   check_at_least(name, "stages", stages, 1);
   check_at_least(name, "microbatches", microbatches, 1);
   check_at_least(name, "chunks", chunks, 1);
+  if (chunks > kMostTasks / stages || microbatches > kMostTasks / (stages * chunks))
+    fail(
+        "{}: stages={} times chunks={} times microbatches={} is more than {}; lower chunks or "
+        "microbatches",
+        name, stages, chunks, microbatches, kMostTasks);
   return {
       .name = std::string(name), .stages = stages, .microbatches = microbatches, .chunks = chunks};
 }

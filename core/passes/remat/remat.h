@@ -34,6 +34,10 @@ struct RematPolicy {
 // policy for an unknown word that begins with "save_".
 RematPolicy parse_remat_policy(std::string_view text);
 
+// Error with the nearest name for a name of a list that save_for_backward marks nowhere in the
+// graph. The names of Pax's policies need not exist: they are those of all its layers.
+void check_remat_names(const RematPolicy& policy, const Graph& traced);
+
 // The decision of a policy for each value of a graph.
 class RematDecision {
  public:

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -57,7 +59,7 @@ std::vector<std::string> comma_separated(std::string_view text) {
     const size_t comma = text.find(',');
     std::string part(text.substr(0, comma));
     std::erase(part, ' ');
-    if (part.empty()) fail("remat policy: an empty name in '{}'", text);
+    if (part.empty()) fail("remat policy: an empty name in '{}'", shortened(text));
     parts.push_back(std::move(part));
     if (comma == std::string_view::npos) return parts;
     text.remove_prefix(comma + 1);
@@ -72,12 +74,39 @@ bool has_batch_axis(const Graph& graph, const Node& contraction) {
                      [&](const Axis& axis) { return a.has(axis.name) && b.has(axis.name); });
 }
 
+// The names of save_for_backward in the graph and its loops.
+void collect_marks(const Graph& graph, std::set<std::string>& marks) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op == &kSaveForBackwardOp) marks.insert(node.attributes.get<std::string>("name"));
+    for (const auto& body : node.bodies) collect_marks(*body, marks);
+  }
+}
+
+const NamedPolicy* named_policy(const RematPolicy& wanted) {
+  for (const NamedPolicy& policy : policies())
+    if (policy.kind == wanted.kind && policy.names == wanted.names) return &policy;
+  return nullptr;
+}
+
 }  // namespace
 
 std::string RematPolicy::text() const {
-  for (const NamedPolicy& policy : policies())
-    if (policy.kind == kind && policy.names == names) return std::string(policy.text);
-  return fmt::format("{}", fmt::join(names, ","));
+  const NamedPolicy* policy = named_policy(*this);
+  return policy != nullptr ? std::string(policy->text) : fmt::format("{}", fmt::join(names, ","));
+}
+
+void check_remat_names(const RematPolicy& policy, const Graph& traced) {
+  if (named_policy(policy) != nullptr) return;
+  std::set<std::string> marks;
+  collect_marks(traced, marks);
+  const std::vector<std::string> known(marks.begin(), marks.end());
+  for (const std::string& name : policy.names)
+    if (!marks.contains(name))
+      fail(
+          "remat_policy={}: the model saves no value '{}'{}; expected a policy such as "
+          "save_nothing, or names of its values: {}",
+          shortened(policy.text()), shortened(name), did_you_mean(name, known),
+          fmt::join(known, ", "));
 }
 
 RematPolicy parse_remat_policy(std::string_view text) {
@@ -90,8 +119,8 @@ RematPolicy parse_remat_policy(std::string_view text) {
   for (const std::string& name : names) {
     if (!name.starts_with("save_")) continue;
     const std::string hint = did_you_mean(name, known);
-    fail("unknown remat policy '{}'{}; expected one of {}, or a list of saved names", name, hint,
-         fmt::join(known, ", "));
+    fail("unknown remat policy '{}'{}; expected one of {}, or a list of saved names",
+         shortened(name), hint, fmt::join(known, ", "));
   }
   return {.kind = Kind::kSaveNamed, .names = std::move(names)};
 }

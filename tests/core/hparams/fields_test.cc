@@ -86,7 +86,7 @@ TEST_CASE("FIELDS gives names and members in order") {
   std::vector<std::string> names;
   const Wide wide;
   int64_t last = 0;
-  visit_fields(wide, [&](std::string_view name, int64_t member) {
+  visit_fields(wide, [&](std::string_view name, int64_t member, auto*) {
     names.emplace_back(name);
     last = member;
   });
@@ -118,7 +118,7 @@ TEST_CASE("A member missing in FIELDS is found by name") {
 TEST_CASE("Fields of a derived struct follow those of its base") {
   std::vector<std::string> names;
   MoreKnobs knobs;
-  visit_fields(knobs, [&](std::string_view name, int64_t&) { names.emplace_back(name); });
+  visit_fields(knobs, [&](std::string_view name, int64_t&, auto*) { names.emplace_back(name); });
   REQUIRE(names == std::vector<std::string>{"width", "depth"});
 }
 

@@ -38,6 +38,21 @@ TEST_CASE("every element type is read as it was written") {
   REQUIRE(read == bytes);
 }
 
+TEST_CASE("a file with deeply nested groups is refused at once") {
+  const TemporaryDirectory directory;
+  const auto nested = [&](int levels) {
+    std::string path;
+    for (int i = 0; i < levels; ++i) path += "g/";
+    Hdf5File file = Hdf5File::create(directory / "f.h5");
+    file.create_dataset(path + "data", StoredType::kU8, {1});
+    file.close();
+    return Hdf5File::open(directory / "f.h5");
+  };
+  REQUIRE(nested(20).dataset_paths().size() == 1);
+  REQUIRE_THROWS_WITH(nested(60).dataset_paths(),
+                      Contains("f.h5: its groups are nested more than 32 deep"));
+}
+
 TEST_CASE("texts and attributes of any length are read as they were written") {
   const TemporaryDirectory directory;
   const std::string large(200000, 'x');

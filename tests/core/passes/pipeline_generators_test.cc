@@ -163,6 +163,11 @@ TEST_CASE("a schedule refuses sizes that it cannot have") {
           "1F1B: microbatches is 0, expected at least 1");
   REQUIRE(error_of([] { zero_bubble_h1_table(-1, 1); }) ==
           "ZB-H1: stages is -1, expected at least 1");
+  REQUIRE(
+      error_of([] { circular_table(2, 4, 16777216); }) ==
+      "circular: stages=2 times chunks=16777216 times microbatches=4 is more than 4194304; lower "
+      "chunks or microbatches");
+  REQUIRE(error_of([] { gpipe_table(int64_t{1} << 40, int64_t{1} << 40); }) != "no error");
   REQUIRE(error_of([] { interleaved_table(4, 6, 2); }) ==
           "interleaved 1F1B: got microbatches=6, expected a multiple of stages=4, such as 8");
   REQUIRE(error_of([] { interleaved_table(4, 3, 2); }) ==

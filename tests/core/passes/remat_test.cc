@@ -185,5 +185,15 @@ TEST_CASE("Policies are parsed from Pax's names or a list, and print as they are
                Catch::Contains("an empty name"));
 }
 
+TEST_CASE("a list may only have names that the model saves, a policy of Pax any") {
+  const Graph graph = trace_gradients(kLooped, looped);  // The mark is in the body of a loop.
+  for (const char* text : {"ffn1", "save_nothing", "save_dot_except_logits"})
+    REQUIRE_NOTHROW(check_remat_names(parse_remat_policy(text), graph));
+  REQUIRE(
+      error_of([&] { check_remat_names(parse_remat_policy("ffn1,fnf1"), graph); }) ==
+      "remat_policy=ffn1,fnf1: the model saves no value 'fnf1'; did you mean 'ffn1'?; expected a "
+      "policy such as save_nothing, or names of its values: ffn1");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -397,7 +397,7 @@ TEST_CASE("an invalid mixture is refused with a message") {
   refused([](P p) { p.stages = {{.step = 3, .weights = p.weights}}; },
           "stages[0] begins at step 3, within a block of 10 rows; blocks begin every 2 steps of 5 "
           "rows: use step 4 or 2");
-  refused([](P p) { p.stages = {{.step = 0, .weights = p.weights}}; }, "begins at step 0");
+  refused([](P p) { p.stages = {{.step = 0, .weights = p.weights}}; }, "step is 0, expected 1 to");
   refused([](P p) { p.stages = {{4, p.weights}, {4, p.weights}}; }, "not after the stage before");
   refused([](P p) { p.sources["web"] = TextInput::HParams{}; },
           "'web' is a TextInput, which has no random access to rows");

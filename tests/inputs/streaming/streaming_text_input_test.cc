@@ -291,13 +291,13 @@ TEST_CASE("invalid settings are refused with a suggestion") {
   const auto refused = [&](auto change, const std::string& message) {
     StreamingTextInput::HParams p = hparams(directory.path());
     change(p);
-    REQUIRE_THROWS_WITH(StreamingTextInput(p), Contains(message));
+    REQUIRE_THROWS_WITH(Template<BaseInput>(p).instantiate(), Contains(message));
   };
   using P = StreamingTextInput::HParams;
-  refused([](P& p) { p.seq_len = 0; }, "seq_len is 0, expected at least 1");
+  refused([](P& p) { p.seq_len = 0; }, "seq_len is 0, expected 1 to");
   refused([](P& p) { p.num_workers = 0; }, "num_workers is 0");
   refused([](P& p) { p.shuffle_documents = 0; }, "shuffle_documents is 0");
-  refused([](P& p) { p.num_batches = 0; }, "num_batches is 0; expected -1");
+  refused([](P& p) { p.num_batches = 0; }, "num_batches is 0, expected at least 1, or -1");
   refused([](P& p) { p.validation_fraction = 1.5; }, "validation_fraction is 1.5");
   refused([](P& p) { p.split = StreamSplit::kValidation; }, "split is empty");
 }
