@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -234,18 +236,29 @@ struct JoiningThreads {
 template <typename Work>
 void parallel_for(int64_t count, int threads, Work work) {
   std::atomic<int64_t> next = 0;
+  std::exception_ptr failure;  // Of any thread.
+  std::mutex failing;
   const auto run = [&] {
-    for (int64_t i = next++; i < count; i = next++) work(i);
+    try {
+      for (int64_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      const std::lock_guard lock(failing);
+      failure = std::current_exception();
+    }
   };
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
-  JoiningThreads helpers;
-  try {
-    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
-      helpers.threads.push_back(start_thread(run));
-  } catch (const Error&) {
-    // The threads that did start do the work.
+  {
+    JoiningThreads helpers;
+    helpers.threads.reserve(static_cast<size_t>(threads));
+    try {
+      for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
+        helpers.threads.push_back(start_thread(run));
+    } catch (const Error&) {
+      // The threads that did start do the work.
+    }
+    run();
   }
-  run();
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace

@@ -6,6 +6,6 @@
 #include "plugins/runexp.h"
 
 int main(int argc, char** argv) {
-  tessera::prepare_standard_streams();
+  if (const int failed = tessera::prepare_program("runexp"); failed != 0) return failed;
   return tessera::run_runexp({argv + 1, argv + argc}, std::cout, std::cerr);
 }

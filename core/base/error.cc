@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/error.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cmath>
 #include <concepts>
@@ -8,19 +10,21 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <new>
 #include <system_error>
+#include <typeinfo>
 
 namespace tessera {
 namespace {
 
 thread_local std::vector<std::string> context_frames;
 thread_local std::vector<std::string> prefixes;
+// The frames that the last exception left, and how many of them have not been left yet.
+thread_local std::string left_frames;
+thread_local size_t frames_to_leave = 0;
 
-std::string with_context(std::string_view message) {
-  std::string text;
-  if (!prefixes.empty() && !prefixes.back().empty()) text = prefixes.back() + ": ";
-  text += message;
+std::string with_frames(std::string text) {
   std::string tail;  // Dotted frames, until the frame that they continue.
   for (auto frame = context_frames.rbegin(); frame != context_frames.rend(); ++frame) {
     tail.insert(0, *frame);
@@ -32,6 +36,24 @@ std::string with_context(std::string_view message) {
     tail.clear();
   }
   return text;
+}
+
+std::string with_context(std::string_view message) {
+  const bool has_prefix = !prefixes.empty() && !prefixes.back().empty();
+  return with_frames(has_prefix ? fmt::format("{}: {}", prefixes.back(), message)
+                                : std::string(message));
+}
+
+// Of an exception that is not of Tessera: its message, its type unless that is of the library, and
+// where it was thrown.
+std::string foreign_text(const std::exception& error) {
+  std::string text = error.what();
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> type(
+      abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status), &std::free);
+  if (type != nullptr && !std::string_view(type.get()).starts_with("std::"))
+    text = fmt::format("{} ({})", text.empty() ? "an exception" : text, type.get());
+  return text + std::exchange(left_frames, {});
 }
 
 // Levenshtein distance in which a swap of neighbours costs one (optimal string alignment).
@@ -90,7 +112,8 @@ Error::Error(std::string_view message) : std::runtime_error(with_context(message
 std::string error_text(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const auto* file_error = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
-  if (file_error == nullptr) return error.what();
+  if (file_error == nullptr)
+    return dynamic_cast<const Error*>(&error) != nullptr ? error.what() : foreign_text(error);
   std::string text;
   for (const std::filesystem::path* path : {&file_error->path1(), &file_error->path2()}) {
     if (path->empty()) continue;
@@ -100,8 +123,20 @@ std::string error_text(const std::exception& error) {
   return text + file_error->code().message() + std::string(remedy(file_error->code()));
 }
 
-ErrorContext::ErrorContext(std::string where) { context_frames.push_back(std::move(where)); }
-ErrorContext::~ErrorContext() { context_frames.pop_back(); }
+ErrorContext::ErrorContext(std::string where) {
+  left_frames.clear();
+  context_frames.push_back(std::move(where));
+}
+
+// An Error has the frames in its message; of any other exception error_text adds them.
+ErrorContext::~ErrorContext() {
+  if (std::uncaught_exceptions() > 0) {
+    if (left_frames.empty() || frames_to_leave != context_frames.size())
+      left_frames = with_frames("");
+    frames_to_leave = context_frames.size() - 1;
+  }
+  context_frames.pop_back();
+}
 
 ErrorPrefix::ErrorPrefix(std::string where) { prefixes.push_back(std::move(where)); }
 ErrorPrefix::~ErrorPrefix() { prefixes.pop_back(); }
