@@ -139,7 +139,8 @@ void log_failure(const std::filesystem::path& run_directory, std::string_view te
   const int descriptor = ::open(
       file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   if (descriptor < 0) return;
-  std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}", fmt::gmtime(std::time(nullptr)), text);
+  std::string line =
+      fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}", fmt::gmtime(std::time(nullptr)), printable(text));
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
   // One write, so that lines of several processes do not interleave.

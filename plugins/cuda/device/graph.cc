@@ -82,9 +82,7 @@ bool is_captured(const Context& context, CUstream stream) {
 void note_no_graph(const std::string& why) {
   static std::atomic<bool> noted = false;
   if (noted.exchange(true)) return;
-  std::fputs(
-      fmt::format("note: steps run kernel by kernel, not as a CUDA graph: {}\n", why).c_str(),
-      stderr);
+  print_error("note: steps run kernel by kernel, not as a CUDA graph: " + why);
 }
 
 }  // namespace tessera::cuda

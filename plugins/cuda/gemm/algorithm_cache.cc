@@ -18,6 +18,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "core/io/file.h"
 
 namespace tessera::cuda {
@@ -134,7 +135,7 @@ void AlgorithmCache::note(const std::string& why) {
 }
 
 void AlgorithmCache::note_on_standard_error(const std::string& text) {
-  std::fputs(fmt::format("note: {}\n", text).c_str(), stderr);
+  print_error(fmt::format("note: {}", text));
 }
 
 fs::path algorithm_cache_file() {
