@@ -86,7 +86,7 @@ T Arguments::number(const std::string& name, T fallback, T least, T most) const 
 // given.
 void check_output(const Arguments& arguments, const TokenizerIdentity& identity);
 
-// While it exists, SIGINT and SIGTERM set a flag; a second signal ends the process.
+// While it exists, stop signals (kStopSignals) set a flag; a second one ends the process.
 class Interruption {
  public:
   Interruption();

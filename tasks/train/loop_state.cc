@@ -19,6 +19,7 @@ constexpr const char* kStopReason = "trainer/stop_reason";
 constexpr const char* kBestMetric = "trainer/best_metric";
 constexpr const char* kEvalsSinceBest = "trainer/evals_since_best";
 constexpr const char* kMesh = "trainer/mesh";
+constexpr const char* kInterrupted = "trainer/interrupted";
 // "eval/<dataset>/position", "eval/<dataset>/extra/<key>"; dataset names contain no slash.
 constexpr std::string_view kEvalStatePrefix = "eval/";
 constexpr std::string_view kPosition = "position";
@@ -61,6 +62,7 @@ void put_loop_state(const LoopState& state, CheckpointInfo* info) {
   info->input_extra[kBestMetric] = fmt::format("{}", state.early_stopper.best);
   info->input_extra[kEvalsSinceBest] = fmt::format("{}", state.early_stopper.evals_since_best);
   info->input_extra[kMesh] = state.mesh;
+  if (!state.interrupted.empty()) info->input_extra[kInterrupted] = state.interrupted;
 }
 
 LoopState loop_state_of(const CheckpointInfo& info) {
@@ -75,6 +77,7 @@ LoopState loop_state_of(const CheckpointInfo& info) {
   const std::string best = take(kBestMetric), since = take(kEvalsSinceBest);
   if (!best.empty()) state.early_stopper = {std::stod(best), std::stoll(since)};
   state.mesh = take(kMesh);
+  state.interrupted = take(kInterrupted);
   return state;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the training loop's state that checkpoints store beside arrays: input positions,
-// early stopping, and the mesh.
+// early stopping, the mesh, and what was interrupted.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,9 @@ struct LoopState {
   std::string stop_reason;  // Why the run ended before its last step; "" if it did not.
   EarlyStopper::State early_stopper;
   std::string mesh;  // "replica=1 data=4 mdl=2"; "" in older checkpoints.
+  // What a stop signal interrupted after the step, "evaluation" or "samples": a resume begins with
+  // it. "": nothing.
+  std::string interrupted;
 };
 
 void put_loop_state(const LoopState& state, CheckpointInfo* info);
