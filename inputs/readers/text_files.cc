@@ -81,7 +81,8 @@ std::vector<fs::path> find_text_files(const std::vector<std::string>& paths) {
     std::vector<fs::path> named = {path};
     if (!fs::exists(path)) named = matching_files(path);
     if (named.empty())
-      fail("{}: no such file or directory, and no file matches it as a pattern", path);
+      fail("{}: no such file or directory, and no file matches it as a pattern{}", path,
+           path == "-" ? "; standard input is not read: write the text to a file" : "");
     for (const fs::path& one : named) {
       if (fs::is_directory(one)) {
         add_directory(one, &files);
