@@ -44,8 +44,7 @@ std::string with_context(std::string_view message) {
                                 : std::string(message));
 }
 
-// Of an exception that is not of Tessera: its message, its type unless that is of the library, and
-// where it was thrown.
+// Of an exception that is not of Tessera: its message, and its type unless that is of the library.
 std::string foreign_text(const std::exception& error) {
   std::string text = error.what();
   int status = 0;
@@ -53,7 +52,7 @@ std::string foreign_text(const std::exception& error) {
       abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status), &std::free);
   if (type != nullptr && !std::string_view(type.get()).starts_with("std::"))
     text = fmt::format("{} ({})", text.empty() ? "an exception" : text, type.get());
-  return text + std::exchange(left_frames, {});
+  return text;
 }
 
 // Levenshtein distance in which a swap of neighbours costs one (optimal string alignment).
@@ -107,13 +106,17 @@ std::string_view library_folder() {
 
 }  // namespace
 
-Error::Error(std::string_view message) : std::runtime_error(with_context(message)) {}
+Error::Error(std::string_view message) : std::runtime_error(with_context(message)) {
+  left_frames.clear();
+}
 
 std::string error_text(const std::exception& error) {
+  const std::string where = std::exchange(left_frames, {});
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const auto* file_error = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
   if (file_error == nullptr)
-    return dynamic_cast<const Error*>(&error) != nullptr ? error.what() : foreign_text(error);
+    return dynamic_cast<const Error*>(&error) != nullptr ? error.what()
+                                                         : foreign_text(error) + where;
   std::string text;
   for (const std::filesystem::path* path : {&file_error->path1(), &file_error->path2()}) {
     if (path->empty()) continue;
@@ -131,8 +134,12 @@ ErrorContext::ErrorContext(std::string where) {
 // An Error has the frames in its message; of any other exception error_text adds them.
 ErrorContext::~ErrorContext() {
   if (std::uncaught_exceptions() > 0) {
-    if (left_frames.empty() || frames_to_leave != context_frames.size())
-      left_frames = with_frames("");
+    try {
+      if (left_frames.empty() || frames_to_leave != context_frames.size())
+        left_frames = with_frames("");
+    } catch (const std::bad_alloc&) {
+      left_frames.clear();
+    }
     frames_to_leave = context_frames.size() - 1;
   }
   context_frames.pop_back();
