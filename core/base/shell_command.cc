@@ -44,7 +44,10 @@ std::string shell_quoted(const std::string& word) {
 
 std::string shell_command(const std::vector<std::string>& words) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_quoted(word);
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ' ';
+    text += shell_quoted(word);
+  }
   return text;
 }
 

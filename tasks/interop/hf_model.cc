@@ -193,7 +193,7 @@ const TransformerBlock::HParams* scaled_block_of(const LayerSequence::HParams& p
   for (size_t i = 0; i < p.layers_tpl.size(); ++i) {
     if (!p.layers_tpl[i].holds<StackedTransformer::HParams>()) return nullptr;
     const auto& stack = p.layers_tpl[i].as<StackedTransformer::HParams>();
-    if (stack.num_layers.get() != 1 || !stack.block_tpl.holds<TransformerBlock::HParams>())
+    if (stack.num_layers.get_or(0) != 1 || !stack.block_tpl.holds<TransformerBlock::HParams>())
       return nullptr;
     const auto& block = stack.block_tpl.as<TransformerBlock::HParams>();
     if (!block.attention_tpl.holds<DotProductAttention::HParams>()) return nullptr;
@@ -215,10 +215,7 @@ const TransformerBlock::HParams* block_of(const Template<SequenceLayer>& stack_t
   if (stack_tpl.holds<LayerSequence::HParams>()) {
     const auto* const block = scaled_block_of(stack_tpl.as<LayerSequence::HParams>());
     config->inverse_layer_scale = block != nullptr;
-    reasons->unless(block != nullptr,
-                    "stacked_transformer_tpl is a LayerSequence, whose layers may differ only in "
-                    "query_scale: 1/(i·√head_dim) in layer i = 1, 2, … (GPT-2)");
-    return block;
+    if (block != nullptr) return block;
   }
   const Template<SequenceLayer>* block_tpl = nullptr;
   if (stack_tpl.holds<StackedTransformer::HParams>())
@@ -227,7 +224,9 @@ const TransformerBlock::HParams* block_of(const Template<SequenceLayer>& stack_t
     block_tpl = &stack_tpl.as<Repeated::HParams>().block_tpl;
   if (block_tpl == nullptr) {
     reasons->add(
-        "stacked_transformer_tpl is {}, expected StackedTransformer or Repeated, with equal layers",
+        "stacked_transformer_tpl is {}, expected StackedTransformer or Repeated, with equal "
+        "layers, "
+        "or a LayerSequence in which only query_scale differs: 1/(i·√head_dim) in layer i (GPT-2)",
         stack_tpl.name());
     return nullptr;
   }

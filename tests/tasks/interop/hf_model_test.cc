@@ -216,7 +216,7 @@ TEST_CASE("a GPT-2 whose layers divide their scores by their number maps both wa
           std::vector<std::string>{"scale_attn_by_inverse_layer_idx: false in config.json, true in "
                                    "the experiment"});
   scale_of(1) = 0.3;
-  REQUIRE_THAT(reasons_of(model), Contains("whose layers may differ only in query_scale"));
+  REQUIRE_THAT(reasons_of(model), Contains("in which only query_scale differs"));
 }
 
 TEST_CASE("a weight without a tensor is named") {
