@@ -67,6 +67,23 @@ void raise_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Reports what is missing. It allocates nothing: even that could fail.
+bool has_address_space(std::string_view name) {
+  const int64_t left = address_space_left();
+  if (left >= kLeastAddressSpace) return true;
+  char text[256];
+  const int size =
+      std::snprintf(text, sizeof(text),
+                    "%.*s: the limit on address space (ulimit -v) leaves %d MiB to the program, "
+                    "expected at least "
+                    "%d; raise it, or remove it with ulimit -v unlimited\n",
+                    static_cast<int>(name.size()), name.data(), static_cast<int>(left >> 20),
+                    static_cast<int>(kLeastAddressSpace >> 20));
+  [[maybe_unused]] const ssize_t written =
+      ::write(STDERR_FILENO, text, static_cast<size_t>(std::max(size, 0)));
+  return false;
+}
+
 void run_to_the_end(const std::function<void()>& work) {
   try {
     return work();
@@ -101,10 +118,12 @@ int64_t address_space_left() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
     return std::numeric_limits<int64_t>::max();
-  int64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  return std::max<int64_t>(0,
-                           static_cast<int64_t>(limit.rlim_cur) - pages * ::sysconf(_SC_PAGESIZE));
+  char text[32] = "";  // "12345 …": pages. Not a stream, which allocates.
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0 || ::read(file, text, sizeof(text) - 1) < 0) text[0] = '\0';
+  if (file >= 0) ::close(file);
+  const int64_t used = std::strtoll(text, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
 }
 
 int prepare_program(std::string_view name) {
@@ -113,15 +132,10 @@ int prepare_program(std::string_view name) {
   occupy_descriptor(STDIN_FILENO, O_WRONLY);
   occupy_descriptor(STDOUT_FILENO, O_RDONLY);
   occupy_descriptor(STDERR_FILENO, O_RDONLY);
+  if (!has_address_space(name)) return 1;
   raise_open_files();
   escape_standard_streams();
-  const int64_t left = address_space_left();
-  if (left >= kLeastAddressSpace) return 0;
-  print_error(fmt::format(
-      "{}: the limit on address space (ulimit -v) leaves {} MiB to the program, expected "
-      "at least {}; raise it, or remove it with ulimit -v unlimited",
-      name, left >> 20, kLeastAddressSpace >> 20));
-  return 1;
+  return 0;
 }
 
 std::string flush_standard_output() {
