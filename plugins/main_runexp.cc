@@ -6,6 +6,6 @@
 #include "plugins/runexp.h"
 
 int main(int argc, char** argv) {
-  if (const int failed = tessera::prepare_program("runexp"); failed != 0) return failed;
+  tessera::prepare_program();
   return tessera::run_runexp({argv + 1, argv + argc}, std::cout, std::cerr);
 }

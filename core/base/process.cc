@@ -67,21 +67,21 @@ void raise_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Reports what is missing. It allocates nothing: even that could fail.
-bool has_address_space(std::string_view name) {
+// Runs before the other libraries register their classes, and allocates nothing: even that could
+// fail.
+[[gnu::constructor]] void require_address_space() {
   const int64_t left = address_space_left();
-  if (left >= kLeastAddressSpace) return true;
+  if (left >= kLeastAddressSpace) return;
   char text[256];
-  const int size =
-      std::snprintf(text, sizeof(text),
-                    "%.*s: the limit on address space (ulimit -v) leaves %d MiB to the program, "
-                    "expected at least "
-                    "%d; raise it, or remove it with ulimit -v unlimited\n",
-                    static_cast<int>(name.size()), name.data(), static_cast<int>(left >> 20),
-                    static_cast<int>(kLeastAddressSpace >> 20));
+  const int size = std::snprintf(
+      text, sizeof(text),
+      "%s: the limit on address space (ulimit -v) leaves %d MiB to the program, expected at least "
+      "%d; raise it, or remove it with ulimit -v unlimited\n",
+      program_invocation_short_name, static_cast<int>(left >> 20),
+      static_cast<int>(kLeastAddressSpace >> 20));
   [[maybe_unused]] const ssize_t written =
       ::write(STDERR_FILENO, text, static_cast<size_t>(std::max(size, 0)));
-  return false;
+  ::_exit(1);
 }
 
 void run_to_the_end(const std::function<void()>& work) {
@@ -126,16 +126,14 @@ int64_t address_space_left() {
   return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
 }
 
-int prepare_program(std::string_view name) {
+void prepare_program() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   occupy_descriptor(STDIN_FILENO, O_WRONLY);
   occupy_descriptor(STDOUT_FILENO, O_RDONLY);
   occupy_descriptor(STDERR_FILENO, O_RDONLY);
-  if (!has_address_space(name)) return 1;
   raise_open_files();
   escape_standard_streams();
-  return 0;
 }
 
 std::string flush_standard_output() {

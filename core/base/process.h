@@ -24,14 +24,14 @@ inline constexpr int kStopSignals[] = {SIGTERM, SIGINT,  SIGUSR1,   SIGUSR2, SIG
 // an error of the write (EPIPE, EFBIG) instead of a signal (SIGPIPE, SIGXFSZ). A closed standard
 // descriptor is opened on /dev/null, so that no file opened later gets its number. The limit on
 // open files is raised as far as the system allows, and standard output and error escape what would
-// control a terminal. Returns 0, or if the address space is so
-// limited that the program cannot work, reports that and returns 1.
-[[nodiscard]] int prepare_program(std::string_view name);
+// control a terminal.
+void prepare_program();
 
 // Bytes that the limit on address space (ulimit -v) leaves; the largest int64_t without a limit.
 int64_t address_space_left();
 // What a program needs of it besides the memory that it asks for and checks: with less, libraries
-// crash that do not check their allocations.
+// crash that do not check their allocations. A program that has less when it is loaded ends with a
+// message and exit code 1.
 inline constexpr int64_t kLeastAddressSpace = int64_t{64} << 20;
 
 // Flushes std::cout and stdout. Returns why output was lost, or "" if none was. A reader that

@@ -6,6 +6,6 @@
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
 
 int main(int argc, char** argv) {
-  if (const int failed = tessera::prepare_program("flat_tokens"); failed != 0) return failed;
+  tessera::prepare_program();
   return tessera::run_flat_tokens({argv + 1, argv + argc}, std::cout, std::cerr);
 }
