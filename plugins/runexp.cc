@@ -59,7 +59,8 @@ std::string one_line(std::string text) {
 }
 
 // An exception that is not of Tessera is probably thrown by a plugin of the user's.
-std::string plugins_of_users() {
+std::string plugins_of_users(const std::exception& error) {
+  if (dynamic_cast<const Error*>(&error) != nullptr) return "";
   std::set<std::string> files;
   const std::string own = own_plugins("experiments").string();
   for (const ExperimentEntry& entry : registered_experiments())
@@ -263,8 +264,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     return {mode->run(), ""};
   } catch (const std::exception& error) {
     // The caller takes exceptions for configuration errors.
-    const bool is_own = dynamic_cast<const Error*>(&error) != nullptr;
-    return {kFailed, error_text(error) + (is_own ? "" : plugins_of_users()),
+    return {kFailed, error_text(error) + plugins_of_users(error),
             logs ? options.job_log_dir : filesystem::path()};
   }
 }
@@ -412,7 +412,7 @@ Ending catch_errors(const std::function<Ending()>& action) {
   } catch (const filesystem::filesystem_error& error) {
     return {kBadUsage, error_text(error)};
   } catch (const std::exception& error) {
-    return {kFailed, error_text(error) + plugins_of_users()};
+    return {kFailed, error_text(error) + plugins_of_users(error)};
   }
 }
 

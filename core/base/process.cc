@@ -67,23 +67,6 @@ void raise_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Runs before the other libraries register their classes, and allocates nothing: even that could
-// fail.
-[[gnu::constructor]] void require_address_space() {
-  const int64_t left = address_space_left();
-  if (left >= kLeastAddressSpace) return;
-  char text[256];
-  const int size = std::snprintf(
-      text, sizeof(text),
-      "%s: the limit on address space (ulimit -v) leaves %d MiB to the program, expected at least "
-      "%d; raise it, or remove it with ulimit -v unlimited\n",
-      program_invocation_short_name, static_cast<int>(left >> 20),
-      static_cast<int>(kLeastAddressSpace >> 20));
-  [[maybe_unused]] const ssize_t written =
-      ::write(STDERR_FILENO, text, static_cast<size_t>(std::max(size, 0)));
-  ::_exit(1);
-}
-
 void run_to_the_end(const std::function<void()>& work) {
   try {
     return work();
@@ -124,6 +107,23 @@ int64_t address_space_left() {
   if (file >= 0) ::close(file);
   const int64_t used = std::strtoll(text, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
   return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
+}
+
+// Nothing but the C library is initialised. Allocations could fail.
+void require_address_space(int argc, char** argv, char**) {
+  const std::string_view name = argc > 0 ? argv[0] : "";
+  const int64_t left = address_space_left();
+  if (left >= kLeastAddressSpace) return;
+  char text[256];
+  const int size = std::snprintf(
+      text, sizeof(text),
+      "%s: the limit on address space (ulimit -v) leaves %d MiB to the program, expected at least "
+      "%d; raise it, or remove it with ulimit -v unlimited\n",
+      name.data() + std::min(name.rfind('/') + 1, name.size()), static_cast<int>(left >> 20),
+      static_cast<int>(kLeastAddressSpace >> 20));
+  [[maybe_unused]] const ssize_t written =
+      ::write(STDERR_FILENO, text, static_cast<size_t>(std::max(size, 0)));
+  ::_exit(1);
 }
 
 void prepare_program() {

@@ -30,9 +30,13 @@ void prepare_program();
 // Bytes that the limit on address space (ulimit -v) leaves; the largest int64_t without a limit.
 int64_t address_space_left();
 // What a program needs of it besides the memory that it asks for and checks: with less, libraries
-// crash that do not check their allocations. A program that has less when it is loaded ends with a
-// message and exit code 1.
+// crash that do not check their allocations.
 inline constexpr int64_t kLeastAddressSpace = int64_t{64} << 20;
+
+// Ends a program that has less, with a message and exit code 1. For the section .preinit_array of
+// the program, because libraries may crash while they are initialised.
+void require_address_space(int, char**, char**);
+using BeforeLibraries = void (*)(int, char**, char**);
 
 // Flushes std::cout and stdout. Returns why output was lost, or "" if none was. A reader that
 // closed the pipe (`| head -1`) is not a loss.
