@@ -151,7 +151,9 @@ TEST_CASE("gpt2.Small is exported with the scales of its layers, and --describe 
   settings.push_back("num_train_steps=1");
   const Ended got = run_program(
       directory.path(), "runexp",
-      {"--exp=gpt2.Small", "--mode=export", "--job_log_dir=run", "--output=exported"}, settings);
+      {"--exp=gpt2.Small", "--mode=export", "--job_log_dir=" + (directory / "run").string(),
+       "--output=" + (directory / "exported").string()},
+      settings);
   INFO(got.output);
   REQUIRE(got.code == 0);
   REQUIRE_THAT(read_bytes(directory / "exported/config.json"),
