@@ -17,8 +17,8 @@
 namespace tessera {
 
 // Writes STEM.dot and lets `dot` draw it to STEM.svg in the background, at low priority and with at
-// most `time_limit` of time, and of processor time. A drawing that fails or takes too long is dropped; it never
-// fails the run.
+// most `time_limit` of time, and of processor time. A drawing that fails or takes too long is
+// dropped; it never fails the run.
 class GraphDrawing {
  public:
   GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
