@@ -5,8 +5,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -236,29 +234,19 @@ struct JoiningThreads {
 template <typename Work>
 void parallel_for(int64_t count, int threads, Work work) {
   std::atomic<int64_t> next = 0;
-  std::exception_ptr failure;  // Of any thread.
-  std::mutex failing;
   const auto run = [&] {
-    try {
-      for (int64_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      const std::lock_guard lock(failing);
-      failure = std::current_exception();
-    }
+    for (int64_t i = next++; i < count; i = next++) work(i);
   };
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
-  {
-    JoiningThreads helpers;
-    helpers.threads.reserve(static_cast<size_t>(threads));
-    try {
-      for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
-        helpers.threads.push_back(start_thread(run));
-    } catch (const Error&) {
-      // The threads that did start do the work.
-    }
-    run();
+  JoiningThreads helpers;
+  helpers.threads.reserve(static_cast<size_t>(threads));
+  try {
+    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
+      helpers.threads.push_back(start_thread(run));
+  } catch (const Error&) {
+    // The threads that did start do the work.
   }
-  if (failure) std::rethrow_exception(failure);
+  run();
 }
 
 }  // namespace

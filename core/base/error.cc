@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/error.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <cmath>
 #include <concepts>
@@ -10,10 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
-#include <memory>
 #include <new>
 #include <system_error>
-#include <typeinfo>
 
 namespace tessera {
 namespace {
@@ -42,17 +38,6 @@ std::string with_context(std::string_view message) {
   const bool has_prefix = !prefixes.empty() && !prefixes.back().empty();
   return with_frames(has_prefix ? fmt::format("{}: {}", prefixes.back(), message)
                                 : std::string(message));
-}
-
-// Of an exception that is not of Tessera: its message, and its type unless that is of the library.
-std::string foreign_text(const std::exception& error) {
-  std::string text = error.what();
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> type(
-      abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status), &std::free);
-  if (type != nullptr && !std::string_view(type.get()).starts_with("std::"))
-    text = fmt::format("{} ({})", text.empty() ? "an exception" : text, type.get());
-  return text;
 }
 
 // Levenshtein distance in which a swap of neighbours costs one (optimal string alignment).
@@ -115,8 +100,7 @@ std::string error_text(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const auto* file_error = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
   if (file_error == nullptr)
-    return dynamic_cast<const Error*>(&error) != nullptr ? error.what()
-                                                         : foreign_text(error) + where;
+    return dynamic_cast<const Error*>(&error) != nullptr ? error.what() : error.what() + where;
   std::string text;
   for (const std::filesystem::path* path : {&file_error->path1(), &file_error->path2()}) {
     if (path->empty()) continue;

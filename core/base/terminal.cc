@@ -27,12 +27,8 @@ class PrintableBuffer final : public std::streambuf {
  protected:
   int_type overflow(int_type c) override {
     if (traits_type::eq_int_type(c, traits_type::eof())) return traits_type::not_eof(c);
-    const char character = traits_type::to_char_type(c);
-    return xsputn(&character, 1) == 1 ? c : traits_type::eof();
-  }
-  std::streamsize xsputn(const char* text, std::streamsize size) override {
-    text_.append(text, static_cast<size_t>(size));
-    return text_.ends_with('\n') && !pass_on() ? 0 : size;
+    text_ += traits_type::to_char_type(c);
+    return text_.back() != '\n' || pass_on() ? c : traits_type::eof();
   }
   int sync() override { return pass_on() && to_->pubsync() == 0 ? 0 : -1; }
 

@@ -105,12 +105,7 @@ TEST_CASE("Messages of standard library exceptions name the path and a remedy") 
   REQUIRE(error_text(std::runtime_error("as it is")) == "as it is");
 }
 
-class OutOfLuck : public std::exception {
- public:
-  const char* what() const noexcept override { return "boom"; }
-};
-
-TEST_CASE("the text of an exception that is not of Tessera has its type and where it was thrown") {
+TEST_CASE("the text of an exception that is not of Tessera has where it was thrown") {
   const auto text = [](const auto& thrown) {
     try {
       const ErrorContext model("lm");
@@ -121,8 +116,6 @@ TEST_CASE("the text of an exception that is not of Tessera has its type and wher
     }
   };
   REQUIRE(text(std::runtime_error("boom")) == "boom [in lm.ffn]");
-  REQUIRE_THAT(text(OutOfLuck()),
-               Catch::Contains("boom (tessera::") && Catch::EndsWith("::OutOfLuck) [in lm.ffn]"));
   REQUIRE(text(Error("wrong")) == "wrong");  // Its message has the frames of its constructor.
   REQUIRE(error_text(std::runtime_error("elsewhere")) == "elsewhere");
 }
