@@ -2,13 +2,11 @@
 #include "plugins/cuda/device/graph.h"
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 
 namespace tessera::cuda {
 namespace {
