@@ -232,8 +232,10 @@ TEST_CASE("a plan's files have its timeline, and its JSON what each stage does")
   REQUIRE(prediction.at("stages").as_array().size() == 4);
   REQUIRE(prediction.at("bubble_share").as_number() == Approx(plan.prediction->bubble_share()));
   int64_t most = 0;
-  for (const Json& point : prediction.at("memory_over_time").as_array())
-    most = std::max(most, point.as_array()[1].as_integer());
+  for (const Json& point : prediction.at("memory_over_time").as_array()) {
+    most = std::max(most, point.as_array()[2].as_integer());
+    REQUIRE(point.as_array()[1].as_integer() <= point.as_array()[2].as_integer());
+  }
   REQUIRE(most == plan.peak);
   const std::string text = plan_text(plan);
   REQUIRE_THAT(text, Catch::Contains("stages, in percent of the step; bubbles are") &&
