@@ -239,6 +239,7 @@ void parallel_for(int64_t count, int threads, Work work) {
   };
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
   JoiningThreads helpers;
+  helpers.threads.reserve(static_cast<size_t>(threads));
   try {
     for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
       helpers.threads.push_back(start_thread(run));

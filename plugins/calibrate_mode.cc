@@ -7,6 +7,7 @@
 
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/base/shell_command.h"
 #include "tasks/calibrate/calibrate.h"
 
 namespace tessera {

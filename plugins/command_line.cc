@@ -188,7 +188,8 @@ CommandLine parse_new(const std::vector<std::string>& arguments) {
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (!arguments.empty() && arguments.front() == "new") return parse_new(arguments);
-  const Flags flags(arguments);
+  const bool asks_help = arguments.size() == 1 && (arguments[0] == "-h" || arguments[0] == "help");
+  const Flags flags(asks_help ? std::vector<std::string>{"--help"} : arguments);
   const auto text = [&flags](const char* name) { return flags.text(name); };
   const auto has = [&flags](const char* name) { return flags.has(name); };
   CommandLine line;

@@ -58,14 +58,4 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments);
 
 std::string help_text();
 
-// A word of a command that users copy, quoted for a POSIX shell if necessary.
-inline std::string shell_quoted(const std::string& word) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%[]";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 }  // namespace tessera

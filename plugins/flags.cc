@@ -69,12 +69,13 @@ options::variables_map parse(const std::vector<std::string>& arguments) {
         options::command_line_parser(words).options(flags).positional(nothing).style(style).run(),
         values);
   } catch (const options::unknown_option& error) {
-    std::string name = error.get_option_name();
-    name.erase(0, name.find_first_not_of('-'));
-    name.erase(std::min(name.find('='), name.size()));
-    const std::string near = nearest(name, known_flags());
-    fail("unknown flag --{}{}", name,
-         near.empty() ? "; --help lists them" : fmt::format("; did you mean --{}?", near));
+    std::string given = error.get_option_name();
+    given.erase(0, given.find_first_not_of('-'));
+    const std::string name = given.substr(0, given.find('='));
+    if (const std::string near = nearest(name, known_flags()); !near.empty())
+      fail("unknown flag --{}; did you mean --{}?", name, near);
+    fail("unknown flag --{}; --help lists them; a knob or a field is set with --set {}", name,
+         given == name ? name + "=VALUE" : given);
   } catch (const options::multiple_occurrences& error) {
     fail("{} is given more than once", error.get_option_name());
   } catch (const options::too_many_positional_options_error&) {
@@ -82,9 +83,10 @@ options::variables_map parse(const std::vector<std::string>& arguments) {
         std::find_if(arguments.begin(), arguments.end(),
                      [](const std::string& word) { return !word.starts_with("--"); });
     const std::string word = stray == arguments.end() ? "argument" : *stray;
-    fail("'{}' is not a flag{}", word,
-         word.find('=') == std::string::npos ? "; --help lists them"
-                                             : fmt::format("; did you mean --set {}?", word));
+    if (word.starts_with("-")) fail("'{}' is not a flag; flags begin with --: -{}?", word, word);
+    if (word.find('=') != std::string::npos)
+      fail("'{}' is not a flag; did you mean --set {}?", word, word);
+    fail("'{}' is not a flag; --help lists them; an experiment is given as --exp={}", word, word);
   } catch (const options::invalid_command_line_syntax& error) {
     const std::string name = error.get_option_name();
     if (error.kind() == options::invalid_command_line_syntax::extra_parameter)

@@ -41,6 +41,9 @@ constexpr Launcher kLaunchers[] = {
 };
 
 constexpr std::string_view kTransport = "mpi";
+constexpr std::string_view kLeftOver =
+    ". If nothing started this process, its environment has variables that a launcher left (env | "
+    "grep -E '^(OMPI|PMI|SLURM)_'): unset them";
 
 filesystem::path find_transport(const LaunchEnvironment& launch,
                                 const std::vector<filesystem::path>& given) {
@@ -52,9 +55,9 @@ filesystem::path find_transport(const LaunchEnvironment& launch,
   }
   fail(
       "{} started {} processes, but the plugin that joins them is not built: {} is missing; "
-      "install libopenmpi-dev and openmpi-bin, and build again (./runexp --version, without {})",
+      "install libopenmpi-dev and openmpi-bin, and build again (./runexp --version, without {}){}",
       launch.by, launch.size, (folders.back() / fmt::format("{}.so", kTransport)).string(),
-      launch.by);
+      launch.by, kLeftOver);
 }
 
 }  // namespace
@@ -77,8 +80,8 @@ std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
   if (transport->size() != launch.size)
     fail(
         "{} started {} processes, but MPI joined {} of them: this {} belongs to another MPI; use "
-        "the mpirun of the MPI that Tessera was built with, or srun --mpi=pmix",
-        launch.by, launch.size, transport->size(), launch.by);
+        "the mpirun of the MPI that Tessera was built with, or srun --mpi=pmix{}",
+        launch.by, launch.size, transport->size(), launch.by, kLeftOver);
   return transport;
 }
 

@@ -5,7 +5,11 @@
 #include "core/base/process.h"
 #include "plugins/runexp.h"
 
+[[gnu::section(".preinit_array"),
+  gnu::used]] constinit const tessera::BeforeLibraries before_libraries =
+    tessera::require_address_space;
+
 int main(int argc, char** argv) {
-  tessera::prepare_standard_streams();
+  tessera::prepare_program();
   return tessera::run_runexp({argv + 1, argv + argc}, std::cout, std::cerr);
 }

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/shell_command.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "plugins/command_line.h"
 #include "plugins/loader.h"
 
 namespace tessera {

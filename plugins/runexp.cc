@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include <fmt/ostream.h>
@@ -16,6 +17,7 @@
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/shell_command.h"
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
@@ -32,6 +34,7 @@
 #include "plugins/search_mode.h"
 #include "plugins/show_runs.h"
 #include "plugins/sweep_mode.h"
+#include "tasks/interop/hf_model.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
@@ -58,6 +61,16 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// An exception that is not of Tessera is probably thrown by a plugin of the user's.
+std::string plugins_of_users(const std::exception& error) {
+  if (dynamic_cast<const Error*>(&error) != nullptr) return "";
+  std::set<std::string> files;
+  const std::string own = own_plugins("experiments").string();
+  for (const ExperimentEntry& entry : registered_experiments())
+    if (!entry.plugin.empty() && !entry.plugin.starts_with(own)) files.insert(entry.plugin);
+  return files.empty() ? "" : fmt::format("; loaded from {}", fmt::join(files, ", "));
+}
+
 int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
   const std::vector<std::string> problems =
       load_plugins(find_plugins(plugin_path(line.plugin_path)));
@@ -78,6 +91,11 @@ int describe_experiment(const ConfiguredExperiment& configured, std::ostream& ou
   fmt::print(out, "{}\n\n", configured.entry.name);
   if (configured.config_file.empty()) fmt::print(out, "Knobs\n{}\n", describe(configured.knobs));
   fmt::print(out, "Configuration\n{}", describe(configured.config_tree()));
+  try {
+    hf_model_of(configured.config);
+  } catch (const Error& error) {
+    fmt::print(out, "\n--mode=export will not be able to write it: {}\n", error.what());
+  }
   return kDone;
 }
 
@@ -141,7 +159,7 @@ std::string run_command(const ConfiguredExperiment& configured, const CommandLin
                         int64_t devices) {
   const bool fits = mesh_fits(configured.config.mesh, devices);
   std::string command = line.config.empty()
-                            ? "./runexp --exp=" + configured.entry.name
+                            ? "./runexp --exp=" + shell_quoted(configured.entry.name)
                             : "./runexp --config=" + shell_quoted(line.config.string());
   if (line.smoke) command += " --smoke";
   if (line.run.devices > 1 && (line.has_devices || !line.smoke))
@@ -252,7 +270,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     return {kFailed, error.what()};  // Not in failures.log: the directory may be another run's.
   } catch (const std::exception& error) {
     // The caller takes exceptions for configuration errors.
-    return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};
+    return {kFailed, error_text(error) + plugins_of_users(error),
+            logs ? options.job_log_dir : filesystem::path()};
   }
 }
 
@@ -404,7 +423,7 @@ Ending catch_errors(const std::function<Ending()>& action) {
   } catch (const filesystem::filesystem_error& error) {
     return {kBadUsage, error_text(error)};
   } catch (const std::exception& error) {
-    return {kFailed, error_text(error)};
+    return {kFailed, error_text(error) + plugins_of_users(error)};
   }
 }
 

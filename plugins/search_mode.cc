@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/shell_command.h"
 #include "core/io/file.h"
 #include "tasks/config/set_file.h"
 #include "tasks/search/nearest_mesh.h"
@@ -18,7 +19,7 @@ namespace {
 // Without --search: a training run of what the user gave.
 std::string training_command(const ConfiguredExperiment& configured, const CommandLine& line) {
   std::string command = line.config.empty()
-                            ? "./runexp --exp=" + configured.entry.name
+                            ? "./runexp --exp=" + shell_quoted(configured.entry.name)
                             : "./runexp --config=" + shell_quoted(line.config.string());
   for (const std::string& set : line.sets) command += " --set " + shell_quoted(set);
   return command;
@@ -31,7 +32,7 @@ std::string heading_of_file(const SearchResult& result, const SearchOptions& opt
       "The best for {} on {} devices like {}, found by --search:\n{}\n{:.6g} s a step, {} bytes on "
       "each device.\n{} --set_file={}",
       enum_name(options.goal), best.devices(), options.hardware.title, best.candidate.text(),
-      best.seconds, best.bytes, command, file.string());
+      best.seconds, best.bytes, command, shell_quoted(file.string()));
 }
 
 }  // namespace

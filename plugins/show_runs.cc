@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/show_runs.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <string>
 
@@ -23,6 +25,11 @@ void show_runs(const CommandLine& line, std::ostream& out) {
     fmt::print(out, "wrote {}\n", write_report(line.runs[0]).string());
   } else if (line.action == CommandLine::Action::kCompare) {
     const RunComparison comparison = compare_runs(line.runs);
+    // The page has what the runs have: if others cannot read one, they cannot read the page.
+    for (const std::filesystem::path& run : line.runs)
+      if ((std::filesystem::status(run).permissions() & std::filesystem::perms::others_read) ==
+          std::filesystem::perms::none)
+        ::umask(S_IRWXG | S_IRWXO);
     const std::filesystem::path file = line.run.output.empty() ? "compare.html" : line.run.output;
     require_same_kind(file, comparison.page.substr(0, kSamePart), "a page of --compare");
     write_file_atomically(file, comparison.page);

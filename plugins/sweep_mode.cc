@@ -13,6 +13,7 @@
 
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/base/shell_command.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/sweep/runner.h"
 #include "tasks/sweep/space_text.h"
@@ -80,8 +81,7 @@ class Commands {
   std::string text(const SweepTrial& trial) const {
     std::vector<std::string> words = of(trial, 0).arguments;
     words[0] = "./runexp";
-    for (std::string& word : words) word = shell_quoted(word);
-    return fmt::format("{}", fmt::join(words, " "));
+    return shell_command(words);
   }
 
  private:

@@ -16,11 +16,11 @@ namespace {
 
 thread_local std::vector<std::string> context_frames;
 thread_local std::vector<std::string> prefixes;
+// The frames that the last exception left, and how many of them have not been left yet.
+thread_local std::string left_frames;
+thread_local size_t frames_to_leave = 0;
 
-std::string with_context(std::string_view message) {
-  std::string text;
-  if (!prefixes.empty() && !prefixes.back().empty()) text = prefixes.back() + ": ";
-  text += message;
+std::string with_frames(std::string text) {
   std::string tail;  // Dotted frames, until the frame that they continue.
   for (auto frame = context_frames.rbegin(); frame != context_frames.rend(); ++frame) {
     tail.insert(0, *frame);
@@ -32,6 +32,12 @@ std::string with_context(std::string_view message) {
     tail.clear();
   }
   return text;
+}
+
+std::string with_context(std::string_view message) {
+  const bool has_prefix = !prefixes.empty() && !prefixes.back().empty();
+  return with_frames(has_prefix ? fmt::format("{}: {}", prefixes.back(), message)
+                                : std::string(message));
 }
 
 // Levenshtein distance in which a swap of neighbours costs one (optimal string alignment).
@@ -85,12 +91,16 @@ std::string_view library_folder() {
 
 }  // namespace
 
-Error::Error(std::string_view message) : std::runtime_error(with_context(message)) {}
+Error::Error(std::string_view message) : std::runtime_error(with_context(message)) {
+  left_frames.clear();
+}
 
 std::string error_text(const std::exception& error) {
+  const std::string where = std::exchange(left_frames, {});
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const auto* file_error = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
-  if (file_error == nullptr) return error.what();
+  if (file_error == nullptr)
+    return dynamic_cast<const Error*>(&error) != nullptr ? error.what() : error.what() + where;
   std::string text;
   for (const std::filesystem::path* path : {&file_error->path1(), &file_error->path2()}) {
     if (path->empty()) continue;
@@ -100,8 +110,24 @@ std::string error_text(const std::exception& error) {
   return text + file_error->code().message() + std::string(remedy(file_error->code()));
 }
 
-ErrorContext::ErrorContext(std::string where) { context_frames.push_back(std::move(where)); }
-ErrorContext::~ErrorContext() { context_frames.pop_back(); }
+ErrorContext::ErrorContext(std::string where) {
+  left_frames.clear();
+  context_frames.push_back(std::move(where));
+}
+
+// An Error has the frames in its message; of any other exception error_text adds them.
+ErrorContext::~ErrorContext() {
+  if (std::uncaught_exceptions() > 0) {
+    try {
+      if (left_frames.empty() || frames_to_leave != context_frames.size())
+        left_frames = with_frames("");
+    } catch (const std::bad_alloc&) {
+      left_frames.clear();
+    }
+    frames_to_leave = context_frames.size() - 1;
+  }
+  context_frames.pop_back();
+}
 
 ErrorPrefix::ErrorPrefix(std::string where) { prefixes.push_back(std::move(where)); }
 ErrorPrefix::~ErrorPrefix() { prefixes.pop_back(); }

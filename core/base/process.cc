@@ -21,10 +21,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
+#include <new>
 #include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 
 extern char** environ;
 
@@ -55,6 +58,28 @@ int64_t running_threads() {
   return 0;
 }
 
+// The descriptors of a run: one for each file that it reads, and for each connection.
+void raise_open_files() {
+  constexpr rlim_t kEnough = 1 << 20;  // Programs that close all descriptors would take long.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kEnough));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void run_to_the_end(const std::function<void()>& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    std::fputs("a thread of this program is out of memory\n", stderr);
+  } catch (const std::exception& error) {
+    print_error("a thread of this program failed: " + error_text(error));
+  } catch (...) {
+    print_error("a thread of this program failed: an exception of unknown kind");
+  }
+  std::_Exit(1);
+}
+
 constexpr uint64_t kTimeSliceNanoseconds = 100000;      // The minimum of Linux.
 constexpr unsigned long kTimerSlackNanoseconds = 1000;  // NOLINT: prctl's type.
 
@@ -72,12 +97,43 @@ struct SchedulerSetting {
 
 }  // namespace
 
-void prepare_standard_streams() {
+int64_t address_space_left() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::numeric_limits<int64_t>::max();
+  char text[32] = "";  // "12345 …": pages. Not a stream, which allocates.
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0 || ::read(file, text, sizeof(text) - 1) < 0) text[0] = '\0';
+  if (file >= 0) ::close(file);
+  const int64_t used = std::strtoll(text, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
+}
+
+// Nothing but the C library is initialised. Allocations could fail.
+void require_address_space(int argc, char** argv, char**) {
+  const std::string_view name = argc > 0 ? argv[0] : "";
+  const int64_t left = address_space_left();
+  if (left >= kLeastAddressSpace) return;
+  char text[256];
+  const int size = std::snprintf(
+      text, sizeof(text),
+      "%s: the limit on address space (ulimit -v) leaves %d MiB to the program, expected at least "
+      "%d; raise it, or remove it with ulimit -v unlimited\n",
+      name.data() + std::min(name.rfind('/') + 1, name.size()), static_cast<int>(left >> 20),
+      static_cast<int>(kLeastAddressSpace >> 20));
+  [[maybe_unused]] const ssize_t written =
+      ::write(STDERR_FILENO, text, static_cast<size_t>(std::max(size, 0)));
+  ::_exit(1);
+}
+
+void prepare_program() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   occupy_descriptor(STDIN_FILENO, O_WRONLY);
   occupy_descriptor(STDOUT_FILENO, O_RDONLY);
   occupy_descriptor(STDERR_FILENO, O_RDONLY);
+  raise_open_files();
+  escape_standard_streams();
 }
 
 std::string flush_standard_output() {
@@ -91,7 +147,7 @@ std::string flush_standard_output() {
 
 std::thread start_thread(std::function<void()> work) {
   try {
-    return std::thread(std::move(work));
+    return std::thread([work = std::move(work)] { run_to_the_end(work); });
   } catch (const std::system_error& error) {
     fail(
         "the system refuses to start another thread ({}); this process has {}. Use fewer with "
@@ -153,7 +209,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
 }
 
 ChildProcess::~ChildProcess() {
-  if (status_) return;
+  if (status_ || is_released_) return;
   ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
 }

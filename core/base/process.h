@@ -4,6 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,17 +15,38 @@
 
 namespace tessera {
 
+// Signals that end a process by default and are no sign of a bug in it: requests to stop, and
+// limits.
+inline constexpr int kStopSignals[] = {SIGTERM, SIGINT,  SIGUSR1,   SIGUSR2, SIGHUP,
+                                       SIGXCPU, SIGALRM, SIGVTALRM, SIGPROF, SIGPWR};
+
 // Call first in main. Afterwards, writing to a pipe without a reader or beyond a file size limit is
 // an error of the write (EPIPE, EFBIG) instead of a signal (SIGPIPE, SIGXFSZ). A closed standard
-// descriptor is opened on /dev/null, so that no file opened later gets its number.
-void prepare_standard_streams();
+// descriptor is opened on /dev/null, so that no file opened later gets its number. The limit on
+// open files is raised as far as the system allows, and standard output and error escape what would
+// control a terminal.
+void prepare_program();
+
+// Bytes that the limit on address space (ulimit -v) leaves; the largest int64_t without a limit.
+int64_t address_space_left();
+// What a program needs of it besides the memory that it asks for and checks: with less, libraries
+// crash that do not check their allocations.
+inline constexpr int64_t kLeastAddressSpace = int64_t{64} << 20;
+
+// Ends a program that has less, with a message and exit code 1. For the section .preinit_array of
+// the program, because libraries may crash while they are initialised.
+void require_address_space(int, char**, char**);
+using BeforeLibraries = void (*)(int, char**, char**);
 
 // Flushes std::cout and stdout. Returns why output was lost, or "" if none was. A reader that
 // closed the pipe (`| head -1`) is not a loss.
 std::string flush_standard_output();
 
-// Starts a thread; `work` must not throw. Error if the system refuses another thread (limits on
-// processes, containers or memory). The caller must then join the threads it started before.
+// Starts a thread. Error if the system refuses another thread (limits on processes, containers or
+// memory); the caller must then join the threads it started before. (A std::thread that is dropped
+// ends the program: reserve a vector for threads before they are started.) `work` catches what its
+// owner can report. An exception that leaves it, when even that fails, is reported on standard
+// error and ends the program with exit code 1, because threads may wait for this one.
 std::thread start_thread(std::function<void()> work);
 
 // For a thread that mostly waits and should run at once when it is woken, even if others compute on
@@ -39,15 +62,18 @@ class ChildProcess {
  public:
   // Starts arguments[0], looked up in PATH, without a shell. Error if that fails.
   explicit ChildProcess(const std::vector<std::string>& arguments);
-  ~ChildProcess();  // Kills the process group unless wait() has returned the exit status.
+  ~ChildProcess();  // Kills the process group unless it has ended (wait) or was released.
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
+  // Lets the program go on by itself when this is destroyed.
+  void release() { is_released_ = true; }
   // The exit status; -1 if a signal ended the process. nullopt if it still runs at `deadline`.
   std::optional<int> wait(std::chrono::steady_clock::time_point deadline);
 
  private:
   int pid_ = 0;
+  bool is_released_ = false;
   std::optional<int> status_;
 };
 

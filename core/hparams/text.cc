@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include <toml++/toml.h>
 
@@ -179,13 +180,27 @@ std::vector<Line> flat(const Tree& tree) {
   return lines;
 }
 
+// TOML has no escapes for other bytes, and the text must be readable again.
+void check_utf8(const std::string& toml) {
+  if (valid_utf8(toml) == toml) return;
+  std::istringstream lines(toml);
+  for (std::string line; std::getline(lines, line);)
+    if (valid_utf8(line) != line)
+      fail(
+          "a configuration file cannot store this line, which is not valid UTF-8: {}; rename the "
+          "file that it names, or give a link to it that has a valid name",
+          printable(line));
+}
+
 }  // namespace
 
 std::string to_toml(const Tree& tree, std::string_view heading) {
   Writer writer;
   writer.heading(heading);
   writer.body(resolved(tree), "");
-  return writer.take();
+  std::string text = writer.take();
+  check_utf8(text);
+  return text;
 }
 
 Tree parse_toml(std::string_view text, std::string_view name) {

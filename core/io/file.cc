@@ -308,7 +308,7 @@ NewDirectory::NewDirectory(const std::filesystem::path& path)
 
 NewDirectory::~NewDirectory() {
   std::error_code ignored;
-  std::filesystem::remove_all(place_, ignored);
+  if (!place_.empty()) std::filesystem::remove_all(place_, ignored);
   ::close(descriptor_);
 }
 

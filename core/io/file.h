@@ -93,6 +93,7 @@ class NewDirectory {
 
   const std::filesystem::path& place() const { return place_; }
   void finish() { rename_or_exchange(place_, path_); }  // ~NewDirectory removes an old one.
+  void release() { place_.clear(); }                    // Another process removes it.
 
  private:
   std::filesystem::path path_, place_;

@@ -44,6 +44,12 @@ std::string reason() {
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, take, &text);
+  // HDF5 looks for a filter that it lacks, such as h5py's lzf, in its folder of plugins.
+  if (text.find("plugin") != std::string::npos || text.find("required filter") != std::string::npos)
+    return fmt::format(
+        "it is compressed by a filter that this HDF5 does not have; write the file again with gzip "
+        "(h5py: compression='gzip') or uncompressed (HDF5: {})",
+        text);
   // "file write failed: time = …, errno = 28, error message = 'No space left on device', buf = …"
   const std::string_view marker = "error message = '";
   if (const size_t at = text.find(marker); at != std::string::npos) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/shell_command.h"
+#include "core/io/json.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/masked_input.h"
 #include "inputs/synthetic_input.h"
@@ -70,18 +72,21 @@ std::optional<MissingData> BertRecipe::missing_data(const ExperimentConfig& conf
       text_path,
       "text_path",
       {"pip install -U datasets",
-       fmt::format("python3 -c \"import datasets; datasets.load_dataset('wikimedia/wikipedia', "
-                   "'20231101.en', split='train').to_json('{}')\"",
-                   text_path)}};
-  const RecipeFile vocabulary{tokenizer,
-                              "tokenizer",
-                              {fmt::format("./flat_tokens train --output={} --vocab_size={} {}",
-                                           tokenizer, vocab_size, text_path)}};
+       shell_command(
+           {"python3", "-c",
+            fmt::format(R"(import datasets; datasets.load_dataset("wikimedia/wikipedia", )"
+                        R"("20231101.en", split="train").to_json({}))",
+                        json_quoted(text_path))})}};
+  const RecipeFile vocabulary{
+      tokenizer,
+      "tokenizer",
+      {shell_command({"./flat_tokens", "train", "--output=" + tokenizer,
+                      fmt::format("--vocab_size={}", vocab_size), text_path})}};
   const RecipeFile token_file{
       flat_tokens_path,
       "flat_tokens_path",
-      {fmt::format("./flat_tokens build --output={} --tokenizer={} --validation_fraction=0.005 {}",
-                   flat_tokens_path, tokenizer, text_path)}};
+      {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
+                      "--tokenizer=" + tokenizer, "--validation_fraction=0.005", text_path})}};
   // Not of an input that --set has put in place of the recipe's.
   if (!config.input.holds<MaskedInput::HParams>()) return std::nullopt;
   const Template<BaseInput>& read = config.input.as<MaskedInput::HParams>().input_tpl;

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/shell_command.h"
+#include "core/io/json.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
@@ -149,20 +151,22 @@ std::optional<MissingData> Gpt2Recipe::missing_data(const ExperimentConfig& conf
       text_path,
       "text_path",
       {"pip install -U datasets huggingface_hub",
-       fmt::format("python3 -c \"import datasets; datasets.load_dataset('Skylion007/openwebtext', "
-                   "split='train').to_json('{}')\"",
-                   text_path)}};
+       shell_command(
+           {"python3", "-c",
+            fmt::format(R"(import datasets; datasets.load_dataset("Skylion007/openwebtext", )"
+                        R"(split="train").to_json({}))",
+                        json_quoted(text_path))})}};
   const RecipeFile vocabulary{
       tokenizer,
       "tokenizer",
-      {fmt::format("curl -L -o {} https://huggingface.co/openai-community/gpt2/resolve/main/"
-                   "tokenizer.json",
-                   tokenizer)}};
+      {shell_command({"curl", "-L", "-o", tokenizer,
+                      "https://huggingface.co/openai-community/gpt2/resolve/main/"
+                      "tokenizer.json"})}};
   const RecipeFile tokens{
       flat_tokens_path,
       "flat_tokens_path",
-      {fmt::format("./flat_tokens build --output={} --tokenizer={} --validation_fraction=0.005 {}",
-                   flat_tokens_path, tokenizer, text_path)}};
+      {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
+                      "--tokenizer=" + tokenizer, "--validation_fraction=0.005", text_path})}};
   // Not of an input that --set has put in place of the recipe's.
   if (!config.input.holds<FlatTokensInput::HParams>() ||
       config.input.as<FlatTokensInput::HParams>().path.get() != flat_tokens_path)

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/shell_command.h"
 #include "experiments/seqax/model.h"
 #include "experiments/seqax/synthetic_tasks.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
@@ -113,16 +114,16 @@ std::optional<MissingData> SeqaxRecipe::missing_data(const ExperimentConfig& con
   const std::vector<std::string> fetch = commands_to_fetch_c4(c4_folder);
   const RecipeFile train{c4_files("train"), "c4_folder", fetch};
   const RecipeFile validation{c4_files("validation"), "c4_folder", fetch};
-  const RecipeFile vocabulary{tokenizer,
-                              "tokenizer",
-                              {fmt::format("./flat_tokens train --output={} --vocab_size=32000 "
-                                           "{}/en/c4-train.00000-of-01024.json.gz",
-                                           tokenizer, c4_folder)}};
+  const RecipeFile vocabulary{
+      tokenizer,
+      "tokenizer",
+      {shell_command({"./flat_tokens", "train", "--output=" + tokenizer, "--vocab_size=32000",
+                      c4_folder + "/en/c4-train.00000-of-01024.json.gz"})}};
   const RecipeFile tokens{
       flat_tokens_path,
       "flat_tokens_path",
-      {fmt::format("./flat_tokens build --output={} --tokenizer={} --validation='{}' '{}'",
-                   flat_tokens_path, tokenizer, validation.path, train.path)}};
+      {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
+                      "--tokenizer=" + tokenizer, "--validation=" + validation.path, train.path})}};
   const std::string advice =
       "They fetch the first 3 GB of C4's English text; the whole is 'en/*.json.gz', 305 GB. See "
       "docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "

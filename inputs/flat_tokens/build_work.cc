@@ -231,6 +231,17 @@ bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatc
 
 void BuildWork::work() {
   Hold hold(mutex_);
+  try {
+    work_while_needed(hold);
+  } catch (...) {
+    if (!hold.owns_lock()) hold.lock();
+    fatal_ = std::current_exception();
+  }
+  --workers_left_;
+  changed_.notify_all();
+}
+
+void BuildWork::work_while_needed(Hold& hold) {
   while (Unit* const unit = choose(hold)) {
     DocumentBatch batch = take_buffer();
     int64_t number = 0;
@@ -249,8 +260,6 @@ void BuildWork::work() {
     unit->waiting[number] = {std::move(batch), error};
     advance(hold, *unit);
   }
-  --workers_left_;
-  changed_.notify_all();
 }
 
 // Writes a batch, or finishes the unit without one.
@@ -364,6 +373,7 @@ BuildStatus BuildWork::status() const {
 std::vector<std::thread> BuildWork::start_workers() {
   const Hold hold(mutex_);
   std::vector<std::thread> workers;
+  workers.reserve(static_cast<size_t>(build_.threads));
   for (workers_left_ = 0; workers_left_ < build_.threads; ++workers_left_) {
     try {
       workers.push_back(start_thread([this] { work(); }));

@@ -44,6 +44,7 @@ class BuildWork {
 
   void start_unit(size_t number);
   void work();
+  void work_while_needed(Hold& hold);
   Unit* choose(Hold& hold);
   Unit* free_unit();
   bool read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch);

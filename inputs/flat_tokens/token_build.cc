@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "inputs/flat_tokens/build_work.h"
 
 namespace tessera {
@@ -245,7 +246,6 @@ namespace {
 constexpr int kBarWidth = 24;
 constexpr double kTerminalSeconds = 0.1;
 constexpr double kLongestSeconds = 30.0;
-constexpr const char* kClearLine = "\r\x1b[K";
 
 std::string duration_text(double seconds) {
   const auto total = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 3.6e8)));
@@ -292,13 +292,14 @@ BuildProgress::BuildProgress(std::ostream& out, Mode mode) : out_(out), mode_(mo
 BuildProgress::~BuildProgress() { clear(); }
 
 BuildProgress::Mode BuildProgress::detect(const std::ostream& out) {
-  const bool is_terminal = (&out == &std::cerr && ::isatty(STDERR_FILENO) != 0) ||
-                           (&out == &std::cout && ::isatty(STDOUT_FILENO) != 0);
+  const bool is_terminal = (&out == &std::cerr && rewrites_lines(STDERR_FILENO)) ||
+                           (&out == &std::cout && rewrites_lines(STDOUT_FILENO));
   return is_terminal ? Mode::kTerminal : Mode::kPlain;
 }
 
 void BuildProgress::clear() {
-  if (is_line_open_) out_ << kClearLine << std::flush;
+  if (is_line_open_) clear_line(out_);
+  out_.flush();
   is_line_open_ = false;
 }
 
@@ -311,7 +312,8 @@ void BuildProgress::show(const std::function<BuildStatus()>& status_now) {
   BuildStatus status = status_now();
   status.seconds = std::chrono::duration<double>(now - begun_).count();
   if (mode_ == Mode::kTerminal) {
-    out_ << kClearLine << build_status_text(status, kBarWidth) << std::flush;
+    clear_line(out_);
+    out_ << build_status_text(status, kBarWidth) << std::flush;
     is_line_open_ = true;
   } else {
     out_ << build_status_text(status, 0) << std::endl;

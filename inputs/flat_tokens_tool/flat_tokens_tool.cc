@@ -118,13 +118,13 @@ void ask_to_stop(int signal) {
 
 Interruption::Interruption() {
   stop_was_asked = false;
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
+  for (const int signal : kStopSignals)  // nohup ignores SIGHUP.
+    if (std::signal(signal, ask_to_stop) == SIG_IGN) std::signal(signal, SIG_IGN);
 }
 
 Interruption::~Interruption() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int signal : kStopSignals)
+    if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
 }
 
 const std::atomic<bool>* Interruption::flag() const { return &stop_was_asked; }

@@ -91,7 +91,7 @@ void check_not_an_input(const std::filesystem::path& output,
 // given.
 void check_output(const Arguments& arguments, const TokenizerIdentity& identity);
 
-// While it exists, SIGINT and SIGTERM set a flag; a second signal ends the process.
+// While it exists, stop signals (kStopSignals) set a flag; a second one ends the process.
 class Interruption {
  public:
   Interruption();

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/readers/byte_source.h"
 
+#include <sys/stat.h>
 #include <zstd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <zlib.h>
@@ -16,21 +21,39 @@
 namespace tessera {
 namespace {
 
+// A file that is open already is shared, by device and inode: rows of a batch may read one file at
+// many places, and descriptors are limited.
+std::shared_ptr<const ByteFile> open_shared(const std::filesystem::path& path) {
+  static std::mutex mutex;
+  static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<const ByteFile>> open;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::make_shared<ByteFile>(ByteFile::open(path));
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<const ByteFile>& known = open[{status.st_dev, status.st_ino}];
+  std::shared_ptr<const ByteFile> file = known.lock();
+  if (!file) {
+    file = std::make_shared<ByteFile>(ByteFile::open(path));
+    known = file;
+    std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
+  }
+  return file;
+}
+
 class FileSource final : public ByteSource {
  public:
   explicit FileSource(const std::filesystem::path& path)
-      : file_(ByteFile::open(path)), where_(path.string()) {}
+      : file_(open_shared(path)), where_(path.string()) {}
 
   size_t read(char* into, size_t size) override {
-    const size_t got = file_.read_some_at(at_, std::as_writable_bytes(std::span(into, size)));
+    const size_t got = file_->read_some_at(at_, std::as_writable_bytes(std::span(into, size)));
     at_ += static_cast<int64_t>(got);
     return got;
   }
 
   void seek(int64_t offset) override {
-    if (offset > file_.size())
+    if (offset > file_->size())
       fail("{}: has {} bytes, cannot resume at byte {}; the file has been truncated", where_,
-           file_.size(), offset);
+           file_->size(), offset);
     at_ = offset;
   }
 
@@ -38,7 +61,7 @@ class FileSource final : public ByteSource {
   const std::string& where() const override { return where_; }
 
  private:
-  ByteFile file_;
+  std::shared_ptr<const ByteFile> file_;
   std::string where_;
   int64_t at_ = 0;
 };

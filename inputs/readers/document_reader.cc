@@ -295,8 +295,9 @@ class JsonLineDocuments final : public PieceDocuments {
 
   static std::string json_fault(std::string_view line, simdjson::error_code error) {
     if (error == simdjson::UTF8_ERROR) return encoding_fault(line);
-    return fmt::format("not valid JSON: {} Each line must be one complete object",
-                       simdjson::error_message(error));
+    return fmt::format("not valid JSON: {} Each line must be one complete object{}",
+                       simdjson::error_message(error),
+                       line.starts_with("[") ? "; jq -c '.[]' makes lines of a list" : "");
   }
 
   static std::string_view kind_of(const simdjson::dom::element& element) {
@@ -311,8 +312,10 @@ class JsonLineDocuments final : public PieceDocuments {
     const std::string& field = options().text_field;
     simdjson::dom::object object;
     if (root.get(object) != simdjson::SUCCESS)
-      return {std::nullopt, fmt::format("the line is {}, expected an object with the field '{}'",
-                                        kind_of(root), field)};
+      return {std::nullopt,
+              fmt::format(
+                  "the line is {}, expected an object with the field '{}'{}", kind_of(root), field,
+                  root.is_array() ? "; jq -c '.[]' makes a line of each of its elements" : "")};
     // The last member of this name counts, as in Python.
     std::optional<simdjson::dom::element> found;
     for (const auto& member : object)
@@ -329,14 +332,32 @@ class JsonLineDocuments final : public PieceDocuments {
   std::string missing_field(const simdjson::dom::object& object) const {
     constexpr size_t kMostShown = 8;
     constexpr size_t kLongestShown = 40;
+    const std::string& field = options().text_field;
     std::vector<std::string> names;
+    std::string_view longest;  // The key of the string that is likely to be the text.
+    size_t most = 0;
+    std::string advice;
     for (const auto& member : object) {
-      if (names.size() == kMostShown) break;
-      names.emplace_back(member.key.substr(0, kLongestShown));
+      if (names.size() < kMostShown) names.emplace_back(member.key.substr(0, kLongestShown));
+      std::string_view text;
+      if (member.value.get(text) == simdjson::SUCCESS && text.size() > most) {
+        most = text.size();
+        longest = member.key;
+      }
+      // "meta.text" as well as "text".
+      const std::string prefix = fmt::format("{}.", member.key);
+      const std::string inner = field.starts_with(prefix) ? field.substr(prefix.size()) : field;
+      if (member.value.is_object() && member.value.at_key(inner).error() == simdjson::SUCCESS)
+        advice = fmt::format(
+            "; '{0}' is an object that has it: jq -c '.{0}' takes that out of each line",
+            member.key);
     }
-    return fmt::format("no field '{}'; the line has {}{}", options().text_field,
-                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")),
-                       did_you_mean(options().text_field, names));
+    std::string meant = nearest(field, names);
+    if (meant.empty()) meant = longest;
+    if (advice.empty() && !meant.empty())
+      advice = fmt::format("; did you mean text_field={}?", meant);
+    return fmt::format("no field '{}'; the line has {}{}", field,
+                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")), advice);
   }
 
   simdjson::dom::parser parser_;

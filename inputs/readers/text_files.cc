@@ -184,7 +184,8 @@ TextFiles find_text_files(const std::vector<std::string>& paths, bool may_be_tok
     std::vector<fs::path> named = {path};
     if (!fs::exists(path)) named = matching_files(path);
     if (named.empty())
-      fail("{}: no such file or directory, and no file matches it as a pattern", path);
+      fail("{}: no such file or directory, and no file matches it as a pattern{}", path,
+           path == "-" ? "; standard input is not read: write the text to a file" : "");
     for (const fs::path& one : named) {
       if (fs::is_directory(one)) {
         finder.add_folder(one, one);

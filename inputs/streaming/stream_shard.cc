@@ -248,6 +248,7 @@ void StreamWorkers::start() {
   if (!threads_.empty()) return;
   stopping_ = false;
   const auto count = std::min(static_cast<size_t>(num_threads_), queues_.size());
+  threads_.reserve(count);
   try {
     for (size_t i = 0; i < count; ++i) threads_.push_back(start_thread([this] { work(); }));
   } catch (const Error&) {

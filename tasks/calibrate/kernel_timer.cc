@@ -13,6 +13,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -107,6 +108,7 @@ int64_t operand_bytes(const Graph& graph, const Node& node) {
 double median_round(int64_t threads, double seconds,
                     const std::function<void(int64_t thread, int64_t round)>& work) {
   std::vector<double> times;
+  times.reserve(kMostRounds);
   bool done = false, is_first = true;
   Clock::time_point begin;
   Clock::time_point first = Clock::now();
@@ -134,7 +136,15 @@ double median_round(int64_t threads, double seconds,
     }
   };
   std::vector<std::thread> others;
-  for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  others.reserve(static_cast<size_t>(threads));
+  try {
+    while (std::ssize(others) + 1 < threads)
+      others.push_back(start_thread([&run, thread = std::ssize(others) + 1] { run(thread); }));
+  } catch (...) {
+    failure = std::current_exception();
+    for (auto missing = std::ssize(others) + 1; missing < threads; ++missing)
+      all_here.arrive_and_drop();
+  }
   run(0);
   for (std::thread& other : others) other.join();
   if (failure != nullptr) std::rethrow_exception(failure);

@@ -148,6 +148,7 @@ void DecodeProgram::lead_or_follow(const std::function<void()>& work) {
 Decoding::Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts,
                    int64_t longest_prompt, const std::string& cache, bool keep_cast_weights)
     : p_(p),
+      processes_(session.processes()),
       program_(session,
                {.rows = decode_rows(session, p, prompts),
                 .cache_length = cache_needed(p, longest_prompt),
@@ -160,14 +161,16 @@ void Decoding::begin(const PromptText* text) {
   if (text != nullptr) decoder_.emplace(program_, p_, *text);
 }
 
-void Decoding::decode(std::vector<DecodedExample>* examples) {
+int Decoding::decode(std::vector<DecodedExample>* examples, const StopSignal* stop) {
   program_.lead_or_follow([&] {
     CHECK(decoder_.has_value(), "decoding begins before it runs");
     std::vector<std::vector<int32_t>> prompts;
     for (const DecodedExample& example : *examples) prompts.push_back(example.prompt_ids);
-    std::vector<std::vector<DecodedSample>> samples = decoder_->decode(prompts);
+    std::vector<std::vector<DecodedSample>> samples = decoder_->decode(prompts, stop);
     for (size_t i = 0; i < samples.size(); ++i) (*examples)[i].samples = std::move(samples[i]);
   });
+  if (stop == nullptr) return 0;
+  return static_cast<int>(processes_.all_reduce_max(stop->requested(), kAgreement));
 }
 
 }  // namespace tessera

@@ -80,11 +80,12 @@ class Decoding {
   void begin(const PromptText* text);
   int64_t vocab_size() const { return program_.vocab_size(); }  // Of the model.
   // A collective call: continues the examples' prompts and sets their samples. Only those of
-  // process 0 are used.
-  void decode(std::vector<DecodedExample>* examples);
+  // process 0 are used. Returns the signal at which it ended early, with samples missing, or 0.
+  int decode(std::vector<DecodedExample>* examples, const StopSignal* stop = nullptr);
 
  private:
   DecodeHParams p_;
+  ProcessGroup& processes_;
   DecodeProgram program_;
   std::optional<Decoder> decoder_;  // In process 0.
 };

@@ -79,7 +79,7 @@ bool Decoder::worth_filling(size_t waiting) const {
 }
 
 std::vector<std::vector<DecodedSample>> Decoder::decode(
-    const std::vector<std::vector<int32_t>>& prompts) {
+    const std::vector<std::vector<int32_t>>& prompts, const StopSignal* stop) {
   const int64_t runs = p_.strategy == DecodeStrategy::kBeam ? 1 : p_.num_samples;
   std::vector<std::vector<int32_t>> fitting;
   for (size_t i = 0; i < prompts.size(); ++i) fitting.push_back(fitted(prompts[i], i));
@@ -102,6 +102,10 @@ std::vector<std::vector<DecodedSample>> Decoder::decode(
     }
   };
   while (done < total) {
+    if (stop != nullptr && stop->requested() != 0) {
+      for (Slot& slot : slots_) slot = {};
+      break;
+    }
     if (worth_filling(total - begun)) {
       for (Slot& slot : slots_) {
         if (slot.generation || begun == total) continue;

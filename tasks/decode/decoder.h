@@ -12,6 +12,7 @@
 #include "tasks/decode/generation.h"
 #include "tasks/decode/prompt_text.h"
 #include "tasks/hparams.h"
+#include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
 
@@ -56,8 +57,10 @@ class Decoder {
   Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const PromptText& text);
 
   // The samples of each prompt, in order. A prompt that is too long for the cache is an Error or
-  // loses its beginning (DecodeHParams::long_prompts).
-  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts);
+  // loses its beginning (DecodeHParams::long_prompts). A stop signal ends it early: samples are
+  // then missing.
+  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
+                                                 const StopSignal* stop = nullptr);
 
  private:
   // The rows of one prompt: rows_per_prompt consecutive rows.

@@ -66,8 +66,16 @@ std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
     for (const std::string_view number : words_of_ids(prompt)) ids.push_back(checked_id(number));
   }
   if (ids.empty()) fail("the prompt is empty; expected at least one token to continue");
-  if (begins_with_start_id_ && ids.front() != start_id()) ids.insert(ids.begin(), start_id());
+  if (begins_with_start_id_ && !gives_start_id(prompt, ids)) ids.insert(ids.begin(), start_id());
   return ids;
+}
+
+// A tokenizer without a start token of its own has start id 0, which may also be text ("!").
+bool PromptText::gives_start_id(std::string_view prompt, const std::vector<int32_t>& ids) const {
+  if (ids.front() != start_id()) return false;
+  if (tokenizer_ == nullptr) return true;
+  const std::vector<int32_t> plain = tokenizer_->encode(prompt);
+  return plain.empty() || plain.front() != start_id();
 }
 
 std::vector<int32_t> parse_token_ids(std::string_view text) {

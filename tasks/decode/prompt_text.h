@@ -36,6 +36,7 @@ class PromptText {
   DrawableIds drawable_ids(int64_t model_vocab_size) const;
 
  private:
+  bool gives_start_id(std::string_view prompt, const std::vector<int32_t>& ids) const;
   int32_t checked_id(std::string_view number) const;
   int32_t start_id() const { return tokenizer_ != nullptr ? tokenizer_->start_id() : 0; }
 

@@ -48,8 +48,9 @@ const std::vector<DecodedExample>& TrainingSamples::take() {
   return examples_;
 }
 
-void TrainingSamples::report(int64_t step, RunLog& log, Console& console) {
-  if (take().front().samples.empty()) return;  // Not process 0.
+int TrainingSamples::report(int64_t step, const StopSignal& stop, RunLog& log, Console& console) {
+  if (const int signal = decoding_->decode(&examples_, &stop); signal != 0) return signal;
+  if (examples_.front().samples.empty()) return 0;  // Not process 0.
   console.info(fmt::format("step {}: samples from the model", step));
   std::vector<std::string> lines;
   std::map<std::string, std::string> pages;
@@ -60,6 +61,7 @@ void TrainingSamples::report(int64_t step, RunLog& log, Console& console) {
       lines.push_back(sample_line(example, i, step));
   }
   log.samples(step, lines, pages);
+  return 0;
 }
 
 }  // namespace tessera

@@ -21,8 +21,9 @@ class TrainingSamples {
 
   // Collective calls. Process 0 gets the prompts with their samples.
   const std::vector<DecodedExample>& take();
-  // Prints them, after `step` steps, and writes them to the run's log.
-  void report(int64_t step, RunLog& log, Console& console);
+  // Prints them, after `step` steps, and writes them to the run's log. Returns the signal at which
+  // it ended early, without samples, or 0.
+  int report(int64_t step, const StopSignal& stop, RunLog& log, Console& console);
 
  private:
   PromptText text_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -139,41 +140,57 @@ void EvalDataset::require_labels(ProcessGroup& processes) {
   if (found != kLabel) fail_without_labels();
 }
 
-EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
+EvalDataset::Result EvalDataset::run(ProcessGroup& processes, const EvalMonitor& monitor) {
   const ErrorContext where("eval_inputs." + name_);
   CHECK(program_.has_value());
   UserMetrics<ScoreMetric> metrics = make_score_metrics(p_);
   Result result;
   result.scores = DatasetScores(sources_.size());
-  BaseInput& input = *opened_.input;
-  if (p_.reset_for_eval) input.reset();
-  int64_t taken = 0;
-  for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
-    std::optional<Batch> batch = input.get_next();
-    if (batch) check_batch(*batch, bounds_, fmt::format("batch {}", taken));
-    // All processes end together; an unreadable batch is reported here, too.
-    if (processes.all_reduce_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
-    if (!batch) batch = padding_batch(input.specification());
-    const ScoredBatch scored = program_->run(*batch);
-    result.scores.add(scored);
-    if (!metrics.empty())
-      add_examples(*batch, scored, taken * input.global_batch_size(), &metrics, processes);
-    input.recycle(std::move(*batch));
-  }
-  if (p_.reset_for_eval) input.reset();
+  if (p_.reset_for_eval) opened_.input->reset();
+  result.signal = score(processes, monitor, &result, &metrics);
+  if (p_.reset_for_eval) opened_.input->reset();
+  if (result.signal != 0) return result;
   if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0) fail_without_labels();
-  if (num_batches_ > taken && !std::exchange(has_remarked_, true))
-    result.remark = fmt::format(
-        "eval.datasets.{}: num_batches is {}, but the dataset ends after {}; all of it is scored",
-        name_, num_batches_, taken);
   result.metrics = reported_values(result.scores.whole(), model_names_);
   result.histograms = result.scores.whole().histograms();
   for (size_t i = 0; i < sources_.size(); ++i)
     for (const auto& [name, value] : reported_values(result.scores.by_source()[i], source_names_))
       result.metrics[sources_[i] + "/" + name] = value;
   result.metrics.merge(metrics.values());
-  if (predictions_) result.metrics.merge(predictions_->run(processes));
+  if (predictions_) result.signal = predictions_->run(processes, monitor.stop, &result.metrics);
   return result;
+}
+
+int EvalDataset::score(ProcessGroup& processes, const EvalMonitor& monitor, Result* result,
+                       UserMetrics<ScoreMetric>* metrics) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point quiet_until = Clock::now() + std::chrono::seconds(1);
+  BaseInput& input = *opened_.input;
+  int64_t taken = 0;
+  for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
+    std::optional<Batch> batch = input.get_next();
+    if (batch) check_batch(*batch, bounds_, fmt::format("batch {}", taken));
+    // All processes end together; an unreadable batch is reported here, too.
+    const int signal = monitor.stop == nullptr ? 0 : monitor.stop->requested();
+    const int64_t agreed =
+        processes.all_reduce_max(2 * signal + (batch ? 1 : 0), "a batch of evaluation");
+    if (agreed > 1) return static_cast<int>(agreed / 2);
+    if (agreed == 0) break;
+    if (!batch) batch = padding_batch(input.specification());
+    const ScoredBatch scored = program_->run(*batch);
+    result->scores.add(scored);
+    if (!metrics->empty())
+      add_examples(*batch, scored, taken * input.global_batch_size(), metrics, processes);
+    input.recycle(std::move(*batch));
+    if (monitor.progress && Clock::now() >= quiet_until)
+      monitor.progress(fmt::format("evaluating {}: {}{} batches", name_, taken + 1,
+                                   num_batches_ < 0 ? "" : fmt::format("/{}", num_batches_)));
+  }
+  if (num_batches_ > taken && !std::exchange(has_remarked_, true))
+    result->remark = fmt::format(
+        "eval.datasets.{}: num_batches is {}, but the dataset ends after {}; all of it is scored",
+        name_, num_batches_, taken);
+  return 0;
 }
 
 void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "tasks/metric_means.h"
 #include "tasks/session/batch_check.h"
 #include "tasks/session/step_programs.h"
+#include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
 
@@ -57,6 +59,13 @@ class DatasetScores {
   std::vector<MetricMeans> by_source_;
 };
 
+// What an evaluation asks and reports between batches.
+struct EvalMonitor {
+  const StopSignal* stop = nullptr;  // Ends the evaluation early; null: nothing does.
+  // Is given "evaluating validation: 120 batches" once that takes longer than a second.
+  std::function<void(const std::string& text)> progress;
+};
+
 class EvalDataset {
  public:
   // `num_batches` is the resolved value of p.num_batches.
@@ -89,9 +98,10 @@ class EvalDataset {
     std::map<std::string, double> metrics;  // By metric_names().
     std::map<std::string, std::vector<double>> histograms;
     std::string remark;  // "" or a remark, which is returned only once.
+    int signal = 0;      // The signal at which it ended early, without results; 0: none.
   };
   // A collective call with the same result everywhere. Error if there is nothing to score.
-  Result run(ProcessGroup& processes);
+  Result run(ProcessGroup& processes, const EvalMonitor& monitor);
 
   bool attached() const { return opened_.attached; }
   void reset() { opened_.input->reset(); }
@@ -102,6 +112,9 @@ class EvalDataset {
   [[noreturn]] void fail_without_labels() const;
   void check_reach() const;
   void check_metric_names() const;
+  // The agreed signal at which it ended early; 0: none.
+  int score(ProcessGroup& processes, const EvalMonitor& monitor, Result* result,
+            UserMetrics<ScoreMetric>* metrics);
   void add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
                     UserMetrics<ScoreMetric>* metrics, ProcessGroup& processes) const;
 

@@ -137,6 +137,13 @@ void print_evaluation(int64_t step, const EvalReport& report, Console* console) 
   for (const std::string& remark : report.remarks) console->info("note: " + remark);
 }
 
+EvalMonitor monitor_of(const StopSignal& stop, Console& console) {
+  constexpr double kLongestSeconds = 10.0;
+  return {.stop = &stop, .progress = [&console](const std::string& text) {
+            console.progress(text, kLongestSeconds);
+          }};
+}
+
 EvalWriter::EvalWriter(std::filesystem::path run_directory)
     : directory_(std::move(run_directory) / "eval_out") {}
 

@@ -25,6 +25,10 @@ std::vector<std::string> eval_table(int64_t step, const std::map<std::string, do
 // Prints the table and the report's remarks.
 void print_evaluation(int64_t step, const EvalReport& report, Console* console);
 
+// Shows the progress of an evaluation on the console, and ends it at a stop signal. Both outlive
+// it.
+EvalMonitor monitor_of(const StopSignal& stop, Console& console);
+
 // The output of --mode=eval in a run's directory: eval_out/<dataset>.jsonl and TensorBoard
 // summaries (docs/formats.md). Several evaluators may append to the same files while the job
 // trains; they never touch the job's own files.

@@ -121,6 +121,14 @@ std::vector<std::string> Evaluation::metric_names() const {
   return names;
 }
 
+void Evaluation::require(std::string_view field, const std::string& metric) const {
+  if (metric.empty()) return;
+  const std::vector<std::string> names = metric_names();
+  if (std::find(names.begin(), names.end(), metric) == names.end())
+    fail("{}: evaluation has no metric '{}'{}; it has {}", field, metric,
+         did_you_mean(metric, names), fmt::join(names, ", "));
+}
+
 // The metrics that all members of a tag report.
 std::vector<std::string> Evaluation::names_of_tag(const std::vector<std::string>& members) const {
   std::vector<std::string> common;
@@ -140,11 +148,16 @@ std::vector<std::string> Evaluation::names_of_tag(const std::vector<std::string>
   return common;
 }
 
-EvalReport Evaluation::run(ProcessGroup& processes) {
+EvalReport Evaluation::run(ProcessGroup& processes, const EvalMonitor& monitor) {
+  const std::map<std::string, InputState> before = states();
   EvalReport report;
   std::map<std::string, MetricMeans> means;  // By "dataset" and "dataset/source".
   for (EvalDataset& dataset : datasets_) {
-    const EvalDataset::Result result = dataset.run(processes);
+    const EvalDataset::Result result = dataset.run(processes, monitor);
+    if (result.signal != 0) {
+      restore(before);
+      return {.signal = result.signal};
+    }
     for (const auto& [name, value] : result.metrics)
       report.metrics[fmt::format("eval/{}/{}", dataset.name(), name)] = value;
     for (const auto& [name, elements] : result.histograms)

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/runtime/comm/process_group.h"
@@ -41,6 +42,7 @@ struct EvalReport {
   std::map<std::string, double> metrics;
   std::map<std::string, std::vector<double>> histograms;  // "eval/<dataset>/<metric>".
   std::vector<std::string> remarks;
+  int signal = 0;  // The signal at which the evaluation ended early, without metrics; 0: none.
 };
 
 // The first dataset whose loss in an EvalReport is not finite although labels were scored, as
@@ -69,8 +71,11 @@ class Evaluation {
 
   // The keys of what `run` returns, in order.
   std::vector<std::string> metric_names() const;
-  // Scores every dataset. A collective call with the same result everywhere.
-  EvalReport run(ProcessGroup& processes);
+  // Error unless it is one of these, or "". `field` names it.
+  void require(std::string_view field, const std::string& metric) const;
+  // Scores every dataset. A collective call with the same result everywhere. An evaluation that
+  // ends early leaves datasets that continue between evaluations where they were.
+  EvalReport run(ProcessGroup& processes, const EvalMonitor& monitor = {});
 
   // Input states of the datasets that continue between evaluations, by name.
   std::map<std::string, InputState> states() const;

@@ -107,16 +107,18 @@ void Predictions::read(const std::string& dataset, const Template<BaseInput>& in
 
 void Predictions::begin() { decoding_->begin(text_ ? &*text_ : nullptr); }
 
-std::map<std::string, double> Predictions::run(ProcessGroup& processes) {
-  decoding_->decode(&examples_);
+int Predictions::run(ProcessGroup& processes, const StopSignal* stop,
+                     std::map<std::string, double>* metrics) {
+  if (const int signal = decoding_->decode(&examples_, stop); signal != 0) return signal;
   std::map<std::string, double> values;
   if (processes.is_first()) {
-    UserMetrics<PredictMetric> metrics = make_predict_metrics(p_);
-    for (const DecodedExample& example : examples_) metrics.add(example);
-    values = metrics.values();
+    UserMetrics<PredictMetric> own = make_predict_metrics(p_);
+    for (const DecodedExample& example : examples_) own.add(example);
+    values = own.values();
   }
   unpack(processes.broadcast(pack(values), "metrics of generated text"), values);
-  return values;
+  metrics->merge(values);
+  return 0;
 }
 
 }  // namespace tessera

@@ -19,6 +19,7 @@
 #include "tasks/decode/decode_program.h"
 #include "tasks/hparams.h"
 #include "tasks/session/model_session.h"
+#include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
 
@@ -97,8 +98,9 @@ class Predictions {
               const std::filesystem::path& run_directory);
   void begin();
 
-  // "<predict metric>/<value>". A collective call with the same result everywhere.
-  std::map<std::string, double> run(ProcessGroup& processes);
+  // Adds "<predict metric>/<value>" to the metrics. A collective call with the same result
+  // everywhere. Returns the signal at which it ended early, without metrics, or 0.
+  int run(ProcessGroup& processes, const StopSignal* stop, std::map<std::string, double>* metrics);
 
  private:
   void read(const std::string& dataset, const Template<BaseInput>& input_tpl,

@@ -33,6 +33,7 @@ constexpr Names kMaxPositions = {"n_positions", "max_position_embeddings"};
 constexpr Names kEpsilon = {"layer_norm_epsilon", "rms_norm_eps"};
 constexpr Names kActivation = {"activation_function", "hidden_act"};
 constexpr std::string_view kTied = "tie_word_embeddings";
+constexpr std::string_view kInverseLayerScale = "scale_attn_by_inverse_layer_idx";  // GPT-2's.
 
 struct ActivationRow {
   std::string_view name;
@@ -127,8 +128,6 @@ void check_supported(const Reader& reader) {
            "quantised weights are not supported; convert them to bf16 or f32");
   if (!reader.flag_or("scale_attn_weights", true))
     refuse("scale_attn_weights", "is false; expected scores divided by √head_dim");
-  if (reader.flag_or("scale_attn_by_inverse_layer_idx", false))
-    refuse("scale_attn_by_inverse_layer_idx", "is true; expected equal scales for all layers");
   if (reader.flag_or("add_cross_attention", false))
     refuse("add_cross_attention", "is true; expected a decoder only");
 }
@@ -214,6 +213,7 @@ void parse_gpt2(const Reader& reader, HfConfig* config) {
     fail("{}: n_head={} does not divide n_embd={}", reader.where(), config->num_heads,
          config->model_dims);
   config->hidden_dims = reader.size_or("n_inner", kMostDims * 16, 4 * config->model_dims);
+  config->inverse_layer_scale = reader.flag_or(kInverseLayerScale, false);
   config->residual_dropout = reader.rate_or("resid_pdrop", 0.1);
   config->embedding_dropout = reader.rate_or("embd_pdrop", 0.1);
   config->attention_dropout = reader.rate_or("attn_pdrop", 0.1);
@@ -268,6 +268,7 @@ void write_gpt2(const HfConfig& config, Writer* writer) {
   writer->add("embd_pdrop", config.embedding_dropout);
   writer->add("resid_pdrop", config.residual_dropout);
   writer->add_flag("scale_attn_weights", true);
+  writer->add_flag(kInverseLayerScale, config.inverse_layer_scale);
 }
 
 void write_llama(const HfConfig& config, Writer* writer) {
@@ -402,6 +403,7 @@ std::vector<std::string> hf_differences(const HfConfig& file, const HfConfig& ex
   compare_named(kEpsilon, file.norm_epsilon, experiment.norm_epsilon);
   compare_named(kActivation, file.activation, experiment.activation);
   compare(kTied, file.tied, experiment.tied);
+  compare(kInverseLayerScale, file.inverse_layer_scale, experiment.inverse_layer_scale);
   if (file.family == experiment.family && file.family != HfFamily::kGpt2)
     compare_rotary(file, experiment, compare);
   return lines;

@@ -186,9 +186,37 @@ void describe_block(const TransformerBlock::HParams& p, HfModel* model, Reasons*
   describe_feed_forward(p.ffn_tpl, &model->config, reasons);
 }
 
+// The first block of layers that are equal except that layer i = 1, 2, … divides its scores by i;
+// null if they differ otherwise.
+const TransformerBlock::HParams* scaled_block_of(const LayerSequence::HParams& p) {
+  const TransformerBlock::HParams* first = nullptr;
+  for (size_t i = 0; i < p.layers_tpl.size(); ++i) {
+    if (!p.layers_tpl[i].holds<StackedTransformer::HParams>()) return nullptr;
+    const auto& stack = p.layers_tpl[i].as<StackedTransformer::HParams>();
+    if (stack.num_layers.get_or(0) != 1 || !stack.block_tpl.holds<TransformerBlock::HParams>())
+      return nullptr;
+    const auto& block = stack.block_tpl.as<TransformerBlock::HParams>();
+    if (!block.attention_tpl.holds<DotProductAttention::HParams>()) return nullptr;
+    const Field<double>& scale = block.attention_tpl.as<DotProductAttention::HParams>().query_scale;
+    if (first == nullptr) first = &block;
+    TransformerBlock::HParams expected = *first;
+    auto& attention = expected.attention_tpl.as<DotProductAttention::HParams>();
+    const double usual = attention.query_scale.get_or(0.0) / static_cast<double>(i + 1);
+    if (!(std::abs(scale.get_or(0.0) - usual) <= 1e-9 * usual)) return nullptr;
+    attention.query_scale = scale;
+    if (stack.block_tpl != Template<SequenceLayer>(expected)) return nullptr;
+  }
+  return first;
+}
+
 // The stacked block, or null.
 const TransformerBlock::HParams* block_of(const Template<SequenceLayer>& stack_tpl,
-                                          Reasons* reasons) {
+                                          HfConfig* config, Reasons* reasons) {
+  if (stack_tpl.holds<LayerSequence::HParams>()) {
+    const auto* const block = scaled_block_of(stack_tpl.as<LayerSequence::HParams>());
+    config->inverse_layer_scale = block != nullptr;
+    if (block != nullptr) return block;
+  }
   const Template<SequenceLayer>* block_tpl = nullptr;
   if (stack_tpl.holds<StackedTransformer::HParams>())
     block_tpl = &stack_tpl.as<StackedTransformer::HParams>().block_tpl;
@@ -196,7 +224,9 @@ const TransformerBlock::HParams* block_of(const Template<SequenceLayer>& stack_t
     block_tpl = &stack_tpl.as<Repeated::HParams>().block_tpl;
   if (block_tpl == nullptr) {
     reasons->add(
-        "stacked_transformer_tpl is {}, expected StackedTransformer or Repeated, with equal layers",
+        "stacked_transformer_tpl is {}, expected StackedTransformer or Repeated, with equal "
+        "layers, "
+        "or a LayerSequence in which only query_scale differs: 1/(i·√head_dim) in layer i (GPT-2)",
         stack_tpl.name());
     return nullptr;
   }
@@ -271,6 +301,8 @@ void describe_as_llama(const TransformerLm::HParams& p, const TransformerBlock::
     reasons->add(
         "norm_tpl is LayerNorm with rotary positions; GPT-2 has only the first, Llama only the "
         "second");
+  reasons->unless(!config->inverse_layer_scale,
+                  "layers have different query_scale; Llama's have one");
   if (p.position_emb_tpl.has())
     reasons->add("position_emb_tpl is {} beside rotary positions; Llama has only the latter",
                  p.position_emb_tpl.name());
@@ -293,7 +325,7 @@ HfModel describe(const TransformerLm::HParams& p, int64_t seq_len) {
   config.embedding_dropout = p.embedding_dropout_rate;
   describe_softmax(p, &config, &reasons);
   const Norm last = norm_of(p.final_ln_tpl, "final_ln_tpl", &reasons);
-  const TransformerBlock::HParams* block = block_of(p.stacked_transformer_tpl, &reasons);
+  const TransformerBlock::HParams* block = block_of(p.stacked_transformer_tpl, &config, &reasons);
   if (block != nullptr) {
     describe_block(*block, &model, &reasons);
     const Norm norm = norm_of(block->norm_tpl, "norm_tpl", &reasons);
@@ -359,6 +391,18 @@ Template<UnaryLayer> feed_forward_of(const HfConfig& config) {
                               .use_bias = is_gpt2 || config.mlp_bias};
 }
 
+Template<SequenceLayer> scaled_layers(const TransformerBlock::HParams& block,
+                                      const HfConfig& config) {
+  LayerSequence::HParams all;
+  for (int64_t layer = 1; layer <= config.num_layers; ++layer) {
+    TransformerBlock::HParams scaled = block;
+    scaled.attention_tpl.as<DotProductAttention::HParams>().query_scale =
+        1.0 / (std::sqrt(static_cast<double>(config.head_dim)) * static_cast<double>(layer));
+    all.layers_tpl.push_back(StackedTransformer::HParams{.num_layers = 1, .block_tpl = scaled});
+  }
+  return all;
+}
+
 }  // namespace
 
 LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {
@@ -391,7 +435,9 @@ LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {
     lm.separate_embedding_tpl = Embedding::HParams{};
     lm.softmax_tpl = FullSoftmax::HParams{};
   }
-  if (stack == HfStack::kRepeated) {
+  if (config.inverse_layer_scale) {
+    lm.stacked_transformer_tpl = scaled_layers(block, config);
+  } else if (stack == HfStack::kRepeated) {
     lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};
   } else {
     lm.stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block};

@@ -209,6 +209,7 @@ class Mapper {
     if (!is_of_layer(row)) {
       look("lm." + weight);
     } else if (!look(fmt::format("lm.transformer.x_layers[{}].{}", place.layer, weight)) &&
+               !look(fmt::format("lm.transformer.part{}.x_layers[0].{}", place.layer, weight)) &&
                look("lm.transformer.x_layers[]." + weight)) {
       ours.layer = place.layer;
     }

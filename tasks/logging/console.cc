@@ -13,13 +13,14 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/base/terminal.h"
 
 namespace tessera {
 namespace {
 
 constexpr double kTerminalSeconds = 0.1;
 constexpr double kLongestSeconds = 10.0;
-constexpr const char* kClearLine = "\r\x1b[K";
 
 }  // namespace
 
@@ -46,10 +47,8 @@ std::string progress_text(const Progress& progress) {
   return text + fmt::format("  {} left", duration_text(progress.seconds_left));
 }
 
-// Open MPI gives each process a pseudo-terminal and copies its output elsewhere.
 Console::Mode Console::detect() {
-  const bool is_copied = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
-  return isatty(STDOUT_FILENO) != 0 && !is_copied ? Mode::kTerminal : Mode::kPlain;
+  return rewrites_lines(STDOUT_FILENO) ? Mode::kTerminal : Mode::kPlain;
 }
 
 void Console::progress(const Progress& progress) {
@@ -71,15 +70,15 @@ void Console::write_progress(std::string_view text, double longest_seconds) {
           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
               std::chrono::duration<double>(seconds));
   line_open_ = mode_ == Mode::kTerminal;
-  write(line_open_ ? fmt::format("{}{}", kClearLine, text) : fmt::format("{}\n", text));
+  const std::string shown = printable(text);
+  write(line_open_ ? fmt::format("{}{}", kClearLine, shown) : shown + "\n");
 }
 
 void Console::info(std::string_view line) {
   if (mode_ == Mode::kSilent) return;
-  std::string text = line_open_ ? kClearLine : "";
+  std::string text(line_open_ ? kClearLine : "");
   line_open_ = false;
-  text += line;
-  write(text + "\n");
+  write(text + printable(line) + "\n");
 }
 
 void Console::finish_line() {

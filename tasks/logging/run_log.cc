@@ -144,7 +144,8 @@ void log_failure(const std::filesystem::path& run_directory, std::string_view te
   } catch (const Error&) {
     return;
   }
-  std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}", fmt::gmtime(std::time(nullptr)), text);
+  std::string line =
+      fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}", fmt::gmtime(std::time(nullptr)), printable(text));
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
   // One write, so that lines of several processes do not interleave.

@@ -261,12 +261,14 @@ class EvalRun final : public BaseRun {
   void score_all() {
     const StopSignal stop;
     int64_t scored = 0;
-    for (;;) {
-      if (const int64_t signal = processes_.all_reduce_max(stop.requested(), "whether to stop")) {
+    const auto has_stopped = [&](int64_t signal) {
+      if (signal != 0)
         console_.info(fmt::format("{}: stopped after {} checkpoints",
                                   StopSignal::name(static_cast<int>(signal)), scored));
-        return;
-      }
+      return signal != 0;
+    };
+    for (;;) {
+      if (has_stopped(processes_.all_reduce_max(stop.requested(), "whether to stop"))) return;
       const Next next = agreed_next([&] { return stop.requested() != 0; });
       if (next.kind == Next::Kind::kWait) continue;
       if (next.kind == Next::Kind::kEnd) {
@@ -276,7 +278,7 @@ class EvalRun final : public BaseRun {
       if (!session_) open_session();
       const bool is_there = restore(next.step);
       if (is_there) {
-        score(next.step);
+        if (has_stopped(score(next.step, stop))) return;
         ++scored;
       } else {
         console_.info(
@@ -286,12 +288,15 @@ class EvalRun final : public BaseRun {
     }
   }
 
-  void score(int64_t step) {
-    const EvalReport report = session_->evaluation().run(processes_);
+  // Returns the signal at which it ended early, or 0.
+  int score(int64_t step, const StopSignal& stop) {
+    const EvalReport report = session_->evaluation().run(processes_, monitor_of(stop, console_));
+    if (report.signal != 0) return report.signal;
     print_evaluation(step, report, &console_);
     if (processes_.is_first()) out_.add(step, report);
     if (const auto undefined = undefined_loss(report.metrics); undefined && problem_.empty())
       problem_ = fmt::format("step {}: {}", step, *undefined);
+    return 0;
   }
 
   // Steps for which every dataset has a line.

@@ -48,8 +48,8 @@ struct StepTimeline {
 // neighbours of one task, or layer, are one slice.
 std::string timeline_trace(const StepTimeline& timeline);
 
-// How busy each stream is with what, and the memory in use, from left to right. Of more than eight
-// stages, eight. Readable on light and dark backgrounds.
+// How busy each stream is with what, and the memory in use and with the gaps between blocks, from
+// left to right. Of more than eight stages, eight. Readable on light and dark backgrounds.
 std::string timeline_svg(const StepTimeline& timeline);
 
 // Writes timeline.json and timeline.svg.

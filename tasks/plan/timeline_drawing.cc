@@ -110,13 +110,14 @@ std::string frame(double top, double height) {
                      kLeft, top, kTimeWidth, height);
 }
 
-// The memory in use as a line with a filled area; `most` is at the top.
-std::string memory_path(const StageTimeline& stage, double end, int64_t most, double top) {
+// The memory at each moment as a line with a filled area; `most` is at the top.
+std::string memory_path(std::string_view style, const StageTimeline& stage,
+                        int64_t (*bytes)(const MemoryAt&), double end, int64_t most, double top) {
   std::vector<double> highest(static_cast<size_t>(kTimeWidth), -1.0);
   for (size_t i = 0; i < stage.memory.size(); ++i) {
     const auto x = static_cast<size_t>(stage.launches[i].reached / end * (kTimeWidth - 1));
     double& here = highest[std::min(x, highest.size() - 1)];
-    here = std::max(here, static_cast<double>(stage.memory[i].bytes()));
+    here = std::max(here, static_cast<double>(bytes(stage.memory[i])));
   }
   const double bottom = top + kMemoryHeight;
   std::string path = fmt::format("M{} {:.1f}", kLeft, bottom);
@@ -127,13 +128,22 @@ std::string memory_path(const StageTimeline& stage, double end, int64_t most, do
         "L{:.0f} {:.1f}", kLeft + static_cast<double>(x),
         bottom - last / static_cast<double>(std::max<int64_t>(most, 1)) * (kMemoryHeight - 2));
   }
-  return fmt::format("<path class=\"memory\" d=\"{}V{:.1f}z\"/>\n", path, bottom);
+  return fmt::format("<path class=\"{}\" d=\"{}V{:.1f}z\"/>\n", style, path, bottom);
+}
+
+// What holds something, in front of what the arena must have, which gaps between blocks keep high.
+std::string memory_paths(const StageTimeline& stage, double end, int64_t most, double top) {
+  const auto with_gaps = [](const MemoryAt& memory) { return memory.bytes(); };
+  const auto used = [](const MemoryAt& memory) { return memory.used; };
+  return memory_path("gaps", stage, with_gaps, end, most, top) +
+         memory_path("memory", stage, used, end, most, top);
 }
 
 std::string opening(double height) {
   std::string style =
       "text{fill:#33333b}.frame{fill:none;stroke:#9a9aa8;stroke-width:.5}"
-      ".memory{fill:#8a94a6;fill-opacity:.45;stroke:#5a6478;stroke-width:.7}";
+      ".memory{fill:#8a94a6;fill-opacity:.45;stroke:#5a6478;stroke-width:.7}"
+      ".gaps{fill:#8a94a6;fill-opacity:.15}";
   std::string dark = "text{fill:#d8d8e0}.memory{stroke:#b8c2d6}";
   for (size_t work = 0; work < kWorks; ++work) {
     style += fmt::format(".w{}{{fill:{}}}", work, kColours[work].light);
@@ -213,7 +223,7 @@ std::string timeline_svg(const StepTimeline& timeline) {
       top += kLaneHeight + kLaneGap;
     }
     label(kMemoryHeight, "memory");
-    body += memory_path(*stage, timeline.end, most, top) + frame(top, kMemoryHeight);
+    body += memory_paths(*stage, timeline.end, most, top) + frame(top, kMemoryHeight);
     top += kMemoryHeight + kStageGap;
   }
   body += words(kLeft, top, "0") +

@@ -171,8 +171,9 @@ std::string line_json(const ExposedLine& line) {
 std::string memory_json(const StageTimeline& stage) {
   std::string points;
   for (const size_t launch : fullest_launches(stage.memory, kMostPoints))
-    points += fmt::format("{}[{:.9g}, {}]", points.empty() ? "" : ", ",
-                          stage.launches[launch].reached, stage.memory[launch].bytes());
+    points += fmt::format("{}[{:.9g}, {}, {}]", points.empty() ? "" : ", ",
+                          stage.launches[launch].reached, stage.memory[launch].used,
+                          stage.memory[launch].bytes());
   return "[" + points + "]";
 }
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/shell_command.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/streaming/streaming_text_input.h"
@@ -45,7 +46,7 @@ std::vector<std::string> commands_to_fetch(const std::string& shards) {
   const std::string top = download_folder(shards).string();
   std::vector<std::string> commands = commands_to_fetch_c4(top);
   if (folder_of(shards).filename() != kFolder)
-    commands.push_back(fmt::format("mv {0}/{1}/*.json.gz {0}", top, kFolder));
+    commands.push_back(fmt::format("mv {0}/{1}/*.json.gz {0}", shell_quoted(top), kFolder));
   return commands;
 }
 
@@ -58,8 +59,8 @@ std::string first_of(const std::string& shards) {
 
 std::vector<std::string> commands_to_fetch_c4(const std::string& folder) {
   return {"pip install -U huggingface_hub",
-          fmt::format("{} --repo-type dataset --local-dir {} --include {}", kDownload, folder,
-                      kSomeFiles)};
+          fmt::format("{} --repo-type dataset --local-dir {} --include {}", kDownload,
+                      shell_quoted(folder), kSomeFiles)};
 }
 
 std::optional<MissingData> C4Recipe::missing_data(const ExperimentConfig& config) const {
@@ -77,13 +78,14 @@ std::optional<MissingData> C4Recipe::missing_data(const ExperimentConfig& config
     sources.push_back(
         {tokenizer,
          "tokenizer",
-         {fmt::format("./flat_tokens train --output={} --vocab_size={} {}", tokenizer,
-                      std::min(tokenizer_size, vocab_size), first_of(train_shards))}});
-  const RecipeFile tokens{
-      flat_tokens_path,
-      "flat_tokens_path",
-      {fmt::format("./flat_tokens build --output={} --tokenizer={} --validation='{}' '{}'",
-                   flat_tokens_path, tokenizer, validation_shards, train_shards)}};
+         {shell_command({"./flat_tokens", "train", "--output=" + tokenizer,
+                         fmt::format("--vocab_size={}", std::min(tokenizer_size, vocab_size)),
+                         first_of(train_shards)})}});
+  const RecipeFile tokens{flat_tokens_path,
+                          "flat_tokens_path",
+                          {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
+                                          "--tokenizer=" + tokenizer,
+                                          "--validation=" + validation_shards, train_shards})}};
   std::optional<MissingData> missing = reads_tokens ? missing_files(sources, {tokens}, kAdvice)
                                                     : missing_files({}, sources, kAdvice);
   const auto is_download = [](const std::string& command) {

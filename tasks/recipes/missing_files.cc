@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/shell_command.h"
 #include "core/io/user_path.h"
 #include "inputs/readers/text_files.h"
 
@@ -42,7 +43,8 @@ void add_commands(const RecipeFile& file, std::vector<std::string>* commands,
   };
   const bool is_there =
       folder.empty() || fs::exists(folder) || std::ranges::any_of(*made, is_below);
-  if (!is_pattern && !is_there) add_command("mkdir -p " + folder.string(), commands);
+  if (!is_pattern && !is_there)
+    add_command(shell_command({"mkdir", "-p", folder.string()}), commands);
   made->push_back(folder);
   for (const std::string& command : file.commands) add_command(command, commands);
 }

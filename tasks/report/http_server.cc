@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/report/http_server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/http/span_body.hpp>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 
@@ -26,23 +30,38 @@ constexpr std::chrono::seconds kPatience(30);  // With a silent connection.
 constexpr uint32_t kLongestHeader = 16 << 10;  // Bytes of a request.
 constexpr uint64_t kLongestBody = 4 << 10;     // No request needs one.
 
+constexpr size_t kMostConnections = 64;
+
+// A page may run its own script and ask this server, and nothing else; no other page may frame it.
+constexpr const char* kContentPolicy =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 // A page of another site whose name leads to this machine must not read the run: requests must
-// name this machine.
-bool names_this_machine(std::string_view host) {
-  const std::string_view name = host.substr(0, host.rfind(':'));
-  return name == "127.0.0.1" || name == "localhost";
+// name this machine and port. (A browser leaves out port 80.)
+bool names_this_server(std::string_view host, uint16_t port) {
+  const size_t colon = std::min(host.find(':'), host.size());
+  const std::string_view name = host.substr(0, colon);
+  const std::string given(colon < host.size() ? host.substr(colon + 1) : "80");
+  return (name == "127.0.0.1" || name == "localhost") && given == std::to_string(port);
 }
 
 using Parser = http::request_parser<http::string_body>;
-using Serializer = http::response_serializer<http::string_body>;
+using Body = http::span_body<const char>;
+using Serializer = http::response_serializer<Body>;
 
 // One connection. It keeps itself alive while an operation is pending.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const HttpServer::Answer& answer)
-      : stream_(std::move(socket)), answer_(answer) {}
+      : port_(socket.local_endpoint().port()), stream_(std::move(socket)), answer_(answer) {}
+
+  // Whether it waits for a request.
+  bool is_idle() const { return is_idle_; }
+  void close() { stream_.close(); }
 
   void read() {
+    is_idle_ = true;
     parser_ = std::make_unique<Parser>();
     parser_->header_limit(kLongestHeader);
     parser_->body_limit(kLongestBody);
@@ -54,27 +73,29 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   void on_read(beast::error_code error) {
+    is_idle_ = false;
     if (!error) return write(answer_to(parser_->get()), parser_->get().keep_alive());
     // The browser has left, or is silent.
     if (error == http::error::end_of_stream || error == beast::error::timeout ||
         error.category() == boost::system::system_category() ||
         error.category() == asio::error::get_misc_category())
       return;
-    write({400, "text/plain; charset=utf-8", "not a request of HTTP/1.1\n"}, false);
+    write(HttpAnswer::text(400, "not a request of HTTP/1.1\n"), false);
   }
 
   HttpAnswer answer_to(const http::request<http::string_body>& request) const {
-    constexpr const char* kText = "text/plain; charset=utf-8";
     const auto host = request[http::field::host];
-    if (!names_this_machine({host.data(), host.size()}))
-      return {421, kText, "this server answers only to 127.0.0.1 and localhost\n"};
+    if (!names_this_server({host.data(), host.size()}, port_))
+      return HttpAnswer::text(421, fmt::format("this server answers only to 127.0.0.1:{0} and "
+                                               "localhost:{0}; forward the same port\n",
+                                               port_));
     if (request.method() != http::verb::get && request.method() != http::verb::head)
-      return {405, kText, "only GET and HEAD\n"};
+      return HttpAnswer::text(405, "only GET and HEAD\n");
     const std::string_view target(request.target().data(), request.target().size());
     try {
       return answer_(target.substr(0, target.find('?')));
     } catch (const std::exception& error) {
-      return {500, kText, error_text(error) + "\n"};
+      return HttpAnswer::text(500, error_text(error) + "\n");
     }
   }
 
@@ -85,17 +106,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
     response_.set(http::field::content_type, answer.type);
     response_.set(http::field::cache_control, "no-store");
     response_.set("X-Content-Type-Options", "nosniff");
+    response_.set("Content-Security-Policy", kContentPolicy);
     response_.keep_alive(keeps_open);
-    if (is_head) {
-      response_.content_length(answer.body.size());
-    } else {
-      response_.body() = std::move(answer.body);
-      response_.prepare_payload();
-    }
+    body_ = std::move(answer.body);
+    if (!is_head) response_.body() = {body_->data(), body_->size()};
+    response_.content_length(body_->size());
     serializer_ = std::make_unique<Serializer>(response_);
     serializer_->split(is_head);
     stream_.expires_after(kPatience);
     const auto done = [self = shared_from_this(), keeps_open](beast::error_code error, size_t) {
+      self->body_.reset();
       if (!error && keeps_open) return self->read();
       beast::error_code ignored;
       self->stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -107,11 +127,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
+  uint16_t port_;
+  bool is_idle_ = false;
   beast::tcp_stream stream_;
   const HttpServer::Answer& answer_;
   beast::flat_buffer buffer_;
   std::unique_ptr<Parser> parser_;  // Of the request under way.
-  http::response<http::string_body> response_;
+  std::shared_ptr<const std::string> body_;
+  http::response<Body> response_;  // Of these bytes.
   std::unique_ptr<Serializer> serializer_;
 };
 
@@ -124,7 +147,7 @@ struct HttpServer::Impl {
     acceptor.async_accept([this](beast::error_code error, tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (!error) {
-        std::make_shared<Connection>(std::move(socket), answer)->read();
+        add(std::move(socket));
         return accept();
       }
       // Too many open files, for example: others close meanwhile.
@@ -135,11 +158,35 @@ struct HttpServer::Impl {
     });
   }
 
+  // Makes room by closing the connection that has been idle longest, if there are too many.
+  void add(tcp::socket socket) {
+    std::erase_if(connections, [](const auto& each) { return each.expired(); });
+    if (connections.size() >= kMostConnections) {
+      const auto idle = std::ranges::find_if(
+          connections, [](const auto& each) { return each.lock()->is_idle(); });
+      if (idle == connections.end()) return;  // All are being answered.
+      idle->lock()->close();
+      connections.erase(idle);
+    }
+    beast::error_code left;  // The browser may have.
+    socket.remote_endpoint(left);
+    if (left) return;
+    const auto connection = std::make_shared<Connection>(std::move(socket), answer);
+    connections.push_back(connection);
+    connection->read();
+  }
+
   Answer answer;  // Outlives the connections, which the context owns.
   asio::io_context context{1};
   tcp::acceptor acceptor{context};
   asio::steady_timer retry{context};
+  std::vector<std::weak_ptr<Connection>> connections;  // Oldest first.
 };
+
+HttpAnswer HttpAnswer::text(int status, std::string body) {
+  return {status, "text/plain; charset=utf-8",
+          std::make_shared<const std::string>(std::move(body))};
+}
 
 HttpServer::HttpServer(uint16_t port, Answer answer)
     : impl_(std::make_unique<Impl>(std::move(answer))) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small HTTP server on this machine's loopback interface, for pages that a browser shows. It
-// answers GET and HEAD from a function, on one thread, over any number of connections.
+// answers GET and HEAD from a function, on one thread, over a bounded number of connections.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,10 @@ namespace tessera {
 
 struct HttpAnswer {
   int status = 200;
-  std::string type;  // "text/html; charset=utf-8"
-  std::string body;
+  std::string type;                         // "text/html; charset=utf-8"
+  std::shared_ptr<const std::string> body;  // Connections that send one page share it.
+
+  static HttpAnswer text(int status, std::string body);  // Plain text.
 };
 
 class HttpServer {

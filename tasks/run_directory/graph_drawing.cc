@@ -8,14 +8,20 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "core/graph/text.h"
 #include "core/io/file.h"
 
 namespace tessera {
+namespace {
+
+// A small graph is drawn in less, unless the machine is busy.
+constexpr std::chrono::seconds kPatience{2};
+
+}  // namespace
 
 GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
-                           std::chrono::seconds time_limit)
-    : deadline_(std::chrono::steady_clock::now() + time_limit) {
+                           std::chrono::seconds time_limit) {
   const std::string text_file = stem.string() + ".dot", drawing = stem.string() + ".svg";
   write_file_atomically(text_file, graph_dot(graph));
   std::error_code ignored;
@@ -29,20 +35,27 @@ GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem
   }
   try {
     folder_.emplace(std::filesystem::absolute(drawing));
-    // The limit also ends a `dot` that survives this process. File names are arguments of the
+    // The limits also end a `dot` that survives this process. File names are arguments of the
     // script, not part of its text.
     dot_.emplace(std::vector<std::string>{
         "sh", "-c",
-        "ulimit -t \"$4\"; nice -n 10 dot -Tsvg -o \"$2\" \"$1\" && mv -f \"$2\" \"$3\"", "sh",
-        std::filesystem::absolute(text_file).string(), (folder_->place() / "graph.svg").string(),
-        std::filesystem::absolute(drawing).string(), std::to_string(time_limit.count())});
+        "ulimit -t \"$4\"; timeout --foreground \"$4\" nice -n 10 dot -Tsvg -o \"$2\" \"$1\" && "
+        "mv -f \"$2\" \"$3\" || rm -f \"$2\"; rmdir \"$5\" 2>/dev/null",
+        "sh", std::filesystem::absolute(text_file).string(),
+        (folder_->place() / "graph.svg").string(), std::filesystem::absolute(drawing).string(),
+        std::to_string(time_limit.count()), folder_->place().string()});
   } catch (const Error& error) {
     note_ = fmt::format("{} is not drawn: {}", text_file, error.what());
   }
 }
 
 GraphDrawing::~GraphDrawing() {
-  if (dot_ && std::uncaught_exceptions() == 0) dot_->wait(deadline_);
+  if (dot_ && std::uncaught_exceptions() == 0 &&
+      !dot_->wait(std::chrono::steady_clock::now() + kPatience)) {
+    folder_->release();
+    dot_->release();
+    return;
+  }
   cancel();
 }
 
@@ -66,7 +79,7 @@ std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOption
     const std::filesystem::path file = options.job_log_dir / fmt::format("graph_{}", stage);
     write_file_atomically(file.string() + ".txt", graph_text(graph));
     drawing = std::make_shared<GraphDrawing>(graph, file);
-    if (!drawing->note().empty()) fmt::print(stderr, "note: {}\n", drawing->note());
+    if (!drawing->note().empty()) print_error("note: " + drawing->note());
   };
 }
 

@@ -18,14 +18,15 @@
 namespace tessera {
 
 // Writes STEM.dot and lets `dot` draw it to STEM.svg in the background, at low priority and with at
-// most `time_limit` of processor time. A drawing that fails or takes too long is dropped; it never
-// fails the run.
+// most `time_limit` of time, and of processor time. A drawing that fails or takes too long is
+// dropped; it never fails the run.
 class GraphDrawing {
  public:
   GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
                std::chrono::seconds time_limit = std::chrono::seconds(20));
-  // Waits for `dot` until the time limit since the start. Does not wait after cancel() or while an
-  // exception propagates: a failed process must not delay its report.
+  // Waits for `dot`, but for two seconds at most: then `dot` finishes the drawing by itself, after
+  // the end of the run. Does not wait after cancel() or while an exception propagates: a failed
+  // process must not delay its report.
   ~GraphDrawing();
 
   // Whether `dot` has ended. A drawing in a long run is asked between steps: until then an ended
@@ -39,7 +40,6 @@ class GraphDrawing {
  private:
   std::string note_;
   std::optional<NewDirectory> folder_;  // What `dot` writes into; its file is renamed at the end.
-  std::chrono::steady_clock::time_point deadline_;
   std::optional<ChildProcess> dot_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/shell_command.h"
 #include "core/io/json.h"
 #include "tasks/plan/text.h"
 
@@ -253,7 +254,7 @@ std::string search_text(const SearchResult& result, const SearchOptions& options
     text += " --set_file=" + texts.set_file;
   } else {
     for (const std::string& set : settings_of(result.candidates[*result.best].candidate, style))
-      text += " --set " + (set.find_first_of(" ()>") == std::string::npos ? set : "'" + set + "'");
+      text += " --set " + shell_quoted(set);
   }
   return text + "\n";
 }

@@ -3,7 +3,8 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/terminal.h"
 #include "tasks/logging/run_log.h"
 
 namespace tessera {
@@ -24,8 +26,7 @@ std::mutex mutex;  // Guards the variables below.
 int listeners = 0;
 int stoppers = 0;  // Listeners that stop the run.
 bool heeded = false;
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
-struct sigaction before[std::size(kSignals)];
+struct sigaction before[std::size(kStopSignals)];
 
 extern "C" void on_stop_signal(int signal) { received = signal; }
 
@@ -44,13 +45,15 @@ StopSignal::StopSignal(Answer answer) : answer_(answer) {
   struct sigaction action = {};
   action.sa_handler = on_stop_signal;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kSignals); ++i) {
+  for (size_t i = 0; i < std::size(kStopSignals); ++i) {
+    const int signal = kStopSignals[i];
     // At a time limit Slurm sends SIGTERM twice: to the job and to its step.
-    action.sa_flags = SA_RESTART | (kSignals[i] == SIGINT ? static_cast<int>(SA_RESETHAND) : 0);
-    sigaction(kSignals[i], &action, &before[i]);
-    // Under nohup the program must survive a closed terminal.
-    const bool is_kept = kSignals[i] == SIGHUP && before[i].sa_handler == SIG_IGN;
-    if (is_kept) sigaction(SIGHUP, &before[i], nullptr);
+    action.sa_flags = SA_RESTART | (signal == SIGINT ? static_cast<int>(SA_RESETHAND) : 0);
+    sigaction(signal, &action, &before[i]);
+    // nohup ignores SIGHUP, and profilers use timers. A shell ignores Ctrl-C for commands in the
+    // background, to which `kill -INT` can still be sent.
+    const bool is_always_taken = signal == SIGTERM || signal == SIGINT || signal == SIGUSR1;
+    if (!is_always_taken && before[i].sa_handler != SIG_DFL) sigaction(signal, &before[i], nullptr);
   }
 }
 
@@ -62,7 +65,8 @@ StopSignal::~StopSignal() {
     heeded = false;
   }
   if (--listeners > 0) return;
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
+  for (size_t i = 0; i < std::size(kStopSignals); ++i)
+    sigaction(kStopSignals[i], &before[i], nullptr);
 }
 
 int StopSignal::requested() const { return received; }
@@ -87,10 +91,8 @@ bool StopSignal::is_heeded() {
   return heeded;
 }
 
-const char* StopSignal::name(int signal) {
-  if (signal == SIGINT) return "Ctrl-C";
-  if (signal == SIGHUP) return "SIGHUP";
-  return signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+std::string StopSignal::name(int signal) {
+  return signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));
 }
 
 Deadline::Deadline(std::chrono::milliseconds time, std::function<void()> missed) {
@@ -111,6 +113,17 @@ Deadline::~Deadline() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+Deadline deadline_of_save(int64_t step, int64_t seconds, ProcessGroup& processes) {
+  return {std::chrono::seconds(seconds), [step, seconds, transport = processes.transport()] {
+            print_error(
+                fmt::format("runexp: received a stop signal, but step {} was not saved within {} s "
+                            "(task.train.stop_deadline_seconds); earlier checkpoints remain",
+                            step, seconds));
+            if (transport) transport->abort(1);
+            std::_Exit(1);
+          }};
 }
 
 Watchdog::Watchdog(std::string name, std::chrono::milliseconds last_moment)
@@ -179,16 +192,15 @@ void Watchdog::watch() {
     note_look(now);
     const int signal = stop_.requested();
     const bool stops = StopSignal::anybody_stops();
-    // A signal that is not followed by a kill.
-    if (signal == 0 || (stops && (signal == SIGUSR1 || StopSignal::is_heeded()))) continue;
+    // Others are not followed by a kill at once.
+    const bool ends_soon = signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+    if (signal == 0 || (stops && (!ends_soon || StopSignal::is_heeded()))) continue;
     if (dismissed_) return StopSignal::end_by(signal);
     if (!noticed) noticed = now;
     const std::string text = report(now, *noticed);
     if (text.empty()) continue;
     const std::string line = fmt::format("{} came {}", StopSignal::name(signal), text);
-    // Not fmt::print, which throws where standard error is closed.
-    std::fputs(fmt::format("runexp: {}\n", line).c_str(), stderr);
-    std::fflush(stderr);
+    print_error("runexp: " + line);
     log_failure(run_directory_, line);
     if (!stops) StopSignal::end_by(signal);
     return;

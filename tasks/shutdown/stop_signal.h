@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm forward without killing) and SIGHUP (the
-// terminal was closed; ignored under nohup) as requests to stop at the next step boundary. A second
-// Ctrl-C kills the process; other signals may be repeated. Watchdog reports what a process was
-// waiting for when such a signal came.
+// Signals as requests to stop at the next step boundary: SIGTERM, Ctrl-C, SIGHUP (the terminal was
+// closed), those that a batch system sends before a limit (SIGUSR1, SIGUSR2, SIGXCPU, …), and
+// timers. A second Ctrl-C kills the process; other signals may be repeated. Watchdog reports what a
+// process was waiting for when such a signal came.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ class StopSignal {
   static bool is_heeded();
   // Ends this process by the signal's default action.
   static void end_by(int signal);
-  static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1", "SIGHUP"
+  static std::string name(int signal);  // "SIGTERM", "Ctrl-C"
 
  private:
   Answer answer_;
@@ -58,6 +58,9 @@ class Deadline {
   bool met_ = false;
   std::thread thread_;
 };
+
+// Ends all processes with exit code 1 unless a stopped run has saved its step in time.
+Deadline deadline_of_save(int64_t step, int64_t seconds, ProcessGroup& processes);
 
 // Reports what this process was waiting for, or doing, when it is told to stop. A launcher that
 // sees one process die sends the others SIGTERM and kills them soon after; this report is their

@@ -23,6 +23,7 @@ constexpr const char* kBuild = "trainer/build";
 constexpr const char* kPlugins = "trainer/plugins";
 constexpr const char* kRevision = "trainer/revision";
 constexpr const char* kComputation = "trainer/computation";
+constexpr const char* kInterrupted = "trainer/interrupted";
 // "eval/<dataset>/position", "eval/<dataset>/extra/<key>"; dataset names contain no slash.
 constexpr std::string_view kEvalStatePrefix = "eval/";
 constexpr std::string_view kPosition = "position";
@@ -69,6 +70,7 @@ void put_loop_state(const LoopState& state, CheckpointInfo* info) {
   info->input_extra[kPlugins] = state.code.plugins;
   info->input_extra[kRevision] = state.code.revision;
   info->input_extra[kComputation] = state.computation;
+  if (!state.interrupted.empty()) info->input_extra[kInterrupted] = state.interrupted;
 }
 
 LoopState loop_state_of(const CheckpointInfo& info) {
@@ -85,6 +87,7 @@ LoopState loop_state_of(const CheckpointInfo& info) {
   state.mesh = take(kMesh);
   state.code = {take(kBuild), take(kPlugins), take(kRevision)};
   state.computation = take(kComputation);
+  state.interrupted = take(kInterrupted);
   return state;
 }
 

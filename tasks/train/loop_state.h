@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the training loop's state that checkpoints store beside arrays: input positions,
-// early stopping, the mesh, and the code.
+// early stopping, the mesh, the code, and what was interrupted.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,9 @@ struct LoopState {
   std::string mesh;  // "replica=1 data=4 mdl=2"; "" in older checkpoints.
   CodeStamp code;
   std::string computation;  // Computation::record() of the step; "" in older checkpoints.
+  // What a stop signal interrupted after the step, "evaluation" or "samples": a resume begins with
+  // it. "": nothing.
+  std::string interrupted;
 };
 
 void put_loop_state(const LoopState& state, CheckpointInfo* info);

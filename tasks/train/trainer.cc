@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,17 +43,8 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // The channel on which ProcessGroup agrees about saving; steps use channel 0.
 constexpr int kSavingChannel = 1;
 
-// In place of a signal: the run's directory is not where it was.
-constexpr int kDirectoryChanged = 1000;
-
-// Checks that evaluation gives the metric.
-void check_metric(const Evaluation& evaluation, std::string_view field, const std::string& metric) {
-  if (metric.empty()) return;
-  const std::vector<std::string> names = evaluation.metric_names();
-  if (std::find(names.begin(), names.end(), metric) == names.end())
-    fail("task.train.{}: evaluation has no metric '{}'{}; it has {}", field, metric,
-         did_you_mean(metric, names), fmt::join(names, ", "));
-}
+constexpr int kDirectoryChanged =
+    1000;  // In place of a signal: the directory was moved or removed.
 
 OnDamage on_damage(const RunOptions& options) {
   if (options.checkpoint.kind != CheckpointChoice::Kind::kAutoFallback) return OnDamage::kFail;
@@ -94,7 +84,7 @@ class Trainer final : public BaseRun {
     if (options_.mode == RunMode::kPlan) return print_plan();
     introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
                   device_, console_);
-    if (complete()) {
+    if (complete() && interrupted_.empty()) {
       console_.info(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
                                 stop_reason_.empty() ? "" : "; ", stop_reason_));
       return 0;
@@ -133,8 +123,8 @@ class Trainer final : public BaseRun {
   }
 
   void begin() {
-    check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
-    check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
+    session_.evaluation().require("task.train.early_stopping.metric", p().early_stopping.metric);
+    session_.evaluation().require("task.train.save_keep_best", p().save_keep_best);
     if (options_.mode == RunMode::kPlan) {
       plan_output_.emplace(options_);
       return;
@@ -176,6 +166,7 @@ class Trainer final : public BaseRun {
            check_resume(info, state, session_.mesh().text(), note, options_))
         console_.info(line);
       early_stopper_.restore(state.early_stopper);
+      interrupted_ = state.interrupted;
       // Imported weights have no input position: the input starts at its beginning.
       if (state.input.position > 0 || !state.input.cursors.empty())
         session_.input().restore(state.input);
@@ -235,18 +226,16 @@ class Trainer final : public BaseRun {
 
   // False if a signal stopped the run before.
   bool step_until_complete(const StopSignal& stop) {
+    if (!interrupted_.empty()) {
+      if (has_stopped(use_state(stop))) return false;
+      saved_step_ = -1;  // The saved state is that before what was interrupted.
+    }
     while (!complete()) {
       // Pax's order: save the state before the step, train, evaluate, stop early.
       if (is_due(started(), p().save_interval_steps)) save_in_place();
-      if (const int signal = start_step(stop); signal != 0) {
-        finish_steps(0);
-        if (signal == kDirectoryChanged) leave_directory();
-        StopSignal::heed();
-        leave(signal);
-        return false;
-      }
+      if (has_stopped(start_step(stop))) return false;
       finish_steps(needs_state_of(started()) ? 0 : runner_.most_under_way());
-      if (step_ == started()) use_state();
+      if (step_ == started() && has_stopped(use_state(stop))) return false;
       report_saves();
       log_lost_console();
       if (drawing_ && drawing_->is_done()) drawing_.reset();
@@ -277,11 +266,18 @@ class Trainer final : public BaseRun {
            (session_.samples() && is_due(step, p().sample.interval_steps));
   }
 
-  // All steps that were started are finished.
-  void use_state() {
-    if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
+  // All steps that were started are finished. Returns the stop signal that interrupts it, or 0.
+  int use_state(const StopSignal& stop) {
+    const bool evaluates = is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps;
+    const bool has_evaluated = std::exchange(interrupted_, "evaluation") == "samples";
+    if (evaluates && !has_evaluated)
+      if (const int signal = evaluate(stop); signal != 0) return signal;
+    interrupted_ = "samples";
     if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
-      session_.samples()->report(step_, *log_, console_);
+      if (const int signal = session_.samples()->report(step_, stop, *log_, console_); signal != 0)
+        return signal;
+    interrupted_.clear();
+    return 0;
   }
 
   // Where a run writes.
@@ -319,17 +315,14 @@ class Trainer final : public BaseRun {
     return {static_cast<int>(agreed / 2), agreed % 2 == 1};
   }
 
-  // Saves and prints how to resume. The sender of the signal may kill this process soon.
-  void leave(int signal) {
-    const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
-      const std::string message = fmt::format(
-          "runexp: received a stop signal, but step {} was not saved within {} s "
-          "(task.train.stop_deadline_seconds); earlier checkpoints remain\n",
-          step_, p().stop_deadline_seconds);
-      std::fputs(message.c_str(), stderr);  // fmt::print throws if standard error is closed.
-      if (processes_.transport()) processes_.transport()->abort(1);
-      std::_Exit(1);
-    });
+  // Whether all processes have agreed on a stop signal: then saves, and prints how to resume. The
+  // sender of the signal may kill this process soon.
+  bool has_stopped(int signal) {
+    if (signal == 0) return false;
+    finish_steps(0);
+    if (signal == kDirectoryChanged) leave_directory();
+    StopSignal::heed();
+    const Deadline deadline = deadline_of_save(step_, p().stop_deadline_seconds, processes_);
     if (drawing_) drawing_->cancel();
     save_in_place();
     saver_->wait();
@@ -340,6 +333,7 @@ class Trainer final : public BaseRun {
                       ? fmt::format("{}: stopped before the first step", StopSignal::name(signal))
                       : fmt::format("{}: saved step {}; run the same command to resume",
                                     StopSignal::name(signal), step_));
+    return true;
   }
 
   // Starts the next step, unless there is a stop signal, which it returns. Of what prevents the
@@ -402,9 +396,10 @@ class Trainer final : public BaseRun {
                        .seconds_left = throughput_.seconds_for(p().num_train_steps - step_)});
   }
 
-  void evaluate() {
-    const EvalReport report = session_.evaluation().run(processes_);
-    if (report.metrics.empty()) return;
+  // Returns the stop signal that interrupts it, or 0.
+  int evaluate(const StopSignal& stop) {
+    const EvalReport report = session_.evaluation().run(processes_, monitor_of(stop, console_));
+    if (report.metrics.empty()) return report.signal;
     log_->eval(step_, report.metrics, report.histograms);
     print_evaluation(step_, report, &console_);
     if (const auto problem = undefined_loss(report.metrics))
@@ -416,6 +411,7 @@ class Trainer final : public BaseRun {
       saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
     stop_reason_ =
         processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
+    return 0;
   }
 
   void save() {
@@ -435,7 +431,8 @@ class Trainer final : public BaseRun {
                     .early_stopper = early_stopper_.state(),
                     .mesh = session_.mesh().text(),
                     .code = options_.code,
-                    .computation = computation_},
+                    .computation = computation_,
+                    .interrupted = interrupted_},
                    &info);
     saver_->save(info, checkpoint_arrays(session_.executor()));
     saved_step_ = step_;
@@ -488,7 +485,9 @@ class Trainer final : public BaseRun {
   int64_t saved_step_ = -1;               // Step of the last checkpoint.
   int64_t damaged_ = 0;                   // Damaged checkpoints that were skipped at the start.
   std::string stop_reason_;               // Why to end before num_train_steps; "": continue.
+  std::string interrupted_;               // LoopState::interrupted
   std::string graph_hash_, computation_;  // Of the traced training step.
+  int64_t skipped_ = 0;                   // Skipped steps, of step_.
   bool console_loss_logged_ = false;
 };
 

@@ -144,6 +144,30 @@ TEST_CASE("gpt2 takes the same steps on one device and on four, fully sharded") 
     REQUIRE(std::stod(four[i]) == Approx(std::stod(one[i])).epsilon(1e-4));
 }
 
+TEST_CASE("gpt2.Small is exported with the scales of its layers, and --describe says what is not") {
+  const TemporaryDirectory directory;
+  train(directory, "run", {"num_train_steps=1"});
+  std::vector<std::string> settings = kNarrow;
+  settings.push_back("num_train_steps=1");
+  const Ended got = run_program(
+      directory.path(), "runexp",
+      {"--exp=gpt2.Small", "--mode=export", "--job_log_dir=" + (directory / "run").string(),
+       "--output=" + (directory / "exported").string()},
+      settings);
+  INFO(got.output);
+  REQUIRE(got.code == 0);
+  REQUIRE_THAT(read_bytes(directory / "exported/config.json"),
+               Contains("\"scale_attn_by_inverse_layer_idx\": true") &&
+                   Contains("\"model_type\": \"gpt2\""));
+  const std::string note = "--mode=export will not be able to write it: ";
+  const auto described = [&](const std::vector<std::string>& sets) {
+    return run_program(directory.path(), "runexp", {"--exp=gpt2.Small", "--describe"}, sets).output;
+  };
+  REQUIRE_THAT(described({}), !Contains(note));
+  REQUIRE_THAT(described({"use_qk_norm=true"}),
+               Contains(note) && Contains("attention_tpl normalises queries or keys"));
+}
+
 TEST_CASE("gpt2 without data prints the commands that fetch OpenWebText") {
   const TemporaryDirectory directory;
   const Ended got = run_program(directory.path(), "runexp", {"--exp=gpt2.Large"});

@@ -57,7 +57,8 @@ TEST_CASE("--smoke is a flag, and --devices is known to be given") {
 
 TEST_CASE("each action is parsed") {
   using Action = CommandLine::Action;
-  REQUIRE(parse_command_line({"--help"}).action == Action::kHelp);
+  for (const char* help : {"--help", "-h", "help"})
+    REQUIRE(parse_command_line({help}).action == Action::kHelp);
   REQUIRE(parse_command_line({"--list"}).action == Action::kList);
   REQUIRE(parse_command_line({"--version"}).action == Action::kVersion);
   REQUIRE(parse_command_line({"--exp=a", "--describe"}).action == Action::kDescribe);
@@ -93,8 +94,13 @@ TEST_CASE("common spellings of values are accepted") {
 TEST_CASE("unknown and misused flags are errors that suggest the nearest flag") {
   REQUIRE(error_for({"--expp=a"}) == "unknown flag --expp; did you mean --exp?");
   REQUIRE(error_for({"--exp=a", "--dryrun"}) == "unknown flag --dryrun; did you mean --dry_run?");
-  REQUIRE(error_for({"--zzzzzzzz"}) == "unknown flag --zzzzzzzz; --help lists them");
-  REQUIRE(error_for({"-h"}) == "'-h' is not a flag; --help lists them");
+  REQUIRE(error_for({"--zzzzzzzz"}) ==
+          "unknown flag --zzzzzzzz; --help lists them; a knob or a field is set with --set "
+          "zzzzzzzz=VALUE");
+  REQUIRE_THAT(error_for({"--num_layers=3"}), Catch::EndsWith("is set with --set num_layers=3"));
+  REQUIRE(error_for({"-exp=a"}) == "'-exp=a' is not a flag; flags begin with --: --exp=a?");
+  REQUIRE(error_for({"ChatLm"}) ==
+          "'ChatLm' is not a flag; --help lists them; an experiment is given as --exp=ChatLm");
   REQUIRE(error_for({"--exp=a", "num_layers=2"}) ==
           "'num_layers=2' is not a flag; did you mean --set num_layers=2?");
   REQUIRE(error_for({"--exp=a", "--restart=yes"}) == "--restart takes no value");

@@ -13,6 +13,7 @@
 #include "core/io/file.h"
 #include "core/ops/elementwise.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -73,7 +74,8 @@ TEST_CASE("dot runs in the background and accepts paths with special characters"
 
 TEST_CASE("a dot process that fails or hangs leaves no drawing and is not an error") {
   const TemporaryDirectory run;
-  for (const char* script : {"echo half > \"$3\"; exit 1\n", "echo half > \"$3\"; sleep 1000\n"}) {
+  for (const char* script :
+       {"echo half > \"$3\"; exit 1\n", "echo half > \"$3\"; exec sleep 1000\n"}) {
     INFO(script);
     const PathWithDot path(run / "bin", script, kSystem);
     std::ofstream(run / "graph.svg") << "of an earlier graph";
@@ -98,6 +100,17 @@ TEST_CASE("A drawing is not written through a link or into a FIFO that someone h
   REQUIRE(std::distance(fs::directory_iterator(elsewhere.path()), {}) == 1);
 }
 
+TEST_CASE("a slow drawing is finished after the end of a run, which does not wait for it") {
+  const TemporaryDirectory run;
+  const PathWithDot path(run / "bin", "sleep 4\necho drawn > \"$3\"\n", kSystem);
+  const auto begin = std::chrono::steady_clock::now();
+  { const GraphDrawing drawing(tanh_graph(), run / "graph"); }
+  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));
+  REQUIRE_FALSE(fs::exists(run / "graph.svg"));
+  REQUIRE(comes_true([&] { return fs::exists(run / "graph.svg"); }));
+  REQUIRE(read_file(run / "graph.svg") == "drawn\n");
+}
+
 TEST_CASE("A drawing has limited processor time and is found to be done while the run goes on") {
   const TemporaryDirectory run;
   const PathWithDot path(run / "bin", "ulimit -t > \"$3\"\n", kSystem);
@@ -108,7 +121,7 @@ TEST_CASE("A drawing has limited processor time and is found to be done while th
 
 TEST_CASE("A cancelled drawing, or one of a run that fails, is not waited for") {
   const TemporaryDirectory run;
-  const PathWithDot path(run / "bin", "echo half > \"$3\"; sleep 1000\n", kSystem);
+  const PathWithDot path(run / "bin", "echo half > \"$3\"; exec sleep 1000\n", kSystem);
   const auto begin = std::chrono::steady_clock::now();
   constexpr std::chrono::seconds kLimit(600);
   {

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <map>
+#include <string>
 
 #include "tests/support/catch.h"
 
@@ -11,9 +13,26 @@ namespace {
 
 TEST_CASE("a repeated stop signal, as Slurm sends at a time limit, is one stop request") {
   const StopSignal stop;
-  for (const int signal : {SIGTERM, SIGUSR1}) {
+  const std::map<int, std::string> names = {
+      {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"},     {SIGUSR2, "SIGUSR2"},
+      {SIGXCPU, "SIGXCPU"}, {SIGALRM, "SIGALRM"},     {SIGHUP, "SIGHUP"},
+      {SIGPROF, "SIGPROF"}, {SIGVTALRM, "SIGVTALRM"}, {SIGPWR, "SIGPWR"}};
+  for (const auto& [signal, name] : names) {
+    REQUIRE(StopSignal::name(signal) == name);
     for (int i = 0; i < 2; ++i) std::raise(signal);
     REQUIRE(stop.requested() == signal);
+  }
+}
+
+TEST_CASE("a signal that is ignored or used otherwise when a run begins stays so") {
+  for (const int signal : {SIGHUP, SIGUSR2, SIGPROF}) {
+    std::signal(signal, SIG_IGN);
+    {
+      const StopSignal stop;
+      std::raise(signal);
+      REQUIRE(stop.requested() == 0);
+    }
+    std::signal(signal, SIG_DFL);
   }
 }
 

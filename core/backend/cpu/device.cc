@@ -2,7 +2,6 @@
 #include "core/backend/cpu/device.h"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "core/backend/cpu/stream.h"
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -136,14 +136,6 @@ int64_t group_available() {
   return least;
 }
 
-// What RLIMIT_AS leaves.
-int64_t address_space_available() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
-  const int64_t used = number_in("/proc/self/statm", 0) * sysconf(_SC_PAGESIZE);
-  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
-}
-
 }  // namespace
 
 std::unique_ptr<Device> make_cpu_device(int threads) {
@@ -159,7 +151,8 @@ std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads
 }
 
 int64_t available_memory() {
-  return std::min({system_available(), group_available(), address_space_available()});
+  return std::min({system_available(), group_available(),
+                   std::max<int64_t>(0, address_space_left() - kLeastAddressSpace)});
 }
 
 std::byte* allocate_pages(int64_t bytes, ThreadPool& pool) {

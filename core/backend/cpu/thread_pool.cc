@@ -9,6 +9,9 @@
 #endif
 
 #include <chrono>
+#include <exception>
+#include <mutex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
@@ -79,6 +82,13 @@ struct ThreadPool::Shared {
   alignas(64) std::atomic<uint32_t> done{0};   // Workers that have finished, over all epochs.
   alignas(64) Call call = nullptr;             // Null: exit.
   const void* context = nullptr;
+  std::mutex failing;
+  std::exception_ptr failure;  // Of any thread.
+
+  void fail() {
+    const std::lock_guard lock(failing);
+    failure = std::current_exception();
+  }
 
   void work(int thread) {
     uint32_t seen = 0;
@@ -87,7 +97,11 @@ struct ThreadPool::Shared {
       await_change(epoch, seen);
       ++seen;
       if (call == nullptr) return;
-      call(context, thread);
+      try {
+        call(context, thread);
+      } catch (...) {
+        fail();
+      }
       done.fetch_add(1, std::memory_order_acq_rel);
       done.notify_one();
     }
@@ -123,6 +137,7 @@ void ThreadPool::spawn() {
   const uint32_t generation = forks.load();
   shared_ = std::make_unique<Shared>();
   workers_ = std::make_unique<std::vector<std::thread>>();
+  workers_->reserve(static_cast<size_t>(size_));
   Shared* shared = shared_.get();
   try {
     for (int thread = 1; thread < size_; ++thread)
@@ -151,6 +166,9 @@ void ThreadPool::finish() {
   for (uint32_t done = shared_->done.load(std::memory_order_acquire); done != workers;) {
     done = await_change(shared_->done, done);
   }
+  if (shared_->failure) std::rethrow_exception(std::exchange(shared_->failure, nullptr));
 }
+
+void ThreadPool::fail() { shared_->fail(); }
 
 }  // namespace tessera

@@ -40,13 +40,18 @@ class ThreadPool {
   int size() const { return size_; }
 
   // Calls work(thread) on every thread, the caller being thread 0, and returns when all are done.
-  // `work` must not throw. After a fork, the first call in the child starts new threads.
+  // Throws what one of them throws (out of memory). After a fork, the first call in the child
+  // starts new threads.
   template <typename Work>
   void run(const Work& work) {
     if (size_ == 1) return work(0);
     start([](const void* context, int thread) { (*static_cast<const Work*>(context))(thread); },
           &work);
-    work(0);
+    try {
+      work(0);
+    } catch (...) {
+      fail();
+    }
     finish();
   }
 
@@ -69,6 +74,7 @@ class ThreadPool {
   struct Shared;  // Seen by the workers; outlives the pool in a forked child.
 
   void start(Call call, const void* context);
+  void fail();  // Keeps the current exception for finish().
   void finish();
   void spawn();
   void end_workers();

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/terminal.h"
 #include "core/io/file.h"
 
 namespace tessera {
@@ -101,9 +102,7 @@ CheckpointSaver::~CheckpointSaver() {
   try {
     std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
-    // Not fmt::print, which throws where standard error is closed.
-    std::fputs(fmt::format("the last checkpoint was not saved: {}\n", error_text(error)).c_str(),
-               stderr);
+    print_error("the last checkpoint was not saved: " + error_text(error));
   }
 }
 

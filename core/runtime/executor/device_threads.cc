@@ -80,6 +80,7 @@ DeviceThreads::DeviceThreads(int64_t devices, std::chrono::milliseconds grace)
   CHECK(devices > 0);
   shared_->busy.resize(static_cast<size_t>(devices));
   if (devices == 1) return;
+  shared_->threads.reserve(static_cast<size_t>(devices));
   try {
     for (int64_t device = 0; device < devices; ++device)
       shared_->threads.push_back(

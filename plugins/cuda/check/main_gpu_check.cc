@@ -142,7 +142,7 @@ int act(const std::vector<std::string>& arguments) {
 }  // namespace tessera::cuda
 
 int main(int argc, char** argv) {
-  tessera::prepare_standard_streams();
+  tessera::prepare_program();
   try {
     return tessera::cuda::act({argv + 1, argv + argc});
   } catch (const std::exception& error) {

@@ -2,11 +2,11 @@
 #include "plugins/cuda/device/graph.h"
 
 #include <atomic>
-#include <cstdio>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "core/base/terminal.h"
 #include "plugins/cuda/device/setting_words.h"
 
 namespace tessera::cuda {
@@ -74,9 +74,7 @@ bool is_captured(const Context& context, CUstream stream) {
 void note_no_graph(const std::string& why) {
   static std::atomic<bool> noted = false;
   if (noted.exchange(true)) return;
-  std::fputs(
-      fmt::format("note: steps run kernel by kernel, not as a CUDA graph: {}\n", why).c_str(),
-      stderr);
+  print_error("note: steps run kernel by kernel, not as a CUDA graph: " + why);
 }
 
 }  // namespace tessera::cuda

@@ -17,6 +17,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "core/io/file.h"
 #include "core/io/file_lock.h"
 
@@ -129,7 +130,7 @@ void AlgorithmCache::note(const std::string& why) {
 }
 
 void AlgorithmCache::note_on_standard_error(const std::string& text) {
-  std::fputs(fmt::format("note: {}\n", text).c_str(), stderr);
+  print_error(fmt::format("note: {}", text));
 }
 
 fs::path algorithm_cache_file() {

@@ -18,7 +18,8 @@ function drawComparison(root, data) {
   const runs = data.runs;
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.series)))];
   const log = () => chosen.log;
-  const held = names.filter((name) => isEval(name) && ["log_pplx"].includes(evalParts(name)[1]));
+  const isHeld = (metric) => (name) => isEval(name) && evalParts(name)[1] === metric;
+  const held = names.filter(isHeld(names.some(isHeld("log_pplx")) ? "log_pplx" : "loss"));
   const rest = names.filter((name) => !kOwnCharts.has(name) && !held.includes(name) &&
     !(isEval(name) && ["weight", "perplexity", "loss"].includes(evalParts(name)[1])));
   const charts = [

@@ -27,7 +27,17 @@ function evalParts(name) {
 const evalNames = (run, metric) =>
   Object.keys(run.series).filter((name) => isEval(name) && evalParts(name)[1] === metric);
 
-const heldOut = (run) => (evalNames(run, "log_pplx").length ? "log_pplx" : "loss");
+// The metric of training and of evaluation that can be compared.
+const heldOut = (run) => (run.series.log_pplx && evalNames(run, "log_pplx").length ? "log_pplx" : "loss");
+
+// Whether the loss has terms besides the log-perplexity, such as a z-loss or label smoothing.
+function hasMoreTerms(run) {
+  const { loss, log_pplx: plain } = run.series;
+  return Boolean(loss && plain) && loss.m.some((value, i) => Math.abs(value - plain.m[i]) > 1e-4 * Math.abs(value));
+}
+
+const metricTitle = (run, metric) => (metric === "log_pplx" && hasMoreTerms(run) ? "log-perplexity" : "loss");
+const capitalised = (text) => text[0].toUpperCase() + text.slice(1);
 
 function marksOf(run) {
   return run.events.filter((event) => event.event === "restore")
@@ -40,13 +50,16 @@ function runCharts(run) {
     const series = seriesOf(run, metric, "", index, { smooth });
     return series && chart([series], { title, unit, marks, smoothing: () => chosen.smoothing, ...more });
   };
-  const metric = heldOut(run);
-  const losses = [seriesOf(run, "loss", "training", 0, { smooth: true }),
-    ...evalNames(run, metric).slice(0, 5).map((name, i) => seriesOf(run, name, evalParts(name)[0], i + 1, { dots: true }))];
-  const found = losses.filter(Boolean);
+  // One metric of training and of evaluation on one axis.
+  const losses = (metric) => {
+    const found = [seriesOf(run, metric, "training", 0, { smooth: true }),
+      ...evalNames(run, metric).slice(0, 5).map((name, i) => seriesOf(run, name, evalParts(name)[0], i + 1, { dots: true }))].filter(Boolean);
+    return found.length && chart(found, { title: capitalised(metricTitle(run, metric)), unit: "nats per token", wide: true, marks,
+      format: (value, digits = 4) => short(value, digits), log: () => chosen.log, smoothing: () => chosen.smoothing });
+  };
   return [
-    found.length && chart(found, { title: "Loss", unit: "nats per token", wide: true, marks,
-      format: (value, digits = 4) => short(value, digits), log: () => chosen.log, smoothing: () => chosen.smoothing }),
+    losses(heldOut(run)),
+    heldOut(run) === "log_pplx" && hasMoreTerms(run) && losses("loss"),
     one("learning_rate", "Learning rate", "", 2, { fromZero: true }, false),
     one("grad_norm", "Gradient norm", "before clipping", 3, { log: () => chosen.log }),
     one("tokens_per_sec", "Throughput", "tokens per second", 0, { fromZero: true }),
@@ -100,8 +113,9 @@ function figuresOf(run) {
   const last = run.last;
   const has = (name) => last[name] !== undefined && last[name] !== null;
   add("Step", run.step.toLocaleString("en"), run.num_steps ? `of ${run.num_steps.toLocaleString("en")}` : "");
-  if ("loss" in last) add("Training loss", last.loss === null ? "not finite" : short(last.loss, 4));
-  for (const name of evalNames(run, heldOut(run)).slice(0, 2)) {
+  const metric = heldOut(run);
+  if (metric in last) add(`Training ${metricTitle(run, metric)}`, last[metric] === null ? "not finite" : short(last[metric], 4));
+  for (const name of evalNames(run, metric).slice(0, 2)) {
     const values = run.series[name].m.filter((value) => value !== null);
     const best = Math.min(...values);
     if (values.length) add(`Held out, ${evalParts(name)[0]}`, short(values[values.length - 1], 4),

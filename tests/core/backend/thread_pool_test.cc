@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -111,6 +112,23 @@ TEST_CASE("a pool works in a forked child") {
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   REQUIRE(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("what a thread of a pool throws, the caller throws when all are done") {
+  ThreadPool pool(3);
+  for (int thrower = 0; thrower < 3; ++thrower) {
+    std::atomic<int> done = 0;
+    const auto work = [&](int thread) {
+      if (thread == thrower) throw std::bad_alloc();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ++done;
+    };
+    REQUIRE_THROWS_AS(pool.run(work), std::bad_alloc);
+    REQUIRE(done == 2);
+  }
+  std::atomic<int> done = 0;
+  pool.run([&](int) { ++done; });
+  REQUIRE(done == 3);
 }
 
 }  // namespace

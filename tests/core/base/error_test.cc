@@ -105,5 +105,20 @@ TEST_CASE("Messages of standard library exceptions name the path and a remedy") 
   REQUIRE(error_text(std::runtime_error("as it is")) == "as it is");
 }
 
+TEST_CASE("the text of an exception that is not of Tessera has where it was thrown") {
+  const auto text = [](const auto& thrown) {
+    try {
+      const ErrorContext model("lm");
+      const ErrorContext layer(".ffn");
+      throw thrown;
+    } catch (const std::exception& error) {
+      return error_text(error);
+    }
+  };
+  REQUIRE(text(std::runtime_error("boom")) == "boom [in lm.ffn]");
+  REQUIRE(text(Error("wrong")) == "wrong");  // Its message has the frames of its constructor.
+  REQUIRE(error_text(std::runtime_error("elsewhere")) == "elsewhere");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/process.h"
 
+#include <sys/resource.h>
 #include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
+#include <functional>
+#include <iostream>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"
@@ -62,6 +70,48 @@ TEST_CASE("A program that PATH lacks is an error") {
   REQUIRE_FALSE(program_exists(""));
   REQUIRE_THAT(error_of([] { ChildProcess child({"no-such-program"}); }),
                Catch::Contains("cannot start the program no-such-program: No such file"));
+}
+
+// The exit code of a process that does `work`, and what it prints on standard error.
+std::pair<int, std::string> in_child(const std::function<void()>& work) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    work();
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string text, block(4096, '\0');
+  for (ssize_t got; (got = ::read(ends[0], block.data(), block.size())) > 0;)
+    text.append(block, 0, static_cast<size_t>(got));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+}
+
+TEST_CASE("An exception that leaves a thread is reported, and ends the program with 1") {
+  REQUIRE(in_child([] { start_thread([] { throw std::bad_alloc(); }).join(); }) ==
+          std::pair<int, std::string>(1, "a thread of this program is out of memory\n"));
+  REQUIRE(in_child([] { start_thread([] { fail("no \x1b[31m luck"); }).join(); }) ==
+          std::pair<int, std::string>(1, "a thread of this program failed: no \\x1b[31m luck\n"));
+}
+
+TEST_CASE("A program raises its limit on open files, and escapes what it prints") {
+  const auto [code, text] = in_child([] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 20;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    prepare_program();
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    std::cerr << "a\x1b[2Jb" << (limit.rlim_cur > 20 ? " raised" : " not raised") << std::flush;
+    clear_line(std::cerr);
+  });
+  REQUIRE(code == 0);
+  REQUIRE(text == "a\\x1b[2Jb raised\r\x1b[K");
 }
 
 }  // namespace

@@ -3,7 +3,11 @@
 // and damaged streams.
 #include "inputs/readers/document_reader.h"
 
+#include <filesystem>
+#include <memory>
+
 #include "core/base/error.h"
+#include "inputs/readers/byte_source.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
 #include "tests/support/memory_source.h"
@@ -167,7 +171,13 @@ TEST_CASE("a corrupt record is reported with file and line") {
                Contains("a.jsonl:2: not valid JSON"));
   REQUIRE_THAT(
       fault(good + good + "{\"txet\": 1, \"url\": 2}", "a.jsonl"),
-      Contains("a.jsonl:3: no field 'text'; the line has txet, url; did you mean 'txet'?"));
+      Contains(
+          "a.jsonl:3: no field 'text'; the line has txet, url; did you mean text_field=txet?"));
+  REQUIRE_THAT(fault("{\"id\": \"x\", \"content\": \"a text\"}", "a.jsonl"),
+               Contains("the line has id, content; did you mean text_field=content?"));
+  REQUIRE_THAT(fault("{\"id\": \"x\", \"meta\": {\"text\": \"a text\"}}", "a.jsonl"),
+               Contains("'meta' is an object that has it: jq -c '.meta' takes that out"));
+  REQUIRE_THAT(fault("[\n", "a.json"), Contains("jq -c '.[]' makes lines of a list"));
   REQUIRE_THAT(fault("{\"text\": [1]}\n" + good, "a.jsonl"),
                Contains("a.jsonl:1: the field 'text' is a list, expected a string"));
   REQUIRE_THAT(fault("[1]\n", "a.jsonl"), Contains("the line is a list, expected an object"));
@@ -253,6 +263,31 @@ TEST_CASE("missing and unreadable files are refused with a message") {
   write_bytes(directory / "a.log", kLines);
   REQUIRE(rest_of(*open_documents(directory / "a.log", {}, DocumentFormat::kJsonLines)) ==
           kLineTexts);
+}
+
+TEST_CASE("readers of one file share its descriptor, and one that is replaced is opened again") {
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const TemporaryDirectory folder;
+  write_bytes(folder / "a.txt", "old");
+  std::filesystem::create_symlink("a.txt", folder / "link.txt");
+  const auto before = open_files();
+  std::vector<std::unique_ptr<ByteSource>> sources;
+  for (int i = 0; i < 20; ++i)
+    sources.push_back(open_file(folder / (i % 2 ? "a.txt" : "link.txt")));
+  REQUIRE(open_files() == before + 1);
+  write_bytes(folder / "new", "new");
+  std::filesystem::rename(folder / "new", folder / "a.txt");
+  sources.push_back(open_file(folder / "a.txt"));
+  REQUIRE(open_files() == before + 2);
+  std::string text(3, ' ');
+  for (const auto& [source, expected] : {std::pair(5, "old"), {20, "new"}}) {
+    REQUIRE(sources[static_cast<size_t>(source)]->read(text.data(), 3) == 3);
+    REQUIRE(text == expected);
+  }
+  sources.clear();
+  REQUIRE(open_files() == before);
 }
 
 }  // namespace

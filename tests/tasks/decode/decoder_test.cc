@@ -2,6 +2,7 @@
 #include "tasks/decode/decoder.h"
 
 #include <algorithm>
+#include <csignal>
 #include <numeric>
 
 #include "tests/support/catch.h"
@@ -281,6 +282,43 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
           "tokens (cache_length) for its prompt and continuation");
   REQUIRE(message([](DecodeHParams& p) { p.stop_strings = {""}; }) ==
           "task.decode.stop_strings has an empty string, which matches everywhere; remove it");
+}
+
+// Is told to stop during its third step.
+class Stopped final : public BaseDecodeProgram {
+ public:
+  int64_t rows() const override { return inner_.rows(); }
+  int64_t cache_length() const override { return inner_.cache_length(); }
+  int64_t vocab_size() const override { return inner_.vocab_size(); }
+  int64_t prefill_chunk() const override { return inner_.prefill_chunk(); }
+  std::span<const float> prefill(std::span<const RowTokens> rows) override {
+    return inner_.prefill(rows);
+  }
+  std::span<const float> step(std::span<const RowTokens> rows) override {
+    if (++steps == 3) std::raise(SIGUSR2);
+    return inner_.step(rows);
+  }
+  void reorder(std::span<const int32_t> parents) override { inner_.reorder(parents); }
+
+  int64_t steps = 0;
+
+ private:
+  PrefixProgram inner_{{}};
+};
+
+TEST_CASE("a stop signal ends decoding between two tokens, and the decoder can be used again") {
+  Stopped program;
+  const PromptText text(nullptr, program.vocab_size());
+  const DecodeHParams p{.strategy = DecodeStrategy::kGreedy, .max_decode_steps = 9};
+  Decoder decoder(program, p, text);
+  const Prompts prompts = some_prompts(6);
+  {
+    const StopSignal stop;
+    REQUIRE(decoder.decode(prompts, &stop)[0][0].ids.empty());
+    REQUIRE(program.steps == 3);
+  }
+  const auto again = decoder.decode(prompts), expected = decode_with({}, p, prompts);
+  for (size_t i = 0; i < prompts.size(); ++i) REQUIRE(again[i][0].ids == expected[i][0].ids);
 }
 
 }  // namespace

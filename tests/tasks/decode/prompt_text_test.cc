@@ -30,6 +30,22 @@ TEST_CASE("a prompt begins like a document of the training data") {
   REQUIRE(PromptText(nullptr, 9).prompt_ids("7 8") == Ids{7, 8});
 }
 
+// Whose start id is the id of "a", as where a tokenizer has no start token of its own.
+class Letters final : public Tokenizer {
+ public:
+  Letters() { texts_.resize(26); }
+  void encode(std::string_view text, std::vector<int32_t>* ids) const override {
+    for (const char letter : text) ids->push_back(letter - 'a');
+  }
+};
+
+TEST_CASE("a prompt whose text begins with the start id gets the start id, too") {
+  const Letters letters;
+  REQUIRE(PromptText(&letters, 0, true).prompt_ids("ab") == Ids{0, 0, 1});
+  REQUIRE(PromptText(&letters, 0, true).prompt_ids("ba") == Ids{0, 1, 0});
+  REQUIRE(PromptText(&letters, 0).prompt_ids("ab") == Ids{0, 1});
+}
+
 TEST_CASE("an input says before it is opened whether documents begin with the start id") {
   for (const Labels labels : {Labels::kShiftRight, Labels::kNextToken}) {
     FlatTokensInput::HParams p;

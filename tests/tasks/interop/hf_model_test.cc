@@ -181,6 +181,44 @@ TEST_CASE("tensors map to every weight, and cover each exactly") {
   }
 }
 
+TEST_CASE("a GPT-2 whose layers divide their scores by their number maps both ways") {
+  const std::string file = (hf_golden("gpt2") / "config.json").string();
+  HfConfig config = parse_hf_config(read_file(file), file);
+  config.inverse_layer_scale = true;
+  const std::string text = hf_config_text(config, "float32");
+  REQUIRE_THAT(text, Contains("\"scale_attn_by_inverse_layer_idx\": true"));
+  config = parse_hf_config(text, "written");
+  LanguageModel::HParams model = model_of_hf(config, HfStack::kRepeated);
+  auto& layers = model.lm_tpl.as<TransformerLm::HParams>()
+                     .stacked_transformer_tpl.as<LayerSequence::HParams>()
+                     .layers_tpl;
+  const auto scale_of = [&](size_t layer) -> Field<double>& {
+    return layers[layer]
+        .as<StackedTransformer::HParams>()
+        .block_tpl.as<TransformerBlock::HParams>()
+        .attention_tpl.as<DotProductAttention::HParams>()
+        .query_scale;
+  };
+  REQUIRE(layers.size() == 2);
+  REQUIRE(scale_of(0).get() == Approx(0.5));  // 1/√4
+  REQUIRE(scale_of(1).get() == Approx(0.25));
+  const ExperimentConfig experiment = hf_experiment(model);
+  const HfModel back = hf_model_of(experiment);
+  REQUIRE(hf_differences(config, back.config) == std::vector<std::string>{});
+  const std::unique_ptr<BaseTask> task = experiment.task.instantiate();
+  const ParameterTable& table = task->model().parameters();
+  int64_t held = 0;
+  for (const HfTensor& tensor : hf_tensors(back, table)) held += tensor.elements();
+  REQUIRE(held == table.elements());
+
+  config.inverse_layer_scale = false;
+  REQUIRE(hf_differences(config, back.config) ==
+          std::vector<std::string>{"scale_attn_by_inverse_layer_idx: false in config.json, true in "
+                                   "the experiment"});
+  scale_of(1) = 0.3;
+  REQUIRE_THAT(reasons_of(model), Contains("in which only query_scale differs"));
+}
+
 TEST_CASE("a weight without a tensor is named") {
   const ExperimentConfig gpt2 = hf_experiment("gpt2");
   const HfModel model = hf_model_of(gpt2);

@@ -192,6 +192,35 @@ TEST_CASE("a timeline's drawing is well-formed, and has colours for dark pages")
   }
 }
 
+// The heights that a path of the drawing takes, in order, without repetitions.
+std::vector<double> levels(const std::string& svg, const std::string& style) {
+  std::vector<double> found;
+  const std::string open = "<path class=\"" + style + "\" d=\"";
+  const size_t begin = svg.find(open) + open.size();
+  const std::string path = svg.substr(begin, svg.find('"', begin) - begin);
+  for (size_t at = path.find('L'); at != std::string::npos; at = path.find('L', at + 1)) {
+    const double level = std::stod(path.substr(path.find(' ', at)));
+    if (found.empty() || found.back() != level) found.push_back(level);
+  }
+  return found;
+}
+
+TEST_CASE("a timeline's drawing shows the memory in use, and apart from it the gaps") {
+  const OpDef op{.name = "op"};
+  StageTimeline stage{.prices = {{.op = &op, .count = 1}}};
+  for (int i = 0; i < 4; ++i)
+    stage.launches.push_back({.reached = 0.25 * i, .span = {0.25 * i, 0.25 * (i + 1)}});
+  stage.memory = {{100, 0}, {300, 100}, {50, 350}, {200, 200}};
+  const std::string svg = timeline_svg({.title = "test", .end = 1.0, .stages = {stage}});
+  const std::vector<double> used = levels(svg, "memory"), with_gaps = levels(svg, "gaps");
+  REQUIRE(used.size() == 4);
+  REQUIRE(with_gaps.size() == 2);
+  const double whole = used[0] - with_gaps[1], bottom = used[0] + whole / 3.0;
+  REQUIRE(with_gaps[0] == used[0]);
+  REQUIRE(bottom - used[1] == Approx(0.75 * (bottom - with_gaps[1])).margin(0.2));
+  REQUIRE(bottom - used[2] == Approx(0.125 * (bottom - with_gaps[1])).margin(0.2));
+}
+
 TEST_CASE("a plan's files have its timeline, and its JSON what each stage does") {
   const TemporaryDirectory folder;
   Plan plan = predicted(kCases[3]).plan;
@@ -203,8 +232,10 @@ TEST_CASE("a plan's files have its timeline, and its JSON what each stage does")
   REQUIRE(prediction.at("stages").as_array().size() == 4);
   REQUIRE(prediction.at("bubble_share").as_number() == Approx(plan.prediction->bubble_share()));
   int64_t most = 0;
-  for (const Json& point : prediction.at("memory_over_time").as_array())
-    most = std::max(most, point.as_array()[1].as_integer());
+  for (const Json& point : prediction.at("memory_over_time").as_array()) {
+    most = std::max(most, point.as_array()[2].as_integer());
+    REQUIRE(point.as_array()[1].as_integer() <= point.as_array()[2].as_integer());
+  }
   REQUIRE(most == plan.peak);
   const std::string text = plan_text(plan);
   REQUIRE_THAT(text, Catch::Contains("stages, in percent of the step; bubbles are") &&

@@ -39,6 +39,9 @@ requestAnimationFrame(() => requestAnimationFrame(() => {
   found.title = document.title;
   found.layers = document.querySelectorAll(".program").length;
   found.bold = document.querySelectorAll(".sample b, pre b").length;
+  found.losses = charts.slice(0, 2).map((chart) =>
+    `${chart.querySelector("h3").textContent}: ${chart.querySelector(".legend").textContent}`);
+  found.figures = document.querySelector(".figures")?.textContent ?? "";
   found.sample = document.querySelector(".sample")?.textContent ?? "";
   window.frameElement.dataset.found = JSON.stringify(found);
 }));
@@ -127,6 +130,14 @@ TEST_CASE("a browser draws the pages without a message, at two widths and in bot
       REQUIRE(found[i].at("title").as_string() != "broken");
     }
     REQUIRE(found[0].at("layers").as_integer() == 5);  // Three phases, and layers of the first.
+    // Training and held-out values on one axis are of one metric; the loss is near 1.5.
+    REQUIRE(found[0].at("losses").as_array()[0].as_string() ==
+            "Log-perplexity, nats per token: training 5validation 4");
+    REQUIRE_THAT(found[0].at("losses").as_array()[1].as_string(),
+                 Catch::StartsWith("Loss, nats per token: training 1.") &&
+                     Catch::EndsWith("validation 4.5"));
+    REQUIRE_THAT(found[0].at("figures").as_string(),
+                 Catch::Contains("Training log-perplexity5Held out, validation4"));
     REQUIRE(found[0].at("sample").as_string() == std::string("To be") + kHostileText);
     papers.push_back(found[0].at("paper").as_string());
   }

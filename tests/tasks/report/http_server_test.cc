@@ -61,8 +61,11 @@ class Client {
   bool is_connected_ = false;
 };
 
-std::string request(const std::string& first_line, const std::string& host = "127.0.0.1") {
+std::string request(const std::string& first_line, const std::string& host) {
   return fmt::format("{}\r\nHost: {}\r\nConnection: close\r\n\r\n", first_line, host);
+}
+std::string request(const std::string& first_line, uint16_t port) {
+  return request(first_line, fmt::format("127.0.0.1:{}", port));
 }
 
 std::string answer_to(uint16_t port, const std::string& text) {
@@ -77,7 +80,7 @@ class Serving {
       : server_(0,
                 [](std::string_view path) -> HttpAnswer {
                   if (path == "/boom") fail("no luck");
-                  return {200, "text/plain", "you asked for " + std::string(path)};
+                  return HttpAnswer::text(200, "you asked for " + std::string(path));
                 }),
         thread_([this] { server_.run(); }) {}
   ~Serving() {
@@ -93,16 +96,40 @@ class Serving {
 
 TEST_CASE("the server answers GET and HEAD, and nothing else") {
   const Serving serving;
-  const auto ask = [&](const std::string& text) { return answer_to(serving.port(), text); };
-  const std::string get = ask(request("GET /x?y=1 HTTP/1.1"));
-  REQUIRE_THAT(get, StartsWith("HTTP/1.1 200 OK") && Contains("you asked for /x"));
-  const std::string head = ask(request("HEAD /x HTTP/1.1", "localhost:80"));
+  const auto ask = [&](const std::string& line, const std::string& host = "127.0.0.1") {
+    return answer_to(serving.port(), request(line, fmt::format("{}:{}", host, serving.port())));
+  };
+  const std::string get = ask("GET /x?y=1 HTTP/1.1");
+  REQUIRE_THAT(get, StartsWith("HTTP/1.1 200 OK") && Contains("you asked for /x") &&
+                        Contains("Content-Security-Policy: default-src 'none';") &&
+                        Contains("frame-ancestors 'none'"));
+  const std::string head = ask("HEAD /x HTTP/1.1", "localhost");
   REQUIRE_THAT(head, StartsWith("HTTP/1.1 200 OK") && Contains("Content-Length: 16") &&
                          !Contains("you asked"));
-  REQUIRE_THAT(ask(request("POST / HTTP/1.1")), StartsWith("HTTP/1.1 405"));
-  REQUIRE_THAT(ask(request("GET /boom HTTP/1.1")),
-               StartsWith("HTTP/1.1 500") && Contains("no luck"));
-  REQUIRE_THAT(ask(request("GET / HTTP/1.1", "evil.example")), StartsWith("HTTP/1.1 421"));
+  REQUIRE_THAT(ask("POST / HTTP/1.1"), StartsWith("HTTP/1.1 405"));
+  REQUIRE_THAT(ask("GET /boom HTTP/1.1"), StartsWith("HTTP/1.1 500") && Contains("no luck"));
+  for (const char* host : {"evil.example", "127.0.0.1.evil.example", "[::1]"})
+    REQUIRE_THAT(ask("GET / HTTP/1.1", host), StartsWith("HTTP/1.1 421"));
+  for (const char* host : {"127.0.0.1", "127.0.0.1:1", "localhost:", "localhost:80:80"})
+    REQUIRE_THAT(answer_to(serving.port(), request("GET / HTTP/1.1", host)),
+                 StartsWith("HTTP/1.1 421"));
+}
+
+TEST_CASE("a new connection takes the place of the one that is idle longest") {
+  const Serving serving;
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 70; ++i) {
+    idle.push_back(std::make_unique<Client>(serving.port()));
+    REQUIRE(idle.back()->is_connected());
+    REQUIRE(idle.back()->send("GET / HT"));
+  }
+  REQUIRE_THAT(answer_to(serving.port(), request("GET / HTTP/1.1", serving.port())),
+               StartsWith("HTTP/1.1 200"));
+  // 64 connections with that one: the first seven were closed.
+  for (size_t i = 0; i < 7; ++i) REQUIRE(idle[i]->receive().empty());
+  REQUIRE(idle[7]->send(
+      fmt::format("TP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n\r\n", serving.port())));
+  REQUIRE_THAT(idle[7]->receive(), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_CASE("malformed requests are refused, and the server goes on") {
@@ -116,7 +143,8 @@ TEST_CASE("malformed requests are refused, and the server goes on") {
     REQUIRE_THAT(client.receive(), StartsWith("HTTP/1.1 400") || Catch::Equals(""));
   }
   { const Client leaves_at_once(serving.port()); }
-  REQUIRE_THAT(answer_to(serving.port(), request("GET / HTTP/1.1")), StartsWith("HTTP/1.1 200"));
+  REQUIRE_THAT(answer_to(serving.port(), request("GET / HTTP/1.1", serving.port())),
+               StartsWith("HTTP/1.1 200"));
 }
 
 TEST_CASE("silent connections do not hold up others") {
@@ -127,10 +155,12 @@ TEST_CASE("silent connections do not hold up others") {
   std::vector<std::thread> threads;
   std::vector<std::string> answers(8);
   for (std::string& answer : answers)
-    threads.emplace_back([&] { answer = answer_to(serving.port(), request("GET / HTTP/1.1")); });
+    threads.emplace_back(
+        [&] { answer = answer_to(serving.port(), request("GET / HTTP/1.1", serving.port())); });
   for (std::thread& thread : threads) thread.join();
   for (const std::string& answer : answers) REQUIRE_THAT(answer, StartsWith("HTTP/1.1 200"));
-  REQUIRE(silent[0]->send("TP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+  REQUIRE(silent[0]->send(
+      fmt::format("TP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n", serving.port())));
   REQUIRE_THAT(silent[0]->receive(), StartsWith("HTTP/1.1 200"));
 }
 
@@ -153,7 +183,7 @@ TEST_CASE("--watch serves a run that goes on, and Ctrl-C ends it") {
   const auto port = static_cast<uint16_t>(
       std::stoi(watch.output().substr(watch.output().find(before) + before.size())));
   const auto get = [&](const std::string& path) {
-    return answer_to(port, request("GET " + path + " HTTP/1.1"));
+    return answer_to(port, request("GET " + path + " HTTP/1.1", port));
   };
   REQUIRE_THAT(get("/"), Contains("<!doctype html>") && Contains("\"step\": 5,"));
   std::ofstream(folder / "run/metrics.jsonl", std::ios::app) << "{\"step\": 6, \"loss\": 1}\n";

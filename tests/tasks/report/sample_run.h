@@ -111,7 +111,8 @@ inline void write_sample_run(const std::filesystem::path& run, int64_t steps = 1
   log.event("start", 0, {{"devices", 1}, {"processes", 1}});
   for (int64_t step = 1; step <= steps; ++step) {
     log.train(sample_line(step));
-    if (step % 20 == 0) log.eval(step, {{"eval/validation/log_pplx", sample_line(step).loss}});
+    if (step % 20 == 0)
+      log.eval(step, {{"eval/validation/log_pplx", 4.0}, {"eval/validation/loss", 4.5}});
   }
   log.event("restore", steps / 2);
   log.event("failed", steps, kHostileText);
