@@ -252,7 +252,7 @@ class Trainer final : public BaseRun {
     }
   }
 
-  // The run continues without a console; only the log can report that.
+  // Only the log can report that the run continues without a console.
   void log_lost_console() {
     if (console_.loss().empty() || console_loss_logged_) return;
     console_loss_logged_ = true;
