@@ -193,7 +193,7 @@ int type_of_name(OnigEncodingType*, OnigUChar* begin, OnigUChar* end) {
 }
 
 int has_type(OnigCodePoint code, OnigCtype type) {
-  const bool is_own = code >= kFirstOther && properties().is_changed(type);
+  const bool is_own = (code >= kFirstOther || type >= kFirstOwn) && properties().is_changed(type);
   return is_own ? static_cast<int>(properties().has(type, code))
                 : OnigEncodingUTF8.is_code_ctype(code, type);
 }
