@@ -119,6 +119,7 @@ TEST_CASE("a folder that holds more data in other formats than text is refused")
                         Contains(folder + ": 1 files with 8 bytes are text") &&
                             Contains("left out: ") && Contains(says) &&
                             Contains("or name the files to read"));
+    if (data == pointer) continue;  // The file itself is much larger.
     write_bytes(directory / "long.txt", std::string(20000, 'x'));
     REQUIRE_THAT(find_text_files({folder}).left_out, Contains(name));
   }
