@@ -22,8 +22,8 @@ class Computation {
   std::string record() const;
 
   // Nullopt if the loss and all updates are those of the recorded step. Else the first operation,
-  // in the order of the graph, that the recorded step does not have: "gelu in lm.x_layers[0].ffn
-  // (my_layer.cc:12)".
+  // in the order of the graph, that the recorded step does not have: "gelu in lm.x_layers[0].ffn"
+  // and the source line.
   std::optional<std::string> difference(std::string_view record) const;
 
  private:

@@ -274,7 +274,7 @@ void StepRunner::write_trace(const ProfileWindow& window, int64_t step) {
   if (!is_last || !session_.processes().is_first()) return;
   trace_.write(trace_file_);
   console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
-                            trace_file_.string(), taken_ - window.start));
+                            trace_file_.filename().string(), taken_ - window.start));
 }
 
 // None if the last step or the next is traced.

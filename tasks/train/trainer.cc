@@ -76,7 +76,7 @@ class Trainer final : public BaseRun {
         early_stopper_(p().early_stopping),
         health_(p().num_train_steps, session_.task().learner().hparams().max_skipped_in_a_row),
         console_(console_mode(options, processes)),
-        runner_(session_, options.profile, directory_ / "trace.json.gz", console_) {
+        runner_(session_, options.profile, files() / "trace.json.gz", console_) {
     begin();
   }
 
@@ -104,6 +104,7 @@ class Trainer final : public BaseRun {
       const std::string reason = guard_->shown(error_text(error));
       note_failure(reason);
       if (dynamic_cast<const DirectoryLost*>(&error) != nullptr) throw;
+      guard_->expect_in_place();  // Or that is the reason.
       if (report_) report_->write();
       throw Error(reason);
     }
