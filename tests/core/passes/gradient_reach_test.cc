@@ -37,16 +37,16 @@ TEST_CASE("a loss reaches what it is computed from, but not through a stopped gr
 
 TEST_CASE("a loss reaches the operands of a loop that its result depends on, across iterations") {
   Trial trial(Mesh(), {kType, kType, kType});
-  // In each iteration: a <- b, b <- c, and c stays. After three, `a` depends on c alone, by way of
-  // b.
+  // In each iteration: a <- b, b <- c, and c stays.
   const RepeatResult result =
       repeat("layers", 3, trial.inputs(), {},
              [](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) {
                return RepeatBody{{carries[1] * 2.0, carries[2] * 2.0, carries[2]}, {}};
              });
   REQUIRE(reached(trial, reduce_sum(result.carries[2])) == std::vector<bool>{false, false, true});
-  // The structure is that of any number of iterations.
-  REQUIRE(reached(trial, reduce_sum(result.carries[1])) == std::vector<bool>{false, true, true});
+  REQUIRE(reached(trial, reduce_sum(result.carries[1])) == std::vector<bool>{false, false, true});
+  // Of any number of iterations: after one, `a` is what `b` was.
+  REQUIRE(reached(trial, reduce_sum(result.carries[0])) == std::vector<bool>{false, true, true});
 }
 
 }  // namespace
