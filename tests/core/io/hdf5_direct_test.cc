@@ -117,6 +117,26 @@ TEST_CASE(
   pieces_found("user_block.h5", "plain");
 }
 
+TEST_CASE("data in a compression that only h5py has is refused with what to do") {
+  const std::string python = python_with("h5py");
+  if (python.empty()) return skip_test("no Python with h5py (Debian: python3-h5py)");
+  const TemporaryDirectory directory;
+  write_bytes(directory / "write.py",
+              "import h5py, numpy\n"
+              "with h5py.File('t.h5', 'w') as f:\n"
+              "  f.create_dataset('a', data=numpy.zeros(64, 'u4'), compression='lzf')\n");
+  REQUIRE(std::system(
+              fmt::format("cd {} && {} write.py", directory.path().string(), python).c_str()) == 0);
+  const Hdf5File file = Hdf5File::open(directory / "t.h5");
+  Values values(64);
+  REQUIRE_THAT(
+      error_of([&] {
+        file.dataset("a").read(Region{{0}, {64}}, std::as_writable_bytes(std::span(values)));
+      }),
+      Catch::Contains("compressed by a filter that this HDF5 does not have") &&
+          Catch::Contains("compression='gzip'"));
+}
+
 TEST_CASE("threads that read the same pieces first all get the right bytes") {
   const TemporaryDirectory directory;
   const Values values = write_file(directory / "t.h5", {.chunk = 2048});
