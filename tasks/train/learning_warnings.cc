@@ -78,6 +78,7 @@ std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& tr
 
 std::string change_note(const std::string& change, int64_t step, const std::string& hparams_before,
                         const BaseTask& task) {
+  if (change.empty()) return "";
   return fmt::format("note: step {} was saved with a different configuration: {}{}", step, change,
                      learning_rate_change(step, hparams_before, task));
 }

@@ -15,7 +15,7 @@ namespace tessera {
 std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& train_graph);
 
 // The note that a run continues at `step`, whose configuration was `hparams_before` (TOML), with
-// `change`, and what this changes in the learning rate.
+// `change`, and what this changes in the learning rate; "" without a change.
 std::string change_note(const std::string& change, int64_t step, const std::string& hparams_before,
                         const BaseTask& task);
 

@@ -161,8 +161,7 @@ class Trainer final : public BaseRun {
       const std::string change = describe_change(info.hparams, hparams_toml_);
       // The configuration may have changed what ends a run.
       if (change.empty()) stop_reason_ = state.stop_reason;
-      const std::string note =
-          change.empty() ? "" : change_note(change, info.step, info.hparams, session_.task());
+      const auto note = change_note(change, info.step, info.hparams, session_.task());
       for (const std::string& line :
            check_resume(info, state, session_.mesh().text(), note, options_))
         console_.info(line);
@@ -174,8 +173,7 @@ class Trainer final : public BaseRun {
       corrupt_records_.restore(state.input);
       session_.evaluation().restore(state.evals);
     }
-    step_ = info.step;
-    saved_step_ = info.step;
+    step_ = saved_step_ = info.step;
     damaged_ = restored.damaged;
   }
 
