@@ -22,8 +22,30 @@ namespace tessera {
 
 inline constexpr std::string_view kVersion = \"${VERSION}\";
 inline constexpr std::string_view kStampMarker = \"tessera-plugin-stamp:\";
+// What changes the layout of objects or the names of functions beside the headers.
+#define TESSERA_STAMP_TEXT(number) #number
+#define TESSERA_STAMP_NUMBER(number) TESSERA_STAMP_TEXT(number)
+#if defined(_LIBCPP_VERSION)
+#define TESSERA_STAMP_LIBRARY \", libc++ \" TESSERA_STAMP_NUMBER(_LIBCPP_VERSION)
+#else
+#define TESSERA_STAMP_LIBRARY \\
+  \", libstdc++ \" TESSERA_STAMP_NUMBER(_GLIBCXX_RELEASE) \" ABI \" TESSERA_STAMP_NUMBER(_GLIBCXX_USE_CXX11_ABI)
+#endif
+#if defined(_GLIBCXX_DEBUG)
+#define TESSERA_STAMP_DEBUG \", _GLIBCXX_DEBUG\"
+#else
+#define TESSERA_STAMP_DEBUG \"\"
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define TESSERA_STAMP_SANITIZER \", address sanitizer\"
+#elif defined(__SANITIZE_THREAD__)
+#define TESSERA_STAMP_SANITIZER \", thread sanitizer\"
+#else
+#define TESSERA_STAMP_SANITIZER \"\"
+#endif
 inline constexpr char kPluginStamp[] =
-    \"tessera-plugin-stamp:${VERSION}, interface ${hash}, compiler \" __VERSION__;
+    \"tessera-plugin-stamp:${VERSION}, interface ${hash}, compiler \" __VERSION__ TESSERA_STAMP_LIBRARY
+    TESSERA_STAMP_DEBUG TESSERA_STAMP_SANITIZER;
 
 }  // namespace tessera
 ")

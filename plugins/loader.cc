@@ -77,9 +77,8 @@ std::optional<std::string> find_stamp(std::string_view bytes) {
   return std::string(rest.substr(0, end));
 }
 
-// Error, with the file and both stamps, unless the file is a complete shared library for this
-// machine with our stamp.
-// Returns its checksum.
+// Returns the file's checksum. Error, with the file and both stamps, unless it is a complete shared
+// library for this machine with our stamp.
 uint32_t check_plugin_file(const std::filesystem::path& file) {
   const std::string bytes = read_file(file);
   const auto header = read_at<Elf64_Ehdr>(bytes, 0);
