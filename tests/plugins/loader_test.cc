@@ -44,6 +44,16 @@ TEST_CASE("a plugin of another build is rejected before its code runs, and both 
                       filesystem::canonical(stale).string(), build_stamp()));
 }
 
+TEST_CASE("a stamp names the standard library, and its debug mode") {
+  const std::string stamp(build_stamp());
+  REQUIRE_THAT(stamp, Catch::Contains("compiler ") && Catch::Contains(", libstdc++ "));
+#ifdef _GLIBCXX_DEBUG
+  REQUIRE_THAT(stamp, Catch::Contains(", _GLIBCXX_DEBUG"));
+#else
+  REQUIRE_THAT(stamp, !Catch::Contains("_GLIBCXX_DEBUG"));
+#endif
+}
+
 TEST_CASE("a shared library that is not a plugin is rejected") {
   const TemporaryDirectory scratch;
   const filesystem::path foreign = scratch.path() / "foreign.so";
