@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Features that a GPU or a library may lack or do wrong, each with a switch. An item that fails runs again with one
-// of them off, so that the report says which is at fault; items that may use a feature that is off
-// by default run with it too. A new feature with a switch is a row in features.cc.
+// Features that a GPU or a library may lack or do wrong, each with a switch. An item that fails
+// runs again with one of them off, so that the report says which is at fault; items that may use a
+// feature that is off by default run with it too. A new feature with a switch is a row in
+// features.cc.
 #pragma once
 
 #include <string>

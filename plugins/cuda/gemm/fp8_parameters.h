@@ -28,8 +28,8 @@ struct QuantizeParameters {
 // fp8_quantize_…_t: a block brings so many rows and numbers of the depth into the other order.
 inline constexpr int kQuantizeRows = 64, kQuantizeDepth = 128;
 
-// The distance of the two inverse scales, in f32: cuBLASLt refuses a scale at an address that is not
-// a multiple of 16 bytes (seen on an H100 with cuBLASLt 13.1).
+// The distance of the two inverse scales, in f32: cuBLASLt refuses a scale at an address that is
+// not a multiple of 16 bytes (seen on an H100 with cuBLASLt 13.1).
 inline constexpr int kScaleStride = 4;
 
 // product_fp8_…: the products of 8-bit floats whose lines run along the depth.
