@@ -127,7 +127,6 @@ std::vector<int64_t> divided(int64_t layers, const std::vector<int64_t>& given,
   if (std::ssize(given) != pieces)
     fail("{} has {} numbers, expected one for each of {} pieces ({}), in the order of the model",
          list, given.size(), pieces, what);
-  if (std::ranges::min(given) < 1) fail("a piece of {} has no layer, expected at least 1", list);
   if (const int64_t sum = std::accumulate(given.begin(), given.end(), int64_t{0}); sum != layers)
     fail("{} is {} layers together, expected {}, those of the model", list, sum, layers);
   return given;

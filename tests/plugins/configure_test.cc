@@ -205,7 +205,7 @@ TEST_CASE("--smoke limits the steps, by the knob or else by the field, before --
   const ConfiguredExperiment herd = smoke(entry("zoo.Herd"), {});
   REQUIRE(herd.overrides == std::vector<std::string>{"--smoke " + path + "=5"});
   REQUIRE(std::regex_search(describe(herd.config_tree()),
-                            std::regex("num_train_steps = 5 +# --smoke\n")));
+                            std::regex("num_train_steps = 5 +# --smoke; at least 0\n")));
   const ExperimentEntry lm = find_experiment("quickstart.SourceLm", plugin_path({}));
   const ConfiguredExperiment small = smoke(lm, {});
   REQUIRE(small.config.task.as<SingleTask::HParams>().train.num_train_steps == kSmokeSteps);

@@ -134,9 +134,7 @@ TEST_CASE("layers that do not fit the pieces are refused") {
           "[2,2,2,2] is 8 layers together, expected 6, those of the model [in "
           "task.train.layers_per_piece]");
   trial.layers_per_piece = {3, 2, 1, 0};
-  REQUIRE(
-      error(trial) ==
-      "a piece of [3,2,1,0] has no layer, expected at least 1 [in task.train.layers_per_piece]");
+  REQUIRE(error(trial) == "SingleTask: train.layers_per_piece[3] is 0, expected 1 to 16777216");
 }
 
 std::optional<ModelPipeline> pipeline_of(const Template<SequenceLayer>& stack,

@@ -49,11 +49,11 @@ TEST_CASE("a stop signal ends an evaluation between batches, and a resume repeat
   const TemporaryDirectory whole;
   REQUIRE(run_tiny(config, whole.path()) == 0);
   struct Stop {
-    int batch;         // Of all evaluations. The input's end counts, too: 6 in each.
+    int batch;         // Of all evaluations: 2 before the first step, then 6 in each with the end.
     int64_t step;      // After which the evaluation is.
     size_t evaluated;  // Evaluations before it.
   };
-  for (const auto& [batch, step, evaluated] : {Stop{2, 2, 0}, {6, 2, 0}, {8, 4, 1}}) {
+  for (const auto& [batch, step, evaluated] : {Stop{4, 2, 0}, {8, 2, 0}, {10, 4, 1}}) {
     INFO("batch " << batch);
     const TemporaryDirectory stopped;
     {
@@ -80,11 +80,11 @@ TEST_CASE("--mode=eval ends at a stop signal between batches, without a score") 
   const ExperimentConfig config = evaluated_config();
   const TemporaryDirectory run;
   REQUIRE(run_tiny(config, run.path()) == 0);
-  const Counted batches(2, [] { std::raise(SIGUSR2); });
+  const Counted batches(4, [] { std::raise(SIGUSR2); });  // Two are read at the start.
   RunOptions options;
   options.mode = RunMode::kEval;
   REQUIRE(run_tiny(config, run.path(), options) == 0);
-  REQUIRE(batches.count() == 2);
+  REQUIRE(batches.count() == 4);
   REQUIRE_FALSE(fs::exists(run / "eval_out/mixture.jsonl"));
 }
 
