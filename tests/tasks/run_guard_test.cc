@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -44,8 +45,8 @@ TEST_CASE("a directory that is moved gets a last checkpoint, and the error has i
   SECTION("moved") {}
   SECTION("moved, and another directory made in its place") { is_replaced = true; }
   const std::string error = error_after(run, [&] {
-    fs::rename(run, moved);
-    if (is_replaced) fs::create_directory(run);
+    if (is_replaced) fs::create_directory(moved);
+    rename_or_exchange(run, moved);
   });
   REQUIRE_THAT(error, Contains(run.string() + " was moved to " + moved.string()));
   REQUIRE_THAT(error, Contains("Step ") && Contains(" is saved there"));
