@@ -50,7 +50,7 @@ const DescriptionRegistrar kDescribeAttention{describe_attention};
 void note_own_attention(const Node& node, const std::string& difference) {
   static std::atomic<bool> noted = false;
   if (noted.exchange(true)) return;
-  std::fputs(fmt::format("note: {} runs on our own kernels, which are slower: by cuDNN {}\n",
+  std::fputs(fmt::format("note: {} runs on our own kernels, which are slower: cuDNN's {}\n",
                          node.op->name, difference)
                  .c_str(),
              stderr);

@@ -22,7 +22,8 @@ namespace tessera::cuda {
 namespace {
 
 constexpr double kLargestMean = 1.0 / 64, kLargestOfAll = 1.0 / 8;
-constexpr std::string_view kNoMemory = "cannot be compared with them: the GPU has no memory for it";
+constexpr std::string_view kNoMemory =
+    "results cannot be compared with theirs: the GPU has no memory for it";
 constexpr int kDocuments = 3;  // In a row with segments.
 
 // Of f32 or bf16.

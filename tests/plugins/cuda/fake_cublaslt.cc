@@ -25,6 +25,7 @@ struct FakeDescription {
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   CUdeviceptr bias = 0, auxiliary = 0, a_scale = 0, b_scale = 0;
+  int32_t bias_type = -1;
   int64_t auxiliary_leading = 0, auxiliary_stride = 0;
 };
 struct FakePreference {
@@ -95,11 +96,15 @@ bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b
   if (a.batches != c.batches || b.batches != c.batches) return false;
   if (is_fp8(a.type) != is_fp8(b.type)) return false;
   if (is_fp8(a.type)) {
-    if (d.a_scale % 4 != 0 || d.b_scale % 4 != 0 || !d.a_scale || !d.b_scale) return false;
+    // An H100 with cuBLASLt 13.1 refused scales at other addresses.
+    if (d.a_scale % 16 != 0 || d.b_scale % 16 != 0 || !d.a_scale || !d.b_scale) return false;
   } else if (a.type != b.type) {
     return false;
   }
-  if (has_bias(d.epilogue) && d.bias == 0) return false;
+  // cublasLt.h, BIAS_DATA_TYPE: by default that of the result, but bf16 beside 8-bit operands and
+  // an f32 result.
+  const auto bias_type = is_fp8(a.type) && c.type == CUDA_R_32F ? CUDA_R_16BF : c.type;
+  if (has_bias(d.epilogue) && (d.bias == 0 || d.bias_type != bias_type)) return false;
   if (!uses_auxiliary(d.epilogue)) return true;
   return d.auxiliary != 0 && d.auxiliary_leading % 8 == 0 && d.auxiliary_stride % 8 == 0 &&
          d.auxiliary_leading >= static_cast<int64_t>(c.rows);
@@ -318,6 +323,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
       return assign(d.b_scale, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return assign(d.bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      return assign(d.bias_type, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
       return assign(d.auxiliary, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:

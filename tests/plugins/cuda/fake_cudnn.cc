@@ -455,11 +455,11 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const Descriptor& graph =
       p.part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
   Execution execution(v, handle->stream);
-  for (const Descriptor* operation : graph.all<const Descriptor*>(CUDNN_ATTR_OPERATIONGRAPH_OPS))
+  const auto operations = graph.all<const Descriptor*>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  for (const Descriptor* operation : operations) {
+    if (g_behaviour.wrong_results && operation == operations.back()) return CUDNN_STATUS_SUCCESS;
     if (!execution.run(*operation)) return refuse();
-  if (g_behaviour.wrong_results)
-    cuMemsetD8Async(v.all<uint64_t>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS).back(), 0, 64,
-                    handle->stream);
+  }
   return execution.used_all() ? CUDNN_STATUS_SUCCESS : refuse();
 }
 

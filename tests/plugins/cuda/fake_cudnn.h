@@ -12,8 +12,8 @@ struct FakeCudnnCounts {
 };
 // Since the last call.
 FakeCudnnCounts fake_cudnn_counts();
-// no_handle: cudnnCreate refuses the GPU; no_plans: no graph is supported; wrong_results: the first
-// 64 bytes of the last operand become 0.
+// no_handle: cudnnCreate refuses the GPU; no_plans: no graph is supported; wrong_results: the last
+// operation of a graph is left out.
 struct FakeCudnnBehaviour {
   int64_t version = 91900;
   bool no_handle = false, no_plans = false, wrong_results = false;
