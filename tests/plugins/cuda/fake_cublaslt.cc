@@ -101,7 +101,7 @@ bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b
   } else if (a.type != b.type) {
     return false;
   }
-  // cublasLt.h, BIAS_DATA_TYPE: by default that of the result, but bf16 beside 8-bit operands and
+  // The library, BIAS_DATA_TYPE: by default that of the result, but bf16 beside 8-bit operands and
   // an f32 result.
   const auto bias_type = is_fp8(a.type) && c.type == CUDA_R_32F ? CUDA_R_16BF : c.type;
   if (has_bias(d.epilogue) && (d.bias == 0 || d.bias_type != bias_type)) return false;
