@@ -11,8 +11,8 @@ namespace tessera {
 // From now on std::cout and std::cerr escape control characters and invalid UTF-8 (printable).
 void escape_standard_streams();
 
-// Whether a line can be rewritten there: a terminal that is not "dumb", and not the pseudo-terminal
-// of a process of mpirun, which copies its output elsewhere.
+// Whether a line can be rewritten there: on a terminal that is not "dumb". mpirun gives each
+// process a pseudo-terminal and copies what is written to it, so there it cannot.
 bool rewrites_lines(int descriptor);
 
 // Clears the line of such a terminal.

@@ -14,7 +14,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kDigits = 8;  // Of a hash in a record.
-// Of every value that the backward pass makes: autodiff may order its sums by the layout.
+// The hash of every value that the backward pass makes. They are not compared, since autodiff may
+// order its sums by the layout.
 constexpr uint64_t kGradient = 1;
 
 uint64_t combined(uint64_t hash, std::string_view text) { return path_hash(hash, text); }

@@ -36,7 +36,8 @@ T load(const char* bytes) {
   return value;
 }
 
-// The bytes of an id by the index of Megatron-LM beside the file; 0 if there is none.
+// The size of an id in bytes, from Megatron-LM's index file (.idx) beside `tokens`; 0 if there is
+// no such file.
 int64_t token_bytes_of_index(const std::filesystem::path& tokens) {
   using namespace std::string_view_literals;
   constexpr size_t kDTypeAt = 17;  // After the magic number and a version of 8 bytes.
@@ -140,7 +141,7 @@ class TokenBinReader {
   }
 
  private:
-  // Of llm.c; false if there is none.
+  // Reads llm.c's header. False if the file has none.
   bool read_header(std::string_view head, int64_t file_bytes) {
     const std::string& where = source_->where();
     if (head.size() < kHeaderBytes) return false;
@@ -164,7 +165,7 @@ class TokenBinReader {
     return false;
   }
 
-  // Of a file without a header.
+  // Finds the size of an id in a file without a header.
   void choose_width(std::string_view head, const BuildInput& input, TokenDType dtype) {
     const std::string& where = source_->where();
     token_bytes_ = dtype == TokenDType::kU16   ? 2

@@ -31,8 +31,8 @@ std::string describe(const ForeignFormat& format, const std::filesystem::path& p
 // The first bytes of a source, which then continues at its beginning.
 std::string head_of(ByteSource& source);
 
-// Decompresses a source whose file has a name that ends in .gz or .zst, unless it begins like data
-// of another format, such as a pointer of Git LFS.
+// Decompresses a file whose name ends in .gz or .zst, unless its first bytes are those of another
+// format, such as a Git LFS pointer.
 std::unique_ptr<ByteSource> decompress_by_name(std::unique_ptr<ByteSource> source,
                                                const std::filesystem::path& path);
 

@@ -55,7 +55,7 @@ Refusal refusal_of_file(const fs::path& path) {
   return {"text with a NUL byte", "has a NUL byte; remove it: tr -d '\\000'", bytes};
 }
 
-// Of a folder that programs fill.
+// Why a folder is not searched: a program writes its files. "" if it is searched.
 std::string reason_of_folder(const fs::path& folder) {
   if (fs::exists(folder / "hparams.toml")) return "the directory of a run";
   if (fs::exists(folder / "CMakeCache.txt")) return "a build folder";

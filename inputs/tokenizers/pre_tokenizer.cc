@@ -173,7 +173,8 @@ SplitStep make_split(const Json& json) {
   if (const Json* expression = pattern.find("Regex")) {
     const auto known = known_pattern(expression->as_string());
     if (known && behaviour == Behaviour::kIsolated && !inverted) return make_scan_step(*known);
-    // The same if the pattern matches every character.
+    // A scanner's pattern matches every character, so that nothing is left between its matches.
+    // Keeping the matches alone is then the same as splitting at them.
     if (known && behaviour == Behaviour::kRemoved && inverted && known != WordPattern::kDeepSeek)
       return make_scan_step(*known);
     if (expression->as_string() == R"(\s+$)")
