@@ -56,12 +56,14 @@ def main():
     for name in args.models.split(","):
         shape = dict(MODELS[name])
         batch = shape.pop("batch")
-        while batch > 0:
+        seconds = None
+        while seconds is None:
             try:
                 model = Gpt2(vocab=VOCABULARY, gelu="tanh", **shape).cuda()
                 seconds = statistics.median(step_times(model, batch, shape["seq"], args.steps))
-                break
             except torch.OutOfMemoryError:
+                if batch == 1:
+                    raise
                 batch //= 2
             finally:
                 model = None

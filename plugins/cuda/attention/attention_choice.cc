@@ -2,7 +2,6 @@
 #include "plugins/cuda/attention/attention_choice.h"
 
 #include <atomic>
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <string>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "plugins/cuda/device/setting_words.h"
 #ifdef TESSERA_HAS_CUDNN
 #include "plugins/cuda/attention/cudnn_attention.h"
@@ -50,10 +50,8 @@ const DescriptionRegistrar kDescribeAttention{describe_attention};
 void note_own_attention(const Node& node, const std::string& difference) {
   static std::atomic<bool> noted = false;
   if (noted.exchange(true)) return;
-  std::fputs(fmt::format("note: {} runs on our own kernels, which are slower: cuDNN's {}\n",
-                         node.op->name, difference)
-                 .c_str(),
-             stderr);
+  print_error(fmt::format("note: {} runs on our own kernels, which are slower: cuDNN's {}",
+                          node.op->name, difference));
 }
 
 // How cuDNN's kernel of the node differs from our own; compared once for each shape of a GPU, since

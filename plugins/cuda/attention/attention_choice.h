@@ -22,9 +22,10 @@ struct AttentionSettings {
 AttentionSettings attention_settings();
 
 // The kernel of an attention node or of its gradient. Own and cuDNN's kernels save and expect the
-// same values for the gradient. The choice depends on the GPU, the library's version and the node
-// alone, so that it is the same in every process and after a resume. Error if cuDNN is asked for
-// and this GPU cannot use it.
+// same values for the gradient. The choice is not timed: it depends on the GPU, the library's
+// version and the node, so that it is the same in every process and after a resume, as long as
+// there is memory to compare two kernels of one layer. Error if cuDNN is asked for and this GPU
+// cannot use it.
 std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, Context& context,
                                          const OwnAttention& own);
 

@@ -9,6 +9,7 @@
 #include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/pinned_buffer.h"
+#include "plugins/cuda/device/progress.h"
 #include "plugins/cuda/device/stream.h"
 
 namespace tessera::cuda {
@@ -121,7 +122,7 @@ int first_gpu(int64_t count, int local_rank) {
 }
 
 std::vector<std::unique_ptr<Device>> make_cuda_devices(int64_t count, int, int local_rank) {
-  uses_graphs();  // Its error belongs here, before anything is written.
+  uses_graphs(), marks_progress();  // Their errors belong here, before anything is written.
   std::vector<std::unique_ptr<Device>> devices;
   const int first = first_gpu(count, local_rank);
   for (int64_t i = 0; i < count; ++i)

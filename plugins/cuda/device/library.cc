@@ -14,6 +14,12 @@ namespace {
 
 namespace filesystem = std::filesystem;
 
+// Also false if it cannot be looked at.
+bool is_there(const filesystem::path& file) {
+  std::error_code ignored;
+  return filesystem::exists(file, ignored);
+}
+
 // The folders that python3 may be a program of, in the order of library_files().
 std::vector<filesystem::path> python_prefixes() {
   std::vector<filesystem::path> prefixes;
@@ -21,10 +27,11 @@ std::vector<filesystem::path> python_prefixes() {
     if (const char* const prefix = std::getenv(variable)) prefixes.emplace_back(prefix);
   const char* const path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
-  std::error_code ignored;
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (!filesystem::exists(filesystem::path(folder) / "python3", ignored)) continue;
-    const filesystem::path prefix = filesystem::path(folder).parent_path();
+  for (std::string name; std::getline(folders, name, ':');) {
+    const filesystem::path folder(name);
+    // Nothing is loaded from below the current directory.
+    if (!folder.is_absolute() || !is_there(folder / "python3")) continue;
+    const filesystem::path prefix = folder.parent_path();
     prefixes.push_back(prefix);
     prefixes.push_back(prefix / "local");  // Debian's pip installs there.
     break;
@@ -61,7 +68,7 @@ std::vector<std::string> library_files(const std::string& file, const char* vari
     files.push_back(fmt::format("{}/lib64/{}", home, file));
   files.push_back("/usr/local/cuda/lib64/" + file);
   for (const filesystem::path& folder : wheel_folders())
-    if (filesystem::exists(folder / file)) files.push_back((folder / file).string());
+    if (is_there(folder / file)) files.push_back((folder / file).string());
   return files;
 }
 

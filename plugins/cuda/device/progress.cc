@@ -5,7 +5,10 @@
 
 namespace tessera::cuda {
 
-bool marks_progress() { return is_on(kProgressVariable); }
+bool marks_progress() {
+  static const bool marks = is_on(kProgressVariable);  // Read once: a mark follows each launch.
+  return marks;
+}
 
 void write_mark(const Context& context, CUstream stream, const PinnedBuffer& words, int index,
                 uint32_t value) {

@@ -113,6 +113,20 @@ TEST_CASE("a kernel that faults in a graph ends the run with the few ops that it
                       "launch");
 }
 
+TEST_CASE("without marks of progress a fault ends the run with the launches of its step") {
+  const TinyRun run;
+  const std::string arguments = six_steps(3);
+  const Outcome failed = run.run("failed", arguments,
+                                 {{"TESSERA_VIRTUAL_GPU_FAULT", "launch_failure:700"},
+                                  {"TESSERA_CUDA_GRAPH", "off"},
+                                  {"TESSERA_CUDA_PROGRESS", "off"}});
+  require_one_line_error(failed, 1, "CUDA_ERROR_LAUNCH_FAILED");
+  REQUIRE_THAT(errors_of(failed),
+               Catch::Matches("runexp: [^\\n]+: op '[a-z_]+' or op '[a-z_]+' \\([^\\n]+\\), or one "
+                              "of the [0-9]+ launches between, failed: [^\\n]+\\n"));
+  require_continues(run, arguments);
+}
+
 TEST_CASE("a GPU that is lost while a checkpoint is saved leaves no damaged checkpoint") {
   const TinyRun run;
   const std::string arguments = six_steps(2);

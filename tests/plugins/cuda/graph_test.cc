@@ -26,6 +26,7 @@
 #include "plugins/cuda/communicator/cuda_communicator.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/progress.h"
 #include "tests/plugins/cuda/product_trial.h"
 #include "tests/plugins/cuda/tiny_run.h"
 #include "tests/support/catch.h"
@@ -493,6 +494,10 @@ TEST_CASE("steps without a graph are noted once, and other values of the switch 
   REQUIRE(refused.errors ==
           "runexp: TESSERA_CUDA_GRAPH: unknown value 'offf'; did you mean 'off'?; expected on or "
           "off\n");
+  const Outcome marks = run.run("refused", two, {{kProgressVariable, "none"}});
+  REQUIRE(marks.exit_code == 2);
+  REQUIRE(marks.errors ==
+          "runexp: TESSERA_CUDA_PROGRESS: unknown value 'none'; expected on or off\n");
   REQUIRE_FALSE(std::filesystem::exists(run.folder() / "refused"));
 }
 

@@ -17,6 +17,7 @@
 #include "core/ops/optimizer.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
+#include "tasks/hardware/hardware.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
@@ -320,12 +321,12 @@ TEST_CASE("adam_update on a GPU agrees with the reference") {
   }
 }
 
-// NVIDIA's figures for dense products; its clocks are a few percent below the driver's highest.
-TEST_CASE("the peak of an H100 is about that of its datasheet") {
+TEST_CASE("the peak of an H100 is that of its hardware file, by which MFU is predicted") {
   const TestGpus gpus(Environment{{"TESSERA_VIRTUAL_GPU_CAPABILITY", "90"}});  // 132 at 1.98 GHz.
   const auto devices = make_cuda_devices(1, 1);
-  REQUIRE(devices[0]->peak_flops(DType::kBF16) == Approx(989.42976e12).epsilon(1e-6));
-  REQUIRE(devices[0]->peak_flops(DType::kF32) == Approx(61.83936e12).epsilon(1e-6));
+  const PeakFlops peak = find_hardware("h100", TESSERA_SOURCE_DIR "/hardware").peak_flops;
+  REQUIRE(devices[0]->peak_flops(DType::kBF16) == Approx(peak.bf16).epsilon(1e-6));
+  REQUIRE(devices[0]->peak_flops(DType::kF32) == Approx(peak.f32).epsilon(1e-6));
 }
 
 TEST_CASE("more GPUs than there are, or ones too old, are an error") {
