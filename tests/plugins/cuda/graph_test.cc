@@ -497,7 +497,8 @@ TEST_CASE("steps without a graph are noted once, and other values of the switch 
   const Outcome marks = run.run("refused", two, {{kProgressVariable, "none"}});
   REQUIRE(marks.exit_code == 2);
   REQUIRE(marks.errors ==
-          "runexp: TESSERA_CUDA_PROGRESS: unknown value 'none'; expected on or off\n");
+          "runexp: TESSERA_CUDA_PROGRESS: unknown value 'none'; did you mean 'on'?; expected on or "
+          "off\n");
   REQUIRE_FALSE(std::filesystem::exists(run.folder() / "refused"));
 }
 
