@@ -17,7 +17,12 @@ std::string user_path(std::string_view path, std::string_view what) {
         "{} {}: {}:// is not a path of this machine, and only those are read and written; copy the "
         "data (gcloud storage cp, aws s3 cp, hf download, curl -O), or mount it and give its path",
         what, path, path.substr(0, end));
-  if (path != "~" && !path.starts_with("~/")) return std::string(path);
+  if (!path.starts_with('~')) return std::string(path);
+  if (path != "~" && !path.starts_with("~/"))
+    fail(
+        "{} {}: only ~/ is expanded, not the home of another user; write that path, or ./{} for a "
+        "file of this name",
+        what, path, path);
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home == '\0')
     fail("{} {}: HOME is not set, so ~ has no meaning; give the whole path", what, path);

@@ -61,7 +61,10 @@ TEST_CASE("remote paths are refused in every flag and input, and ~ is the home d
   }
   const Outcome remote = runexp(folder, kTiny + " --mode=plan --output=s3://bucket/plan.txt");
   require_one_line_error(remote, 2, "--output s3://bucket/plan.txt");
-  for (const char* scheme : {"gs:", "s3:"}) REQUIRE(!std::filesystem::exists(folder / scheme));
+  require_one_line_error(runexp(folder, kTiny + " --mode=plan --output='~somebody/plan.txt'"), 2,
+                         "--output ~somebody/plan.txt: only ~/ is expanded");
+  for (const char* scheme : {"gs:", "s3:", "~somebody"})
+    REQUIRE(!std::filesystem::exists(folder / scheme));
 
   std::string in_home = kTiny;
   in_home.replace(in_home.find("=run "), 5, "=~/run ");
