@@ -62,6 +62,7 @@ FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features,
     : parameters_(all_with_all_layers(std::move(parameters))),
       mode_(features.mode),
       step_(features.step),
+      segment_ids_(features.find("segment_ids")),
       cache_(cache),
       cast_weights_(cast_weights),
       outer_(std::exchange(innermost, this)) {}
@@ -82,10 +83,22 @@ const Tensor& FpropScope::parameter(int32_t index) const {
   return parameters_[static_cast<size_t>(index)];
 }
 
-DecodeCache::DecodeCache(Tensor starts, int64_t length, std::string_view name)
+Tensor FpropScope::token_mask(const Tensor& x) const {
+  if (cache_ != nullptr) return cache_->token_mask(x);
+  if (!segment_ids_.valid()) return {};
+  Type type = segment_ids_.type();
+  for (Axis& axis : type.axes) {
+    if (!x.has(axis.name) || x.size(axis.name) != axis.size) return {};
+    axis.split = x.type().axis(axis.name).split;
+  }
+  return less(constant(0.0, DType::kI32), reshard(segment_ids_, type));
+}
+
+DecodeCache::DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name)
     : graph_(traced_graph()),
       prefix_(name.empty() ? "cache/" : fmt::format("cache/{}/", name)),
       starts_(std::move(starts)),
+      last_(std::move(last)),
       length_(length) {
   if (length < 1) fail("the decode cache has {} positions, expected at least 1", length);
 }
@@ -95,34 +108,66 @@ Tensor DecodeCache::positions(int64_t seq) const {
   return minimum(starts_ + iota({"seq", seq, {}}), last).named("positions");
 }
 
-Tensor DecodeCache::starts_like(Operand x) const {
-  return reshard({starts_, x.site}, make_type(DType::kI32, {x.tensor.type().axis("batch")}));
+Tensor DecodeCache::token_mask(const Tensor& x) const {
+  const Tensor number = iota(x.type().axis("seq"));
+  const Tensor is_placed = less_equal(constant(0.0, DType::kI32), like_batch(starts_, x) + number);
+  return logical_and(is_placed, less_equal(number, like_batch(last_, x)));
 }
+
+Tensor DecodeCache::like_batch(const Tensor& per_row, Operand x) const {
+  return reshard({per_row, x.site}, make_type(DType::kI32, {x.tensor.type().axis("batch")}));
+}
+
+Tensor DecodeCache::starts_like(Operand x) const { return like_batch(starts_, x); }
 
 Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
   const Type& from = rows.type();
   const Type type = make_type(
       rows.dtype(),
       {from.axis("batch"), from.axis("kv_heads"), {"key_seq", length_, {}}, from.axis("head_dim")});
+  const Tensor starts = starts_like(rows);
+  return next_state(name, type,
+                    [&](const Tensor& cache) { return cache_update(cache, rows, starts); });
+}
+
+Tensor DecodeCache::updated(std::string_view name, const Type& type,
+                            const std::function<Tensor(const Tensor&)>& update, double initial) {
+  if (type.rank() == 0 || type.axes.front().name != "batch")
+    fail("the decoding state '{}' is {}, expected the axis batch first: a row has its own state",
+         name, type.text());
+  return next_state(name, type, [&](const Tensor& state) {
+    const Tensor none = constant(0.0, DType::kI32);
+    const Tensor earlier =
+        where(less(none, starts_like(state)), state, constant(initial, type.dtype));
+    const Tensor next = update(earlier);
+    if (next.type() != type)
+      fail("the decoding state '{}' is {}, but its update returns {}; cast or place that", name,
+           type.text_sized(), next.type().text_sized());
+    return where(less_equal(none, like_batch(last_, state)), next, state);
+  });
+}
+
+// Adds the state as an input of the graph and `next` of it as its update.
+Tensor DecodeCache::next_state(std::string_view name, const Type& type,
+                               const std::function<Tensor(const Tensor&)>& next) {
   const std::string& path = traced_path();
   const std::string state = path.empty() ? fmt::format("{}{}", prefix_, name)
                                          : fmt::format("{}{}/{}", prefix_, path, name);
-  const Tensor starts = starts_like(rows);
   BodyScope* const body = innermost_body();
   Type whole = type;
   if (body != nullptr) whole.axes.insert(whole.axes.begin(), body->axis());
   const Tensor cache(&graph_, graph_.add_input(state, InputKind::kState, whole));
   cache.named(state);
   if (body == nullptr) {
-    const Tensor next = cache_update(cache, rows, starts);
-    graph_.add_update(state, next.id());
-    return next;
+    const Tensor after = next(cache);
+    graph_.add_update(state, after.id());
+    return after;
   }
-  const Tensor next = cache_update(body->slice(cache), rows, starts);
-  body->stack({next}, [&graph = graph_, state](const std::vector<Tensor>& stacked) {
+  const Tensor after = next(body->slice(cache));
+  body->stack({after}, [&graph = graph_, state](const std::vector<Tensor>& stacked) {
     graph.add_update(state, stacked[0].id());
   });
-  return next;
+  return after;
 }
 
 CastWeights::CastWeights(const ParameterTable& table) : graph_(traced_graph()), table_(table) {}

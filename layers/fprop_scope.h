@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model reads apart from the arguments of fprop. Features are its batch. FpropScope gives
-// the weights, mode and step, and in decoding the state of the traced graph: DecodeCache, the keys
-// and values of earlier tokens, and CastWeights, the weights in the compute dtype. The model's
-// caller (a task, a test) makes them.
+// the weights, mode and step, which tokens are padding, and in decoding the state of the traced
+// graph: DecodeCache, what layers keep of earlier tokens, and CastWeights, the weights in the
+// compute dtype. The model's caller (a task, a test) makes them.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,16 @@ struct Features {
   Tensor find(std::string_view name) const;        // Invalid if absent.
 };
 
-// Keys and values, which attention layers read and extend. While an FpropScope holds a cache the
-// model decodes: the batch is a few new tokens of each row, each row at its own position.
+// Keys and values, which attention layers read and extend, and the state of other layers. While an
+// FpropScope holds a cache the model decodes: the batch is a few new tokens of each row, each row
+// at its own position.
 class DecodeCache {
  public:
-  // For the graph being traced. `starts` i32["batch"]: the position of each row's first new token.
-  // `length`: the number of cached positions. `name` distinguishes the caches of one executor.
-  DecodeCache(Tensor starts, int64_t length, std::string_view name = "");
+  // For the graph being traced. `starts` i32["batch"]: the position of each row's first new token;
+  // new tokens at negative positions are padding. `last` i32["batch"]: the index of each row's last
+  // new token; those behind it are padding, and a row with -1 has none. `length`: the number of
+  // cached positions. `name` distinguishes the caches of one executor.
+  DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name = "");
   DecodeCache(const DecodeCache&) = delete;
   DecodeCache& operator=(const DecodeCache&) = delete;
 
@@ -48,17 +51,28 @@ class DecodeCache {
   // i32["batch seq"], positions of `seq` new tokens a row. Clamped to length() - 1, since padding
   // after a row's last token may lie beyond the cache.
   Tensor positions(int64_t seq) const;
+  // bool["batch seq"]: false for padding. With the layout of these axes of x["batch seq …"].
+  Tensor token_mask(const Tensor& x) const;
 
   // The cache `name` of the layer being traced, after writing rows["batch seq kv_heads head_dim"]
   // of the new tokens: ["batch kv_heads key_seq head_dim"] with key_seq = length(). The state is
   // "cache/<layer path>/<name>", or "cache/<the cache's name>/<layer path>/<name>", split like the
   // rows; stacked on `layers` inside a loop.
   Tensor extended(std::string_view name, const Tensor& rows);
+  // State of any other type, whose first axis is "batch" as the layer has it: of the layer being
+  // traced, named as above. `update` gets the state after the earlier tokens of each row, `initial`
+  // where there are none, and returns it after the new ones, which is the result. token_mask says
+  // which of the new ones are padding; a row with padding only keeps its state.
+  Tensor updated(std::string_view name, const Type& type,
+                 const std::function<Tensor(const Tensor& earlier)>& update, double initial = 0.0);
 
  private:
+  Tensor next_state(std::string_view name, const Type& type,
+                    const std::function<Tensor(const Tensor& state)>& next);
+  Tensor like_batch(const Tensor& per_row, Operand x) const;
   Graph& graph_;
   std::string prefix_;  // Of the names of states.
-  Tensor starts_;
+  Tensor starts_, last_;
   int64_t length_;
 };
 
@@ -108,11 +122,15 @@ class FpropScope {
   const Tensor& step() const { return step_; }                 // i32 scalar; invalid if not given.
   CastWeights* cast_weights() const { return cast_weights_; }  // Null: cast at each use.
   DecodeCache* cache() const { return cache_; }  // Null: whole sequences, from position 0.
+  // Which tokens of x["batch seq …"] are no padding: bool["batch seq"], laid out as x. In a batch
+  // padding has the segment id 0. Invalid if nothing says so: the batch has no segment_ids of these
+  // sizes. Weights do not count: a token with weight 0 may be read by later ones.
+  Tensor token_mask(const Tensor& x) const;
 
  private:
   std::vector<Tensor> parameters_;
   Mode mode_;
-  Tensor step_;
+  Tensor step_, segment_ids_;
   DecodeCache* cache_;
   CastWeights* cast_weights_;
   const FpropScope* outer_;

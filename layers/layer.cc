@@ -2,10 +2,13 @@
 #include "layers/layer.h"
 
 #include <algorithm>
+#include <string>
 
 #include "core/base/error.h"
+#include "core/graph/layer_pieces.h"
 #include "core/graph/trace.h"
 #include "core/ops/fp8.h"
+#include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
@@ -119,6 +122,18 @@ Tensor Layer::param_like(Weight weight, const Tensor& partner, DType dtype, Sour
                             : partner.type().axes[static_cast<size_t>(shared)].split;
   }
   return reshard(value, type).named(table_->at(weight.index).path);
+}
+
+Tensor Layer::layer_index() const {
+  const size_t open = path_.rfind('[');
+  if (open == std::string::npos)
+    fail("'{}' is in no stack of layers (StackedTransformer, Repeated): it has no index", path_);
+  if (path_[open + 1] != ']')
+    return constant(static_cast<double>(std::stoll(path_.substr(open + 1))), DType::kI32);
+  const BodyScope* const body = innermost_body();
+  if (body == nullptr || body->axis().name != kLayersAxis)
+    fail("layer_index() is called in a loop of '{}' itself; call it before that loop", path_);
+  return body->index();
 }
 
 Tensor Layer::product(Operand x, const Tensor& w, const Over& contracted) const {

@@ -117,6 +117,11 @@ class Layer {
   Tensor param_like(Weight weight, const Tensor& partner, DType dtype,
                     SourceSite site = SourceSite::current()) const;
 
+  // The layer's index in its stack, i32 scalar, the same in a stack that loops and one that is
+  // unrolled, and on every stage of a pipeline. Of nested stacks, that of the inner one. Error if
+  // the layer is in none, or if it is asked for in a loop inside the layer: ask before the loop.
+  Tensor layer_index() const;
+
   // einsum(x, w, contracted) in the precision of dtypes().matmul. A model that decodes computes in
   // the compute dtype: there the scale of 8-bit floats would make a row depend on the other rows.
   Tensor product(Operand x, const Tensor& w, const Over& contracted) const;

@@ -84,9 +84,9 @@ class BaseTask {
   // Appends `seq` new tokens to each row: their keys and values go into the cache (state "cache/…",
   // updated in place). Inputs: batch/ids i32["batch seq"]; batch/starts i32["batch"], the position
   // of each row's first new token; batch/last i32["batch"], the index of the new token whose
-  // successor is predicted. Output: its logits, f32["batch vocab"], replicated. A token attends to
-  // positions up to its own, so shorter rows may be padded. Writes at or after cache_length are
-  // dropped. Error if the model cannot decode incrementally.
+  // successor is predicted, -1 for a row without new tokens. Output: its logits, f32["batch
+  // vocab"], replicated. A token attends to positions up to its own, so shorter rows may be padded.
+  // Writes at or after cache_length are dropped. Error if the model cannot decode incrementally.
   virtual Graph decode_graph(const DecodeSetting& setting, Weights weights) const = 0;
   // Casts the weights to the dtypes in which decode_graph computes and stores the results as state
   // of the same executor. Run it before decoding, and again when weights have changed. The graph

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/single_task.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
@@ -94,15 +96,28 @@ void output_rows(const ModelOutput& output, const Features& features) {
       tessera::output(std::string(names::kRowPrefix) + name, replicated(rows));
 }
 
-// Attention without a cache would see only the new tokens.
-void check_all_attention_is_cached(const Graph& graph) {
+// Whether the layer at this path, or one that contains it, keeps decoding state.
+bool keeps_state(const Graph& decoding, std::string_view path) {
+  return std::ranges::any_of(decoding.inputs(), [&](const GraphInput& input) {
+    const size_t end = input.name.rfind('/');
+    if (input.kind != InputKind::kState || end == std::string::npos) return false;
+    const std::string_view folders = std::string_view(input.name).substr(0, end);
+    const std::string_view layer = folders.substr(folders.rfind('/') + 1);
+    return path == layer || (path.starts_with(layer) && path[layer.size()] == '.');
+  });
+}
+
+// Attention to the new tokens alone is wrong, unless its layer adds what it keeps of earlier ones.
+void check_attention_reads_state(const Graph& graph, const Graph& decoding) {
   for (const Node& node : graph.nodes()) {
-    for (const auto& body : node.bodies) check_all_attention_is_cached(*body);
+    for (const auto& body : node.bodies) check_attention_reads_state(*body, decoding);
     if (node.op != &kAttentionOp && node.op != &kCausalMaskOp && node.op != &kShiftRightOp)
       continue;
+    if (keeps_state(decoding, node.path)) continue;
     fail(
-        "{}: this model cannot decode token by token: {} does not read the keys and values of "
-        "earlier tokens from the cache (see FpropScope::cache() and layers/fprop_scope.h) [in {}]",
+        "{}: this model cannot decode token by token: {} sees the new tokens only, and its layer "
+        "keeps no decoding state of earlier ones (see FpropScope::cache() and "
+        "layers/fprop_scope.h) [in {}]",
         node.site.text(), node.op->name, node.path);
   }
 }
@@ -203,7 +218,8 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
   Features features{.mode = Mode::kEval};
   features.tensors["ids"] = rows_input(names::kIds, {batch, {"seq", setting.seq, {}}});
   features.tensors["last"] = rows_input(names::kLast, {batch});
-  DecodeCache cache(rows_input(names::kStarts, {batch}), setting.cache_length, setting.cache);
+  DecodeCache cache(rows_input(names::kStarts, {batch}), features.get("last"), setting.cache_length,
+                    setting.cache);
   const ParameterTable& table = model_->parameters();
   CastWeights cast_weights(table);
   const FpropScope scope(weight_inputs(table, weights), features, &cache,
@@ -211,7 +227,7 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
   Tensor logits = model_->next_logits(features);
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
   output(std::string(names::kLogits), replicated(logits));
-  check_all_attention_is_cached(graph);
+  check_attention_reads_state(graph, graph);
   return graph;
 }
 

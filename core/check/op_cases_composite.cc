@@ -6,18 +6,22 @@
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
+#include "core/ops/associative_scan.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/generator.h"
 #include "core/ops/grouped_product.h"
+#include "core/ops/layout.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
 #include "core/ops/random.h"
+#include "core/ops/reduce.h"
 #include "core/ops/rotary.h"
 #include "core/ops/rounding.h"
+#include "core/ops/triangular_solve.h"
 
 namespace tessera {
 namespace {
@@ -37,6 +41,9 @@ void add_norms(std::vector<OpCase>& rows) {
   add_case(rows, kSoftmaxOp, {kHidden}, [](const Tensors& in) -> Tensors {
     return {softmax(in[0], "embed"), softmax(in[0] * 3.0, "seq")};
   });
+  add_case(rows, kReduceMaxOp, {kHidden}, [](const Tensors& in) -> Tensors {
+    return {logsumexp(in[0], "embed"), logsumexp(in[0] * 3.0, "batch")};
+  });
 }
 
 void add_sorts(std::vector<OpCase>& rows) {
@@ -46,6 +53,30 @@ void add_sorts(std::vector<OpCase>& rows) {
   add_case(rows, kSortOp, {kHidden}, [](const Tensors& in) -> Tensors {
     return {sort(in[0], "embed"), sort(in[0], "seq", SortOrder::kDescending)};
   });
+}
+
+// Recurrences over even and odd numbers of positions, and solutions of triangular systems.
+void add_recurrences(std::vector<OpCase>& rows) {
+  for (const int size : {1, 7, 12}) {
+    const std::string type = fmt::format("float[\"batch=2 seq={} embed=3\"]", size);
+    add_case(rows, size > 1 ? kConcatOp : kMulOp, {type, type}, [](const Tensors& in) {
+      return associative_scan(
+          [](const Tensors& x, const Tensors& y) -> Tensors {
+            return {x[0] * y[0], y[0] * x[1] + y[1]};
+          },
+          {in[0] * in[1], in[1]}, "seq");
+    });
+  }
+  for (const bool upper : {false, true})
+    for (const bool unit : {false, true}) {
+      const auto solve = [=](const Tensors& in) {
+        return triangular_solve(in[0] + 2.0, in[1], "row", "col", {upper, unit});
+      };
+      add_case(rows, kTriangularSolveOp,
+               {"float[\"batch=2 row=5 col=5\"]", "float[\"row=5 rhs=3 batch=2 more=2\"]"}, solve);
+      add_case(rows, kTriangularSolveOp, {"float[\"col=4 row=4\"]", "float[\"batch=3 row=4\"]"},
+               solve);
+    }
 }
 
 // The cotangents of a composite op's operands from that of its first result.
@@ -395,6 +426,7 @@ std::vector<OpCase> composite_cases() {
   std::vector<OpCase> rows;
   add_norms(rows);
   add_sorts(rows);
+  add_recurrences(rows);
   add_cross_entropies(rows);
   add_fp8_products(rows);
   add_grouped_products(rows);

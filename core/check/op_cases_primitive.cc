@@ -135,8 +135,8 @@ void add_orders(std::vector<OpCase>& rows) {
       add_case(rows, kTopKOp, {type}, [=](const Tensors& in) {
         return top_k(in[0], axis, {axis, 3, {}}).values;
       }).differentiable = floating;
-      add_case(rows, kTopKOp, {type}, [=](const Tensors& in) {
-        return top_k(in[0], axis, {"top", 2, {}}).indices;
+      add_case(rows, kTopKOp, {type}, [=](const Tensors& in) -> Tensors {
+        return {top_k(in[0], axis, {"top", 2, {}}).indices, argmax(in[0], axis)};
       }).differentiable = false;
     }
   }
@@ -144,7 +144,8 @@ void add_orders(std::vector<OpCase>& rows) {
   for (const std::string type :
        {"float[\"row=9 column=601 n=3\"]", "i32[\"row=9 column=601 n=3\"]"}) {
     OpCase& order = add_case(rows, kArgsortOp, {type}, [=](const Tensors& in) -> Tensors {
-      return {argsort(in[0], "column"), top_k(in[0], "column", {"top", 70, {}}).indices};
+      return {argsort(in[0], "column"), top_k(in[0], "column", {"top", 70, {}}).indices,
+              argmax(in[0], "column")};
     });
     order.differentiable = false, order.ids = 50;
     OpCase& sum = add_case(rows, kCumulativeSumOp, {type},

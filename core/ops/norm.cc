@@ -13,6 +13,7 @@
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
@@ -268,6 +269,16 @@ Tensor softmax(Operand x, std::string_view axis) {
   const Tensor y =
       trace_op(kSoftmaxOp, {axis_last(x, axis)}, {{"axis", std::string(axis)}}, x.site);
   return in_order_of({y, x.site}, x.tensor.type());
+}
+
+Tensor logsumexp(Operand x, std::string_view axis) {
+  const SiteScope site(x.site);
+  const Tensor wide = widened(x.tensor);
+  const Tensor highest = reduced(reduce_max(stop_gradient(wide), axis));
+  // Without an infinite maximum, which would be subtracted from itself.
+  const Tensor shift = where(is_finite(highest), highest, constant(0.0, wide.dtype()));
+  const Tensor sum = reduced(reduce_sum(exp(wide - shift), axis));
+  return as_dtype(log(sum) + shift, x.tensor.dtype());
 }
 
 }  // namespace tessera

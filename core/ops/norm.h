@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Means, and RMSNorm, LayerNorm and softmax over one axis: statistics and arithmetic in f32, result
-// in x's dtype. Norms over a split axis run as their decomposition, whose means are summed across
-// devices; scale and bias must then be split like x.
+// Means, and RMSNorm, LayerNorm, softmax and logsumexp over one axis: statistics and arithmetic in
+// f32, result in x's dtype. Norms over a split axis run as their decomposition, whose means are
+// summed across devices; scale and bias must then be split like x.
 #pragma once
 
 #include <string_view>
@@ -22,6 +22,10 @@ Tensor layer_norm(Operand x, const Tensor& scale, const Tensor& bias, std::strin
                   double epsilon);
 
 Tensor softmax(Operand x, std::string_view axis);
+
+// log Σ exp(x) over `axis`, of which nothing overflows; -inf where all elements are -inf. Over a
+// split axis the maxima and the sums are reduced. Its gradient is the softmax.
+Tensor logsumexp(Operand x, std::string_view axis);
 
 // A norm and the add before it, or the gradient of a norm and the add behind it
 // (core/passes/local_passes.h). Never traced.

@@ -11,6 +11,8 @@
 #include "core/graph/typing.h"
 #include "core/ops/gather.h"
 #include "core/ops/op_helpers.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
@@ -135,6 +137,13 @@ TopK top_k(Operand x, std::string_view axis, const Axis& k) {
   const Tensor indices =
       trace_argsort(kTopKOp, x, axis, SortOrder::kDescending, {{"k", k.name}, {"size", k.size}});
   return {pick(x, {indices, x.site}, axis), indices};
+}
+
+Tensor argmax(Operand x, std::string_view axis) {
+  const Attributes one = {{"k", std::string(axis)}, {"size", int64_t{1}}};
+  const Tensor first = trace_argsort(kTopKOp, x, axis, SortOrder::kDescending, one);
+  const Tensor number = cast({first, x.site}, DType::kF32);  // Backends add no integers.
+  return cast({reduce_sum({number, x.site}, axis), x.site}, DType::kI32);
 }
 
 Tensor cumulative_sum(Operand x, std::string_view axis, const CumulativeSumOptions& options) {

@@ -28,6 +28,10 @@ struct TopK {
 // index. The unsplit axis `k` ({"top_k", 2}) takes the place of `axis`. Error if `axis` is shorter.
 TopK top_k(Operand x, std::string_view axis, const Axis& k);
 
+// i32, x["… axis …"] -> "… …": the position of the largest element along `axis`; of equal ones the
+// lowest. No gradient.
+Tensor argmax(Operand x, std::string_view axis);
+
 struct CumulativeSumOptions {
   bool exclusive = false;  // Each sum without its own element.
   bool reverse = false;    // Sums from the end of the axis.

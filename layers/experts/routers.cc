@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/experts/routers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -27,15 +28,21 @@ namespace {
 constexpr std::string_view kTopK = "top_k", kChoice = "choice", kCapacity = "capacity",
                            kExpertLoad = "expert_load";
 
-Tensor number_of_elements(const Tensor& x) {
-  return constant(static_cast<double>(x.type().elements()), DType::kF32);
+// x["batch seq …"] with zeros at padding.
+Tensor without_padding(const Tensor& x) {
+  const Tensor is_token = FpropScope::current().token_mask(x);
+  return is_token.valid() ? mask(x, is_token) : x;
 }
 
-// The mean over tokens of (log Σ exp(logits))², possibly a partial sum.
-Tensor mean_squared_log_sum(const Tensor& logits) {
-  const Tensor highest = reduce_max(stop_gradient(logits), kExpertsAxis);
-  const Tensor log_sum = log(reduce_sum(exp(logits - highest), kExpertsAxis)) + highest;
-  return reduce_sum(square(log_sum)) / number_of_elements(log_sum);
+// The mean over tokens of (log Σ exp(logits))², possibly a partial sum; padding counts as none.
+Tensor mean_squared_log_sum(const Tensor& logits, const Tensor& tokens) {
+  return reduce_sum(without_padding(square(logsumexp(logits, kExpertsAxis)))) / tokens;
+}
+
+// The numbers of tokens, or 1 if there are none, from how often each expert is chosen.
+Tensor tokens_of(const Tensor& counts, int64_t top_k) {
+  const Tensor choices = reduce_sum(counts, kExpertsAxis);
+  return maximum(choices / static_cast<double>(top_k), constant(1.0, DType::kF32));
 }
 
 // f32["batch experts"]: how often each expert is chosen in each example, from i32["batch …"].
@@ -121,6 +128,10 @@ Routing TopKRouter::fprop(Tensor x) const {
   if (bias_.valid()) choices.weights = pick(scores, best.indices, kExpertsAxis);
   if (p_.normalize_weights) choices.weights = choices.weights / reduce_sum(choices.weights, kTopK);
   if (p_.weight_scale != 1.0) choices.weights = choices.weights * p_.weight_scale;
+  // Padding chooses an expert that does not exist.
+  if (const Tensor is_token = FpropScope::current().token_mask(x))
+    choices.experts =
+        where(is_token, choices.experts, constant(static_cast<double>(num_experts()), DType::kI32));
   const Tensor shares = is_softmax ? scores : scores / reduce_sum(scores, kExpertsAxis);
   // In decoding a token alone cannot exceed a capacity, and tokens of a step are few: no slots.
   const bool has_slots = p_.capacity_factor.has() && !FpropScope::decodes();
@@ -131,29 +142,36 @@ Routing TopKRouter::fprop(Tensor x) const {
   if (!has_slots) return choices;
   const int64_t slots = capacity(p_.capacity_factor.get(), x.size("seq"), p_.top_k);
   const Tensor excess = relu(counts - constant(static_cast<double>(slots), DType::kF32));
-  add_metric("dropped_tokens", {reduce_sum(excess), number_of_elements(choices.experts)});
+  add_metric("dropped_tokens", {reduce_sum(excess), reduce_sum(counts)});
   return slots_of(choices, counts, slots);
 }
 
 void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
                                const Tensor& counts) const {
-  const auto experts = static_cast<double>(num_experts());
-  const double tokens = static_cast<double>(logits.type().elements()) / experts;
-  const double equal_share = tokens * static_cast<double>(p_.top_k) / experts;
+  if (!collects_summaries()) return;
+  const auto experts = static_cast<double>(num_experts()), top_k = static_cast<double>(p_.top_k);
   const Tensor all_counts = reduce_sum(counts, "batch");
-  add_metric(kExpertLoad, {all_counts, constant(equal_share, DType::kF32)});
+  const Tensor choices = reduce_sum(all_counts);
+  add_metric(kExpertLoad, {all_counts, choices / experts});
   const Tensor log_shares = log(maximum(shares, constant(1e-30, DType::kF32)));
-  add_metric("router_entropy", {-reduce_sum(shares * log_shares), constant(tokens, DType::kF32)});
+  const Tensor entropy = -reduce_sum(without_padding(shares * log_shares));
+  add_metric("router_entropy", {entropy, choices / top_k});
+  const Tensor all_chosen = reduced(all_counts);
   if (p_.z_loss_weight != 0.0)
-    add_loss("router_z_loss", mean_squared_log_sum(logits) * p_.z_loss_weight);
+    add_loss("router_z_loss",
+             mean_squared_log_sum(logits, tokens_of(all_chosen, p_.top_k)) * p_.z_loss_weight);
   if (p_.load_balance_weight == 0.0) return;
-  const Tensor summed = reduce_sum(shares, "seq");  // ["batch experts"]
+  // Products of two sums over tokens, of which one may be partial.
   const bool by_example = p_.load_balance_scope == BalanceScope::kExample;
-  const double tokens_of_mean = by_example ? static_cast<double>(logits.size("seq")) : tokens;
-  // A product of two sums over tokens, of which one may be partial.
-  const Tensor overlap = by_example ? reduce_sum(reduced(counts) * summed)
-                                    : reduce_sum(reduced(all_counts) * reduce_sum(summed, "batch"));
-  add_loss("load_balance", overlap * (p_.load_balance_weight / (equal_share * tokens_of_mean)));
+  const Tensor chosen = by_example ? reduced(counts) : all_chosen;
+  const Tensor summed = reduce_sum(without_padding(shares), by_example ? "seq" : "batch seq");
+  Tensor overlap = reduce_sum(chosen * summed, kExpertsAxis) / square(tokens_of(chosen, p_.top_k));
+  if (by_example) {  // The mean over the examples that are not all padding.
+    const Tensor one = constant(1.0, DType::kF32);
+    const Tensor examples = reduce_sum(minimum(reduce_sum(chosen, kExpertsAxis), one));
+    overlap = reduce_sum(overlap) / maximum(reduced(examples), one);
+  }
+  add_loss("load_balance", overlap * (p_.load_balance_weight * experts / top_k));
 }
 
 ExpertChoiceRouter::ExpertChoiceRouter(const HParams& p)
@@ -168,10 +186,20 @@ Routing ExpertChoiceRouter::fprop(Tensor x) const {
   const Tensor scores = whole_along(softmax(scored, kExpertsAxis), "seq");
   const Tensor by_expert = transpose(scores, "batch experts seq");
   const int64_t slots = capacity(p_.capacity_factor, x.size("seq"), 1);
-  const TopK best = top_k(by_expert, "seq", {std::string(kCapacity), slots, {}});
+  const Axis capacity{std::string(kCapacity), slots, {}};
+  const TopK best = top_k(without_padding(by_expert), "seq", capacity);
+  const Tensor one = constant(1.0, DType::kF32);
+  const Tensor tokens =
+      without_padding(broadcast(one, {scores.type().axis("batch"), scores.type().axis("seq")}));
   if (p_.z_loss_weight != 0.0)
-    add_loss("router_z_loss", mean_squared_log_sum(scored) * p_.z_loss_weight);
-  return ExpertSlots{.tokens = best.indices, .weights = best.values};
+    add_loss(
+        "router_z_loss",
+        mean_squared_log_sum(scored, maximum(reduced(reduce_sum(tokens)), one)) * p_.z_loss_weight);
+  // The slots that an example without its padding would have.
+  const double share = std::min(p_.capacity_factor / static_cast<double>(num_experts()), 1.0);
+  const Tensor is_used = less(cast(iota(capacity), DType::kF32), reduce_sum(tokens, "seq") * share);
+  return ExpertSlots{.tokens = where(is_used, best.indices, constant(-1.0, DType::kI32)),
+                     .weights = mask(best.values, is_used)};
 }
 
 }  // namespace tessera

@@ -2,7 +2,9 @@
 // Routers of a mixture of experts: which experts process which tokens, and with which weights.
 // Scores are computed in f32. A router adds its losses and metrics to those of the model
 // (layers/summaries.h). Its choices do not depend on the mesh: of equal scores the one with the
-// lower index wins, and capacity is counted in the order of tokens.
+// lower index wins, and capacity is counted in the order of tokens. Padding
+// (FpropScope::token_mask) is processed by no expert: it takes no capacity and is in no loss or
+// metric.
 #pragma once
 
 #include <array>
@@ -21,7 +23,7 @@ inline constexpr std::string_view kExpertsAxis = "experts";
 
 // Every token is processed by all the experts that it chose ("dropless").
 struct TokenChoices {
-  Tensor experts;  // i32["batch seq top_k"]
+  Tensor experts;  // i32["batch seq top_k"]; num_experts: none (padding).
   Tensor weights;  // f32["batch seq top_k"]
 };
 

@@ -89,7 +89,7 @@ std::span<const float> DecodeProgram::run_tokens(int program, int64_t seq,
     CHECK(std::ssize(ids) <= seq && position + std::ssize(ids) <= sizes_.cache_length);
     std::copy(ids.begin(), ids.end(), command.ids.begin() + static_cast<int64_t>(row) * seq);
     command.starts.push_back(static_cast<int32_t>(position));
-    command.last.push_back(std::max(static_cast<int32_t>(ids.size()), 1) - 1);
+    command.last.push_back(static_cast<int32_t>(ids.size()) - 1);
   }
   send(command);
   obey(command);

@@ -42,6 +42,7 @@ Graph TestedLayer::traced(bool with_gradients, const Mesh& mesh) const {
   NamedTensors in;
   for (const auto& [name, type] : operands_) in[name] = operand(name, type);
   Features features;
+  features.tensors.insert(in.begin(), in.end());
   features.mode = setting_.mode;
   features.step = operand("step", "i32[\"\"]");
   const std::vector<Tensor> weights = parameter_inputs(*table_);

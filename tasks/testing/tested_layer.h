@@ -33,7 +33,8 @@ struct LayerSetting {
   ReferenceInputs values = {};
 };
 
-// Types of operands by name: {"x", "f32[\"batch=2 seq=3 embed=4\"]"}.
+// Types of operands by name: {"x", "f32[\"batch=2 seq=3 embed=4\"]"}. They are also the features of
+// the batch: "segment_ids" marks padding.
 using OperandTypes = std::map<std::string, std::string>;
 
 class TestedLayer {

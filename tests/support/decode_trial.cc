@@ -56,7 +56,7 @@ std::vector<std::vector<float>> DecodeTrial::take(int64_t chunk, const TokenRows
     std::copy(tokens[row].begin(), tokens[row].end(),
               ids.begin() + static_cast<int64_t>(row) * chunk);
     starts.push_back(static_cast<int32_t>(lengths_[row]));
-    last.push_back(std::max(static_cast<int32_t>(tokens[row].size()) - 1, 0));
+    last.push_back(static_cast<int32_t>(tokens[row].size()) - 1);
     lengths_[row] += static_cast<int64_t>(tokens[row].size());
   }
   const int program = programs_.at(chunk);

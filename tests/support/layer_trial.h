@@ -29,6 +29,12 @@ class LayerTrial {
   // Adds an input with its values, or returns the existing input of this name.
   Tensor in(const std::string& name, const std::string& type, const std::vector<double>& values);
 
+  // The same, as a feature of the batch.
+  void feature(const std::string& name, const std::string& type,
+               const std::vector<double>& values) {
+    features_.tensors[name] = in(name, type, values);
+  }
+
   // Builds the layer, declares its weights and returns the result of `call(layer)`.
   template <typename Base, typename Call>
   ReferenceArray run(const Template<Base>& layer_tpl, const ReferenceInputs& weights, Call call) {

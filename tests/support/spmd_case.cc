@@ -107,6 +107,7 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
                                             .activation_tpl = SiLU::HParams{},
                                             .use_gated_activation = true,
                                             .num_shared_experts = 1};
+  if (trial.ffn.has()) block.ffn_tpl = trial.ffn;
   if (trial.dropout) {
     lm.embedding_dropout_rate = 0.1;
     block.residual_dropout_rate = 0.1;
@@ -202,9 +203,10 @@ std::string SpmdCase::text() const {
                                 schedule.has() ? to_toml(schedule.to_tree()) : "the default",
                                 layers_per_piece);
   return fmt::format(
-      "{}{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, chunks of {}, {}, {} layers{}",
+      "{}{}{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, chunks of {}, {}, {} layers{}",
       models[static_cast<int>(model)],
-      !router.has() ? "" : fmt::format(" with {}", to_toml(router.to_tree())), ici,
+      !router.has() ? "" : fmt::format(" with {}", to_toml(router.to_tree())),
+      !ffn.has() ? "" : fmt::format(" with {}", ffn.name()), ici,
       dcn.empty() ? "" : fmt::format(" × {}", dcn), by, repeated ? ", repeated" : "",
       packed ? ", packed" : "", dropout ? ", dropout" : "", remat, microbatches, chunk_tokens,
       dtype_name(compute), layers, in_stages);

@@ -44,8 +44,9 @@ struct SpmdCase {
   std::optional<TrialRules> own_rules;  // Used instead of a named strategy.
   // Set: every feed-forward layer is a mixture of eight experts, and one shared expert.
   Template<BaseRouter> router;
-  bool repeated = false;  // Layers are one traced block in a loop.
-  bool packed = true;     // Several documents per row.
+  Template<UnaryLayer> ffn;  // Set: in the place of every feed-forward layer.
+  bool repeated = false;     // Layers are one traced block in a loop.
+  bool packed = true;        // Several documents per row.
   bool dropout = false;
   std::string remat = "save_everything";
   int64_t microbatches = 1;

@@ -194,7 +194,7 @@ TEST_CASE("a model that cannot decode token by token is rejected with a reason")
                Contains("x_layers[0].attention is not causal") && Contains("set causal=true"));
   for (const bool repeated : {false, true}) {
     REQUIRE_THAT(refusal(with_attention(Forgetful::HParams{}, repeated)),
-                 Contains("cannot decode token by token: attention does not read the keys") &&
+                 Contains("cannot decode token by token: attention sees the new tokens only") &&
                      Contains("decode_rows_test.cc") && Contains(".attention]"));
   }
   SingleTask::HParams classes = spmd_task({});
