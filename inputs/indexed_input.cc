@@ -59,15 +59,7 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
 }  // namespace
 
 IndexedInput::IndexedInput(const ExampleStream& stream)
-    : stream_(stream), rows_{{0, stream.global_batch_size}} {
-  const std::string where = fmt::format("input '{}'", stream.name);
-  check_at_least(where, "global_batch_size", stream.global_batch_size, 1);
-  check_at_least(where, "seq_len", stream.seq_len, 1);
-  if (stream.shuffle == Shuffle::kEra) check_at_least(where, "era_length", stream.era_length, 1);
-  if (stream.num_batches < 1 && stream.num_batches != -1)
-    fail("input '{}': num_batches is {}; expected -1 (all) or at least 1", stream.name,
-         stream.num_batches);
-}
+    : stream_(stream), rows_{{0, stream.global_batch_size}} {}
 
 void IndexedInput::attach(const Infeed& infeed) {
   CHECK(!attached_, "input '{}' is attached twice", stream_.name);

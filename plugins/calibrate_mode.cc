@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/calibrate_mode.h"
 
-#include <filesystem>
-
 #include <fmt/ostream.h>
 
 #include "core/backend/cpu/thread_pool.h"

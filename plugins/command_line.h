@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "plugins/mode_flags.h"
-#include "plugins/refit_mode.h"
 #include "tasks/config/run_options.h"
 
 namespace tessera {

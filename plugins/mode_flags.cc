@@ -14,6 +14,8 @@
 namespace tessera {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int64_t kMostThreads = 256;  // Of a process on a small machine.
 constexpr int64_t kMostSweepProcesses = 256;
 
@@ -46,6 +48,17 @@ SearchGoal parse_goal(const std::string& text) {
   std::vector<std::string> names;
   for (const auto& row : enum_names(SearchGoal{})) names.emplace_back(row.name);
   return enum_names(SearchGoal{})[index_in(names, "goal", text)].value;
+}
+
+fs::path find_trace(const std::string& given) {
+  fs::path file = given;
+  if (fs::is_directory(file)) file /= "trace.json.gz";
+  if (!fs::is_regular_file(file))
+    fail(
+        "--trace={}: {} is not a file; expected a run's directory or its trace.json.gz, which new "
+        "runs of at least 50 steps and --profile=START:N write",
+        given, file.string());
+  return file.has_parent_path() ? file : "." / file;
 }
 
 }  // namespace
@@ -145,6 +158,24 @@ const std::vector<std::string>& calibrate_flags() {
   static const std::vector<std::string> kFlags = {"threads", "devices", "device", "plugin_path",
                                                   "output",  "restart", "smoke",  "job_log_dir"};
   return kFlags;
+}
+
+std::optional<RefitOptions> parse_refit(const Flags& flags,
+                                        const std::optional<Hardware>& hardware) {
+  if (flags.text("mode") != "calibrate") flags.need("--mode=calibrate", {"trace"});
+  if (!flags.has("trace")) return std::nullopt;
+  flags.refuse("--mode=calibrate --trace",
+               {"restart", "allow_config_change", "allow_code_change", "dry_run", "dump_graph",
+                "profile", "search", "compare_plan", "output", "launch_costs", "checkpoint"});
+  if (!hardware)
+    fail(
+        "--mode=calibrate --trace starts from a hardware file, whose peaks it keeps: give "
+        "--hardware=NAME, one of {}, or a file (docs/hardware.md)",
+        fmt::join(hardware_names(own_plugins("hardware")), ", "));
+  RefitOptions refit{.trace = find_trace(flags.text("trace")), .hardware = *hardware};
+  refit.directory =
+      flags.has("job_log_dir") ? fs::path(flags.text("job_log_dir")) : refit.trace.parent_path();
+  return refit;
 }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags of modes that have several of their own: replay, search and sweep.
+// The flags of modes that have several of their own: replay, search, sweep, and calibrate --trace.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,8 @@
 
 #include "plugins/flags.h"
 #include "tasks/config/search_space.h"
+#include "tasks/hardware/hardware.h"
+#include "tasks/refit/refit.h"
 #include "tasks/replay/replay_options.h"
 #include "tasks/search/search.h"
 
@@ -29,6 +31,12 @@ struct SweepFlags {
 std::optional<ReplayOptions> parse_replay(const Flags& flags);  // --mode=replay
 std::optional<SearchOptions> parse_search(const Flags& flags);  // --search; without its hardware.
 std::optional<SweepFlags> parse_sweep(const Flags& flags);      // --mode=sweep
+
+// nullopt without --trace, of --mode=calibrate (docs/launch_costs.md). `hardware`: that of
+// --hardware. Error for a flag that the mode does not read, without --hardware, and if there is no
+// such trace.
+std::optional<RefitOptions> parse_refit(const Flags& flags,
+                                        const std::optional<Hardware>& hardware);
 
 // Error if there are more threads than this machine may need.
 int parse_threads(const std::string& text);

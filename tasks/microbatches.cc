@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/microbatches.h"
 
-#include <algorithm>
 #include <ranges>
 
 #include <fmt/format.h>

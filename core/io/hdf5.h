@@ -92,9 +92,6 @@ struct Hdf5Source {
   std::string dataset;
 };
 
-// Whether HDF5 caches chunks while the dataset is open. Useless for reading whole chunks once.
-enum class ChunkCache { kKept, kNone };
-
 class Hdf5File {
  public:
   // Read-only. Error if it is missing, unreadable, truncated or not an HDF5 file.
@@ -112,7 +109,7 @@ class Hdf5File {
 
   bool has(const std::string& path) const;
   std::vector<std::string> dataset_paths() const;  // Sorted.
-  Hdf5Dataset dataset(const std::string& path, ChunkCache cache = ChunkCache::kKept) const;
+  Hdf5Dataset dataset(const std::string& path) const;
 
   void create_group(const std::string& path);
   // Creates parent groups. A dataset of at most one element is stored in the checksummed object
@@ -127,20 +124,15 @@ class Hdf5File {
                       const std::vector<Hdf5Source>& sources);
   // A string of any length as a checksummed dataset.
   void write_text(const std::string& path, std::string_view text);
-  std::string read_text(const std::string& path) const;
 
   // Attributes of the group or dataset `object` ("/" for the root).
   bool has_attribute(const std::string& object, const std::string& name) const;
-  std::vector<std::string> attribute_names(const std::string& object) const;
   void set_attribute(const std::string& object, const std::string& name, std::string_view text);
   void set_attribute(const std::string& object, const std::string& name, int64_t value);
-  void set_attribute(const std::string& object, const std::string& name, double value);
   void set_attribute(const std::string& object, const std::string& name,
                      const std::vector<int64_t>& values);
   std::string text_attribute(const std::string& object, const std::string& name) const;
   int64_t integer_attribute(const std::string& object, const std::string& name) const;
-  double float_attribute(const std::string& object, const std::string& name) const;
-  std::vector<int64_t> integers_attribute(const std::string& object, const std::string& name) const;
 
  private:
   // "file:path", for errors.

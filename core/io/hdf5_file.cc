@@ -190,13 +190,12 @@ std::vector<std::string> Hdf5File::dataset_paths() const {
   return paths;
 }
 
-Hdf5Dataset Hdf5File::dataset(const std::string& path, ChunkCache cache) const {
+Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   silence();
   Hdf5Dataset dataset;
   dataset.where_ = place(path);
   const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
-  H5Pset_chunk_cache(access.id(), 1021, cache == ChunkCache::kNone ? 0 : kChunkCacheBytes,
-                     H5D_CHUNK_CACHE_W0_DEFAULT);
+  H5Pset_chunk_cache(access.id(), 1021, kChunkCacheBytes, H5D_CHUNK_CACHE_W0_DEFAULT);
   dataset.handle_ = open_dataset(handle_.id(), path, access.id(), dataset.where_);
   const Hdf5Handle type(H5Dget_type(dataset.handle_.id()));
   dataset.type_ = read_type(type.id(), dataset.where_);
@@ -269,21 +268,6 @@ void Hdf5File::write_text(const std::string& path, std::string_view text) {
           where);
 }
 
-std::string Hdf5File::read_text(const std::string& path) const {
-  silence();
-  const std::string where = place(path);
-  const Hdf5Handle dataset = open_dataset(handle_.id(), path, H5P_DEFAULT, where);
-  const Hdf5Handle type(H5Dget_type(dataset.id()));
-  const Hdf5Handle space(H5Dget_space(dataset.id()));
-  if (H5Tget_class(type.id()) != H5T_STRING || H5Tis_variable_str(type.id()) > 0 ||
-      extent(space.id()) != std::vector<int64_t>{1})
-    fail("{}: expected one string of fixed length", where);
-  std::string text(H5Tget_size(type.id()), '\0');
-  checked(H5Dread(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), "read",
-          where);
-  return text == std::string(1, '\0') ? "" : text;
-}
-
 namespace {
 
 struct Attribute {
@@ -314,48 +298,12 @@ Attribute open_attribute(hid_t file, const std::string& file_name, const std::st
   return {owned(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT), "open", place), place};
 }
 
-// Converts from the number type of the file, scalar or array.
-template <typename T>
-std::vector<T> read_numbers(const Attribute& attribute, hid_t memory_type) {
-  const Hdf5Handle type(H5Aget_type(attribute.handle.id()));
-  const H5T_class_t kind = H5Tget_class(type.id());
-  if (kind != H5T_INTEGER && kind != H5T_FLOAT)
-    fail("{}: expected a number, got HDF5 type class {}", attribute.where, static_cast<int>(kind));
-  const Hdf5Handle space(H5Aget_space(attribute.handle.id()));
-  std::vector<T> values(std::max<hssize_t>(0, H5Sget_simple_extent_npoints(space.id())));
-  if (!values.empty())
-    checked(H5Aread(attribute.handle.id(), memory_type, values.data()), "read", attribute.where);
-  return values;
-}
-
-template <typename T>
-T read_number(const Attribute& attribute, hid_t memory_type) {
-  const auto values = read_numbers<T>(attribute, memory_type);
-  if (values.size() != 1) fail("{}: expected one number, got {}", attribute.where, values.size());
-  return values[0];
-}
-
 }  // namespace
 
 bool Hdf5File::has_attribute(const std::string& object, const std::string& name) const {
   silence();
   return has_object(handle_.id(), object) &&
          H5Aexists_by_name(handle_.id(), object.c_str(), name.c_str(), H5P_DEFAULT) > 0;
-}
-
-std::vector<std::string> Hdf5File::attribute_names(const std::string& object) const {
-  silence();
-  std::vector<std::string> names;
-  const auto visit = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-    static_cast<std::vector<std::string>*>(out)->push_back(name);
-    return 0;
-  };
-  // In the file's own order, as in dataset_paths().
-  checked(H5Aiterate_by_name(handle_.id(), object.c_str(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr,
-                             visit, &names, H5P_DEFAULT),
-          "list the attributes", path_.string());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 void Hdf5File::set_attribute(const std::string& object, const std::string& name,
@@ -368,11 +316,6 @@ void Hdf5File::set_attribute(const std::string& object, const std::string& name,
 
 void Hdf5File::set_attribute(const std::string& object, const std::string& name, int64_t value) {
   write_attribute(handle_.id(), path_.string(), object, name, H5T_STD_I64LE, dataspace({}).id(),
-                  &value);
-}
-
-void Hdf5File::set_attribute(const std::string& object, const std::string& name, double value) {
-  write_attribute(handle_.id(), path_.string(), object, name, H5T_IEEE_F64LE, dataspace({}).id(),
                   &value);
 }
 
@@ -402,19 +345,17 @@ std::string Hdf5File::text_attribute(const std::string& object, const std::strin
 }
 
 int64_t Hdf5File::integer_attribute(const std::string& object, const std::string& name) const {
-  return read_number<int64_t>(open_attribute(handle_.id(), path_.string(), object, name),
-                              H5T_NATIVE_INT64);
-}
-
-double Hdf5File::float_attribute(const std::string& object, const std::string& name) const {
-  return read_number<double>(open_attribute(handle_.id(), path_.string(), object, name),
-                             H5T_NATIVE_DOUBLE);
-}
-
-std::vector<int64_t> Hdf5File::integers_attribute(const std::string& object,
-                                                  const std::string& name) const {
-  return read_numbers<int64_t>(open_attribute(handle_.id(), path_.string(), object, name),
-                               H5T_NATIVE_INT64);
+  const Attribute attribute = open_attribute(handle_.id(), path_.string(), object, name);
+  const Hdf5Handle type(H5Aget_type(attribute.handle.id()));
+  const H5T_class_t kind = H5Tget_class(type.id());
+  if (kind != H5T_INTEGER && kind != H5T_FLOAT)
+    fail("{}: expected a number, got HDF5 type class {}", attribute.where, static_cast<int>(kind));
+  const Hdf5Handle space(H5Aget_space(attribute.handle.id()));
+  if (const hssize_t values = H5Sget_simple_extent_npoints(space.id()); values != 1)
+    fail("{}: expected one number, got {}", attribute.where, values);
+  int64_t value = 0;
+  checked(H5Aread(attribute.handle.id(), H5T_NATIVE_INT64, &value), "read", attribute.where);
+  return value;
 }
 
 }  // namespace tessera

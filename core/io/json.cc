@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/io/json_list.h"
 #include "core/io/lenient_json.h"
 
 namespace tessera {
@@ -163,6 +164,20 @@ JsonLine& JsonLine::add(std::string_view key, int64_t value) {
 
 JsonLine& JsonLine::add(std::string_view key, std::string_view text) {
   return add_raw(key, json_quoted(text));
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    uint32_t bits = 0;
+    for (size_t i = 0; i < 3; ++i)
+      bits = bits << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0);
+    for (size_t i = 0; i < 4; ++i)
+      text += at + i <= bytes.size() ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
+  }
+  return text;
 }
 
 }  // namespace tessera

@@ -367,12 +367,6 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   return trace_node(kAttentionOp, operands, attributes, q.site)[0];
 }
 
-Tensor window_mask(const Axis& query, const Axis& key, int64_t window, SourceSite site) {
-  if (window < 1) fail("window_mask: window is {}, expected at least 1", window);
-  const Tensor before = iota(query, site) - static_cast<double>(window);
-  return logical_and(less(before, iota(key, site)), causal_mask(query, key, site));
-}
-
 Tensor shared_heads(Operand x, const Axis& heads) {
   const Type& type = x.tensor.type();
   const Axis& kv_heads = type.axis("kv_heads");

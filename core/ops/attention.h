@@ -31,12 +31,6 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
 
 extern const Op kAttentionOp, kAttentionGradOp;
 
-// bool["query key"]: query - window < key <= query, the causal mask of a sliding window (Beltagy et
-// al., 2020, arXiv 2004.05150), for attention that a layer writes out: the fused op has no window.
-// Made of other ops. Error unless window >= 1.
-Tensor window_mask(const Axis& query, const Axis& key, int64_t window,
-                   SourceSite site = SourceSite::current());
-
 // The second result of attention, the logarithm of the softmax's denominator, for a query that may
 // attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.
 inline constexpr float kEmptyLse = -1e30f;

@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,7 +10,6 @@
 
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
@@ -27,15 +25,9 @@ struct StackedSum {
   size_t result = 0;  // Of the loop, as Loop counts results.
 };
 
-class LoopAccumulator {
+class LoopAccumulator : GroupPass {
  public:
-  explicit LoopAccumulator(Graph graph)
-      : graph_(std::move(graph)),
-        readers_(graph_),
-        is_output_(graph_.values().size()),
-        rewriter_(graph_) {
-    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
-  }
+  using GroupPass::GroupPass;
 
   Graph run() {
     std::map<NodeId, std::vector<StackedSum>> sums;  // By loop.
@@ -50,7 +42,7 @@ class LoopAccumulator {
       if (const auto found = sums.find(id); found != sums.end())
         add_loop(id, found->second);
       else if (!moves[id])
-        copy(id);
+        move_node(id, accumulate_in_loops);
     }
     rewriter_.copy_outputs();
     return std::move(rewriter_.to());
@@ -123,19 +115,6 @@ class LoopAccumulator {
     for (size_t i = 0; i < outputs.size(); ++i) to.add_output(body.outputs()[i].name, outputs[i]);
     return std::move(to);
   }
-
-  void copy(NodeId id) {
-    Node node = rewriter_.moved(graph_, id);
-    if (runs_bodies(node))
-      for (auto& body : node.bodies)
-        body = std::make_shared<const Graph>(accumulate_in_loops(*body));
-    rewriter_.add_moved(graph_, std::move(node), id);
-  }
-
-  Graph graph_;
-  Consumers readers_;
-  ValueFlags is_output_;
-  Rewriter rewriter_;
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <fmt/core.h>
 
 #include "core/graph/op.h"
-#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
@@ -219,12 +218,9 @@ class FusedBody {
   std::vector<ValueId> inputs_, outputs_;
 };
 
-class Fuser {
+class Fuser : GroupPass {
  public:
-  explicit Fuser(Graph graph)
-      : graph_(std::move(graph)), is_output_(graph_.values().size()), rewriter_(graph_) {
-    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
-  }
+  using GroupPass::GroupPass;
 
   Graph fuse() {
     rewriter_.copy_inputs();
@@ -258,10 +254,7 @@ class Fuser {
       rewriter_.copy_node(id);
       return;
     }
-    Node node = rewriter_.moved(graph_, id);
-    if (runs_bodies(node))
-      for (auto& body : node.bodies) body = std::make_shared<const Graph>(tessera::fuse(*body));
-    rewriter_.add_moved(graph_, std::move(node), id);
+    move_node(id, tessera::fuse);
   }
 
   // Whether a node outside the group, or a graph output, reads the value.
@@ -283,11 +276,6 @@ class Fuser {
     node.bodies = {std::make_shared<const Graph>(std::move(body.body()))};
     rewriter_.add(std::move(node), body.outputs());
   }
-
-  Graph graph_;
-  Consumers readers_{graph_};
-  ValueFlags is_output_;
-  Rewriter rewriter_;
 };
 
 }  // namespace

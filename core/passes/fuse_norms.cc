@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -8,8 +7,6 @@
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/norm.h"
-#include "core/ops/pipeline.h"
-#include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
@@ -21,16 +18,9 @@ bool is_gradient(const Node& node) {
   return node.op == &kRmsNormGradOp || node.op == &kLayerNormGradOp;
 }
 
-class NormFuser {
+class NormFuser : GroupPass {
  public:
-  explicit NormFuser(Graph graph)
-      : graph_(std::move(graph)),
-        readers_(graph_),
-        is_output_(graph_.values().size()),
-        norm_of_(graph_.nodes().size()),
-        rewriter_(graph_) {
-    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
-  }
+  explicit NormFuser(Graph graph) : GroupPass(std::move(graph)), norm_of_(graph_.nodes().size()) {}
 
   Graph fuse() {
     std::unordered_map<NodeId, NodeId> add_of;  // By norm, whose place the two take.
@@ -47,7 +37,7 @@ class NormFuser {
       if (const auto found = add_of.find(id); found != add_of.end())
         add_pair(id, found->second);
       else if (norm_of_[id] == kNone)
-        copy(id);
+        move_node(id, fuse_norms);
     }
     rewriter_.copy_outputs();
     return std::move(rewriter_.to());
@@ -108,18 +98,7 @@ class NormFuser {
     rewriter_.add_group(kFusedNormOp, {add, norm}, results);
   }
 
-  void copy(NodeId id) {
-    Node node = rewriter_.moved(graph_, id);
-    if (runs_bodies(node))
-      for (auto& body : node.bodies) body = std::make_shared<const Graph>(fuse_norms(*body));
-    rewriter_.add_moved(graph_, std::move(node), id);
-  }
-
-  Graph graph_;
-  Consumers readers_;
-  ValueFlags is_output_;
   IndexedVector<NodeId, NodeId> norm_of_;  // The norm that an add is in one node with, or kNone.
-  Rewriter rewriter_;
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -9,7 +8,6 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
-#include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/local_passes.h"
@@ -40,15 +38,9 @@ struct ProductChain {
   ValueId saved;  // The operand of an activation that others read too, or kNone.
 };
 
-class ProductFuser {
+class ProductFuser : GroupPass {
  public:
-  explicit ProductFuser(Graph graph)
-      : graph_(std::move(graph)),
-        readers_(graph_),
-        is_output_(graph_.values().size()),
-        rewriter_(graph_) {
-    for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
-  }
+  using GroupPass::GroupPass;
 
   Graph fuse() {
     std::unordered_map<NodeId, ProductChain> by_place;
@@ -74,7 +66,7 @@ class ProductFuser {
       if (const auto found = by_place.find(id); found != by_place.end())
         add_product(found->second);
       else if (!is_taken[id])
-        copy(id);
+        move_node(id, fuse_products);
     }
     rewriter_.copy_outputs();
     return std::move(rewriter_.to());
@@ -190,23 +182,11 @@ class ProductFuser {
     return product;
   }
 
-  void copy(NodeId id) {
-    Node node = rewriter_.moved(graph_, id);
-    if (runs_bodies(node))
-      for (auto& body : node.bodies) body = std::make_shared<const Graph>(fuse_products(*body));
-    rewriter_.add_moved(graph_, std::move(node), id);
-  }
-
   void add_product(const ProductChain& chain) {
     std::vector<ValueId> results = {chain.result};
     if (chain.saved != kNone) results.push_back(chain.saved);
     rewriter_.add_group(kFusedProductOp, chain.nodes, results);
   }
-
-  Graph graph_;
-  Consumers readers_;
-  ValueFlags is_output_;
-  Rewriter rewriter_;
 };
 
 }  // namespace

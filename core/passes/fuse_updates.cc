@@ -48,9 +48,9 @@ std::string shared_text(const Graph& graph, const Node& update) {
   return text;
 }
 
-class UpdateFuser {
+class UpdateFuser : GroupPass {
  public:
-  explicit UpdateFuser(Graph graph) : graph_(std::move(graph)), rewriter_(graph_) {
+  explicit UpdateFuser(Graph graph) : GroupPass(std::move(graph)) {
     for (const NodeId id : graph_.nodes().ids())
       if (graph_.node(id).op == &kAdamUpdateOp) join_group(id);
   }
@@ -122,11 +122,8 @@ class UpdateFuser {
       rewriter_.to().node(made).path += fmt::format(" and {} more parameters", updates - 1);
   }
 
-  Graph graph_;
-  Consumers readers_{graph_};
   std::vector<Group> groups_;
   std::map<std::string, size_t> number_;  // Of the group by shared_text().
-  Rewriter rewriter_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
+#include "core/ops/pipeline.h"
 
 namespace tessera {
 
@@ -139,6 +140,21 @@ void Rewriter::copy_outputs() {
       to_.add_output(output.name, at(output.value));
     }
   }
+}
+
+GroupPass::GroupPass(Graph graph)
+    : graph_(std::move(graph)),
+      readers_(graph_),
+      is_output_(graph_.values().size()),
+      rewriter_(graph_) {
+  for (const GraphOutput& output : graph_.outputs()) is_output_[output.value] = true;
+}
+
+void GroupPass::move_node(NodeId id, Graph (*pass)(Graph)) {
+  Node node = rewriter_.moved(graph_, id);
+  if (runs_bodies(node))
+    for (auto& body : node.bodies) body = std::make_shared<const Graph>(pass(*body));
+  rewriter_.add_moved(graph_, std::move(node), id);
 }
 
 bool is_in_order(const Graph& graph) {

@@ -53,6 +53,21 @@ class Rewriter {
   IndexedVector<ValueId, ValueId> map_;
 };
 
+// The common part of passes that put one node in the place of several.
+class GroupPass {
+ public:
+  explicit GroupPass(Graph graph);
+
+ protected:
+  // Moves a node, whose bodies become what `pass` makes of them if the device runs them.
+  void move_node(NodeId id, Graph (*pass)(Graph));
+
+  Graph graph_;
+  Consumers readers_;
+  ValueFlags is_output_;
+  Rewriter rewriter_;
+};
+
 // Whether a copy of the graph, node by node, is equal to it: its values are numbered in the order
 // of the inputs and of the nodes.
 bool is_in_order(const Graph& graph);

@@ -5,18 +5,52 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "experiments/jaxformer/shifted_rms_norm.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/experts/moe_feed_forward.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 #include "plugins/registry.h"
 #include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
+
+// JAXformer's norm (its class RMSNorm), RMSNorm with a bias:
+// x["… embed"] -> x / rms(x)·scale + shift, over `embed`.
+class ShiftedRmsNorm final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = ShiftedRmsNorm;
+    static constexpr std::string_view kName = "jaxformer.ShiftedRmsNorm";
+    Required<int64_t> model_dims;
+    double epsilon = 1e-6;
+    FixedInitLayerHParams layer;
+    FIELDS(About(model_dims, kSize), About(epsilon, kNotNegative), layer)
+  };
+  explicit ShiftedRmsNorm(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  ChildLayer<UnaryLayer> norm_, shift_;
+};
+
+REGISTER_TEMPLATE(UnaryLayer, ShiftedRmsNorm);
+
+ShiftedRmsNorm::ShiftedRmsNorm(const HParams& p) : UnaryLayer(p.layer) {
+  norm_ = child<UnaryLayer>("norm", RmsNorm::HParams{.model_dims = p.model_dims,
+                                                     .epsilon = p.epsilon,
+                                                     .layer = {.dtypes = p.layer.dtypes}});
+  shift_ = child<UnaryLayer>(
+      "shift", Bias::HParams{.dims = p.model_dims, .layer = {.dtypes = p.layer.dtypes}});
+}
+
+Tensor ShiftedRmsNorm::fprop(Tensor x) const { return shift_(norm_(x)); }
+
 namespace {
 
 // The residual is split by its width, as JAXformer's; weights are gathered over `data` before use.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "core/base/error.h"
 #include "core/hparams/template.h"

@@ -142,9 +142,8 @@ void read_part(const fs::path& stem, int64_t vocab_size, const PartSizes& sizes,
 
 namespace {
 
-// As earlier versions named them, so that their unfinished builds can be resumed.
-constexpr const char* kSettingsName = "terms";
-constexpr const char* kJournalName = "ledger.jsonl";
+constexpr const char* kSettingsName = "settings";
+constexpr const char* kJournalName = "journal.jsonl";
 
 fs::path folder_of(const fs::path& output) {
   const fs::path parent = output.has_parent_path() ? output.parent_path() : ".";

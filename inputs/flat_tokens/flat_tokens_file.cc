@@ -2,7 +2,6 @@
 #include "inputs/flat_tokens/flat_tokens_file.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include <fmt/format.h>

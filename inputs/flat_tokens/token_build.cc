@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
 #include "core/base/terminal.h"
 #include "inputs/flat_tokens/build_work.h"
 
@@ -247,20 +247,6 @@ constexpr int kBarWidth = 24;
 constexpr double kTerminalSeconds = 0.1;
 constexpr double kLongestSeconds = 30.0;
 
-std::string duration_text(double seconds) {
-  const auto total = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 3.6e8)));
-  const int64_t hours = total / 3600, minutes = total / 60 % 60;
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
-  return fmt::format("{}:{:02}", minutes, total % 60);
-}
-
-std::string tokens_text(int64_t tokens) {
-  const auto count = static_cast<double>(tokens);
-  if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
-  if (count >= 1e6) return fmt::format("{:.2f}M", count / 1e6);
-  return fmt::format("{:.1f}k", count / 1e3);
-}
-
 }  // namespace
 
 std::string build_status_text(const BuildStatus& status, int width) {
@@ -275,9 +261,10 @@ std::string build_status_text(const BuildStatus& status, int width) {
   const double unit = is_large ? 1e9 : 1e6;
   const auto done = static_cast<double>(status.bytes - status.bytes_before);
   const double rate = status.seconds > 0.0 ? done / status.seconds : 0.0;
-  text += fmt::format("{:.0f} %  {:.2f} of {:.2f} {}  {:.1f} MB/s  {} tokens", 100.0 * share,
-                      static_cast<double>(status.bytes) / unit, total / unit,
-                      is_large ? "GB" : "MB", rate / 1e6, tokens_text(status.tokens));
+  text +=
+      fmt::format("{:.0f} %  {:.2f} of {:.2f} {}  {:.1f} MB/s  {} tokens", 100.0 * share,
+                  static_cast<double>(status.bytes) / unit, total / unit, is_large ? "GB" : "MB",
+                  rate / 1e6, count_text(static_cast<double>(status.tokens)));
   if (rate > 0.0)
     text +=
         fmt::format("  {} left", duration_text((total - static_cast<double>(status.bytes)) / rate));

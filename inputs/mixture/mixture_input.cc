@@ -2,7 +2,6 @@
 #include "inputs/mixture/mixture_input.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/tokenizers/pre_tokenizer.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 

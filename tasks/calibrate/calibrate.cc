@@ -4,11 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <ctime>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/calibrate/hardware_text.h"
 
-#include <cmath>
 #include <sstream>
 #include <vector>
 

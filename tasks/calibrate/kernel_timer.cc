@@ -2,7 +2,6 @@
 #include "tasks/calibrate/kernel_timer.h"
 
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cmath>

@@ -6,12 +6,12 @@
 #include <span>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "tasks/decode/prompt_text.h"
 #include "tasks/session/batch_check.h"
 
@@ -90,10 +90,6 @@ class ExampleReader {
 // In the order of Finish.
 constexpr const char* kHowItEnded[] = {"ended by a stop token", "ended by a stop string",
                                        "cut off at max_decode_steps"};
-
-std::string list(const std::vector<int32_t>& ids) {
-  return fmt::format("[{}]", fmt::join(ids, ", "));
-}
 
 // A Markdown code block that shows the text literally.
 std::string block(const std::string& text) {
@@ -179,9 +175,9 @@ std::string sample_line(const DecodedExample& example, size_t sample, std::optio
   line.add("log_probability", decoded.log_probability)
       .add("score", decoded.score)
       .add("finish", enum_name(decoded.finish))
-      .add_raw("prompt_ids", list(example.prompt_ids))
-      .add_raw("ids", list(decoded.ids));
-  if (has_reference) line.add_raw("reference_ids", list(example.reference_ids));
+      .add_raw("prompt_ids", json_list(example.prompt_ids))
+      .add_raw("ids", json_list(decoded.ids));
+  if (has_reference) line.add_raw("reference_ids", json_list(example.reference_ids));
   return line.text();
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/tokenizer.h"
@@ -63,10 +64,6 @@ using Piece = SentencePieceFile::Piece;
 // SentencePiece never matches ("<s>", "<0x0A>"). With so low a score they are never chosen.
 constexpr double kNeverFound = -1e6;
 
-std::string json_list(const std::vector<std::string>& parts) {
-  return fmt::format("[{}]", fmt::join(parts, ", "));
-}
-
 std::string step(std::string_view type) { return JsonLine().add("type", type).text(); }
 
 std::string sequence(std::string_view members, const std::vector<std::string>& steps) {
@@ -80,20 +77,6 @@ std::string replace(std::string_view kind, std::string_view pattern, std::string
       .add_raw("pattern", JsonLine().add(kind, pattern).text())
       .add("content", content)
       .text();
-}
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    uint32_t bits = 0;
-    for (size_t i = 0; i < 3; ++i)
-      bits = bits << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0);
-    for (size_t i = 0; i < 4; ++i)
-      text += at + i <= bytes.size() ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
-  }
-  return text;
 }
 
 std::string normalizer_of(const SentencePieceFile& file) {
@@ -200,7 +183,7 @@ std::string merges_of(const SentencePieceFile& file) {
     for (size_t at = 1; at < text.size(); ++at) {
       const std::string left(text.substr(0, at)), right(text.substr(at));
       if (!known.contains(left) || !known.contains(right)) continue;
-      merges.push_back(has_space ? json_list({json_quoted(left), json_quoted(right)})
+      merges.push_back(has_space ? json_list(std::vector{json_quoted(left), json_quoted(right)})
                                  : json_quoted(left + " " + right));
     }
   }

@@ -11,6 +11,7 @@
 #include "core/graph/op.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "core/passes/cost.h"
 #include "core/runtime/executor/launch_type.h"
 
@@ -114,8 +115,6 @@ LaunchCosts LaunchCosts::parse(std::string_view text, const std::string& where) 
 }
 
 std::string LaunchCosts::json() const {
-  std::vector<std::string> launches;
-  for (const MeasuredLaunch& launch : launches_) launches.push_back(launch_json(launch));
   return JsonLine()
              .add(kVersionKey, kVersion)
              .add("experiment", std::string_view(run_.experiment))
@@ -123,7 +122,7 @@ std::string LaunchCosts::json() const {
              .add("mesh", std::string_view(run_.mesh))
              .add("step_seconds", run_.step_seconds)
              .add("gap", run_.gap)
-             .add_raw("launches", fmt::format("[\n{}]", fmt::join(launches, ",\n")))
+             .add_raw("launches", json_list(launches_, launch_json, ",\n"))
              .text() +
          "\n";
 }
@@ -156,13 +155,20 @@ LaunchSeconds schedule_seconds(const std::optional<LaunchCosts>& costs) {
   };
 }
 
-std::string read_launch_costs_text(const std::filesystem::path& path) {
-  const std::filesystem::path file =
-      std::filesystem::is_directory(path) ? path / "launch_costs.json" : path;
-  if (!std::filesystem::is_regular_file(file))
-    fail("--launch_costs={}: {} is not a file; runexp --mode=calibrate --trace=RUN writes one",
-         path.string(), file.string());
-  return read_file(file, kMostBytes);
+std::optional<LaunchCosts> shared_launch_costs(const std::filesystem::path& path,
+                                               ProcessGroup& processes) {
+  if (path.empty()) return std::nullopt;
+  const auto text = [&] {
+    const std::filesystem::path file =
+        std::filesystem::is_directory(path) ? path / "launch_costs.json" : path;
+    if (!std::filesystem::is_regular_file(file))
+      fail("--launch_costs={}: {} is not a file; runexp --mode=calibrate --trace=RUN writes one",
+           path.string(), file.string());
+    return read_file(file, kMostBytes);
+  };
+  return LaunchCosts::parse(
+      processes.broadcast(processes.is_first() ? text() : "", "the file of launch costs"),
+      path.string());
 }
 
 }  // namespace tessera

@@ -16,6 +16,7 @@
 
 #include "core/graph/graph.h"
 #include "core/passes/memory/step_plan.h"
+#include "core/runtime/comm/process_group.h"
 
 namespace tessera {
 
@@ -78,7 +79,9 @@ class LaunchCosts {
 // which do not say when one should start. The costs must outlive it.
 LaunchSeconds schedule_seconds(const std::optional<LaunchCosts>& costs);
 
-// The text of the file. Error if it cannot be read, or is a run's directory without the file.
-std::string read_launch_costs_text(const std::filesystem::path& path);
+// The file that process 0 reads, or that of its directory: all processes must schedule alike.
+// nullopt for an empty path. Error if there is no such file.
+std::optional<LaunchCosts> shared_launch_costs(const std::filesystem::path& path,
+                                               ProcessGroup& processes);
 
 }  // namespace tessera

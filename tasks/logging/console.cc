@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -23,20 +21,6 @@ constexpr double kTerminalSeconds = 0.1;
 constexpr double kLongestSeconds = 10.0;
 
 }  // namespace
-
-std::string duration_text(double seconds) {
-  const auto total = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
-  const int64_t hours = total / 3600, minutes = total / 60 % 60;
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
-  return fmt::format("{}:{:02}", minutes, total % 60);
-}
-
-std::string count_text(double count) {
-  if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
-  if (count >= 1e6) return fmt::format("{:.2f}M", count / 1e6);
-  if (count >= 1e3) return fmt::format("{:.1f}k", count / 1e3);
-  return fmt::format("{:.0f}", count);
-}
 
 std::string progress_text(const Progress& progress) {
   const std::string total = std::to_string(progress.num_steps);
@@ -79,11 +63,6 @@ void Console::info(std::string_view line) {
   std::string text(line_open_ ? kClearLine : "");
   line_open_ = false;
   write(text + printable(line) + "\n");
-}
-
-void Console::finish_line() {
-  if (line_open_) write("\n");
-  line_open_ = false;
 }
 
 void Console::write(std::string_view text) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/number_text.h"
+
 namespace tessera {
 
 struct Progress {
@@ -21,10 +23,6 @@ struct Progress {
 
 // "step   120/2000  loss 2.1034  12.3k tokens/s  MFU 41.0 %  0:34 left"
 std::string progress_text(const Progress& progress);
-// "0:34", "1:02:03"
-std::string duration_text(double seconds);
-// "12.3k", "1.10B"
-std::string count_text(double count);
 
 class Console {
  public:
@@ -40,8 +38,6 @@ class Console {
   void progress(std::string_view text, double longest_seconds);
   // Prints a line that stays.
   void info(std::string_view line);
-  // Ends the line that is being rewritten, if any.
-  void finish_line();
   // Why output has failed (a closed pipe, a full disk); "" if it has not. After a failure nothing
   // is printed any more, and the run continues.
   const std::string& loss() const { return loss_; }

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/interop/hf_copy.h"
@@ -190,13 +191,11 @@ class Export final : public BaseRun {
   }
 
   void write_note(const fs::path& directory, const std::vector<std::string>& files) const {
-    std::string list;
-    for (const std::string& file : files) list += (list.empty() ? "" : ", ") + json_quoted(file);
     JsonLine line;
     line.add("experiment", options_.experiment)
         .add("step", checkpoint_.info().step)
         .add("weights", averaged_ ? "averaged" : "trained")
-        .add_raw("files", "[" + list + "]");
+        .add_raw("files", json_list(files, json_quoted));
     write_file_atomically(directory / kNote, line.text() + "\n");
   }
 

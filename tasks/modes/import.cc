@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/graph/text.h"
 #include "core/io/file.h"
 #include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
@@ -101,16 +100,14 @@ class ImportSession final : public ModelSession {
       : ModelSession(config, Purpose::kRunning, devices, options.devices, processes) {
     const Graph graph =
         task_->train_graph({mesh_, rules_, global_specification(*config.input.instantiate())});
-    graph_hash_ = tessera::graph_hash(graph);
     computation_ = Computation(graph).record();
     add_program(graph);
     executor_.allocate();
   }
-  const std::string& graph_hash() const { return graph_hash_; }
   const std::string& computation() const { return computation_; }
 
  private:
-  std::string graph_hash_, computation_;
+  std::string computation_;
 };
 
 class Import final : public BaseRun {
@@ -193,10 +190,8 @@ class Import final : public BaseRun {
   }
 
   void save() {
-    CheckpointInfo info{.step = 0,
-                        .seed = static_cast<uint64_t>(session_->train().seed),
-                        .hparams = hparams_toml_,
-                        .graph_hash = session_->graph_hash()};
+    CheckpointInfo info{
+        .step = 0, .seed = static_cast<uint64_t>(session_->train().seed), .hparams = hparams_toml_};
     put_loop_state({.mesh = session_->mesh().text(),
                     .code = options_.code,
                     .computation = session_->computation()},

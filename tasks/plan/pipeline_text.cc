@@ -4,19 +4,15 @@
 #include <ranges>
 #include <sstream>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 
 namespace tessera {
 namespace {
-
-std::string list_json(const std::vector<int64_t>& numbers) {
-  return fmt::format("[{}]", fmt::join(numbers, ", "));
-}
 
 // Numbers in a row of the plan; the last ones of many are left out.
 std::string list_text(const std::vector<int64_t>& numbers) {
@@ -27,17 +23,12 @@ std::string list_text(const std::vector<int64_t>& numbers) {
 
 // For each stage the tasks in their order: ["F0", start, end].
 std::string timeline_json(const PipelineTimeline& timeline) {
-  std::string stages;
-  for (const std::vector<int64_t>& order : stage_orders(timeline.table)) {
-    std::string tasks;
-    for (const int64_t index : order) {
-      const TimedTask& timed = timeline.tasks[static_cast<size_t>(index)];
-      tasks += fmt::format("{}[\"{}\", {}, {}]", tasks.empty() ? "" : ", ", task_text(timed.task),
-                           timed.start, timed.end);
-    }
-    stages += fmt::format("{}[{}]", stages.empty() ? "" : ", ", tasks);
-  }
-  return fmt::format("[{}]", stages);
+  const auto task_json = [&](int64_t index) {
+    const TimedTask& timed = timeline.tasks[static_cast<size_t>(index)];
+    return fmt::format("[\"{}\", {}, {}]", task_text(timed.task), timed.start, timed.end);
+  };
+  return json_list(stage_orders(timeline.table),
+                   [&](const std::vector<int64_t>& order) { return json_list(order, task_json); });
 }
 
 std::string row(std::string_view name, const std::string& value, std::string_view remark) {
@@ -87,8 +78,8 @@ std::string pipeline_plan_json(const PlannedPipeline& planned) {
       .add("chunks", table.chunks)
       .add("microbatches", table.microbatches)
       .add("ticks", table.ticks())
-      .add_raw("layers_of_pieces", list_json(pipeline.layers_of_pieces))
-      .add_raw("activations_held", list_json(peak_live_activations(table)))
+      .add_raw("layers_of_pieces", json_list(pipeline.layers_of_pieces))
+      .add_raw("activations_held", json_list(peak_live_activations(table)))
       .add("idle_fraction", timeline.bubble_fraction())
       .add_raw("peak_bytes", bytes_json(planned.peaks))
       .add_raw("timeline", timeline_json(timeline))

@@ -14,6 +14,7 @@
 
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/text.h"
@@ -72,17 +73,6 @@ std::vector<NamedBytes> saved_by_name(const std::vector<SavedValue>& values, con
   return result;
 }
 
-// One array element per line.
-template <typename List, typename Text>
-std::string array_json(const List& list, Text text) {
-  if (list.empty()) return "[]";
-  return fmt::format("[\n  {}\n]", fmt::join(list | std::views::transform(text), ",\n  "));
-}
-
-std::string names_json(const std::vector<std::string>& names) {
-  return fmt::format("[{}]", fmt::join(names | std::views::transform(json_quoted), ", "));
-}
-
 std::string_view link_name(Link link) { return link == Link::kDcn ? "dcn" : "ici"; }
 
 std::string axis_json(const MeshAxis& axis) {
@@ -91,7 +81,7 @@ std::string axis_json(const MeshAxis& axis) {
 
 std::string total_json(const AxisTotal& total) {
   return JsonLine()
-      .add_raw("mesh_axes", names_json(total.mesh_axes))
+      .add_raw("mesh_axes", json_list(total.mesh_axes, json_quoted))
       .add("link", link_name(total.link))
       .add("count", total.count)
       .add("bytes", total.bytes)
@@ -102,7 +92,7 @@ std::string collective_json(const PlannedCollective& one) {
   return JsonLine()
       .add("op", one.op)
       .add("value", one.value)
-      .add_raw("mesh_axes", names_json(one.mesh_axes))
+      .add_raw("mesh_axes", json_list(one.mesh_axes, json_quoted))
       .add("link", link_name(one.link))
       .add("dtype", dtype_name(one.dtype))
       .add("bytes", one.bytes)
@@ -256,7 +246,7 @@ std::string plan_json(const Plan& plan) {
   JsonLine json;
   json.add("parameters", plan.parameters)
       .add("devices", plan.devices)
-      .add_raw("mesh", array_json(plan.mesh, axis_json))
+      .add_raw("mesh", json_list(plan.mesh, axis_json, ",\n  "))
       .add("tokens_per_step", plan.tokens_per_step)
       .add("flops_per_step", plan.flops_per_step)
       .add("flops_per_device", plan.flops_per_device)
@@ -265,8 +255,8 @@ std::string plan_json(const Plan& plan) {
       .add("peak_bytes", plan.peak)
       .add("arena_bytes", plan.arena)
       .add_raw("saved_for_backward", bytes_json(plan.saved))
-      .add_raw("communication", array_json(plan.totals, total_json))
-      .add_raw("collectives", array_json(plan.collectives, collective_json));
+      .add_raw("communication", json_list(plan.totals, total_json, ",\n  "))
+      .add_raw("collectives", json_list(plan.collectives, collective_json, ",\n  "));
   if (plan.pipeline) json.add_raw("pipeline", pipeline_plan_json(*plan.pipeline));
   if (plan.prediction) json.add_raw("prediction", prediction_json(*plan.prediction, plan.devices));
   return json.text();

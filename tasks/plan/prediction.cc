@@ -211,11 +211,6 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
   return prediction;
 }
 
-Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware) {
-  return predict(std::vector<StagePlan>{{.stage = 0, .plan = &step}}, mesh, tokens, hardware);
-}
-
 double Prediction::bubble_share() const { return share_of_step(*this, &StageTimes::idle); }
 double Prediction::exposed_share() const { return share_of_step(*this, &StageTimes::exposed); }
 

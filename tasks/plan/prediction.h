@@ -66,9 +66,6 @@ struct Prediction {
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
                    const Hardware& hardware, std::optional<int64_t> num_train_steps = std::nullopt,
                    const LaunchCosts* costs = nullptr);
-// The same of a program that all devices run.
-Prediction predict(const StepPlan& step, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware);
 
 // The heaviest launches by op and layer, then totals; at most 100 columns.
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes);

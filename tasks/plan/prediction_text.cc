@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/graph/op.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "core/ops/reshard.h"
 #include "core/passes/cost.h"
 #include "core/runtime/executor/launch_trace.h"
@@ -259,14 +259,10 @@ std::string memory_json(const ProgramMemory& memory) {
       .add("peak_bytes", memory.peak.bytes)
       .add("peak_launch", memory.peak.launch)
       .add("at", std::string_view(memory.at))
-      .add_raw(
-          "values",
-          fmt::format("[{}]", fmt::join(memory.values | std::views::transform(held_json), ",\n  ")))
+      .add_raw("values", json_list(memory.values, held_json, ",\n  "))
       .add("other_values", memory.others.count)
       .add("other_bytes", memory.others.bytes)
-      .add_raw(
-          "points",
-          fmt::format("[{}]", fmt::join(memory.points | std::views::transform(point_json), ", ")))
+      .add_raw("points", json_list(memory.points, point_json))
       .text();
 }
 
@@ -287,9 +283,7 @@ std::string program_json(const StepProgram& program) {
   json.add("launches_per_step", program.launches);
   if (program.backward) json.add("backward", *program.backward);
   if (program.update) json.add("update", *program.update);
-  json.add_raw("rows",
-               fmt::format("[\n  {}\n]",
-                           fmt::join(program.rows | std::views::transform(row_json), ",\n  ")));
+  json.add_raw("rows", json_list(program.rows, row_json, ",\n  "));
   if (program.left_out.count > 0) {
     JsonLine left_out;
     add_work(left_out, program.left_out);

@@ -16,6 +16,17 @@ std::string bytes_json(const std::vector<NamedBytes>& list) {
   return json.text();
 }
 
+std::string svg_opening(double width, double height, int font_size, std::string_view style,
+                        std::string_view dark) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-size=\"{2}\" "
+      "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n"
+      "<style>text{{fill:#33333b}}{3}"
+      "@media (prefers-color-scheme:dark){{text{{fill:#d8d8e0}}{4}}}</style>\n",
+      width, height, font_size, style, dark);
+}
+
 std::string without_indices(const std::string& path) {
   std::string text;
   for (size_t i = 0; i < path.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera {
@@ -16,6 +17,11 @@ struct NamedBytes {
   std::string name;
   int64_t bytes = 0;
 };
+
+// The begin of a drawing of this size in pixels, whose text is dark on a light page and light on a
+// dark one. It has no background of its own. `style` is CSS, `dark` replaces it on a dark page.
+std::string svg_opening(double width, double height, int font_size, std::string_view style,
+                        std::string_view dark = "");
 
 // {"name": bytes, …}, in the order of the list.
 std::string bytes_json(const std::vector<NamedBytes>& list);

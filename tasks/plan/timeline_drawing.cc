@@ -141,20 +141,15 @@ std::string memory_paths(const StageTimeline& stage, double end, int64_t most, d
 
 std::string opening(double height) {
   std::string style =
-      "text{fill:#33333b}.frame{fill:none;stroke:#9a9aa8;stroke-width:.5}"
+      ".frame{fill:none;stroke:#9a9aa8;stroke-width:.5}"
       ".memory{fill:#8a94a6;fill-opacity:.45;stroke:#5a6478;stroke-width:.7}"
       ".gaps{fill:#8a94a6;fill-opacity:.15}";
-  std::string dark = "text{fill:#d8d8e0}.memory{stroke:#b8c2d6}";
+  std::string dark = ".memory{stroke:#b8c2d6}";
   for (size_t work = 0; work < kWorks; ++work) {
     style += fmt::format(".w{}{{fill:{}}}", work, kColours[work].light);
     dark += fmt::format(".w{}{{fill:{}}}", work, kColours[work].dark);
   }
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-size=\"11\" "
-      "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n"
-      "<style>{2}@media (prefers-color-scheme:dark){{{3}}}</style>\n",
-      kLeft + kTimeWidth + kRight, height, style, dark);
+  return svg_opening(kLeft + kTimeWidth + kRight, height, 11, style, dark);
 }
 
 std::string legend(const StepTimeline& timeline) {

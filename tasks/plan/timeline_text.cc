@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/plan/timeline_text.h"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "core/io/json_list.h"
 #include "tasks/logging/console.h"
 #include "tasks/plan/text.h"
 
@@ -169,19 +168,10 @@ std::string line_json(const ExposedLine& line) {
 }
 
 std::string memory_json(const StageTimeline& stage) {
-  std::string points;
-  for (const size_t launch : fullest_launches(stage.memory, kMostPoints))
-    points += fmt::format("{}[{:.9g}, {}, {}]", points.empty() ? "" : ", ",
-                          stage.launches[launch].reached, stage.memory[launch].used,
-                          stage.memory[launch].bytes());
-  return "[" + points + "]";
-}
-
-template <typename List, typename Text>
-std::string json_list(const List& list, const Text& text) {
-  std::vector<std::string> items;
-  for (const auto& item : list) items.push_back(text(item));
-  return fmt::format("[{}]", fmt::join(items, ",\n  "));
+  return json_list(fullest_launches(stage.memory, kMostPoints), [&](size_t launch) {
+    return fmt::format("[{:.9g}, {}, {}]", stage.launches[launch].reached,
+                       stage.memory[launch].used, stage.memory[launch].bytes());
+  });
 }
 
 }  // namespace
@@ -216,8 +206,8 @@ void add_timeline_json(JsonLine& json, const Prediction& prediction, int64_t dev
     json.add("cost_per_billion_tokens", *cost);
   if (const std::optional<double> cost = cost_of_run(prediction, devices))
     json.add("cost_of_run", *cost);
-  json.add_raw("stages", json_list(prediction.stages, stage_json));
-  json.add_raw("exposed", json_list(prediction.exposed, line_json));
+  json.add_raw("stages", json_list(prediction.stages, stage_json, ",\n  "));
+  json.add_raw("exposed", json_list(prediction.exposed, line_json, ",\n  "));
   if (const StageTimeline* stage = fullest(prediction))
     json.add_raw("memory_over_time", memory_json(*stage));
 }

@@ -58,7 +58,7 @@ struct C4Gpt3Recipe : C4Recipe {
   C4Gpt3Recipe();
 
  protected:
-  // MLPerf's: rate, warm-up and decay follow from the batch (mlperf_gpt3_rule.h). Pax:
+  // MLPerf's: rate, warm-up and decay follow from the batch (mlperf_gpt3_rule). Pax:
   // C4SpmdPipelineGpt3AdamMLPerfHP.
   void use_mlperf_rule();
 };

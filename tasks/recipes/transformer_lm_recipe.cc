@@ -9,7 +9,6 @@
 #include "inputs/synthetic_input.h"
 #include "tasks/learner/schedules.h"
 #include "tasks/pipeline/pipeline_schedules.h"
-#include "tasks/recipes/mlperf_gpt3_rule.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -24,6 +23,17 @@ RulesConfig pax_rules(bool use_pipeline) {
   RulesConfig rules = strategy_rules(Strategy::kFullyShardedTensorPipeline);
   rules.activations = "residual: embed -> mdl, " + rules.activations;
   return rules;
+}
+
+// Of MLPerf's rule.
+constexpr int64_t kReferenceBatch = 1536;
+constexpr int64_t kWarmupSteps = 265;   // Of the reference batch.
+constexpr int64_t kDecayEnd = 108'600;  // Of the reference batch.
+constexpr int64_t kMediumBatch = 3584;  // The largest one with the lower rate.
+constexpr int64_t kLargestBatch = 8192;
+
+int64_t scaled(int64_t steps, int64_t batch) {
+  return (steps * kReferenceBatch + batch - 1) / batch;
 }
 
 }  // namespace
@@ -274,6 +284,17 @@ ExperimentConfig TransformerLmRecipe::build() const {
                                       .train = train()},
           .input = input("train"),
           .eval_inputs = {{"validation", input("validation")}}};
+}
+
+MlperfGpt3Rule mlperf_gpt3_rule(int64_t global_batch_size) {
+  if (global_batch_size < 1 || global_batch_size > kLargestBatch)
+    fail(
+        "MLPerf's rule for GPT-3 is for global batches of 1 to {} sequences, got {}; set "
+        "learning_rate, warmup_steps and decay_end",
+        kLargestBatch, global_batch_size);
+  return {.learning_rate = global_batch_size <= kMediumBatch ? 2e-5 : 3e-5,
+          .warmup_steps = scaled(kWarmupSteps, global_batch_size),
+          .decay_end = scaled(kDecayEnd, global_batch_size)};
 }
 
 }  // namespace tessera

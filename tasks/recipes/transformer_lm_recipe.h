@@ -119,7 +119,7 @@ struct TransformerLmRecipe : Experiment {
   double clip_gradient_norm = 5.0;  // 0: none. Pax: CLIP_GRADIENT_NORM_TO_VALUE.
   double weight_decay = 1e-3;       // Of every weight, also biases and norms.
   // Those of the next four that a recipe leaves unset follow MLPerf's rule for GPT-3
-  // (mlperf_gpt3_rule.h), as in Pax.
+  // (mlperf_gpt3_rule), as in Pax.
   Field<double> learning_rate = 2.5e-4;
   Field<int64_t> warmup_steps = 4000;
   Field<int64_t> decay_end = 100'000;
@@ -207,5 +207,17 @@ struct TransformerLmAdamRecipe : TransformerLmRecipe {
     decay_end = 300'000;
   }
 };
+
+// The learning rate of MLPerf's GPT-3 benchmark as a function of the global batch: steps are given
+// for batches of 1536 sequences and scaled so that the numbers of sequences stay. Pax:
+// set_adam_and_learning_rate_schedule in paxml/tasks/lm/params/c4.py.
+struct MlperfGpt3Rule {
+  double learning_rate = 0.0;  // At the end of the warm-up.
+  int64_t warmup_steps = 0;
+  int64_t decay_end = 0;  // Of the cosine, in steps from the start of the run.
+};
+
+// Error for batches of less than 1 or more than 8192 sequences, for which there is no rule.
+MlperfGpt3Rule mlperf_gpt3_rule(int64_t global_batch_size);
 
 }  // namespace tessera

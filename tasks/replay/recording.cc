@@ -9,15 +9,15 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <utility>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "tasks/replay/array_hash.h"
 
 namespace tessera {
@@ -38,19 +38,6 @@ constexpr std::string_view kFirstKey = "{\"recording\": ";
 constexpr std::array<std::string_view, 3> kRecordedNames = {"none", "outputs", "all"};
 constexpr size_t kReadBytes = 1 << 16;
 constexpr size_t kMostOfLine = size_t{1} << 30;
-
-std::string json_list(const std::vector<std::string>& texts) {
-  std::string list;
-  for (const std::string& text : texts)
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", json_quoted(text));
-  return "[" + list + "]";
-}
-
-std::string json_list(const std::vector<std::vector<std::byte>>& arrays) {
-  std::vector<size_t> sizes;
-  for (const std::vector<std::byte>& array : arrays) sizes.push_back(array.size());
-  return fmt::format("[{}]", fmt::join(sizes, ", "));
-}
 
 std::vector<std::string> texts_in(const Json& list) {
   std::vector<std::string> texts;
@@ -75,9 +62,9 @@ uint32_t checksum_with_results(uint32_t lines, double loss, double grad_norm) {
 }
 
 std::string header_line(const RecordingHeader& header) {
-  std::string programs;
-  for (const std::vector<std::string>& program : header.programs)
-    programs += (programs.empty() ? "" : ", ") + json_list(program);
+  const auto names = [](const std::vector<std::string>& program) {
+    return json_list(program, json_quoted);
+  };
   return JsonLine()
       .add("recording", kRecordingVersion)
       .add("step", header.step)
@@ -88,7 +75,7 @@ std::string header_line(const RecordingHeader& header) {
       .add("graph", std::string_view(header.graph))
       .add("trained_from", header.trained_from)
       .add("values", recorded_values_name(header.values))
-      .add_raw("programs", "[" + programs + "]")
+      .add_raw("programs", json_list(header.programs, names))
       .text();
 }
 
@@ -154,10 +141,10 @@ void RecordingWriter::write_line(const std::string& line) {
 void RecordingWriter::add(const LaunchRecord& record) {
   JsonLine line;
   line.add("device", record.device).add("launch", record.launch);
-  line.add_raw("inputs", json_list(record.inputs.hashes));
-  line.add_raw("outputs", json_list(record.outputs.hashes));
-  line.add_raw("input_bytes", json_list(record.inputs.values));
-  line.add_raw("output_bytes", json_list(record.outputs.values));
+  line.add_raw("inputs", json_list(record.inputs.hashes, json_quoted));
+  line.add_raw("outputs", json_list(record.outputs.hashes, json_quoted));
+  line.add_raw("input_bytes", json_list(record.inputs.values, &std::vector<std::byte>::size));
+  line.add_raw("output_bytes", json_list(record.outputs.values, &std::vector<std::byte>::size));
   const std::lock_guard lock(mutex_);
   write_line(line.text());
   for (const RecordedArrays* arrays : {&record.inputs, &record.outputs})

@@ -9,10 +9,9 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/error.h"
 #include "core/graph/text.h"
+#include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/mesh_config.h"
 #include "tasks/logging/console.h"
@@ -244,7 +243,7 @@ class Replay final : public BaseRun {
           fmt::format("note: step {} was saved on mesh {}; on {} sums may be rounded "
                       "differently",
                       info.step, state.mesh, mesh));
-    if (info.graph_hash != graph_hash(session_->train_graph()))
+    if (Computation(session_->train_graph()).difference(state.computation))
       notes_.push_back(
           fmt::format("note: the step is not the one that the run computed at step "
                       "{}: another build or configuration",

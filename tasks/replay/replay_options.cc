@@ -2,7 +2,6 @@
 #include "tasks/replay/replay_options.h"
 
 #include <array>
-#include <cmath>
 #include <cstdlib>
 #include <utility>
 #include <vector>

@@ -16,6 +16,7 @@
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "tasks/report/page.h"
 #include "tasks/report/run_report.h"
 
@@ -141,7 +142,7 @@ std::vector<std::map<std::string, double>> finals_of(const std::vector<RunReport
 std::string page_of(const RunComparison& comparison, const std::vector<RunReport>& reports) {
   const auto quoted = [](const std::string& text) { return json_quoted(valid_utf8(text)); };
   const auto row = [&](const std::string& name, const std::vector<std::string>& values) {
-    return fmt::format("[{}, [{}]]", quoted(name), fmt::join(values, ", "));
+    return fmt::format("[{}, {}]", quoted(name), json_list(values));
   };
   std::vector<std::string> runs, finals, differences;
   for (size_t i = 0; i < reports.size(); ++i)
@@ -157,15 +158,12 @@ std::string page_of(const RunComparison& comparison, const std::vector<RunReport
     for (const auto& value : values) texts.push_back(value ? quoted(*value) : "null");
     differences.push_back(row(path, texts));
   }
-  const auto list = [](const std::vector<std::string>& each) {
-    return fmt::format("[{}]", fmt::join(each, ",\n"));
-  };
   return report_page(fmt::format("{}", fmt::join(comparison.names, ", ")),
                      JsonLine()
                          .add("kind", std::string_view("comparison"))
-                         .add_raw("runs", list(runs))
-                         .add_raw("finals", list(finals))
-                         .add_raw("differences", list(differences))
+                         .add_raw("runs", json_list(runs))
+                         .add_raw("finals", json_list(finals))
+                         .add_raw("differences", json_list(differences))
                          .text());
 }
 

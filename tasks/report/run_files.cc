@@ -2,7 +2,6 @@
 #include "tasks/report/run_files.h"
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <system_error>
 
@@ -13,6 +12,7 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 
@@ -195,17 +195,7 @@ void require_run(const fs::path& directory) {
 RunFiles read_run_files(const fs::path& directory) { return RunFilesReader(directory).read(); }
 
 std::string svg_data_url(std::string_view svg) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string url = "data:image/svg+xml;base64,";
-  for (size_t at = 0; at < svg.size(); at += 3) {
-    const size_t count = std::min<size_t>(3, svg.size() - at);
-    uint32_t bits = 0;
-    for (size_t i = 0; i < 3; ++i)
-      bits = bits << 8 | (i < count ? static_cast<unsigned char>(svg[at + i]) : 0u);
-    for (size_t i = 0; i < 4; ++i) url += i <= count ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
-  }
-  return url;
+  return "data:image/svg+xml;base64," + base64(svg);
 }
 
 }  // namespace tessera

@@ -3,17 +3,17 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <map>
 
 #include <fmt/chrono.h>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 
 namespace tessera {
 namespace {
@@ -33,10 +33,6 @@ std::string time_of(const fs::path& path) {
   struct stat now {};
   if (::stat(path.c_str(), &now) != 0) return "";
   return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(now.st_mtim.tv_sec));
-}
-
-std::string list_json(const std::vector<std::string>& elements) {
-  return fmt::format("[{}]", fmt::join(elements, ","));
 }
 
 std::string numbers_json(const std::map<std::string, double>& numbers) {
@@ -76,13 +72,6 @@ std::string graph_json(const RunFiles& files) {
                                              : "The training step as the layers traced it"))
       .add("image", std::string_view(files.graph_image))
       .text();
-}
-
-template <typename T, typename Text>
-std::string each_json(const std::vector<T>& values, Text&& text) {
-  std::vector<std::string> all;
-  for (const T& value : values) all.push_back(text(value));
-  return list_json(all);
 }
 
 }  // namespace
@@ -153,7 +142,7 @@ std::vector<std::string> RunReport::notes() const {
 // Of each row of the program; null where the trace has none, and where there is no trace.
 std::string RunReport::seconds_of_rows() const {
   if (!profile_) return "null";
-  return each_json(files_.rows, [this](const LaunchKey& row) {
+  return json_list(files_.rows, [this](const LaunchKey& row) {
     const auto found = profile_->seconds_of.find(row);
     return found == profile_->seconds_of.end() ? "null" : fmt::format("{:.4g}", found->second);
   });
@@ -172,16 +161,16 @@ std::string RunReport::json(const std::string& name, Extent extent) const {
   line.add("num_steps", files_.num_steps);
   line.add_raw("last", numbers_json(metrics_.last()));
   line.add_raw("layers", numbers_json(metrics_.of_layers()));
-  line.add_raw("events", each_json(metrics_.events(), event_json));
+  line.add_raw("events", json_list(metrics_.events(), event_json));
   line.add_raw("plan", files_.plan.empty() ? "null" : files_.plan);
   line.add_raw("program", files_.program.empty() ? "null" : files_.program);
   line.add_raw("row_seconds", seconds_of_rows());
   line.add_raw("profile", profile_ ? profile_json(*profile_) : "null");
-  line.add_raw("samples", each_json(files_.samples, sample_json));
+  line.add_raw("samples", json_list(files_.samples, sample_json));
   line.add("config", std::string_view(files_.config));
   line.add("failures", std::string_view(files_.failures));
   line.add_raw("graph", files_.graph_image.empty() ? "null" : graph_json(files_));
-  line.add_raw("notes", each_json(notes(), [](const std::string& n) { return json_quoted(n); }));
+  line.add_raw("notes", json_list(notes(), json_quoted));
   return line.text();
 }
 

@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/io/json.h"

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "core/io/json_list.h"
+
 namespace tessera {
 namespace {
 
@@ -21,12 +23,12 @@ void merge(SeriesPoint& into, const SeriesPoint& next) {
 
 std::string list_of(const std::vector<SeriesPoint>& points,
                     const std::function<double(const SeriesPoint&)>& value) {
-  std::string text = "[";
-  for (const SeriesPoint& point : points) {
-    if (text.size() > 1) text += ',';
-    text += point.count == 0 ? "null" : fmt::format("{:.6g}", value(point));
-  }
-  return text + "]";
+  return json_list(
+      points,
+      [&](const SeriesPoint& point) {
+        return point.count == 0 ? "null" : fmt::format("{:.6g}", value(point));
+      },
+      ",");
 }
 
 }  // namespace
@@ -56,10 +58,9 @@ void Series::add(int64_t step, double value) {
 }
 
 std::string Series::json() const {
-  std::string steps = "[";
-  for (const SeriesPoint& point : points_)
-    steps += fmt::format("{}{}", steps.size() > 1 ? "," : "", (point.first + point.last) / 2);
-  std::string text = fmt::format(R"({{"s": {}], "m": {})", steps, list_of(points_, [](auto& point) {
+  const auto middle = [](const SeriesPoint& point) { return (point.first + point.last) / 2; };
+  const std::string steps = json_list(points_, middle, ",");
+  std::string text = fmt::format(R"({{"s": {}, "m": {})", steps, list_of(points_, [](auto& point) {
                                    return point.sum / static_cast<double>(point.count);
                                  }));
   if (values_per_point_ > 1)

@@ -7,10 +7,11 @@
 #include <tuple>
 #include <utility>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/graph/graph.h"
+#include "core/io/json_list.h"
 #include "tasks/plan/text.h"
 #include "tasks/report/run_trace.h"
 
@@ -114,12 +115,10 @@ class ProfileBuilder {
 };
 
 std::string tree_json(const ProfileNode& node) {
-  std::vector<std::string> children;
-  for (const ProfileNode& child : node.children) children.push_back(tree_json(child));
   return JsonLine()
       .add("name", std::string_view(node.name))
       .add_raw("seconds", fmt::format("{:.6g}", node.seconds))
-      .add_raw("children", fmt::format("[{}]", fmt::join(children, ",")))
+      .add_raw("children", json_list(node.children, tree_json))
       .text();
 }
 
@@ -140,15 +139,14 @@ StepProfile profile_of(std::string_view trace, const std::string& where) {
 }
 
 std::string profile_json(const StepProfile& profile) {
-  std::vector<std::string> phases, launches;
-  for (const ProfileNode& phase : profile.phases) phases.push_back(tree_json(phase));
-  for (const ProfiledLaunch& launch : profile.launches)
-    launches.push_back(JsonLine()
-                           .add("name", std::string_view(launch.name))
-                           .add("line", std::string_view(launch.line))
-                           .add("count", launch.count)
-                           .add("seconds", launch.seconds)
-                           .text());
+  const auto launch_json = [](const ProfiledLaunch& launch) {
+    return JsonLine()
+        .add("name", std::string_view(launch.name))
+        .add("line", std::string_view(launch.line))
+        .add("count", launch.count)
+        .add("seconds", launch.seconds)
+        .text();
+  };
   return JsonLine()
       .add("device", profile.device)
       .add("first_step", profile.first_step)
@@ -156,8 +154,8 @@ std::string profile_json(const StepProfile& profile) {
       .add("step_seconds", profile.step_seconds)
       .add("waiting", profile.waiting)
       .add("idle", profile.idle)
-      .add_raw("phases", fmt::format("[{}]", fmt::join(phases, ",")))
-      .add_raw("launches", fmt::format("[{}]", fmt::join(launches, ",")))
+      .add_raw("phases", json_list(profile.phases, tree_json))
+      .add_raw("launches", json_list(profile.launches, launch_json))
       .text();
 }
 

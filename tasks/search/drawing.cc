@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tasks/plan/text.h"
 #include "tasks/search/output.h"
 
 namespace tessera {
@@ -84,19 +85,11 @@ std::string dot(double x, double y, double radius, std::string_view kind) {
                      radius, kind);
 }
 
-// The drawing has no background of its own; its colours suit a light and a dark page.
-std::string opening() {
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-size=\"12\" "
-      "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n"
-      "<style>text{{fill:#33333b}}.grid{{stroke:#9a9aa8;stroke-width:.4}}"
-      ".limit{{stroke:#b84a00;stroke-width:1.5;stroke-dasharray:6 4}}"
-      ".front{{fill:none;stroke:#3b6fd4;stroke-width:1.5}}.plan{{fill:#9a9aa8}}"
-      ".best{{fill:#3b6fd4}}.recipe{{fill:none;stroke:#b84a00;stroke-width:2}}"
-      "@media (prefers-color-scheme:dark){{text{{fill:#d8d8e0}}}}</style>\n",
-      kWidth, kHeight);
-}
+constexpr std::string_view kStyle =
+    ".grid{stroke:#9a9aa8;stroke-width:.4}"
+    ".limit{stroke:#b84a00;stroke-width:1.5;stroke-dasharray:6 4}"
+    ".front{fill:none;stroke:#3b6fd4;stroke-width:1.5}.plan{fill:#9a9aa8}"
+    ".best{fill:#3b6fd4}.recipe{fill:none;stroke:#b84a00;stroke-width:2}";
 
 std::string legend(const SearchResult& result) {
   std::string svg = dot(230, 14, 3, "plan") + Plot::words(240, 18, "planned", "start") +
@@ -127,7 +120,7 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
   const double factor = is_short ? 1e3 : 1.0;
   const Plot plot(range_of(0.0, static_cast<double>(most) / kGib),
                   range_of(fastest * factor, slowest * factor), is_short ? "ms" : "s", factor);
-  std::string svg = opening() + plot.axes() + legend(result);
+  std::string svg = svg_opening(kWidth, kHeight, 12, kStyle) + plot.axes() + legend(result);
   const double limit = plot.x(options.hardware.memory.bytes);
   svg += Plot::line(limit, kTop, limit, kHeight - kBottom, "limit");
   for (const Searched& one : result.candidates)

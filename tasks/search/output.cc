@@ -9,6 +9,7 @@
 
 #include "core/base/shell_command.h"
 #include "core/io/json.h"
+#include "core/io/json_list.h"
 #include "tasks/plan/text.h"
 
 namespace tessera {
@@ -129,13 +130,6 @@ std::string refusals_text(const SearchResult& result) {
   return text;
 }
 
-std::string settings_json(const Candidate& candidate, SettingStyle style) {
-  const std::vector<std::string> sets = settings_of(candidate, style);
-  std::string text;
-  for (const std::string& set : sets) text += (text.empty() ? "" : ", ") + json_quoted(set);
-  return "[" + text + "]";
-}
-
 std::string searched_json(const Searched& one, SettingStyle style) {
   return JsonLine()
       .add("candidate", one.candidate.text())
@@ -143,16 +137,14 @@ std::string searched_json(const Searched& one, SettingStyle style) {
       .add("step_seconds", one.seconds)
       .add("bytes", one.bytes)
       .add("mfu", one.mfu)
-      .add_raw("set", settings_json(one.candidate, style))
+      .add_raw("set", json_list(settings_of(one.candidate, style), json_quoted))
       .text();
 }
 
 template <typename Indices>
 std::string list_json(const SearchResult& result, const Indices& indices, SettingStyle style) {
-  std::string text;
-  for (const size_t i : indices)
-    text += (text.empty() ? "\n  " : ",\n  ") + searched_json(result.candidates[i], style);
-  return text.empty() ? "[]" : "[" + text + "\n]";
+  const auto text = [&](size_t i) { return searched_json(result.candidates[i], style); };
+  return json_list(indices, text, ",\n  ");
 }
 
 }  // namespace
@@ -263,10 +255,9 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
                         SettingStyle style) {
   const SearchCounts counts = counts_of(result, options);
   const RecipePlan& recipe = result.recipe;
-  std::string refusals;
-  for (const RefusalGroup& group : refusal_groups(result))
-    refusals += (refusals.empty() ? "" : ", ") +
-                JsonLine().add("count", group.count).add("example", group.example).text();
+  const auto refusal_json = [](const RefusalGroup& group) {
+    return JsonLine().add("count", group.count).add("example", group.example).text();
+  };
   JsonLine json;
   json.add("goal", enum_name(options.goal))
       .add("hardware", options.hardware.name)
@@ -282,7 +273,7 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
       .add_raw("best", result.best ? searched_json(result.candidates[*result.best], style) : "null")
       .add_raw("best_of_devices", list_json(result, result.best_of_devices, style))
       .add_raw("frontier", list_json(result, result.frontier, style))
-      .add_raw("refused", "[" + refusals + "]")
+      .add_raw("refused", json_list(refusal_groups(result), refusal_json))
       .add_raw("counts", JsonLine()
                              .add("candidates", counts.candidates)
                              .add("planned", counts.planned)

@@ -17,7 +17,6 @@
 #include "core/base/error.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/search/bounds.h"
-#include "tasks/search/neighbours.h"
 #include "tasks/search/work_bounds.h"
 #include "tasks/train/train_session.h"
 

@@ -74,4 +74,9 @@ std::vector<int64_t> microbatch_choices(const Recipe& recipe, int64_t shards);
 // Every list of `axes` factors whose product is `number`.
 std::vector<std::vector<int64_t>> factorizations(int64_t number, size_t axes);
 
+// Whether a search may go from the one to the other: two candidates that differ only in how the
+// devices work on the same layout (microbatches, schedule, remat policy), or only in the strategy,
+// or in a factor that moves from one mesh axis to another.
+bool are_neighbours(const Candidate& a, const Candidate& b);
+
 }  // namespace tessera

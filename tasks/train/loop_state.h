@@ -43,9 +43,9 @@ struct LoopState {
   std::map<std::string, InputState> evals;  // Of eval datasets that continue, by name.
   std::string stop_reason;  // Why the run ended before its last step; "" if it did not.
   EarlyStopper::State early_stopper;
-  std::string mesh;  // "replica=1 data=4 mdl=2"; "" in older checkpoints.
+  std::string mesh;  // "replica=1 data=4 mdl=2".
   CodeStamp code;
-  std::string computation;  // Computation::record() of the step; "" in older checkpoints.
+  std::string computation;  // Computation::record() of the step.
   // What a stop signal interrupted after the step, "evaluation" or "samples": a resume begins with
   // it. "": nothing.
   std::string interrupted;

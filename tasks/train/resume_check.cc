@@ -63,12 +63,6 @@ std::string text_of(const CodeStamp& code) {
 // A line for the user, or "".
 std::string check_code(const CheckpointInfo& info, const LoopState& state,
                        const RunOptions& options) {
-  if (state.computation.empty())
-    return fmt::format(
-        "note: the checkpoint of step {} does not say what its code computed, so it is not "
-        "compared "
-        "with this code",
-        info.step);
   if (const auto found = difference(info, state)) {
     const std::string what = fmt::format(
         "this code computes a training step differently from the code that saved step {}: {}. It "
@@ -91,7 +85,7 @@ std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopStat
                                       const std::string& mesh, const std::string& change_note,
                                       const RunOptions& options) {
   std::vector<std::string> notes;
-  if (!state.mesh.empty() && state.mesh != mesh)
+  if (state.mesh != mesh)
     notes.push_back(
         fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
                     info.step, state.mesh, mesh));

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/train/run_health.h"
 
+#include <unistd.h>
+
 #include <cmath>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -35,6 +38,12 @@ void RunHealth::check_end(int64_t steps) const {
       "the run has failed: {} of its {} steps were skipped, more than half, because their loss "
       "or gradient was not finite or too large; lower the learning rate, or check the batches",
       skipped_, steps);
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  return file >> total >> resident ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
 }  // namespace tessera

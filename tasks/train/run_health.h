@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a run has failed although every step ran: too many steps were skipped, or a loss is not
-// finite.
+// finite. And how much memory its process has.
 #pragma once
 
 #include <cstdint>
@@ -26,5 +26,8 @@ class RunHealth {
   int64_t num_steps_, max_in_a_row_;
   int64_t skipped_ = 0;  // Of the steps so far, those before a resume included.
 };
+
+// Resident bytes (/proc/self/statm); 0 if the system does not tell.
+int64_t resident_bytes();
 
 }  // namespace tessera

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/text.h"
 #include "core/io/file.h"
 #include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
@@ -19,7 +18,6 @@
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/plan.h"
 #include "tasks/plan/plan_output.h"
-#include "tasks/report/process_memory.h"
 #include "tasks/report/report.h"
 #include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_config.h"
@@ -130,7 +128,6 @@ class Trainer final : public BaseRun {
       plan_output_.emplace(options_);
       return;
     }
-    graph_hash_ = graph_hash(session_.train_graph());
     computation_ = Computation(session_.train_graph()).record();
     std::optional<RestoredState> restored;
     // With --restart a dry run must ignore the existing run, which it cannot set aside.
@@ -415,10 +412,8 @@ class Trainer final : public BaseRun {
 
   void save() {
     if (step_ == saved_step_ || step_ == 0) return;
-    CheckpointInfo info{.step = step_,
-                        .seed = static_cast<uint64_t>(p().seed),
-                        .hparams = hparams_toml_,
-                        .graph_hash = graph_hash_};
+    CheckpointInfo info{
+        .step = step_, .seed = static_cast<uint64_t>(p().seed), .hparams = hparams_toml_};
     const InputState input = merged_input_states(session_.input().state(), processes_);
     corrupt_records_.report(input, step_, *log_, console_);
     std::map<std::string, InputState> evals;
@@ -480,13 +475,13 @@ class Trainer final : public BaseRun {
   std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
   std::optional<LiveReport> report_;       // In process 0.
   StepRunner runner_;
-  int64_t step_ = 0;                      // Steps done, and their results reported.
-  int64_t saved_step_ = -1;               // Step of the last checkpoint.
-  int64_t damaged_ = 0;                   // Damaged checkpoints that were skipped at the start.
-  std::string stop_reason_;               // Why to end before num_train_steps; "": continue.
-  std::string interrupted_;               // LoopState::interrupted
-  std::string graph_hash_, computation_;  // Of the traced training step.
-  int64_t skipped_ = 0;                   // Skipped steps, of step_.
+  int64_t step_ = 0;         // Steps done, and their results reported.
+  int64_t saved_step_ = -1;  // Step of the last checkpoint.
+  int64_t damaged_ = 0;      // Damaged checkpoints that were skipped at the start.
+  std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
+  std::string interrupted_;  // LoopState::interrupted
+  std::string computation_;  // Of the traced training step.
+  int64_t skipped_ = 0;      // Skipped steps, of step_.
   bool console_loss_logged_ = false;
 };
 

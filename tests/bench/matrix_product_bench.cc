@@ -107,7 +107,8 @@ double gigaflops(const BenchProduct& p, GemmPath path, DType input, DType output
 void bench(const std::string& part, bool cold) {
   fmt::print("| product | m×n×k |");
   for (const DType input : {DType::kF32, DType::kBF16})
-    for (const GemmPath path : gemm_paths(input)) fmt::print(" {} |", path_name(path));
+    for (size_t path = 0; path < gemm_paths(input).size(); ++path)
+      fmt::print(" {} {} |", dtype_name(input), path);
   fmt::print("\n");
   for (const BenchProduct& p : kProducts) {
     if (std::string(p.name).find(part) == std::string::npos) continue;

@@ -17,7 +17,6 @@
 #include "plugins/lookup.h"
 #include "tasks/learner/schedules.h"
 #include "tasks/pipeline/pipeline_schedules.h"
-#include "tasks/recipes/mlperf_gpt3_rule.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"

@@ -118,7 +118,7 @@ Outcome try_all(const LanguageModel::HParams& model, const TrialRules& rules) {
     const Node& node = traced.node(id);
     if (node.op->name != "reshard") continue;
     const Type &from = traced.type(node.inputs[0]), &to = traced.type(node.outputs[0]);
-    if (plan_reshard(from, to, mesh()).empty()) continue;
+    if (ReshardPlanner(mesh()).plan(from, to).steps.empty()) continue;
     ++outcome.active;
     INFO(rules.name << ", without " << traced.describe(node.outputs[0]) << " of " << node.path
                     << ": " << from.text() << " to " << to.text());

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/rewrite.h"

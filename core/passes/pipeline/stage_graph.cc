@@ -2,7 +2,6 @@
 #include "core/passes/pipeline/stage_graph.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pipeline schedule as data: which stage works on which microbatch at which tick. This is only
 // the table; generators.h makes tables, check.h proves that one is correct, text.h reads and prints
-// them, timeline.h and drawing.h show what one costs.
+// them, timeline.h shows what one costs.
 //
 // The layers of the model are cut into R·S pieces, numbered in the order of the model. Stage s
 // holds the R pieces s, S+s, 2S+s, …, which are its chunks 0, 1, …, R-1 (the virtual stages of

@@ -2,8 +2,6 @@
 #include "core/passes/spmd/layout_lint.h"
 
 #include <algorithm>
-#include <cctype>
-#include <optional>
 #include <set>
 
 #include <fmt/format.h>

@@ -490,9 +490,4 @@ const ReshardPlan& ReshardPlanner::plan(const Type& from, const Type& to) {
   return found->second;
 }
 
-std::vector<ReshardStep> plan_reshard(const Type& from, const Type& to, const Mesh& mesh,
-                                      const LinkCosts& costs) {
-  return ReshardPlanner(mesh, costs).plan(from, to).steps;
-}
-
 }  // namespace tessera

@@ -79,7 +79,4 @@ class ReshardPlanner {
   std::map<std::pair<std::string, std::string>, ReshardPlan> plans_;  // By sized text.
 };
 
-std::vector<ReshardStep> plan_reshard(const Type& from, const Type& to, const Mesh& mesh,
-                                      const LinkCosts& costs = {});
-
 }  // namespace tessera

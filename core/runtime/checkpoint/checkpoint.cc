@@ -132,8 +132,8 @@ void open_shard(const std::filesystem::path& directory, const IndexTable& index,
   for (const CheckpointPiece& piece : table.pieces) add_piece(piece, shard, opened);
 }
 
-// Format 3. Checks every byte of its files except those of arrays, which are checked when read.
-OpenedCheckpoint open_tabled_checkpoint(const std::filesystem::path& directory) {
+// Checks every byte of the files except those of arrays, which are checked when read.
+OpenedCheckpoint opened_checkpoint(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kCheckpointIndexTableName;
   const IndexTable index = parse_index_table(read_table(path), path.string());
   const ByteFile hdf5 = ByteFile::open(directory / kCheckpointIndexName);
@@ -144,18 +144,6 @@ OpenedCheckpoint open_tabled_checkpoint(const std::filesystem::path& directory) 
   OpenedCheckpoint opened{.info = index.info};
   for (size_t host = 0; host < index.tables.size(); ++host)
     open_shard(directory, index, host, &opened);
-  return opened;
-}
-
-OpenedCheckpoint opened_checkpoint(const std::filesystem::path& directory) {
-  std::error_code error;
-  const std::filesystem::path table = directory / kCheckpointIndexTableName;
-  const auto status = std::filesystem::symlink_status(table, error);
-  if (status.type() == std::filesystem::file_type::none &&
-      error != std::errc::too_many_symbolic_link_levels)
-    throw NoAccess(fmt::format("{}: {}", table.string(), error.message()));
-  OpenedCheckpoint opened = std::filesystem::exists(status) ? open_tabled_checkpoint(directory)
-                                                            : open_hdf5_checkpoint(directory);
   check_whole(opened, directory);
   return opened;
 }

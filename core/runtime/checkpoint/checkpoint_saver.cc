@@ -2,7 +2,6 @@
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
 #include "core/base/error.h"

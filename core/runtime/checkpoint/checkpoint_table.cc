@@ -189,14 +189,13 @@ void put_text(std::string* out, std::string_view name, std::string_view value) {
   *out += fmt::format("text {} {} {}\n{}\n", name.size(), value.size(), name, value);
 }
 
-constexpr std::string_view kGraphHash = "graph_hash";
 constexpr std::string_view kInputExtra = "input_extra/";
 
 }  // namespace
 
 UnknownFormat::UnknownFormat(const std::string& where, int64_t version)
-    : Error(fmt::format("{}: a checkpoint of format {}; this build reads formats 1 to {}", where,
-                        version, kCheckpointVersion)) {}
+    : Error(fmt::format("{}: a checkpoint of format {}; this build reads format {}", where, version,
+                        kCheckpointVersion)) {}
 
 bool lies_in(const Region& block, const std::vector<int64_t>& shape) {
   if (block.origin.size() != shape.size() || block.shape.size() != shape.size()) return false;
@@ -250,7 +249,6 @@ std::string index_table_text(const IndexTable& table) {
   text += fmt::format("index {} {:08x}\n", table.index.bytes, table.index.checksum);
   for (const IndexTable::File& file : table.tables)
     text += fmt::format("shard {} {:08x}\n", file.bytes, file.checksum);
-  put_text(&text, kGraphHash, info.graph_hash);
   put_text(&text, kCheckpointHparams, info.hparams);
   for (const auto& [name, value] : info.input_extra)
     put_text(&text, std::string(kInputExtra) + name, value);
@@ -275,9 +273,7 @@ void parse_text(TableText& text, CheckpointInfo* info) {
   text.literal("\n");
   std::string value = text.take(value_bytes);
   text.literal("\n");
-  if (name == kGraphHash) {
-    info->graph_hash = std::move(value);
-  } else if (name == kCheckpointHparams) {
+  if (name == kCheckpointHparams) {
     info->hparams = std::move(value);
   } else if (name.starts_with(kInputExtra)) {
     info->input_extra[name.substr(kInputExtra.size())] = std::move(value);

@@ -33,8 +33,7 @@ struct CheckpointInfo {
   uint64_t seed = 0;
   int64_t input_position = 0;
   std::map<std::string, std::string> input_extra;
-  std::string hparams;     // hparams.toml of the run.
-  std::string graph_hash;  // Of the unlowered training graph.
+  std::string hparams;  // hparams.toml of the run.
 };
 
 // This host's place among the hosts that save.
@@ -55,7 +54,7 @@ class DamagedCheckpoint : public Error {
   using Error::Error;
 };
 
-// A checkpoint that a later version of Tessera has written. It is not damaged.
+// A checkpoint that another version of Tessera has written. It is not damaged.
 class UnknownFormat : public Error {
  public:
   explicit UnknownFormat(const std::string& where, int64_t version);
@@ -78,9 +77,6 @@ inline std::string checkpoint_table_name(int64_t host) {
 inline std::string checkpoint_piece_name(const std::string& array,
                                          const std::vector<int64_t>& shape, const Region& block) {
   return block.shape == shape ? array : fmt::format("{}@{}", array, fmt::join(block.origin, "_"));
-}
-inline std::string checkpoint_array_name(const std::string& piece_name) {
-  return piece_name.substr(0, piece_name.rfind('@'));
 }
 
 // Texts in the index. kCheckpointArrays lists the arrays, one per line: "f32 [300 64] path".
@@ -170,14 +166,11 @@ struct OpenedPiece {
   std::function<void(const Region& tile, std::span<std::byte> bytes)> read;
 };
 
-// An opened checkpoint of any format: its arrays, and where the bytes of their pieces are.
+// An opened checkpoint: its arrays, and where the bytes of their pieces are.
 struct OpenedCheckpoint {
   CheckpointInfo info;
   std::map<std::string, CheckpointEntry> entries;
   std::map<std::string, std::vector<OpenedPiece>> pieces;  // By array.
 };
-
-// Formats 1 and 2, which have no tables and are read with HDF5.
-OpenedCheckpoint open_hdf5_checkpoint(const std::filesystem::path& directory);
 
 }  // namespace tessera

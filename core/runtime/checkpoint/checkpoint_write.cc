@@ -157,7 +157,6 @@ void write_info(Hdf5File& index, const CheckpointInfo& info) {
   index.set_attribute("/", "step", info.step);
   index.set_attribute("/", "seed", static_cast<int64_t>(info.seed));
   index.set_attribute("/", "input_position", info.input_position);
-  index.set_attribute("/", "graph_hash", info.graph_hash);
   index.write_text(kCheckpointHparams, info.hparams);
   index.create_group("input_extra");
   for (const auto& [name, value] : info.input_extra)

@@ -7,10 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
-
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/process.h"

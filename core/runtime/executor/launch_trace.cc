@@ -76,11 +76,6 @@ void LaunchTrace::begin_step(int64_t step) {
   step_ = step;
 }
 
-bool LaunchTrace::empty() const {
-  const std::lock_guard lock(mutex_);
-  return tracks_.empty();
-}
-
 LaunchObserver LaunchTrace::observer() {
   return [this](const Graph& graph, const Node& node, const LaunchTimes& times) {
     add(graph, node, times);

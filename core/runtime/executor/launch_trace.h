@@ -50,7 +50,6 @@ class LaunchTrace {
   // For Executor::observe; the trace must outlive its use.
   LaunchObserver observer();
 
-  bool empty() const;
   // Chrome's trace event format.
   std::string json() const;
   // The same, compressed by gzip.

@@ -250,26 +250,6 @@ TEST_CASE("A cast to bf16 rounds, even where the value stays in a fused loop") {
   }
 }
 
-TEST_CASE("A window mask has the last keys of each query") {
-  const std::unique_ptr<Device> device = make_cpu_device(1);
-  for (const int64_t window : {1, 3, 7, 40}) {
-    Trial trial({}, {});
-    output("y", window_mask({"q", 9, {}}, {"k", 12, {}}, window));
-    REQUIRE(trial.graph().type(trial.graph().find_output("y")->value).text() == "bool[\"q k\"]");
-    const std::vector<double> mask = run_on_cpu(trial.graph(), {}, *device).at("y");
-    for (int64_t q = 0; q < 9; ++q)
-      for (int64_t k = 0; k < 12; ++k)
-        REQUIRE(mask[static_cast<size_t>(q * 12 + k)] == (q - window < k && k <= q ? 1.0 : 0.0));
-  }
-  REQUIRE(difference({}, [](const auto&) {
-            return window_mask({"q", 33, {}}, {"k", 40, {}}, 5);
-          }) == "");
-  REQUIRE_THAT(error_of([] {
-                 window_mask({"q", 2, {}}, {"k", 2, {}}, 0);
-               }),
-               Catch::Contains("window is 0, expected at least 1"));
-}
-
 TEST_CASE("Generators stand for themselves and inside fused loops") {
   REQUIRE(difference({}, [](const auto&) {
             return constant(2.5, DType::kBF16, {{"a", 70}});

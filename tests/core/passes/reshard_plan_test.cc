@@ -25,7 +25,8 @@ namespace {
 std::string plan_text(const Mesh& mesh, const std::string& from, const std::string& to,
                       const LinkCosts& costs = LinkCosts::bytes_only()) {
   std::string text;
-  for (const ReshardStep& step : plan_reshard(parse_type(from), parse_type(to), mesh, costs)) {
+  for (const ReshardStep& step :
+       ReshardPlanner(mesh, costs).plan(parse_type(from), parse_type(to)).steps) {
     if (!text.empty()) text += "; ";
     text += fmt::format("{}({})", step_op(step.kind).name, fmt::join(step.mesh_axes, ","));
     if (!step.axis.empty()) text += " " + step.axis;

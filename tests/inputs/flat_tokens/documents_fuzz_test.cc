@@ -117,13 +117,13 @@ void fuzz_tokens(int64_t count) {
   REQUIRE(report.refused < report.inputs);
 }
 
-void fuzz_ledger(int64_t count) {
+void fuzz_journal(int64_t count) {
   UnitProgress progress;
   progress.parts[kTrain] = {100, 7};
   progress.skipped = {{3, "a.jsonl:4: \"x\""}, 2};
   progress.position = {1, {5, 900}};
   const FuzzReport report = fuzz(
-      "build_ledger", {journal_line(17, progress)},
+      "build_journal", {journal_line(17, progress)},
       [](std::string_view line) {
         const auto [unit, read] = parse_journal_line(line, "journal");
         const auto [again, twice] = parse_journal_line(journal_line(unit, read), "journal");
@@ -140,7 +140,7 @@ void fuzz_ledger(int64_t count) {
 TEST_CASE("mutated files of documents or tokens are read or refused") {
   fuzz_all_documents(kFastFuzz);
   fuzz_tokens(kFastFuzz);
-  fuzz_ledger(kFastFuzz);
+  fuzz_journal(kFastFuzz);
 }
 
 TEST_CASE("a million mutated files of documents of each kind are read or refused", "[full]") {
@@ -149,7 +149,7 @@ TEST_CASE("a million mutated files of documents of each kind are read or refused
 
 TEST_CASE("a million mutated token files and journals are read or refused", "[full]") {
   fuzz_tokens(kFullFuzz);
-  fuzz_ledger(kFullFuzz);
+  fuzz_journal(kFullFuzz);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ struct Settings {
   int64_t hosts = 1;
 };
 
-std::unique_ptr<FlatTokensInput> open(const TokenFile& file, const Settings& settings) {
+FlatTokensInput::HParams hparams_of(const TokenFile& file, const Settings& settings) {
   FlatTokensInput::HParams p;
   p.path = file.path();
   p.global_batch_size = settings.batch;
@@ -68,7 +68,11 @@ std::unique_ptr<FlatTokensInput> open(const TokenFile& file, const Settings& set
   p.repeat = settings.repeat;
   p.num_batches = settings.num_batches;
   p.seed = settings.seed;
-  auto input = std::make_unique<FlatTokensInput>(p);
+  return p;
+}
+
+std::unique_ptr<FlatTokensInput> open(const TokenFile& file, const Settings& settings) {
+  auto input = std::make_unique<FlatTokensInput>(hparams_of(file, settings));
   input->attach({.infeed_host_index = settings.host, .num_infeed_hosts = settings.hosts});
   return input;
 }
@@ -381,9 +385,13 @@ TEST_CASE("a tokenizer other than the file's is an error") {
 TEST_CASE("invalid settings are refused with a message") {
   const TokenFile file({100});
   const TokenFile other({101});
-  REQUIRE_THROWS_WITH(open(file, {.batch = 0}), Contains("global_batch_size is 0"));
-  REQUIRE_THROWS_WITH(open(file, {.seq_len = 0}), Contains("seq_len is 0"));
-  REQUIRE_THROWS_WITH(open(file, {.num_batches = 0}), Contains("num_batches is 0"));
+  const auto made = [&](const Settings& settings) {
+    return Template<BaseInput>(hparams_of(file, settings)).instantiate();
+  };
+  REQUIRE_THROWS_WITH(made({.batch = 0}), Contains("global_batch_size is 0"));
+  REQUIRE_THROWS_WITH(made({.seq_len = 0}), Contains("seq_len is 0"));
+  REQUIRE_THROWS_WITH(made({.num_batches = 0}), Contains("num_batches is 0"));
+  REQUIRE_THROWS_WITH(made({.era_length = 0}), Contains("era_length is 0"));
   REQUIRE_THROWS_WITH(open(file, {.batch = 4, .hosts = 3}), Contains("not divisible by 3 hosts"));
   REQUIRE_THROWS_WITH(open(TokenFile({1}), {}), Contains("too few for a label"));
   const auto input = open(file, {});

@@ -111,7 +111,7 @@ TEST_CASE("a truncated journal is resumed; other settings start over with a note
   REQUIRE_THROWS_WITH(run_build(build), Contains("9.jsonl:2: not valid JSON") &&
                                             Contains("progress is saved in") &&
                                             Contains("the same command resumes"));
-  const auto journal = directory / ".t.h5.parts/ledger.jsonl";
+  const auto journal = directory / ".t.h5.parts/journal.jsonl";
   const std::string lines = read_bytes(journal);
   REQUIRE(std::count(lines.begin(), lines.end(), '\n') > 3);
   write_bytes(journal, lines.substr(0, lines.size() - 7));
@@ -379,7 +379,7 @@ TEST_CASE("progress shows the state, the rate and the remaining time") {
       .bytes = 420, .total_bytes = 1000, .bytes_before = 20, .tokens = 1234, .seconds = 4};
   REQUIRE(build_status_text(status, 10) ==
           "[====      ] 42 %  0.00 of 0.00 MB  0.0 MB/s  1.2k tokens  0:06 left");
-  REQUIRE(build_status_text({}, 0) == "0 %  0.00 of 0.00 MB  0.0 MB/s  0.0k tokens");
+  REQUIRE(build_status_text({}, 0) == "0 %  0.00 of 0.00 MB  0.0 MB/s  0 tokens");
 }
 
 }  // namespace

@@ -108,7 +108,9 @@ TEST_CASE("what is not a file of launch costs is an error of one line with its p
   const std::string object = line.substr(0, line.find('}') + 1);
   REQUIRE_THAT(with(object, object + ", " + object), Contains("two costs of the launch 'einsum'"));
   const TemporaryDirectory folder;
-  REQUIRE_THAT(error_of([&] { read_launch_costs_text(folder.path()); }),
+  ProcessGroup alone;
+  REQUIRE_FALSE(shared_launch_costs("", alone));
+  REQUIRE_THAT(error_of([&] { shared_launch_costs(folder.path(), alone); }),
                Contains("launch_costs.json is not a file; runexp --mode=calibrate --trace=RUN"));
 }
 

@@ -84,7 +84,7 @@ TEST_CASE("a small step takes the sum of its launches") {
   const StepPlan step = plan_memory(fuse(lower(trial.graph(), Mesh())), KernelFacts{});
   Hardware hardware = hardware_named("h200");
   hardware.host.reset();
-  const Prediction prediction = predict(step, Mesh(), 8192, hardware);
+  const Prediction prediction = predict({{.stage = 0, .plan = &step}}, Mesh(), 8192, hardware);
   REQUIRE(prediction.launches.size() == 2);
   // One stream: exactly the sum.
   REQUIRE(prediction.step_seconds ==
@@ -141,7 +141,7 @@ Prediction product_beside_gather(int64_t rows) {
       plan_memory(fuse(lower(trial.graph(), mesh)), KernelFacts{}, {}, Communication::kOverlapped);
   Hardware hardware = hardware_named("h200");
   hardware.host.reset();
-  return predict(step, mesh, 1, hardware);
+  return predict({{.stage = 0, .plan = &step}}, mesh, 1, hardware);
 }
 
 TEST_CASE("a step waits for a collective only as long as it outlasts compute") {
@@ -230,7 +230,7 @@ TEST_CASE(
     output("y", cast(y, DType::kF32) + trial.inputs()[2]);
     const StepPlan step =
         plan_memory(fuse(fuse_products(lower(trial.graph(), Mesh()))), KernelFacts{});
-    const Prediction prediction = predict(step, Mesh(), 8192, hardware);
+    const Prediction prediction = predict({{.stage = 0, .plan = &step}}, Mesh(), 8192, hardware);
     const auto found = std::ranges::find_if(prediction.launches, [](const PricedLaunch& launch) {
       return launch.op == &kFusedProductOp;
     });
@@ -300,7 +300,8 @@ TEST_CASE("the text names the peak of the dtype that MFU is measured against") {
   Trial trial(Mesh(), {"f32[\"row=512 inner=512\"]", "f32[\"inner=512 column=512\"]"});
   output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
   const StepPlan step = plan_memory(lower(trial.graph(), Mesh()), KernelFacts{}, {});
-  const Prediction prediction = predict(step, Mesh(), 1, hardware_named("h200"));
+  const Prediction prediction =
+      predict({{.stage = 0, .plan = &step}}, Mesh(), 1, hardware_named("h200"));
   REQUIRE(prediction.mfu > 0.0);
   REQUIRE_THAT(prediction_text(prediction, 1, 0), Catch::Contains("peak 62 TFLOP/s in f32)"));
 }

@@ -26,12 +26,6 @@ constexpr int64_t kSumRows = 1024;
 
 }  // namespace
 
-std::string_view path_name(GemmPath path) {
-  constexpr std::array<std::string_view, 4> kNames = {"f32", "bf16 widened to f32", "bf16 pairs",
-                                                      "bf16 tiles"};
-  return kNames[static_cast<size_t>(path)];
-}
-
 std::vector<GemmPath> gemm_paths(DType input) {
   if (input == DType::kF32) return {GemmPath::kF32};
   std::vector<GemmPath> paths = {GemmPath::kWidenedBf16};

@@ -51,8 +51,6 @@ inline int64_t even_part(int64_t count, int64_t most, int64_t grain) {
 // Bytes of scratch, rounded up to cache lines.
 inline int64_t aligned_bytes(int64_t bytes) { return rounded_up(bytes, 64); }
 
-std::string_view path_name(GemmPath path);
-
 // The path for operands of this dtype at cpu_level().
 GemmPath gemm_path(DType input);
 // All paths for it that cpu_level() can run, slowest first.
