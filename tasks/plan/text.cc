@@ -16,17 +16,6 @@ std::string bytes_json(const std::vector<NamedBytes>& list) {
   return json.text();
 }
 
-std::string without_indices(const std::string& path) {
-  std::string text;
-  for (size_t i = 0; i < path.size(); ++i) {
-    text += path[i];
-    if (path[i] != '[') continue;
-    const size_t end = path.find_first_not_of("0123456789", i + 1);
-    if (end != std::string::npos && path[end] == ']') i = end - 1;
-  }
-  return text;
-}
-
 std::string size_text(int64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);

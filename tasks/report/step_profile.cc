@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/graph.h"
-#include "tasks/plan/text.h"
+#include "core/hparams/fold_layers.h"
 #include "tasks/report/run_trace.h"
 
 namespace tessera {
