@@ -22,10 +22,17 @@ struct HfModel {
   HfConventions conventions;
 };
 
-// The configuration of an experiment's model. Error with everything that no architecture
-// supports. If a model with rotary positions does not give max_positions, the input's sequence
+// The configuration of an experiment's TransformerLm, whatever task and model, losses and heads are
+// around it. Error with everything that no architecture supports, or if the experiment has none, or
+// several. If a model with rotary positions does not give max_positions, the input's sequence
 // length is used.
 HfModel hf_model_of(const ExperimentConfig& experiment);
+
+enum class NoteLength { kWhole, kBrief };
+// The line that says before training why --mode=export cannot write the model, or what it leaves
+// out; "" if it writes all of it. kBrief: the first reason only, and "" for an experiment without a
+// TransformerLm, which is obviously none of the supported architectures.
+std::string export_note(const ExperimentConfig& experiment, NoteLength length);
 
 enum class HfStack { kRepeated, kUnrolled };
 

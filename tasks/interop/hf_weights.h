@@ -40,8 +40,11 @@ struct HfTensor {
   int64_t elements() const { return rows * row_elements; }
 };
 
-// In the order of writing. Error for a weight of the table that no tensor holds.
+// In the order of writing. Error for a weight of the TransformerLm that no tensor holds.
 std::vector<HfTensor> hf_tensors(const HfModel& model, const ParameterTable& table);
+
+// "head.w f32[…]" for each weight of a head around the TransformerLm, which no tensor holds.
+std::vector<std::string> weights_outside(const ParameterTable& table);
 
 // The prefix of names in files of the whole model: "transformer." or "model."; files of a model
 // without head omit it.
