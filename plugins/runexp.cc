@@ -34,7 +34,7 @@
 #include "plugins/search_mode.h"
 #include "plugins/show_runs.h"
 #include "plugins/sweep_mode.h"
-#include "tasks/interop/hf_model.h"
+#include "tasks/interop/hf_weights.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"

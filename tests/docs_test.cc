@@ -104,7 +104,7 @@ TEST_CASE("every block of the documents is tested or has a reason for skipping i
 
 TEST_CASE("a table of contents lists all sections of its page, and long pages have one") {
   constexpr size_t kMostWithout = 12;
-  const std::regex entry(R"(- \[(.*)\]\(#.*\))");
+  const std::regex entry(R"(- \[(.*?)\]\(#.*)");
   for (const auto& page : filesystem::directory_iterator(kRoot / "docs")) {
     if (page.path().extension() != ".md") continue;
     std::vector<std::string> listed, sections;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -17,8 +16,6 @@
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
-#include "tasks/base_task.h"
-#include "tasks/interop/hf_weights.h"
 
 namespace tessera {
 namespace {
@@ -408,25 +405,6 @@ HfModel hf_model_of(const ExperimentConfig& experiment) {
   Template<TransformerLm> lm_tpl;
   from_tree(TreeReader{*found.begin()->second, found.begin()->first}, lm_tpl);
   return describe(lm_tpl.as<TransformerLm::HParams>(), seq_len_of(experiment));
-}
-
-std::string export_note(const ExperimentConfig& experiment, NoteLength length) {
-  FoundModels found;
-  find_language_models(to_tree(experiment), "", &found);
-  if (found.empty() && length == NoteLength::kBrief) return "";
-  try {
-    const HfModel model = hf_model_of(experiment);
-    const std::unique_ptr<BaseTask> task = experiment.task.instantiate();
-    hf_tensors(model, task->model().parameters());
-    const std::vector<std::string> others = weights_outside(task->model().parameters());
-    if (others.empty()) return "";
-    return fmt::format("note: an export to Hugging Face leaves out {}", fmt::join(others, ", "));
-  } catch (const Error& error) {
-    const std::string all = error.what(), first = all.substr(0, all.find("; "));
-    const bool is_cut = length == NoteLength::kBrief && first != all;
-    return "note: cannot be exported to Hugging Face: " +
-           (is_cut ? first + "; … (--describe has all reasons)" : all);
-  }
 }
 
 LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {

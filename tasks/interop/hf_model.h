@@ -28,12 +28,6 @@ struct HfModel {
 // length is used.
 HfModel hf_model_of(const ExperimentConfig& experiment);
 
-enum class NoteLength { kWhole, kBrief };
-// The line that says before training why --mode=export cannot write the model, or what it leaves
-// out; "" if it writes all of it. kBrief: the first reason only, and "" for an experiment without a
-// TransformerLm, which is obviously none of the supported architectures.
-std::string export_note(const ExperimentConfig& experiment, NoteLength length);
-
 enum class HfStack { kRepeated, kUnrolled };
 
 // The reverse: layers for a configuration. Dropout is 0.

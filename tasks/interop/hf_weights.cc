@@ -6,12 +6,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <ranges>
 #include <span>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "tasks/base_task.h"
 
 namespace tessera {
 namespace {
@@ -352,6 +354,23 @@ std::vector<std::string> weights_outside(const ParameterTable& table) {
     if (!each.path.starts_with(root))
       others.push_back(fmt::format("{} {}", each.path, each.type.text_sized()));
   return others;
+}
+
+std::string export_note(const ExperimentConfig& experiment, NoteLength length) {
+  try {
+    const std::unique_ptr<BaseTask> task = experiment.task.instantiate();
+    const ParameterTable& table = task->model().parameters();
+    if (length == NoteLength::kBrief && root_of(table).empty()) return "";
+    hf_tensors(hf_model_of(experiment), table);
+    const std::vector<std::string> others = weights_outside(table);
+    if (others.empty()) return "";
+    return fmt::format("note: an export to Hugging Face leaves out {}", fmt::join(others, ", "));
+  } catch (const Error& error) {
+    const std::string all = error.what(), first = all.substr(0, all.find("; "));
+    const bool is_cut = length == NoteLength::kBrief && first != all;
+    return "note: cannot be exported to Hugging Face: " +
+           (is_cut ? first + "; … (--describe has all reasons)" : all);
+  }
 }
 
 std::string_view hf_prefix(HfFamily family) {

@@ -13,7 +13,7 @@
 #include "core/passes/remat/remat.h"
 #include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/interop/hf_model.h"
+#include "tasks/interop/hf_weights.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
 #include "tasks/plan/plan.h"

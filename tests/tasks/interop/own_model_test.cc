@@ -5,6 +5,7 @@
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/ops/elementwise.h"
+#include "layers/models/classification_model.h"
 #include "layers/models/language_model.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/interop/hf_weights.h"
@@ -104,7 +105,9 @@ TEST_CASE("what cannot be exported is said briefly at the start, and not of othe
   const std::string brief = export_note(config, NoteLength::kBrief);
   REQUIRE_THAT(brief, Contains("the logits have a bias; … (--describe has all reasons)") &&
                           !Contains("soft_cap"));
-  config.task = SingleTask::HParams{};  // Without a TransformerLm.
+  config.task.as<SingleTask::HParams>().model = ClassificationModel::HParams{
+      .network_tpl = Mlp::HParams{.input_dims = 3, .hidden_dims = {4}},
+      .softmax_tpl = FullSoftmax::HParams{.vocab_size = 2, .model_dims = 4}};
   REQUIRE(export_note(config, NoteLength::kBrief) == "");
   REQUIRE_THAT(export_note(config, NoteLength::kWhole), Contains("the model has no TransformerLm"));
 }
