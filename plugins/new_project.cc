@@ -97,6 +97,8 @@ std::string write_new_project(const filesystem::path& folder, const filesystem::
       if (text.starts_with(licence)) text.erase(0, licence.size());
     replace_all(text, kName, name);
     replace_all(text, fmt::format("\"{}\"", kPackage), package);
+    if (file.name == "README.md")  // Its commands run as they are.
+      replace_all(text, "\nrunexp ", fmt::format("\n{} ", shell_quoted(program.string())));
     write_file_atomically(plain / file.name, text);
   }
   return fmt::format(R"(Created {0}: an experiment, a layer with its test, and an input. Next:

@@ -34,7 +34,7 @@
 #include "plugins/search_mode.h"
 #include "plugins/show_runs.h"
 #include "plugins/sweep_mode.h"
-#include "tasks/interop/hf_model.h"
+#include "tasks/interop/hf_weights.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
@@ -91,11 +91,8 @@ int describe_experiment(const ConfiguredExperiment& configured, std::ostream& ou
   fmt::print(out, "{}\n\n", configured.entry.name);
   if (configured.config_file.empty()) fmt::print(out, "Knobs\n{}\n", describe(configured.knobs));
   fmt::print(out, "Configuration\n{}", describe(configured.config_tree()));
-  try {
-    hf_model_of(configured.config);
-  } catch (const Error& error) {
-    fmt::print(out, "\n--mode=export will not be able to write it: {}\n", error.what());
-  }
+  if (const std::string note = export_note(configured.config, NoteLength::kWhole); !note.empty())
+    fmt::print(out, "\n{}\n", note);
   return kDone;
 }
 

@@ -214,8 +214,10 @@ struct EvalHParams {
   // examples of the dataset, or the first decode.num_examples.
   std::map<std::string, Template<PredictMetric>> predict_metrics;
   std::optional<DecodeHParams> decode;
+  bool write_examples = false;
   FIELDS(About(num_batches, "per evaluation; -1: all", {.min = 1, .also = -1}), reset_for_eval,
-         score_metrics, predict_metrics, decode)
+         score_metrics, predict_metrics, decode,
+         About(write_examples, "--mode=eval writes the log-probability of each token"))
 };
 
 struct EvaluationHParams {

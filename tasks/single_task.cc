@@ -189,6 +189,9 @@ Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const
           : score(*model_, parameters, features);
   output_metrics(scores);
   output_rows(scores, features);
+  const auto nats = scores.terms.find("log_pplx");
+  if (setting.scores_tokens && nats != scores.terms.end())
+    output(std::string(names::kLogProbs), replicated(neg(nats->second.sum)));
   return graph;
 }
 

@@ -102,6 +102,25 @@ TEST_CASE("every block of the documents is tested or has a reason for skipping i
   }
 }
 
+TEST_CASE("a table of contents lists all sections of its page, and long pages have one") {
+  constexpr size_t kMostWithout = 12;
+  const std::regex entry(R"(- \[(.*?)\]\(#.*)");
+  for (const auto& page : filesystem::directory_iterator(kRoot / "docs")) {
+    if (page.path().extension() != ".md") continue;
+    std::vector<std::string> listed, sections;
+    bool in_block = false;
+    std::istringstream lines(read_file(page.path()));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("```")) in_block = !in_block;
+      std::smatch match;
+      if (!in_block && line.starts_with("## ")) sections.push_back(line.substr(3));
+      if (sections.empty() && std::regex_match(line, match, entry)) listed.push_back(match[1]);
+    }
+    INFO(page.path().string());
+    if (!listed.empty() || sections.size() > kMostWithout) REQUIRE(listed == sections);
+  }
+}
+
 TEST_CASE("commands in the documents run") { require_commands_run(Tier::kFast, 10); }
 
 TEST_CASE("long commands in the documents run", "[full]") { require_commands_run(Tier::kFull, 1); }

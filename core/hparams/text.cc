@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/hparams/fold_layers.h"
 
 namespace tessera {
 namespace {
@@ -218,12 +219,22 @@ Tree parse_toml_value(std::string_view text, const Provenance& provenance) {
 
 std::string describe(const Tree& tree) {
   const std::vector<Line> lines = flat(tree);
+  std::vector<PathRow> rows;  // An inherited value names the layer that it is inherited from.
+  for (const Line& line : lines)
+    rows.push_back({line.path, line.value + '\n' + without_indices(line.comment())});
+  const std::vector<FoldedRow> folded = fold_layers(rows);
+  const auto setting = [&](const FoldedRow& row) {
+    return row.path + " = " + lines[row.rows[0]].value;
+  };
   size_t width = 0;
-  for (const Line& line : lines) width = std::max(width, line.path.size() + 3 + line.value.size());
+  for (const FoldedRow& row : folded) width = std::max(width, setting(row).size());
   width = std::min<size_t>(width, 72);
   std::string text;
-  for (const Line& line : lines)
-    text += fmt::format("{:<{}}  # {}\n", line.path + " = " + line.value, width, line.comment());
+  for (const FoldedRow& row : folded) {
+    const std::string comment = lines[row.rows[0]].comment();
+    text += fmt::format("{:<{}}  # {}\n", setting(row), width,
+                        row.rows.size() > 1 ? without_indices(comment) : comment);
+  }
   return text;
 }
 

@@ -22,7 +22,8 @@ Tree parse_toml(std::string_view text, std::string_view name);
 Tree parse_toml_value(std::string_view text, const Provenance& provenance);
 
 // One line per value, inherited ones included, with where it was set and what FIELDS says about it:
-// "task.train.seed = 1234  # default; of initial weights and dropout".
+// "task.train.seed = 1234  # default; of initial weights and dropout". Equal layers share their
+// lines (fold_layers.h).
 std::string describe(const Tree& tree);
 
 // "path: old -> new" for each difference; "absent" for a path that only one of them has.

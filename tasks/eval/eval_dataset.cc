@@ -7,12 +7,15 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <ranges>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
 #include "tasks/base_task.h"
 
 namespace tessera {
@@ -33,6 +36,22 @@ bool has_label(const Batch& batch) {
                             found->second.bytes.size() / sizeof(float));
     return std::ranges::any_of(weights, [](float weight) { return weight > 0.0f; });
   });
+}
+
+// As docs/formats.md describes it.
+void write_example(const ScoredExample& example, NewFile& file) {
+  const auto list = [](const auto& values) { return fmt::format("[{}]", fmt::join(values, ", ")); };
+  JsonLine line;
+  line.add("example", example.number);
+  if (!example.source.empty()) line.add("source", example.source);
+  const HostArray& labels = example.row.at("labels");
+  line.add_raw("labels", list(std::span(labels.data<int32_t>(), labels.bytes.size() / 4)));
+  const auto number = [](float each) {
+    return std::isfinite(each) ? fmt::to_string(each) : "null";
+  };
+  line.add_raw("log_probs", list(example.log_probs | std::views::transform(number)));
+  const std::string text = line.text() + "\n";
+  file.write(std::as_bytes(std::span(text)));
 }
 
 }  // namespace
@@ -100,10 +119,10 @@ void EvalDataset::begin(const EvalProgram& program, LookupBounds bounds) {
   source_names_ = reported_names(program.row_metrics(), knows_bytes);
   if (!program.row_metrics().empty()) return;
   const ErrorContext where("eval.datasets." + name_);
-  if (!p_.score_metrics.empty())
+  if (scores_tokens())
     fail(
-        "score_metrics need the score of each example, which this model does not output "
-        "(ModelOutput::terms)");
+        "score_metrics and write_examples need the score of each example, which this model does "
+        "not output (ModelOutput::terms)");
   sources_.clear();
 }
 
@@ -146,9 +165,19 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes, const EvalMonitor&
   Result result;
   result.scores = DatasetScores(sources_.size());
   if (p_.reset_for_eval) opened_.input->reset();
-  result.signal = score(processes, monitor, &result, &metrics);
+  const bool is_written = p_.write_examples && monitor.examples_file;
+  std::optional<NewFile> file;
+  if (is_written && processes.is_first()) file.emplace(monitor.examples_file(name_));
+  TakeExample take;
+  if (is_written || !metrics.empty())
+    take = [&](const ScoredExample& example) {
+      metrics.add(example);
+      if (file) write_example(example, *file);
+    };
+  result.signal = score(processes, monitor, &result, take);
   if (p_.reset_for_eval) opened_.input->reset();
   if (result.signal != 0) return result;
+  if (file) file->finish();
   if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0) fail_without_labels();
   result.metrics = reported_values(result.scores.whole(), model_names_);
   result.histograms = result.scores.whole().histograms();
@@ -161,7 +190,7 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes, const EvalMonitor&
 }
 
 int EvalDataset::score(ProcessGroup& processes, const EvalMonitor& monitor, Result* result,
-                       UserMetrics<ScoreMetric>* metrics) {
+                       const TakeExample& take) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point quiet_until = Clock::now() + std::chrono::seconds(1);
   BaseInput& input = *opened_.input;
@@ -178,8 +207,7 @@ int EvalDataset::score(ProcessGroup& processes, const EvalMonitor& monitor, Resu
     if (!batch) batch = padding_batch(input.specification());
     const ScoredBatch scored = program_->run(*batch);
     result->scores.add(scored);
-    if (!metrics->empty())
-      add_examples(*batch, scored, taken * input.global_batch_size(), metrics, processes);
+    if (take) add_examples(*batch, scored, taken * input.global_batch_size(), take, processes);
     input.recycle(std::move(*batch));
     if (monitor.progress && Clock::now() >= quiet_until)
       monitor.progress(fmt::format("evaluating {}: {}{} batches", name_, taken + 1,
@@ -193,8 +221,10 @@ int EvalDataset::score(ProcessGroup& processes, const EvalMonitor& monitor, Resu
 }
 
 void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
-                               UserMetrics<ScoreMetric>* metrics, ProcessGroup& processes) const {
+                               const TakeExample& take, ProcessGroup& processes) const {
   const int64_t rows = input().global_batch_size();
+  const std::span log_probs(scored.log_probs);
+  const size_t labels = log_probs.size() / static_cast<size_t>(rows);
   const Batch batch = gather_rows(local, opened_.rows, rows, processes);
   for (int64_t i = 0; i < rows; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -205,7 +235,7 @@ void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, in
     const Batch row = row_of_batch(batch, i);
     const std::string_view source =
         sources_.empty() ? std::string_view() : sources_[static_cast<size_t>(scored.sources[at])];
-    metrics->add(ScoredExample{first + i, source, row, scores});
+    take({first + i, source, row, scores, log_probs.subspan(at * labels, labels)});
   }
 }
 

@@ -64,6 +64,8 @@ struct EvalMonitor {
   const StopSignal* stop = nullptr;  // Ends the evaluation early; null: nothing does.
   // Is given "evaluating validation: 120 batches" once that takes longer than a second.
   std::function<void(const std::string& text)> progress;
+  // The file that gets the examples of a dataset with write_examples; null: none.
+  std::function<std::filesystem::path(const std::string& dataset)> examples_file;
 };
 
 class EvalDataset {
@@ -74,6 +76,8 @@ class EvalDataset {
   const std::string& name() const { return name_; }
   const BaseInput& input() const { return *opened_.input; }
   bool rolls() const { return !p_.reset_for_eval; }
+  // Whether its program scores each token.
+  bool scores_tokens() const { return p_.write_examples || !p_.score_metrics.empty(); }
   // The sources of a mixture; else empty.
   const std::vector<std::string>& sources() const { return sources_; }
 
@@ -112,11 +116,12 @@ class EvalDataset {
   [[noreturn]] void fail_without_labels() const;
   void check_reach() const;
   void check_metric_names() const;
-  // The agreed signal at which it ended early; 0: none.
+  using TakeExample = std::function<void(const ScoredExample&)>;
+  // The agreed signal at which it ended early; 0: none. Examples go to `take` if it is set.
   int score(ProcessGroup& processes, const EvalMonitor& monitor, Result* result,
-            UserMetrics<ScoreMetric>* metrics);
+            const TakeExample& take);
   void add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
-                    UserMetrics<ScoreMetric>* metrics, ProcessGroup& processes) const;
+                    const TakeExample& take, ProcessGroup& processes) const;
 
   std::string name_;
   EvalHParams p_;

@@ -19,7 +19,8 @@
 namespace tessera {
 
 // The table's lines from the metrics of an EvalReport; empty if the report has no metrics. It
-// leaves out what single layers report.
+// leaves out what single layers report. Metrics that do not fit into 100 columns follow in another
+// table below.
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics);
 
 // Prints the table and the report's remarks.

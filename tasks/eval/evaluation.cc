@@ -85,6 +85,7 @@ void Evaluation::compile(ModelSession& session, const ExperimentConfig& config,
                          const std::filesystem::path& run_directory,
                          const std::function<int(Graph)>& add_program) {
   TraceSetting setting{session.mesh(), session.rules(), {}};
+  setting.scores_tokens = std::ranges::any_of(datasets_, &EvalDataset::scores_tokens);
   std::vector<Batch> batches;
   for (EvalDataset& dataset : datasets_) {
     setting.batch = global_specification(dataset.input());

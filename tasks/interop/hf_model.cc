@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,6 @@
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
-#include "tasks/single_task.h"
 
 namespace tessera {
 namespace {
@@ -347,33 +348,22 @@ HfModel describe(const TransformerLm::HParams& p, int64_t seq_len) {
   return model;
 }
 
+// Every TransformerLm below, by path.
+using FoundModels = std::map<std::string, const Tree*>;
+
+void find_language_models(const Tree& tree, const std::string& path, FoundModels* found) {
+  if (tree.hparams != nullptr && *tree.hparams == typeid(TransformerLm::HParams))
+    found->emplace(path, &tree);
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    find_language_models(tree.items[i], tree.item_path(path, i), found);
+}
+
 int64_t seq_len_of(const ExperimentConfig& experiment) {
   const Batch batch = experiment.input.instantiate()->specification();
   const auto ids = batch.find("ids");
   CHECK(ids != batch.end() && ids->second.shape.size() == 2, "batches without ids");
   return ids->second.shape[1];
 }
-
-}  // namespace
-
-HfModel hf_model_of(const ExperimentConfig& experiment) {
-  // Unset sizes are inherited from above.
-  ExperimentConfig whole;
-  from_tree(resolved(to_tree(experiment)), whole);
-  if (!whole.task.holds<SingleTask::HParams>())
-    fail("the task is {}, which Hugging Face's format cannot hold; expected SingleTask",
-         whole.task.name());
-  const Template<BaseModel>& model = whole.task.as<SingleTask::HParams>().model;
-  if (!model.holds<LanguageModel::HParams>())
-    fail(
-        "the model is {}, which cannot be converted to a GPT-2, Llama or Mixtral; expected "
-        "LanguageModel",
-        model.name());
-  const auto& lm_tpl = model.as<LanguageModel::HParams>().lm_tpl;
-  return describe(lm_tpl.as<TransformerLm::HParams>(), seq_len_of(experiment));
-}
-
-namespace {
 
 Template<UnaryLayer> feed_forward_of(const HfConfig& config) {
   const bool is_gpt2 = config.family == HfFamily::kGpt2;
@@ -404,6 +394,18 @@ Template<SequenceLayer> scaled_layers(const TransformerBlock::HParams& block,
 }
 
 }  // namespace
+
+HfModel hf_model_of(const ExperimentConfig& experiment) {
+  const Tree whole = resolved(to_tree(experiment));  // Unset sizes are inherited from above.
+  FoundModels found;
+  find_language_models(at_path(whole, "task"), "task", &found);
+  if (found.size() != 1)
+    fail("the model has {} TransformerLm, expected one, which a GPT-2, Llama or Mixtral is",
+         found.empty() ? "no" : std::to_string(found.size()));
+  Template<TransformerLm> lm_tpl;
+  from_tree(TreeReader{*found.begin()->second, found.begin()->first}, lm_tpl);
+  return describe(lm_tpl.as<TransformerLm::HParams>(), seq_len_of(experiment));
+}
 
 LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {
   const bool is_gpt2 = config.family == HfFamily::kGpt2;

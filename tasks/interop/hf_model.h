@@ -22,8 +22,9 @@ struct HfModel {
   HfConventions conventions;
 };
 
-// The configuration of an experiment's model. Error with everything that no architecture
-// supports. If a model with rotary positions does not give max_positions, the input's sequence
+// The configuration of an experiment's TransformerLm, whatever task and model, losses and heads are
+// around it. Error with everything that no architecture supports, or if the experiment has none, or
+// several. If a model with rotary positions does not give max_positions, the input's sequence
 // length is used.
 HfModel hf_model_of(const ExperimentConfig& experiment);
 

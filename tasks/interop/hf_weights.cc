@@ -6,12 +6,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <ranges>
 #include <span>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "tasks/base_task.h"
 
 namespace tessera {
 namespace {
@@ -154,10 +156,18 @@ struct Ours {
   int64_t part = -1;    // and along its axis qkv.
 };
 
+// What the paths of the TransformerLm's weights begin with: "lm." in a LanguageModel.
+std::string root_of(const ParameterTable& table) {
+  for (const Parameter& each : table.parameters())
+    if (const size_t at = each.path.find(".transformer."); at != std::string::npos)
+      return each.path.substr(0, at + 1);
+  return "";
+}
+
 class Mapper {
  public:
   Mapper(const HfModel& model, const ParameterTable& table)
-      : model_(model), config_(model.config), table_(table) {}
+      : model_(model), config_(model.config), table_(table), root_(root_of(table)) {}
 
   std::vector<HfTensor> tensors() {
     std::vector<HfTensor> tensors;
@@ -207,10 +217,11 @@ class Mapper {
       return true;
     };
     if (!is_of_layer(row)) {
-      look("lm." + weight);
-    } else if (!look(fmt::format("lm.transformer.x_layers[{}].{}", place.layer, weight)) &&
-               !look(fmt::format("lm.transformer.part{}.x_layers[0].{}", place.layer, weight)) &&
-               look("lm.transformer.x_layers[]." + weight)) {
+      look(root_ + weight);
+    } else if (!look(fmt::format("{}transformer.x_layers[{}].{}", root_, place.layer, weight)) &&
+               !look(fmt::format("{}transformer.part{}.x_layers[0].{}", root_, place.layer,
+                                 weight)) &&
+               look(root_ + "transformer.x_layers[]." + weight)) {
       ours.layer = place.layer;
     }
     return ours;
@@ -314,6 +325,7 @@ class Mapper {
     for (size_t i = 0; i < table_.parameters().size(); ++i) {
       const auto held = held_.find(static_cast<int32_t>(i));
       const Parameter& parameter = table_.parameters()[i];
+      if (!parameter.path.starts_with(root_)) continue;
       if (held == held_.end() || held->second != parameter.type.elements())
         lost.push_back(fmt::format("{} {}", parameter.path, parameter.type.text_sized()));
     }
@@ -325,6 +337,7 @@ class Mapper {
   const HfModel& model_;
   const HfConfig& config_;
   const ParameterTable& table_;
+  const std::string root_;
   std::map<int32_t, int64_t> held_;  // Elements of each weight found in tensors.
 };
 
@@ -332,6 +345,32 @@ class Mapper {
 
 std::vector<HfTensor> hf_tensors(const HfModel& model, const ParameterTable& table) {
   return Mapper(model, table).tensors();
+}
+
+std::vector<std::string> weights_outside(const ParameterTable& table) {
+  const std::string root = root_of(table);
+  std::vector<std::string> others;
+  for (const Parameter& each : table.parameters())
+    if (!each.path.starts_with(root))
+      others.push_back(fmt::format("{} {}", each.path, each.type.text_sized()));
+  return others;
+}
+
+std::string export_note(const ExperimentConfig& experiment, NoteLength length) {
+  try {
+    const std::unique_ptr<BaseTask> task = experiment.task.instantiate();
+    const ParameterTable& table = task->model().parameters();
+    if (length == NoteLength::kBrief && root_of(table).empty()) return "";
+    hf_tensors(hf_model_of(experiment), table);
+    const std::vector<std::string> others = weights_outside(table);
+    if (others.empty()) return "";
+    return fmt::format("note: an export to Hugging Face leaves out {}", fmt::join(others, ", "));
+  } catch (const Error& error) {
+    const std::string all = error.what(), first = all.substr(0, all.find("; "));
+    const bool is_cut = length == NoteLength::kBrief && first != all;
+    return "note: cannot be exported to Hugging Face: " +
+           (is_cut ? first + "; … (--describe has all reasons)" : all);
+  }
 }
 
 std::string_view hf_prefix(HfFamily family) {

@@ -40,8 +40,17 @@ struct HfTensor {
   int64_t elements() const { return rows * row_elements; }
 };
 
-// In the order of writing. Error for a weight of the table that no tensor holds.
+// In the order of writing. Error for a weight of the TransformerLm that no tensor holds.
 std::vector<HfTensor> hf_tensors(const HfModel& model, const ParameterTable& table);
+
+// "head.w f32[…]" for each weight of a head around the TransformerLm, which no tensor holds.
+std::vector<std::string> weights_outside(const ParameterTable& table);
+
+enum class NoteLength { kWhole, kBrief };
+// The line that says before training why --mode=export cannot write the model, or what it leaves
+// out; "" if it writes all of it. kBrief: the first reason only, and "" for a model without a
+// TransformerLm, which is obviously none of the supported architectures.
+std::string export_note(const ExperimentConfig& experiment, NoteLength length);
 
 // The prefix of names in files of the whole model: "transformer." or "model."; files of a model
 // without head omit it.

@@ -290,7 +290,12 @@ class EvalRun final : public BaseRun {
 
   // Returns the signal at which it ended early, or 0.
   int score(int64_t step, const StopSignal& stop) {
-    const EvalReport report = session_->evaluation().run(processes_, monitor_of(stop, console_));
+    EvalMonitor monitor = monitor_of(stop, console_);
+    monitor.examples_file = [&](const std::string& dataset) {
+      std::filesystem::create_directories(out_.directory() / dataset);
+      return out_.directory() / dataset / fmt::format("step_{:010}.jsonl", step);
+    };
+    const EvalReport report = session_->evaluation().run(processes_, monitor);
     if (report.signal != 0) return report.signal;
     print_evaluation(step, report, &console_);
     if (processes_.is_first()) out_.add(step, report);

@@ -96,6 +96,8 @@ class Export final : public BaseRun {
   }
 
   int run() override {
+    if (const std::string note = export_note(config_, NoteLength::kWhole); !note.empty())
+      console_.info(note);
     if (options_.dry_run) {
       console_.info(fmt::format("dry run: ready to write {} tensors of step {} to {}",
                                 tensors_.size(), checkpoint_.info().step,
@@ -135,12 +137,18 @@ class Export final : public BaseRun {
   }
 
   // The checkpoint contains the run's configuration: with other knobs config.json would not match
-  // the weights.
-  void check_configuration() const {
+  // the weights. If that one cannot be exported, the user has changed it as the error advised.
+  void check_configuration() {
     if (checkpoint_.info().hparams.empty()) return;
     const ExperimentConfig trained =
         parse_config(checkpoint_.info().hparams, checkpoint_.directory().string() + ": hparams");
-    HfConfig before = hf_model_of(trained).config;
+    HfConfig before;
+    try {
+      before = hf_model_of(trained).config;
+    } catch (const Error&) {
+      const CheckpointInfo& info = checkpoint_.info();
+      return console_.info(note_of_model_change(info.hparams, config_, info.step));
+    }
     const std::vector<std::string> lines = hf_differences(before, model_.config);
     if (!lines.empty())
       fail(

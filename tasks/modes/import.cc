@@ -173,8 +173,12 @@ class Import final : public BaseRun {
           "task.train.init_from.directory is {}, but --input also gives weights; set only one of "
           "them",
           other);
-    return match_hf_tensors(hf_tensors(experiment, task->model().parameters()), files_,
-                            experiment.config);
+    const ParameterTable& table = task->model().parameters();
+    if (const std::vector<std::string> others = weights_outside(table); !others.empty())
+      fail(
+          "{} has no values for {}; import with --exp=hf.Pretrained, then set task.train.init_from",
+          options_.input.string(), fmt::join(others, ", "));
+    return match_hf_tensors(hf_tensors(experiment, table), files_, experiment.config);
   }
 
   void check_not_begun() const {

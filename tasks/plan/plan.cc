@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/hparams/fold_layers.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "core/graph/op.h"
+#include "core/hparams/fold_layers.h"
 #include "core/io/json.h"
 #include "core/ops/attention.h"
 #include "tasks/plan/prediction.h"

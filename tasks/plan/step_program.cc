@@ -12,13 +12,13 @@
 #include <fmt/format.h>
 
 #include "core/graph/op.h"
+#include "core/hparams/fold_layers.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
 #include "core/ops/reshard.h"
 #include "core/passes/cost.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "tasks/plan/memory_curve.h"
-#include "tasks/plan/text.h"
 
 namespace tessera {
 namespace {

@@ -27,17 +27,6 @@ std::string svg_opening(double width, double height, int font_size, std::string_
       width, height, font_size, style, dark);
 }
 
-std::string without_indices(const std::string& path) {
-  std::string text;
-  for (size_t i = 0; i < path.size(); ++i) {
-    text += path[i];
-    if (path[i] != '[') continue;
-    const size_t end = path.find_first_not_of("0123456789", i + 1);
-    if (end != std::string::npos && path[end] == ']') i = end - 1;
-  }
-  return text;
-}
-
 std::string size_text(int64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);

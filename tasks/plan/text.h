@@ -26,9 +26,6 @@ std::string svg_opening(double width, double height, int font_size, std::string_
 // {"name": bytes, …}, in the order of the list.
 std::string bytes_json(const std::vector<NamedBytes>& list);
 
-// "x_layers[3].ffn" -> "x_layers[].ffn".
-std::string without_indices(const std::string& path);
-
 // "1.25 GiB", with three digits.
 std::string size_text(int64_t bytes);
 

@@ -11,8 +11,8 @@
 
 #include "core/base/error.h"
 #include "core/graph/graph.h"
+#include "core/hparams/fold_layers.h"
 #include "core/io/json_list.h"
-#include "tasks/plan/text.h"
 #include "tasks/report/run_trace.h"
 
 namespace tessera {

@@ -107,6 +107,7 @@ ScoredBatch EvalProgram::run(const Batch& batch) {
     std::vector<ExampleScore>& rows = scored.rows[name];
     for (size_t i = 0; i < sums.size(); ++i) rows.push_back({sums[i], weights[i]});
   }
+  scored.log_probs = read_output<float>(std::string(names::kLogProbs));
   const std::string row(names::kRowPrefix);
   scored.sample_weights = read_output<float>(row + "eval_sample_weights");
   scored.label_bytes = read_output<float>(row + "label_bytes");

@@ -68,6 +68,7 @@ class TrainProgram {
 struct ScoredBatch {
   MetricMeans totals;                                     // Of all metrics, "loss" included.
   std::map<std::string, std::vector<ExampleScore>> rows;  // Empty: only totals are available.
+  std::vector<float> log_probs;  // Of each label, row by row; empty if the program has none.
   // Per-row fields of the batch; empty if it has none.
   std::vector<float> sample_weights;
   std::vector<float> label_bytes;

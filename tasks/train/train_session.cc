@@ -13,6 +13,7 @@
 #include "core/passes/remat/remat.h"
 #include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/interop/hf_weights.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
 #include "tasks/plan/plan.h"
@@ -53,6 +54,7 @@ Session::Session(const ExperimentConfig& config, const SessionOptions& options,
                    options.devices, processes) {
   open_inputs(config, options);
   compile(config, options);
+  if (options.allocates) export_note_ = tessera::export_note(config, NoteLength::kBrief);
   processes_.barrier("compiling the step");
 }
 
@@ -195,6 +197,7 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
                             : fmt::format("{} devices (mesh {}), each {}", devices,
                                           session.mesh().text(), each));
   if (!session.remark().empty()) console.info(session.remark());
+  if (!session.export_note().empty()) console.info(session.export_note());
   for (const std::string& remark : session.input().remarks()) console.info("note: " + remark);
   console.info(weight_table(session.task().model().parameters()));
   console.info(plan_summary(session.plan()));

@@ -61,6 +61,8 @@ class Session : public ModelSession {
   // Writes plan.txt, plan.json and program.json.
   void write_plan(const std::filesystem::path& run_directory);
   const Graph& train_graph() const { return train_graph_; }  // As traced.
+  // What --mode=export will not write, if that is not obvious; "" of a plan.
+  const std::string& export_note() const { return export_note_; }
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_.get(); }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }
@@ -78,6 +80,7 @@ class Session : public ModelSession {
   std::unique_ptr<Prefetch> input_;
   std::unique_ptr<Evaluation> evaluation_;
   Graph train_graph_;
+  std::string export_note_;
   std::unique_ptr<TrainProgram> train_;
   std::unique_ptr<TrainingSamples> samples_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPT-2 as Levanter trains it: schedule, weight decay and stability options.
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -159,13 +160,24 @@ TEST_CASE("gpt2.Small is exported with the scales of its layers, and --describe 
   REQUIRE_THAT(read_bytes(directory / "exported/config.json"),
                Contains("\"scale_attn_by_inverse_layer_idx\": true") &&
                    Contains("\"model_type\": \"gpt2\""));
-  const std::string note = "--mode=export will not be able to write it: ";
+  const std::string note = "note: cannot be exported to Hugging Face: ";
   const auto described = [&](const std::vector<std::string>& sets) {
     return run_program(directory.path(), "runexp", {"--exp=gpt2.Small", "--describe"}, sets).output;
   };
-  REQUIRE_THAT(described({}), !Contains(note));
+  const std::string plain = described({});
+  REQUIRE_THAT(plain, !Contains(note));
+  // Twelve layers that differ in one number take a line for each value of it.
+  REQUIRE(std::count(plain.begin(), plain.end(), '\n') < 300);
+  REQUIRE_THAT(plain, Contains("layers_tpl[0..11].block_tpl.norm_policy = \"pre\"") &&
+                          Contains("layers_tpl[11].block_tpl.attention_tpl.query_scale = "));
   REQUIRE_THAT(described({"use_qk_norm=true"}),
                Contains(note) && Contains("attention_tpl normalises queries or keys"));
+  settings.push_back("use_qk_norm=true");
+  const Ended start = run_program(
+      directory.path(), "runexp",
+      {"--exp=gpt2.Small", "--dry_run", "--job_log_dir=" + (directory / "other").string()},
+      settings);
+  REQUIRE_THAT(start.output, Contains("\n" + note) && Contains("normalises queries or keys"));
 }
 
 TEST_CASE("gpt2 without data prints the commands that fetch OpenWebText") {

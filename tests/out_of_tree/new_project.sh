@@ -17,7 +17,7 @@ if grep -r 'my_project\|SPDX\|/where/tessera' .; then exit 1; fi
 commands=$(sed -n '/^```sh$/,/^```$/p' README.md | sed '/^```/d')
 [[ $(wc -l <<<"$commands") -eq 6 ]]
 commands=${commands//--exp=letters.Sorter/--exp=letters.Sorter --set num_train_steps=5}
-PATH=${runexp%/*}:$PATH bash -euxc "$commands" | tee log.txt
+bash -euxc "$commands" | tee log.txt
 grep -q '100% tests passed, 0 tests failed out of 2' log.txt
 grep -q -- '--- continuation' log.txt
 [[ $(grep -c '"loss"' runs/letters.Sorter/metrics.jsonl) -ge 5 ]]

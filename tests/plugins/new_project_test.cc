@@ -29,6 +29,9 @@ TEST_CASE("a new project has the files of the template with its own name") {
     REQUIRE(text.find("SPDX") == text.npos);
   }
   REQUIRE(files == static_cast<int64_t>(new_project_files().size()));
+  REQUIRE_THAT(read_file(scratch / "letters/README.md"),
+               Catch::Contains("\n'/opt/my tools/runexp' --exp=letters.Sorter\n") &&
+                   !Catch::Contains("\nrunexp"));
   REQUIRE(files >= 9);
   REQUIRE_THAT(error_for(scratch / "letters"),
                Catch::Contains("it already exists; choose another name or remove it"));

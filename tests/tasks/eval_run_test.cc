@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "core/base/error.h"
@@ -93,6 +94,32 @@ TEST_CASE("the newest, one, or all checkpoints get the same scores as in trainin
 
   REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kStep, 7})),
                       Catch::Contains("no checkpoint of step 7; there are 3, 6, 9, 12"));
+}
+
+TEST_CASE("write_examples writes the log-probability of each label") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config(2);
+  config.eval.datasets["validation"].write_examples = true;
+  const fs::path run = directory.path();
+  REQUIRE(run_tiny(config, run) == 0);
+  REQUIRE_FALSE(fs::exists(run / "eval_out"));
+  REQUIRE(run_tiny(config, run, eval_of({})) == 0);
+  std::istringstream lines(read_file(run / "eval_out/validation/step_0000000002.jsonl"));
+  double nats = 0.0, labels = 0.0;
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json example = parse_json(line, "line");
+    REQUIRE(example.at("example").as_integer() == number++);
+    REQUIRE(example.at("labels").as_array().size() == 16);
+    REQUIRE(example.at("log_probs").as_array().size() == 16);
+    for (const Json& each : example.at("log_probs").as_array()) {
+      nats -= each.as_number();
+      labels += each.as_number() != 0.0 ? 1 : 0;
+    }
+  }
+  REQUIRE(number == 16);
+  REQUIRE(nats / labels ==
+          Approx(numbers(run / "eval_out/validation.jsonl", "log_pplx").at(2)).epsilon(1e-5));
 }
 
 TEST_CASE("a running job is followed until it is done, although checkpoints are removed") {

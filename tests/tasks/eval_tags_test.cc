@@ -65,6 +65,18 @@ TEST_CASE("scores are printed as a table: datasets, their sources, then tags") {
   REQUIRE(eval_table(1, {}).empty());
 }
 
+TEST_CASE("metrics that do not fit into 100 columns are in another table below") {
+  std::map<std::string, double> metrics;
+  for (int i = 0; i < 9; ++i) metrics[fmt::format("eval/validation/quite_a_long_name_{}", i)] = i;
+  const std::vector<std::string> table = eval_table(1200, metrics);
+  REQUIRE(table.size() == 6);  // Two lines for each of three tables.
+  for (const std::string& line : table) REQUIRE(line.size() <= 100);
+  REQUIRE(table[2] ==
+          "step 1200   quite_a_long_name_4  quite_a_long_name_5  quite_a_long_name_6  "
+          "quite_a_long_name_7");
+  REQUIRE(table[5] == "validation               8.0000");
+}
+
 TEST_CASE("the table has a metric of all layers, not those of each") {
   const std::vector<std::string> table = eval_table(7, {{"eval/books/load", 2.25},
                                                         {"eval/books/lm.x_layers[0].ffn.load", 1.0},

@@ -32,6 +32,7 @@ struct Seen {
   std::string source;
   std::vector<int32_t> labels;
   double log_likelihood = 0.0;
+  std::vector<float> log_probs;
 };
 std::mutex seen_mutex;
 std::vector<std::vector<Seen>> seen;  // One list per evaluation.
@@ -54,7 +55,8 @@ class Collector final : public ScoreMetric {
     examples_.push_back({example.number,
                          std::string(example.source),
                          {labels.data<int32_t>(), labels.data<int32_t>() + labels.shape[0]},
-                         example.log_likelihood()});
+                         example.log_likelihood(),
+                         {example.log_probs.begin(), example.log_probs.end()}});
   }
   Metrics values() const override {
     double nats = 0.0;
@@ -219,6 +221,28 @@ TEST_CASE("metrics match a computation from logits: for the whole set, by source
   REQUIRE(metrics.at("eval/mixture/collected/examples") == 11.0);
   REQUIRE(metrics.at("eval/mixture/collected/nats") ==
           Approx(plain.at("mixture").nats).epsilon(1e-5));
+}
+
+TEST_CASE("an example has the log-probability of each of its labels, on any mesh") {
+  std::vector<float> expected;
+  for (const std::vector<int64_t>& mesh : {std::vector<int64_t>{1, 1, 1}, {1, 2, 2}}) {
+    seen.clear();
+    evaluate(mixture_config(4, mesh), mesh[1] * mesh[2]);
+    std::vector<float> all;
+    for (const Seen& example : seen.at(0)) {
+      REQUIRE(example.log_probs.size() == example.labels.size());
+      double sum = 0.0;
+      for (const float each : example.log_probs) {
+        REQUIRE(each <= 0.0f);
+        sum += static_cast<double>(each);
+      }
+      REQUIRE(sum == Approx(example.log_likelihood).epsilon(1e-5));
+      all.insert(all.end(), example.log_probs.begin(), example.log_probs.end());
+    }
+    if (expected.empty()) expected = all;
+    REQUIRE(all.size() == expected.size());
+    for (size_t i = 0; i < all.size(); ++i) REQUIRE(all[i] == Approx(expected[i]).margin(1e-4));
+  }
 }
 
 TEST_CASE("metrics do not depend on the batch size, and padding has no weight") {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/hparams/fold_layers.h"
 #include "core/io/json.h"
 #include "core/ops/elementwise.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
-#include "tasks/plan/text.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
@@ -175,6 +176,31 @@ TEST_CASE("describe prints one line per value") {
                                 padded("model.activation_tpl = ReLU") + "  # default\n" + policy +
                                 "  # --set model.dtypes.compute=bf16\n" +
                                 padded("model.params_init = unset") + "  # default\n");
+}
+
+TEST_CASE("describe folds equal layers, and lists what differs by layer") {
+  Model::HParams model;
+  for (const int64_t hidden : {8, 9, 8, 9})
+    model.heads.emplace_back(FeedForward::HParams{
+        .hidden_dims = hidden, .activation_tpl = Leaky::HParams{}, .dtypes = DTypePolicy{}});
+  Root root;
+  root.model = model;
+  std::vector<std::string> heads;
+  std::istringstream lines(describe(to_tree(root)));
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("model.heads")) heads.push_back(line.substr(0, line.find("  #")));
+  for (std::string& each : heads) each.erase(each.find_last_not_of(' ') + 1);
+  const std::string policy =
+      " = {param = \"f32\", compute = \"f32\", reduce = \"f32\", output = \"f32\", "
+      "matmul = \"compute\"}";
+  REQUIRE(heads == std::vector<std::string>{
+                       "model.heads[0..3] = FeedForward", "model.heads[0..3].use_bias = true",
+                       "model.heads[0..3].activation_tpl = Leaky",
+                       "model.heads[0..3].activation_tpl.slope = 0.01",
+                       "model.heads[0..3].activation_tpl.dtypes" + policy,
+                       "model.heads[0..3].dtypes" + policy, "model.heads[0..3].params_init = unset",
+                       "model.heads[0,2].hidden_dims = 8", "model.heads[1,3].hidden_dims = 9"});
+  REQUIRE_THAT(describe(to_tree(root)), Catch::Contains("# inherited from model.heads[]\n"));
 }
 
 TEST_CASE("Plain members can be marked as set on the command line") {
