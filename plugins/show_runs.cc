@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/ostream.h>
 
@@ -12,6 +14,7 @@
 #include "tasks/report/report.h"
 #include "tasks/report/run_comparison.h"
 #include "tasks/report/watch.h"
+#include "tasks/run_directory/find_runs.h"
 
 namespace tessera {
 namespace {
@@ -24,9 +27,12 @@ void show_runs(const CommandLine& line, std::ostream& out) {
   if (line.action == CommandLine::Action::kReport) {
     fmt::print(out, "wrote {}\n", write_report(line.runs[0]).string());
   } else if (line.action == CommandLine::Action::kCompare) {
-    const RunComparison comparison = compare_runs(line.runs);
+    std::vector<std::filesystem::path> runs;
+    for (const std::filesystem::path& given : line.runs)
+      for (std::filesystem::path& run : runs_of(given)) runs.push_back(std::move(run));
+    const RunComparison comparison = compare_runs(runs);
     // The page has what the runs have: if others cannot read one, they cannot read the page.
-    for (const std::filesystem::path& run : line.runs)
+    for (const std::filesystem::path& run : runs)
       if ((std::filesystem::status(run).permissions() & std::filesystem::perms::others_read) ==
           std::filesystem::perms::none)
         ::umask(S_IRWXG | S_IRWXO);
