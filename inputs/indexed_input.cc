@@ -71,6 +71,10 @@ void IndexedInput::attach(const Infeed& infeed) {
   if (const std::optional<int64_t> examples = num_examples())
     order_.emplace(stream_.shuffle, stream_.era_length, stream_.seed,
                    sizes.empty() ? std::vector{*examples} : sizes);
+  ContentSample sample(stream_.seed);
+  if (infeed.num_infeed_hosts > 1)
+    for (size_t i = 0; i < parts_.size(); ++i)
+      contents_[std::string(kContentPrefix) + parts_[i].name] = content_of(i, sample);
   attached_ = true;
 }
 
@@ -143,12 +147,14 @@ std::optional<Batch> IndexedInput::peek() {
 std::optional<Batch> IndexedInput::get_next() {
   std::optional<Batch> batch = peek();
   if (batch) ++position_;
+  has_given_ = true;
   return batch;
 }
 
 InputState IndexedInput::state() const {
   InputState state{position_, cursors_at(position_ * stream_.global_batch_size)};
   state.cursors[kBatchSizeKey] = std::to_string(stream_.global_batch_size);
+  if (!has_given_) state.cursors.merge(contents());
   return state;
 }
 

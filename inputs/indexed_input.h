@@ -3,12 +3,15 @@
 // (seed, position), host shares, epochs, the end of a finite set, and exact resume.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "inputs/base_input.h"
+#include "inputs/content_sample.h"
 #include "inputs/shuffle.h"
 #include "inputs/token_row.h"
 
@@ -71,6 +74,8 @@ class IndexedInput : public BaseInput {
   virtual std::map<std::string, std::string> cursors_at(int64_t examples) const;
   virtual void check_cursors(const std::map<std::string, std::string>& cursors,
                              int64_t examples) const;
+  // Entries of a state that must be equal on all hosts, by kContentPrefix; none with one host.
+  virtual std::map<std::string, std::string> contents() const { return contents_; }
 
  protected:
   explicit IndexedInput(const ExampleStream& stream);
@@ -82,6 +87,8 @@ class IndexedInput : public BaseInput {
   // The files of the data, in order, stored in states so that resuming on other data is an error;
   // empty to skip the check.
   virtual std::vector<DataPart> data_parts() const { return {}; }
+  // What hosts compare of data_parts()[index].
+  virtual std::string content_of(size_t, ContentSample&) const { return ""; }
 
  private:
   int64_t host_rows() const;
@@ -93,7 +100,9 @@ class IndexedInput : public BaseInput {
   std::vector<RowRange> rows_;  // This host's rows of the global batch.
   std::vector<DataPart> parts_;
   std::optional<RowOrder> order_;  // Set if examples can be counted.
+  std::map<std::string, std::string> contents_;
   bool attached_ = false;
+  bool has_given_ = false;  // A batch; before it, states have the contents.
   int64_t position_ = 0;
   std::vector<Batch> free_buffers_;  // Recycled batches.
 };

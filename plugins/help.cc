@@ -54,7 +54,8 @@ Actions
   --report=RUN           write report.html of a run from the files in its directory; a run writes it
                          itself, too, now and then and at its end
   --compare RUN RUN ...  print the final metrics of runs and what differs in their configurations,
-                         and write one page that overlays them (--output=FILE, or compare.html)
+                         and write one page that overlays them (--output=FILE, or compare.html);
+                         a folder, such as that of a sweep, stands for the runs in it
   --watch=RUN            serve the report on this machine, with new data while the run goes on,
                          until Ctrl-C; --port=N chooses the port
 

@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/ostream.h>
 
@@ -16,6 +18,7 @@
 #include "tasks/report/http_server.h"
 #include "tasks/report/report.h"
 #include "tasks/report/run_comparison.h"
+#include "tasks/run_directory/find_runs.h"
 
 namespace tessera {
 namespace {
@@ -49,9 +52,12 @@ void show_runs(const CommandLine& line, std::ostream& out) {
   if (line.action == CommandLine::Action::kReport) {
     fmt::print(out, "wrote {}\n", write_report(line.runs[0]).string());
   } else if (line.action == CommandLine::Action::kCompare) {
-    const RunComparison comparison = compare_runs(line.runs);
+    std::vector<std::filesystem::path> runs;
+    for (const std::filesystem::path& given : line.runs)
+      for (std::filesystem::path& run : runs_of(given)) runs.push_back(std::move(run));
+    const RunComparison comparison = compare_runs(runs);
     // The page has what the runs have: if others cannot read one, they cannot read the page.
-    for (const std::filesystem::path& run : line.runs)
+    for (const std::filesystem::path& run : runs)
       if ((std::filesystem::status(run).permissions() & std::filesystem::perms::others_read) ==
           std::filesystem::perms::none)
         ::umask(S_IRWXG | S_IRWXO);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/sweep_mode.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/base/shell_command.h"
+#include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/sweep/runner.h"
 #include "tasks/sweep/space_text.h"
@@ -74,7 +74,7 @@ class Commands {
     words.push_back("--job_log_dir=" + (directory_ / trial.directory()).string());
     for (const std::vector<std::string>& sets : {line_.sets, trial.sets()})
       for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-    return {std::move(words), environment(place)};
+    return {.environment = environment(place), .arguments = std::move(words)};
   }
 
   // As a user types it.
@@ -109,7 +109,7 @@ auto for_trial(const SweepTrial& trial, Action&& action) {
   }
 }
 
-// The trials as they are now: complete ones, and what sweep.json knows of the others.
+// The trials as they are now, by the files of their runs.
 class Preparation {
  public:
   Preparation(const SweepMode& mode, fs::path directory, const Sweep& sweep)
@@ -121,15 +121,14 @@ class Preparation {
     const std::vector<Device*> devices = {owned.front().get()};
     SweepRecord record;
     std::vector<std::string> logged;
-    const fs::path file = directory_ / "sweep.json";
-    const bool continues = !mode_.line.run.restart && fs::exists(file);
-    record.trials = continued(trials_, continues ? read_sweep_record(file) : SweepRecord{});
-    for (TrialRecord& trial : record.trials) {
-      for_trial(trial.trial, [&] {
-        const ConfiguredExperiment checked = check(trial, devices);
-        if (trial.trial.number > 1) return;
+    refuse_further_trials();
+    for (const SweepTrial& trial : trials_) {
+      TrialRecord& read = record.trials.emplace_back(TrialRecord{.trial = trial});
+      for_trial(trial, [&] {
+        const ConfiguredExperiment checked = check(read, devices);
+        if (trial.number > 1) return;
         record.experiment = checked.entry.name;
-        logged = logged_metrics(checked.config, options(trial.trial), devices, mode_.processes);
+        logged = logged_metrics(checked.config, options(trial), devices, mode_.processes);
       });
     }
     record.metric = choose_metric(sweep_, logged);
@@ -155,14 +154,19 @@ class Preparation {
     options.site = trial.entry.site;
     options.overrides = trial.overrides;
     check_trial(trial.config, options, devices, mode_.processes);
-    const bool is_new = options.restart || !fs::exists(options.job_log_dir / "hparams.toml");
-    if (!is_new && trial_is_complete(trial.config, options)) {
-      record.state = TrialState::kDone;
-      record.reason.clear();
-    } else if (record.state != TrialState::kFailed) {
-      record.state = is_new ? TrialState::kWaiting : TrialState::kInterrupted;
-    }
+    read_trial(trial.config, options, &record);
     return trial;
+  }
+
+  // A directory with more trials is that of another sweep. Those of another configuration are
+  // refused by check(), as that of any run is.
+  void refuse_further_trials() const {
+    const SweepTrial next{.number = std::ssize(trials_) + 1};
+    if (mode_.line.run.restart || !is_run(directory_ / next.directory())) return;
+    fail(
+        "{} has {}, but the sweep has only {} trials now; give the same space to go on, another "
+        "--job_log_dir for another sweep, or --restart to set this one aside",
+        directory_.string(), next.directory(), trials_.size());
   }
 
   const SweepMode& mode_;
@@ -178,11 +182,11 @@ fs::path directory_of(const CommandLine& line, const std::string& experiment) {
 
 std::string introduction(const SweepRecord& record, const CommandLine& line,
                          const fs::path& directory) {
-  const auto done = std::ranges::count(record.trials, TrialState::kDone, &TrialRecord::state);
-  return fmt::format(
-      "sweep of {} in {}\n{} trials, {} at a time, {} done; {} {} is the best", record.experiment,
-      directory.string(), record.trials.size(), line.sweep.processes, done,
-      record.metric.goal == SweepGoal::kMin ? "the lowest" : "the highest", record.metric.name);
+  return fmt::format("sweep of {} in {}\n{} trials, {} at a time, {} done; {} {} is the best",
+                     record.experiment, directory.string(), record.trials.size(),
+                     line.sweep.processes, record.count(TrialState::kDone),
+                     record.metric.goal == SweepGoal::kMin ? "the lowest" : "the highest",
+                     record.metric.name);
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ bool program_exists(std::string_view name) {
   return false;
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output) {
   std::vector<char*> pointers;
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
@@ -197,7 +197,10 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    posix_spawn_file_actions_addopen(&files, descriptor, "/dev/null", O_RDWR, 0);
+    if (output >= 0 && descriptor != STDIN_FILENO)
+      posix_spawn_file_actions_adddup2(&files, output, descriptor);
+    else
+      posix_spawn_file_actions_addopen(&files, descriptor, "/dev/null", O_RDWR, 0);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -214,12 +217,17 @@ ChildProcess::~ChildProcess() {
   ::waitpid(pid_, nullptr, 0);
 }
 
+void ChildProcess::ask_to_stop() const {
+  if (!status_) ::kill(pid_, SIGTERM);
+}
+
 std::optional<int> ChildProcess::wait(std::chrono::steady_clock::time_point deadline) {
   while (!status_) {
     int status = 0;
     const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
     if (ended == pid_) {
       status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      signal_ = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     } else if (ended < 0 && errno != EINTR) {
       status_ = -1;  // Another wait has reaped it.
     } else if (std::chrono::steady_clock::now() >= deadline) {

@@ -57,11 +57,12 @@ void make_thread_prompt();
 // Whether PATH has an executable file of this name.
 bool program_exists(std::string_view name);
 
-// A child process in its own process group. Its standard streams are /dev/null.
+// A child process in its own process group. Its standard input is /dev/null.
 class ChildProcess {
  public:
-  // Starts arguments[0], looked up in PATH, without a shell. Error if that fails.
-  explicit ChildProcess(const std::vector<std::string>& arguments);
+  // Starts arguments[0], looked up in PATH, without a shell. Standard output and error go to the
+  // descriptor `output`; -1: to /dev/null. Error if that fails.
+  explicit ChildProcess(const std::vector<std::string>& arguments, int output = -1);
   ~ChildProcess();  // Kills the process group unless it has ended (wait) or was released.
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -70,9 +71,12 @@ class ChildProcess {
   void release() { is_released_ = true; }
   // The exit status; -1 if a signal ended the process. nullopt if it still runs at `deadline`.
   std::optional<int> wait(std::chrono::steady_clock::time_point deadline);
+  int signal() const { return signal_; }  // That ended the process; 0: none.
+  void ask_to_stop() const;               // Sends SIGTERM.
 
  private:
   int pid_ = 0;
+  int signal_ = 0;
   bool is_released_ = false;
   std::optional<int> status_;
 };

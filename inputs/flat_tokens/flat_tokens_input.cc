@@ -263,6 +263,19 @@ std::vector<DataPart> FlatTokensInput::data_parts() const {
   return parts;
 }
 
+// Of the tokens, however they are stored: hosts may have built their files with other options.
+std::string FlatTokensInput::content_of(size_t index, ContentSample& sample) const {
+  constexpr int64_t kBytes = sizeof(uint32_t);
+  const FlatTokensReader& reader = files_[index].reader();
+  std::vector<uint32_t> encoded;
+  return sample.entry(files_[index].path().filename().string(), kBytes * reader.num_tokens(),
+                      [&](int64_t offset, std::span<std::byte> bytes) {
+                        encoded.resize(bytes.size() / kBytes);
+                        reader.read(offset / kBytes, encoded);
+                        std::ranges::copy(std::as_bytes(std::span(encoded)), bytes.begin());
+                      });
+}
+
 std::string FlatTokensInput::ids_fingerprint() const {
   return files_.at(0).reader().tokenizer_fingerprint();
 }

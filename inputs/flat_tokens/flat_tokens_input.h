@@ -130,6 +130,7 @@ class FlatTokensInput final : public IndexedInput {
   std::optional<int64_t> num_examples() const override { return ends_.back(); }
   void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
   std::vector<DataPart> data_parts() const override;
+  std::string content_of(size_t index, ContentSample& sample) const override;
   std::vector<std::filesystem::path> find_files(const Infeed& infeed) const;
   void open_tokenizer();
   void check_files() const;

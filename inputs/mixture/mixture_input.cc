@@ -118,8 +118,11 @@ int64_t MixtureInput::first_block_of(int64_t step, const std::string& where) con
 void MixtureInput::open(const Infeed& infeed) {
   for (size_t i = 0; i < sources_.size(); ++i) {
     const ErrorContext where("sources." + names_[i]);
-    // Rows are requested one by one, so sources get no row ranges.
-    sources_[i]->attach({.run_directory = infeed.run_directory, .run_begun = infeed.run_begun});
+    // Rows are requested one by one, from the whole source.
+    sources_[i]->attach({.num_infeed_hosts = infeed.num_infeed_hosts,
+                         .rows = {{0, sources_[i]->global_batch_size()}},
+                         .run_directory = infeed.run_directory,
+                         .run_begun = infeed.run_begun});
   }
   check_agreement();
   end_sources();
@@ -221,6 +224,14 @@ std::map<std::string, std::string> MixtureInput::cursors_at(int64_t examples) co
       cursors[source_prefix(names_[i]) + key] = value;
   }
   return cursors;
+}
+
+std::map<std::string, std::string> MixtureInput::contents() const {
+  std::map<std::string, std::string> all;
+  for (size_t i = 0; i < sources_.size(); ++i)
+    for (const auto& [key, value] : sources_[i]->contents())
+      all[source_prefix(names_[i]) + key] = value;
+  return all;
 }
 
 // Later weights may change. Changed earlier weights, or changed row counts of exhausted sources,

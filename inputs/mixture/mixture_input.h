@@ -74,6 +74,7 @@ class MixtureInput final : public IndexedInput {
   std::optional<Batch> peek() override;
   std::optional<int64_t> num_examples() const override;
   std::map<std::string, std::string> cursors_at(int64_t examples) const override;
+  std::map<std::string, std::string> contents() const override;
   void check_cursors(const std::map<std::string, std::string>& cursors,
                      int64_t examples) const override;
 

@@ -7,6 +7,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "inputs/content_sample.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 
@@ -36,32 +37,15 @@ uint32_t hash_of_names(const std::vector<TextFile>& files) {
   return hash;
 }
 
-// Entries of a state, one a file, that must be equal on all hosts: its size and the checksum of all
-// bytes, or of 64 blocks of 4 KiB if it has more than 64 MiB or the files before it have 1 GiB. The
-// seed and the file's name choose the blocks.
+// Entries of a state, one a file, that must be equal on all hosts.
 std::map<std::string, std::string> content_entries(const std::vector<TextFile>& files,
                                                    uint64_t seed) {
-  constexpr int64_t kWholeFile = int64_t{64} << 20, kAllWhole = int64_t{1} << 30;
-  constexpr int64_t kBlock = 4096, kBlocks = 64;
   std::map<std::string, std::string> entries;
-  std::vector<std::byte> block(kBlock);
-  int64_t whole_bytes = 0;
+  ContentSample sample(seed);
   for (const TextFile& each : files) {
     const ByteFile file = ByteFile::open(each.path);
-    const int64_t size = file.size(), blocks = (size + kBlock - 1) / kBlock;
-    const bool whole = size <= kWholeFile && (whole_bytes += size) <= kAllWhole;
-    const uint64_t key = mix_bits(crc32c(std::as_bytes(std::span(each.name))), seed);
-    uint32_t crc = 0;
-    for (int64_t i = 0; i < (whole ? blocks : kBlocks); ++i) {
-      const uint64_t drawn = mix_bits(static_cast<uint64_t>(i), key);
-      const int64_t at =
-          kBlock * (whole ? i : static_cast<int64_t>(drawn % static_cast<uint64_t>(blocks)));
-      const auto part = std::span(block).first(static_cast<size_t>(std::min(kBlock, size - at)));
-      file.read_at(at, part);
-      crc = crc32c(part, crc);
-    }
-    entries[fmt::format("{}{}", kContentPrefix, each.name)] =
-        fmt::format("{} bytes, crc {:08x}", size, crc);
+    entries[fmt::format("{}{}", kContentPrefix, each.name)] = sample.entry(
+        each.name, file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
   }
   return entries;
 }

@@ -68,32 +68,13 @@ std::vector<std::pair<std::string, std::vector<std::optional<Value>>>> side_by_s
   return rows;
 }
 
-// The last parts of the path: as many as it takes to tell the runs apart.
-std::vector<std::string> short_names(const std::vector<fs::path>& runs) {
-  std::vector<std::vector<std::string>> parts;
-  size_t longest = 1;
-  for (const fs::path& run : runs) {
-    parts.emplace_back();
-    for (const fs::path& part : fs::path(run / "").parent_path().lexically_normal())
-      parts.back().push_back(valid_utf8(part.string()));
-    longest = std::max(longest, parts.back().size());
-  }
-  std::vector<std::string> names;
-  for (size_t count = 1; count <= longest; ++count) {
-    names.clear();
-    for (const auto& each : parts)
-      names.push_back(fmt::format(
-          "{}", fmt::join(each.end() - static_cast<int64_t>(std::min(count, each.size())),
-                          each.end(), "/")));
-    if (std::set<std::string>(names.begin(), names.end()).size() == names.size()) break;
-  }
-  return names;
-}
-
 void check_different(const std::vector<fs::path>& runs) {
   if (runs.size() < 2)
     fail("--compare needs at least two runs: --compare RUN_A RUN_B; got {}",
          runs.empty() ? "none" : runs[0].string());
+  if (runs.size() > kMostCompared)
+    fail("--compare: got {} runs, expected at most {}; name those to compare", runs.size(),
+         kMostCompared);
   for (size_t i = 0; i < runs.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       std::error_code ignored;
@@ -208,9 +189,14 @@ std::string table_text(const std::vector<std::string>& names, const std::vector<
 
 RunComparison compare_runs(const std::vector<fs::path>& runs) {
   std::vector<RunReport> reports;
-  for (const fs::path& run : runs) reports.emplace_back(run);
+  std::vector<std::string> paths;
+  for (const fs::path& run : runs) {
+    require_run(run);
+    paths.push_back(valid_utf8(fs::path(run / "").parent_path().lexically_normal().string()));
+  }
   check_different(runs);
-  RunComparison comparison{.names = short_names(runs)};
+  for (const fs::path& run : runs) reports.emplace_back(run);
+  RunComparison comparison{.names = short_names(paths, '/')};
   comparison.finals = side_by_side(finals_of(reports));
   std::ranges::stable_sort(comparison.finals, [](const auto& a, const auto& b) {
     // Training before evaluation.
@@ -224,6 +210,25 @@ RunComparison compare_runs(const std::vector<fs::path>& runs) {
       comparison.differences.push_back(std::move(row));
   comparison.page = page_of(comparison, reports);
   return comparison;
+}
+
+std::vector<std::string> short_names(const std::vector<std::string>& paths, char separator) {
+  std::vector<std::string> names;
+  for (const std::string& path : paths) {
+    size_t begin = path.size();
+    bool is_unique = false;
+    while (!is_unique && begin > 0) {
+      const size_t part = path.rfind(separator, begin - 1);
+      begin = part == std::string::npos ? 0 : part;
+      const std::string_view ending = std::string_view(path).substr(begin);
+      is_unique = std::ranges::count_if(paths, [&](const std::string& other) {
+                    // With its separator, or the whole path.
+                    return other.ends_with(ending) || separator + other == ending;
+                  }) == 1;
+    }
+    names.push_back(path.substr(begin > 0 && path[begin] == separator ? begin + 1 : begin));
+  }
+  return names;
 }
 
 std::string comparison_text(const RunComparison& comparison) {

@@ -3,6 +3,7 @@
 // final metrics and of what differs in their configurations.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -19,10 +20,16 @@ struct RunComparison {
   std::string page;  // HTML.
 };
 
-// Error unless there are at least two runs, and each is the directory of another run.
+inline constexpr size_t kMostCompared = 100;  // A page has up to half a megabyte of each.
+// Error unless there are at least two runs, at most kMostCompared, and each is the directory of
+// another run.
 RunComparison compare_runs(const std::vector<std::filesystem::path>& runs);
 
 // The tables, at most 100 columns wide.
 std::string comparison_text(const RunComparison& comparison);
+
+// Of each path its last part, with as many parts before it as make it different: of settings
+// "num_layers", "learner.learning_rate".
+std::vector<std::string> short_names(const std::vector<std::string>& paths, char separator);
 
 }  // namespace tessera

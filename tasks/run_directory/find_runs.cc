@@ -37,6 +37,18 @@ std::vector<std::string> runs_below(const fs::path& directory, size_t most) {
   return found;
 }
 
+std::vector<fs::path> runs_of(const fs::path& directory) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  if (!is_run(directory))
+    for (auto at = fs::directory_iterator(directory, error);
+         !error && at != fs::directory_iterator(); at.increment(error))
+      if (is_run(at->path())) found.push_back(at->path());
+  if (found.empty()) return {directory};
+  std::ranges::sort(found);
+  return found;
+}
+
 std::string did_you_mean_run(const fs::path& directory) {
   // A '/' at the end makes an empty file name.
   const fs::path path = directory.has_filename() ? directory : directory.parent_path();

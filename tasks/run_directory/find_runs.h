@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories of runs near a path that a user gave, for messages.
+// Directories of runs at and near a path that a user gave.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,10 @@ bool is_run(const std::filesystem::path& directory);
 
 // Runs in this directory and in its folders, at most `most`.
 std::vector<std::string> runs_below(const std::filesystem::path& directory, size_t most);
+
+// The runs directly in a folder, such as that of a sweep, by name. The directory itself if it is a
+// run or has none.
+std::vector<std::filesystem::path> runs_of(const std::filesystem::path& directory);
 
 // "; did you mean 'char_lm'?" for a run beside `directory` whose name is near; or "".
 std::string did_you_mean_run(const std::filesystem::path& directory);

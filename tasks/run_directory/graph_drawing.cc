@@ -40,7 +40,7 @@ GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem
     dot_.emplace(std::vector<std::string>{
         "sh", "-c",
         "ulimit -t \"$4\"; timeout --foreground \"$4\" nice -n 10 dot -Tsvg -o \"$2\" \"$1\" && "
-        "mv -f \"$2\" \"$3\" || rm -f \"$2\"; rmdir \"$5\" 2>/dev/null",
+        "mv -fT \"$2\" \"$3\" || rm -f \"$2\"; rmdir \"$5\" 2>/dev/null",
         "sh", std::filesystem::absolute(text_file).string(),
         (folder_->place() / "graph.svg").string(), std::filesystem::absolute(drawing).string(),
         std::to_string(time_limit.count()), folder_->place().string()});

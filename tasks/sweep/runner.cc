@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/sweep/runner.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <thread>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/shell_command.h"
 #include "core/io/file.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
-#include "tasks/sweep/page.h"
 #include "tasks/sweep/progress.h"
 #include "tasks/sweep/table.h"
 
@@ -21,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kPoll{20};
-constexpr std::chrono::seconds kNoteInterval{10};  // Of the times of running trials.
 constexpr std::chrono::seconds kProgressInterval{1};
 constexpr double kLongestInterval = 60.0;           // Seconds between plain lines of progress.
 constexpr std::chrono::seconds kLockPatience{180};  // More than stop_deadline_seconds by default.
@@ -29,6 +31,32 @@ constexpr size_t kLinesOfFailure = 5;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Asked by the kernel to save and end if this process dies. In its own process group: Ctrl-C on the
+// terminal does not reach it.
+std::unique_ptr<ChildProcess> process_of(const TrialCommand& command, const fs::path& output) {
+  std::vector<std::string> words = {"env"};
+  words.insert(words.end(), command.environment.begin(), command.environment.end());
+  words.insert(words.end(), {"setpriv", "--pdeathsig", "TERM"});
+  words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+  const int file = open_own_file(output);
+  try {
+    auto process = std::make_unique<ChildProcess>(words, file);
+    ::close(file);
+    return process;
+  } catch (...) {
+    ::close(file);
+    throw;
+  }
+}
+
+// "was killed by SIGKILL", "ended with exit code 1".
+std::string end_text(const ChildProcess& process, int status) {
+  if (process.signal() == 0) return fmt::format("ended with exit code {}", status);
+  const char* name = ::sigabbrev_np(process.signal());
+  return "was killed by " + (name == nullptr ? fmt::format("signal {}", process.signal())
+                                             : fmt::format("SIG{}", name));
 }
 
 // Why the run in this directory cannot be started now: another process still writes to it. "" if
@@ -45,13 +73,6 @@ std::string use_of(const fs::path& run_directory) {
 
 }  // namespace
 
-bool run_is_complete(const fs::path& run_directory) {
-  constexpr size_t kLongestLine = 4096;
-  const std::vector<std::string> last =
-      last_lines(run_directory / "metrics.jsonl", 1, kLongestLine);
-  return !last.empty() && last[0].find("\"event\": \"done\"") != std::string::npos;
-}
-
 TrialRunner::TrialRunner(SweepRecord record, TrialRunnerOptions options, Console& console)
     : record_(std::move(record)), options_(std::move(options)), console_(console) {
   for (size_t i = record_.trials.size(); i-- > 0;) {
@@ -61,21 +82,17 @@ TrialRunner::TrialRunner(SweepRecord record, TrialRunnerOptions options, Console
   }
 }
 
-double TrialRunner::Running::seconds() const { return seconds_before + seconds_since(start); }
-
 fs::path TrialRunner::directory_of(const SweepTrial& trial) const {
   return options_.directory / trial.directory();
 }
 
 int TrialRunner::run() {
   const StopSignal stop;
-  save();
   while (!open_.empty() || !running_.empty()) {
     if (stopping_ == 0 && stop.requested() != 0) stop_all(stop.requested());
     if (stopping_ == 0) start_more();
     collect();
     if (stopping_ != 0 && running_.empty()) break;
-    note_time();
     show_progress();
     std::this_thread::sleep_for(kPoll);
   }
@@ -123,56 +140,53 @@ void TrialRunner::start(size_t index) {
   Running running{.index = index,
                   .place = free_place(),
                   .start = std::chrono::steady_clock::now(),
-                  .seconds_before = record.seconds,
                   .process = nullptr};
-  const TrialCommand command = options_.command(record.trial, running.place);
-  running.process = std::make_unique<TrialProcess>(command.arguments, directory / "output.txt",
-                                                   command.environment);
+  running.process =
+      process_of(options_.command(record.trial, running.place), directory / "output.txt");
   record.state = TrialState::kRunning;
   record.reason.clear();
   console_.info(fmt::format("trial {} {}: {}", record.trial.number, resumes ? "resumes" : "starts",
                             record.trial.text()));
   running_.push_back(std::move(running));
-  save();
 }
 
 void TrialRunner::collect() {
   for (size_t i = 0; i < running_.size();) {
-    const std::optional<TrialEnd> end = running_[i].process->ended();
-    if (!end) {
+    const std::optional<int> status =
+        running_[i].process->wait(std::chrono::steady_clock::time_point::min());
+    if (!status) {
       ++i;
       continue;
     }
     const Running done = std::move(running_[i]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-    settle(done, *end);
+    settle(done, *status);
     next_progress_ = {};  // Now.
-    save();
   }
 }
 
-void TrialRunner::settle(const Running& running, const TrialEnd& end) {
+void TrialRunner::settle(const Running& running, int status) {
   TrialRecord& record = record_.trials[running.index];
   const fs::path directory = directory_of(record.trial);
-  record.seconds = running.seconds();
+  record.seconds = seconds_since(running.start);
+  record.part = done_part(directory);
   record.score = score_of(directory, record_.metric);
-  const bool ended_well = end.signal == 0 && end.exit_code == 0;
   const std::string time = duration_text(record.seconds);
-  if (ended_well && run_is_complete(directory)) {
+  if (status == 0 && end_of_log(directory).event == "done") {
     record.state = TrialState::kDone;
     console_.info(fmt::format("trial {} is done in {}: {} {}", record.trial.number, time,
                               record_.metric.name,
                               record.score ? metric_text(record.score->final) : "not logged"));
-  } else if (ended_well || stopping_ != 0) {
+  } else if (status == 0 || stopping_ != 0) {
     record.state = TrialState::kInterrupted;
     console_.info(fmt::format("trial {} was interrupted after {}", record.trial.number, time));
   } else {
     record.state = TrialState::kFailed;
-    record.reason = end_text(end);
+    const std::string end = end_text(*running.process, status);
+    record.reason = end;
     const std::vector<std::string> lines = last_lines(directory / "output.txt", kLinesOfFailure);
     if (!lines.empty()) record.reason += fmt::format(":\n  {}", fmt::join(lines, "\n  "));
-    console_.info(
-        fmt::format("trial {} failed after {}: it {}", record.trial.number, time, end_text(end)));
+    console_.info(fmt::format("trial {} failed after {}: it {}", record.trial.number, time, end));
   }
 }
 
@@ -185,49 +199,35 @@ void TrialRunner::stop_all(int signal) {
                               running_.size() == 1 ? " has" : "s have"));
 }
 
-// So that the time of trials is known even if the sweep is killed.
-void TrialRunner::note_time() {
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_note_) return;
-  next_note_ = now + kNoteInterval;
-  for (const Running& one : running_) record_.trials[one.index].seconds = one.seconds();
-  if (!running_.empty()) save();
-}
-
 void TrialRunner::show_progress() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_progress_ || running_.empty() || stopping_ != 0) return;
   next_progress_ = now + kProgressInterval;
-  std::vector<RunningTrial> running;
-  for (const Running& one : running_)
-    running.push_back({one.seconds(), done_part(directory_of(record_.trials[one.index].trial))});
-  console_.progress(sweep_progress_text(record_, running, options_.processes), kLongestInterval);
-}
-
-void TrialRunner::save() {
-  write_sweep_record(options_.directory / "sweep.json", record_);
-  write_file_atomically(options_.directory / "sweep.html", sweep_page(record_));
+  for (const Running& one : running_) {
+    TrialRecord& record = record_.trials[one.index];
+    record.seconds = seconds_since(one.start);
+    record.part = done_part(directory_of(record.trial));
+  }
+  console_.progress(sweep_progress_text(record_, options_.processes), kLongestInterval);
 }
 
 int TrialRunner::finish() {
-  const auto count = [&](TrialState state) {
-    return std::ranges::count(record_.trials, state, &TrialRecord::state);
-  };
-  save();
+  const int64_t all = std::ssize(record_.trials);
+  const int64_t done = record_.count(TrialState::kDone);
+  const int64_t failed = record_.count(TrialState::kFailed);
   console_.info("");
   console_.info(trial_table(record_));
-  console_.info(fmt::format("{} of {} trials are done; {} has the table and a plot",
-                            count(TrialState::kDone), record_.trials.size(),
-                            (options_.directory / "sweep.html").string()));
-  const auto failed = count(TrialState::kFailed);
+  std::string text = fmt::format("{} of {} trials are done", done, all);
+  if (all - record_.count(TrialState::kWaiting) >= 2)
+    text +=
+        "; their page: " + shell_command({"./runexp", "--compare=" + options_.directory.string()});
+  console_.info(text);
   if (failed > 0)
     console_.info(fmt::format(
         "{} failed (output.txt in its directory has all output); --retry_failed tries again",
         failed));
-  const bool is_complete = count(TrialState::kDone) == std::ssize(record_.trials);
-  if (!is_complete && count(TrialState::kDone) + failed < std::ssize(record_.trials))
-    console_.info("run the same command to go on");
-  return is_complete || (stopping_ != 0 && failed == 0) ? 0 : 1;
+  if (done + failed < all) console_.info("run the same command to go on");
+  return done == all || (stopping_ != 0 && failed == 0) ? 0 : 1;
 }
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the trials of a sweep as processes, several at a time, and keeps sweep.json and sweep.html
-// up to date.
+// Runs the trials of a sweep as processes, several at a time.
 #pragma once
 
 #include <chrono>
@@ -11,17 +10,17 @@
 #include <string>
 #include <vector>
 
+#include "core/base/process.h"
 #include "tasks/logging/console.h"
 #include "tasks/shutdown/stop_signal.h"
-#include "tasks/sweep/journal.h"
-#include "tasks/sweep/trial_process.h"
+#include "tasks/sweep/trial_record.h"
 
 namespace tessera {
 
 // How a trial is started.
 struct TrialCommand {
-  std::vector<std::string> arguments;    // The program's path first.
   std::vector<std::string> environment;  // "NAME=VALUE", in addition.
+  std::vector<std::string> arguments;    // The program's path first.
 };
 
 struct TrialRunnerOptions {
@@ -31,9 +30,6 @@ struct TrialRunnerOptions {
   // The command of a trial in one of the places 0, …, processes - 1.
   std::function<TrialCommand(const SweepTrial& trial, int64_t place)> command;
 };
-
-// Whether the run in this directory has done all of its steps.
-bool run_is_complete(const std::filesystem::path& run_directory);
 
 class TrialRunner {
  public:
@@ -49,20 +45,16 @@ class TrialRunner {
     size_t index = 0;  // In record_.trials.
     int64_t place = 0;
     std::chrono::steady_clock::time_point start;
-    double seconds_before = 0.0;
-    double seconds() const;
-    std::unique_ptr<TrialProcess> process;
+    std::unique_ptr<ChildProcess> process;
   };
 
   void start_more();
   void start(size_t index);
   bool waits_for_directory(const SweepTrial& trial);
   void collect();
-  void settle(const Running& running, const TrialEnd& end);
+  void settle(const Running& running, int status);
   void stop_all(int signal);
-  void note_time();
   void show_progress();
-  void save();
   int finish();
   std::filesystem::path directory_of(const SweepTrial& trial) const;
   int64_t free_place() const;
@@ -75,7 +67,7 @@ class TrialRunner {
   int stopping_ = 0;  // The signal that stops the sweep; 0: none.
   std::chrono::steady_clock::time_point waiting_since_;
   bool is_waiting_ = false;
-  std::chrono::steady_clock::time_point next_note_, next_progress_;
+  std::chrono::steady_clock::time_point next_progress_;
 };
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "tasks/logging/console.h"
+#include "tasks/report/run_comparison.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +44,7 @@ std::vector<Column> columns_of(const SweepRecord& record,
   std::vector<std::string> paths;
   if (!order.empty())
     for (const TrialSetting& setting : order[0]->trial.settings) paths.push_back(setting.path);
-  const std::vector<std::string> names = short_names(paths);
+  const std::vector<std::string> names = short_names(paths, '.');
   for (size_t i = 0; i < names.size(); ++i)
     columns.push_back(column(
         shortened(names[i]),
@@ -100,7 +101,8 @@ std::string trial_table(const SweepRecord& record) {
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   if (removed > 0)
-    text += fmt::format("({} more setting{} in sweep.json)\n", removed, removed == 1 ? "" : "s");
+    text += fmt::format("({} more setting{}, which --compare shows)\n", removed,
+                        removed == 1 ? "" : "s");
   for (const TrialRecord* trial : order)
     if (trial->state == TrialState::kFailed)
       text += fmt::format("trial {} {}\n", trial->trial.number, trial->reason);

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tasks/sweep/journal.h"
+#include "tasks/sweep/trial_record.h"
 
 namespace tessera {
 

@@ -3,11 +3,12 @@
 
 #include <filesystem>
 
+#include <fmt/format.h>
+
 #include "core/io/file.h"
 #include "tasks/config/mesh_config.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/metric_outputs.h"
-#include "tasks/sweep/runner.h"
 #include "tasks/train/train_session.h"
 #include "tasks/train/trainer.h"
 
@@ -37,11 +38,19 @@ void check_trial(const ExperimentConfig& config, const RunOptions& options,
   prepare_config(config, to_compare(options));
 }
 
-bool trial_is_complete(const ExperimentConfig& config, const RunOptions& options) {
+void read_trial(const ExperimentConfig& config, const RunOptions& options, TrialRecord* record) {
   const std::filesystem::path stored = options.job_log_dir / "hparams.toml";
-  // A run that is only extended gets another text.
-  return std::filesystem::exists(stored) && run_is_complete(options.job_log_dir) &&
-         prepare_config(config, to_compare(options)) == read_file(stored);
+  if (options.restart || !std::filesystem::exists(stored)) return;
+  const LogEnd end = end_of_log(options.job_log_dir);
+  record->part = record->part_before = done_part(options.job_log_dir);
+  record->state = TrialState::kInterrupted;
+  if (end.event == "failed") {
+    record->state = TrialState::kFailed;
+    record->reason = fmt::format("failed at step {}: {}", end.step, end.reason);
+  } else if (end.event == "done" &&
+             prepare_config(config, to_compare(options)) == read_file(stored)) {
+    record->state = TrialState::kDone;  // A run that is only extended gets another text.
+  }
 }
 
 std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunOptions& options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sweep asks of each trial before the first one starts: whether it could start, whether its
-// run is complete already, and what it logs. Nothing is allocated, read or written.
+// What a sweep asks of each trial before the first one starts: whether it could start, how far its
+// run is already, and what it logs. Nothing is allocated or written.
 #pragma once
 
 #include <string>
@@ -10,6 +10,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
+#include "tasks/sweep/trial_record.h"
 
 namespace tessera {
 
@@ -20,8 +21,9 @@ namespace tessera {
 void check_trial(const ExperimentConfig& config, const RunOptions& options,
                  const std::vector<Device*>& devices, ProcessGroup& processes);
 
-// Whether the run in options.job_log_dir has done all steps of this configuration.
-bool trial_is_complete(const ExperimentConfig& config, const RunOptions& options);
+// The state of the trial by the files of the run in options.job_log_dir, its reason and its part.
+// It is complete if that run has done all steps of this configuration.
+void read_trial(const ExperimentConfig& config, const RunOptions& options, TrialRecord* record);
 
 // The keys of metrics.jsonl that a run writes: those of evaluation, then those of training.
 std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunOptions& options,

@@ -133,23 +133,4 @@ std::vector<SweepTrial> trials_of(const Sweep& sweep) {
   return trials;
 }
 
-std::vector<std::string> short_names(const std::vector<std::string>& paths) {
-  std::vector<std::string> names;
-  for (const std::string& path : paths) {
-    size_t begin = path.size();
-    bool is_unique = false;
-    while (!is_unique && begin > 0) {
-      const size_t dot = path.rfind('.', begin - 1);
-      begin = dot == std::string::npos ? 0 : dot;
-      const std::string_view ending = std::string_view(path).substr(begin);
-      is_unique = std::ranges::count_if(paths, [&](const std::string& other) {
-                    // With its dot, or the whole path.
-                    return other.ends_with(ending) || "." + other == ending;
-                  }) == 1;
-    }
-    names.push_back(path.substr(begin > 0 && path[begin] == '.' ? begin + 1 : begin));
-  }
-  return names;
-}
-
 }  // namespace tessera

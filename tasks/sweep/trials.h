@@ -37,8 +37,4 @@ void check_space(const Sweep& sweep);
 // significant digits, which is what a table shows.
 std::vector<SweepTrial> trials_of(const Sweep& sweep);
 
-// The last name of each path, with as many names before it as make them different: "num_layers",
-// "learner.learning_rate". For headings.
-std::vector<std::string> short_names(const std::vector<std::string>& paths);
-
 }  // namespace tessera

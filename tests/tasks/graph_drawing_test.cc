@@ -100,6 +100,18 @@ TEST_CASE("A drawing is not written through a link or into a FIFO that someone h
   REQUIRE(std::distance(fs::directory_iterator(elsewhere.path()), {}) == 1);
 }
 
+TEST_CASE("a drawing replaces a link that appears while dot runs") {
+  const TemporaryDirectory run, elsewhere;
+  // A folder: mv would move the drawing into it.
+  const PathWithDot path(run / "bin",
+                         fmt::format("ln -s '{}' '{}'\necho drawn > \"$3\"\n",
+                                     elsewhere.path().string(), (run / "graph.svg").string()),
+                         kSystem);
+  { const GraphDrawing drawing(tanh_graph(), run / "graph"); }
+  REQUIRE(fs::is_empty(elsewhere.path()));
+  REQUIRE(read_file(run / "graph.svg") == "drawn\n");
+}
+
 TEST_CASE("a slow drawing is finished after the end of a run, which does not wait for it") {
   const TemporaryDirectory run;
   const PathWithDot path(run / "bin", "sleep 4\necho drawn > \"$3\"\n", kSystem);

@@ -14,6 +14,30 @@ function overlay(runs, metric, options) {
   return series.length ? chart(series, { smoothing: () => chosen.smoothing, ...options }) : null;
 }
 
+// Of many runs, such as those of a sweep, each is a row of one table.
+function comparisonTables(data) {
+  const runs = data.runs, kMostColumns = 5;
+  const wrap = (content) => make("div", { class: "scroll" }, content);
+  const heading = (run, i) => {
+    const line = make("i", { class: "block" });
+    line.style.background = colour(i);
+    return number(make("span", { class: "legend right" }, make("span", {}, line, run.name)));
+  };
+  const finals = data.finals.map(([name, values]) => [name, ...values.map((value) => number(value === null ? "–" : short(value, 4)))]);
+  const differences = data.differences.map(([path, values]) =>
+    [make("code", {}, path), ...values.map((value) => make("code", {}, value === null ? "absent" : value))]);
+  const same = make("p", {}, "The runs have the same configuration.");
+  if (runs.length > kMostColumns) {
+    const headings = ["run", ...differences.map(([path]) => path), ...finals.map(([name]) => number(name))];
+    const rows = runs.map((run, i) => [heading(run, i), ...[...differences, ...finals].map((row) => row[i + 1])]);
+    return [section("Settings that differ, and final values", differences.length ? "" : same, wrap(table(headings, rows))), []];
+  }
+  return [
+    section("Final values", wrap(table(["metric", ...runs.map(heading)], finals))),
+    [section("Differences of configuration", differences.length
+      ? wrap(table(["setting", ...runs.map((run) => run.name)], differences)) : same)]];
+}
+
 function drawComparison(root, data) {
   const runs = data.runs;
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.series)))];
@@ -33,22 +57,11 @@ function drawComparison(root, data) {
     overlay(runs, "expert_load_max", { title: "Load of the most loaded expert", fromZero: true }),
     ...rest.slice(0, 18).map((name) => overlay(runs, name, { title: name.replaceAll("_", " ") })),
   ].filter(Boolean);
-  const wrap = (content) => make("div", { class: "scroll" }, content);
-  const heading = (run, i) => {
-    const line = make("i", { class: "block" });
-    line.style.background = colour(i);
-    return number(make("span", { class: "legend right" }, make("span", {}, line, run.name)));
-  };
-  const finals = data.finals.map(([name, values]) => [name, ...values.map((value) => number(value === null ? "–" : short(value, 4)))]);
-  const differences = data.differences.map(([path, values]) =>
-    [make("code", {}, path), ...values.map((value) => make("code", {}, value === null ? "absent" : value))]);
+  const training = section("Training", charts.length ? controls(root) : "None of the runs has a training line.", make("div", { class: "charts" }, ...charts));
+  const [first, last] = comparisonTables(data);
   root.replaceChildren(
     make("header", {}, make("h1", {}, `${runs.length} runs`),
       ...runs.map((run) => make("p", { class: "subtitle mono soft" }, run.directory))),
-    section("Final values", wrap(table(["metric", ...runs.map(heading)], finals))),
-    section("Training", charts.length ? controls(root) : "None of the runs has a training line.", make("div", { class: "charts" }, ...charts)),
-    section("Differences of configuration", differences.length
-      ? wrap(table(["setting", ...runs.map((run) => run.name)], differences))
-      : make("p", {}, "The runs have the same configuration.")));
+    first, training, ...last);
   drawCharts(root);
 }

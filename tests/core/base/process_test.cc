@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/process.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -32,6 +33,22 @@ TEST_CASE("A child process reports its exit status, and -1 if a signal ended it"
   REQUIRE(status.wait(Clock::now()) == 3);
   ChildProcess killed({"sh", "-c", "kill -9 $$"});
   REQUIRE(killed.wait(Clock::now() + seconds(60)) == -1);
+  REQUIRE((killed.signal() == SIGKILL && status.signal() == 0));
+}
+
+TEST_CASE("A child process writes to the descriptor that it is given, and can be asked to stop") {
+  const TemporaryDirectory folder;
+  const int file = ::open((folder / "output").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ChildProcess child(
+      {"sh", "-c", "trap 'echo stopping >&2; exit 5' TERM; echo out; while :; do sleep 0.05; done"},
+      file);
+  ::close(file);
+  for (const Clock::time_point limit = Clock::now() + seconds(60);
+       read_bytes(folder / "output") != "out\n" && Clock::now() < limit;)
+    REQUIRE_FALSE(child.wait(Clock::now() + std::chrono::milliseconds(5)).has_value());
+  child.ask_to_stop();
+  REQUIRE(child.wait(Clock::now() + seconds(60)) == 5);
+  REQUIRE(read_bytes(folder / "output") == "out\nstopping\n");
 }
 
 TEST_CASE("A child process that outlives its deadline is killed with its own children") {

@@ -12,6 +12,7 @@
 #include "core/io/json.h"
 #include "tasks/report/report.h"
 #include "tasks/report/run_comparison.h"
+#include "tasks/run_directory/find_runs.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/skip.h"
@@ -110,9 +111,12 @@ TEST_CASE("a browser draws the pages without a message, at two widths and in bot
   write_sample_run(folder / "other", 500);
   write_zipped(folder / "run/trace.json.gz", sample_trace());
   write_bytes(folder / "empty/hparams.toml", "# a.B\n");
+  for (int i = 0; i < 7; ++i) write_sample_run(folder / fmt::format("sweep/trial_{}", i), 20 + i);
+  write_bytes(folder / "sweep/trial_3/hparams.toml", "# sample.Run\n[task.model]\nwidth = 128\n");
   const std::vector<std::string> pages = {run_page(RunReport(folder / "run")),
                                           run_page(RunReport(folder / "empty")),
-                                          compare_runs({folder / "run", folder / "other"}).page};
+                                          compare_runs({folder / "run", folder / "other"}).page,
+                                          compare_runs(runs_of(folder / "sweep")).page};
   write_bytes(folder / "frames.html", framed(pages));
   std::vector<std::string> papers;
   for (const bool is_dark : {false, true}) {

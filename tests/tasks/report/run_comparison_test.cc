@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "tasks/run_directory/find_runs.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/report/sample_run.h"
@@ -64,6 +65,25 @@ TEST_CASE("runs of the same name have as much of their paths as tells them apart
   REQUIRE_THAT(comparison_text(three), Contains("The runs have the same configuration."));
 }
 
+TEST_CASE("short names are the shortest ends of paths that differ") {
+  using Texts = std::vector<std::string>;
+  REQUIRE(short_names({"num_layers", "task.train.seed", "input.seed"}, '.') ==
+          Texts{"num_layers", "train.seed", "input.seed"});
+  REQUIRE(short_names({"seed", "task.train.seed"}, '.') == Texts{"seed", "train.seed"});
+  REQUIRE(short_names({"task.learner.learning_rate"}, '.') == Texts{"learning_rate"});
+}
+
+TEST_CASE("a folder stands for the runs in it, by name, but not for those set aside") {
+  const TemporaryDirectory folder;
+  for (const char* name : {"trial_0002", "trial_0001", "before_restart_1/trial_0001"})
+    write_sample_run(folder / name, 2);
+  write_bytes(folder / "lock", "");
+  using Paths = std::vector<std::filesystem::path>;
+  REQUIRE(runs_of(folder.path()) == Paths{folder / "trial_0001", folder / "trial_0002"});
+  REQUIRE(runs_of(folder / "trial_0001") == Paths{folder / "trial_0001"});
+  REQUIRE(runs_of(folder / "absent") == Paths{folder / "absent"});
+}
+
 TEST_CASE("long values and many runs fit 100 columns") {
   const TemporaryDirectory folder;
   std::vector<std::filesystem::path> runs;
@@ -86,6 +106,7 @@ TEST_CASE("a comparison needs two different runs") {
   REQUIRE_THAT(problem({folder / "a"}), Contains("needs at least two runs"));
   REQUIRE_THAT(problem({folder / "a", folder / "a/."}), Contains("are the same run"));
   REQUIRE_THAT(problem({folder / "a", folder / "b"}), Contains("no such directory"));
+  REQUIRE_THAT(problem(std::vector(101, folder / "a")), Contains("got 101 runs, expected at most"));
 }
 
 }  // namespace

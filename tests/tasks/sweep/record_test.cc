@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sweep knows of its trials: sweep.json, the metric, the table and the page.
-#include "core/io/file.h"
-#include "tasks/sweep/journal.h"
-#include "tasks/sweep/page.h"
+// What a sweep knows of its trials: the ends of their logs, the metric and the table.
 #include "tasks/sweep/table.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -23,50 +20,6 @@ SweepRecord small_record() {
   record.trials[3].state = TrialState::kFailed;
   record.trials[3].reason = "was killed by SIGKILL: step 3 & <more>";
   return record;
-}
-
-TEST_CASE("sweep.json reads back as it was written") {
-  const TemporaryDirectory folder;
-  write_sweep_record(folder / "sweep.json", small_record());
-  const SweepRecord read = read_sweep_record(folder / "sweep.json");
-  REQUIRE(read.experiment == "zoo.Cat");
-  REQUIRE(read.metric.name == "eval/validation/loss");
-  REQUIRE(read.trials.size() == 4);
-  REQUIRE(read.trials[0].seconds == 61.5);
-  REQUIRE(read.trials[0].score->best_step == 10);
-  REQUIRE(read.trials[1].state == TrialState::kWaiting);
-  REQUIRE(read.trials[2].trial.text() == "task.rate=0.0003 kind=a<b");
-  REQUIRE(read.trials[3].reason == small_record().trials[3].reason);
-}
-
-TEST_CASE("a damaged sweep.json is an error that names it") {
-  const TemporaryDirectory folder;
-  const auto error = [&](const std::string& text) {
-    write_file_atomically(folder / "sweep.json", text);
-    return error_of([&] { read_sweep_record(folder / "sweep.json"); });
-  };
-  REQUIRE_THAT(error("{\"a\": 1}"), Catch::Contains("is not a sweep.json of this version"));
-  REQUIRE_THAT(error("{\"tessera_sweep\": 1, \"tri"), Catch::Contains("sweep.json"));
-  REQUIRE_THAT(error("{\"tessera_sweep\": 1, \"experiment\": 3}"),
-               Catch::Contains("experiment is"));
-}
-
-TEST_CASE("a second call keeps what is known and refuses another space") {
-  const SweepRecord before = small_record();
-  std::vector<SweepTrial> trials;
-  for (const TrialRecord& record : before.trials) trials.push_back(record.trial);
-  trials.push_back({5, {{"task.rate", "0.1"}, {"kind", "c"}}});
-  const std::vector<TrialRecord> more = continued(trials, before);
-  REQUIRE(more.size() == 5);
-  REQUIRE(more[3].state == TrialState::kFailed);
-  REQUIRE(more[4].state == TrialState::kWaiting);
-  trials.resize(3);
-  REQUIRE_THAT(error_of([&] { continued(trials, before); }),
-               Catch::Contains("has 4 trials, but now it would have 3"));
-  trials[1].settings[0].value = "0.5";
-  REQUIRE_THAT(error_of([&] { continued(trials, before); }),
-               Catch::Contains("trial 2 of the sweep in this directory is task.rate=0.001 kind=c, "
-                               "but now it would be task.rate=0.5 kind=c"));
 }
 
 TEST_CASE("the metric is chosen among those that runs log") {
@@ -98,6 +51,21 @@ TEST_CASE("a score has the final and the best value of the log") {
   REQUIRE(!score_of(folder.path(), {"accuracy", SweepGoal::kMax}));
 }
 
+TEST_CASE("the end of a log says whether its run is done or has failed, and why") {
+  const TemporaryDirectory folder;
+  const auto end = [&](const std::string& last) {
+    write_bytes(folder / "metrics.jsonl", "{\"step\": 2, \"loss\": 2}\n" + last);
+    return end_of_log(folder.path());
+  };
+  REQUIRE(end_of_log(folder.path()).event.empty());
+  REQUIRE((end("").step == 2 && end("").event.empty()));
+  REQUIRE(end("{\"event\": \"done\", \"step\": 3}\n").event == "done");
+  const LogEnd failed = end("{\"event\": \"failed\", \"step\": 3, \"reason\": \"it \\\"is\\\"\"}\n");
+  REQUIRE((failed.event == "failed" && failed.step == 3 && failed.reason == "it \"is\""));
+  const LogEnd torn = end("{\"event\": \"done\", \"st");
+  REQUIRE((torn.step == 0 && torn.event.empty()));
+}
+
 TEST_CASE("the table lists the best trial first, and why trials failed") {
   const std::string table = trial_table(small_record());
   INFO(table);
@@ -114,24 +82,7 @@ TEST_CASE("a table of many settings fits 100 columns and says what it leaves out
   const std::string table = trial_table(record);
   for (size_t begin = 0; begin < table.size(); begin = table.find('\n', begin) + 1)
     REQUIRE(table.find('\n', begin) - begin <= 100);
-  REQUIRE_THAT(table, Catch::Contains("more settings in sweep.json)"));
-}
-
-TEST_CASE("the page has a line for each trial, is self-contained, and escapes texts") {
-  const std::string page = sweep_page(small_record());
-  size_t lines = 0;
-  for (size_t at = 0; (at = page.find("<polyline", at)) != std::string::npos; ++at) ++lines;
-  REQUIRE(lines == 4);
-  REQUIRE_THAT(page, Catch::Contains("kind=a&lt;b") && Catch::Contains("&amp; &lt;more&gt;") &&
-                         Catch::Contains("prefers-color-scheme: dark"));
-  for (const char* reference : {"<script", "href=", "src=", "url(", "a<b"})
-    REQUIRE(page.find(reference) == std::string::npos);
-}
-
-TEST_CASE("a page can be written before any trial has a value") {
-  SweepRecord record = small_record();
-  for (TrialRecord& trial : record.trials) trial.score.reset();
-  REQUIRE_THAT(sweep_page(record), Catch::Contains("no value (waiting)"));
+  REQUIRE_THAT(table, Catch::Contains("more settings, which --compare shows)"));
 }
 
 }  // namespace

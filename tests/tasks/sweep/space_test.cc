@@ -151,12 +151,5 @@ TEST_CASE("a file has the space, and the seed, metric and goal") {
   REQUIRE_THAT(error_of([&] { parse_sweep({"absent.toml"}); }), Catch::Contains("absent.toml"));
 }
 
-TEST_CASE("headings are the shortest endings of paths that differ") {
-  REQUIRE(short_names({"num_layers", "task.train.seed", "input.seed"}) ==
-          Texts{"num_layers", "train.seed", "input.seed"});
-  REQUIRE(short_names({"seed", "task.train.seed"}) == Texts{"seed", "train.seed"});
-  REQUIRE(short_names({"task.learner.learning_rate"}) == Texts{"learning_rate"});
-}
-
 }  // namespace
 }  // namespace tessera

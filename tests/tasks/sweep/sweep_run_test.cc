@@ -2,10 +2,9 @@
 // runexp --mode=sweep with its real child processes: complete, stopped, killed and resumed, and
 // refused.
 #include <csignal>
+#include <iterator>
 #include <memory>
 
-#include "core/io/file.h"
-#include "tasks/sweep/journal.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
@@ -20,7 +19,13 @@ namespace fs = std::filesystem;
 // A folder with a sweep of a tiny model.
 class SweepFolder {
  public:
-  SweepFolder() { write_small_text(folder_.path()); }
+  SweepFolder() {
+    write_small_text(folder_.path());
+    // Without graphviz in PATH: trials would wait for it to draw their graphs.
+    fs::create_directory(folder_ / "bin");
+    for (const char* program : {"env", "setpriv"})
+      fs::create_symlink(fs::path("/usr/bin") / program, folder_ / "bin" / program);
+  }
 
   Outcome run(const std::string& flags, int64_t steps = 3) const {
     return shell(folder_.path(), command(flags, steps));
@@ -28,12 +33,11 @@ class SweepFolder {
   std::unique_ptr<Background> start(const std::string& flags, int64_t steps) const {
     return std::make_unique<Background>(folder_.path(), command(flags, steps));
   }
+  const fs::path& folder() const { return folder_.path(); }
   fs::path directory() const { return folder_ / "run"; }
-  SweepRecord record() const { return read_sweep_record(directory() / "sweep.json"); }
-  std::vector<TrialState> states() const {
-    std::vector<TrialState> states;
-    for (const TrialRecord& trial : record().trials) states.push_back(trial.state);
-    return states;
+  // By the table of a dry run, which reads the files of the trials and changes nothing.
+  std::string table(const std::string& flags, int64_t steps = 3) const {
+    return run(flags + " --dry_run", steps).out;
   }
 
   // Waits until the trial has logged more steps than now, and returns its process, which its lock
@@ -47,9 +51,9 @@ class SweepFolder {
   }
 
  private:
-  static std::string command(const std::string& flags, int64_t steps) {
-    // Without graphviz in PATH: trials would wait for it to draw their graphs.
-    return "/usr/bin/env PATH=/nowhere " + tiny_command(steps) + " --mode=sweep " + flags;
+  std::string command(const std::string& flags, int64_t steps) const {
+    return fmt::format("/usr/bin/env PATH='{}' {} --mode=sweep {}", (folder_ / "bin").string(),
+                       tiny_command(steps), flags);
   }
   TemporaryDirectory folder_;
 };
@@ -66,34 +70,43 @@ TEST_CASE("a sweep trains all trials, and a second call has nothing to do") {
   REQUIRE_THAT(first.out, Catch::Contains("2 of 2 trials are done") &&
                               Catch::Contains("trial 2 starts: learning_rate=3e-4") &&
                               Catch::Contains("trials 0/2 done  2 running\n"));
-  REQUIRE(sweep.states() == std::vector{TrialState::kDone, TrialState::kDone});
-  const TrialRecord trial = sweep.record().trials[1];
-  REQUIRE(sweep.record().metric.name == "eval/validation/loss");
-  REQUIRE(numbers_of(sweep.directory() / "trial_0002", "eval/validation/loss").back() ==
-          trial.score->final);
+  const double loss = numbers_of(sweep.directory() / "trial_0002", "eval/validation/loss").back();
+  REQUIRE_THAT(first.out, Catch::Contains(fmt::format("eval/validation/loss {:.6g}\n", loss)));
   REQUIRE_THAT(read_bytes(sweep.directory() / "trial_0002" / "hparams.toml"),
                Catch::Contains("learning_rate = 0.0003"));
-  REQUIRE_THAT(read_bytes(sweep.directory() / "sweep.html"), Catch::Contains("<polyline"));
+  REQUIRE_THAT(first.out, Catch::Contains("their page: ./runexp --compare=run\n"));
+  const Outcome page =
+      shell(sweep.folder(), fmt::format("'{}/bin/runexp' --compare=run", TESSERA_BINARY_DIR));
+  REQUIRE(page.exit_code == 0);
+  REQUIRE_THAT(page.out, Catch::Contains("trial_0002") && Catch::Contains("learning_rate"));
   const Outcome second = sweep.run(flags);
   REQUIRE(second.exit_code == 0);
   REQUIRE_THAT(second.out, Catch::Contains("2 done") && !Catch::Contains("starts"));
-  REQUIRE(sweep.record().trials[1].seconds == trial.seconds);
+  REQUIRE_THAT(second.out, Catch::Contains(fmt::format("{:.6g}", loss)));
+  // Nothing but the trials and the lock is in the folder.
+  REQUIRE(std::distance(fs::directory_iterator(sweep.directory()), {}) == 3);
 }
 
 TEST_CASE("a sweep goes on with further steps and further random trials") {
   const SweepFolder sweep;
   const std::string space = "--sweep='learning_rate=log_uniform(1e-4,1e-2)' --sweep_trials=";
-  REQUIRE(sweep.run(space + "1").exit_code == 0);
-  const std::string rate = sweep.record().trials[0].trial.settings[0].value;
+  const std::string first = sweep.run(space + "1").out;
+  const size_t begin = first.find("trial 1 starts: ") + 16;
+  const std::string rate = first.substr(begin, first.find('\n', begin) - begin);
   const Outcome more = sweep.run(space + "2", 5);
   INFO(more.out << more.errors);
   REQUIRE(more.exit_code == 0);
-  REQUIRE_THAT(more.out, Catch::Contains("trial 1 resumes: learning_rate=" + rate));
+  REQUIRE_THAT(more.out, Catch::Contains("trial 1 resumes: " + rate + "\n"));
   REQUIRE(losses_of(sweep.directory() / "trial_0001").size() == 5);
   REQUIRE(losses_of(sweep.directory() / "trial_0002").size() == 5);
   const Outcome other = sweep.run(space + "2 --sweep_seed=5", 5);
   REQUIRE(other.exit_code == 2);
-  REQUIRE_THAT(other.errors, Catch::Contains("trial 1 of the sweep in this directory is"));
+  REQUIRE_THAT(other.errors, Catch::StartsWith("runexp: trial 1 (learning_rate=") &&
+                                 Catch::Contains("was started with a different configuration"));
+  const Outcome fewer = sweep.run(space + "1", 5);
+  REQUIRE(fewer.exit_code == 2);
+  REQUIRE_THAT(fewer.errors,
+               Catch::Contains("run has trial_0002, but the sweep has only 1 trials now"));
 }
 
 TEST_CASE("a stopped sweep saves its trials and resumes them") {
@@ -105,7 +118,8 @@ TEST_CASE("a stopped sweep saves its trials and resumes them") {
   REQUIRE_THAT(first->output(),
                Catch::Contains("Ctrl-C: waiting until 1 running trial has saved") &&
                    Catch::Contains("run the same command to go on"));
-  REQUIRE(sweep.states() == std::vector{TrialState::kInterrupted, TrialState::kWaiting});
+  REQUIRE_THAT(sweep.table(kTwoRates, kEndless),
+               Catch::Contains("1e-3  interrupted") && Catch::Contains("3e-4      waiting"));
   const size_t before = losses_of(sweep.directory() / "trial_0001").size();
   const auto second = sweep.start(kTwoRates, kEndless);
   sweep.process_of("trial_0001");
@@ -115,7 +129,7 @@ TEST_CASE("a stopped sweep saves its trials and resumes them") {
   REQUIRE(losses_of(sweep.directory() / "trial_0001").size() > before);
 }
 
-TEST_CASE("a killed trial is a failed one, tried again only by --retry_failed") {
+TEST_CASE("a killed trial is a failed one, which the next call resumes") {
   const SweepFolder sweep;
   const std::string one = "--sweep='learning_rate=1e-3' ";
   const auto first = sweep.start(one, kEndless);
@@ -123,15 +137,27 @@ TEST_CASE("a killed trial is a failed one, tried again only by --retry_failed") 
   REQUIRE(first->wait(std::chrono::seconds(60)) == 1);
   REQUIRE_THAT(first->output(), Catch::Contains("trial 1 was killed by SIGKILL:\n  ") &&
                                     Catch::Contains("--retry_failed"));
-  REQUIRE(sweep.states() == std::vector{TrialState::kFailed});
-  const Outcome second = sweep.run(one, kEndless);
-  REQUIRE(second.exit_code == 1);
-  REQUIRE_THAT(second.out, !Catch::Contains("trial 1 resumes"));
-  const auto third = sweep.start(one + "--retry_failed", kEndless);
+  const auto second = sweep.start(one, kEndless);
   sweep.process_of("trial_0001");
-  ::kill(third->pid(), SIGTERM);
-  REQUIRE(third->wait(std::chrono::seconds(60)) == 0);
-  REQUIRE_THAT(third->output(), Catch::Contains("trial 1 resumes"));
+  ::kill(second->pid(), SIGTERM);
+  REQUIRE(second->wait(std::chrono::seconds(60)) == 0);
+  REQUIRE_THAT(second->output(), Catch::Contains("trial 1 resumes"));
+}
+
+TEST_CASE("a trial whose log ends with a failure is tried again only by --retry_failed") {
+  const SweepFolder sweep;
+  const std::string two =
+      "--sweep='learning_rate=1e-3,1e30' --set task.learner.max_skipped_in_a_row=1 ";
+  const Outcome first = sweep.run(two, 20);
+  INFO(first.out << first.errors);
+  REQUIRE(first.exit_code == 1);
+  REQUIRE_THAT(first.out, Catch::Contains("trial 2 ended with exit code 1:\n  ") &&
+                              Catch::Contains("--retry_failed"));
+  const Outcome second = sweep.run(two, 20);
+  REQUIRE(second.exit_code == 1);
+  REQUIRE_THAT(second.out, !Catch::Contains("trial 2 resumes") && !Catch::Contains("starts") &&
+                               Catch::Contains("\ntrial 2 failed at step "));
+  REQUIRE_THAT(sweep.run(two + "--retry_failed", 20).out, Catch::Contains("trial 2 resumes"));
 }
 
 TEST_CASE("trials of a killed sweep save and end, and the next call resumes them") {
