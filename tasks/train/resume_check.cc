@@ -66,8 +66,7 @@ std::string check_code(const CheckpointInfo& info, const LoopState& state,
   if (state.computation.empty())
     return fmt::format(
         "note: the checkpoint of step {} does not say what its code computed, so it is not "
-        "compared "
-        "with this code",
+        "compared with this code",
         info.step);
   if (const auto found = difference(info, state)) {
     const std::string what = fmt::format(
