@@ -13,6 +13,7 @@
 #include "core/ops/cross_entropy.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/gather.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/norm.h"
@@ -89,6 +90,19 @@ void add_products(std::vector<BenchCase>& cases, const std::string& dtype, const
                    [](const Tensors& in) { einsum(in[0], in[1], over("embed")); }});
 }
 
+// In bf16 with both gradients, and the product alone of 8-bit floats.
+void add_model_product(std::vector<BenchCase>& cases, const BenchProduct& s) {
+  const std::vector<std::string> inputs = {
+      fmt::format("bf16[\"token={} embed={}\"]", s.tokens, s.inputs),
+      fmt::format("bf16[\"embed={} mlp={}\"]", s.inputs, s.outputs)};
+  const std::string size = fmt::format("{}x{}x{}", s.tokens, s.inputs, s.outputs);
+  cases.push_back({"product/bf16/" + size, inputs,
+                   [](const Tensors& in) { einsum(in[0], in[1], over("embed")); }});
+  cases.push_back({"product/fp8/" + size, inputs,
+                   [](const Tensors& in) { fp8_product(in[0], in[1], over("embed")); },
+                   /*gradient=*/false});
+}
+
 }  // namespace
 
 std::vector<BenchCase> bench_cases(const BenchSizes& s) {
@@ -102,6 +116,7 @@ std::vector<BenchCase> bench_cases(const BenchSizes& s) {
                       fmt::format("i32[\"row={}\"]", s.loss_rows)},
                      [](const Tensors& in) { cross_entropy(in[0], in[1], "vocab"); }});
   }
+  for (const BenchProduct& each : s.products) add_model_product(cases, each);
   for (BenchCase& each : cases) each.integers = std::min(each.integers, s.vocab);
   const std::string slot = fmt::format("f32[\"embed={}\"]", s.weights), scalar = "f32[\"\"]";
   cases.push_back({"adam_update/f32",

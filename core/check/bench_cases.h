@@ -17,6 +17,11 @@ struct BenchAttention {
   int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
 };
 
+// Of this many tokens with a weight.
+struct BenchProduct {
+  int64_t tokens = 1, inputs = 1, outputs = 1;
+};
+
 struct BenchSizes {
   int64_t batch = 8, seq = 512, embed = 768, vocab = 50257;
   int64_t loss_rows = 1024;    // Of cross_entropy.
@@ -24,6 +29,7 @@ struct BenchSizes {
   int64_t routed_rows = 4096, experts = 8, expert_embed = 256, expert_mlp = 1024;
   std::vector<BenchAttention> attention = {
       {8, 256, 8, 8, 32}, {4, 512, 12, 12, 64}, {1, 2048, 16, 4, 128}};
+  std::vector<BenchProduct> products = {};
 };
 
 struct BenchCase {

@@ -60,8 +60,7 @@ std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& tr
     paths.resize(std::min(count, kMostNamed));
     warnings.push_back(fmt::format(
         "no gradient reaches {}{}, since the loss does not depend on {}; use {} in fprop, or list "
-        "{} "
-        "in task.learner.bprop_variable_exclusion",
+        "{} in task.learner.bprop_variable_exclusion",
         fmt::join(paths, ", "),
         count > kMostNamed ? fmt::format(" and {} more weights", count - kMostNamed) : "", it, it,
         it));

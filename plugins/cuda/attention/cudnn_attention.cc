@@ -225,6 +225,7 @@ class CudnnAttentionKernel final : public CudaKernel {
   CudnnAttentionKernel(CudnnPlans& plans, const CudnnPlan& plan, std::unique_ptr<CudaKernel> own)
       : plans_(plans), plan_(plan), own_(std::move(own)) {}
 
+  std::string_view implementation() const override { return kCudnnName; }
   int64_t scratch_bytes() const override {
     return std::max(plan_.scratch_bytes() + CudnnPlan::kAlignment - kAlignment,
                     own_->scratch_bytes());

@@ -18,7 +18,7 @@ struct CheckRun {
   std::vector<int> stages;      // Empty: all.
   std::regex filter{""};        // Items with this in their name.
   double budget_seconds = 0.0;  // After that no item begins; 0: no limit.
-  bool again = false;           // Items that failed or were skipped run again.
+  bool again = false;           // Items that failed or were not tested run again.
 };
 
 // Error if there is no driver. Returns the exit code: 0 if nothing failed. Writes report.json after

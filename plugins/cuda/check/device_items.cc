@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage 1: versions, the GPU, its kernels as the driver has loaded them, and one launch of each.
+// Stage 1: versions, the GPU, its kernels as the driver has loaded them, and one launch of each;
+// and stage 3: these launches under compute-sanitizer. initcheck is left out: the device zeroes all
+// memory that it allocates.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -9,7 +11,6 @@
 #include "core/base/error.h"
 #include "core/check/op_cases.h"
 #include "plugins/cuda/check/items.h"
-#include "plugins/cuda/check/product_check.h"
 #include "plugins/cuda/device/context.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/images.h"
@@ -165,30 +166,6 @@ Findings list_all_kernels() {
   return findings;
 }
 
-}  // namespace
-
-std::vector<Item> device_items() {
-  std::vector<Item> items = {{1, "versions", versions},
-                             {1, "GPUs", describe_gpus},
-                             {1, "kernels in the binary", list_all_kernels}};
-  for (const std::string& family : op_families())
-    items.push_back({1, "launch " + family, [family] { return launch_family(family); }});
-  return items;
-}
-
-std::string why_no_library(const std::string& name) {
-  const auto each = std::ranges::find(kLibraries, name, &VersionedLibrary::name);
-  CHECK(each != std::end(kLibraries), "no library {}", name);
-  if (std::getenv(kDriverVariable) != nullptr && std::getenv(each->variable) == nullptr)
-    return fmt::format("{} needs NVIDIA's driver, but {} names another one", name, kDriverVariable);
-  try {
-    const Library library(files_of(*each));
-    return "";
-  } catch (const Error& error) {
-    return fmt::format("no {}: {}", name, error.what());
-  }
-}
-
 std::vector<std::string> op_families() {
   std::vector<std::string> families;
   for (const OpCase& row : all_op_cases()) {
@@ -199,6 +176,7 @@ std::vector<std::string> op_families() {
   return families;
 }
 
+// Runs the first case of each op of a family: every kernel loads and launches.
 Findings launch_family(const std::string& family) {
   Findings findings;
   const std::unique_ptr<Device> gpu = make_gpu();
@@ -215,6 +193,39 @@ Findings launch_family(const std::string& family) {
     }
   }
   return findings;
+}
+
+}  // namespace
+
+std::vector<Item> device_items() {
+  std::vector<Item> items = {{1, "versions", versions},
+                             {1, "GPUs", describe_gpus},
+                             {1, "kernels in the binary", list_all_kernels}};
+  const std::vector<std::string> families = op_families();
+  for (const std::string& family : families)
+    items.push_back({1, "launch " + family, [family] { return launch_family(family); }});
+  for (const char* const tool : {"memcheck", "racecheck", "synccheck"})
+    for (const std::string& family : families)
+      items.push_back({.stage = 3,
+                       .name = tool + (" " + family),
+                       .run = [family] { return launch_family(family); },
+                       .tool = tool});
+  return items;
+}
+
+std::unique_ptr<Device> make_gpu() { return std::move(make_cuda_devices(1, 1).front()); }
+
+std::string why_no_library(const std::string& name) {
+  const auto each = std::ranges::find(kLibraries, name, &VersionedLibrary::name);
+  CHECK(each != std::end(kLibraries), "no library {}", name);
+  if (std::getenv(kDriverVariable) != nullptr && std::getenv(each->variable) == nullptr)
+    return fmt::format("{} needs NVIDIA's driver, but {} names another one", name, kDriverVariable);
+  try {
+    const Library library(files_of(*each));
+    return "";
+  } catch (const Error& error) {
+    return fmt::format("no {}: {}", name, error.what());
+  }
 }
 
 }  // namespace tessera::cuda

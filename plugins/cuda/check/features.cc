@@ -24,7 +24,7 @@ const std::vector<Feature>& features() {
       {"attention by cuDNN", "TESSERA_CUDA_ATTENTION", "own", attention, "cudnn", "cuDNN"},
       {"epilogues in cuBLASLt", kGemmVariable, "plain", products},
       {"timed choice of algorithms", kGemmVariable, "untimed", products},
-      {"cuBLASLt", kGemmVariable, "reference", products},
+      {"cuBLASLt", kGemmVariable, "reference", products, "cublaslt", "cuBLASLt"},
       {"collectives by NCCL", "TESSERA_CUDA_COLLECTIVES", "peer", {"GPUs, "}},
   };
   return rows;
@@ -58,9 +58,10 @@ std::vector<Item> with_features(const Item& item) {
     Item& copy = copies.emplace_back(item);
     copy.name = fmt::format("{}, with {}", item.name, feature.name);
     copy.environment[feature.variable] = feature.on;
+    copy.tests = feature.library;
     copy.run = [feature, run = item.run]() -> Findings {
       const std::string missing = why_no_library(feature.library);
-      return missing.empty() ? run() : Findings{.skipped = missing};
+      return missing.empty() ? run() : Findings{.not_tested = missing};
     };
   }
   return copies;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Features that a GPU or a library may lack or do wrong, each with a switch. An item that fails
-// runs again with one of them off, so that the report says which is at fault; items that may use a
-// feature that is off by default run with it too. A new feature with a switch is a row in
-// features.cc.
+// runs again with one of them off, so that the report says which is at fault. Items of stage 2 that
+// may use a library run by our own kernels and by the library. A new feature with a switch is a row
+// in features.cc.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct Feature {
   std::string off;       // Its value without the feature; of a list of words, one more word.
   // An item may use the feature if its name contains one of these words.
   std::vector<std::string> items;
-  std::string on = {};       // Its value with the feature, if it is off by default,
-  std::string library = {};  // and what it then needs, as the item "versions" names it.
+  std::string on = {};       // Its value with a library,
+  std::string library = {};  // as the item "versions" names it.
 };
 
 const std::vector<Feature>& features();
@@ -28,7 +28,7 @@ const std::vector<Feature>& features();
 std::string value_without(const Feature& feature, const std::string& before);
 const Feature& find_feature(std::string_view name);
 std::vector<Feature> features_of(std::string_view item);
-// Copies of an item that turn on what is off by default: "op attention, with attention by cuDNN".
+// Copies of an item by a library: "op attention, with attention by cuDNN".
 std::vector<Item> with_features(const Item& item);
 
 }  // namespace tessera::cuda

@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "core/backend/backend.h"
 
 namespace tessera::cuda {
 
@@ -24,7 +27,7 @@ using Row = std::vector<std::pair<std::string, std::variant<std::string, double>
 struct Findings {
   std::vector<std::string> failures;
   std::vector<Row> rows;
-  std::string skipped;  // Why the item cannot run here; or empty.
+  std::string not_tested;  // Why the item cannot run here; or empty.
 };
 
 struct Item {
@@ -33,7 +36,9 @@ struct Item {
   std::function<Findings()> run;
   int seconds = 300;       // Its process is killed after that.
   std::string needs = {};  // An item that must have passed.
-  std::string tool = {};   // Of compute-sanitizer, which then runs the item.
+  // The implementation (kernel.h) that must compute some node of it; otherwise it was not tested.
+  std::string tests = {};
+  std::string tool = {};  // Of compute-sanitizer, which then runs the item.
   std::map<std::string, std::string> environment = {};
 };
 
@@ -43,16 +48,13 @@ std::string stage_title(int stage);  // "kernels"
 // In the order in which they run. None is skipped here: making the list uses no GPU.
 std::vector<Item> all_items(const CheckOptions& options);
 
-// Those of one stage, each in a file <name>_items.cc.
-std::vector<Item> device_items();
+// Those of one stage or two, each in a file <name>_items.cc.
+std::vector<Item> device_items();  // Also under compute-sanitizer.
 std::vector<Item> kernel_items(const CheckOptions& options);
-std::vector<Item> sanitizer_items();
 std::vector<Item> training_items(const CheckOptions& options);
 std::vector<Item> timing_items(const CheckOptions& options);
 
-// Runs the first case of each op of a family: every kernel loads and launches.
-Findings launch_family(const std::string& family);
-std::vector<std::string> op_families();
+std::unique_ptr<Device> make_gpu();  // GPU 0.
 
 // Why a library of the item "versions" cannot be used here; "" if it can.
 std::string why_no_library(const std::string& name);

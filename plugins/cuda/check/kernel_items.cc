@@ -12,22 +12,21 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
+#include "core/check/fused_cases.h"
 #include "core/check/run_graph.h"
 #include "core/ops/attention.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/random.h"
 #include "plugins/cuda/check/items.h"
-#include "plugins/cuda/check/product_check.h"
 #include "plugins/cuda/device/device.h"
-#include "plugins/cuda/device/stream.h"
-#include "plugins/cuda/gemm/make_product.h"
+#include "plugins/cuda/device/kernel.h"
 #include "tasks/modes/selfcheck.h"
 
 namespace tessera::cuda {
 namespace {
 
 // Every row in f32 and bf16; a failure for each mismatch, and the largest error.
-Findings check_cases(const std::string& name, const std::vector<OpCase>& rows) {
+Findings check_cases(const std::vector<OpCase>& rows) {
   Findings findings;
   const std::unique_ptr<Device> gpu = make_gpu();
   double largest = 0.0, cases = 0.0;
@@ -42,15 +41,14 @@ Findings check_cases(const std::string& name, const std::vector<OpCase>& rows) {
       });
     }
   }
-  findings.rows.push_back(
-      {{"what", name}, {"cases", cases}, {"largest error, of its tolerance", largest}});
+  findings.rows.push_back({{"cases", cases}, {"largest error, of its tolerance", largest}});
   return findings;
 }
 
 Findings check_op(const std::string& op) {
   std::vector<OpCase> rows = all_op_cases();
   std::erase_if(rows, [&](const OpCase& row) { return row.op->name != op; });
-  return check_cases(op, rows);
+  return check_cases(rows);
 }
 
 // Several blocks of queries and keys, grouped heads, packed segments.
@@ -120,44 +118,18 @@ std::vector<OpCase> grouped_cases(bool tiny) {
   return rows;
 }
 
-// Sizes that no tile divides, and some that tiles do.
-Findings check_products(DType input, DType output, const std::string& layouts, bool tiny) {
-  struct Size {
-    int64_t m, n, k, pad, batches;
-  };
-  const std::vector<Size> sizes = tiny ? std::vector<Size>{{19, 24, 21, 8, 2}}
-                                       : std::vector<Size>{{1, 8, 16, 0, 1},
-                                                           {33, 17, 70, 0, 1},
-                                                           {19, 24, 21, 8, 2},
-                                                           {128, 256, 64, 0, 3},
-                                                           {200, 136, 1000, 0, 1}};
-  Findings findings;
-  const std::unique_ptr<Device> gpu = make_gpu();
-  const ProductSettings settings = product_settings();
-  std::vector<Epilogue> epilogues = all_epilogues();
-  epilogues.push_back({});
-  for (const auto& [m, n, k, pad, batches] : sizes) {
-    ProductShape shape = dense_shape(input, output, m, n, k, layouts, pad, batches);
-    for (const Epilogue& epilogue : epilogues) {
-      shape.epilogue = epilogue;
-      note_failures(findings, shape.text(), [&] {
-        const std::string difference = product_difference(*gpu, shape, settings);
-        if (!difference.empty()) fail("{}", difference);
-      });
-    }
+// Products of this layout with every epilogue, at sizes that no tile divides and some that tiles
+// do.
+std::vector<OpCase> product_cases(const std::string& layouts, bool fp8, bool tiny) {
+  std::vector<FusedProducts> sizes = {{1, 8, 16}, {33, 17, 70}, {128, 256, 64}, {200, 136, 1000}};
+  if (tiny) sizes = {{19, 24, 21}};
+  std::vector<OpCase> rows;
+  for (FusedProducts& each : sizes) {
+    each.layouts = layouts;
+    each.fp8 = fp8;
+    std::ranges::move(fused_product_cases(each), std::back_inserter(rows));
   }
-  findings.rows.push_back(
-      {{"products", fmt::format("{} {} {}", dtype_name(input), dtype_name(output), layouts)},
-       {"cases", static_cast<double>(sizes.size() * epilogues.size())}});
-  return findings;
-}
-
-// cuBLASLt uses other kernels for large products, such as those that split sums.
-Findings check_model_product(const ProductShape& shape) {
-  const std::unique_ptr<Device> gpu = make_gpu();
-  if (const std::string why = why_no_product(*gpu, shape); !why.empty()) return {.skipped = why};
-  const std::string difference = difference_from_own(*gpu, shape, product_settings());
-  return difference.empty() ? Findings() : Findings{.failures = {difference}};
+  return rows;
 }
 
 // Random numbers have the CPU's bits: initial weights and dropout masks must not depend on the
@@ -206,26 +178,15 @@ std::vector<Item> kernel_items(const CheckOptions& options) {
   }
   const bool tiny = options.tiny;
   items.push_back({2, "random bits", check_random_bits});
-  items.push_back({2, "attention shapes",
-                   [tiny] { return check_cases("attention shapes", attention_cases(tiny)); }});
-  items.push_back({2, "grouped products",
-                   [tiny] { return check_cases("grouped products", grouped_cases(tiny)); }});
-  items.push_back(
-      {2, "fused products", [] { return check_cases("fused products", fused_cases()); }});
-  items.push_back({2, "fused products of 8 bits",
-                   [] { return check_cases("fused products of 8 bits", fused_cases(true)); }});
-  const std::pair<DType, DType> dtypes[] = {
-      {DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16}, {DType::kBF16, DType::kF32}};
-  for (const auto& [input, output] : dtypes)
-    for (const char* const layouts : {"nn", "nt", "tn", "tt"})
-      items.push_back(
-          {2, fmt::format("products {} {} {}", dtype_name(input), dtype_name(output), layouts),
-           [=, input = input, output = output] {
-             return check_products(input, output, layouts, tiny);
-           }});
-  for (const ModelProduct& each : model_products(tiny ? 40 : 4096, tiny))
-    items.push_back(
-        {2, "product " + each.name, [shape = each.shape] { return check_model_product(shape); }});
+  items.push_back({2, "attention shapes", [tiny] { return check_cases(attention_cases(tiny)); }});
+  items.push_back({2, "grouped products", [tiny] { return check_cases(grouped_cases(tiny)); }});
+  for (const bool fp8 : {false, true}) {
+    for (const std::string layouts : {"nn", "nt", "tn", "tt"}) {
+      const std::string name = fmt::format("products{} {}", fp8 ? " of 8 bits" : "", layouts);
+      items.push_back({2, name, [=] { return check_cases(product_cases(layouts, fp8, tiny)); }});
+    }
+  }
+  items.push_back({2, "products unpacked", [] { return check_cases(fused_packed_cases()); }});
   for (const DType dtype : {DType::kF32, DType::kBF16})
     items.push_back({2, fmt::format("training steps {}", dtype_name(dtype)),
                      [dtype] { return check_steps(dtype); }});

@@ -27,7 +27,7 @@ constexpr const char* kHelp =
                              4 training, 5 speed
   --filter=REGEX             only items whose name matches, such as --filter=norm
   --budget=MINUTES           start no item after that
-  --again                    run items again that failed or were skipped
+  --again                    run items again that failed or were not tested
   --output=DIR               folder of the report (default: runs/gpu_check)
   --device=N[,N...]          GPUs to use (default: all), as CUDA_VISIBLE_DEVICES numbers them
   --tiny                     small shapes and models, for the virtual GPU of the tests

@@ -38,6 +38,10 @@ std::vector<std::string> parse_texts(const Json& list) {
   return texts;
 }
 
+std::string nodes_json(const std::map<std::string, double>& nodes) {
+  return row_json({nodes.begin(), nodes.end()});
+}
+
 Row parse_row(const Json& json) {
   Row row;
   for (const auto& [name, cell] : json.as_object()) {
@@ -113,11 +117,16 @@ std::string stages_text(const Report& report, const std::vector<Item>& items) {
     rows.push_back({{"stage", fmt::format("{} {}", stage, stage_title(stage))},
                     {"passed", count("passed")},
                     {"failed", count("failed")},
-                    {"skipped", count("skipped")},
+                    {"not tested", count("not tested")},
                     {"not run", static_cast<double>(missing)},
                     {"seconds", fmt::format("{:.1f}", seconds)}});
   }
-  return table_text(rows);
+  std::map<std::string, double> nodes;
+  for (const Result& each : report.results())
+    for (const auto& [name, number] : each.nodes) nodes[name] += number;
+  std::vector<std::string> texts;
+  for (const auto& [name, number] : nodes) texts.push_back(fmt::format("{} {}", name, number));
+  return table_text(rows) + fmt::format("nodes by implementation: {}\n\n", fmt::join(texts, ", "));
 }
 
 std::string failures_text(const std::vector<Result>& results, bool whole) {
@@ -136,11 +145,11 @@ std::string failures_text(const std::vector<Result>& results, bool whole) {
   return text;
 }
 
-// Items that were skipped for the same reason, in one line.
-std::string skipped_text(const std::vector<Result>& results) {
+// Items that were not tested for the same reason, in one line.
+std::string not_tested_text(const std::vector<Result>& results) {
   std::vector<std::pair<std::string, int>> reasons;
   for (const Result& each : results) {
-    if (each.status != "skipped") continue;
+    if (each.status != "not tested") continue;
     const std::string reason = fmt::format("stage {}: {}", each.stage, each.failures.at(0));
     auto found = std::ranges::find(reasons, reason, &std::pair<std::string, int>::first);
     if (found == reasons.end()) found = reasons.insert(reasons.end(), {reason, 0});
@@ -148,7 +157,7 @@ std::string skipped_text(const std::vector<Result>& results) {
   }
   std::string text;
   for (const auto& [reason, count] : reasons)
-    text += fmt::format("skipped: {} of {}\n", count, reason);
+    text += fmt::format("not tested: {} of {}\n", count, reason);
   return text.empty() ? "" : text + "\n";
 }
 
@@ -163,6 +172,7 @@ std::string result_json(const Result& result) {
           .add("seconds", result.seconds)
           .add_raw("failures", json_list(result.failures, json_quoted))
           .add_raw("rows", json_list(result.rows, row_json))
+          .add_raw("nodes", nodes_json(result.nodes))
           .add_raw(
               "retries",
               json_list(
@@ -185,6 +195,8 @@ Result parse_result(const Json& json) {
                 .verdict = json.at("verdict").as_string(),
                 .log = json.at("log").as_string()};
   for (const Json& each : json.at("rows").as_array()) result.rows.push_back(parse_row(each));
+  for (const auto& [name, number] : json.at("nodes").as_object())
+    result.nodes[name] = number.as_number();
   for (const Json& each : json.at("retries").as_array())
     result.retries.push_back({each.at("change").as_string(), each.at("status").as_string()});
   return result;
@@ -239,7 +251,7 @@ void Report::save() const {
 
 std::string report_text(const Report& report, const std::vector<Item>& items, bool whole) {
   return stages_text(report, items) + tables_text(report.results(), whole) +
-         skipped_text(report.results()) + failures_text(report.results(), whole);
+         not_tested_text(report.results()) + failures_text(report.results(), whole);
 }
 
 }  // namespace tessera::cuda

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +23,11 @@ struct Retry {
 struct Result {
   int stage = 0;
   std::string name;
-  std::string status;  // passed, failed or skipped.
+  std::string status;  // passed, failed or not tested.
   double seconds = 0.0;
-  std::vector<std::string> failures;  // Of a skipped item: the reason.
+  std::vector<std::string> failures;  // Of an item that was not tested: the reason.
   std::vector<Row> rows;
+  std::map<std::string, double> nodes;  // How many each implementation computed.
   std::vector<Retry> retries;
   std::string verdict;  // Which feature is at fault, as far as the retries tell.
   std::string log;      // The end of the item's output, if it failed.
@@ -42,7 +44,7 @@ class Report {
 
   const std::vector<Result>& results() const { return results_; }
   const Result* find(std::string_view item) const;
-  // Forgets items that failed or were skipped, so that they run again.
+  // Forgets items that failed or were not tested, so that they run again.
   void forget_what_did_not_pass();
   // Notes that an item runs now. How often it was begun without an end: 1 for the first time.
   int begin(const std::string& item);
@@ -57,7 +59,8 @@ class Report {
   std::vector<Result> results_;
 };
 
-// Numbers of items by stage, what failed, and the measurements of stage 5 or, with `whole`, of all.
+// Numbers of items by stage and of nodes by implementation, what failed, and the measurements of
+// stage 5 or, with `whole`, of all.
 std::string report_text(const Report& report, const std::vector<Item>& items, bool whole);
 
 }  // namespace tessera::cuda

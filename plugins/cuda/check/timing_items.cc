@@ -1,36 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage 5: speed. Each algorithm that cuBLASLt proposes, each kernel beside the roofline of its
-// bytes and FLOPs, and whole steps beside their predictions.
+// Stage 5: speed. Each kernel beside the roofline of its bytes and FLOPs, libraries beside our own
+// kernels, and whole steps beside their predictions.
 #include <algorithm>
 #include <cctype>
 #include <memory>
-#include <optional>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/check/bench_cases.h"
-#include "core/check/run_graph.h"
 #include "core/graph/mesh.h"
 #include "core/io/file.h"
+#include "core/ops/fp8.h"
 #include "core/passes/cost.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "plugins/cuda/check/items.h"
-#include "plugins/cuda/check/product_check.h"
+#include "plugins/cuda/check/node_trial.h"
 #include "plugins/cuda/check/runs.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
-#include "plugins/cuda/device/stream.h"
-#include "plugins/cuda/gemm/cublaslt.h"
-#include "plugins/cuda/gemm/make_product.h"
 #include "plugins/loader.h"
 #include "tasks/hardware/hardware.h"
 
 namespace tessera::cuda {
 namespace {
-
-double tera_per_second(double flops, double milliseconds) { return 1e-9 * flops / milliseconds; }
 
 // The memory's bytes per second by its clock and width: two transfers in a clock cycle.
 double memory_bandwidth(const Context& context) {
@@ -38,122 +32,33 @@ double memory_bandwidth(const Context& context) {
          context.attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
 }
 
-// ---- Matrix products
-
-std::optional<double> own_time(Context& context, const ProductShape& shape) {
-  const std::unique_ptr<Product> product = make_reference_product(context, shape);
-  TrialMemory memory(context);
-  const WorkTimer timer(context);
-  const ProductOperands operands =
-      random_operands(context, memory, timer.stream(), shape, product->scratch_bytes());
-  if (!memory.complete() || !timer.has_memory()) return std::nullopt;
-  return timer.least_time([&] {
-    product->enqueue(timer.stream(), operands);
-    return true;
-  });
-}
-
-Row product_row(Device& gpu, const std::string& name, const ProductShape& shape) {
-  Context& context = context_of(gpu);
-  const GemmShape& s = shape.matrices;
-  const double flops =
-      2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  Row row = {{"product", name},
-             {"dtypes", fmt::format("{} {}", shape.fp8 ? "8-bit" : dtype_name(s.input),
-                                    dtype_name(s.output))},
-             {"m n k", fmt::format("{} {} {}", s.m, s.n, s.k)}};
-  if (const std::optional<double> own = own_time(context, shape))
-    row.emplace_back("own TFLOP/s", tera_per_second(flops, *own));
-  const bool uses_library = product_settings().kind != ProductSettings::Kind::kReference &&
-                            context.part<CublasLtHandle>().library() != nullptr;
-  const std::vector<float> times =
-      uses_library ? cublaslt_candidate_times(context, shape) : std::vector<float>();
-  if (times.empty()) return row;
-  const auto [least, most] = std::minmax_element(times.begin(), times.end());
-  const double peak = gpu.peak_flops(s.input) * (shape.fp8 ? 2.0 : 1.0);  // 8 bits at twice 16's.
-  row.insert(row.end(), {{"first", tera_per_second(flops, times.front())},
-                         {"best", tera_per_second(flops, *least)},
-                         {"worst", tera_per_second(flops, *most)},
-                         {"best is", 1.0 + static_cast<double>(least - times.begin())},
-                         {"of", static_cast<double>(times.size())},
-                         {"% of peak", 100.0 * 1e12 * tera_per_second(flops, *least) / peak}});
-  return row;
-}
-
-Findings time_product(const ModelProduct& product) {
-  const std::unique_ptr<Device> gpu = make_gpu();
-  if (const std::string why = why_no_product(*gpu, product.shape); !why.empty())
-    return {.skipped = why};
-  return {.rows = {product_row(*gpu, product.name, product.shape)}};
-}
-
-// ---- Other kernels
-
-// Memory of a value: random floats, integers below a bound, true.
-CUdeviceptr made_value(Context& context, TrialMemory& memory, CUstream stream, const Type& type,
-                       int64_t integers) {
-  const CUdeviceptr address = memory.allocate(type.bytes());
-  if (address == 0) return 0;
-  if (type.dtype == DType::kF32 || type.dtype == DType::kBF16) {
-    fill_with_random(context, stream, address, type.elements(), dtype_bytes(type.dtype));
-    return address;
-  }
-  std::vector<double> values(static_cast<size_t>(type.elements()));
-  uint32_t state = 1;
-  for (double& value : values) {
-    state = state * 1664525u + 1013904223u;
-    value = type.dtype == DType::kBool ? 1.0 : static_cast<double>((state >> 8) % integers);
-  }
-  const std::vector<std::byte> bytes = encoded(type.dtype, values);
-  context.check(context.driver().cuMemcpyHtoDAsync(address, bytes.data(), bytes.size(), stream),
-                "copying operands");
-  context.check(context.driver().cuStreamSynchronize(stream), "copying operands");
-  return address;
-}
-
-// In milliseconds.
-double kernel_time(Device& gpu, const Graph& graph, const Node& node, int64_t integers) {
-  Context& context = context_of(gpu);
-  const std::unique_ptr<Kernel> kernel = gpu.prepare(graph, node);
-  TrialMemory memory(context);
-  const WorkTimer timer(context);
-  std::vector<DeviceAddress> inputs, outputs;
-  const auto make = [&](ValueId id) {
-    return DeviceAddress(made_value(context, memory, timer.stream(), graph.type(id), integers));
-  };
-  for (const ValueId id : node.inputs) inputs.push_back(make(id));
-  for (const ValueId id : node.outputs) outputs.push_back(make(id));
-  const DeviceAddress scratch(memory.allocate(kernel->scratch_bytes()));
-  if (!memory.complete() || !timer.has_memory()) fail("the GPU has not enough memory");
-  const auto time = timer.least_time([&] {
-    static_cast<CudaKernel&>(*kernel).enqueue(timer.stream(), {inputs, outputs, scratch});
-    return true;
-  });
-  CHECK(time.has_value(), "no run was refused");
-  return *time;
-}
-
+// A node that a library computes is compared with our own kernels.
 Row kernel_row(Device& gpu, const BenchCase& bench, const Graph& graph, const Node& node) {
-  const double seconds = 1e-3 * kernel_time(gpu, graph, node, bench.integers);
+  NodeTrial trial(gpu, graph, node, bench.integers);
+  const NodeTrial::Run run = trial.run();
+  const bool is_own = run.implementation == kOwnKernels;
+  const NodeTrial::Run own = is_own ? run : trial.run_own();
+  if (!is_own) trial.expect_equal(run, own);
   const double bytes = node_bytes(graph, node), flops = node_flops(graph, node);
   const DType dtype = graph.type(node.inputs.front()).dtype;
-  // At the datasheet's rates.
-  const double roofline =
-      std::max(bytes / memory_bandwidth(context_of(gpu)), flops / gpu.peak_flops(dtype));
+  // At the datasheet's rates; 8 bits at twice those of 16.
+  const double peak = gpu.peak_flops(dtype) * (node.op == &kFp8ProductOp ? 2.0 : 1.0);
+  const double roofline = std::max(bytes / memory_bandwidth(context_of(gpu)), flops / peak);
   return {{"case", bench.name},
           {"op", std::string(node.op->name)},
-          {"ms", 1e3 * seconds},
-          {"GB/s", 1e-9 * bytes / seconds},
-          {"TFLOP/s", 1e-12 * flops / seconds},
+          {"by", run.implementation},
+          {"ms", 1e3 * run.seconds},
+          {"own ms", 1e3 * own.seconds},
+          {"GB/s", 1e-9 * bytes / run.seconds},
+          {"TFLOP/s", 1e-12 * flops / run.seconds},
           {"roofline ms", 1e3 * roofline},
-          {"% of roofline", 100.0 * roofline / seconds}};
+          {"% of roofline", 100.0 * roofline / run.seconds}};
 }
 
 Findings time_kernels(const BenchCase& bench) {
   Findings findings;
   const std::unique_ptr<Device> gpu = make_gpu();
-  const Mesh mesh;
-  const Graph graph = fuse(decompose(lower(traced_bench(bench), mesh),
+  const Graph graph = fuse(decompose(lower(traced_bench(bench), Mesh()),
                                      [&](const OpDef& op) { return gpu->has_kernel(op); }));
   for (const Node& node : graph.nodes()) {
     if (node.inputs.empty() || node.op->op_class == OpClass::kView) continue;
@@ -175,14 +80,24 @@ BenchSizes bench_sizes(bool tiny) {
             .experts = 4,
             .expert_embed = 16,
             .expert_mlp = 32,
-            .attention = {{1, 16, 2, 1, 16}}};
+            .attention = {{1, 16, 2, 1, 16}},
+            .products = {{40, 16, 24}}};
   return {.batch = 64,
           .seq = 1024,
           .embed = 2048,
           .vocab = 50304,
           .loss_rows = 8192,
           .weights = 64 << 20,
-          .attention = {{32, 1024, 12, 12, 64}, {8, 2048, 16, 16, 128}, {8, 2048, 16, 4, 128}}};
+          .attention = {{32, 1024, 12, 12, 64}, {8, 2048, 16, 16, 128}, {8, 2048, 16, 4, 128}},
+          // Weights of GPT-2 124M (three) and 1558M, of a Llama of 1.3B (two), and square ones.
+          .products = {{16384, 768, 2304},
+                       {16384, 768, 3072},
+                       {16384, 768, 50304},
+                       {16384, 1600, 6400},
+                       {16384, 2048, 5504},
+                       {16384, 2048, 32768},
+                       {16384, 4096, 4096},
+                       {16384, 8192, 8192}}};
 }
 
 // ---- Whole steps
@@ -304,10 +219,10 @@ Findings time_preset(const Preset& preset, const CheckOptions& options) {
 
 std::vector<Item> timing_items(const CheckOptions& options) {
   std::vector<Item> items;
-  for (const ModelProduct& product : model_products(options.tiny ? 40 : 16384, options.tiny))
-    items.push_back({5, "time product " + product.name, [=] { return time_product(product); }});
-  for (const BenchCase& bench : bench_cases(bench_sizes(options.tiny)))
+  for (const BenchCase& bench : bench_cases(bench_sizes(options.tiny))) {
     items.push_back({5, "time " + bench.name, [bench] { return time_kernels(bench); }});
+    if (bench.name.starts_with("product/")) items.back().tests = kCublasLtName;
+  }
   for (const Preset& preset : presets(options.tiny))
     items.push_back({5, fmt::format("preset {}", preset.name),
                      [=] { return time_preset(preset, options); }, 600});

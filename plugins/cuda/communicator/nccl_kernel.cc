@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of GPUs that NCCL connects.
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
 #include "plugins/cuda/communicator/nccl_communicator.h"
 #include "plugins/cuda/communicator/part_rows.h"
+#include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/setting_words.h"
 #include "plugins/cuda/kernels/movement.h"
 
 namespace tessera::cuda {
@@ -59,9 +64,22 @@ class NcclKernel : public CudaKernel {
         info_(std::move(info)),
         number_(communicator.add_collective(device, info_)),
         rank_(communicator.connect(device, node, info_)),
-        rectangles_(communicator.context(device)) {}
+        rectangles_(communicator.context(device)) {
+    note_implementation(kNcclName);
+  }
 
   int64_t scratch_bytes() const final { return nccl_scratch_bytes(*info_); }
+  // NCCL's user guide ("Using NCCL with CUDA Graphs") warns of deadlocks where one process has
+  // several GPUs, and recommends a process for each.
+  std::string why_not_captured() const final {
+    const bool may_deadlock = communicator_.local_devices() > 1 && !is_set(kGraphVariable);
+    return may_deadlock ? fmt::format(
+                              "NCCL may deadlock in graphs of several GPUs of one process; "
+                              "start a process for each GPU (mpirun -n {} runexp … without "
+                              "--devices), or set {}=on",
+                              communicator_.local_devices(), kGraphVariable)
+                        : "";
+  }
   void enqueue(CUstream stream, const LaunchArgs& args) final {
     communicator_.arrive(device_, number_, stream);
     communicate(stream, args);

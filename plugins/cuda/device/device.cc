@@ -90,7 +90,9 @@ class CudaDevice final : public Device {
     if (factory == nullptr)
       fail("{}: the CUDA backend has no kernel for op '{}' [in {}]", node.site.text(),
            node.op->name, node.path.empty() ? "the step" : node.path);
-    return factory(graph, node, context_);
+    std::unique_ptr<Kernel> kernel = factory(graph, node, context_);
+    note_implementation(static_cast<const CudaKernel&>(*kernel).implementation());
+    return kernel;
   }
   bool has_kernel(const OpDef& op) const override {
     return find_kernel(op, context_.compute_capability()) != nullptr;

@@ -14,7 +14,8 @@ namespace tessera::cuda {
 
 // "off" launches the kernels of each step one by one.
 inline constexpr const char* kGraphVariable = "TESSERA_CUDA_GRAPH";
-// By default they are used. Error for an unknown value of the variable.
+// By default they are used, unless a kernel says why not (CudaKernel::why_not_captured). Error for
+// an unknown value of the variable.
 bool uses_graphs();
 
 class ExecutableGraph {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/kernel.h"
 
-#include <map>
+#include <mutex>
 #include <vector>
 
 #include "core/base/error.h"
@@ -34,7 +34,26 @@ std::vector<std::string (*)(Context&)>& descriptions() {
   return *instance;
 }
 
+struct Noted {
+  std::mutex mutex;
+  std::map<std::string, int> kernels;
+};
+Noted& noted() {
+  static auto* instance = new Noted;
+  return *instance;
+}
+
 }  // namespace
+
+void note_implementation(std::string_view name) {
+  const std::lock_guard lock(noted().mutex);
+  ++noted().kernels[std::string(name)];
+}
+
+std::map<std::string, int> noted_implementations() {
+  const std::lock_guard lock(noted().mutex);
+  return noted().kernels;
+}
 
 DescriptionRegistrar::DescriptionRegistrar(std::string (*describe)(Context&)) {
   descriptions().push_back(describe);

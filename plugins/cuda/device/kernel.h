@@ -4,8 +4,10 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
@@ -13,6 +15,10 @@
 #include "plugins/cuda/device/context.h"
 
 namespace tessera::cuda {
+
+// Who computes a node.
+inline constexpr std::string_view kOwnKernels = "own kernels", kCublasLtName = "cuBLASLt",
+                                  kCudnnName = "cuDNN", kNcclName = "NCCL";
 
 // A node made ready to run. enqueue() may be called while a stream is captured into a graph, so it
 // must not allocate, copy to or from host memory, or wait for the device. Replays of the graph do
@@ -22,7 +28,12 @@ class CudaKernel : public Kernel {
   virtual void enqueue(CUstream stream, const LaunchArgs& args) = 0;
   // Why enqueue() cannot be captured, for users; "" if it can.
   virtual std::string why_not_captured() const { return ""; }
+  virtual std::string_view implementation() const { return kOwnKernels; }
 };
+
+// How many kernels each implementation has made in this process; for reports of what was tested.
+void note_implementation(std::string_view name);
+std::map<std::string, int> noted_implementations();
 
 // Makes the kernel of a node with local types. Context and graph outlive the kernel; the node does
 // not. Error, in terms of the user, for a case that the kernel does not support.

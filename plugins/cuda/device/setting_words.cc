@@ -27,6 +27,8 @@ std::vector<std::string> setting_words(const char* variable,
   return words;
 }
 
+bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
+
 bool is_on(const char* variable) {
   const char* const given = std::getenv(variable);
   const std::string value = given == nullptr ? "on" : given;

@@ -10,6 +10,7 @@ namespace tessera::cuda {
 // The words of a variable, none if it is unset. Error, with the nearest known word, for others.
 std::vector<std::string> setting_words(const char* variable, const std::vector<std::string>& known);
 
+bool is_set(const char* variable);
 // Whether the environment variable is "on", as it is by default, or "off". Error for other values.
 bool is_on(const char* variable);
 

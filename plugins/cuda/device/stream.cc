@@ -267,9 +267,9 @@ class CudaStream final : public Stream {
   void* stage(std::span<const std::byte> bytes) {
     auto fits = std::find_if(free_.begin(), free_.end(),
                              [&](const auto& buffer) { return buffer->bytes() >= bytes.size(); });
+    const size_t size = bytes.size() <= kLongestKept ? std::bit_ceil(bytes.size()) : bytes.size();
     if (fits == free_.end())
-      fits = free_.insert(free_.end(),
-                          std::make_unique<PinnedBuffer>(context_, std::bit_ceil(bytes.size())));
+      fits = free_.insert(free_.end(), std::make_unique<PinnedBuffer>(context_, size));
     const PinnedBuffer& buffer = *staged_.emplace_back(std::move(*fits));
     free_.erase(fits);
     std::memcpy(buffer.data(), bytes.data(), bytes.size());
@@ -331,7 +331,8 @@ std::unique_ptr<Stream> make_cuda_stream(Context& context, StreamUse use) {
 }
 
 std::unique_ptr<Event> make_cuda_event(Context& context) {
-  return std::make_unique<CudaEvent>(context, CU_EVENT_DISABLE_TIMING);
+  // The host sleeps while it waits for a step; otherwise it keeps a core busy for each GPU.
+  return std::make_unique<CudaEvent>(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
 }
 
 CUstream native(Stream& stream) { return static_cast<CudaStream&>(stream).get(); }

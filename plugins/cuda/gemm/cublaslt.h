@@ -67,10 +67,6 @@ class CublasLtHandle {
 std::unique_ptr<Product> make_cublaslt_product(Context& context, const ProductShape& shape,
                                                const ProductSettings& settings);
 
-// Milliseconds of each algorithm that the library proposes for a product and does not refuse, in
-// the order of its heuristic. Empty if it has none, or without memory for a trial.
-std::vector<float> cublaslt_candidate_times(Context& context, const ProductShape& shape);
-
 // A product as cuBLASLt takes it. It is column-major: our row-major C is the transpose of its
 // result, so its A is our B and its B our A. Layouts and descriptor live as long as this object.
 class CublasLtProblem {

@@ -46,12 +46,7 @@ class CublasLtProduct final : public Product {
     return true;
   }
 
-  std::vector<float> candidate_times() {
-    std::vector<float> all = times(problem_.candidates(handle_.get(), kCandidates, workspace_));
-    std::erase(all, kRefused);
-    return all;
-  }
-
+  std::string_view implementation() const override { return kCublasLtName; }
   int64_t scratch_bytes() const override { return workspace_ + kWorkspaceAlignment - kAlignment; }
 
   void enqueue(CUstream stream, const ProductOperands& operands) override {
@@ -139,8 +134,10 @@ bool has_fused_epilogue(const ProductShape& shape) {
   return !gradient_and_bias;
 }
 
-// Null if the library has nothing for this shape.
-std::unique_ptr<CublasLtProduct> make_unchosen(Context& context, const ProductShape& shape) {
+}  // namespace
+
+std::unique_ptr<Product> make_cublaslt_product(Context& context, const ProductShape& shape,
+                                               const ProductSettings& settings) {
   auto& handle = context.part<CublasLtHandle>();
   CHECK(handle.library() != nullptr, "{}", handle.why_not());
   const GemmShape& s = shape.matrices;
@@ -148,21 +145,9 @@ std::unique_ptr<CublasLtProduct> make_unchosen(Context& context, const ProductSh
   if (empty || shape.batches > std::numeric_limits<int32_t>::max() || !has_fused_epilogue(shape))
     return nullptr;
   context.make_current();
-  return std::make_unique<CublasLtProduct>(context, handle, shape);
-}
-
-}  // namespace
-
-std::unique_ptr<Product> make_cublaslt_product(Context& context, const ProductShape& shape,
-                                               const ProductSettings& settings) {
-  std::unique_ptr<CublasLtProduct> product = make_unchosen(context, shape);
-  if (product == nullptr || !product->choose(settings)) return nullptr;
+  auto product = std::make_unique<CublasLtProduct>(context, handle, shape);
+  if (!product->choose(settings)) return nullptr;
   return product;
-}
-
-std::vector<float> cublaslt_candidate_times(Context& context, const ProductShape& shape) {
-  const std::unique_ptr<CublasLtProduct> product = make_unchosen(context, shape);
-  return product == nullptr ? std::vector<float>() : product->candidate_times();
 }
 
 }  // namespace tessera::cuda

@@ -216,6 +216,7 @@ class ProductKernel final : public CudaKernel {
     if (saves_) unpack_saved_ = packed(context, contraction.pack_c, output);
   }
 
+  std::string_view implementation() const override { return product_->implementation(); }
   int64_t scratch_bytes() const override { return scratch_ + product_->scratch_bytes(); }
 
   // Each element of the addend is read before the same element of the result is written.

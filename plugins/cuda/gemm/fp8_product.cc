@@ -91,6 +91,7 @@ class Fp8Product final : public Product {
     product_begin_ = b_begin_ + rounded_up(b_.bytes(), kScratchAlignment);
   }
 
+  std::string_view implementation() const override { return product_->implementation(); }
   int64_t scratch_bytes() const override { return product_begin_ + product_->scratch_bytes(); }
 
   void enqueue(CUstream stream, const ProductOperands& operands) override {

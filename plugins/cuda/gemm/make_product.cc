@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/gemm/make_product.h"
 
+#include <atomic>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/gemm/cublaslt.h"
 
@@ -34,6 +36,7 @@ class PlainProduct final : public Product {
   }
 
   int64_t scratch_bytes() const override { return own_scratch_ + sum_bytes_; }
+  std::string_view implementation() const override { return product_->implementation(); }
 
   void enqueue(CUstream stream, const ProductOperands& operands) override {
     ProductOperands bare = operands;
@@ -72,6 +75,16 @@ std::unique_ptr<Product> fused_product(Context& context, const ProductShape& sha
   return make_reference_product(context, shape);
 }
 
+// Says on standard error, once in a process, that a product is slower than it might be.
+void note_own_product(const ProductShape& shape) {
+  static std::atomic<bool> noted = false;
+  if (noted.exchange(true)) return;
+  print_error(
+      fmt::format("note: a matrix product runs on our own kernels, which are slower, since "
+                  "cuBLASLt has no algorithm for it: {}",
+                  shape.text()));
+}
+
 // "matrix products by cuBLASLt 13.1.0", or why not.
 std::string describe_products(Context& context) {
   if (product_settings().kind == ProductSettings::Kind::kReference)
@@ -103,8 +116,10 @@ std::unique_ptr<Product> make_product(Context& context, const ProductShape& shap
   bare.epilogue = {};
   std::unique_ptr<Product> product;
   if (!shape.epilogue.empty()) product = fused_product(context, bare, settings, cublaslt);
-  // The library has no algorithm for this shape, or the product is empty.
-  if (!product) return make_reference_product(context, shape);
+  if (!product) {
+    if (shape.a_extent() > 0 && shape.b_extent() > 0) note_own_product(shape);
+    return make_reference_product(context, shape);
+  }
   return std::make_unique<PlainProduct>(context, shape, std::move(product));
 }
 

@@ -11,6 +11,7 @@
 #include "core/backend/cpu/gemm/gemm.h"
 #include "core/ops/float8_format.h"
 #include "plugins/cuda/device/context.h"
+#include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/timing.h"
 #include "plugins/cuda/gemm/product_parameters.h"
 
@@ -75,6 +76,7 @@ class Product {
  public:
   virtual ~Product() = default;
   virtual int64_t scratch_bytes() const { return 0; }
+  virtual std::string_view implementation() const { return kOwnKernels; }
   virtual void enqueue(CUstream stream, const ProductOperands& operands) = 0;
 };
 

@@ -37,9 +37,9 @@ namespace {
 
 FakeCublasLtCounts g_counts;
 FakeCublasLtBehaviour g_behaviour;
-const bool g_wrong_bias = [] {
+const std::string_view g_fault = [] {
   const char* const fault = std::getenv("TESSERA_FAKE_CUBLASLT_FAULT");
-  return fault != nullptr && std::string_view(fault) == "bias";
+  return fault == nullptr ? "" : fault;
 }();
 
 // In data[0] of an algorithm; data[1] is its number, data[2] its workspace.
@@ -254,9 +254,9 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
       double sum = 0;
       for (uint64_t k = 0; k < depth; ++k)
         sum += static_cast<double>(a.of(d.transpose_a, row, k)) * b.of(d.transpose_b, k, column);
-      sum *= alpha;
+      sum *= g_fault == "product" ? 2 * alpha : alpha;
       if (operands.beta != 0) sum += static_cast<double>(operands.beta) * c.at(row, column);
-      if (has_bias(d.epilogue)) sum += bias.at(g_wrong_bias ? 0 : row, 0);
+      if (has_bias(d.epilogue)) sum += bias.at(g_fault == "bias" ? 0 : row, 0);
       if (activates && uses_auxiliary(d.epilogue))
         auxiliary.at(row, column) = static_cast<float>(sum);
       if (activates) sum = gelu(sum);

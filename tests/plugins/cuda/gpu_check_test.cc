@@ -57,8 +57,8 @@ using Statuses = std::map<std::string, std::string>;
 TEST_CASE("gpu_check runs items of every stage and writes a report to send back") {
   const GpuCheck check;
   const std::string filter =
-      "versions|GPUs$|in the binary|launch norm|op softmax$|products bf16 bf16 nt|softmax|curve "
-      "f32$|curve f32, |time product|time rms_norm/bf16|preset";
+      "versions|GPUs$|in the binary|launch norm|op softmax$|products nt|softmax|curve f32$|curve "
+      "f32, |time product|time rms_norm/bf16|preset";
   const Outcome outcome = check.run(fmt::format("--filter='{}'", filter));
   INFO(outcome.out << outcome.errors);
   REQUIRE(outcome.exit_code == 0);
@@ -66,9 +66,11 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
   REQUIRE(statuses.size() == 24);
   for (const auto& [name, status] : statuses) {
     INFO(name);
-    // What needs NVIDIA's driver.
-    const bool is_skipped = name.find("check ") != name.npos || name.find(", with ") != name.npos;
-    REQUIRE(status == (is_skipped ? "skipped" : "passed"));
+    // What needs NVIDIA's driver or its libraries.
+    const bool is_left_out = name.find("check ") != name.npos ||
+                             name.find(", with ") != name.npos ||
+                             name.find("time product") != name.npos;
+    REQUIRE(status == (is_left_out ? "not tested" : "passed"));
   }
   const Json report = check.report();
   // Each kernel of the binary has a row.
@@ -82,7 +84,8 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
   const Json& resumed =
       check.item(report, "curve f32, resumed: the same bits").at("rows").as_array().at(0);
   REQUIRE(resumed.at("largest difference").as_number() == 0);
-  REQUIRE_THAT(outcome.out, Catch::Contains("to send back: ") && Catch::Contains("own TFLOP/s"));
+  REQUIRE_THAT(outcome.out, Catch::Contains("to send back: ") && Catch::Contains("own ms") &&
+                                Catch::Contains("nodes by implementation: own kernels "));
   const Outcome archive = shell(check.folder(), "tar -tzf runs/gpu_check/gpu_check.tar.gz");
   for (const char* const file : {"report.json", "report.txt", "logs/preset_tiny.txt"})
     REQUIRE_THAT(archive.out, Catch::Contains(file));
@@ -107,18 +110,40 @@ TEST_CASE("gpu_check reports kernels that fault, continues, and runs them again 
   for (const auto& [name, status] : check.statuses()) REQUIRE(status == "passed");
 }
 
+const std::string kCublasLt =
+    fmt::format("TESSERA_CUBLASLT='{}/lib/virtual_gpu/fake_cublaslt.so' ", TESSERA_BINARY_DIR);
+
 TEST_CASE("gpu_check names the feature that is at fault") {
   const GpuCheck check;
   const Outcome outcome =
-      check.run("--filter='fused products'",
-                fmt::format("TESSERA_CUBLASLT='{}/lib/virtual_gpu/fake_cublaslt.so' "
-                            "TESSERA_FAKE_CUBLASLT_FAULT=bias",
-                            TESSERA_BINARY_DIR));
+      check.run("--filter='products nn'", kCublasLt + "TESSERA_FAKE_CUBLASLT_FAULT=bias");
   INFO(outcome.out << outcome.errors);
   REQUIRE(outcome.exit_code == 1);
+  REQUIRE(check.statuses().at("products nn") == "passed");  // By our own kernels.
   const Json report = check.report();
-  REQUIRE(check.item(report, "fused products").at("verdict").as_string() ==
+  REQUIRE(check.item(report, "products nn, with cuBLASLt").at("verdict").as_string() ==
           "at fault: epilogues in cuBLASLt, or cuBLASLt");
+}
+
+TEST_CASE("gpu_check counts the nodes of a library, and compares them with our own kernels") {
+  const std::string filter = "--filter='^products tn, with|^time product/bf16'";
+  const GpuCheck check;
+  REQUIRE(check.run(filter, kCublasLt).exit_code == 0);
+  const Json report = check.report();
+  for (const std::string name : {"products tn, with cuBLASLt", "time product/bf16/40x16x24"}) {
+    INFO(name);
+    const Json& item = check.item(report, name);
+    REQUIRE(item.at("status").as_string() == "passed");
+    REQUIRE(item.at("nodes").at("cuBLASLt").as_number() >= 3);
+  }
+  const Json& row = check.item(report, "time product/bf16/40x16x24").at("rows").as_array().at(0);
+  REQUIRE(row.at("by").as_string() == "cuBLASLt");
+  const GpuCheck wrong;
+  const Outcome outcome =
+      wrong.run("--filter=time.product/bf16", kCublasLt + "TESSERA_FAKE_CUBLASLT_FAULT=product");
+  REQUIRE(outcome.exit_code == 1);
+  REQUIRE_THAT(outcome.out,
+               Catch::Contains(" by cuBLASLt, but ") && Catch::Contains(" by own kernels"));
 }
 
 TEST_CASE("gpu_check that is killed resumes where it stopped") {

@@ -209,6 +209,7 @@ SummedRuns summed_runs(int processes, bool fails) {
 }
 
 TEST_CASE("if one GPU cannot capture a step, no GPU of the run launches a graph") {
+  const ScopedVariable on(kGraphVariable, "on");
   const std::vector<float> expected = {0.0f, 8.0f, 32.0f, 72.0f, 128.0f};
   for (const int processes : {1, 2}) {
     INFO(processes << " processes");
@@ -222,6 +223,11 @@ TEST_CASE("if one GPU cannot capture a step, no GPU of the run launches a graph"
       REQUIRE(each->sent[0] == 5 * 4);  // One f32 in each run.
     }
   }
+}
+
+TEST_CASE("by default NCCL's collectives are in graphs only if each process has one GPU") {
+  REQUIRE(summed_runs(1, false).graphs == 0);
+  REQUIRE(summed_runs(2, false).graphs == 2 * 4);
 }
 
 }  // namespace

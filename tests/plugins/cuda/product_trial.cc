@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugins/cuda/check/product_check.h"
+#include "tests/plugins/cuda/product_trial.h"
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
-#include "core/ops/einsum.h"
-#include "core/ops/elementwise.h"
-#include "core/ops/fp8.h"
-#include "core/ops/reshard.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/stream.h"
@@ -133,50 +131,8 @@ std::string vector_difference(const std::vector<double>& got, const std::vector<
 }  // namespace
 
 std::vector<OpCase> fused_cases(bool fp8) {
-  const std::string x = "float[\"m=5 k=7\"]", w = "float[\"k=7 n=9\"]", y = "float[\"m=5 n=9\"]",
-                    bias = "float[\"n=9\"]", wide = "f32[\"m=5 n=9\"]";
-  const auto product = [fp8](const Tensors& in) {
-    return fp8 ? fp8_product(in[0], in[1], over("k")) : einsum(in[0], in[1], over("k"));
-  };
-  std::vector<std::function<Tensors(const Tensors&)>> builds = {
-      [=](const Tensors& in) -> Tensors { return {product(in) + in[2]}; },
-      [=](const Tensors& in) -> Tensors { return {product(in) + in[3]}; },
-      [=](const Tensors& in) -> Tensors { return {cast(product(in), DType::kF32) + in[4]}; },
-      [=](const Tensors& in) -> Tensors { return {gelu_tanh(product(in) + in[3])}; },
-      [=](const Tensors& in) -> Tensors {
-        const Tensor h = product(in) + in[3];
-        return {silu(h), h};
-      },
-      [=](const Tensors& in) -> Tensors { return {silu_grad(in[2], product(in))}; },
-      [=](const Tensors& in) -> Tensors { return {gelu_tanh_grad(in[2], product(in))}; },
-      [=](const Tensors& in) -> Tensors {
-        const Tensor h =
-            fp8 ? fp8_product(in[1], in[0], over("k")) : einsum("m k, k n -> n m", in[0], in[1]);
-        return {gelu_tanh(h), h};
-      },
-  };
-  std::vector<OpCase> rows;
-  const OpDef& op = fp8 ? static_cast<const OpDef&>(kFp8ProductOp) : kEinsumOp;
-  for (auto& build : builds)
-    rows.push_back({.op = &op, .inputs = {x, w, y, bias, wide}, .build = std::move(build)});
-  if (fp8) {
-    for (OpCase& row : rows) row.tolerance_f32_of_kernel = kFp8KernelTolerance;
-    return rows;
-  }
-  // The result is unpacked, and with it the operands like it.
-  const std::vector<std::string> packed = {
-      "float[\"b=2 m=3 p=4 k=5\"]", "float[\"b=2 n=6 p=4 k=5\"]", "float[\"m=3 b=2 n=6 p=4\"]"};
-  const std::string equation = "b m p k, b n p k -> m b n p";
-  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
-                    return {einsum(equation, in[0], in[1]) + in[2]};
-                  }});
-  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
-                    const Tensor h = einsum(equation, in[0], in[1]);
-                    return {silu(h), h};
-                  }});
-  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
-                    return {silu_grad(in[2], einsum(equation, in[0], in[1]))};
-                  }});
+  std::vector<OpCase> rows = fused_product_cases({.fp8 = fp8});
+  if (!fp8) std::ranges::move(fused_packed_cases(), std::back_inserter(rows));
   return rows;
 }
 
@@ -260,76 +216,6 @@ std::vector<Epilogue> all_epilogues() {
   all.push_back({.activation = Activation::kGeluGradient});
   all.push_back({.activation = Activation::kSiluGradient});
   return all;
-}
-
-std::vector<ModelProduct> model_products(int64_t tokens, bool tiny) {
-  struct Weight {
-    const char* name;
-    int64_t inputs, outputs;
-  };
-  std::vector<Weight> weights = {{"124M qkv", 768, 2304},     {"124M up", 768, 3072},
-                                 {"124M head", 768, 50304},   {"1558M up", 1600, 6400},
-                                 {"1.3B gate", 2048, 5504},   {"1.3B head", 2048, 32768},
-                                 {"square 4096", 4096, 4096}, {"square 8192", 8192, 8192}};
-  if (tiny) weights = {{"tiny", 16, 24}};
-  std::vector<ModelProduct> products;
-  const DType bf16 = DType::kBF16;
-  for (const auto& [name, in, out] : weights) {
-    products.push_back(
-        {fmt::format("{}, forward", name), dense_shape(bf16, bf16, tokens, out, in, "nn")});
-    products.push_back(
-        {fmt::format("{}, dX", name), dense_shape(bf16, bf16, tokens, in, out, "nt")});
-    products.push_back(
-        {fmt::format("{}, dW", name), dense_shape(bf16, DType::kF32, in, out, tokens, "tn")});
-    const auto add_fp8 = [&](const char* pass, DType output, int64_t m, int64_t n, int64_t k,
-                             Fp8Formats formats) {
-      ProductShape shape = dense_shape(bf16, output, m, n, rounded_up(k, 16), "nt");
-      shape.fp8 = formats;
-      products.push_back({fmt::format("{}, {} of 8 bits", name, pass), shape});
-    };
-    constexpr Float8 kE5M2 = Float8::kE5M2;
-    add_fp8("forward", bf16, tokens, out, in, {});
-    add_fp8("dX", bf16, tokens, in, out, {.a = kE5M2});
-    add_fp8("dW", DType::kF32, in, out, tokens, {.b = kE5M2});
-  }
-  return products;
-}
-
-std::string why_no_product(Device& gpu, const ProductShape& shape) {
-  if (!shape.fp8 || gpu.has_kernel(kFp8ProductOp)) return "";
-  return "this GPU has no tensor cores for 8-bit floats";
-}
-
-std::string difference_from_own(Device& device, const ProductShape& shape,
-                                const ProductSettings& settings) {
-  Context& context = context_of(device);
-  const std::unique_ptr<Product> product = make_product(context, shape, settings);
-  const std::unique_ptr<Product> own = make_reference_product(context, shape);
-  const std::unique_ptr<Stream> stream = device.make_stream(StreamUse::kCompute);
-  TrialMemory memory(context);
-  ProductOperands operands =
-      random_operands(context, memory, native(*stream), shape,
-                      std::max(product->scratch_bytes(), own->scratch_bytes()));
-  const int64_t elements = shape.c_extent(), read = std::min<int64_t>(elements, 1 << 20);
-  const DType dtype = shape.matrices.output;
-  const CUdeviceptr second = memory.allocate(elements * dtype_bytes(dtype));
-  if (!memory.complete()) fail("the GPU has no memory for {}", shape.text());
-  product->enqueue(native(*stream), operands);
-  const CUdeviceptr first = std::exchange(operands.c, second);
-  own->enqueue(native(*stream), operands);
-  const auto values = [&](CUdeviceptr matrix, int64_t begin) {
-    std::vector<std::byte> bytes(static_cast<size_t>(read * dtype_bytes(dtype)));
-    stream->copy_to_host(bytes, DeviceAddress(matrix) + begin * dtype_bytes(dtype));
-    stream->synchronize();
-    return decode_values(flat_type(dtype, static_cast<size_t>(read)), bytes.data());
-  };
-  const double tolerance = dtype == DType::kBF16 ? 0x1p-7 : shape.fp8 ? kFp8KernelTolerance : 2e-5;
-  for (const int64_t begin : {int64_t{0}, elements - read}) {
-    const std::string difference = vector_difference(values(first, begin), values(second, begin),
-                                                     tolerance, fmt::format("C + {}", begin));
-    if (!difference.empty()) return shape.text() + ": " + difference;
-  }
-  return "";
 }
 
 std::string product_difference(Device& device, const ProductShape& shape,
