@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 
 namespace tessera {
 namespace {
@@ -68,9 +70,13 @@ void IndexedInput::attach(const Infeed& infeed) {
   parts_ = data_parts();
   std::vector<int64_t> sizes;
   for (const DataPart& part : parts_) sizes.push_back(part.examples);
-  if (const std::optional<int64_t> examples = num_examples())
-    order_.emplace(stream_.shuffle, stream_.era_length, stream_.seed,
-                   sizes.empty() ? std::vector{*examples} : sizes);
+  const std::optional<int64_t> examples = num_examples();
+  if (sizes.empty()) sizes.push_back(examples.value_or(0));
+  const int64_t sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  if (examples && (sum != *examples || std::ranges::min(sizes) < 0 || (stream_.repeat && sum == 0)))
+    fail_in(*this, "num_examples()", "returned {}, expected {}", *examples,
+            sum == *examples ? "1 or more" : fmt::format("{}, the sum of data_parts()", sum));
+  if (examples) order_.emplace(stream_.shuffle, stream_.era_length, stream_.seed, sizes);
   ContentSample sample(stream_.seed);
   if (infeed.num_infeed_hosts > 1)
     for (size_t i = 0; i < parts_.size(); ++i)

@@ -27,7 +27,7 @@ bool predicts_next_tokens(const Tree& tree) {
 
 }  // namespace
 
-MaskedInput::MaskedInput(const HParams& p) : p_(p) {
+MaskedInput::MaskedInput(const HParams& p) : WrappedInput(nullptr), p_(p) {
   if (p.mask_rate + p.random_rate > 1.0)
     fail("MaskedInput: mask_rate + random_rate is {}; expected at most 1",
          p.mask_rate + p.random_rate);

@@ -18,12 +18,12 @@
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
-#include "inputs/base_input.h"
 #include "inputs/token_row.h"
+#include "inputs/wrapped_input.h"
 
 namespace tessera {
 
-class MaskedInput final : public BaseInput {
+class MaskedInput final : public WrappedInput {
  public:
   struct HParams {
     using Instance = MaskedInput;
@@ -44,29 +44,19 @@ class MaskedInput final : public BaseInput {
   };
   explicit MaskedInput(const HParams& p);
 
-  const std::string& name() const override { return input_->name(); }
-  int64_t global_batch_size() const override { return input_->global_batch_size(); }
   void attach(const Infeed& infeed) override;
   int64_t vocab_size() const override;
-  bool repeats() const override { return input_->repeats(); }
-  Batch specification() const override { return input_->specification(); }
   // The array label_bytes is 0: the loss of chosen tokens is not one of all bytes of the text.
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
   void reset() override;
-  InputState state() const override { return input_->state(); }
   void restore(const InputState& state) override;
-  void recycle(Batch batch) override { input_->recycle(std::move(batch)); }
-  const Tokenizer* tokenizer() const override { return input_->tokenizer(); }
-  std::vector<std::string> sources() const override { return input_->sources(); }
-  std::vector<std::string> remarks() const override { return input_->remarks(); }
 
  private:
   void mask(Batch& batch) const;
   void mask_row(int64_t number, const TokenRow& row) const;
 
   HParams p_;
-  std::unique_ptr<BaseInput> input_;
   std::vector<RowRange> rows_;  // This host's rows of the global batch.
   int64_t position_ = 0;        // Batches returned.
 };

@@ -10,7 +10,7 @@
 namespace tessera {
 
 Prefetch::Prefetch(std::unique_ptr<BaseInput> input, int64_t depth)
-    : input_(std::move(input)), depth_(static_cast<size_t>(depth)) {
+    : WrappedInput(std::move(input)), depth_(static_cast<size_t>(depth)) {
   CHECK(depth >= 1, "prefetch depth {}", depth);
 }
 

@@ -13,11 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "inputs/base_input.h"
+#include "inputs/wrapped_input.h"
 
 namespace tessera {
 
-class Prefetch final : public BaseInput {
+class Prefetch final : public WrappedInput {
  public:
   // Prefetches up to `depth` batches.
   explicit Prefetch(std::unique_ptr<BaseInput> input, int64_t depth = 4);
@@ -26,12 +26,6 @@ class Prefetch final : public BaseInput {
   // counts as an exception of the input. Call before the first batch is asked for.
   void check_with(std::function<void(const Batch& batch, int64_t number)> check);
 
-  const std::string& name() const override { return input_->name(); }
-  int64_t global_batch_size() const override { return input_->global_batch_size(); }
-  void attach(const Infeed& infeed) override { input_->attach(infeed); }
-  int64_t vocab_size() const override { return input_->vocab_size(); }
-  bool repeats() const override { return input_->repeats(); }
-  Batch specification() const override { return input_->specification(); }
   // An exception of the input is rethrown by the call that would return the failed batch, and by
   // all later calls until `reset` or `restore`.
   std::optional<Batch> get_next() override;
@@ -42,12 +36,6 @@ class Prefetch final : public BaseInput {
   InputState state() const override;
   void restore(const InputState& state) override;
   void recycle(Batch batch) override;
-  const Tokenizer* tokenizer() const override { return input_->tokenizer(); }
-  bool documents_begin_with_start_id() const override {
-    return input_->documents_begin_with_start_id();
-  }
-  std::vector<std::string> sources() const override { return input_->sources(); }
-  std::vector<std::string> remarks() const override { return input_->remarks(); }
 
   // Seconds that get_next, peek and await_next have blocked since the last call.
   double take_wait_seconds();
@@ -66,7 +54,7 @@ class Prefetch final : public BaseInput {
   // Starts the thread if needed, waits for the front item, and rethrows its exception.
   Item& wait_front(std::unique_lock<std::mutex>& lock);
 
-  std::unique_ptr<BaseInput> input_;  // Used only by the thread while it runs.
+  // The wrapped input is used only by the thread while it runs.
   std::function<void(const Batch& batch, int64_t number)> check_;
   const size_t depth_;
   InputState returned_state_;

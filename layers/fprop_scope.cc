@@ -70,16 +70,19 @@ FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features,
 FpropScope::~FpropScope() { innermost = outer_; }
 
 const FpropScope& FpropScope::current() {
-  CHECK(innermost != nullptr, "a layer is called outside an FpropScope");
+  if (innermost == nullptr)
+    fail(
+        "a weight is read outside of fprop; a constructor declares weights, and fprop reads them "
+        "(tests call a layer in an FpropScope)");
   return *innermost;
 }
 
 bool FpropScope::decodes() { return innermost != nullptr && innermost->cache_ != nullptr; }
 
 const Tensor& FpropScope::parameter(int32_t index) const {
-  CHECK(index >= 0 && index < static_cast<int32_t>(parameters_.size()),
-        "weight {} of {}: the FpropScope holds another model's parameters", index,
-        parameters_.size());
+  if (index < 0 || index >= static_cast<int32_t>(parameters_.size()))
+    fail("weight {} of {} is read; a layer reads the weights of its own model", index,
+         parameters_.size());
   return parameters_[static_cast<size_t>(index)];
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/graph/layer_pieces.h"
 #include "core/graph/trace.h"
 #include "core/ops/fp8.h"
@@ -83,10 +84,26 @@ Weight Layer::balancing_weight(std::string_view name, Axis axis, std::string_vie
 }
 
 Tensor Layer::stored(Weight weight, DType dtype) const {
-  CHECK(weight.valid(), "{} reads a weight that it has not declared", path_);
+  if (!weight.valid())
+    fail(
+        "{} reads a weight that it has not declared; declare it in the constructor: w_ = "
+        "weight(\"w\", axes, init)",
+        function_name(typeid(*this), "fprop()"));
   const FpropScope& scope = FpropScope::current();
   const bool is_cast = scope.cast_weights() != nullptr && dtype != dtypes_.param;
   return is_cast ? scope.cast_weights()->get(weight.index, dtype) : scope.parameter(weight.index);
+}
+
+Tensor Layer::returned(std::string_view function, const Tensor& result) const {
+  if (!result.valid())
+    fail_in(*this, function, "returned a Tensor without a value; expected the result of an op");
+  return result;
+}
+
+void fail_without_child() {
+  fail(
+      "a layer is called that was not made; make it in the constructor of the layer above: ffn_ = "
+      "child(\"ffn\", p.ffn_tpl)");
 }
 
 Tensor Layer::one_layer(Weight weight, DType dtype) const {
@@ -101,6 +118,7 @@ Tensor Layer::unplaced(Weight weight, DType dtype) const {
 Tensor Layer::param_slice(Weight weight, std::string_view axis, int64_t index,
                           SourceSite site) const {
   const SiteScope from(site);
+  const ErrorPrefix where(site.text());
   const Tensor part =
       reduce_sum(slice(one_layer(weight, dtypes_.compute), axis, index, index + 1), axis);
   return place(cast_weight(part, dtypes_.compute, dtypes_.reduce))
@@ -109,11 +127,13 @@ Tensor Layer::param_slice(Weight weight, std::string_view axis, int64_t index,
 
 Tensor Layer::param(Weight weight, DType dtype, SourceSite site) const {
   const SiteScope from(site);
+  const ErrorPrefix where(site.text());
   return place(unplaced(weight, dtype)).named(table_->at(weight.index).path);
 }
 
 Tensor Layer::param_like(Weight weight, const Tensor& partner, DType dtype, SourceSite site) const {
   const SiteScope from(site);
+  const ErrorPrefix where(site.text());
   const Tensor value = unplaced(weight, dtype);
   Type type = value.type();
   for (Axis& axis : type.axes) {

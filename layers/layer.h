@@ -5,6 +5,7 @@
 // collectives or gradients.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/graph/graph.h"
 #include "core/graph/trace.h"
 #include "core/hparams/fields.h"
@@ -126,6 +128,9 @@ class Layer {
   // the compute dtype: there the scale of 8-bit floats would make a row depend on the other rows.
   Tensor product(Operand x, const Tensor& w, const Over& contracted) const;
 
+  // The result of one of its functions that calls an override of it. Error if it is invalid.
+  Tensor returned(std::string_view function, const Tensor& result) const;
+
  private:
   Parameter declared(std::string_view name, std::vector<Axis> axes, const WeightInit& init) const;
   Tensor one_layer(Weight weight, DType dtype) const;  // This iteration's slice if stacked.
@@ -183,7 +188,11 @@ class LayerOf<Result(Inputs...)> : public Layer {
  public:
   Result operator()(Inputs... inputs) const {
     const LayerScope scope(*this);
-    return fprop(std::forward<Inputs>(inputs)...);
+    const auto call = [&]() -> Result { return fprop(std::forward<Inputs>(inputs)...); };
+    if constexpr (std::same_as<Result, Tensor>)
+      return returned("fprop()", calling(*this, "fprop()", call));
+    else
+      return calling(*this, "fprop()", call);
   }
 
  protected:
@@ -193,7 +202,10 @@ class LayerOf<Result(Inputs...)> : public Layer {
   virtual Result fprop(Inputs... inputs) const = 0;
 };
 
-// A layer below another one, which owns it: `ffn_(x)` calls it. Empty until assigned.
+[[noreturn]] void fail_without_child();
+
+// A layer below another one, which owns it: `ffn_(x)` calls it. Empty until assigned; an Error
+// then.
 template <typename Base>
 class ChildLayer {
  public:
@@ -202,9 +214,12 @@ class ChildLayer {
 
   template <typename... Inputs>
   decltype(auto) operator()(Inputs&&... inputs) const {
-    return (*layer_)(std::forward<Inputs>(inputs)...);
+    return (*operator->())(std::forward<Inputs>(inputs)...);
   }
-  const Base* operator->() const { return layer_.get(); }
+  const Base* operator->() const {
+    if (layer_ == nullptr) fail_without_child();
+    return layer_.get();
+  }
   explicit operator bool() const { return layer_ != nullptr; }
 
  private:

@@ -141,8 +141,10 @@ void SummaryScope::keep_metric(const std::string& name, const Metric& metric) {
 void SummaryScope::check_names(const std::map<std::string, Metric>& of_model) const {
   std::set<std::string> taken;
   for (const auto& [name, metric] : of_model) {
-    if (name.find_first_of("./") != std::string::npos)
-      fail("the model has a metric '{}'; expected a name without '.' and '/'", name);
+    const bool is_reserved = std::ranges::find(kReserved, name) != std::end(kReserved);
+    if (name.empty() || is_reserved || name.find_first_of("./") != std::string::npos)
+      fail("the model has a metric '{}'; expected a name without '.' and '/'{}", name,
+           is_reserved ? " that metrics.jsonl does not use itself" : "");
     taken.insert(name);
   }
   for (const auto& [name, kind] : kinds_)

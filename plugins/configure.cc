@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/base/printable.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"
@@ -66,7 +67,7 @@ constexpr std::string_view kStepsPath = "task.train.num_train_steps";
 std::shared_ptr<Experiment> make_experiment(const ExperimentEntry& entry, RecipeSize size) {
   std::shared_ptr<Experiment> experiment = entry.make();
   if (size == RecipeSize::kFull) return experiment;
-  experiment->shrink();
+  calling(*experiment, "shrink()", [&] { experiment->shrink(); });
   Tree knobs = entry.knobs(*experiment);
   if (Tree* steps = knobs.find(kStepsKnob);
       steps != nullptr && steps->kind == Tree::Kind::kInt && steps->integer > kSmokeSteps) {
@@ -176,7 +177,8 @@ void validate_knobs(const ConfiguredExperiment& configured, RecipeSize size,
   for (const std::string& set : knob_sets) given.push_back("--set " + set);
   const ErrorPrefix prefix(configured.entry.name);
   const ErrorContext context(shortened(fmt::format("{}", fmt::join(given, " "))));
-  configured.experiment->validate();
+  const Experiment& experiment = *configured.experiment;
+  calling(experiment, "validate()", [&] { experiment.validate(); });
 }
 
 // Sets fields of the configuration, and checks the whole.

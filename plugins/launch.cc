@@ -79,9 +79,10 @@ std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
   std::shared_ptr<Transport> transport = make_transport(kTransport);
   if (transport->size() != launch.size)
     fail(
-        "{} started {} processes, but MPI joined {} of them: this {} belongs to another MPI; use "
-        "the mpirun of the MPI that Tessera was built with, or srun --mpi=pmix{}",
-        launch.by, launch.size, transport->size(), launch.by, kLeftOver);
+        "{} started {} processes, but MPI joined {} of them: use the mpirun of the MPI that "
+        "Tessera "
+        "was built with, or srun --mpi=pmix{}",
+        launch.by, launch.size, transport->size(), kLeftOver);
   return transport;
 }
 

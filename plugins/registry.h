@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/base/plugin_call.h"
 #include "core/hparams/convert.h"
 #include "tasks/config/experiment.h"
 
@@ -80,8 +81,12 @@ class ExperimentRegistrar {
     if constexpr (requires { Class::kSummary; }) entry.summary = Class::kSummary;
     entry.size = sizeof(Class);
     entry.alignment = alignof(Class);
-    entry.construct = [](void* memory) -> Experiment* { return new (memory) Class; };
-    entry.make = []() -> std::unique_ptr<Experiment> { return std::make_unique<Class>(); };
+    entry.construct = [](void* memory) -> Experiment* {
+      return calling_class(typeid(Class), "", [&] { return new (memory) Class; });
+    };
+    entry.make = []() -> std::unique_ptr<Experiment> {
+      return calling_class(typeid(Class), "", [] { return std::make_unique<Class>(); });
+    };
     entry.knobs = [](const Experiment& experiment) {
       return to_tree(static_cast<const Class&>(experiment));
     };
@@ -102,7 +107,8 @@ class ExperimentRegistrar {
     entry.has_shrink = !std::is_same_v<decltype(&Class::shrink), void (Experiment::*)()>;
     if constexpr (requires(const Class& it, const ExperimentConfig& c) { it.missing_data(c); })
       entry.missing_data = [](const Experiment& experiment, const ExperimentConfig& config) {
-        return static_cast<const Class&>(experiment).missing_data(config);
+        return calling(experiment, "missing_data()",
+                       [&] { return static_cast<const Class&>(experiment).missing_data(config); });
       };
     register_experiment(std::move(entry));
   }

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include <fmt/ostream.h>
@@ -59,16 +58,6 @@ constexpr std::chrono::seconds kFailurePatience{2};
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
-}
-
-// An exception that is not of Tessera is probably thrown by a plugin of the user's.
-std::string plugins_of_users(const std::exception& error) {
-  if (dynamic_cast<const Error*>(&error) != nullptr) return "";
-  std::set<std::string> files;
-  const std::string own = own_plugins("experiments").string();
-  for (const ExperimentEntry& entry : registered_experiments())
-    if (!entry.plugin.empty() && !entry.plugin.starts_with(own)) files.insert(entry.plugin);
-  return files.empty() ? "" : fmt::format("; loaded from {}", fmt::join(files, ", "));
 }
 
 int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
@@ -267,8 +256,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     return {kFailed, error.what()};  // Not in failures.log: the directory may be another run's.
   } catch (const std::exception& error) {
     // The caller takes exceptions for configuration errors.
-    return {kFailed, error_text(error) + plugins_of_users(error),
-            logs ? options.job_log_dir : filesystem::path()};
+    return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};
   }
 }
 
@@ -420,7 +408,7 @@ Ending catch_errors(const std::function<Ending()>& action) {
   } catch (const filesystem::filesystem_error& error) {
     return {kBadUsage, error_text(error)};
   } catch (const std::exception& error) {
-    return {kFailed, error_text(error) + plugins_of_users(error)};
+    return {kFailed, error_text(error)};
   }
 }
 

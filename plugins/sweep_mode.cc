@@ -12,6 +12,7 @@
 
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/base/shell_command.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_directory.h"
@@ -33,7 +34,8 @@ Sweep space_of(const SweepMode& mode) {
   Sweep sweep;
   if (flags.space.empty()) {
     const ConfiguredExperiment configured = mode.configured({});
-    sweep = configured.experiment->search();
+    const Experiment& experiment = *configured.experiment;
+    sweep = calling(experiment, "search()", [&] { return experiment.search(); });
     if (sweep.axes.empty())
       fail(
           "{} has no search() that says what to vary; say it with --sweep, such as "

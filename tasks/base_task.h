@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/plugin_call.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
@@ -98,5 +99,16 @@ class BaseTask {
   // Permutes the cache's rows: row b becomes row parents[b] (i32["rows"], input batch/parents).
   virtual Graph reorder_cache_graph(const DecodeSetting& setting) const = 0;
 };
+
+// The graph that a function of the task returns. Error, naming its class, if that lacks the output
+// ("": none is needed).
+template <typename Call>
+Graph graph_of(const BaseTask& task, std::string_view function, std::string_view output,
+               const Call& call) {
+  Graph graph = calling(task, function, call);
+  if (!output.empty() && graph.find_output(output) == nullptr)
+    fail_in(task, function, "the graph has no output '{}'", output);
+  return graph;
+}
 
 }  // namespace tessera

@@ -160,4 +160,10 @@ Consumers::Consumers(const Graph& graph) : begins_(graph.values().size() + 1, 0)
     for (const ValueId input : graph.node(id).inputs) nodes_[next[input.index()]++] = id;
 }
 
+Graph& Tensor::no_graph() {
+  fail(
+      "a Tensor without a value is used; expected the result of an op, of a layer or of "
+      "Features::get (Features::find gives none for what the batch lacks: ask its valid() first)");
+}
+
 }  // namespace tessera

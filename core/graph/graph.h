@@ -195,25 +195,28 @@ class Consumers {
 // in core/ops/elementwise.h.
 class Tensor {
  public:
-  Tensor() = default;  // Invalid.
+  Tensor() = default;  // Invalid: type() and named() are then Errors.
   Tensor(Graph* graph, ValueId id) : graph_(graph), id_(id) {}
 
   bool valid() const { return graph_ != nullptr; }
   explicit operator bool() const { return valid(); }
   Graph* graph() const { return graph_; }
   ValueId id() const { return id_; }
-  const Type& type() const { return graph_->type(id_); }
+  const Type& type() const { return valid_graph().type(id_); }
   DType dtype() const { return type().dtype; }
   int64_t size(std::string_view axis) const { return type().axis(axis).size; }
   bool has(std::string_view axis) const { return type().has(axis); }
 
   // Names the value, for messages and dumps; returns itself.
   const Tensor& named(std::string_view name) const {
-    graph_->value(id_).name = name;
+    valid_graph().value(id_).name = name;
     return *this;
   }
 
  private:
+  Graph& valid_graph() const { return graph_ != nullptr ? *graph_ : no_graph(); }
+  [[noreturn]] static Graph& no_graph();
+
   Graph* graph_ = nullptr;
   ValueId id_;
 };

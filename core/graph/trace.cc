@@ -36,7 +36,10 @@ thread_local std::deque<Frame> frames;  // References to them stay valid.
 thread_local TraceState state;
 
 Frame& innermost() {
-  CHECK(!frames.empty(), "an op was called without a TraceScope");
+  if (frames.empty())
+    fail(
+        "an op is called outside of a trace; ops may be called in fprop and in what it calls, not "
+        "in a constructor");
   return frames.back();
 }
 
@@ -90,6 +93,17 @@ std::vector<Type> inferred_types(const Frame& frame, const Node& node,
   } catch (const Error&) {
     const ErrorPrefix where(node.site.text());
     return inferred_types(frame, node, types, describe_all(*frame.graph, node.inputs));
+  }
+}
+
+// An error names the op and its line.
+Tensor imported_for(const Node& node, const Tensor& tensor) {
+  try {
+    return imported(tensor);
+  } catch (const Error&) {
+    const std::string site = node.site.text();
+    const ErrorPrefix where(fmt::format("{}{}{}", site, site.empty() ? "" : ": ", node.op->name));
+    return imported(tensor);
   }
 }
 
@@ -201,13 +215,15 @@ BodyScope* innermost_body() {
 }
 
 Tensor imported(const Tensor& tensor) {
-  CHECK(tensor.valid(), "an op was given an invalid tensor");
+  tensor.type();  // Error if it is invalid.
   size_t depth = frames.size();
   while (depth > 0 && frames[depth - 1].graph != tensor.graph()) --depth;
-  CHECK(depth > 0, "the trace of this tensor has ended");
+  if (depth == 0)
+    fail("a Tensor of another trace is used, which has ended; a layer may not keep a Tensor");
   Tensor seen = tensor;
   for (; depth < frames.size(); ++depth) {
-    CHECK(frames[depth].body != nullptr, "a tensor of another trace is used outside a loop's body");
+    if (frames[depth].body == nullptr)
+      fail("a Tensor of another graph is used; a layer may not keep a Tensor");
     seen = frames[depth].body->constant(seen);
   }
   return seen;
@@ -226,7 +242,7 @@ std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& input
             .remat_block = state.phase == Phase::kForward ? state.remat_block : RematBlockId()};
   std::vector<Type> types;
   for (const Tensor& tensor : inputs) {
-    const Tensor local = imported(tensor);
+    const Tensor local = imported_for(node, tensor);
     node.inputs.push_back(local.id());
     types.push_back(local.type());
   }
@@ -241,7 +257,8 @@ std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& input
 // Equal reshards and casts of a value in a remat region are traced once.
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site) {
-  if (!op.conversion) return trace_node(op, inputs, std::move(attributes), site).front();
+  if (!op.conversion || !inputs.front().valid())
+    return trace_node(op, inputs, std::move(attributes), site).front();
   const Tensor from = imported(inputs.front());
   if (const Tensor same = converted_before(op, from, attributes)) return same;
   const Tensor result = trace_node(op, {from}, std::move(attributes), site).front();

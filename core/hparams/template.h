@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/plugin_call.h"
 #include "core/hparams/convert.h"
 
 namespace tessera {
@@ -131,7 +132,8 @@ void* HolderOf<Base, P>::hparams() {
 
 template <typename Base, typename P>
 std::unique_ptr<Base> HolderOf<Base, P>::construct() const {
-  return std::make_unique<typename P::Instance>(hparams_);
+  using Instance = typename P::Instance;
+  return calling_class(typeid(Instance), "", [&] { return std::make_unique<Instance>(hparams_); });
 }
 
 template <typename Base, typename P>

@@ -94,7 +94,7 @@ std::unique_ptr<FlatTokensInput> make_tokens(const TextInput::HParams& p, const 
 }  // namespace
 
 TextInput::TextInput(const HParams& p)
-    : p_(p), tokens_(make_tokens(p, std::string(kCorpusSnapshot))) {}
+    : WrappedInput(make_tokens(p, std::string(kCorpusSnapshot))), p_(p) {}
 
 void TextInput::attach(const Infeed& infeed) {
   const fs::path snapshot = infeed.run_directory / kSnapshotName;
@@ -110,8 +110,8 @@ void TextInput::attach(const Infeed& infeed) {
         "use a new --job_log_dir",
         snapshot.string(), FlatTokensReader(snapshot, p_.split).source(), request_text(p_));
   }
-  tokens_ = make_tokens(p_, snapshot);
-  tokens_->attach(infeed);
+  input_ = make_tokens(p_, snapshot);
+  input_->attach(infeed);
 }
 
 }  // namespace tessera

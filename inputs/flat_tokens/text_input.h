@@ -12,8 +12,8 @@
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
-#include "inputs/base_input.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/wrapped_input.h"
 
 namespace tessera {
 
@@ -21,7 +21,7 @@ namespace tessera {
 // validation split.
 inline constexpr std::string_view kCorpusSnapshot = "$RUN/corpus.h5";
 
-class TextInput final : public BaseInput {
+class TextInput final : public WrappedInput {
  public:
   struct HParams {
     using Instance = TextInput;
@@ -48,26 +48,12 @@ class TextInput final : public BaseInput {
            About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
   };
   explicit TextInput(const HParams& p);
-
-  const std::string& name() const override { return tokens_->name(); }
-  int64_t global_batch_size() const override { return tokens_->global_batch_size(); }
   void attach(const Infeed& infeed) override;
-  int64_t vocab_size() const override { return tokens_->vocab_size(); }
-  bool repeats() const override { return tokens_->repeats(); }
-  Batch specification() const override { return tokens_->specification(); }
-  std::optional<Batch> get_next() override { return tokens_->get_next(); }
-  std::optional<Batch> peek() override { return tokens_->peek(); }
-  void reset() override { tokens_->reset(); }
-  InputState state() const override { return tokens_->state(); }
-  void restore(const InputState& state) override { tokens_->restore(state); }
-  void recycle(Batch batch) override { tokens_->recycle(std::move(batch)); }
-  const Tokenizer* tokenizer() const override { return tokens_->tokenizer(); }
   bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
   std::vector<std::string> remarks() const override { return remarks_; }
 
  private:
   HParams p_;
-  std::unique_ptr<FlatTokensInput> tokens_;
   std::vector<std::string> remarks_;
 };
 

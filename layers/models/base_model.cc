@@ -2,6 +2,7 @@
 #include "layers/models/base_model.h"
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
@@ -46,6 +47,24 @@ void add_losses(const std::map<std::string, Tensor>& losses, Mode mode, ModelOut
   if (mode == Mode::kTrain) output->loss = {reduced(output->loss.sum) + weighted, weight};
 }
 
+void check_output(const BaseModel& model, const ModelOutput& output) {
+  const auto check = [&](const std::string& what, const Metric& metric, bool has_batch) {
+    for (const Tensor& each : {metric.sum, metric.weight})
+      if (!each.valid() || each.dtype() != DType::kF32 ||
+          (has_batch ? !each.has("batch") : each.type().rank() != 0))
+        fail_in(model, "fprop()", "{} is {}, expected f32 {}", what,
+                each.valid() ? each.type().text() : "without a value",
+                has_batch ? "with the axis 'batch'" : "scalars");
+  };
+  check("the loss", output.loss, false);
+  for (const auto& [name, metric] : output.metrics)
+    check(fmt::format("metric '{}'", name), metric, false);
+  for (const auto& [name, terms] : output.terms)
+    check(fmt::format("terms['{}']", name), terms, true);
+  if (!output.terms.empty() && !output.terms.contains("loss"))
+    fail_in(model, "fprop()", "terms lacks 'loss'; expected it, or no terms");
+}
+
 }  // namespace
 
 ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights) {
@@ -66,6 +85,7 @@ ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights) {
 ModelOutput BaseModel::operator()(const Features& features) const {
   const SummaryScope summaries;
   ModelOutput output = LayerOf::operator()(features);
+  check_output(*this, output);
   summaries.check_names(output.metrics);
   output.metrics.insert(summaries.metrics().begin(), summaries.metrics().end());
   add_losses(summaries.losses(), features.mode, &output);
@@ -74,12 +94,24 @@ ModelOutput BaseModel::operator()(const Features& features) const {
 
 Tensor BaseModel::logits(const Features& features) const {
   const LayerScope scope(*this);
-  return fprop_logits(features);
+  const std::string_view function = "fprop_logits()";
+  const Tensor logits =
+      returned(function, calling(*this, function, [&] { return fprop_logits(features); }));
+  if (!logits.has("batch") || !is_floating(logits.dtype()))
+    fail_in(*this, function, "returned {}, expected f32 with the axis 'batch'",
+            logits.type().text());
+  return logits;
 }
 
 Tensor BaseModel::next_logits(const Features& features) const {
   const LayerScope scope(*this);
-  return fprop_next_logits(features);
+  const std::string_view function = "fprop_next_logits()";
+  const Tensor logits =
+      returned(function, calling(*this, function, [&] { return fprop_next_logits(features); }));
+  if (logits.type().rank() != 2 || logits.type().axes[0].name != "batch" ||
+      !is_floating(logits.dtype()))
+    fail_in(*this, function, "returned {}, expected f32[\"batch vocab\"]", logits.type().text());
+  return logits;
 }
 
 Tensor BaseModel::fprop_next_logits(const Features&) const {

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/plugin_call.h"
 #include "core/graph/layer_pieces.h"
 #include "core/hparams/convert.h"
 
@@ -46,7 +47,7 @@ ExperimentConfig with_all_evals(ExperimentConfig config) {
 }
 
 ExperimentConfig Experiment::config() const {
-  ExperimentConfig config = build();
+  ExperimentConfig config = calling(*this, "build()", [&] { return build(); });
   if (!strategy.has()) return config;
   config.rules = strategy_rules(strategy.get());
   config.mesh.axis_names = strategy_axes(strategy.get(), std::move(config.mesh.axis_names));

@@ -12,6 +12,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
+#include "inputs/checked_input.h"
 #include "tasks/decode/prompt_text.h"
 #include "tasks/session/batch_check.h"
 
@@ -123,7 +124,8 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
   const LookupBound vocabulary{input.vocab_size(), "the input's vocabulary"};
   const LookupBounds bounds = {{"ids", vocabulary}, {"labels", vocabulary}};
   input.reset();
-  while (!reader.full()) {
+  for (int64_t taken = 0; !reader.full(); ++taken) {
+    if (p.num_examples < 0) check_that_it_ends(input, taken);
     const std::optional<Batch> batch = input.get_next();
     if (!batch) break;
     check_batch(*batch, bounds, fmt::format("input '{}'", input.name()));

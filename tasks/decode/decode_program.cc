@@ -57,18 +57,29 @@ DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
                         .keep_cast_weights = sizes.keep_cast_weights};
   const auto problem = type_problem(batch_type(session, sizes.rows), session.mesh());
   CHECK(!problem, "{}", *problem);
-  const Graph step = session.task().decode_graph(setting, session.eval_weights());
+  const BaseTask& task = session.task();
+  const auto decode_graph = [&] {
+    return graph_of(task, "decode_graph()", names::kLogits,
+                    [&] { return task.decode_graph(setting, session.eval_weights()); });
+  };
+  const Graph step = decode_graph();
   const Type& logits = step.type(step.find_output(names::kLogits)->value);
+  if (logits.rank() != 2 || logits.axes[0] != Axis{"batch", sizes.rows, {}})
+    fail_in(task, "decode_graph()", "returned logits {}, expected f32[\"batch={} vocab\"]",
+            logits.text_sized(), sizes.rows);
   vocab_size_ = logits.axes.back().size;
   logits_.resize(static_cast<size_t>(logits.elements()));
   step_ = session.add_program(step);
   setting.seq = sizes.prefill_chunk;
-  prefill_ = session.add_program(session.task().decode_graph(setting, session.eval_weights()));
+  prefill_ = session.add_program(decode_graph());
   setting.seq = 1;
-  const Graph casts = session.task().cast_weights_graph(setting, session.eval_weights());
+  const Graph casts = graph_of(task, "cast_weights_graph()", "", [&] {
+    return task.cast_weights_graph(setting, session.eval_weights());
+  });
   if (!casts.outputs().empty()) cast_weights_ = session.add_program(casts);
   if (strategy == DecodeStrategy::kBeam)
-    reorder_ = session.add_program(session.task().reorder_cache_graph(setting));
+    reorder_ = session.add_program(graph_of(task, "reorder_cache_graph()", "",
+                                            [&] { return task.reorder_cache_graph(setting); }));
 }
 
 std::span<const float> DecodeProgram::prefill(std::span<const RowTokens> rows) {

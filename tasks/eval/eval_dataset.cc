@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 
 namespace tessera {
@@ -148,6 +149,7 @@ void EvalDataset::require_labels(ProcessGroup& processes) {
   BaseInput& input = *opened_.input;
   int64_t found = kPadding;
   for (int64_t taken = 0; found == kPadding && taken != num_batches_; ++taken) {
+    if (num_batches_ < 0) check_that_it_ends(input, taken);
     const std::optional<Batch> batch = input.get_next();
     found = processes.all_reduce_max(!batch              ? kEnd
                                      : has_label(*batch) ? kLabel
@@ -196,6 +198,7 @@ int EvalDataset::score(ProcessGroup& processes, const EvalMonitor& monitor, Resu
   BaseInput& input = *opened_.input;
   int64_t taken = 0;
   for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
+    if (num_batches_ < 0) check_that_it_ends(input, taken);
     std::optional<Batch> batch = input.get_next();
     if (batch) check_batch(*batch, bounds_, fmt::format("batch {}", taken));
     // All processes end together; an unreadable batch is reported here, too.

@@ -92,7 +92,10 @@ void Evaluation::compile(ModelSession& session, const ExperimentConfig& config,
     const auto known = std::ranges::find_if(
         batches, [&](const Batch& batch) { return same_shapes(batch, setting.batch); });
     if (known == batches.end()) {
-      Graph graph = session.task().eval_graph(setting, session.eval_weights());
+      const BaseTask& task = session.task();
+      const std::string loss = std::string(names::kSumPrefix) + std::string(names::kLoss);
+      Graph graph = graph_of(task, "eval_graph()", loss,
+                             [&] { return task.eval_graph(setting, session.eval_weights()); });
       bounds_.push_back(lookup_bounds(graph));
       programs_.push_back(add_program(std::move(graph)));
     } else {

@@ -2,10 +2,13 @@
 #include "tasks/eval/user_metrics.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "inputs/checked_input.h"
 #include "tasks/session/message.h"
 
 namespace tessera {
@@ -37,6 +40,23 @@ void place_rows(const std::string& text, Batch* batch) {
 }
 
 }  // namespace
+
+void check_metric_names(const std::string& function, const std::vector<std::string>& names) {
+  std::set<std::string> known = {""};
+  for (const std::string& name : names)
+    if (name.find('/') != std::string::npos || !known.insert(name).second)
+      fail("{}: returned the name '{}'; expected different names without '/'", function, name);
+}
+
+void check_values(const std::string& function, const std::vector<std::string>& names,
+                  const std::map<std::string, double>& values) {
+  for (const std::string& name : names)
+    if (!values.contains(name)) fail("{} lacks '{}', which names() lists", function, name);
+  for (const auto& [name, value] : values)
+    if (std::isnan(value) || std::ranges::find(names, name) == names.end())
+      fail("{}: '{}' is {}, expected a number for each of names() and no other{}", function, name,
+           plain_nan(value), did_you_mean(name, names));
+}
 
 UserMetrics<ScoreMetric> make_score_metrics(const EvalHParams& p) {
   return {"score_metrics", p.score_metrics};
@@ -94,7 +114,7 @@ Predictions::Predictions(ModelSession& session, const std::string& dataset,
 void Predictions::read(const std::string& dataset, const Template<BaseInput>& input_tpl,
                        const std::filesystem::path& run_directory) {
   const ErrorContext where("eval_inputs." + dataset);
-  input_ = input_tpl.instantiate();
+  input_ = make_input(input_tpl);
   input_->attach({.infeed_host_index = 0, .num_infeed_hosts = 1, .run_directory = run_directory});
   if (input_->repeats() && decode_.num_examples < 0)
     fail(

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/graph/type.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
@@ -22,6 +23,12 @@
 #include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
+
+// Error unless they are different names without '/'.
+void check_metric_names(const std::string& function, const std::vector<std::string>& names);
+// Error unless there is a value for each name and no other, and none is NaN.
+void check_values(const std::string& function, const std::vector<std::string>& names,
+                  const std::map<std::string, double>& values);
 
 // The metrics of one field of EvalHParams, which errors name: one object of each for one
 // evaluation.
@@ -42,32 +49,36 @@ class UserMetrics {
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& [metric, made] : metrics_)
-      for (const std::string& name : made->names()) all.push_back(metric + "/" + name);
+      for (const std::string& name : names_of(metric)) all.push_back(metric + "/" + name);
     return all;
   }
   template <typename Example>
   void add(const Example& example) {
     for (const auto& [name, metric] : metrics_) {
       const ErrorContext where(context(name));
-      metric->add(example);
+      calling(*metric, "add()", [&] { metric->add(example); });
     }
   }
-  // By names(). Error if a metric lacks a value that it names.
+  // By names().
   std::map<std::string, double> values() const {
     std::map<std::string, double> all;
     for (const auto& [metric, made] : metrics_) {
       const ErrorContext where(context(metric));
-      const std::map<std::string, double> values = made->values();
-      for (const std::string& name : made->names()) {
-        const auto found = values.find(name);
-        if (found == values.end()) fail("values() lacks '{}', which names() lists", name);
-        all[metric + "/" + name] = found->second;
-      }
+      const auto values = calling(*made, "values()", [&] { return made->values(); });
+      check_values(function_name(typeid(*made), "values()"), names_of(metric), values);
+      for (const auto& [name, value] : values) all[metric + "/" + name] = value;
     }
     return all;
   }
 
  private:
+  std::vector<std::string> names_of(const std::string& metric) const {
+    const Metric& made = *metrics_.at(metric);
+    const ErrorContext where(context(metric));
+    auto names = calling(made, "names()", [&] { return made.names(); });
+    check_metric_names(function_name(typeid(made), "names()"), names);
+    return names;
+  }
   std::string context(const std::string& metric) const { return field_ + "." + metric; }
 
   std::string field_;

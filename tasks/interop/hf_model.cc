@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/hparams/tree.h"
+#include "inputs/checked_input.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/transformer.h"
@@ -359,10 +360,9 @@ void find_language_models(const Tree& tree, const std::string& path, FoundModels
 }
 
 int64_t seq_len_of(const ExperimentConfig& experiment) {
-  const Batch batch = experiment.input.instantiate()->specification();
-  const auto ids = batch.find("ids");
-  CHECK(ids != batch.end() && ids->second.shape.size() == 2, "batches without ids");
-  return ids->second.shape[1];
+  const int64_t length = sequence_length(*make_input(experiment.input));
+  if (length == 0) fail("the batches of its input have no ids [\"batch seq\"]");
+  return length;
 }
 
 Template<UnaryLayer> feed_forward_of(const HfConfig& config) {

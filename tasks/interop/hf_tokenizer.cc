@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
+#include "inputs/checked_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/tokenizer.h"
@@ -339,7 +340,7 @@ HfTokenizer hf_tokenizer_of(const ExperimentConfig& experiment,
                             const std::filesystem::path& run_directory) {
   if (const auto kept = read_run_tokenizer(run_directory)) return hf_tokenizer_of(*kept);
   try {
-    const std::unique_ptr<BaseInput> input = experiment.input.instantiate();
+    const std::unique_ptr<BaseInput> input = make_input(experiment.input);
     if (input->tokenizer() == nullptr) input->attach({.run_directory = run_directory});
     if (const Tokenizer* tokenizer = input->tokenizer()) return hf_tokenizer_of(*tokenizer);
   } catch (const Error& error) {

@@ -2,9 +2,12 @@
 #include "tasks/learner/base_optimizer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 #include <span>
 #include <utility>
 
+#include "core/base/plugin_call.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -39,6 +42,54 @@ Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_a
 }
 
 }  // namespace
+
+double BaseOptimizer::learning_rate(int64_t step, int64_t num_train_steps) const {
+  const double factor =
+      calling(*schedule_, "value()", [&] { return schedule_->value(step, num_train_steps); });
+  if (!std::isfinite(factor) || factor < 0.0)
+    fail_in(*schedule_, "value()", "returned {} at step {}, expected a finite number, 0 or more",
+            plain_nan(factor), step);
+  return learning_rate_ * factor;
+}
+
+int64_t BaseOptimizer::warmup_steps() const {
+  const int64_t steps =
+      calling(*schedule_, "warmup_steps()", [&] { return schedule_->warmup_steps(); });
+  if (steps < 0) fail_in(*schedule_, "warmup_steps()", "returned {}, expected 0 or more", steps);
+  return steps;
+}
+
+std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
+                                const Type& parameter) {
+  auto slots = calling(optimizer, "slots()", [&] { return optimizer.slots(path, parameter); });
+  std::set<std::string> names = {"", "ema"};  // "ema": of the learner.
+  for (const auto& [name, type] : slots) {
+    if (name.find('/') != std::string::npos || !names.insert(name).second)
+      fail_in(optimizer, "slots()", "a slot is called '{}'; expected different names without '/'",
+              name);
+    const auto problem = type_problem(type, traced_mesh());
+    if (problem || type.partial || (type.dtype != DType::kF32 && type.dtype != DType::kBF16))
+      fail_in(optimizer, "slots()", "slot '{}' is {}, expected f32 or bf16 and not partial{}", name,
+              type.text_sized(), problem ? "; " + *problem : "");
+  }
+  return slots;
+}
+
+Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs) {
+  Updated updated = calling(optimizer, "update()", [&] { return optimizer.update(inputs); });
+  if (updated.slots.size() != inputs.slots.size())
+    fail_in(optimizer, "update()", "returned {} slots, expected {}, as slots() returned",
+            updated.slots.size(), inputs.slots.size());
+  const auto check = [&](std::string_view what, const Tensor& next, const Tensor& before) {
+    if (!next.valid() || next.type() != before.type())
+      fail_in(optimizer, "update()", "returned a {} {}, expected {}, as before the step", what,
+              next.valid() ? next.type().text_sized() : "without a value",
+              before.type().text_sized());
+  };
+  check("parameter", updated.parameter, inputs.parameter);
+  for (size_t i = 0; i < inputs.slots.size(); ++i) check("slot", updated.slots[i], inputs.slots[i]);
+  return updated;
+}
 
 Tensor sum_of_squares(const Tensor& x) { return reduced(partial_sum_of_squares(x)); }
 
@@ -91,7 +142,11 @@ Tensor scaled_gradient(const UpdateInputs& inputs) {
   return in_f32(inputs.gradient) * inputs.gradient_scale;
 }
 
-Tensor old_state(const UpdateInputs& inputs, size_t slot) { return in_f32(inputs.slots[slot]); }
+Tensor old_state(const UpdateInputs& inputs, size_t slot) {
+  if (slot >= inputs.slots.size())
+    fail("slot {} of '{}' is read, but slots() gives {}", slot, inputs.path, inputs.slots.size());
+  return in_f32(inputs.slots[slot]);
+}
 
 Tensor stored_state(const UpdateInputs& inputs, size_t slot, const Tensor& next, Rounding rounding,
                     const Noise& noise) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
@@ -20,6 +21,7 @@
 namespace tessera {
 
 // One tensor of optimizer state, "learner/<name>/<parameter path>", initially zero; f32 or bf16.
+// Names differ, and have no '/'.
 struct Slot {
   std::string name;
   Type type;
@@ -27,6 +29,7 @@ struct Slot {
 
 // The inputs of one parameter's step. Scalars are f32.
 struct UpdateInputs {
+  std::string path;           // "lm.softmax.w".
   Tensor parameter;           // In its stored layout and dtype.
   std::vector<Tensor> slots;  // In the order of `slots()`.
   Tensor gradient;            // Of the parameter's type.
@@ -37,6 +40,7 @@ struct UpdateInputs {
   double weight_decay = 0.0;  // After masks.
 };
 
+// In the types of `parameter` and `slots`.
 struct Updated {
   Tensor parameter;
   std::vector<Tensor> slots;
@@ -45,14 +49,12 @@ struct Updated {
 class BaseOptimizer {
  public:
   virtual ~BaseOptimizer() = default;
-  double learning_rate(int64_t step, int64_t num_train_steps) const {
-    return learning_rate_ * schedule_->value(step, num_train_steps);
-  }
-  const BaseSchedule& schedule() const { return *schedule_; }
+  // Error if the schedule's factor is negative or not finite.
+  double learning_rate(int64_t step, int64_t num_train_steps) const;
+  int64_t warmup_steps() const;                          // Of the schedule.
   double weight_decay() const { return weight_decay_; }  // Of parameters that no mask excludes.
-  // What state.first_moment and state.second_moment can be set for.
-  const StoredMoments& stored_moments() const { return stored_; }
-  virtual std::vector<Slot> slots(const Type& parameter) const = 0;
+  // The state of the parameter at this path.
+  virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const = 0;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
 
  protected:
@@ -65,16 +67,20 @@ class BaseOptimizer {
   // and with state (StatePolicy), of which the optimizer stores these moments.
   template <typename HParams>
   BaseOptimizer(const HParams& p, const StoredMoments& stored) : BaseOptimizer(p) {
-    stored_ = stored;
     check_state(p.kName, p.state, stored);
   }
 
  private:
   double learning_rate_;
   double weight_decay_;
-  StoredMoments stored_;
   std::unique_ptr<BaseSchedule> schedule_;
 };
+
+// What the two functions return. Error, naming the class, if it is not what the comments of Slot,
+// UpdateInputs and Updated say.
+std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
+                                const Type& parameter);
+Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs);
 
 // Functions shared by optimizers. A weight stacked by Repeated is a stack of tensors: norms "per
 // tensor" are per layer, so that repeated and unrolled models agree.

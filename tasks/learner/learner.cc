@@ -146,12 +146,13 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
       if (p_.clip_gradient_single_norm_to_value > 0.0)
         gradient = gradient * clip_scale(p_.clip_gradient_single_norm_to_value,
                                          sqrt(sum_of_squares(gradient)));
-      const std::vector<Slot> slots = optimizer_->slots(value.type());
-      UpdateInputs inputs{value,         {},    gradient, scale,
-                          learning_rate, count, apply,    weight_decay(declared)};
+      const std::vector<Slot> slots = checked_slots(*optimizer_, declared.path, value.type());
+      UpdateInputs inputs{declared.path, value, {},
+                          gradient,      scale, learning_rate,
+                          count,         apply, weight_decay(declared)};
       for (const Slot& slot : slots)
         inputs.slots.push_back(input(slot_name(slot, declared.path), InputKind::kState, slot.type));
-      const Updated updated = optimizer_->update(inputs);
+      const Updated updated = checked_update(*optimizer_, inputs);
       value = updated.parameter;
       graph.add_update(declared.path, value.id());
       for (size_t s = 0; s < slots.size(); ++s)

@@ -54,7 +54,9 @@ Tensor bias_corrected(double beta, const Tensor& count) {
 
 Adam::Adam(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) {}
 
-std::vector<Slot> Adam::slots(const Type& parameter) const { return moments(parameter, p_.state); }
+std::vector<Slot> Adam::slots(std::string_view, const Type& parameter) const {
+  return moments(parameter, p_.state);
+}
 
 Updated Adam::update(const UpdateInputs& inputs) const {
   if (p_.clip_threshold <= 0.0 && inputs.parameter.dtype() == DType::kF32)
@@ -80,7 +82,9 @@ Updated Adam::update(const UpdateInputs& inputs) const {
 
 AdamW::AdamW(const HParams& p) : BaseOptimizer(p, kBothMoments), p_(p) {}
 
-std::vector<Slot> AdamW::slots(const Type& parameter) const { return moments(parameter, p_.state); }
+std::vector<Slot> AdamW::slots(std::string_view, const Type& parameter) const {
+  return moments(parameter, p_.state);
+}
 
 Updated AdamW::update(const UpdateInputs& inputs) const {
   return fused(inputs, {.beta1 = p_.beta1,
@@ -135,7 +139,7 @@ Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next) {
 Adafactor::Adafactor(const HParams& p)
     : BaseOptimizer(p, {.first = p.beta1 > 0.0, .second = true}), p_(p) {}
 
-std::vector<Slot> Adafactor::slots(const Type& parameter) const {
+std::vector<Slot> Adafactor::slots(std::string_view, const Type& parameter) const {
   const Type type = in_dtype(parameter, p_.state.second_moment);
   std::vector<Slot> slots;
   if (const auto factored = factored_axes(type, p_.min_dim_size_to_factor)) {
@@ -189,7 +193,7 @@ Sgd::Sgd(const HParams& p) : BaseOptimizer(p, {.first = p.momentum > 0.0}), p_(p
     fail("Sgd: nesterov needs momentum, which is 0; set momentum");
 }
 
-std::vector<Slot> Sgd::slots(const Type& parameter) const {
+std::vector<Slot> Sgd::slots(std::string_view, const Type& parameter) const {
   if (p_.momentum == 0.0) return {};
   return {{"momentum", in_dtype(parameter, p_.state.first_moment)}};
 }

@@ -33,7 +33,7 @@ class Adam final : public BaseOptimizer {
            clip_threshold, About(weight_decay, kNotNegative), state)
   };
   explicit Adam(const HParams& p);
-  std::vector<Slot> slots(const Type& parameter) const override;
+  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:
@@ -58,7 +58,7 @@ class AdamW final : public BaseOptimizer {
            state)
   };
   explicit AdamW(const HParams& p);
-  std::vector<Slot> slots(const Type& parameter) const override;
+  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:
@@ -92,7 +92,7 @@ class Adafactor final : public BaseOptimizer {
            About(weight_decay, kNotNegative), state)
   };
   explicit Adafactor(const HParams& p);
-  std::vector<Slot> slots(const Type& parameter) const override;
+  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:
@@ -115,7 +115,7 @@ class Sgd final : public BaseOptimizer {
            About(weight_decay, kNotNegative), state)
   };
   explicit Sgd(const HParams& p);
-  std::vector<Slot> slots(const Type& parameter) const override;
+  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:

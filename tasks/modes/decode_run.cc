@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
+#include "inputs/checked_input.h"
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
 #include "tasks/model_pipeline.h"
@@ -76,7 +77,7 @@ class DecodeRun final : public BaseRun {
     const bool is_given = p_.window != 0 || p_.cache_length != 0;
     if (is_given || p_.strategy == DecodeStrategy::kBeam) return;
     const ErrorContext where("input");
-    p_.window = sequence_length(*config.input.instantiate());
+    p_.window = sequence_length(*make_input(config.input));
   }
 
   // Process 0 picks the checkpoint so that all processes agree.
@@ -98,7 +99,7 @@ class DecodeRun final : public BaseRun {
     if (!kept_tokenizer_) {
       try {
         const ErrorContext where("input");
-        input_ = config.input.instantiate();
+        input_ = make_input(config.input);
         input_->attach(whole_input(options_.input_directory));
       } catch (const Error& error) {
         if (options_.prompt_ids.empty() || !options_.prompts.empty())
@@ -117,7 +118,7 @@ class DecodeRun final : public BaseRun {
 
   static bool begins_with_start_id(const ExperimentConfig& config) {
     const ErrorContext where("input");
-    return config.input.instantiate()->documents_begin_with_start_id();
+    return make_input(config.input)->documents_begin_with_start_id();
   }
 
   bool has_prompts() const { return !options_.prompts.empty() || !options_.prompt_ids.empty(); }
@@ -175,7 +176,7 @@ class DecodeRun final : public BaseRun {
   void read_dataset(const std::string& name, const Template<BaseInput>& input_tpl,
                     std::string_view field) {
     const ErrorContext where(fmt::format("{}.{}", field, name));
-    const std::unique_ptr<BaseInput> input = input_tpl.instantiate();
+    const std::unique_ptr<BaseInput> input = make_input(input_tpl);
     input->attach(whole_input(options_.input_directory));
     ExampleSet set = read_examples(*input, p_, *text_);
     if (set.too_short > 0)

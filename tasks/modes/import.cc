@@ -10,6 +10,7 @@
 #include "core/io/file.h"
 #include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
+#include "inputs/checked_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/run_directory/run_config.h"
@@ -99,7 +100,7 @@ class ImportSession final : public ModelSession {
                 const std::vector<Device*>& devices, ProcessGroup& processes)
       : ModelSession(config, Purpose::kRunning, devices, options.devices, processes) {
     const Graph graph =
-        task_->train_graph({mesh_, rules_, global_specification(*config.input.instantiate())});
+        task_->train_graph({mesh_, rules_, global_specification(*make_input(config.input))});
     computation_ = Computation(graph).record();
     add_program(graph);
     executor_.allocate();

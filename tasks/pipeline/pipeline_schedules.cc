@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/passes/pipeline/check.h"
 #include "core/passes/pipeline/text.h"
 
@@ -18,14 +19,18 @@ REGISTER_TEMPLATE(PipelineSchedule, WrittenPipeline);
 
 PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t stages,
                             int64_t microbatches) {
-  PipelineTable table = schedule.instantiate()->table(stages, microbatches);
-  check_pipeline(table);
+  const std::unique_ptr<PipelineSchedule> made = schedule.instantiate();
+  PipelineTable table =
+      calling(*made, "table()", [&] { return made->table(stages, microbatches); });
   if (table.stages != stages || table.microbatches != microbatches)
     fail(
         "{}: the schedule has {} stages and {} microbatches, expected {} and {}; write it for "
         "these "
         "numbers, or change the mesh or num_microbatches",
         schedule.name(), table.stages, table.microbatches, stages, microbatches);
+  if (table.chunks < 1)
+    fail("{}: the schedule has {} chunks, expected 1 or more", schedule.name(), table.chunks);
+  check_pipeline(table);
   return table;
 }
 

@@ -15,7 +15,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/memory/step_plan.h"
 #include "core/runtime/executor/compile.h"
-#include "inputs/base_input.h"
+#include "inputs/checked_input.h"
 #include "tasks/plan/roofline.h"
 #include "tasks/search/layer_stream.h"
 #include "tasks/search/live_bytes.h"
@@ -139,7 +139,7 @@ ProgramBounds program_bounds(const ExperimentConfig& config, Device& device,
                              const Hardware& hardware) {
   ProcessGroup alone;
   const ModelSession session(config, ModelSession::Purpose::kPlanning, {&device}, 1, alone);
-  const std::unique_ptr<BaseInput> input = config.input.instantiate();
+  const std::unique_ptr<BaseInput> input = make_input(config.input);
   const Type batch =
       apply_rules(session.rules().activations, session.mesh(),
                   make_type(DType::kI32, {{"batch", input->global_batch_size(), {}}}));

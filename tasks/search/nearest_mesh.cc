@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/type.h"
-#include "inputs/base_input.h"
+#include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 #include "tasks/model_pipeline.h"
 #include "tasks/search/space.h"
@@ -64,7 +64,7 @@ std::optional<std::vector<int64_t>> nearest_fitting_shape(const ExperimentConfig
     }
     if (mesh.num_devices() == 1) return std::nullopt;
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
-    const std::unique_ptr<BaseInput> input = config.input.instantiate();
+    const std::unique_ptr<BaseInput> input = make_input(config.input);
     if (fits(config, *task, *input, mesh)) return std::nullopt;
     if (!fits(config, *task, *input, Mesh(std::move(single)))) return std::nullopt;
     std::vector<std::vector<int64_t>> shapes = factorizations(in_slice, mesh.axes().size());

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/type.h"
-#include "inputs/base_input.h"
+#include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 
 namespace tessera {
@@ -50,7 +50,7 @@ Recipe read_recipe(ExperimentConfig config, int64_t devices) {
   recipe.devices = mesh.num_devices();
   recipe.slices = product(config.mesh.dcn_mesh_shape);
   const std::unique_ptr<BaseTask> task = config.task.instantiate();
-  const std::unique_ptr<BaseInput> input = config.input.instantiate();
+  const std::unique_ptr<BaseInput> input = make_input(config.input);
   recipe.global_batch = input->global_batch_size();
   recipe.seq_len = sequence_length(*input);
   recipe.microbatches = task->train().num_microbatches;

@@ -13,7 +13,7 @@
 #include "core/ops/repeat.h"
 #include "core/passes/dependence.h"
 #include "core/passes/remat/remat.h"
-#include "inputs/base_input.h"
+#include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 #include "tasks/plan/roofline.h"
 
@@ -125,7 +125,7 @@ std::string saved_text(const std::vector<SavedValue>& saved) {
 Graph trace_on_one_device(const ExperimentConfig& config) {
   std::vector<MeshAxis> axes;
   for (const std::string& name : config.mesh.axis_names) axes.push_back({name, 1, 1});
-  const std::unique_ptr<BaseInput> input = config.input.instantiate();
+  const std::unique_ptr<BaseInput> input = make_input(config.input);
   return config.task.instantiate()->train_graph(
       {Mesh(std::move(axes)), make_rules(config.rules), global_specification(*input)});
 }

@@ -18,7 +18,7 @@ using Totals = std::vector<MetricMeans::Total>;
 const Type& output_type(const Executor& executor, int program, const std::string& name) {
   const auto& outputs = executor.outputs(program);
   const auto found = std::ranges::find(outputs, name, &ProgramArray::name);
-  CHECK(found != outputs.end(), "the program has no output {}", name);
+  if (found == outputs.end()) fail("the graph of the task has no output '{}'", name);
   return found->type;
 }
 

@@ -22,7 +22,8 @@ void write_batch(Executor& executor, int program, const Batch& batch) {
   for (const ProgramArray& input : executor.inputs(program)) {
     if (input.kind != InputKind::kBatch) continue;
     const auto found = batch.find(input.name.substr(names::kBatchPrefix.size()));
-    CHECK(found != batch.end(), "the batch lacks {}", input.name);
+    if (found == batch.end())
+      fail("the graph of the task reads {}, which no batch has", input.name);
     executor.write_input(program, input.name, found->second.bytes);
   }
 }

@@ -65,7 +65,7 @@ std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& tr
         count > kMostNamed ? fmt::format(" and {} more weights", count - kMostNamed) : "", it, it,
         it));
   }
-  const int64_t warmup = task.learner().optimizer().schedule().warmup_steps();
+  const int64_t warmup = task.learner().optimizer().warmup_steps();
   const int64_t steps = task.train().num_train_steps;
   if (warmup >= steps && steps > kSmokeSteps)
     warnings.push_back(fmt::format(

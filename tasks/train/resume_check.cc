@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/passes/computation.h"
-#include "inputs/base_input.h"
+#include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 #include "tasks/config/experiment.h"
 #include "tasks/model_pipeline.h"
@@ -39,7 +39,7 @@ Graph traced_step(const ExperimentConfig& config, const std::string& mesh_text) 
   Mesh mesh = mesh_of_text(mesh_text);
   if (const auto pipeline = model_pipeline(task->train(), task->model().parameters(), rules, mesh))
     mesh = with_pieces(std::move(mesh), *pipeline);
-  return task->train_graph({mesh, rules, global_specification(*config.input.instantiate())});
+  return task->train_graph({mesh, rules, global_specification(*make_input(config.input))});
 }
 
 // What this code computes differently; nullopt: nothing.

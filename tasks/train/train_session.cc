@@ -13,6 +13,7 @@
 #include "core/passes/remat/remat.h"
 #include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
+#include "inputs/checked_input.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
@@ -78,7 +79,7 @@ Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options)
 OpenedInput Session::open_input(const Template<BaseInput>& input_tpl, const std::string& where,
                                 const SessionOptions& options) {
   const ErrorContext context(where);
-  std::unique_ptr<BaseInput> input = input_tpl.instantiate();
+  std::unique_ptr<BaseInput> input = make_input(input_tpl);
   const int64_t batch = input->global_batch_size(), length = sequence_length(*input);
   if (options.allocates && length > kMostBatchTokens / batch)
     fail("global_batch_size={} sequences of seq_len={} tokens are more than {} tokens", batch,
@@ -123,7 +124,8 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   TraceSetting setting{mesh_, rules_, global_specification(*input_)};
   std::optional<int> train_number;
   if (options.trains) {
-    train_graph_ = task_->train_graph(setting);
+    train_graph_ = graph_of(*task_, "train_graph()", names::kLoss,
+                            [&] { return task_->train_graph(setting); });
     check_rules(rules_, train_graph_);
     input_->check_with([bounds = lookup_bounds(train_graph_), name = input_->name()](
                            const Batch& batch, int64_t number) {
@@ -140,7 +142,8 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
                        [&](Graph graph) { return add_program(std::move(graph)); });
   if (options.allocates) {
     setting.batch = copies_of_one_example(setting, *input_);
-    check_vocabulary(task_->logits_graph(setting, eval_weights()));
+    check_vocabulary(graph_of(*task_, "logits_graph()", names::kLogits,
+                              [&] { return task_->logits_graph(setting, eval_weights()); }));
   }
   if (train().sample.length > 0 && options.trains && options.allocates)
     samples_ = std::make_unique<TrainingSamples>(*this, *input_);
@@ -175,9 +178,11 @@ void Session::check_vocabulary(const Graph& logits_graph) const {
 }
 
 int64_t Session::tokens_per_step() const {
-  const HostArray ids = global_specification(*input_).at("ids");
+  const Batch batch = global_specification(*input_);
+  const auto ids = batch.find("ids");
+  if (ids == batch.end()) fail("input '{}': its batches have no array 'ids'", input_->name());
   int64_t tokens = 1;
-  for (const int64_t size : ids.shape) tokens *= size;
+  for (const int64_t size : ids->second.shape) tokens *= size;
   return tokens;
 }
 

@@ -14,6 +14,7 @@ tessera_fixture(zoo good ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(farm good ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(twin twin ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(hollow hollow ${TESSERA_PLUGIN_STAMP_SOURCE})
+tessera_fixture(thrower thrower ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(stale stale)
 
 # A device type.

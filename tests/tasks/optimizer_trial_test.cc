@@ -22,7 +22,7 @@ namespace tessera {
 
 void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool apply) {
   const std::unique_ptr<BaseOptimizer> optimizer = optimizer_tpl.instantiate();
-  const std::vector<Slot> declared = optimizer->slots(type);
+  const std::vector<Slot> declared = optimizer->slots("w", type);
   const Mesh mesh;
   const AxisRules rules;
   const Type scalar = make_type(DType::kF32, {});
@@ -206,8 +206,8 @@ TEST_CASE("the update of a stack whose layers are split keeps the layout of the 
     const auto optimizer = optimizer_tpl.instantiate();
     Trial trial(mesh, {type, type, "f32[\"\"]", "f32[\"\"]", "f32[\"\"]", "bool[\"\"]"});
     const std::vector<Tensor>& in = trial.inputs();
-    UpdateInputs inputs{in[0], {}, in[1], in[2], in[3], in[4], in[5], 0.0};
-    for (const Slot& slot : optimizer->slots(in[0].type()))
+    UpdateInputs inputs{"w", in[0], {}, in[1], in[2], in[3], in[4], in[5], 0.0};
+    for (const Slot& slot : optimizer->slots("w", in[0].type()))
       inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
     REQUIRE(optimizer->update(inputs).parameter.type() == in[0].type());
   }
