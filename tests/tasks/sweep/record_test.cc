@@ -60,7 +60,8 @@ TEST_CASE("the end of a log says whether its run is done or has failed, and why"
   REQUIRE(end_of_log(folder.path()).event.empty());
   REQUIRE((end("").step == 2 && end("").event.empty()));
   REQUIRE(end("{\"event\": \"done\", \"step\": 3}\n").event == "done");
-  const LogEnd failed = end("{\"event\": \"failed\", \"step\": 3, \"reason\": \"it \\\"is\\\"\"}\n");
+  const LogEnd failed =
+      end("{\"event\": \"failed\", \"step\": 3, \"reason\": \"it \\\"is\\\"\"}\n");
   REQUIRE((failed.event == "failed" && failed.step == 3 && failed.reason == "it \"is\""));
   const LogEnd torn = end("{\"event\": \"done\", \"st");
   REQUIRE((torn.step == 0 && torn.event.empty()));
