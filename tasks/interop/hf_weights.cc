@@ -365,7 +365,7 @@ std::string export_note(const ExperimentConfig& experiment, NoteLength length) {
     const std::vector<std::string> others = weights_outside(table);
     if (others.empty()) return "";
     return fmt::format("note: an export to Hugging Face leaves out {}", fmt::join(others, ", "));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     const std::string all = error.what(), first = all.substr(0, all.find("; "));
     const bool is_cut = length == NoteLength::kBrief && first != all;
     return "note: cannot be exported to Hugging Face: " +
