@@ -154,22 +154,21 @@ Tensor DecodeCache::updated(std::string_view name, const Type& type,
 Tensor DecodeCache::next_state(std::string_view name, const Type& type,
                                const std::function<Tensor(const Tensor&)>& next) {
   const std::string& path = traced_path();
-  const std::string state = path.empty() ? fmt::format("{}{}", prefix_, name)
-                                         : fmt::format("{}{}/{}", prefix_, path, name);
+  const std::string state = fmt::format("{}{}{}{}", prefix_, path, path.empty() ? "" : "/", name);
   BodyScope* const body = innermost_body();
   Type whole = type;
   if (body != nullptr) whole.axes.insert(whole.axes.begin(), body->axis());
   const Tensor cache(&graph_, graph_.add_input(state, InputKind::kState, whole));
   cache.named(state);
+  const Tensor after = next(body == nullptr ? cache : body->slice(cache));
+  const auto update = [&graph = graph_, state](const std::vector<Tensor>& values) {
+    graph.add_update(state, values[0].id());
+  };
   if (body == nullptr) {
-    const Tensor after = next(cache);
-    graph_.add_update(state, after.id());
-    return after;
+    update({after});
+  } else {
+    body->stack({after}, update);
   }
-  const Tensor after = next(body->slice(cache));
-  body->stack({after}, [&graph = graph_, state](const std::vector<Tensor>& stacked) {
-    graph.add_update(state, stacked[0].id());
-  });
   return after;
 }
 

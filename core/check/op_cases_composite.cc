@@ -67,16 +67,15 @@ void add_recurrences(std::vector<OpCase>& rows) {
           {in[0] * in[1], in[1]}, "seq");
     });
   }
-  for (const bool upper : {false, true})
-    for (const bool unit : {false, true}) {
-      const auto solve = [=](const Tensors& in) {
-        return triangular_solve(in[0] + 2.0, in[1], "row", "col", {upper, unit});
-      };
-      add_case(rows, kTriangularSolveOp,
-               {"float[\"batch=2 row=5 col=5\"]", "float[\"row=5 rhs=3 batch=2 more=2\"]"}, solve);
-      add_case(rows, kTriangularSolveOp, {"float[\"col=4 row=4\"]", "float[\"batch=3 row=4\"]"},
-               solve);
-    }
+  for (const int kind : {0, 1, 2, 3}) {
+    const auto solve = [kind](const Tensors& in) {
+      return triangular_solve(in[0] + 2.0, in[1], "row", "col", {kind / 2 == 1, kind % 2 == 1});
+    };
+    add_case(rows, kTriangularSolveOp,
+             {"float[\"batch=2 row=5 col=5\"]", "float[\"row=5 rhs=3 batch=2 more=2\"]"}, solve);
+    add_case(rows, kTriangularSolveOp, {"float[\"col=4 row=4\"]", "float[\"batch=3 row=4\"]"},
+             solve);
+  }
 }
 
 // The cotangents of a composite op's operands from that of its first result.

@@ -73,34 +73,23 @@ Tensors scanned(const Combine& combine, const Tensors& all, const std::string& a
   return results;
 }
 
-void check_elements(const Tensors& elements, std::string_view axis, SourceSite site) {
-  const ErrorPrefix where(site.text());
-  if (elements.empty()) fail("associative_scan: no elements are given, expected at least one");
-  for (const Tensor& each : elements) {
-    const Axis& along = each.type().axis(axis);
-    if (along.size != elements[0].size(axis))
-      fail("associative_scan: the elements have {} and {} positions of {}, expected as many",
-           elements[0].size(axis), along.size, axis);
-    if (!along.split.empty())
-      fail("associative_scan: {} is split; make it whole: whole_along(x, \"{}\")", along.text(),
-           axis);
-  }
-}
-
 }  // namespace
 
 Tensors associative_scan(const Combine& combine, const Tensors& elements, std::string_view axis,
                          SourceSite site) {
-  check_elements(elements, axis, site);
+  for (const Tensor& each : elements)
+    if (!each.type().axis(axis).split.empty())
+      fail("{}: associative_scan: {} is split; pass whole_along(x, \"{}\")", site.text(), axis,
+           axis);
   const SiteScope from(site);
   const Combine checked = [&](const Tensors& earlier, const Tensors& later) {
     Tensors results = combine(earlier, later);
     if (results.size() != elements.size())
-      fail(
-          "{}: associative_scan: the function returns {} tensors, expected {}, one of each element",
-          site.text(), results.size(), elements.size());
+      fail("{}: associative_scan: the function returns {} tensors, expected {}", site.text(),
+           results.size(), elements.size());
     return results;
   };
+  if (elements.empty()) fail("{}: associative_scan: no elements are given", site.text());
   return scanned(checked, elements, std::string(axis), std::string(axis) + "_pair");
 }
 

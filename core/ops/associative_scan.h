@@ -11,21 +11,19 @@
 
 namespace tessera {
 
-// Combines elements with those that follow them; both have as many tensors as the scan, of equal
-// types. It must be elementwise along the axis.
+// Combines elements with those that follow them, position by position of the axis.
 using Combine = std::function<std::vector<Tensor>(const std::vector<Tensor>& earlier,
                                                   const std::vector<Tensor>& later)>;
 
 // Tensors of the same types as `elements`: position t of `axis` has the combination of elements 0
 // to t, in their order. The linear recurrence h_t = a_t·h_{t-1} + b_t of elements (a, b) has h as
 // the second result:
-//
 //   associative_scan([](const auto& x, const auto& y) -> std::vector<Tensor> {
 //     return {x[0] * y[0], y[0] * x[1] + y[1]};
 //   }, {a, b}, "seq")
 //
 // It calls `combine` at most three times for each halving of the axis, on at most 2·size positions
-// together (Blelloch, 1990). Error if the axis is split, or is not of all elements.
+// together (Blelloch, 1990). Error if the axis is split.
 std::vector<Tensor> associative_scan(const Combine& combine, const std::vector<Tensor>& elements,
                                      std::string_view axis,
                                      SourceSite site = SourceSite::current());

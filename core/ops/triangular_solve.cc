@@ -33,8 +33,7 @@ Types infer_triangular_solve(const InferContext& context) {
   check_same_dtype(context);
   const SolveAttributes solve(context.attributes);
   const std::string &row = solve.row, &col = solve.col;
-  const Axis& rows = unsplit_axis_of(context, 0, row);
-  const Axis& cols = unsplit_axis_of(context, 0, col);
+  const Axis &rows = unsplit_axis_of(context, 0, row), &cols = unsplit_axis_of(context, 0, col);
   if (rows.size != cols.size)
     refuse(context, "{} has {}={} and {}={}, expected a square matrix", context.names[0], row,
            rows.size, col, cols.size);

@@ -189,10 +189,15 @@ TEST_CASE("solves and scans refuse operands that they cannot compute with") {
                    [](const Tensors& in) { return associative_scan(recurrence, in, "seq")[1]; });
   };
   REQUIRE_THAT(scanned("f32[\"seq/mdl=4\"]", "f32[\"seq/mdl=4\"]"),
-               Contains("associative_scan: seq/mdl is split; make it whole: whole_along(x"));
-  REQUIRE_THAT(scanned("f32[\"seq=4\"]", "f32[\"seq=5\"]"),
-               Contains("associative_scan: the elements have 4 and 5 positions of seq"));
+               Contains("associative_scan: seq is split; pass whole_along(x, \"seq\")"));
+  REQUIRE_THAT(scanned("f32[\"seq=4\"]", "f32[\"seq=6\"]"), Contains("seq"));
   REQUIRE_THAT(scanned("f32[\"seq=4\"]", "f32[\"batch=4\"]"), Contains("no axis 'seq'"));
+  REQUIRE_THAT(outcome(mesh, {"f32[\"seq=4\"]"},
+                       [](const Tensors& in) {
+                         return associative_scan([](auto&, auto&) { return Tensors(); }, in,
+                                                 "seq")[0];
+                       }),
+               Contains("associative_scan: the function returns 0 tensors, expected 1"));
 }
 
 }  // namespace
