@@ -139,6 +139,27 @@ std::string kernel_name(const Node& node) {
   return fmt::format("{} ({})", node.op->name, fmt::join(inner, ", "));
 }
 
+// The interpreter's results of a node. Those of nodes of a fused loop are rounded to their dtypes
+// before other nodes read them, as the loop rounds them.
+std::vector<ReferenceArray> expected_results(const Graph& graph, const Node& node,
+                                             const std::vector<const ReferenceArray*>& operands) {
+  if (node.op != &kFusedOp) return evaluate_node(graph, node, operands);
+  const Graph& body = *node.bodies[0];
+  std::map<ValueId, ReferenceArray> results, read;
+  for (size_t i = 0; i < operands.size(); ++i) read[body.inputs()[i].value] = *operands[i];
+  for (const Node& each : body.nodes()) {
+    std::vector<const ReferenceArray*> pointers;
+    for (const ValueId id : each.inputs) pointers.push_back(&read.at(id));
+    const ValueId made = each.outputs[0];
+    const ReferenceArray result = evaluate_node(body, each, pointers)[0];
+    read[made] = {result.axes, rounded(body.type(made), result.values)};
+    results[made] = result;
+  }
+  std::vector<ReferenceArray> expected;
+  for (const GraphOutput& output : body.outputs()) expected.push_back(results.at(output.value));
+  return expected;
+}
+
 // How the kernel's results differ from the interpreter's on the interpreter's operands, rounded to
 // their dtypes; empty if within tolerance.
 std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& row, DType dtype,
@@ -152,7 +173,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
     arrays.push_back({type.axes, operands.back()});
   }
   for (const ReferenceArray& array : arrays) pointers.push_back(&array);
-  const std::vector<ReferenceArray> expected = evaluate_node(graph, node, pointers);
+  const std::vector<ReferenceArray> expected = expected_results(graph, node, pointers);
   const std::vector<std::vector<double>> got = run_node(graph, node, device, operands);
   for (size_t i = 0; i < got.size(); ++i) {
     const Type& type = graph.type(node.outputs[i]);

@@ -9,6 +9,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/fp8.h"
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
@@ -259,12 +260,14 @@ OpCase large(OpCase row) {
   return row;
 }
 
-// The op on operands in its domain: x² + ½ where they must be positive.
+// The op on operands in its domain: x² + ½ where they must be positive; |x| as the largest element
+// of a rounding to 8 bits, whose scale would jump if bf16 rounded it.
 Tensors call_on_domains(const OpDef& op, const Tensors& inputs) {
   Tensors operands;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool positive = op.element.operands[i] == Domain::kPositive;
-    operands.push_back(positive ? square(inputs[i]) + 0.5 : inputs[i]);
+    const bool jumps = &op == &kRoundE4M3Op || &op == &kRoundE5M2Op;
+    operands.push_back(!positive ? inputs[i] : jumps ? abs(inputs[i]) : square(inputs[i]) + 0.5);
   }
   return {trace_op(op, operands, {}, SourceSite::current())};
 }

@@ -429,6 +429,16 @@ Lane lane_of(DType dtype, std::string_view backend) {
        dtype_name(dtype));
 }
 
+bool needs_rounding(const Graph& graph, const Node& node) {
+  // The result is an operand, up to its sign, or a number of few digits.
+  static const OpDef* const kExact[] = {
+      &kNegOp,  &kStopGradientOp, &kAbsOp,      &kSignOp,     &kMaximumOp, &kMinimumOp,  &kWhereOp,
+      &kMaskOp, &kReluOp,         &kReluGradOp, &kConstantOp, &kOneHotOp,  &kBroadcastOp};
+  if (graph.type(node.outputs[0]).dtype != DType::kBF16) return false;
+  if (node.op == &kCastOp) return graph.type(node.inputs[0]).dtype != DType::kBF16;
+  return std::ranges::find(kExact, node.op) == std::end(kExact);
+}
+
 DType operand_dtype(const Graph& graph, const Node& node) {
   const auto& domains = node.op->element.operands;
   for (size_t i = 0; i < node.inputs.size(); ++i)

@@ -96,6 +96,11 @@ enum class Lane { kFloat, kInt, kTruth };
 // Error, naming the backend, for u32 and f64, which only the reference interpreter computes in.
 Lane lane_of(DType dtype, std::string_view backend);
 
+// Whether a loop that keeps the result in an f32 lane must round it before another node reads it:
+// it is bf16, and the op may give more digits. So a value has the same bits whether it is stored,
+// recomputed, or stays in the loop.
+bool needs_rounding(const Graph& graph, const Node& node);
+
 // The dtype of the first operand of an elementwise op that is not a condition; bool if all are.
 DType operand_dtype(const Graph& graph, const Node& node);
 

@@ -250,6 +250,31 @@ TEST_CASE("A cast to bf16 rounds, even where the value stays in a fused loop") {
   }
 }
 
+TEST_CASE("A fused loop in bf16 has the bits of its nodes one by one") {
+  const std::string type = "bf16[\"a=1003\"]";
+  Trial trial(Mesh(), {type, type, type, "f32[\"a=1003\"]"});
+  const Tensor x = abs(trial.inputs()[0]) + 0.125, y = trial.inputs()[1], dy = trial.inputs()[2];
+  output("wide", x * y + dy - cast(trial.inputs()[3], DType::kBF16));
+  output("gated gradient", silu_grad(x, dy * y) + dy * silu(x));
+  output("slope", soft_cap_grad(y, dy, 2.0));
+  for (const UnaryRow& row : unary_rows()) {
+    INFO(row.name);
+    const Tensor value = row.op(x);
+    Graph& graph = trial.graph();
+    graph.add_output(std::string(row.name) + " alone", value.id());
+    graph.add_output(std::string(row.name) + " read", scale(cast(value, DType::kF32), 0.7).id());
+  }
+  const ReferenceInputs inputs = random_inputs(trial.graph(), 5);
+  const std::unique_ptr<Device> device = make_cpu_device(2);
+  on_each_target([&] {
+    const auto one_by_one = run_on_cpu(trial.graph(), inputs, *device);
+    for (const auto& [name, values] : run_on_cpu(fuse_all(trial.graph()), inputs, *device)) {
+      INFO(name);
+      REQUIRE(values == one_by_one.at(name));
+    }
+  });
+}
+
 TEST_CASE("Generators stand for themselves and inside fused loops") {
   REQUIRE(difference({}, [](const auto&) {
             return constant(2.5, DType::kBF16, {{"a", 70}});

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -97,6 +98,7 @@ class Compiler {
     } else {
       result = add_function(graph, node);
     }
+    if (needs_rounding(graph, node)) unrounded_.insert(node.outputs[0]);
   }
 
   int32_t add_function(const Graph& graph, const Node& node) {
@@ -125,9 +127,6 @@ class Compiler {
       slot =
           convert(have == Lane::kInt ? Conversion::kIntToTruth : Conversion::kFloatToTruth, from);
     }
-    // The lane stays a 32-bit float but must have the rounded value.
-    if (target == DType::kBF16 && source != DType::kBF16)
-      slot = convert(Conversion::kRoundToBF16, slot);
     return slot;
   }
 
@@ -172,13 +171,19 @@ class Compiler {
     return emit(nullptr, conversion_loop(conversion), a);
   }
 
-  int32_t of(ValueId id) const { return values_.at(id); }
+  // The slot of an operand. The lanes of a bf16 value are 32-bit floats: they are rounded before
+  // the first node reads them, as they would be in memory. The store of a result rounds by itself.
+  int32_t of(ValueId id) {
+    int32_t& slot = values_.at(id);
+    if (unrounded_.erase(id) > 0) slot = convert(Conversion::kRoundToBF16, slot);
+    return slot;
+  }
 
   void finish(const Graph& graph, const std::vector<ValueId>& outputs) {
     for (const ValueId output : outputs) {
       const Type& type = graph.type(output);
       CHECK(type.axes.size() == axes_.size(), "results of one loop have the same axes");
-      program_.results.push_back({of(output), type.dtype, strides_in(type, axes_), false});
+      program_.results.push_back({values_.at(output), type.dtype, strides_in(type, axes_), false});
     }
     const auto count = program_.instructions.size();
     // The last instruction that reads an input.
@@ -254,6 +259,7 @@ class Compiler {
   std::vector<Axis> axes_;
   TileProgram program_;
   std::map<ValueId, int32_t> values_;  // Slots, one for each value until place_slots.
+  std::set<ValueId> unrounded_;        // Whose lanes may have more digits than bf16.
 };
 
 class ElementwiseKernel final : public HostKernel {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -85,12 +86,21 @@ class BodyBuilder {
   std::string expression(const Graph& graph, const Node& node);
   std::string coordinate(const Node& node, const Type& type, int64_t axis);
   static std::string cast_expression(const std::string& x, DType source, DType target);
+  std::string add_statement(Lane lane, std::string_view text);
   std::string call(const Graph& graph, const Node& node);
   std::string add_source(Source source);
-  const std::string& of(ValueId value) const { return names_.at(value); }
+  // The name of an operand: a bf16 value is a float, and rounded before the first node reads it, as
+  // it would be in memory. The store of a result rounds by itself.
+  const std::string& of(ValueId value) {
+    std::string& name = names_.at(value);
+    if (unrounded_.erase(value) > 0)
+      name = add_statement(Lane::kFloat, fmt::format("rounded({})", name));
+    return name;
+  }
 
   LoopBody body_;
   std::map<ValueId, std::string> names_;
+  std::set<ValueId> unrounded_;  // Which may have more digits than bf16.
 };
 
 std::string BodyBuilder::add_source(Source source) {
@@ -115,16 +125,19 @@ void BodyBuilder::add_result(const Graph& graph, ValueId value, size_t operand) 
   const Type& type = graph.type(value);
   CHECK(type.axes.size() == body_.axes.size(), "results of one loop have the same axes");
   body_.results.push_back({operand, type.dtype, strides_in(type, body_.axes)});
-  body_.result_names.push_back(of(value));
+  body_.result_names.push_back(names_.at(value));
 }
 
 void BodyBuilder::add_node(const Graph& graph, const Node& node) {
   const ValueId value = node.outputs[0];
-  std::string text = expression(graph, node);
-  const std::string name = fmt::format("v{}", body_.statements.size());
-  body_.statements.push_back(fmt::format(
-      "const {} {} = {};", lane_type(lane_of(graph.type(value).dtype)), name, std::move(text)));
-  names_[value] = name;
+  names_[value] = add_statement(lane_of(graph.type(value).dtype), expression(graph, node));
+  if (needs_rounding(graph, node)) unrounded_.insert(value);
+}
+
+std::string BodyBuilder::add_statement(Lane lane, std::string_view text) {
+  std::string name = fmt::format("v{}", body_.statements.size());
+  body_.statements.push_back(fmt::format("const {} {} = {};", lane_type(lane), name, text));
+  return name;
 }
 
 // The global position along an axis of a generator's result.
@@ -158,16 +171,13 @@ std::string BodyBuilder::expression(const Graph& graph, const Node& node) {
   return call(graph, node);
 }
 
-// A value that is bf16 stays a float, but must be rounded.
 std::string BodyBuilder::cast_expression(const std::string& x, DType source, DType target) {
   const Lane want = lane_of(target);
   if (want == Lane::kTruth) return fmt::format("{} != 0", x);
-  std::string text = x;
-  if (lane_of(source) != want)
-    text = want == Lane::kInt && lane_of(source) == Lane::kFloat
-               ? fmt::format("__float2int_rz({})", x)
-               : fmt::format("({}){}", lane_type(want), x);
-  return target == DType::kBF16 && source != DType::kBF16 ? fmt::format("rounded({})", text) : text;
+  if (lane_of(source) == want) return x;
+  return want == Lane::kInt && lane_of(source) == Lane::kFloat
+             ? fmt::format("__float2int_rz({})", x)
+             : fmt::format("({}){}", lane_type(want), x);
 }
 
 std::string BodyBuilder::call(const Graph& graph, const Node& node) {
