@@ -28,17 +28,17 @@ constexpr std::string_view kReserved[] = {
     "mfu",       "skipped", "perplexity",     "weight",    "bits_per_byte"};
 constexpr std::string_view kReservedPrefix = "macro_";
 
-void check_name(std::string_view name) {
+void check_name(std::string_view name, bool is_reported) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
   if (name.empty() || !std::ranges::all_of(name, is_plain))
     fail(
-        "'{}' is not a name for an auxiliary loss or a metric; expected lower-case letters, digits "
-        "and '_'",
+        "'{}' is not a name for an auxiliary loss, a metric or an inspected value; expected "
+        "lower-case letters, digits and '_'",
         name);
-  if (name.starts_with(kReservedPrefix) ||
-      std::ranges::find(kReserved, name) != std::end(kReserved))
+  if (is_reported && (name.starts_with(kReservedPrefix) ||
+                      std::ranges::find(kReserved, name) != std::end(kReserved)))
     fail(
         "an auxiliary loss or a metric cannot be called '{}': metrics.jsonl has other values of "
         "this name; rename it",
@@ -60,7 +60,9 @@ BodyScope& body_of_loop() {
 }
 
 // What a loop has stacked: one value for each layer of a stack, else the sum of all iterations.
+// Inspected values keep the axis.
 Tensor out_of_loop(const std::string& name, const Tensor& stacked) {
+  if (is_inspected(name)) return stacked;
   const std::string axis = stacked.type().axes.front().name;
   const bool is_stack = axis == kLayersAxis && name.find(kStack) != std::string::npos;
   return is_stack ? stacked : reduce_sum(stacked, axis);
@@ -99,17 +101,22 @@ void add_metric(std::string_view name, const Metric& metric, SourceSite site) {
 
 bool collects_summaries() { return innermost != nullptr; }
 
+SummaryScope* SummaryScope::current() { return innermost; }
+
 SummaryScope::SummaryScope() : graph_(traced_graph()), outer_(std::exchange(innermost, this)) {}
 
 SummaryScope::~SummaryScope() { innermost = outer_; }
 
 std::string SummaryScope::full_name(std::string_view name, Kind kind) {
-  check_name(name);
+  check_name(name, kind != Kind::kInspected);
   const std::string& path = traced_path();
   std::string full = path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
   if (!names_.insert(full).second)
-    fail("a layer adds '{}' twice, as an auxiliary loss or a metric; each needs a name of its own",
-         name);
+    fail(
+        "a layer adds '{}' twice, as an auxiliary loss, a metric or an inspected value; each needs "
+        "a name of its own",
+        name);
+  if (kind == Kind::kInspected) return full;
   if (kinds_.try_emplace(std::string(name), kind).first->second != kind)
     fail("the metric '{}' has one value in one layer, and an axis in another; rename one of them",
          name);

@@ -59,7 +59,8 @@ class SummaryScope {
   // f32 scalars or f32["layers"], of the graph that was traced when the scope was opened; not
   // partial.
   const std::map<std::string, Tensor>& losses() const { return losses_; }
-  // f32, with the leading axis `layers` if stacked; neither split nor partial.
+  // f32, with the leading axis `layers` if stacked; neither split nor partial. Also what layers
+  // inspect(), with a name that is_inspected().
   const std::map<std::string, Metric>& metrics() const { return metrics_; }
   bool empty() const { return losses_.empty() && metrics_.empty(); }
   // Error if one of the names under which values are reported is also that of a metric of the
@@ -69,8 +70,10 @@ class SummaryScope {
  private:
   friend void add_loss(std::string_view name, Operand loss);
   friend void add_metric(std::string_view name, const Metric& metric, SourceSite site);
+  friend void inspect(Operand x, std::string_view name);
 
-  enum class Kind { kScalar, kHistogram };
+  enum class Kind { kScalar, kHistogram, kInspected };
+  static SummaryScope* current();  // The innermost; null: nobody collects.
   std::string full_name(std::string_view name, Kind kind);
   void keep_loss(const std::string& name, const Tensor& loss);
   void keep_metric(const std::string& name, const Metric& metric);
@@ -87,6 +90,11 @@ class SummaryScope {
 std::string_view short_name(std::string_view summary);
 // The name of layer `index` of a stack: the first "[]" becomes "[<index>]".
 std::string name_in_stack(std::string_view summary, int64_t index);
+
+// The metric of a tensor that a layer inspects (layers/inspect.h) is called "inspect/<path of the
+// layer>.<name> <type>".
+inline constexpr std::string_view kInspectPrefix = "inspect/";
+inline bool is_inspected(std::string_view metric) { return metric.starts_with(kInspectPrefix); }
 
 // The sum of all auxiliary losses, as a metric.
 inline constexpr std::string_view kAuxLoss = "aux_loss";

@@ -98,6 +98,7 @@ void check_flags_of_modes(const RunOptions& run, const Flags& flags) {
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
     fail("--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
+  belongs({"inspect"}, "train", mode == RunMode::kTrain && flags.text("mode") != kReplay);
   belongs({"checkpoint"}, "eval, decode, export or replay (auto-fallback: train)",
           falls_back || flags.text("mode") == kReplay || mode == RunMode::kEval ||
               mode == RunMode::kDecode || mode == RunMode::kExport);
@@ -211,6 +212,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   line.traces_early_steps = !has("profile");
+  if (const auto steps = flags.number("inspect", 1)) line.run.inspect_interval_steps = *steps;
   for (const char* flag : {"report", "watch"})
     if (has(flag)) line.runs.emplace_back(text(flag));
   for (const std::string& run : flags.texts("compare")) line.runs.emplace_back(run);

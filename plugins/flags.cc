@@ -36,7 +36,7 @@ options::options_description description() {
                            "sweep_metric", "sweep_goal",      "goal",          "search_devices",
                            "search_slice", "search_seconds",  "step",          "against",
                            "tolerance",    "record",          "record_values", "kernels_of",
-                           "trace",        "launch_costs"})
+                           "trace",        "launch_costs",    "find",          "inspect"})
     text(name);
   flags.add_options()("compare",
                       options::value<std::vector<std::string>>()->multitoken()->composing(), "");

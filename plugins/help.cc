@@ -119,10 +119,13 @@ Replay (docs/replay.md)
   --isolate              give each launch the inputs of the other side, to check each on its own
   --record=FILE          write hashes of what each launch reads and writes, for --against=FILE
   --record_values=WHICH  also record the values themselves: outputs, or all (inputs, too)
+  --find=nonfinite       name the first kernel that writes a NaN or an infinity, compare nothing
   --kernels_of=KIND      use only kernels that this kind of device has, too: the program that both
                          kinds run
 
 Inspection
+  --inspect=N            print what layers inspect() in every N-th step: mean, deviation, extremes,
+                         shares of zeros and of values that are not finite (docs/layers.md)
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
   --hardware=WHICH       plan: predict the time of each launch of a step, tokens per second and MFU
                          on this device, without it: a TOML file of yours (docs/hardware.md), or

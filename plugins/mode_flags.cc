@@ -77,7 +77,7 @@ int parse_threads(const std::string& text) {
 std::optional<ReplayOptions> parse_replay(const Flags& flags) {
   if (flags.text("mode") != "replay") {
     flags.need("--mode=replay", {"step", "against", "tolerance", "isolate", "record",
-                                 "record_values", "kernels_of"});
+                                 "record_values", "kernels_of", "find"});
     return std::nullopt;
   }
   flags.refuse("--mode=replay", {"restart", "allow_config_change", "allow_code_change", "dry_run",
@@ -86,6 +86,12 @@ std::optional<ReplayOptions> parse_replay(const Flags& flags) {
   const auto step = flags.number("step", 1);
   if (!step) fail("--mode=replay needs the number of a step: --step=N");
   replay.step = *step;
+  if (flags.has("find")) {
+    index_in({"nonfinite"}, "find", flags.text("find"));
+    flags.refuse("--find, which compares nothing",
+                 {"against", "tolerance", "isolate", "record", "record_values", "kernels_of"});
+    replay.finds_nonfinite = true;
+  }
   if (flags.has("against")) replay.against = parse_other_side(flags.text("against"));
   using Side = OtherSideChoice::Kind;
   if (replay.against.kind == Side::kThreads) parse_threads(replay.against.value);

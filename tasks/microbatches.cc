@@ -30,6 +30,17 @@ ModelOutput finished(const ModelOutput& output) {
   return result;
 }
 
+// The output of microbatch `index` of `count`, to be added up: what layers inspect gets an axis for
+// the microbatches, with zeros for the others.
+ModelOutput in_sum(ModelOutput output, const Tensor& index, int64_t count) {
+  const Axis axis{std::string(kMicrobatchAxis), count, {}};
+  for (auto& [name, metric] : output.metrics)
+    if (is_inspected(name))
+      metric.sum = where(equal(iota(axis), index), broadcast(metric.sum, {axis}),
+                         constant(0.0, DType::kF32));
+  return output;
+}
+
 std::vector<Tensor> select(const std::vector<Tensor>& tensors, const std::vector<int32_t>& which) {
   std::vector<Tensor> selected;
   for (const int32_t index : which) selected.push_back(tensors[static_cast<size_t>(index)]);
@@ -110,7 +121,7 @@ std::vector<std::string> names_in(const std::map<std::string, T>& entries) {
 }
 
 // The types come from a trace that is discarded.
-EmptyOutput empty_output(const BaseModel& model, const Features& features) {
+EmptyOutput empty_output(const BaseModel& model, const Features& features, int64_t microbatches) {
   EmptyOutput empty;
   std::vector<Type> types;
   {
@@ -124,7 +135,9 @@ EmptyOutput empty_output(const BaseModel& model, const Features& features) {
     const ModelOutput output = model(copies);
     empty.names = names_in(output.metrics);
     empty.terms = names_in(output.terms);
-    for (const Tensor& each : flatten(finished(output))) types.push_back(each.type());
+    const Tensor first = constant(0.0, DType::kI32);
+    for (const Tensor& each : flatten(in_sum(finished(output), first, microbatches)))
+      types.push_back(each.type());
   }
   for (const Type& type : types) empty.zeros.push_back(constant(0.0, type.dtype, type.axes));
   return empty;
@@ -188,7 +201,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     for (const Tensor& parameter : targets)
       carries.push_back(zeros(unreduced_type(parameter.type(), mesh_axes)));
   }
-  const EmptyOutput empty = empty_output(model, features);
+  const EmptyOutput empty = empty_output(model, features, num_microbatches);
   carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
 
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
@@ -196,7 +209,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     const Features microbatch = batch.inside(slices);
     const std::vector<Tensor> inside = all_imported(parameters);
     const FpropScope scope(inside, microbatch);
-    const ModelOutput output = finished(model(microbatch));
+    const ModelOutput output = in_sum(finished(model(microbatch)), index, num_microbatches);
     std::vector<Tensor> terms =
         unreduced_gradients(output.loss.sum, select(inside, trained), mesh_axes);
     for (const Tensor& each : flatten(output)) terms.push_back(each);
@@ -229,7 +242,7 @@ ModelOutput score(const BaseModel& model, const std::vector<Tensor>& parameters,
 ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tensor>& parameters,
                                   const Features& features, int64_t num_microbatches) {
   const MicrobatchFeatures batch(features, num_microbatches);
-  const EmptyOutput empty = empty_output(model, features);
+  const EmptyOutput empty = empty_output(model, features, num_microbatches);
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
     const ExampleScope examples(index, num_microbatches);
     const Features microbatch = batch.inside(slices);

@@ -66,7 +66,22 @@ std::string_view remedy(const std::error_code& code) {
   if (is(std::errc::too_many_symbolic_link_levels)) return "; its symbolic links form a loop";
   if (is(std::errc::filename_too_long)) return "; give a shorter name";
   if (is(std::errc::not_a_directory)) return "; a file exists where a directory is expected";
+  std::error_code gone;
+  const auto current = std::filesystem::current_path(gone);
+  if (current.empty() && is(std::errc::no_such_file_or_directory))
+    return "; the current directory has been removed: change to another one";
   return "";
+}
+
+// What an error of the library is about that has no path.
+std::string unnamed_place(const std::filesystem::filesystem_error& error) {
+  const std::string_view what = error.what();
+  if (what.find("current path") != what.npos) return "the current directory";
+  if (what.find("temp_directory_path") == what.npos) return "";
+  for (const char* variable : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})
+    if (const char* const value = std::getenv(variable))
+      return fmt::format("{}={}, where temporary files would be", variable, value);
+  return "/tmp";
 }
 
 struct BuiltByPair {
@@ -106,6 +121,7 @@ std::string error_text(const std::exception& error) {
     if (path->empty()) continue;
     text += (text.empty() ? "" : " to ") + path->string();
   }
+  if (text.empty()) text = unnamed_place(*file_error);
   if (!text.empty()) text += ": ";
   return text + file_error->code().message() + std::string(remedy(file_error->code()));
 }

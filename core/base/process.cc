@@ -23,6 +23,7 @@
 #include <iostream>
 #include <limits>
 #include <new>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -95,6 +96,22 @@ struct SchedulerSetting {
   uint64_t period = 0;
 };
 
+// Folders of PATH that are relative, or empty, mean the current directory, where anybody may have
+// left a program: they are removed.
+void keep_absolute_path() {
+  const char* const path = std::getenv("PATH");
+  if (path == nullptr) return;
+  std::istringstream folders(path);
+  std::string kept;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (folder.starts_with('/')) kept += (kept.empty() ? "" : ":") + folder;
+  if (kept.empty()) {
+    ::unsetenv("PATH");  // Then programs are looked for in /bin and /usr/bin.
+  } else {
+    ::setenv("PATH", kept.c_str(), 1);
+  }
+}
+
 }  // namespace
 
 int64_t address_space_left() {
@@ -134,6 +151,7 @@ void prepare_program() {
   occupy_descriptor(STDERR_FILENO, O_RDONLY);
   raise_open_files();
   escape_standard_streams();
+  keep_absolute_path();
 }
 
 std::string flush_standard_output() {
@@ -181,7 +199,7 @@ bool program_exists(std::string_view name) {
     const size_t end = std::min(rest.find(':'), rest.size());
     const std::string file = fmt::format("{}/{}", rest.substr(0, end), name);
     std::error_code ignored;
-    if (end > 0 && std::filesystem::is_regular_file(file, ignored) &&
+    if (file.starts_with('/') && end > 0 && std::filesystem::is_regular_file(file, ignored) &&
         ::access(file.c_str(), X_OK) == 0)
       return true;
     rest.remove_prefix(std::min(end + 1, rest.size()));

@@ -59,7 +59,8 @@ struct RunOptions {
   bool dry_run = false;    // Everything but steps; writes nothing.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
-  std::optional<Hardware> hardware;  // What --mode=plan predicts the speed on.
+  int64_t inspect_interval_steps = 0;  // Print what layers inspect() in these steps; 0: never.
+  std::optional<Hardware> hardware;    // What --mode=plan predicts the speed on.
   // What launches took in a traced run: for the prediction, and the schedule of collectives.
   std::optional<LaunchCosts> launch_costs;
   std::filesystem::path plan_directory;  // Where --mode=plan writes its files; empty: nowhere.

@@ -22,6 +22,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/eval/eval_output.h"
 #include "tasks/modes/make_run.h"
+#include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/message.h"
 #include "tasks/session/model_state.h"
@@ -79,7 +80,7 @@ class CheckpointWatcher {
     enum class Kind { kStep, kWait, kEnd };
     Kind kind = Kind::kEnd;
     int64_t step = 0;
-    std::string why;  // For kEnd: a reason to print, or "".
+    std::string why;  // For kWait and kEnd: something to print, or "".
   };
   using Kind = Next::Kind;
   // kWait, after a short sleep, while a followed job has saved nothing new; `stop` ends the sleep.
@@ -128,8 +129,20 @@ class CheckpointWatcher {
               fmt::format("the job has written nothing for {:.3g} s "
                           "(eval.follow_patience_seconds), so it is considered stopped",
                           p_.follow_patience_seconds)};
+    if (steps.empty() && !std::exchange(has_said_, true)) return {Kind::kWait, 0, waiting()};
     sleep_unless(stop, p_.follow_poll_seconds);
     return {Kind::kWait, 0, ""};
+  }
+
+  // The directory may be mistyped.
+  std::string waiting() const {
+    const std::string for_what =
+        std::filesystem::exists(run_directory_)
+            ? fmt::format("the first checkpoint in {}", store_.directory().string())
+            : fmt::format("a job to create {}, which does not exist{}", run_directory_.string(),
+                          did_you_mean_run(run_directory_));
+    return fmt::format("waiting up to {:.6g} s (eval.follow_patience_seconds) for {}",
+                       p_.follow_patience_seconds, for_what);
   }
 
   // The last event that a job writes; if it is resumed, others follow.
@@ -155,6 +168,7 @@ class CheckpointWatcher {
   int64_t num_scored_ = 0;
   bool listed_ = false;  // kAll: whether the existing checkpoints have been listed.
   std::vector<int64_t> to_score_;
+  bool has_said_ = false;  // What it waits for.
   std::string last_signs_;
   Clock::time_point alive_at_;
 };
@@ -270,11 +284,9 @@ class EvalRun final : public BaseRun {
     for (;;) {
       if (has_stopped(processes_.all_reduce_max(stop.requested(), "whether to stop"))) return;
       const Next next = agreed_next([&] { return stop.requested() != 0; });
+      if (!next.why.empty()) console_.info(next.why);
       if (next.kind == Next::Kind::kWait) continue;
-      if (next.kind == Next::Kind::kEnd) {
-        if (!next.why.empty()) console_.info(next.why);
-        return;
-      }
+      if (next.kind == Next::Kind::kEnd) return;
       if (!session_) open_session();
       const bool is_there = restore(next.step);
       if (is_there) {

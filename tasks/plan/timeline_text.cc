@@ -18,7 +18,7 @@ namespace {
 constexpr double kMillisecond = 1e-3;
 constexpr size_t kMostExposedLines = 6;  // Of exposed communication.
 constexpr size_t kMostStageRows = 8;
-constexpr size_t kMostPoints = 256;  // Of memory in plan.json.
+constexpr size_t kMostTimelinePoints = 256;  // Of memory in plan.json.
 
 double percent_of_step(double part, double whole) {
   return whole > 0.0 ? 100.0 * part / whole : 0.0;
@@ -168,7 +168,7 @@ std::string line_json(const ExposedLine& line) {
 }
 
 std::string memory_json(const StageTimeline& stage) {
-  return json_list(fullest_launches(stage.memory, kMostPoints), [&](size_t launch) {
+  return json_list(fullest_launches(stage.memory, kMostTimelinePoints), [&](size_t launch) {
     return fmt::format("[{:.9g}, {}, {}]", stage.launches[launch].reached,
                        stage.memory[launch].used, stage.memory[launch].bytes());
   });

@@ -10,6 +10,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "tasks/observe/value_range.h"
 
 namespace tessera {
 namespace {
@@ -33,13 +34,6 @@ double relative_difference(double here, double there) {
   const double absolute = absolute_difference(here, there);
   if (std::isinf(absolute)) return kInfinity;
   return absolute == 0 ? 0 : absolute / std::max(std::abs(here), std::abs(there));
-}
-
-std::vector<int64_t> index_of(const Type& type, int64_t position) {
-  std::vector<int64_t> index(type.axes.size());
-  for (size_t i = index.size(); i-- > 0; position /= type.axes[i].size)
-    index[i] = position % type.axes[i].size;
-  return index;
 }
 
 }  // namespace

@@ -1,29 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/replay/launch_comparison.h"
 
-#include <span>
 #include <utility>
 
 #include "core/base/error.h"
+#include "tasks/observe/value_range.h"
 #include "tasks/replay/array_hash.h"
 
 namespace tessera {
 namespace {
-
-using ArrayBytesList = std::vector<std::vector<std::byte>>;
-
-// Of values at these addresses, by the launch's own stream, whose work is done.
-ArrayBytesList read_arrays(const Graph& graph, const std::vector<ValueId>& values,
-                           std::span<const DeviceAddress> addresses, Stream& stream) {
-  CHECK(values.size() == addresses.size());
-  ArrayBytesList arrays(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    arrays[i].resize(static_cast<size_t>(graph.type(values[i]).bytes()));
-    stream.copy_to_host(arrays[i], addresses[i]);
-  }
-  stream.synchronize();
-  return arrays;
-}
 
 std::vector<std::string> hashes_of(const ArrayBytesList& arrays) {
   std::vector<std::string> hashes;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/runtime/executor/inspected_device.h"
+#include "tasks/observe/launch_list.h"
 #include "tasks/replay/array_difference.h"
-#include "tasks/replay/launch_list.h"
 #include "tasks/replay/other_side.h"
 #include "tasks/replay/recording.h"
 #include "tasks/replay/replay_options.h"

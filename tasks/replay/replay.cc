@@ -16,8 +16,9 @@
 #include "tasks/config/mesh_config.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/jsonl_writer.h"
+#include "tasks/observe/launch_list.h"
+#include "tasks/observe/nonfinite_search.h"
 #include "tasks/replay/launch_comparison.h"
-#include "tasks/replay/launch_list.h"
 #include "tasks/replay/replay_report.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/session/model_state.h"
@@ -109,7 +110,9 @@ class Replay final : public BaseRun {
         directory_(options.job_log_dir),
         store_(directory_ / "checkpoints"),
         console_(console_mode(options, processes)),
-        devices_(devices, setting.other_has_kernel) {
+        processes_(processes),
+        devices_(devices, setting.other_has_kernel),
+        search_(devices) {
     require_one_process(processes, options.devices);
     require_run(directory_);
     if (p().against.kind == Side::kRecording)
@@ -121,13 +124,14 @@ class Replay final : public BaseRun {
                        .devices = options.devices,
                        .keeps_tokenizer = false,
                        .communication = common_communication(config, options.devices)},
-        devices_.in_order(), processes);
+        p().finds_nonfinite ? search_.in_order() : devices_.in_order(), processes);
     begin();
   }
 
   int run() override {
     console_.info(heading());
     train_to_step();
+    if (p().finds_nonfinite) return find_nonfinite();
     const StepResult result = observed_step();
     const StepNumbers here{result.loss, result.grad_norm};
     if (writer_) writer_->finish(here.loss, here.grad_norm);
@@ -142,10 +146,10 @@ class Replay final : public BaseRun {
     if (p().step > last)
       fail("--step={}: the run has {} steps (task.train.num_train_steps)", p().step, last);
     recorded_ = recorded_numbers();
-    if (p().against.kind == Side::kNone && p().record.empty() && !recorded_)
+    if (p().against.kind == Side::kNone && p().record.empty() && !p().finds_nonfinite && !recorded_)
       fail(
-          "--mode=replay has nothing to compare: {} has no line of step {}; give --against or "
-          "--record",
+          "--mode=replay has nothing to compare: {} has no line of step {}; give --against, "
+          "--record or --find",
           (directory_ / "metrics.jsonl").string(), p().step);
     make_lists();
     restore();
@@ -316,6 +320,17 @@ class Replay final : public BaseRun {
     return result;
   }
 
+  int find_nonfinite() {
+    StepResult result;
+    const std::string found = search_.find(
+        session_->executor(), session_->mesh(), session_->train_program().program(), processes_,
+        [&] { result = session_->train_program().run(next_batch(p().step - 1), p().step - 1); });
+    console_.info(found.empty() ? fmt::format("all {} launches wrote finite values\n", launches())
+                                : found + "\n");
+    console_.info(numbers_text({result.loss, result.grad_norm}, std::nullopt, recorded_));
+    return found.empty() ? 0 : 1;
+  }
+
   int report(const StepNumbers& here) {
     bool is_equal = true;
     std::optional<StepNumbers> there;
@@ -384,7 +399,9 @@ class Replay final : public BaseRun {
   std::filesystem::path directory_;
   CheckpointStore store_;
   Console console_;
-  ObservedDevices devices_;  // Before the session, which uses them to its end.
+  ProcessGroup& processes_;
+  ObservedDevices devices_;  // Before the session, which uses these
+  NonfiniteSearch search_;   // or those of the search to its end.
   std::unique_ptr<Session> session_;
   std::vector<std::pair<int64_t, LaunchList>> lists_;  // By stage.
   int64_t started_from_ = 0;                           // Steps of the checkpoint.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=replay: repeats one training step of a run from the nearest checkpoint before it, and
-// compares what each launch writes with another device, thread count, processor level or build
-// (docs/replay.md). It reads the run's directory without a lock and writes nothing there.
+// compares what each launch writes with another device, thread count, processor level or build, or
+// finds the first launch that writes a value that is not finite (docs/replay.md). It reads the
+// run's directory without a lock and writes nothing there.
 #pragma once
 
 #include <functional>
@@ -28,9 +29,9 @@ struct ReplaySetting {
 };
 
 // Other arguments as of make_run (tasks/modes/make_run.h). options.checkpoint may name the
-// checkpoint to begin from. The exit code is 0 if all that was compared is equal, else 1; when the
-// step is only recorded, it is 0. Error for more than one process, a step that the run does not
-// have, a damaged checkpoint, and another side with a different program.
+// checkpoint to begin from. The exit code is 0 if all that was compared is equal, or all values
+// are finite, else 1; when the step is only recorded, it is 0. Error for more than one process, a
+// step that the run does not have, a damaged checkpoint, and another side with a different program.
 std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunOptions& options,
                                     const ReplaySetting& setting,
                                     const std::vector<Device*>& devices, ProcessGroup& processes);

@@ -42,7 +42,8 @@ struct ReplayOptions {
   LaunchInputs inputs = LaunchInputs::kOwn;
   std::filesystem::path record;  // Where to write a recording; or empty.
   RecordedValues values = RecordedValues::kNone;
-  std::string kernels_of;  // Another kind of device; or "".
+  std::string kernels_of;        // Another kind of device; or "".
+  bool finds_nonfinite = false;  // Find the first value that is not finite; compare nothing.
 };
 
 RecordedValues parse_recorded_values(const std::string& text);

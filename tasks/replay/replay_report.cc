@@ -7,31 +7,11 @@
 
 #include <fmt/ranges.h>
 
-#include "core/runtime/executor/launch_trace.h"
-
 namespace tessera {
 namespace {
 
 constexpr size_t kMostFollowing = 5;  // Launches after the first that are described,
 constexpr size_t kMostSeparate = 20;  // or launches that were compared each on its own.
-
-std::string launch_line(const ListedLaunch& launch, size_t launches) {
-  std::string text =
-      fmt::format("launch {} of {}: {} [{}]", launch.number, launches,
-                  launch_name(*launch.node, LaunchKind::kRun), phase_name(launch.node->phase));
-  if (launch.iterations > 1)
-    text += fmt::format(", time {} of {}", launch.iteration, launch.iterations);
-  return text;
-}
-
-std::string place_line(const Node& node) {
-  const std::string place = node.path.empty() ? "the step" : node.path;
-  return node.site.known() ? fmt::format("in {}, {}", place, node.site.text()) : "in " + place;
-}
-
-std::string operand_name(const ListedLaunch& launch, size_t input) {
-  return fmt::format("{} ({})", input, launch.graph->describe(launch.node->inputs[input]));
-}
 
 class ComparisonText {
  public:
@@ -68,7 +48,7 @@ class ComparisonText {
     const LaunchList& list = list_of(difference);
     const ListedLaunch& launch = list.launch(difference.launch);
     std::string text = launch_line(launch, list.launches().size()) + on_device(difference) + "\n";
-    text += "  " + place_line(*launch.node) + "\n";
+    text += "  " + place_line(launch) + "\n";
     for (const OutputDifference& output : difference.outputs) {
       const Type& type = launch.graph->type(launch.node->outputs[output.output]);
       text += fmt::format("  output {}, {}:\n    ", output.output, type.text_sized());
@@ -109,7 +89,7 @@ class ComparisonText {
       const ListedLaunch& launch = list_of(difference).launch(difference.launch);
       text_ += fmt::format("  {}{}\n    {}\n    {}\n",
                            launch_line(launch, list_of(difference).launches().size()),
-                           on_device(difference), place_line(*launch.node), extent(difference));
+                           on_device(difference), place_line(launch), extent(difference));
     }
   }
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tasks/observe/launch_list.h"
 #include "tasks/replay/launch_comparison.h"
-#include "tasks/replay/launch_list.h"
 #include "tasks/replay/replay_options.h"
 
 namespace tessera {

@@ -2,6 +2,8 @@
 #include "tasks/session/metric_outputs.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <ranges>
 
@@ -66,14 +68,16 @@ std::vector<std::string> outputs_after(const Executor& executor, int program,
 }
 
 MetricOutputs::MetricOutputs(const Executor& executor, int program) {
-  for (const std::string& name : outputs_after(executor, program, names::kSumPrefix)) {
+  std::vector<std::string> found = outputs_after(executor, program, names::kSumPrefix);
+  std::ranges::stable_partition(found, std::not_fn(is_inspected));
+  for (const std::string& name : found) {
     const std::string sum = std::string(names::kSumPrefix) + name;
     const std::string weight = std::string(names::kWeightPrefix) + name;
-    metrics_.push_back(
-        {name, output_type(executor, program, sum), output_type(executor, program, weight)});
+    const Output output{name, output_type(executor, program, sum),
+                        output_type(executor, program, weight)};
+    (is_inspected(name) ? inspected_ : metrics_).push_back(output);
     outputs_.insert(outputs_.end(), {sum, weight});
-    elements_ +=
-        static_cast<size_t>(metrics_.back().sum.elements() + metrics_.back().weight.elements());
+    elements_ += static_cast<size_t>(output.sum.elements() + output.weight.elements());
   }
 }
 
@@ -102,6 +106,20 @@ MetricMeans MetricOutputs::totals(std::span<const float> elements) const {
     }
   }
   return collected.means();
+}
+
+std::vector<Inspected> MetricOutputs::inspected(std::span<const float> elements) const {
+  for (const Output& metric : metrics_)
+    elements =
+        elements.subspan(static_cast<size_t>(metric.sum.elements() + metric.weight.elements()));
+  std::vector<Inspected> all;
+  for (const Output& output : inspected_) {
+    const auto size = static_cast<size_t>(output.sum.elements());
+    std::ranges::copy(inspected_values(output.name, output.sum, elements.first(size)),
+                      std::back_inserter(all));
+    elements = elements.subspan(size + static_cast<size_t>(output.weight.elements()));
+  }
+  return all;
 }
 
 std::vector<std::string> MetricOutputs::names() const {

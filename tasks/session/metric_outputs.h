@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/runtime/executor/executor.h"
+#include "layers/inspect.h"
 #include "tasks/metric_means.h"
 
 namespace tessera {
@@ -27,6 +28,8 @@ class MetricOutputs {
   // layer has added is there twice: by its full name, and with what other layers have added, by its
   // short name.
   MetricMeans totals(std::span<const float> elements) const;
+  // What layers inspect (layers/inspect.h), from the same elements; not among the totals.
+  std::vector<Inspected> inspected(std::span<const float> elements) const;
   // The names of MetricMeans::means, sorted.
   std::vector<std::string> names() const;
 
@@ -36,8 +39,8 @@ class MetricOutputs {
     Type sum, weight;
   };
 
-  std::vector<Output> metrics_;
-  std::vector<std::string> outputs_;  // The sum and the weight of each.
+  std::vector<Output> metrics_, inspected_;
+  std::vector<std::string> outputs_;  // The sum and the weight of each, in this order.
   size_t elements_ = 0;
 };
 

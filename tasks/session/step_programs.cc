@@ -69,7 +69,9 @@ StepResult TrainProgram::finish() {
   result.applied = scalar(names::kApplied) != 0.0f;
   result.skipped = static_cast<int64_t>(scalar(names::kSkipped));
   result.skipped_in_a_row = static_cast<int64_t>(scalar(names::kSkippedInARow));
-  const MetricMeans totals = metrics_.totals(std::span(values).subspan(scalars_.size()));
+  const auto of_metrics = std::span(values).subspan(scalars_.size());
+  const MetricMeans totals = metrics_.totals(of_metrics);
+  result.inspected = metrics_.inspected(of_metrics);
   result.metrics = totals.means();
   result.histograms = totals.histograms();
   for (const std::string& name : norms_) result.parameter_norms[name] = scalar(name);

@@ -37,6 +37,7 @@ struct StepResult {
   std::map<std::string, double> metrics;  // Means over the batch.
   std::map<std::string, std::vector<double>> histograms;
   std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if enabled.
+  std::vector<Inspected> inspected;               // If the program inspects.
 };
 
 class TrainProgram {

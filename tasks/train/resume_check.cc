@@ -81,6 +81,11 @@ std::string check_code(const CheckpointInfo& info, const LoopState& state,
 
 }  // namespace
 
+OnDamage on_damage(const RunOptions& options) {
+  if (options.checkpoint.kind != CheckpointChoice::Kind::kAutoFallback) return OnDamage::kFail;
+  return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
+}
+
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
                                       const std::string& mesh, const std::string& change_note,
                                       const RunOptions& options) {

@@ -9,6 +9,7 @@
 
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "tasks/config/run_options.h"
+#include "tasks/session/model_state.h"
 #include "tasks/train/loop_state.h"
 
 namespace tessera {
@@ -19,5 +20,8 @@ namespace tessera {
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
                                       const std::string& mesh, const std::string& change_note,
                                       const RunOptions& options);
+
+// What --checkpoint and --dry_run say of damaged checkpoints.
+OnDamage on_damage(const RunOptions& options);
 
 }  // namespace tessera

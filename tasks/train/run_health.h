@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a run has failed although every step ran: too many steps were skipped, or a loss is not
-// finite. And how much memory its process has.
+// What a run says of the values in its steps: when it has failed although every step ran, since too
+// many steps were skipped, or a loss is not finite; what layers inspect; and how much memory its
+// process has.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "tasks/logging/console.h"
 #include "tasks/logging/run_log.h"
@@ -17,8 +20,9 @@ class RunHealth {
   RunHealth(int64_t num_steps, int64_t max_skipped_in_a_row)
       : num_steps_(num_steps), max_in_a_row_(max_skipped_in_a_row) {}
 
-  // Logs a step that was skipped. Error if the run has failed.
-  void check(const StepResult& result, int64_t step, RunLog& log, Console& console);
+  // Logs a step that was skipped, and `nonfinite` (FinishedStep). Error if the run has failed.
+  void check(const StepResult& result, int64_t step, const std::string& nonfinite, RunLog& log,
+             Console& console);
   // The same for a run that ends after `steps` steps.
   void check_end(int64_t steps) const;
 
@@ -26,6 +30,10 @@ class RunHealth {
   int64_t num_steps_, max_in_a_row_;
   int64_t skipped_ = 0;  // Of the steps so far, those before a resume included.
 };
+
+// Prints and logs what layers inspect (layers/inspect.h).
+void report_inspected(const std::vector<Inspected>& inspected, int64_t step, RunLog& log,
+                      Console& console);
 
 // Resident bytes (/proc/self/statm); 0 if the system does not tell.
 int64_t resident_bytes();

@@ -2,6 +2,9 @@
 #include "tasks/train/train_session.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +17,7 @@
 #include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
+#include "layers/inspect.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
@@ -124,6 +128,8 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   TraceSetting setting{mesh_, rules_, global_specification(*input_)};
   std::optional<int> train_number;
   if (options.trains) {
+    std::optional<InspectScope> inspecting;
+    if (options.inspects) inspecting.emplace();
     train_graph_ = graph_of(*task_, "train_graph()", names::kLoss,
                             [&] { return task_->train_graph(setting); });
     check_rules(rules_, train_graph_);
@@ -242,14 +248,18 @@ void take_weights(Session& session, const InitFrom& other, Console& console) {
 }
 
 StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& window,
-                       std::filesystem::path trace_file, Console& console)
-    : session_(session), window_(window), trace_file_(std::move(trace_file)), console_(console) {}
+                       std::filesystem::path trace_file, Console& console, NonfiniteSearch& search)
+    : session_(session),
+      window_(window),
+      trace_file_(std::move(trace_file)),
+      console_(console),
+      search_(search) {}
 
 void StepRunner::begin_step() {
   if (under_way() == 0) last_end_ = Clock::now();
 }
 
-void StepRunner::start(const Batch& batch, int64_t step, double input_wait) {
+void StepRunner::start(Batch batch, int64_t step, double input_wait) {
   if (window_ && taken_ >= window_->start && taken_ < window_->start + window_->steps) {
     traced_ = step;
     trace_.begin_step(step);
@@ -257,6 +267,7 @@ void StepRunner::start(const Batch& batch, int64_t step, double input_wait) {
   }
   if (under_way() == 0) sent_before_ = session_.bytes_sent();
   session_.train_program().start(batch, step);
+  started_.push_back({step, std::move(batch)});
   input_wait_ += input_wait;
   ++taken_;
 }
@@ -268,11 +279,48 @@ FinishedStep StepRunner::finish() {
   finished.seconds = std::chrono::duration<double>(now - std::exchange(last_end_, now)).count();
   const int64_t sent = session_.bytes_sent();
   sent_ += sent - std::exchange(sent_before_, sent);
-  const std::optional<int64_t> traced = std::exchange(traced_, std::nullopt);
-  if (!traced || !window_) return finished;
-  session_.executor().observe({});
-  write_trace(*window_, *traced);
+  if (const std::optional<int64_t> traced = std::exchange(traced_, std::nullopt); traced) {
+    session_.executor().observe({});
+    write_trace(*window_, *traced);
+  }
+  Started started = std::move(started_.front());
+  started_.pop_front();
+  look_for_nonfinite(started, &finished);
+  session_.input().recycle(std::move(started.batch));
   return finished;
+}
+
+// A skipped step has changed nothing but the counters of skipped steps.
+void StepRunner::look_for_nonfinite(const Started& started, FinishedStep* finished) {
+  StepResult& result = finished->result;
+  const auto is_finite = [](const StepResult& of) {
+    return std::isfinite(of.loss) && std::isfinite(of.grad_norm);
+  };
+  if (result.applied || is_finite(result) || std::exchange(has_searched_, true)) return;
+  if (under_way() > 0) {  // It may have changed the weights.
+    finished->nonfinite = fmt::format(
+        "--mode=replay --step={} --find=nonfinite names the first launch of it that is not finite",
+        started.step + 1);
+    return;
+  }
+  const std::pair<std::string_view, int64_t> counters[] = {
+      {names::kSkipped, result.skipped - 1}, {names::kSkippedInARow, result.skipped_in_a_row - 1}};
+  for (const auto& [name, count] : counters) {
+    const auto before = static_cast<float>(count);
+    session_.executor().write_state(fmt::format("learner/{}", name),
+                                    std::as_bytes(std::span(&before, 1)));
+  }
+  const std::string found =
+      search_.find(session_.executor(), session_.mesh(), session_.train_program().program(),
+                   session_.processes(),
+                   [&] { result = session_.train_program().run(started.batch, started.step); });
+  finished->nonfinite =
+      found.empty()
+          ? fmt::format(
+                "step {} was not finite, and is finite when it is repeated, which counts; "
+                "--mode=selfcheck checks this machine",
+                started.step + 1)
+          : found;
 }
 
 // After the last step of the window or of the run.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -26,6 +27,7 @@
 #include "tasks/decode/training_samples.h"
 #include "tasks/eval/evaluation.h"
 #include "tasks/logging/console.h"
+#include "tasks/observe/nonfinite_search.h"
 #include "tasks/plan/plan.h"
 #include "tasks/session/model_session.h"
 #include "tasks/session/step_programs.h"
@@ -40,6 +42,7 @@ struct SessionOptions {
   bool trains = true;                     // false: evaluation only.
   bool allocates = true;                  // false: plan only, for any mesh, on the first device.
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // For the training graph.
+  bool inspects = false;  // Whether it outputs what layers inspect() (layers/inspect.h).
   std::optional<Communication> communication;  // Of the training step (CompileOptions),
   LaunchSeconds launch_seconds;                // whose overlapped collectives these schedule.
 };
@@ -99,22 +102,26 @@ struct FinishedStep {
   StepResult result;
   double seconds = 0.0;     // From the end of the step before, or from begin_step(), to its end.
   double input_wait = 0.0;  // Part of it, in which training waited for a batch.
+  // Of the first step since this start whose loss or gradient is not finite: where that begins, or
+  // how to find it. Else "".
+  std::string nonfinite;
 };
 
 // Runs training steps, of which the host may start one before the last is done: measures their
 // time, counts the bytes that they send, and traces the kernels of the steps that --profile
-// selects.
+// selects. The first step that is skipped for values that are not finite is repeated launch by
+// launch, unless a later step has changed the weights; the repetition counts as the step.
 class StepRunner {
  public:
   // All processes trace the window, if there is one, and process 0 writes `trace_file`. The session
-  // and the console outlive the runner.
+  // runs on the devices of `search`. What is passed by reference outlives the runner.
   StepRunner(Session& session, const std::optional<ProfileWindow>& window,
-             std::filesystem::path trace_file, Console& console);
+             std::filesystem::path trace_file, Console& console, NonfiniteSearch& search);
 
   // The time of the next step begins, unless a step is under way.
   void begin_step();
-  // Starts the step numbered `step`, from 0, on this batch, which the caller may then change.
-  void start(const Batch& batch, int64_t step, double input_wait);
+  // Starts the step numbered `step`, from 0, on this batch, which the input gets back.
+  void start(Batch batch, int64_t step, double input_wait);
   // The oldest step that was started.
   FinishedStep finish();
   // Steps that were started and not finished, and how many may be when the next one is started. A
@@ -128,11 +135,19 @@ class StepRunner {
  private:
   using Clock = std::chrono::steady_clock;
   void write_trace(const ProfileWindow& window, int64_t step);
+  struct Started {
+    int64_t step = 0;
+    Batch batch;
+  };
+  void look_for_nonfinite(const Started& started, FinishedStep* finished);
 
   Session& session_;
   std::optional<ProfileWindow> window_;
   std::filesystem::path trace_file_;
   Console& console_;
+  NonfiniteSearch& search_;
+  bool has_searched_ = false;
+  std::deque<Started> started_;  // Steps under way.
   LaunchTrace trace_;
   Clock::time_point last_end_;     // Of a step, or begin_step() after that.
   double input_wait_ = 0.0;        // Since then.

@@ -41,13 +41,8 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // The channel on which ProcessGroup agrees about saving; steps use channel 0.
 constexpr int kSavingChannel = 1;
 
-constexpr int kDirectoryChanged =
-    1000;  // In place of a signal: the directory was moved or removed.
-
-OnDamage on_damage(const RunOptions& options) {
-  if (options.checkpoint.kind != CheckpointChoice::Kind::kAutoFallback) return OnDamage::kFail;
-  return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
-}
+// In place of a signal: the directory was moved or removed.
+constexpr int kDirectoryChanged = 1000;
 
 class Trainer final : public BaseRun {
  public:
@@ -60,6 +55,7 @@ class Trainer final : public BaseRun {
         lock_(lock_run(options, processes)),
         hparams_toml_(prepare_run(config, options, processes)),
         guard_(guard_run(options, lock_.get())),
+        search_(devices),
         session_(config,
                  {.run_directory = directory_,
                   .input_directory = options.input_directory,
@@ -67,14 +63,15 @@ class Trainer final : public BaseRun {
                   .keeps_tokenizer = !options.dry_run,
                   .allocates = options.mode != RunMode::kPlan,
                   .on_stage = graph_dumper(options_, processes),
+                  .inspects = options.inspect_interval_steps > 0,
                   .launch_seconds = schedule_seconds(options_.launch_costs)},
-                 devices, processes),
+                 options.mode == RunMode::kPlan ? devices : search_.in_order(), processes),
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
                     devices_at_once(options, processes)),
         early_stopper_(p().early_stopping),
         health_(p().num_train_steps, session_.task().learner().hparams().max_skipped_in_a_row),
         console_(console_mode(options, processes)),
-        runner_(session_, options.profile, files() / "trace.json.gz", console_) {
+        runner_(session_, options.profile, files() / "trace.json.gz", console_, search_) {
     begin();
   }
 
@@ -345,8 +342,7 @@ class Trainer final : public BaseRun {
           started(), p().num_train_steps);
     std::optional<Batch> batch = session_.input().get_next();
     if (!batch) batch = padding_batch(session_.input().specification());
-    runner_.start(*batch, started(), session_.input().take_wait_seconds());
-    session_.input().recycle(std::move(*batch));
+    runner_.start(std::move(*batch), started(), session_.input().take_wait_seconds());
     return 0;
   } catch (...) {
     finish_steps(0);
@@ -360,7 +356,7 @@ class Trainer final : public BaseRun {
       ++step_;
       throughput_.add_step(finished.seconds);
       record(finished.result, finished.input_wait);
-      health_.check(finished.result, step_, *log_, console_);
+      health_.check(finished.result, step_, finished.nonfinite, *log_, console_);
     }
   }
 
@@ -384,6 +380,8 @@ class Trainer final : public BaseRun {
       log_->train(line);
     }
     if (last || is_due(step_, p().summary_interval_steps)) log_->summarise(line);
+    if (is_due(step_, options_.inspect_interval_steps))
+      report_inspected(result.inspected, step_, *log_, console_);
     console_.progress({.step = step_,
                        .num_steps = p().num_train_steps,
                        .loss = result.loss,
@@ -463,6 +461,7 @@ class Trainer final : public BaseRun {
   std::unique_ptr<RunLock> lock_;  // In process 0 of a training run; else null.
   std::string hparams_toml_;
   std::unique_ptr<RunGuard> guard_;  // Null unless this is a training run.
+  NonfiniteSearch search_;           // The session runs on its devices.
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
@@ -481,7 +480,6 @@ class Trainer final : public BaseRun {
   std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
   std::string interrupted_;  // LoopState::interrupted
   std::string computation_;  // Of the traced training step.
-  int64_t skipped_ = 0;      // Skipped steps, of step_.
   bool console_loss_logged_ = false;
 };
 

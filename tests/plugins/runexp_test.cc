@@ -273,6 +273,28 @@ TEST_CASE("--mode=plan plans the memory of a run with as many devices and thread
   REQUIRE(read_bytes(folder / "planned/plan.json") == read_bytes(folder / "run/plan.json"));
 }
 
+TEST_CASE("who follows a job is told at once what is waited for") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  REQUIRE(shell(folder.path(), tiny_command(1)).exit_code == 0);
+  const auto followed = [&](const std::string& directory) {
+    return shell(folder.path(),
+                 tiny_command(1) + " --mode=eval --checkpoint=follow --job_log_dir=" + directory +
+                     " --set eval.follow_patience_seconds=0.1 --set eval.follow_poll_seconds=0.05");
+  };
+  const Outcome mistyped = followed("rum");
+  INFO(mistyped.out << mistyped.errors);
+  REQUIRE(mistyped.exit_code == 0);
+  REQUIRE_THAT(mistyped.out,
+               Catch::Contains("waiting up to 0.1 s (eval.follow_patience_seconds) for a job to "
+                               "create rum, which does not exist; did you mean 'run'?\n"));
+  REQUIRE_FALSE(std::filesystem::exists(folder / "rum"));
+  std::filesystem::create_directory(folder / "empty");
+  REQUIRE_THAT(followed("empty").out,
+               Catch::Contains(" for the first checkpoint in empty/checkpoints\n"));
+  REQUIRE_THAT(followed("run").out, !Catch::Contains("waiting"));
+}
+
 TEST_CASE("--config repeats a run from its directory") {
   const TemporaryDirectory folder;
   write_small_text(folder.path(), 1000);

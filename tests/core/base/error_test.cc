@@ -2,6 +2,9 @@
 // Context frames and prefixes of errors, nearest names, source sites.
 #include "core/base/error.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <new>
@@ -103,6 +106,36 @@ TEST_CASE("Messages of standard library exceptions name the path and a remedy") 
           "a to b: No space left on device; free space, or give a path on another disk");
   REQUIRE(error_text(std::bad_alloc()) == "out of memory");
   REQUIRE(error_text(std::runtime_error("as it is")) == "as it is");
+}
+
+TEST_CASE("Errors of folders that the environment gives name them") {
+  namespace fs = std::filesystem;
+  const auto message_of = [](const auto& action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      return error_text(error);
+    }
+    return std::string("no error");
+  };
+  const fs::path before = fs::current_path();
+  const char* const set = std::getenv("TMPDIR");
+  const std::string old = set == nullptr ? "" : set;
+  const fs::path gone = fs::temp_directory_path() / fmt::format("tessera_gone_{}", ::getpid());
+  ::setenv("TMPDIR", "/none", 1);
+  const std::string temporary = message_of([] { return fs::temp_directory_path(); });
+  set == nullptr ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", old.c_str(), 1);
+  fs::create_directory(gone);
+  fs::current_path(gone);
+  fs::remove(gone);
+  const std::string current = message_of([] { return fs::current_path(); });
+  const std::string relative = message_of([] { fs::create_directories("runs/a"); });
+  fs::current_path(before);
+  REQUIRE(temporary == "TMPDIR=/none, where temporary files would be: No such file or directory");
+  const std::string removed =
+      ": No such file or directory; the current directory has been removed: change to another one";
+  REQUIRE(current == "the current directory" + removed);
+  REQUIRE(relative == "runs/a" + removed);
 }
 
 TEST_CASE("the text of an exception that is not of Tessera has where it was thrown") {

@@ -131,5 +131,33 @@ TEST_CASE("A program raises its limit on open files, and escapes what it prints"
   REQUIRE(text == "a\\x1b[2Jb raised\r\x1b[K");
 }
 
+TEST_CASE("A program takes no other program from relative or empty entries of PATH") {
+  const auto path_of = [](const char* path) {
+    return in_child([path] {
+      ::setenv("PATH", path, 1);
+      prepare_program();
+      const char* const kept = std::getenv("PATH");
+      std::cerr << (kept == nullptr ? "unset" : kept) << std::flush;
+    });
+  };
+  REQUIRE(path_of(":/bin:.:bin:/usr/bin:").second == "/bin:/usr/bin");
+  REQUIRE(path_of("/opt/a b:/bin").second == "/opt/a b:/bin");
+  REQUIRE(path_of(":.").second == "unset");
+  const TemporaryDirectory folder;
+  const auto tool = folder / "tool";
+  std::ofstream(tool) << "#!/bin/sh\n";
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  const auto finds_tool = [&](const std::string& path) {
+    return in_child([&] {
+             std::filesystem::current_path(folder.path());
+             ::setenv("PATH", path.c_str(), 1);
+             ::_exit(program_exists("tool") ? 1 : 0);
+           }).first == 1;
+  };
+  REQUIRE(finds_tool(folder.path().string()));
+  REQUIRE_FALSE(finds_tool("."));
+  REQUIRE_FALSE(finds_tool(":/bin:"));
+}
+
 }  // namespace
 }  // namespace tessera

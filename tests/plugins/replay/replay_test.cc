@@ -139,6 +139,37 @@ TEST_CASE("a planted wrong launch is named, with its place and what it wrote") {
   require_equal(run.replay(against, "TESSERA_WRONG_LAUNCH=none:1"));
 }
 
+TEST_CASE(
+    "--find=nonfinite says that a good step is finite, and where a bad one begins not to be") {
+  const ReplayedRun run;
+  const Outcome good = run.replay("--step=3 --find=nonfinite");
+  INFO(good.out << good.errors);
+  REQUIRE(good.exit_code == 0);
+  REQUIRE_THAT(good.out, Contains("launches wrote finite values\n"));
+  run.require_refused("--step=3 --find=nan", "--find=nan: expected one of nonfinite");
+  run.require_refused("--step=3 --find=nonfinite --record=a.rec",
+                      "--record cannot be used with --find");
+
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  const std::string bad = " --devices=2 --set ici_mesh_shape=[1,2,1] --set learning_rate=1e37";
+  const Outcome trained = runexp(folder.path(), tiny_arguments(4) + bad);
+  INFO(trained.out << trained.errors);
+  REQUIRE_THAT(trained.out, Contains(" skipped: loss ") &&
+                                Contains("\nthe first value that is not finite: launch ") &&
+                                Contains("its inputs are finite: it begins here"));
+  const size_t begin = trained.out.find("the first value that is not finite");
+  const std::string found = trained.out.substr(begin, trained.out.find("\n", begin) - begin);
+  const size_t step = trained.out.find(" skipped: loss ") - 1;
+  const Outcome again =
+      runexp(folder.path(), fmt::format("--config=run --mode=replay --checkpoint=0 --step={} "
+                                        "--find=nonfinite --threads=1",
+                                        trained.out[step]));
+  INFO(again.out << again.errors);
+  REQUIRE(again.exit_code == 1);
+  REQUIRE_THAT(again.out, Contains(found));
+}
+
 TEST_CASE("other kinds of devices and processor levels agree within a tolerance") {
   const ReplayedRun run;
   for (const std::string other : {"device:reference", "cpu_level:portable"}) {

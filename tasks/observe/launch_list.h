@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of a step's plan that two sides of a comparison have in common. Copies and loop
-// indices that memory planning adds are left out: they depend on which buffers a device's kernels
-// may overwrite, so that two kinds of devices have different ones.
+// The launches of a step's plan, with their numbers and places. Copies and loop indices that memory
+// planning adds are left out: they depend on which buffers a device's kernels may overwrite, so
+// that two kinds of devices have different ones.
 #pragma once
 
 #include <array>
@@ -18,7 +18,15 @@ struct ListedLaunch {
   const Node* node = nullptr;
   int64_t number = 0;                     // From 1, in the order of the plan.
   int64_t iteration = 1, iterations = 1;  // Of the node: loops are unrolled.
+  std::string path;                       // Of its layer, with its index in a loop over layers.
 };
+
+// "launch 19 of 120: einsum [forward]", of a list of so many.
+std::string launch_line(const ListedLaunch& launch, size_t launches);
+// "in lm.x_layers[1].ffn, layers/feed_forward/feed_forward.cc:41"
+std::string place_line(const ListedLaunch& launch);
+// "0 (lm.x_layers[1].ffn.up)"
+std::string operand_name(const ListedLaunch& launch, size_t input);
 
 class LaunchList {
  public:
