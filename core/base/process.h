@@ -24,7 +24,7 @@ inline constexpr int kStopSignals[] = {SIGTERM, SIGINT,  SIGUSR1,   SIGUSR2, SIG
 // an error of the write (EPIPE, EFBIG) instead of a signal (SIGPIPE, SIGXFSZ). A closed standard
 // descriptor is opened on /dev/null, so that no file opened later gets its number. The limit on
 // open files is raised as far as the system allows, and standard output and error escape what would
-// control a terminal.
+// control a terminal. PATH keeps its absolute folders only.
 void prepare_program();
 
 // Bytes that the limit on address space (ulimit -v) leaves; the largest int64_t without a limit.
@@ -54,7 +54,7 @@ std::thread start_thread(std::function<void()> work);
 // gets no more than its share of the processors. Does what the kernel allows and never fails.
 void make_thread_prompt();
 
-// Whether PATH has an executable file of this name.
+// Whether an absolute folder of PATH has an executable file of this name.
 bool program_exists(std::string_view name);
 
 // A child process in its own process group. Its standard input is /dev/null.
