@@ -85,6 +85,10 @@ void require_equal_stacks(const DTypePolicy& dtypes,
 TEST_CASE("repeated and unrolled layers are bitwise equal, with dropout and remat") {
   require_equal_stacks({});
   require_equal_stacks({.compute = DType::kBF16, .matmul = MatmulPrecision::kFp8});
+  TransformerBlock::HParams gated = dropping_block();
+  gated.ffn_tpl = FeedForward::HParams{
+      .activation_tpl = SiLU::HParams{}, .use_gated_activation = true, .dropout_rate = 0.2};
+  require_equal_stacks({.compute = DType::kBF16}, gated);
 }
 
 TEST_CASE("a sequence of a dense block and one with experts is repeated or unrolled alike") {
