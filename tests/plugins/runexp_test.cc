@@ -278,9 +278,12 @@ TEST_CASE("who follows a job is told at once what is waited for") {
   write_small_text(folder.path());
   REQUIRE(shell(folder.path(), tiny_command(1)).exit_code == 0);
   const auto followed = [&](const std::string& directory) {
-    return shell(folder.path(),
-                 tiny_command(1) + " --mode=eval --checkpoint=follow --job_log_dir=" + directory +
-                     " --set eval.follow_patience_seconds=0.1 --set eval.follow_poll_seconds=0.05");
+    std::string command = tiny_command(1);
+    command.replace(command.find("=run "), 4, "=" + directory);
+    return shell(folder.path(), command +
+                                    " --mode=eval --checkpoint=follow "
+                                    "--set eval.follow_patience_seconds=0.1 "
+                                    "--set eval.follow_poll_seconds=0.05");
   };
   const Outcome mistyped = followed("rum");
   INFO(mistyped.out << mistyped.errors);

@@ -20,14 +20,16 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// The lines of metrics.jsonl without times. When a checkpoint is complete depends on time, too.
+// The lines of metrics.jsonl without times. When a checkpoint is complete depends on time, too, and
+// a step cannot be repeated to find where a NaN begins if another one is under way.
 Lines log_of(const std::filesystem::path& directory) {
   static const std::regex kTimes(
       R"re("(time|seconds|tokens_per_sec|step_time|mfu|input_wait|process_memory)": [^,}]*)re");
   std::ifstream file(directory / "metrics.jsonl");
   Lines lines;
   for (std::string line; std::getline(file, line);)
-    if (line.find("\"save\"") == std::string::npos)
+    if (line.find("\"save\"") == std::string::npos &&
+        line.find("\"nonfinite\"") == std::string::npos)
       lines.push_back(std::regex_replace(line, kTimes, "$1"));
   return lines;
 }
