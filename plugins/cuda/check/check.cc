@@ -259,6 +259,7 @@ std::vector<Item> all_items(const CheckOptions& options) {
       std::ranges::move(others, std::back_inserter(all));
     }
   }
+  std::ranges::stable_sort(all, {}, &Item::stage);
   return all;
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
   INFO(outcome.out << outcome.errors);
   REQUIRE(outcome.exit_code == 0);
   const Statuses statuses = check.statuses();
-  REQUIRE(statuses.size() == 24);
+  REQUIRE(statuses.size() == 20);
   for (const auto& [name, status] : statuses) {
     INFO(name);
     // What needs NVIDIA's driver or its libraries.

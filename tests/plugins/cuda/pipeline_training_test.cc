@@ -4,7 +4,9 @@
 #include <map>
 #include <string>
 
+#include "plugins/cuda/device/graph.h"
 #include "tests/plugins/cuda/gpu_communicator.h"
+#include "tests/plugins/cuda/product_trial.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_trial.h"
 #include "tests/virtual_gpu/test_gpu.h"
@@ -57,6 +59,7 @@ TEST_CASE("two GPUs as stages have the CPU's numbers, the same bits twice, and s
   const Template<PipelineSchedule> schedule =
       GENERATE(Template<PipelineSchedule>(OneForwardOneBackward::HParams{}),
                Template<PipelineSchedule>(ZeroBubbleH1::HParams{}));
+  const ScopedVariable graphs(kGraphVariable, "on");  // Both GPUs are of one process.
   const SpmdCase trial = two_stages(schedule);
   INFO(trial.text());
   const GpuRun first = run_on_gpus("nccl", trial, 1), second = run_on_gpus("nccl", trial, 2);
