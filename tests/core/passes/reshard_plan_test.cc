@@ -24,9 +24,9 @@ namespace {
 // The steps of a plan: "reduce_scatter(data) x; all_reduce(replica)".
 std::string plan_text(const Mesh& mesh, const std::string& from, const std::string& to,
                       const LinkCosts& costs = LinkCosts::bytes_only()) {
+  ReshardPlanner planner(mesh, costs);  // It keeps the plan.
   std::string text;
-  for (const ReshardStep& step :
-       ReshardPlanner(mesh, costs).plan(parse_type(from), parse_type(to)).steps) {
+  for (const ReshardStep& step : planner.plan(parse_type(from), parse_type(to)).steps) {
     if (!text.empty()) text += "; ";
     text += fmt::format("{}({})", step_op(step.kind).name, fmt::join(step.mesh_axes, ","));
     if (!step.axis.empty()) text += " " + step.axis;
