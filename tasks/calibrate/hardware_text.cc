@@ -29,7 +29,7 @@ std::string points_text(const char* name, const std::optional<std::vector<Produc
   if (!points) return "";
   std::string text = fmt::format("{} = [\n", name);
   for (const ProductPoint& each : *points)
-    text += fmt::format("  {{m = {}, n = {}, k = {}, share = {:.3f}}},\n", each.m, each.n, each.k,
+    text += fmt::format("  {{m = {}, n = {}, k = {}, share = {:#.3g}}},\n", each.m, each.n, each.k,
                         each.share);
   return text + "]\n";
 }

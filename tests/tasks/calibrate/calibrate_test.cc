@@ -96,6 +96,10 @@ TEST_CASE("the text of a hardware file is read back") {
   tree.price_per_hour = 2.5;
   REQUIRE(read_back(tree).link.topology == LinkTopology::kTree);
   REQUIRE(read_back(tree).price_per_hour == 2.5);
+  // The share of a machine that does other work meanwhile is not rounded to 0.
+  tree.tiles.reset();
+  tree.products = ProductCurve{.f32 = std::vector<ProductPoint>{{64, 64, 64, 1.23e-4}}};
+  REQUIRE(read_back(tree).products->f32->at(0).share == Approx(1.23e-4));
 }
 
 TEST_CASE("every case of a calibration has operations to count") {
