@@ -18,6 +18,10 @@ std::string cluster_command(const std::string& command) {
   return fmt::format("'{}/tests/support/slurm_cluster.sh' {}", TESSERA_SOURCE_DIR, command);
 }
 
+constexpr const char* kMpirun =
+    "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
+    "--bind-to none";
+
 constexpr int kCannotBeSetUp = 77;  // Exit code of slurm_cluster.sh.
 
 // Starts a cluster, stops it at once, and returns the result.
@@ -39,10 +43,22 @@ std::string why_no_mpirun() {
 
 std::string mpirun_command(const std::string& options, const std::string& program,
                            const std::string& arguments) {
-  return fmt::format(
-      "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
-      "--bind-to none {} '{}/bin/{}' {}",
-      options, TESSERA_BINARY_DIR, program, arguments);
+  return fmt::format("{} {} '{}/bin/{}' {}", kMpirun, options, TESSERA_BINARY_DIR, program,
+                     arguments);
+}
+
+std::string mpirun_two_commands(const std::filesystem::path& folder, const std::string& first,
+                                const std::string& second) {
+  const std::string runexp = fmt::format("exec '{}/bin/runexp'", TESSERA_BINARY_DIR);
+  write_bytes(folder / "by_rank.sh",
+              fmt::format("if test $OMPI_COMM_WORLD_RANK = 0\nthen {0} {1}\nelse {0} {2}\nfi\n",
+                          runexp, first, second));
+  return fmt::format("{} -n 2 sh '{}'", kMpirun, (folder / "by_rank.sh").string());
+}
+
+bool mpirun_waits_after_sigterm() {
+  const TemporaryDirectory folder;
+  return shell(folder.path(), "mpirun --version").out.find("(Open MPI) 4.") != std::string::npos;
 }
 
 std::string two_hosts_command(const std::string& options, const std::string& command) {

@@ -23,6 +23,15 @@ std::string why_no_two_hosts();
 std::string mpirun_command(const std::string& options, const std::string& program,
                            const std::string& arguments);
 
+// runexp as two processes with different arguments, by a script in the folder. (`mpirun A : B` ends
+// with a segmentation fault in Open MPI 5.0.7, which Debian 13 has.)
+std::string mpirun_two_commands(const std::filesystem::path& folder, const std::string& first,
+                                const std::string& second);
+
+// Whether mpirun gives the processes of a job that it ends the time to say what they waited for.
+// Open MPI 5 may kill them at once.
+bool mpirun_waits_after_sigterm();
+
 // The same command on two hosts, with options of two_hosts.sh.
 std::string two_hosts_command(const std::string& options, const std::string& command);
 

@@ -80,8 +80,9 @@ TEST_CASE(
   REQUIRE_THAT(outcome.errors, Contains("process 1"));
   REQUIRE(outcome.seconds < endless.timeout_seconds + 15);
   // mpirun resumes the suspended process to end it; that process does not blame the other one.
-  REQUIRE_THAT(outcome.errors, Contains("SIGTERM came after this process itself, process 1") &&
-                                   !Contains("for process 0") && !Contains("for device 0") &&
+  if (mpirun_waits_after_sigterm())
+    REQUIRE_THAT(outcome.errors, Contains("SIGTERM came after this process itself, process 1"));
+  REQUIRE_THAT(outcome.errors, !Contains("for process 0") && !Contains("for device 0") &&
                                    !Catch::Matches("process 0 \\(host [^)]*\\) did not"));
   const std::string log = read_bytes(folder / "run/failures.log");
   REQUIRE_THAT(log, Contains("process 1") && Contains("Z "));
@@ -147,8 +148,10 @@ TEST_CASE("an evaluation that loses a process reports it", "[mpi]") {
   const std::optional<int> code = eval.wait(kTimeout);
   INFO(eval.output());
   REQUIRE(code);
-  REQUIRE_THAT(eval.output(), Contains("runexp: SIGTERM came while") && Contains("process 1") &&
-                                  Contains(" for ") && Contains("process 0"));
+  REQUIRE(code != 0);
+  if (mpirun_waits_after_sigterm())
+    REQUIRE_THAT(eval.output(), Contains("runexp: SIGTERM came while") && Contains("process 1") &&
+                                    Contains(" for ") && Contains("process 0"));
 }
 
 }  // namespace

@@ -91,14 +91,12 @@ TEST_CASE("an error of all processes is printed once, and all end with 2", "[mpi
 
 TEST_CASE("an error of one process ends all with 2, and names the process", "[mpi]") {
   if (!can_run()) return;
-  const std::string runexp = "'" TESSERA_BINARY_DIR "/bin/runexp'";
   const std::string arguments = "--exp=quickstart.CharLm --set input.path=text.txt --dry_run";
   const TemporaryDirectory folder;
   write_bytes(folder / "text.txt", std::string(20000, 'x'));
   const Outcome outcome =
       shell(folder.path(),
-            mpirun_command("-n 1", "runexp",
-                           arguments + " : -n 1 " + runexp + " --set num_layers=x " + arguments));
+            mpirun_two_commands(folder.path(), arguments, arguments + " --set num_layers=x"));
   INFO(outcome.errors);
   REQUIRE(outcome.exit_code == 2);
   REQUIRE_THAT(outcome.errors, Contains("runexp: process 1 (host ") && Contains("num_layers"));

@@ -68,8 +68,7 @@ TEST_CASE("processes that were started with other flags or settings do not train
   write_small_text(folder.path());
   const std::string usual = kTiny + "--set ici_mesh_shape=[1,2,1] ";
   const auto started = [&](const std::string& flags) {
-    const std::string second = " : -n 1 " + alone(usual + flags);
-    return shell(folder.path(), mpirun_command("-n 1", "runexp", usual + second));
+    return shell(folder.path(), mpirun_two_commands(folder.path(), usual, usual + flags));
   };
   for (const auto& [flags, difference] :
        {std::pair<std::string, std::string>{"--set learning_rate=0.5",
@@ -87,8 +86,7 @@ TEST_CASE("processes that were started with other flags or settings do not train
   // A host may have another number of threads.
   std::string second = usual;
   second.replace(second.find("--threads=2"), 11, "--threads=1");
-  const Outcome outcome =
-      shell(folder.path(), mpirun_command("-n 1", "runexp", usual + " : -n 1 " + alone(second)));
+  const Outcome outcome = shell(folder.path(), mpirun_two_commands(folder.path(), usual, second));
   INFO(outcome.errors);
   REQUIRE(outcome.exit_code == 0);
 }
