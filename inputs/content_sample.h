@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Of the files of one input, in order.
+// Samples the files of one input. They are given in order.
 class ContentSample {
  public:
   explicit ContentSample(uint64_t seed) : seed_(seed) {}

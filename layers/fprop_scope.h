@@ -60,9 +60,9 @@ class DecodeCache {
   // rows; stacked on `layers` inside a loop.
   Tensor extended(std::string_view name, const Tensor& rows);
   // State of any other type, whose first axis is "batch" as the layer has it: of the layer being
-  // traced, named as above. `update` gets the state after the earlier tokens of each row, `initial`
-  // where there are none, and returns it after the new ones, which is the result. token_mask says
-  // which of the new ones are padding; a row with padding only keeps its state.
+  // traced, named as above. `update` maps the state after the earlier tokens of each row to the
+  // state after its new tokens, which is returned. A row without earlier tokens has `initial`.
+  // token_mask() says which new tokens are padding; a row with padding only keeps its state.
   Tensor updated(std::string_view name, const Type& type,
                  const std::function<Tensor(const Tensor& earlier)>& update, double initial = 0.0);
 

@@ -59,7 +59,7 @@ Tensor statistics(Tensor x) {
   return concat(parts, kAxis);
 }
 
-// Of several tensors together, in f64.
+// Combines the statistics of several tensors, in f64.
 class Pooled {
  public:
   void add(std::span<const float> of) {

@@ -17,7 +17,7 @@ struct BenchAttention {
   int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
 };
 
-// Of this many tokens with a weight.
+// A matrix product x["tokens inputs"] · w["inputs outputs"].
 struct BenchProduct {
   int64_t tokens = 1, inputs = 1, outputs = 1;
 };

@@ -260,8 +260,8 @@ OpCase large(OpCase row) {
   return row;
 }
 
-// The op on operands in its domain: x² + ½ where they must be positive; |x| as the largest element
-// of a rounding to 8 bits, whose scale would jump if bf16 rounded it.
+// The op on operands in its domain: x² + ½ where they must be positive. Rounding to 8 bits takes
+// |x| as its largest element: bf16 does not round it, so its scale is the same in each dtype.
 Tensors call_on_domains(const OpDef& op, const Tensors& inputs) {
   Tensors operands;
   for (size_t i = 0; i < inputs.size(); ++i) {

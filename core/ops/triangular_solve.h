@@ -16,8 +16,9 @@ struct TriangularSolveOptions {
 
 // a["batch row col"], b["batch row rhs"] -> x["batch col rhs"] with einsum(a, x, over("col")) = b,
 // where col takes the place of row. Axes of `a` besides these two are batch axes, which b has too;
-// further axes of b may be any and in any place. Computed in f32 (f64 in f64), through the inverse
-// of `a`, which is built of inverses of diagonal blocks. A zero on the diagonal gives infinities.
+// further axes of b may be any and in any place. Computed in f32 (f64 in f64), by the inverse
+// of `a`, which is computed block by block from the diagonal. A zero on the diagonal gives
+// infinities.
 //
 // Errors: row and col of different sizes, or split; partial operands.
 Tensor triangular_solve(Operand a, Operand b, std::string_view row, std::string_view col,

@@ -263,7 +263,7 @@ std::vector<DataPart> FlatTokensInput::data_parts() const {
   return parts;
 }
 
-// Of the tokens, however they are stored: hosts may have built their files with other options.
+// Samples the tokens and not the bytes of the file, which depend on the options of its build.
 std::string FlatTokensInput::content_of(size_t index, ContentSample& sample) const {
   constexpr int64_t kBytes = sizeof(uint32_t);
   const FlatTokensReader& reader = files_[index].reader();

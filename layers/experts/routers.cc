@@ -39,7 +39,8 @@ Tensor mean_squared_log_sum(const Tensor& logits, const Tensor& tokens) {
   return reduce_sum(without_padding(square(logsumexp(logits, kExpertsAxis)))) / tokens;
 }
 
-// The numbers of tokens, or 1 if there are none, from how often each expert is chosen.
+// The number of tokens, at least 1: each token makes top_k of the choices that `counts` has by
+// expert.
 Tensor tokens_of(const Tensor& counts, int64_t top_k) {
   const Tensor choices = reduce_sum(counts, kExpertsAxis);
   return maximum(choices / static_cast<double>(top_k), constant(1.0, DType::kF32));
