@@ -107,7 +107,7 @@ size_t size_without_source(const std::string& text) {
 
 // The compiler's first error without its location, or "" if the code compiles. At most
 // `most_before` characters, a few lines, may precede it.
-std::string first_error(const std::string& code, size_t most_before = 1000) {
+std::string first_error(const std::string& code, size_t most_before = 850) {
   const TemporaryDirectory scratch;
   write_bytes(scratch / "code.cc", code);
   const std::string command =
@@ -153,7 +153,7 @@ TEST_CASE(
   if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
   REQUIRE(first_error(std::string(kInlined)).empty());
   // It is found where the enclosing struct is visited, which takes more lines of context.
-  REQUIRE(first_error(changed(kInlined, "FIELDS(rate, width)", "FIELDS(rate)"), 2500) ==
+  REQUIRE(first_error(changed(kInlined, "FIELDS(rate, width)", "FIELDS(rate)"), 2400) ==
           "use of deleted function 'void tessera::member_is_not_in_FIELDS() [with Struct = "
           "mine::Shared; auto member = Name<6>{\"width\"}]'");
 }
