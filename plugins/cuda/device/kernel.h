@@ -31,7 +31,8 @@ class CudaKernel : public Kernel {
   virtual std::string_view implementation() const { return kOwnKernels; }
 };
 
-// How many kernels each implementation has made in this process; for reports of what was tested.
+// How many kernels were prepared for each implementation in this process; for reports of what was
+// tested. A library's kernel may still run our own for operands that are not aligned.
 void note_implementation(std::string_view name);
 std::map<std::string, int> noted_implementations();
 
