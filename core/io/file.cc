@@ -83,15 +83,17 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-ByteFile create_beside(const std::filesystem::path& path) {
+std::filesystem::path expect_replaceable(std::filesystem::path path) {
   require_replaceable(path);
   std::error_code ignored;
   if (!std::filesystem::is_directory(parent_of(path), ignored))
     fail("{}: cannot write: there is no folder {}", path.string(), parent_of(path).string());
-  remove_left_over(path);
-  ByteFile file = ByteFile::create(temporary_beside(path, "new"));
-  file.lock();
-  return file;
+  return path;
+}
+
+std::filesystem::path with_directories(std::filesystem::path path) {
+  std::filesystem::create_directories(path);
+  return path;
 }
 
 constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Of one request.
@@ -99,9 +101,9 @@ constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Of one request.
 }  // namespace
 
 // O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
-ByteFile::ByteFile(std::filesystem::path path, int flags)
+ByteFile::ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place)
     : path_(std::move(path)),
-      descriptor_(::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
+      descriptor_(::open(place.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
   if (descriptor_ < 0) {
     const int reason = errno;
     const std::string text = fmt::format("{}: cannot open: {}", path_.string(), errno_text());
@@ -118,12 +120,12 @@ ByteFile::ByteFile(std::filesystem::path path, int flags)
   }
 }
 
-ByteFile ByteFile::open(const std::filesystem::path& path) { return {path, O_RDONLY}; }
-ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR}; }
+ByteFile ByteFile::open(const std::filesystem::path& path) { return {path, O_RDONLY, path}; }
+ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR, path}; }
 ByteFile ByteFile::create(const std::filesystem::path& path) {
   require_replaceable(path);
   ::unlink(path.c_str());
-  return {path, O_RDWR | O_CREAT | O_EXCL};
+  return {path, O_RDWR | O_CREAT | O_EXCL, path};
 }
 
 ByteFile::ByteFile(ByteFile&& other) noexcept
@@ -207,13 +209,28 @@ void require_same_kind(const std::filesystem::path& path, std::string_view begin
     fail("{} exists and is not {}; give another name, or remove it", path.string(), kind);
 }
 
-NewFile::NewFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(create_beside(path_)) {}
+TemporaryName::TemporaryName(std::filesystem::path path)
+    : path_(expect_replaceable(std::move(path))),
+      directory_(parent_of(path_)),
+      place_(temporary_beside(directory_.path() / path_.filename(), "new")) {
+  remove_left_over(path_);
+  ::unlink(place_.c_str());
+}
 
-NewFile::~NewFile() {
-  if (finished_) return;
-  std::error_code ignored;
-  std::filesystem::remove(file_.path(), ignored);
+TemporaryName::~TemporaryName() {
+  if (!finished_) ::unlink(place_.c_str());
+}
+
+void TemporaryName::finish() {
+  std::filesystem::rename(place_, directory_.path() / path_.filename());
+  finished_ = true;
+  if (::fsync(directory_.descriptor()) != 0)
+    fail("{}: cannot sync to disk: {}", parent_of(path_).string(), errno_text());
+}
+
+NewFile::NewFile(std::filesystem::path path)
+    : name_(std::move(path)), file_(name_.path(), O_RDWR | O_CREAT | O_EXCL, name_.place()) {
+  file_.lock();
 }
 
 void NewFile::write(std::span<const std::byte> bytes) {
@@ -223,8 +240,7 @@ void NewFile::write(std::span<const std::byte> bytes) {
 
 void NewFile::finish() {
   file_.sync();
-  std::filesystem::rename(file_.path(), path_);
-  finished_ = true;
+  name_.finish();
 }
 
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
@@ -245,7 +261,6 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
   NewFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.finish();
-  sync_directory(parent_of(path));
 }
 
 int open_own_file(const std::filesystem::path& path) {
@@ -267,11 +282,15 @@ void sync_file(const std::filesystem::path& path) { sync_path(path, O_RDONLY); }
 
 void sync_directory(const std::filesystem::path& path) { sync_path(path, O_RDONLY | O_DIRECTORY); }
 
-void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
-  if (errno == EEXIST &&
-      ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
-    return;
+void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to,
+                        const HeldDirectory* directory) {
+  const int where = directory == nullptr ? AT_FDCWD : directory->descriptor();
+  const std::filesystem::path old_name = directory == nullptr ? from : from.filename();
+  const std::filesystem::path new_name = directory == nullptr ? to : to.filename();
+  const auto renames = [&](unsigned flags) {
+    return ::renameat2(where, old_name.c_str(), where, new_name.c_str(), flags) == 0;
+  };
+  if (renames(RENAME_NOREPLACE) || (errno == EEXIST && renames(RENAME_EXCHANGE))) return;
   // Some network file systems support neither flag, and a rename cannot replace a directory.
   if (errno == EINVAL || errno == ENOSYS) {
     std::filesystem::remove_all(to);
@@ -297,12 +316,15 @@ void remove_left_over(const std::filesystem::path& path) {
 
 NewDirectory::NewDirectory(const std::filesystem::path& path)
     : path_(path.has_filename() ? path : path.parent_path()),
-      place_(temporary_beside(path_, "new")) {
+      place_(temporary_beside(path_, "new")),
+      parent_(with_directories(parent_of(path_))) {
   remove_left_over(path_);
   std::filesystem::remove_all(place_);
-  std::filesystem::create_directories(parent_of(place_));
-  if (!std::filesystem::create_directory(place_)) fail("{}: it exists", place_.string());
-  descriptor_ = ::open(place_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::string name = place_.filename().string();
+  if (::mkdirat(parent_.descriptor(), name.c_str(), 0777) != 0)
+    fail("{}: cannot create: {}", place_.string(), errno_text());
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
+  descriptor_ = ::openat(parent_.descriptor(), name.c_str(), flags);
   ::flock(descriptor_, LOCK_EX | LOCK_NB);
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/io/held_directory.h"
 
 namespace tessera {
 
@@ -54,34 +55,53 @@ class ByteFile {
   void lock();  // Marks it as in use, for remove_left_over(), where the file system can do that.
 
  private:
-  ByteFile(std::filesystem::path path, int flags);
+  friend class NewFile;
+  // Opens `place`; errors name `path`.
+  ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place);
 
   std::filesystem::path path_;
   int descriptor_ = -1;
 };
 
+// The temporary name that a file has in the directory of `path` until it is complete. The directory
+// is held, so that the file is created and renamed in it even if another one takes its name.
+class TemporaryName {
+ public:
+  // Error if `path` exists and is not a regular file, or if there is no such directory. Removes
+  // what killed processes left.
+  explicit TemporaryName(std::filesystem::path path);
+  ~TemporaryName();  // Removes the file unless it is finished.
+
+  const std::filesystem::path& path() const { return path_; }    // When it is complete,
+  const std::filesystem::path& place() const { return place_; }  // and until then.
+  void finish();  // Renames the file to `path` and syncs the directory. Its bytes are synced.
+
+ private:
+  std::filesystem::path path_;
+  HeldDirectory directory_;
+  std::filesystem::path place_;
+  bool finished_ = false;
+};
+
 // A new file that has a temporary name beside `path` until it is complete.
 class NewFile {
  public:
-  // Error if `path` exists and is not a regular file.
-  explicit NewFile(std::filesystem::path path);
-  ~NewFile();  // Removes the file unless it is finished.
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+  explicit NewFile(std::filesystem::path path);  // Errors of TemporaryName.
 
   void write(std::span<const std::byte> bytes);  // Appends.
   void finish();                                 // Syncs the bytes, and renames the file to `path`.
 
  private:
-  std::filesystem::path path_;
-  ByteFile file_;  // With the temporary name.
+  TemporaryName name_;
+  ByteFile file_;
   int64_t end_ = 0;
-  bool finished_ = false;
 };
 
 // Renames `from` to `to` atomically. If `to` exists, the two are exchanged where the file system
-// can do that; otherwise `to` is removed first.
-void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to);
+// can do that; otherwise `to` is removed first. `directory`: the one that both are in, if it is
+// held.
+void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to,
+                        const HeldDirectory* directory = nullptr);
 
 // A new directory that has a temporary name beside `path` until it is complete.
 class NewDirectory {
@@ -92,11 +112,13 @@ class NewDirectory {
   NewDirectory& operator=(const NewDirectory&) = delete;
 
   const std::filesystem::path& place() const { return place_; }
-  void finish() { rename_or_exchange(place_, path_); }  // ~NewDirectory removes an old one.
-  void release() { place_.clear(); }                    // Another process removes it.
+  // ~NewDirectory removes an old one.
+  void finish() { rename_or_exchange(place_, path_, &parent_); }
+  void release() { place_.clear(); }  // Another process removes it.
 
  private:
   std::filesystem::path path_, place_;
+  HeldDirectory parent_;
   int descriptor_ = -1;  // Locked: it is in use.
 };
 

@@ -97,8 +97,10 @@ class Hdf5File {
   // Read-only. Error if it is missing, unreadable, truncated or not an HDF5 file.
   static Hdf5File open(const std::filesystem::path& path);
   // Creates or replaces a file, in the format of HDF5 1.10, whose metadata is checksummed. Datasets
-  // of 64 KiB or more begin at multiples of `alignment`.
-  static Hdf5File create(const std::filesystem::path& path, int64_t alignment = 1);
+  // of 64 KiB or more begin at multiples of `alignment`. `shown`: its name in errors, if not
+  // `path`.
+  static Hdf5File create(const std::filesystem::path& path, int64_t alignment = 1,
+                         const std::filesystem::path& shown = {});
 
   Hdf5File() = default;
   Hdf5File(Hdf5File&&) noexcept = default;
@@ -142,7 +144,8 @@ class Hdf5File {
                           const std::vector<int64_t>& shape, const Hdf5Handle& space,
                           const Hdf5Handle& properties);
 
-  std::filesystem::path path_;
+  std::filesystem::path path_;   // In errors.
+  std::filesystem::path place_;  // Of a file that is written.
   Hdf5Handle handle_;
 };
 

@@ -120,7 +120,8 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   return file;
 }
 
-Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment) {
+Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment,
+                          const std::filesystem::path& shown) {
   silence();
   require_replaceable(path);
   std::error_code ignored;
@@ -131,9 +132,10 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment) 
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
   const Hdf5Handle creation = creation_list(H5P_FILE_CREATE);
   Hdf5File file;
-  file.path_ = path;
+  file.path_ = shown.empty() ? path : shown;
+  file.place_ = path;
   file.handle_ = owned(H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation.id(), access.id()), "create",
-                       path.string());
+                       file.path_.string());
   return file;
 }
 
@@ -151,7 +153,7 @@ void Hdf5File::close() {
   const std::string why = reason();
   // HDF5 keeps a file open that it could not flush, and with it its space on the full disk.
   std::error_code ignored;
-  std::filesystem::resize_file(path_, 0, ignored);
+  std::filesystem::resize_file(place_, 0, ignored);
   fail("{}: cannot write: {}", path_.string(), why);
 }
 

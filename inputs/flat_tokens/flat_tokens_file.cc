@@ -9,7 +9,6 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/io/file.h"
 #include "core/io/hdf5.h"
 
 namespace tessera {
@@ -221,26 +220,16 @@ TokenizerIdentity unknown_tokenizer(int64_t vocab_size) {
 
 FlatTokensWriter::FlatTokensWriter(std::filesystem::path path, TokenizerIdentity tokenizer,
                                    const FlatTokensWriterOptions& options)
-    : path_(std::move(path)), tokenizer_(std::move(tokenizer)), options_(options) {
-  require_replaceable(path_);
-  remove_left_over(path_);
-  temporary_ = temporary_beside(path_, "new");
-  file_ = Hdf5File::create(temporary_);
+    : name_(std::move(path)),
+      tokenizer_(std::move(tokenizer)),
+      options_(options),
+      file_(Hdf5File::create(name_.place(), 1, name_.path())) {
   const std::string& definition = tokenizer_.definition;
   if (definition.empty()) return;
   file_
       .create_dataset(kDefinition, StoredType::kU8, {static_cast<int64_t>(definition.size())},
                       {.compression = kDefinitionCompression})
       .write(std::as_bytes(std::span(definition)));
-}
-
-FlatTokensWriter::~FlatTokensWriter() {
-  if (finished_) return;
-  tokens_ = {};
-  starts_ = {};
-  file_ = {};  // Closes the file first.
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
 }
 
 void FlatTokensWriter::begin_split(const std::string& split) {
@@ -273,10 +262,8 @@ void FlatTokensWriter::extend_document(std::span<const int32_t> ids) {
 void FlatTokensWriter::finish() {
   end_split();
   file_.close();
-  sync_file(temporary_);
-  std::filesystem::rename(temporary_, path_);
-  finished_ = true;
-  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  sync_file(name_.place());
+  name_.finish();
 }
 
 }  // namespace tessera

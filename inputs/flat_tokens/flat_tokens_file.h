@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "inputs/token_row.h"
 #include "inputs/tokenizers/tokenizer.h"
@@ -92,7 +93,6 @@ class FlatTokensWriter {
       : FlatTokensWriter(path, identity_of(tokenizer), options) {}
   FlatTokensWriter(const FlatTokensWriter&) = delete;
   FlatTokensWriter& operator=(const FlatTokensWriter&) = delete;
-  ~FlatTokensWriter();  // Without `finish`, removes the temporary file.
 
   void begin_split(const std::string& split);
   void add_document(std::span<const int32_t> ids);      // Skips empty documents.
@@ -105,12 +105,10 @@ class FlatTokensWriter {
   void append(std::span<const int32_t> ids, uint32_t first_mark);
   void end_split();
 
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  TemporaryName name_;
   TokenizerIdentity tokenizer_;
   FlatTokensWriterOptions options_;
   Hdf5File file_;
-  bool finished_ = false;
 
   // Of the current split.
   std::string split_;

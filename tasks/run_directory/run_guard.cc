@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_directory/run_guard.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -17,20 +14,11 @@ namespace tessera {
 namespace fs = std::filesystem;
 
 RunGuard::RunGuard(fs::path directory, const RunLock* lock)
-    : directory_(std::move(directory)),
-      lock_(lock),
-      descriptor_(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) fail("{}: cannot open: {}", directory_.string(), std::strerror(errno));
-  held_ = fmt::format("/proc/self/fd/{}", descriptor_);
-  std::error_code ignored;
-  if (!fs::exists(held_, ignored)) held_ = directory_;  // There is no /proc.
-}
-
-RunGuard::~RunGuard() { ::close(descriptor_); }
+    : directory_(std::move(directory)), held_(directory_), lock_(lock) {}
 
 std::string RunGuard::shown(std::string text) const {
-  for (size_t at = 0; (at = text.find(held_.string(), at)) != std::string::npos;) {
-    text.replace(at, held_.string().size(), directory_.string());
+  for (size_t at = 0; (at = text.find(held().string(), at)) != std::string::npos;) {
+    text.replace(at, held().string().size(), directory_.string());
     at += directory_.string().size();
   }
   return text;
@@ -40,7 +28,7 @@ RunGuard::Finding RunGuard::look(std::string_view damage) {
   what_.clear();
   finding_ = look_at_directory();
   if (finding_ == Finding::kStop) return finding_;
-  if (lock_ != nullptr && !lock_->is_in(held_)) {
+  if (lock_ != nullptr && !lock_->is_in(held())) {
     finding_ = Finding::kStop;
     what_ = fmt::format(
         "{}/lock was removed or replaced during the run, so another run may write to the directory",
@@ -56,12 +44,12 @@ RunGuard::Finding RunGuard::look(std::string_view damage) {
 RunGuard::Finding RunGuard::look_at_directory() {
   struct stat ours {
   }, found{};
-  if (::fstat(descriptor_, &ours) != 0) return Finding::kNone;  // The file system is away.
+  if (::fstat(held_.descriptor(), &ours) != 0) return Finding::kNone;  // The file system is away.
   const auto is_ours = [&] { return found.st_dev == ours.st_dev && found.st_ino == ours.st_ino; };
   const bool is_there = ::stat(directory_.c_str(), &found) == 0;
   if (is_there ? is_ours() : errno != ENOENT && errno != ENOTDIR) return Finding::kNone;
   std::error_code error;
-  const fs::path now = fs::read_symlink(held_, error);
+  const fs::path now = fs::read_symlink(held(), error);
   const bool is_moved = !error && ::stat(now.c_str(), &found) == 0 && is_ours();
   what_ = fmt::format(
       "{} was {} during the run{}", directory_.string(),

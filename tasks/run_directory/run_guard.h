@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/io/held_directory.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/run_options.h"
 #include "tasks/run_directory/run_directory.h"
@@ -27,12 +28,9 @@ class RunGuard {
  public:
   // `directory` exists. `lock` is null in processes other than process 0, and outlives the guard.
   RunGuard(std::filesystem::path directory, const RunLock* lock);
-  ~RunGuard();
-  RunGuard(const RunGuard&) = delete;
-  RunGuard& operator=(const RunGuard&) = delete;
 
   // A path to the directory by its descriptor, for all writes; shown() is for messages.
-  const std::filesystem::path& held() const { return held_; }
+  const std::filesystem::path& held() const { return held_.path(); }
   std::string shown(std::string text) const;  // With the directory's name in place of held().
 
   enum class Finding {
@@ -52,9 +50,9 @@ class RunGuard {
  private:
   Finding look_at_directory();
 
-  std::filesystem::path directory_, held_;
+  std::filesystem::path directory_;
+  HeldDirectory held_;
   const RunLock* lock_;
-  int descriptor_ = -1;
   Finding finding_ = Finding::kNone;  // Of the last look(),
   std::string what_;                  // in words.
 };

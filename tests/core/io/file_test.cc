@@ -66,6 +66,27 @@ TEST_CASE("a link with the temporary name is not written through") {
   REQUIRE(read_bytes(directory / "precious") == "precious");
 }
 
+// Moves `directory` away and puts a link to `other` in its place.
+void replace_with_link(const fs::path& directory, const fs::path& moved, const fs::path& other) {
+  fs::rename(directory, moved);
+  fs::create_directories(other);
+  fs::create_directory_symlink(other, directory);
+}
+
+TEST_CASE("what is begun in a directory stays in it when a link takes the directory's name") {
+  const TemporaryDirectory directory;
+  fs::create_directory(directory / "d");
+  NewFile file(directory / "d/f");
+  file.write(std::as_bytes(std::span("text", 4)));
+  NewDirectory folder(directory / "d/g");
+  replace_with_link(directory / "d", directory / "moved", directory / "other");
+  file.finish();
+  folder.finish();
+  REQUIRE(read_bytes(directory / "moved/f") == "text");
+  REQUIRE(fs::is_directory(directory / "moved/g"));
+  REQUIRE(fs::is_empty(directory / "other"));
+}
+
 TEST_CASE(
     "what killed writers of a file left is removed by the next one, and what is in use stays") {
   const TemporaryDirectory directory;
