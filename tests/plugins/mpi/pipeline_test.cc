@@ -151,7 +151,7 @@ TEST_CASE("a stage that hangs or is killed ends the run, and the other stage rep
   // In a transfer between stages, a sum over them, or between steps.
   REQUIRE_THAT(hung.errors,
                Contains("process 1 (host ") &&
-                   (Contains("has waited 4 s in collective") || Contains("did not reach 'step")));
+                   (Contains("has waited 4 s in collective") || Contains(") did not reach '")));
   const Outcome killed = signal_stage_1(SIGKILL, 30);
   INFO(killed.errors);
   REQUIRE(killed.exit_code != 0);
