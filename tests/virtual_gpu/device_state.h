@@ -146,6 +146,7 @@ struct LoadedFunction {
   const KernelInfo* info = nullptr;
   int max_threads = 0;  // Of a block; less than a GPU's by __launch_bounds__.
   int dynamic_shared_limit = 0;
+  bool loaded = false;  // By cuFuncLoad.
 };
 
 // Handles are never used twice, so that a use after destruction is found.

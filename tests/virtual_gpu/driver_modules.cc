@@ -215,6 +215,10 @@ CUresult cuFuncGetName(const char** name, CUfunction handle) {
   return call([&](const Call& c) { *name = c.s.functions.at(handle)->info->name.c_str(); });
 }
 
+CUresult cuFuncLoad(CUfunction handle) {
+  return call([&](const Call& c) { c.s.functions.at(handle)->loaded = true; });
+}
+
 CUresult cuModuleUnload(CUmodule handle) {
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedModule> module = c.s.modules.remove(handle);
@@ -272,6 +276,11 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned blocks_x, unsigned blocks_y,
                         unsigned shared_bytes, CUstream stream_handle, void** arguments, void**) {
   const Grid grid{{blocks_x, blocks_y, blocks_z}, {threads_x, threads_y, threads_z}, shared_bytes};
   return call([&](const Call& c) {
-    launch(c.s, c.s.streams.at(stream_handle), c.s.functions.at(handle), grid, arguments);
+    const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
+    // A driver loads it now, and may wait for all work of the GPU (CUDA's guide, "Lazy loading").
+    if (!function->loaded)
+      throw Refusal{CUDA_ERROR_INVALID_HANDLE,
+                    fmt::format("{} is launched before cuFuncLoad", function->info->name)};
+    launch(c.s, c.s.streams.at(stream_handle), function, grid, arguments);
   });
 }

@@ -145,6 +145,7 @@ TEST_CASE("a kernel's launch bounds limit its blocks") {
   REQUIRE(cuModuleLoadDataEx(&module, ptx.c_str(), 0, nullptr, nullptr) == CUDA_SUCCESS);
   REQUIRE(cuModuleGetFunction(&bounded, module, "add_one") == CUDA_SUCCESS);
   REQUIRE(cuModuleGetFunction(&free, module, "add") == CUDA_SUCCESS);
+  REQUIRE(cuFuncLoad(bounded) == CUDA_SUCCESS);
   int bounded_threads = 0, threads = 0;
   const auto most = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
   REQUIRE(cuFuncGetAttribute(&bounded_threads, most, bounded) == CUDA_SUCCESS);
@@ -270,6 +271,7 @@ TEST_CASE("a module's variables have memory of their own after a restart") {
     CUfunction function = nullptr;
     REQUIRE(cuModuleLoadDataEx(&module, ptx.c_str(), 0, nullptr, nullptr) == CUDA_SUCCESS);
     REQUIRE(cuModuleGetFunction(&function, module, "count") == CUDA_SUCCESS);
+    REQUIRE(cuFuncLoad(function) == CUDA_SUCCESS);
     void* arguments[] = {&to};
     REQUIRE(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr) ==
             CUDA_SUCCESS);
@@ -281,7 +283,7 @@ TEST_CASE("a module's variables have memory of their own after a restart") {
   }
 }
 
-TEST_CASE("a kernel whose module is gone is named") {
+TEST_CASE("a kernel that is not loaded, or whose module is gone, is named") {
   const TestGpus gpus(0);
   const CUdeviceptr x = gpus.floats(4);
   const CUstream stream = gpus.stream();
@@ -289,6 +291,9 @@ TEST_CASE("a kernel whose module is gone is named") {
   CUfunction function = nullptr;
   REQUIRE(cuModuleLoadDataEx(&module, test_kernels().c_str(), 0, nullptr, nullptr) == CUDA_SUCCESS);
   REQUIRE(cuModuleGetFunction(&function, module, "add_one") == CUDA_SUCCESS);
+  REQUIRE(gpus.add_one(function, x, x, 4, stream) == CUDA_ERROR_INVALID_HANDLE);
+  REQUIRE(fault() == "add_one is launched before cuFuncLoad");
+  REQUIRE(cuFuncLoad(function) == CUDA_SUCCESS);
   REQUIRE(gpus.add_one(function, x, x, 4, stream) == CUDA_SUCCESS);
   REQUIRE(cuModuleUnload(module) == CUDA_SUCCESS);
   REQUIRE(gpus.add_one(function, x, x, 4, stream) == CUDA_ERROR_INVALID_HANDLE);

@@ -67,6 +67,7 @@ class TestGpus {
     REQUIRE(cuModuleLoadDataEx(&module, test_kernels().c_str(), 0, nullptr, nullptr) ==
             CUDA_SUCCESS);
     REQUIRE(cuModuleGetFunction(&function, module, name) == CUDA_SUCCESS);
+    REQUIRE(cuFuncLoad(function) == CUDA_SUCCESS);
     return function;
   }
   // `count` floats of this value.

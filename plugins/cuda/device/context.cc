@@ -77,6 +77,9 @@ Function Context::load(const std::string& key, const void* image, std::string_vi
   Function function{nullptr, fmt::format("{}.{}", key, name)};
   check(driver_.cuModuleGetFunction(&function.handle, module, std::string(name).c_str()),
         fmt::format("finding the kernel {}", function.name));
+  // The driver would load it at its first launch, which may wait for all work of the GPU. Beside a
+  // collective that waits for other GPUs the run would hang (CUDA's guide, "Lazy loading").
+  check(driver_.cuFuncLoad(function.handle), fmt::format("loading {}", function.name));
   // Launches may use all shared memory; without this they may use 48 KiB.
   int fixed = 0;
   check(driver_.cuFuncGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function.handle),

@@ -26,10 +26,10 @@ extern "C" CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begi
   X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(cuEventCreate) X(cuEventDestroy)                \
   X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoadDataEx)             \
   X(cuModuleGetFunction) X(cuModuleUnload) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
-  X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncGetName) X(cuLaunchKernel)   \
-  X(cuDeviceGetPCIBusId) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)    \
-  X(cuGraphInstantiateWithFlags) X(cuGraphUpload) X(cuGraphLaunch) X(cuGraphDestroy)             \
-  X(cuGraphExecDestroy)
+  X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncGetName) X(cuFuncLoad)       \
+  X(cuLaunchKernel) X(cuDeviceGetPCIBusId) X(cuStreamBeginCapture) X(cuStreamEndCapture)         \
+  X(cuStreamIsCapturing) X(cuGraphInstantiateWithFlags) X(cuGraphUpload) X(cuGraphLaunch)        \
+  X(cuGraphDestroy) X(cuGraphExecDestroy)
 // clang-format on
 
 namespace tessera::cuda {

@@ -38,6 +38,7 @@ class WorkTimer {
 
   bool has_memory() const { return memory_.complete(); }
   CUstream stream() const;
+  void synchronize() const { stream_->synchronize(); }
   // The least of several times in milliseconds, after one call that is not timed. nullopt if
   // `work`, which enqueues on stream(), returns false.
   std::optional<float> least_time(const std::function<bool()>& work) const;

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -27,6 +30,38 @@ int64_t workspace_bytes(const Context& context) {
   return int64_t{context.compute_capability() >= 90 ? 32 : 4} << 20;
 }
 
+// The products whose kernels the library has loaded on a GPU. It loads one at its first launch,
+// which may wait for all work of the GPU; beside a collective the run would hang.
+class LoadedProducts {
+ public:
+  explicit LoadedProducts(Context&) {}
+
+  // Whether `key` is new.
+  bool add(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    return keys_.insert(key).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> keys_;
+};
+
+// Memory and a stream to run a product with random operands: with zeros the GPU would draw less
+// power, and clock higher.
+struct ProductTrial {
+  ProductTrial(Context& context, const ProductShape& shape, int64_t scratch_bytes)
+      : memory(context),
+        timer(context),
+        operands(random_operands(context, memory, timer.stream(), shape, scratch_bytes)) {}
+
+  bool has_memory() const { return memory.complete() && timer.has_memory(); }
+
+  TrialMemory memory;
+  WorkTimer timer;
+  ProductOperands operands;
+};
+
 class CublasLtProduct final : public Product {
  public:
   CublasLtProduct(Context& context, CublasLtHandle& handle, const ProductShape& shape)
@@ -41,7 +76,10 @@ class CublasLtProduct final : public Product {
     const auto candidates = problem_.candidates(handle_.get(), kCandidates, workspace_);
     if (candidates.empty()) return false;
     algorithm_ = candidates.front().algo;
-    if (!settings.untimed) choose_fastest(candidates);
+    const std::string key = fmt::format("{}, cuBLASLt {}, {}", context_.name(),
+                                        handle_.library()->version(), shape_.text());
+    if (!settings.untimed) choose_fastest(key, candidates);
+    if (context_.part<LoadedProducts>().add(key)) load();
     unaligned_ = make_reference_product(context_, shape_);
     return true;
   }
@@ -67,9 +105,8 @@ class CublasLtProduct final : public Product {
     return problem_.run(handle_.get(), stream, operands, algorithm, workspace, workspace_);
   }
 
-  void choose_fastest(const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
-    const std::string key = fmt::format("{}, cuBLASLt {}, {}", context_.name(),
-                                        handle_.library()->version(), shape_.text());
+  void choose_fastest(const std::string& key,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     const auto words = algorithm_cache().find(
         key,
         [&](const AlgorithmWords& each) {
@@ -91,23 +128,27 @@ class CublasLtProduct final : public Product {
     return std::bit_cast<AlgorithmWords>(candidates[static_cast<size_t>(least - all.begin())].algo);
   }
 
-  // In milliseconds; kRefused if the library refuses the algorithm. None without memory. Operands
-  // are random numbers: with zeros the GPU would draw less power, and clock higher.
+  // In milliseconds; kRefused if the library refuses the algorithm. None without memory.
   std::vector<float> times(const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     context_.make_current();
-    TrialMemory memory(context_);
-    const WorkTimer timer(context_);
-    const ProductOperands operands =
-        random_operands(context_, memory, timer.stream(), shape_, scratch_bytes());
+    const ProductTrial trial(context_, shape_, scratch_bytes());
     std::vector<float> times;
-    if (!memory.complete() || !timer.has_memory()) return times;
+    if (!trial.has_memory()) return times;
     for (const auto& candidate : candidates) {
       const auto work = [&] {
-        return run(timer.stream(), operands, candidate.algo) == CUBLAS_STATUS_SUCCESS;
+        return run(trial.timer.stream(), trial.operands, candidate.algo) == CUBLAS_STATUS_SUCCESS;
       };
-      times.push_back(timer.least_time(work).value_or(kRefused));
+      times.push_back(trial.timer.least_time(work).value_or(kRefused));
     }
     return times;
+  }
+
+  // Runs the algorithm once. Without memory for that it is loaded by the first step.
+  void load() {
+    const ProductTrial trial(context_, shape_, scratch_bytes());
+    if (!trial.has_memory()) return;
+    run(trial.timer.stream(), trial.operands, algorithm_);
+    trial.timer.synchronize();
   }
 
   Context& context_;

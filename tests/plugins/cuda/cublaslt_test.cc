@@ -154,7 +154,7 @@ TEST_CASE("cuBLASLt is the default where it is usable") {
 
 TEST_CASE("candidates are timed once, and the fastest is kept on disk") {
   const FakeCublasLt fake;
-  const auto device = make_gpu();
+  auto device = make_gpu();
   const ProductShape shape = dense_shape(DType::kBF16, DType::kF32, 4, 8, 8);
   const auto timings = [&](const ProductShape& of) {
     fake.counts();
@@ -163,6 +163,12 @@ TEST_CASE("candidates are timed once, and the fastest is kept on disk") {
   };
   REQUIRE(timings(shape) > 0);
   REQUIRE(timings(shape) == 0);
+  device = nullptr;
+  device = make_gpu();  // As in the next run.
+  make_product(context_of(*device), shape, kTimed);
+  const FakeCublasLtCounts counts = fake.counts();
+  REQUIRE(counts.products == 0);
+  REQUIRE(counts.loads == 1);  // Not by the first step.
   const std::string text = read_bytes(fake.cache_file());
   REQUIRE_THAT(text,
                Catch::Contains(context_of(*device).name() + ", cuBLASLt 13.1.0, " + shape.text()));

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -268,6 +270,15 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
   return ok && result.write(stream);
 }
 
+// What decides which kernel the library loads.
+auto key(const FakeLayout& l) {
+  return std::tuple(l.type, l.rows, l.columns, l.leading, l.batches, l.stride);
+}
+auto key(const FakeDescription& d) { return std::tuple(d.transpose_a, d.transpose_b, d.epilogue); }
+using LayoutKey = decltype(key(FakeLayout{}));
+using Loaded = std::tuple<cublasLtHandle_t, uint64_t, decltype(key(FakeDescription{})), bool,
+                          LayoutKey, LayoutKey, LayoutKey>;
+
 bool is_aligned(const FakeDescription& d, const Operands& operands) {
   CUdeviceptr all = operands.a | operands.b | operands.c | operands.d;
   if (has_bias(d.epilogue)) all |= d.bias;
@@ -409,14 +420,13 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha,
-                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
-                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
-                              cublasLtMatrixLayout_t c_layout, void* d,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                              const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
+                              const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
                               cudaStream_t stream) {
-  ++g_counts.products;
   const FakeDescription& description_of = *as_description(description);
   const FakeLayout &la = *as_layout(a_layout), &lb = *as_layout(b_layout),
                    &lc = *as_layout(c_layout);
@@ -427,6 +437,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                              address(d),
                              *static_cast<const float*>(alpha),
                              *static_cast<const float*>(beta)};
+  static std::set<Loaded> loaded;
+  const Loaded kernel(handle, algorithm->data[1], key(description_of), operands.beta != 0, key(la),
+                      key(lb), key(lc));
+  ++(loaded.insert(kernel).second ? g_counts.loads : g_counts.products);
   if (c_layout != d_layout || algorithm->data[0] != kMagic || algorithm->data[2] > bytes ||
       address(workspace) % 256 != 0 || !is_valid(description_of, la, lb, lc) ||
       !is_supported(description_of, la, lb, lc) || !is_aligned(description_of, operands))

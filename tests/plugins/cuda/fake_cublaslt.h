@@ -10,6 +10,7 @@ extern "C" {
 
 struct FakeCublasLtCounts {
   int64_t heuristics, products, refused;
+  int64_t loads;  // Products that were the first with their kernel, which a library loads then.
 };
 // Since the last call.
 FakeCublasLtCounts fake_cublaslt_counts();
