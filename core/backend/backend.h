@@ -39,7 +39,8 @@ class DeviceAddress {
 struct LaunchArgs {
   std::span<const DeviceAddress> inputs;
   std::span<const DeviceAddress> outputs;
-  DeviceAddress scratch;  // scratch_bytes() of it, 64-byte aligned.
+  DeviceAddress scratch;       // scratch_bytes() of it, 64-byte aligned.
+  const Node* node = nullptr;  // For profilers; null for what Stream::capture() returned.
 };
 
 // One node made ready to run: shapes resolved, library primitives created. Each backend derives

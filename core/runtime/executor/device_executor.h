@@ -83,7 +83,7 @@ class DeviceExecutor {
     size_t start = 0;                    // Of waits: which launch they wait for.
     std::unique_ptr<Event> ready, done;  // Of starts: the operands are ready, the launch is done.
 
-    LaunchArgs args() const { return {inputs, outputs, scratch}; }
+    LaunchArgs args() const { return {inputs, outputs, scratch, node}; }
   };
   struct Program {
     std::vector<PreparedLaunch> launches;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/attention/cudnn_library.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/library.h"
 #include "plugins/cuda/device/optional_library.h"
 
@@ -31,13 +34,16 @@ Cudnn cudnn_functions(const Library& library) {
 
 Cudnn load_cudnn() {
   Cudnn table;
+  std::optional<Library> library;
   try {
-    table = cudnn_functions(Library(library_files("libcudnn.so.9", kCudnnVariable)));
+    library.emplace(library_files("libcudnn.so.9", kCudnnVariable));
+    table = cudnn_functions(*library);
   } catch (const Error& error) {
     fail("no cuDNN: {}", error.what());
   }
   if (table.cudnnGetVersion() < kOldestVersion)
     fail("cuDNN is {}, expected 9.8.0 or newer", table.version());
+  note_library(kCudnnName, table.version(), *library);
   return table;
 }
 

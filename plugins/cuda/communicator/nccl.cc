@@ -2,10 +2,12 @@
 #include "plugins/cuda/communicator/nccl.h"
 
 #include <cstdlib>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/library.h"
 #include "plugins/cuda/device/optional_library.h"
 
@@ -15,9 +17,10 @@ namespace {
 // Throws why the library cannot be used.
 Nccl load_nccl() {
   Nccl table;
+  std::optional<Library> library;
   try {
-    const Library library(library_files("libnccl.so.2", kNcclVariable));
-    table.for_each([&](auto& function, const char* name) { library.find(function, name); });
+    library.emplace(library_files("libnccl.so.2", kNcclVariable));
+    table.for_each([&](auto& function, const char* name) { library->find(function, name); });
   } catch (const Error& error) {
     fail("NCCL was not found: {}; install it (Debian: libnccl2), or set {} to the file",
          error.what(), kNcclVariable);
@@ -27,6 +30,7 @@ Nccl load_nccl() {
   if (version < nccl::kVersion)
     fail("NCCL is version {}, expected {} or newer; update it", version_text(version),
          version_text(nccl::kVersion));
+  note_library(kNcclName, version_text(static_cast<size_t>(version)), *library);
   // Sums in the switch (NVLS) may differ from call to call; the others are the same each time.
   setenv("NCCL_NVLS_ENABLE", "0", 0);
   return table;

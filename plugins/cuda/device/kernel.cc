@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/library.h"
 
 namespace tessera::cuda {
 namespace {
@@ -62,7 +63,8 @@ DescriptionRegistrar::DescriptionRegistrar(std::string (*describe)(Context&)) {
 std::string description_of_libraries(Context& context) {
   std::string text;
   for (const auto describe : descriptions()) text += ", " + describe(context);
-  return text;
+  const std::string libraries = noted_libraries();
+  return libraries.empty() ? text : fmt::format("{}; libraries: {}", text, libraries);
 }
 
 KernelRegistrar::KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory,

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/library.h"
 
+#include <link.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -59,6 +63,15 @@ std::vector<filesystem::path> wheel_folders() {
   return folders;
 }
 
+struct LoadedLibraries {
+  std::mutex mutex;
+  std::map<std::string, std::string> texts;  // By name.
+};
+LoadedLibraries& loaded_libraries() {
+  static auto* const instance = new LoadedLibraries;
+  return *instance;
+}
+
 }  // namespace
 
 std::vector<std::string> library_files(const std::string& file, const char* variable) {
@@ -77,13 +90,28 @@ Library::Library(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) {
-      file_ = file;
+      link_map* map = nullptr;
+      const bool is_known = dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && *map->l_name != '\0';
+      file_ = is_known ? map->l_name : file;
       return;
     }
     reason = dlerror();
   }
   if (files.size() == 1) fail("{}", reason);
   fail("none of {} can be loaded", fmt::join(files, ", "));
+}
+
+void note_library(std::string_view name, std::string_view version, const Library& library) {
+  const std::lock_guard lock(loaded_libraries().mutex);
+  loaded_libraries().texts[std::string(name)] =
+      fmt::format("{} {} from {}", name, version, library.file());
+}
+
+std::string noted_libraries() {
+  const std::lock_guard lock(loaded_libraries().mutex);
+  std::vector<std::string> all;
+  for (const auto& [name, text] : loaded_libraries().texts) all.push_back(text);
+  return fmt::format("{}", fmt::join(all, ", "));
 }
 
 }  // namespace tessera::cuda

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -24,7 +25,7 @@ class Library {
   // The first of these files that can be loaded. Error with the loader's reason, or with the files.
   explicit Library(const std::vector<std::string>& files);
 
-  const std::string& file() const { return file_; }
+  const std::string& file() const { return file_; }  // As the loader found it.
   // Sets a pointer to the function of this name. Error if the library lacks it.
   template <typename Pointer>
   void find(Pointer& function, const char* name) const {
@@ -36,5 +37,10 @@ class Library {
   std::string file_;
   void* handle_ = nullptr;
 };
+
+// The libraries that this process uses: "cuBLASLt 13.1.0 from /usr/lib/libcublasLt.so.13, …", in
+// the order of their names; for the start of a run and for reports.
+void note_library(std::string_view name, std::string_view version, const Library& library);
+std::string noted_libraries();
 
 }  // namespace tessera::cuda

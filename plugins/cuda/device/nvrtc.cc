@@ -18,6 +18,7 @@ namespace {
 
 // The functions we call.
 struct Nvrtc {
+  decltype(&::nvrtcVersion) version;
   decltype(&::nvrtcGetErrorString) get_error_string;
   decltype(&::nvrtcCreateProgram) create_program;
   decltype(&::nvrtcDestroyProgram) destroy_program;
@@ -42,6 +43,7 @@ Library open_nvrtc() {
 Nvrtc load_nvrtc() {
   const Library library = open_nvrtc();
   Nvrtc nvrtc;
+  library.find(nvrtc.version, "nvrtcVersion");
   library.find(nvrtc.get_error_string, "nvrtcGetErrorString");
   library.find(nvrtc.create_program, "nvrtcCreateProgram");
   library.find(nvrtc.destroy_program, "nvrtcDestroyProgram");
@@ -50,6 +52,9 @@ Nvrtc load_nvrtc() {
   library.find(nvrtc.get_ptx, "nvrtcGetPTX");
   library.find(nvrtc.get_log_size, "nvrtcGetProgramLogSize");
   library.find(nvrtc.get_log, "nvrtcGetProgramLog");
+  int major = 0, minor = 0;
+  nvrtc.version(&major, &minor);
+  note_library("NVRTC", fmt::format("{}.{}", major, minor), library);
   return nvrtc;
 }
 

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/launch_range.h"
 #include "plugins/cuda/device/pinned_buffer.h"
 #include "plugins/cuda/device/progress.h"
 
@@ -85,6 +86,7 @@ class CudaStream final : public Stream {
         const bool captured = is_captured(context_, stream_);
         if (captured && !it.why_not_captured().empty()) fail("{}", it.why_not_captured());
         ++launches_;
+        const LaunchRange range(args.node);
         timed(time, [&] { it.enqueue(stream_, args); });
         if (!captured || launches_ % captured_per_mark_ == 0) mark_progress();
       });

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "plugins/cuda/device/driver.h"
+#include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/library.h"
 #include "plugins/cuda/device/optional_library.h"
 #include "plugins/cuda/gemm/fp8_parameters.h"
@@ -35,7 +36,10 @@ CublasLt cublaslt_functions(const Library& library) {
 
 CublasLt load_cublaslt() {
   try {
-    return cublaslt_functions(Library(toolkit_library_files("cublasLt", kCublasLtVariable)));
+    const Library library(toolkit_library_files("cublasLt", kCublasLtVariable));
+    const CublasLt table = cublaslt_functions(library);
+    note_library(kCublasLtName, table.version(), library);
+    return table;
   } catch (const Error& error) {
     fail("no cuBLASLt: {}", error.what());
   }

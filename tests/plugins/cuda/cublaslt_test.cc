@@ -146,7 +146,8 @@ TEST_CASE("cuBLASLt is the default where it is usable") {
   const FakeCublasLt fake;
   const ScopedVariable kind("TESSERA_CUDA_GEMM", "untimed");
   const auto device = make_gpu();
-  REQUIRE_THAT(device->description(), Catch::Contains("matrix products by cuBLASLt 13.1.0"));
+  REQUIRE_THAT(device->description(), Catch::Contains("matrix products by cuBLASLt 13.1.0") &&
+                                          Catch::Contains("cuBLASLt 13.1.0 from " + kFakeLibrary));
   const auto product =
       make_product(context_of(*device), dense_shape(DType::kF32, DType::kF32, 2, 3, 4));
   REQUIRE(product->scratch_bytes() >= 4 << 20);
