@@ -68,6 +68,14 @@ void pair_graphs(const Graph& planned, const Graph& own,
   }
 }
 
+// The device's own graph for each graph of the plan.
+std::map<const Graph*, const Graph*> own_graphs(const StepPlan& plan, const Graph& graph) {
+  std::map<const Graph*, const Graph*> own;
+  pair_graphs(*plan.graph, graph, own);
+  own[plan.helpers.get()] = plan.helpers.get();
+  return own;
+}
+
 // `others` are launches that may have failed in place of this one.
 [[noreturn]] void fail_launch(const Node& node, std::string_view others, std::string_view what) {
   fail("{}: op '{}'{} failed: {} [in {}]", node.site.text(), node.op->name, others, what,
@@ -132,11 +140,17 @@ Kernel& DeviceExecutor::kernel(const Graph& graph, const Node& node) {
   return *kernel;
 }
 
+void DeviceExecutor::prepare_collectives(const StepPlan& plan, const Graph& graph) {
+  const auto own = own_graphs(plan, graph);
+  for (const Launch& launch : plan.launches) {
+    const Graph& of = *own.at(launch.graph);
+    if (is_collective(of.node(launch.node))) kernel(of, of.node(launch.node));
+  }
+}
+
 void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
   CHECK(compute_ != nullptr);
-  std::map<const Graph*, const Graph*> own;
-  pair_graphs(*plan.graph, graph, own);
-  own[plan.helpers.get()] = plan.helpers.get();
+  const auto own = own_graphs(plan, graph);
   Program& program = programs_.emplace_back();
   program.launches.reserve(plan.launches.size());
   for (const Launch& launch : plan.launches) {

@@ -43,6 +43,8 @@ class DeviceExecutor {
 
   // For plan_memory; valid as long as this.
   KernelFacts facts();
+  // Prepares the collectives of a plan, for which devices may connect. As add_program().
+  void prepare_collectives(const StepPlan& plan, const Graph& graph);
   // Allocates the arena, zeroed; false if the device has not enough memory.
   bool allocate(int64_t bytes);
   // Prepares the launches of a plan for `graph`, which differs from the plan's graph at most in the

@@ -272,11 +272,17 @@ void Executor::allocate() {
   CHECK(!impl.allocated, "allocate() is called once");
   CHECK(!impl.planning, "an executor for planning has no devices");
   impl.programs.place();
+  const auto add_all = [&](auto add) {
+    impl.on_all([&](DeviceExecutor& part, size_t i) {
+      for (const PlannedProgram& program : impl.programs.programs())
+        (part.*add)(program.plans[impl.programs.arena_of(i)], *program.graphs[i]);
+    });
+  };
+  // A library that connects devices allocates buffers of its own, which an arena must leave room
+  // for.
+  add_all(&DeviceExecutor::prepare_collectives);
   impl.allocate_arenas();
-  impl.on_all([&](DeviceExecutor& part, size_t i) {
-    for (const PlannedProgram& program : impl.programs.programs())
-      part.add_program(program.plans[impl.programs.arena_of(i)], *program.graphs[i]);
-  });
+  add_all(&DeviceExecutor::add_program);
   impl.allocated = true;
 }
 

@@ -35,6 +35,9 @@ double operations_per_cycle(int capability, DType dtype) {
   return capability >= 100 && capability < 120 ? 8192 : 512;
 }
 
+// What the driver allocates after the arena: CUDA graphs, and the stacks of kernels. An estimate.
+constexpr int64_t kRoomBeside = int64_t{256} << 20;
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int ordinal) : held_(shared_context(ordinal)), context_(*held_) {}
@@ -56,7 +59,7 @@ class CudaDevice final : public Device {
     context_.make_current();
     size_t free = 0, total = 0;
     context_.check(context_.driver().cuMemGetInfo(&free, &total), "asking for free memory");
-    return static_cast<int64_t>(free);
+    return std::max<int64_t>(static_cast<int64_t>(free) - kRoomBeside, 0);
   }
   DeviceAddress allocate(int64_t bytes) override {
     context_.make_current();
