@@ -294,7 +294,7 @@ extern thread_local DevicePtr current_device;
 
 // The PTX that a GPU of this compute capability would run: the newest in a fatbin, or the text.
 // Throws Refusal.
-std::string_view ptx_of(const void* image, int capability);
+std::string_view ptx_of(const void* image, int capability, uint64_t cuda_version = 99990);
 
 // A call of the driver that needs a current context.
 struct Call {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -140,7 +141,34 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
 
 }  // namespace
 
-std::string_view ptx_of(const void* image, int capability) {
+namespace {
+
+// The newest version of PTX that a driver has, as 84 for 8.4 (the release notes of PTX).
+int newest_ptx(uint64_t cuda_version) {
+  int newest = 84;
+  for (const auto& [cuda, ptx] : {std::pair{12050u, 85},
+                                  {12070u, 86},
+                                  {12080u, 87},
+                                  {12090u, 88},
+                                  {13000u, 90},
+                                  {13010u, 91}})
+    if (cuda_version >= cuda) newest = ptx;
+  return newest;
+}
+
+void check_version(std::string_view ptx, uint64_t cuda_version) {
+  int major = 0, minor = 0;
+  const size_t begin = std::min(ptx.find(".version "), ptx.size());
+  std::sscanf(std::string(ptx.substr(begin, 20)).c_str(), ".version %d.%d", &major, &minor);
+  if (10 * major + minor > newest_ptx(cuda_version))
+    throw Refusal{CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+                  fmt::format("PTX {}.{} with a driver for CUDA {}.{}", major, minor,
+                              cuda_version / 1000, cuda_version % 1000 / 10)};
+}
+
+}  // namespace
+
+std::string_view ptx_of(const void* image, int capability, uint64_t cuda_version) {
   uint32_t magic = 0;
   std::memcpy(&magic, image, sizeof(magic));
   if (magic != kFatbinMagic) {
@@ -152,6 +180,7 @@ std::string_view ptx_of(const void* image, int capability) {
     if (architecture > capability)
       throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
                     fmt::format("PTX for sm_{}, but the GPU is sm_{}", architecture, capability)};
+    check_version(ptx, cuda_version);
     return ptx;
   }
   const Choice choice = choose(image, capability);
@@ -161,6 +190,7 @@ std::string_view ptx_of(const void* image, int capability) {
   if (choice.ptx.empty() || choice.is_compressed)
     throw Refusal{CUDA_ERROR_INVALID_IMAGE,
                   "the virtual GPU needs PTX; compile with code=compute_80 and --no-compress"};
+  if (!choice.has_machine_code) check_version(choice.ptx, cuda_version);
   return choice.ptx;
 }
 
@@ -175,7 +205,8 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
     c.s.check_no_capture("cuModuleLoadDataEx");
     try {
       const int capability = static_cast<int>(c.s.config.capability);
-      *handle = c.s.modules.add(loaded(c.s, c.device, ptx_of(image, capability)));
+      const std::string_view ptx = ptx_of(image, capability, c.s.config.cuda_version);
+      *handle = c.s.modules.add(loaded(c.s, c.device, ptx));
     } catch (const Refusal& refusal) {
       reason = refusal.text;
       throw;

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/runtime/comm/transport.h"
 #include "plugins/cuda/device/images.h"
+#include "plugins/cuda/device/ptx_version.h"
 
 namespace tessera::cuda {
 
@@ -70,9 +71,14 @@ Function Context::load(const std::string& key, const void* image, std::string_vi
     char log[4096] = {};
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void* values[] = {log, reinterpret_cast<void*>(sizeof(log))};
-    check(driver_.cuModuleLoadDataEx(&module, image, 2, options, values),
-          fmt::format("loading the kernels '{}' for compute capability {}.{} {}", key,
-                      capability_ / 10, capability_ % 10, log));
+    CUresult result = driver_.cuModuleLoadDataEx(&module, image, 2, options, values);
+    // There is no machine code for this GPU, and the toolkit is newer than the driver.
+    const std::string older =
+        result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ? oldest_ptx(image) : std::string();
+    if (!older.empty())
+      result = driver_.cuModuleLoadDataEx(&module, older.c_str(), 2, options, values);
+    check(result, fmt::format("loading the kernels '{}' for compute capability {}.{} {}", key,
+                              capability_ / 10, capability_ % 10, log));
   }
   Function function{nullptr, fmt::format("{}.{}", key, name)};
   check(driver_.cuModuleGetFunction(&function.handle, module, std::string(name).c_str()),

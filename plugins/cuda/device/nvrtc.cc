@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "plugins/cuda/device/driver.h"
 #include "plugins/cuda/device/library.h"
+#include "plugins/cuda/device/ptx_version.h"
 
 namespace tessera::cuda {
 namespace {
@@ -63,16 +64,6 @@ const Nvrtc& nvrtc() {
   return *instance;
 }
 
-// A driver refuses PTX of a newer toolkit than its own, whatever the text uses. It uses nothing
-// newer than compute_80, so the oldest supported driver's version of PTX (CUDA 12.4) will do.
-void set_isa_version(std::string& ptx) {
-  constexpr std::string_view kDirective = ".version ", kOldest = "8.4";
-  const size_t begin = ptx.find(kDirective);
-  CHECK(begin != ptx.npos, "PTX without a version");
-  const size_t number = begin + kDirective.size();
-  ptx.replace(number, ptx.find('\n', number) - number, kOldest);
-}
-
 class Program {
  public:
   Program(std::string_view name, const std::string& text) {
@@ -121,8 +112,8 @@ const CompiledText& compile_text(std::string_view name, const std::string& text)
   const std::lock_guard lock(mutex);
   const auto found = compiled->find(text);
   if (found != compiled->end()) return found->second;
-  CompiledText result{fmt::format("{}#{}", name, compiled->size()), Program(name, text).ptx()};
-  set_isa_version(result.ptx);
+  CompiledText result{fmt::format("{}#{}", name, compiled->size()),
+                      with_oldest_version(Program(name, text).ptx())};
   return compiled->emplace(text, std::move(result)).first->second;
 }
 

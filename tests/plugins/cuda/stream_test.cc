@@ -115,6 +115,17 @@ TEST_CASE("a CUDA device without enough memory says so by null") {
   REQUIRE_FALSE(fixture.device->allocate(50000).is_null());
 }
 
+TEST_CASE("a newer GPU with an older driver than the toolkit runs the kernels' PTX") {
+  // No machine code is for 13.0, and the driver has PTX 8.4.
+  const Fixture fixture(Environment{{"TESSERA_VIRTUAL_GPU_CAPABILITY", "130"},
+                                    {"TESSERA_VIRTUAL_GPU_CUDA_VERSION", "12040"}});
+  Context& context = context_of(*fixture.device);
+  REQUIRE_NOTHROW(context.function("norm", "norm_column_sums"));
+  const std::string newer = ".version 8.5\n.target sm_80\n";  // Ours would not be so.
+  REQUIRE_THROWS_WITH(context.compiled_function("newer", newer, "f"),
+                      Contains("CUDA_ERROR_UNSUPPORTED_PTX_VERSION"));
+}
+
 TEST_CASE("an event orders the work of two CUDA streams, each time it is recorded") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Fixture fixture(seed);
