@@ -29,6 +29,7 @@ const std::map<CUresult, ErrorText> kErrors = {
     TESSERA_ERROR(ERROR_INVALID_CONTEXT, "invalid device context"),
     TESSERA_ERROR(ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for the device"),
     TESSERA_ERROR(ERROR_INVALID_PTX, "a PTX JIT compilation failed"),
+    TESSERA_ERROR(ERROR_UNSUPPORTED_PTX_VERSION, "the PTX is of an unsupported toolchain"),
     TESSERA_ERROR(ERROR_INVALID_IMAGE, "device kernel image is invalid"),
     TESSERA_ERROR(ERROR_INVALID_HANDLE, "invalid resource handle"),
     TESSERA_ERROR(ERROR_NOT_FOUND, "named symbol not found"),
