@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/graph/op.h"
+#include "core/runtime/comm/cpu_communicator.h"
 
 namespace tessera {
 namespace {
@@ -29,8 +30,9 @@ double seconds_since(Clock::time_point begin) {
 // The memory of one device for sets of a node's operands.
 class Operands {
  public:
-  Operands(Device& device, const Graph& graph, const Node& node, int64_t sets, int64_t integers)
-      : device_(device), kernel_(device.prepare(graph, node)) {
+  Operands(Device& device, std::unique_ptr<Kernel> kernel, const Graph& graph, const Node& node,
+           int64_t sets, int64_t integers)
+      : device_(device), kernel_(std::move(kernel)) {
     std::vector<Type> types;
     for (const ValueId value : node.inputs) types.push_back(graph.type(value));
     inputs_ = types.size();
@@ -151,6 +153,26 @@ double median_round(int64_t threads, double seconds,
   return times[times.size() / 2];
 }
 
+namespace {
+
+// Short launches are repeated in a round, so that its begin does not count.
+double median_launch(const std::vector<std::unique_ptr<Operands>>& operands, double seconds) {
+  const auto timed = [&](int64_t repeats, double for_seconds) {
+    const double round =
+        median_round(std::ssize(operands), for_seconds, [&](int64_t thread, int64_t number) {
+          Operands& own = *operands[static_cast<size_t>(thread)];
+          for (int64_t i = 0; i < repeats; ++i) own.launch(number * repeats + i);
+          own.synchronize();
+        });
+    return round / static_cast<double>(repeats);
+  };
+  constexpr double kRound = 1e-3;
+  const double about = std::max(1e-7, timed(1, 0.0));
+  return timed(static_cast<int64_t>(std::clamp(std::ceil(kRound / about), 1.0, 4096.0)), seconds);
+}
+
+}  // namespace
+
 KernelTimer::KernelTimer(std::vector<std::unique_ptr<Device>> devices, double seconds)
     : devices_(std::move(devices)), seconds_(seconds) {
   CHECK(!devices_.empty(), "a timer of no devices");
@@ -161,25 +183,22 @@ double KernelTimer::launch_seconds(const Graph& graph, const Node& node, int64_t
   const int64_t sets = std::clamp<int64_t>(cold_bytes / operand_bytes(graph, node), 1, kMostSets);
   std::vector<std::unique_ptr<Operands>> operands;
   for (const auto& device : devices_)
-    operands.push_back(std::make_unique<Operands>(*device, graph, node, sets, integers));
-  // Short launches are repeated in a round, so that its begin does not count.
-  const auto warm_up = [&](int64_t launches) {
-    for (int64_t i = 0; i < launches; ++i) operands[0]->launch(i);
-    operands[0]->synchronize();
-  };
-  warm_up(1);
-  const auto begin = Clock::now();
-  warm_up(3);
-  const double about = std::max(1e-7, seconds_since(begin) / 3.0);
-  constexpr double kRound = 1e-3;
-  const auto repeats = static_cast<int64_t>(std::clamp(std::ceil(kRound / about), 1.0, 4096.0));
-  const double round =
-      median_round(std::ssize(devices_), seconds_, [&](int64_t thread, int64_t number) {
-        Operands& own = *operands[static_cast<size_t>(thread)];
-        for (int64_t i = 0; i < repeats; ++i) own.launch(number * repeats + i);
-        own.synchronize();
-      });
-  return round / static_cast<double>(repeats);
+    operands.push_back(std::make_unique<Operands>(*device, device->prepare(graph, node), graph,
+                                                  node, sets, integers));
+  return median_launch(operands, seconds_);
+}
+
+double KernelTimer::collective_seconds(const std::vector<Graph>& graphs) const {
+  CHECK(graphs.size() == devices_.size(), "a graph for each device");
+  const auto communicator = make_cpu_communicator({.local_devices = std::ssize(graphs)});
+  std::vector<std::unique_ptr<Operands>> operands;
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    const Node& node = graphs[i].nodes().front();
+    operands.push_back(std::make_unique<Operands>(
+        *devices_[i], communicator->prepare(static_cast<int64_t>(i), graphs[i], node), graphs[i],
+        node, 1, 2));
+  }
+  return median_launch(operands, seconds_);
 }
 
 }  // namespace tessera
