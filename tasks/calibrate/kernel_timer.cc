@@ -2,19 +2,17 @@
 #include "tasks/calibrate/kernel_timer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cmath>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
-#include "core/base/process.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"
+#include "core/runtime/executor/device_threads.h"
 
 namespace tessera {
 namespace {
@@ -111,10 +109,9 @@ double median_round(int64_t threads, double seconds,
   std::vector<double> times;
   times.reserve(kMostRounds);
   bool done = false, is_first = true;
+  std::atomic<bool> failed = false;
   Clock::time_point begin;
   Clock::time_point first = Clock::now();
-  std::exception_ptr failure;
-  std::mutex failing;
   std::barrier all_here(threads, [&]() noexcept {
     if (begin != Clock::time_point{}) {
       if (is_first) first = Clock::now();
@@ -122,33 +119,21 @@ double median_round(int64_t threads, double seconds,
       is_first = false;
     }
     const bool is_enough = seconds_since(first) > seconds && times.size() >= kFewestRounds;
-    done = failure != nullptr || is_enough || times.size() >= kMostRounds;
+    done = failed || is_enough || times.size() >= kMostRounds;
     begin = Clock::now();
   });
   const auto run = [&](int64_t thread) {
     int64_t round = 0;
-    for (all_here.arrive_and_wait(); !done; all_here.arrive_and_wait()) {
-      try {
-        work(thread, round++);
-      } catch (...) {
-        const std::lock_guard lock(failing);
-        if (failure == nullptr) failure = std::current_exception();
-      }
+    try {
+      for (all_here.arrive_and_wait(); !done; all_here.arrive_and_wait()) work(thread, round++);
+    } catch (...) {
+      failed = true;
+      all_here.arrive_and_drop();
+      throw;
     }
   };
-  std::vector<std::thread> others;
-  others.reserve(static_cast<size_t>(threads));
-  try {
-    while (std::ssize(others) + 1 < threads)
-      others.push_back(start_thread([&run, thread = std::ssize(others) + 1] { run(thread); }));
-  } catch (...) {
-    failure = std::current_exception();
-    for (auto missing = std::ssize(others) + 1; missing < threads; ++missing)
-      all_here.arrive_and_drop();
-  }
-  run(0);
-  for (std::thread& other : others) other.join();
-  if (failure != nullptr) std::rethrow_exception(failure);
+  // Without a limit of time, since the threads use what is on this one's stack.
+  DeviceThreads(threads, std::chrono::hours(1000)).run(run, [](const std::string&) {});
   std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
   return times[times.size() / 2];
 }

@@ -109,6 +109,15 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
+MeasuredLaunch median_launch(MeasuredLaunch launch, const std::vector<double>& seconds,
+                             double gap) {
+  // A clock may not see a short launch.
+  launch.seconds = std::max(median_of(seconds), 1e-9);
+  if (!is_collective(*launch.node)) launch.seconds += gap;
+  launch.weight = launch.seconds * static_cast<double>(seconds.size());
+  return launch;
+}
+
 }  // namespace
 
 std::vector<TracedStep> traced_steps(const std::vector<TraceSlice>& slices,
@@ -197,14 +206,8 @@ std::vector<MeasuredLaunch> measured_launches(const std::vector<TracedStep>& ste
   for (const auto& [key, seconds] : measured) by_type[std::get<0>(key)].push_back(seconds);
   const double gap = median_of(std::move(gaps));
   std::vector<MeasuredLaunch> result;
-  for (auto& [type, seconds] : by_type) {
-    MeasuredLaunch& launch = result.emplace_back(types.at(type));
-    const auto count = static_cast<double>(seconds.size());
-    // A clock may not see a short launch.
-    launch.seconds = std::max(median_of(std::move(seconds)), 1e-9);
-    if (!is_collective(*launch.node)) launch.seconds += gap;
-    launch.weight = launch.seconds * count;
-  }
+  for (const auto& [type, seconds] : by_type)
+    result.push_back(median_launch(types.at(type), seconds, gap));
   return result;
 }
 
