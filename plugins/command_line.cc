@@ -238,7 +238,10 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.run.dry_run = has("dry_run");
   line.sweep = parse_sweep(flags).value_or(SweepFlags{});
   line.search = parse_search(flags);
-  if (line.search) line.search->hardware = *line.run.hardware;
+  if (line.search) {
+    line.search->hardware = *line.run.hardware;
+    line.search->hardware.launches.clear();  // Bounds are those of the figures.
+  }
   line.replay = parse_replay(flags);
   line.launch_costs = text("launch_costs");
   line.refit = parse_refit(flags, line.run.hardware);

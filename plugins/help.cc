@@ -141,10 +141,9 @@ Inspection
   --search_seconds=N     end after this time with what was found (default: 60)
   --goal=GOAL            what is best: time (default), cost (of a step) or memory (of a device)
   --trace=RUN            calibrate: the run, or its trace.json.gz, that --hardware is fitted to;
-                         writes hardware.toml and launch_costs.json there, or to --job_log_dir
-                         (docs/launch_costs.md)
+                         writes hardware.toml there, or to --job_log_dir (docs/launch_costs.md)
   --launch_costs=FILE    train, plan: schedule overlapped collectives by what launches took in that
-                         run; plan --hardware: predict with it
+                         run (its hardware.toml); plan --hardware: predict with it
   --compare_plan=OTHER   plan: print what changes since the plan.json of an earlier one, or of the
                          run in this directory: memory, bytes and time by line of layer code
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz); default:

@@ -229,6 +229,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
     options.job_log_dir =
         filesystem::path("runs") / (configured.entry.name + (line.smoke ? ".smoke" : ""));
   options.launch_costs = shared_launch_costs(line.launch_costs, processes);
+  if (options.hardware && options.launch_costs)
+    options.hardware->launches = options.launch_costs->launches;
   if (line.traces_early_steps) options.profile = early_steps(configured, options, processes);
   // A plan for any mesh needs one device, to ask about its kernels.
   const bool plans = options.mode == RunMode::kPlan;

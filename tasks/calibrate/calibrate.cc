@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
-#include <map>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -19,10 +19,11 @@
 #include "core/io/file.h"
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
+#include "core/ops/reshard.h"
+#include "core/passes/cost.h"
 #include "tasks/calibrate/calibration_cases.h"
-#include "tasks/calibrate/hardware_text.h"
+#include "tasks/calibrate/fit.h"
 #include "tasks/calibrate/kernel_timer.h"
-#include "tasks/calibrate/link_timer.h"
 #include "tasks/plan/roofline.h"
 
 namespace tessera {
@@ -33,6 +34,8 @@ namespace fs = std::filesystem;
 constexpr double kKernelSeconds = 0.08, kQuickSeconds = 0.002;
 // Operands of products come from behind the caches of the cores, as in a step.
 constexpr int64_t kColdBytes = int64_t{16} << 20;
+constexpr double kLeastOperations = 1e3;  // Of hardware files.
+constexpr double kStart = 10.0;           // Of attention, to begin with.
 constexpr double kGiga = 1e9, kMicro = 1e-6;
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 
@@ -86,19 +89,15 @@ class Calibration {
            hardware_.launch_overhead / kMicro);
   }
 
-  // Without the overhead, which prices add to each launch.
-  double kernel_seconds(const Graph& graph, const Node& node, int64_t cold_bytes = 0,
-                        int64_t integers = 2) const {
-    const double seconds = timer_.launch_seconds(graph, node, cold_bytes, integers);
-    return std::max(seconds - hardware_.launch_overhead, 0.02 * seconds);
-  }
-
   void measure_copies() {
     const int64_t most = is_quick_ ? int64_t{1} << 18 : int64_t{1} << 28;
     std::vector<CopyPoint> points;
     for (int64_t bytes = int64_t{1} << 14; bytes <= most; bytes *= 4) {
       const Graph graph = copy_graph(bytes);
-      const double rate = static_cast<double>(bytes) / kernel_seconds(graph, graph.nodes().front());
+      const double seconds = timer_.launch_seconds(graph, graph.nodes().front());
+      // Without the overhead, which prices add to each launch.
+      const double rate =
+          to_double(bytes) / std::max(seconds - hardware_.launch_overhead, 0.02 * seconds);
       points.push_back({bytes, rate});
       report("{:<44} {:>9.1f} GB/s", fmt::format("copy, {} KiB read and written", bytes >> 10),
              rate / kGiga);
@@ -109,98 +108,75 @@ class Calibration {
   }
 
   void measure_products() {
-    hardware_.products.emplace();
-    for (const DType dtype : kDTypes) {
-      std::vector<ProductPoint> points;
+    std::deque<Graph> graphs;
+    std::vector<MeasuredLaunch> timed;
+    for (const DType dtype : kDTypes)
       for (const ProductShape& shape : calibration_products(options_.size)) {
-        const Graph graph = product_graph(shape, dtype);
-        const ProductSize size{shape.m, shape.n, shape.k, 1, dtype, dtype};
-        const double rate =
-            size.flops() / kernel_seconds(graph, graph.nodes().front(), is_quick_ ? 0 : kColdBytes);
-        const double share = std::clamp(rate / hardware_.peak_flops(dtype), 1e-4, 1.0);
-        points.push_back({shape.m, shape.n, shape.k, share});
+        const Graph& graph = graphs.emplace_back(product_graph(shape, dtype));
+        const Node& node = graph.nodes().front();
+        const double seconds = timer_.launch_seconds(graph, node, is_quick_ ? 0 : kColdBytes);
+        timed.push_back({&graph, &node, seconds});
+        const double rate = node_flops(graph, node) / seconds;
         report("{:<44} {:>9.1f} GFLOP/s  {:>5.1f} % of the peak",
                fmt::format("product of {}, {} x {} x {}", dtype_name(dtype), shape.m, shape.n,
                            shape.k),
-               rate / kGiga, 100.0 * share);
+               rate / kGiga, 100.0 * rate / hardware_.peak_flops(dtype));
       }
-      const auto best = std::ranges::max_element(points, {}, &ProductPoint::share);
-      hardware_.efficiency.products = std::max(hardware_.efficiency.products, best->share);
-      (dtype == DType::kBF16 ? hardware_.products->bf16 : hardware_.products->f32) =
-          std::move(points);
-    }
+    add_product_points(hardware_, timed, Mesh());
+    for (const auto& points : {*hardware_.products->f32, *hardware_.products->bf16})
+      for (const ProductPoint& point : points)
+        hardware_.efficiency.products = std::max(hardware_.efficiency.products, point.share);
   }
 
-  // Of one op and dtype: launches at several sizes.
-  struct Measured {
-    double operations = 0.0, seconds = 0.0;
-    std::vector<std::pair<double, double>> by_width;  // Of attention: head_dim, seconds a FLOP.
-  };
-
   void measure_kernels() {
-    std::map<std::pair<std::string, DType>, Measured> measured;
+    std::deque<Graph> graphs;
+    std::vector<MeasuredLaunch> timed;
     for (const BenchCase& row : calibration_cases(options_.size)) {
-      const Graph graph = calibration_graph(row);
+      const Graph& graph = graphs.emplace_back(calibration_graph(row));
       for (const Node& node : graph.nodes()) {
         // Products have a curve; casts and the like around the op under test have cases of theirs.
         if (node.op == &kEinsumOp || node.op->op_class == OpClass::kView) continue;
-        add_measured(graph, node, row.integers, measured);
+        const double operations = kernel_operations(graph, node);
+        const DType dtype =
+            graph.type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype;
+        if (operations <= 0.0 || (dtype != DType::kF32 && dtype != DType::kBF16)) continue;
+        timed.push_back({&graph, &node, timer_.launch_seconds(graph, node, 0, row.integers)});
+        KernelRate& rate = hardware_.kernels[std::string(node.op->name)];
+        auto& of_dtype = dtype == DType::kBF16 ? rate.bf16 : rate.f32;
+        if (!of_dtype) of_dtype = std::max(kLeastOperations, operations / timed.back().seconds);
+        if (node.op == &kAttentionOp || node.op == &kAttentionGradOp) rate.start = kStart;
       }
     }
-    for (const auto& [key, total] : measured) set_rate(key.first, key.second, total);
+    for (const FittedField& field : fit_hardware(hardware_, timed, Mesh(), {"kernels."}))
+      report("{:<44} {:>9.2f} {}", field.name,
+             field.name.ends_with(".start") ? field.after : field.after / kGiga,
+             field.name.ends_with(".start") ? "multiply-adds" : "G operations/s");
   }
 
-  void add_measured(const Graph& graph, const Node& node, int64_t integers,
-                    std::map<std::pair<std::string, DType>, Measured>& measured) const {
-    const double operations = kernel_operations(graph, node);
-    if (operations <= 0.0) return;
-    const DType dtype = graph.type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype;
-    if (dtype != DType::kF32 && dtype != DType::kBF16) return;
-    const double seconds = kernel_seconds(graph, node, 0, integers);
-    Measured& total = measured[{std::string(node.op->name), dtype}];
-    total.operations += operations;
-    total.seconds += seconds;
-    if (node.op == &kAttentionOp || node.op == &kAttentionGradOp) {
-      const auto width = static_cast<double>(graph.type(node.inputs[0]).axis("head_dim").size);
-      total.by_width.emplace_back(width, seconds / operations);
-    }
-  }
-
-  void set_rate(const std::string& op, DType dtype, const Measured& total) {
-    double rate = total.operations / total.seconds;
-    KernelRate& rates = hardware_.kernels[op];
-    if (!total.by_width.empty()) {
-      const auto [at_infinity, start] = attention_line(total.by_width);
-      rate = 1.0 / at_infinity;
-      rates.start = std::max(rates.start.value_or(0.0), start);
-    }
-    (dtype == DType::kBF16 ? rates.bf16 : rates.f32) = rate;
-    report("{:<44} {:>9.2f} G operations/s", fmt::format("{} of {}", op, dtype_name(dtype)),
-           rate / kGiga);
-  }
-
-  // Seconds of a FLOP as a + b / head_dim, by least squares: a, and b / a.
-  static std::pair<double, double> attention_line(
-      const std::vector<std::pair<double, double>>& points) {
-    double n = 0.0, x = 0.0, y = 0.0, xx = 0.0, xy = 0.0;
-    for (const auto& [width, seconds] : points) {
-      n += 1.0, x += 1.0 / width, y += seconds;
-      xx += 1.0 / (width * width), xy += seconds / width;
-    }
-    const double slope = std::max(0.0, (n * xy - x * y) / std::max(n * xx - x * x, 1e-30));
-    const double at_infinity = std::max((y - slope * x) / n, 0.1 * y / n);
-    return {at_infinity, std::clamp(slope / at_infinity, 1e-3, 1e6)};
-  }
-
+  // From small and large messages.
   void measure_links() {
     const int64_t devices = std::max<int64_t>(2, options_.devices);
-    hardware_.link = measured_link(devices, is_quick_ ? int64_t{1} << 16 : int64_t{1} << 22,
-                                   is_quick_ ? kQuickSeconds : 4.0 * kKernelSeconds);
-    hardware_.network = hardware_.link;
-    hardware_.efficiency.links = 1.0;
+    const KernelTimer timer(make_cpu_devices(devices, options_.threads),
+                            is_quick_ ? kQuickSeconds : 4.0 * kKernelSeconds);
+    std::deque<std::vector<Graph>> graphs;
+    std::vector<MeasuredLaunch> timed;
+    double most = 0.0;  // Bytes per second.
+    for (const OpDef* const op : {&kAllGatherOp, &kReduceScatterOp, &kAllReduceOp})
+      for (const int64_t bytes : {int64_t{1} << 10, int64_t{1} << (is_quick_ ? 16 : 22)}) {
+        const Graph& graph = graphs.emplace_back(collective_graphs(*op, devices, bytes))[0];
+        const Node& node = graph.nodes().front();
+        timed.push_back({&graph, &node, timer.collective_seconds(graphs.back())});
+        most = std::max(most, to_double(sent_bytes(graph, node)) / timed.back().seconds);
+      }
+    DeviceLink& link = hardware_.link = {.bandwidth = 4.0 * most, .latency = timed[0].seconds};
+    hardware_.network = link;
+    hardware_.efficiency.links = 0.25;
+    fit_hardware(hardware_, timed, Mesh({{"data", devices}}), {"efficiency.links", "link."});
+    link.bandwidth *= std::exchange(hardware_.efficiency.links, 1.0);
+    hardware_.network = link;
     report("{:<44} {:>9.2f} us, {:.2f} GB/s a device",
-           fmt::format("collectives of {} devices of this process", devices),
-           hardware_.link.latency / kMicro, hardware_.link.bandwidth / kGiga);
+           fmt::format("collectives of {} devices of this process", devices), link.latency / kMicro,
+           link.bandwidth / kGiga);
   }
 
   const CalibrateOptions& options_;

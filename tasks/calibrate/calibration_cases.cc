@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -148,6 +149,26 @@ Graph product_graph(const ProductShape& shape, DType dtype) {
   const Tensor w = array("w", "sum", shape.k, "column", shape.n);
   output("y", einsum(x, w, over("sum")));
   return graph;
+}
+
+std::vector<Graph> collective_graphs(const OpDef& op, int64_t devices, int64_t bytes) {
+  const int64_t part_elements = bytes / dtype_bytes(DType::kF32) / devices;
+  const Type whole = make_type(DType::kF32, {{"x", part_elements * devices, {}}});
+  const Type part = make_type(DType::kF32, {{"x", part_elements, {}}});
+  std::vector<int64_t> group(static_cast<size_t>(devices));
+  std::iota(group.begin(), group.end(), 0);
+  std::vector<Graph> graphs(group.size());
+  for (const int64_t device : group) {
+    Graph& graph = graphs[static_cast<size_t>(device)];
+    Node node{.op = &op, .inputs = {ValueId(0)}};
+    node.attributes = {{"axis", std::string("x")},
+                       {"mesh_axes", std::vector<std::string>{"data"}},
+                       {"group", group},
+                       {"index", device}};
+    graph.add_input("x", InputKind::kBatch, &op == &kAllGatherOp ? part : whole);
+    graph.add_node(node, {&op == &kReduceScatterOp ? part : whole});
+  }
+  return graphs;
 }
 
 Graph copy_graph(int64_t bytes) {

@@ -32,6 +32,10 @@ std::vector<ProductShape> calibration_products(CalibrationSize size);
 // weight, where sums are long, sums over the rows of both operands.
 Graph product_graph(const ProductShape& shape, DType dtype);
 
+// The graphs of devices with one all_gather, reduce_scatter or all_reduce of f32, whose longer
+// array has so many bytes.
+std::vector<Graph> collective_graphs(const OpDef& op, int64_t devices, int64_t bytes);
+
 // A graph with one copy of so many bytes, counted in the source and in the result.
 Graph copy_graph(int64_t bytes);
 

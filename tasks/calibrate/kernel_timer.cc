@@ -2,18 +2,17 @@
 #include "tasks/calibrate/kernel_timer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cmath>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
-#include "core/base/process.h"
 #include "core/graph/op.h"
+#include "core/runtime/comm/cpu_communicator.h"
+#include "core/runtime/executor/device_threads.h"
 
 namespace tessera {
 namespace {
@@ -29,8 +28,9 @@ double seconds_since(Clock::time_point begin) {
 // The memory of one device for sets of a node's operands.
 class Operands {
  public:
-  Operands(Device& device, const Graph& graph, const Node& node, int64_t sets, int64_t integers)
-      : device_(device), kernel_(device.prepare(graph, node)) {
+  Operands(Device& device, std::unique_ptr<Kernel> kernel, const Graph& graph, const Node& node,
+           int64_t sets, int64_t integers)
+      : device_(device), kernel_(std::move(kernel)) {
     std::vector<Type> types;
     for (const ValueId value : node.inputs) types.push_back(graph.type(value));
     inputs_ = types.size();
@@ -109,10 +109,9 @@ double median_round(int64_t threads, double seconds,
   std::vector<double> times;
   times.reserve(kMostRounds);
   bool done = false, is_first = true;
+  std::atomic<bool> failed = false;
   Clock::time_point begin;
   Clock::time_point first = Clock::now();
-  std::exception_ptr failure;
-  std::mutex failing;
   std::barrier all_here(threads, [&]() noexcept {
     if (begin != Clock::time_point{}) {
       if (is_first) first = Clock::now();
@@ -120,36 +119,44 @@ double median_round(int64_t threads, double seconds,
       is_first = false;
     }
     const bool is_enough = seconds_since(first) > seconds && times.size() >= kFewestRounds;
-    done = failure != nullptr || is_enough || times.size() >= kMostRounds;
+    done = failed || is_enough || times.size() >= kMostRounds;
     begin = Clock::now();
   });
   const auto run = [&](int64_t thread) {
     int64_t round = 0;
-    for (all_here.arrive_and_wait(); !done; all_here.arrive_and_wait()) {
-      try {
-        work(thread, round++);
-      } catch (...) {
-        const std::lock_guard lock(failing);
-        if (failure == nullptr) failure = std::current_exception();
-      }
+    try {
+      for (all_here.arrive_and_wait(); !done; all_here.arrive_and_wait()) work(thread, round++);
+    } catch (...) {
+      failed = true;
+      all_here.arrive_and_drop();
+      throw;
     }
   };
-  std::vector<std::thread> others;
-  others.reserve(static_cast<size_t>(threads));
-  try {
-    while (std::ssize(others) + 1 < threads)
-      others.push_back(start_thread([&run, thread = std::ssize(others) + 1] { run(thread); }));
-  } catch (...) {
-    failure = std::current_exception();
-    for (auto missing = std::ssize(others) + 1; missing < threads; ++missing)
-      all_here.arrive_and_drop();
-  }
-  run(0);
-  for (std::thread& other : others) other.join();
-  if (failure != nullptr) std::rethrow_exception(failure);
+  // Without a limit of time, since the threads use what is on this one's stack.
+  DeviceThreads(threads, std::chrono::hours(1000)).run(run, [](const std::string&) {});
   std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
   return times[times.size() / 2];
 }
+
+namespace {
+
+// Short launches are repeated in a round, so that its begin does not count.
+double median_launch(const std::vector<std::unique_ptr<Operands>>& operands, double seconds) {
+  const auto timed = [&](int64_t repeats, double for_seconds) {
+    const double round =
+        median_round(std::ssize(operands), for_seconds, [&](int64_t thread, int64_t number) {
+          Operands& own = *operands[static_cast<size_t>(thread)];
+          for (int64_t i = 0; i < repeats; ++i) own.launch(number * repeats + i);
+          own.synchronize();
+        });
+    return round / static_cast<double>(repeats);
+  };
+  constexpr double kRound = 1e-3;
+  const double about = std::max(1e-7, timed(1, 0.0));
+  return timed(static_cast<int64_t>(std::clamp(std::ceil(kRound / about), 1.0, 4096.0)), seconds);
+}
+
+}  // namespace
 
 KernelTimer::KernelTimer(std::vector<std::unique_ptr<Device>> devices, double seconds)
     : devices_(std::move(devices)), seconds_(seconds) {
@@ -161,25 +168,22 @@ double KernelTimer::launch_seconds(const Graph& graph, const Node& node, int64_t
   const int64_t sets = std::clamp<int64_t>(cold_bytes / operand_bytes(graph, node), 1, kMostSets);
   std::vector<std::unique_ptr<Operands>> operands;
   for (const auto& device : devices_)
-    operands.push_back(std::make_unique<Operands>(*device, graph, node, sets, integers));
-  // Short launches are repeated in a round, so that its begin does not count.
-  const auto warm_up = [&](int64_t launches) {
-    for (int64_t i = 0; i < launches; ++i) operands[0]->launch(i);
-    operands[0]->synchronize();
-  };
-  warm_up(1);
-  const auto begin = Clock::now();
-  warm_up(3);
-  const double about = std::max(1e-7, seconds_since(begin) / 3.0);
-  constexpr double kRound = 1e-3;
-  const auto repeats = static_cast<int64_t>(std::clamp(std::ceil(kRound / about), 1.0, 4096.0));
-  const double round =
-      median_round(std::ssize(devices_), seconds_, [&](int64_t thread, int64_t number) {
-        Operands& own = *operands[static_cast<size_t>(thread)];
-        for (int64_t i = 0; i < repeats; ++i) own.launch(number * repeats + i);
-        own.synchronize();
-      });
-  return round / static_cast<double>(repeats);
+    operands.push_back(std::make_unique<Operands>(*device, device->prepare(graph, node), graph,
+                                                  node, sets, integers));
+  return median_launch(operands, seconds_);
+}
+
+double KernelTimer::collective_seconds(const std::vector<Graph>& graphs) const {
+  CHECK(graphs.size() == devices_.size(), "a graph for each device");
+  const auto communicator = make_cpu_communicator({.local_devices = std::ssize(graphs)});
+  std::vector<std::unique_ptr<Operands>> operands;
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    const Node& node = graphs[i].nodes().front();
+    operands.push_back(std::make_unique<Operands>(
+        *devices_[i], communicator->prepare(static_cast<int64_t>(i), graphs[i], node), graphs[i],
+        node, 1, 2));
+  }
+  return median_launch(operands, seconds_);
 }
 
 }  // namespace tessera

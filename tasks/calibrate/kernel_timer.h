@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the kernel of a node on several CPU devices that run it at the same time, as the devices
-// of a run do: they share the processor's caches and its memory.
+// Times the kernel of a node, or a collective, on several CPU devices that run it at the same time,
+// as the devices of a run do: they share the processor's caches and its memory.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,9 @@ class KernelTimer {
   // it. `integers`: exclusive bound of integer operands.
   double launch_seconds(const Graph& graph, const Node& node, int64_t cold_bytes = 0,
                         int64_t integers = 2) const;
+
+  // The same of a collective: the node of each device's graph.
+  double collective_seconds(const std::vector<Graph>& graphs) const;
 
   const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
 

@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "tasks/hardware/hardware.h"
-#include "tasks/launch_costs/launch_costs.h"
 
 namespace tessera {
 
@@ -61,8 +60,7 @@ struct RunOptions {
   std::optional<ProfileWindow> profile;
   int64_t inspect_interval_steps = 0;  // Print what layers inspect() in these steps; 0: never.
   std::optional<Hardware> hardware;    // What --mode=plan predicts the speed on.
-  // What launches took in a traced run: for the prediction, and the schedule of collectives.
-  std::optional<LaunchCosts> launch_costs;
+  std::optional<Hardware> launch_costs;  // With launches, for the schedule of collectives.
   std::filesystem::path plan_directory;  // Where --mode=plan writes its files; empty: nowhere.
   std::filesystem::path compare_plan;    // The earlier plan that it is compared with.
   CheckpointChoice checkpoint;

@@ -2,8 +2,6 @@
 #include "tasks/hardware/hardware.h"
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 
 #include <fmt/ranges.h>
 
@@ -18,29 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostBytes = 1 << 20;  // Of a file.
+constexpr int64_t kMostBytes = 1 << 22;  // Of a file.
 constexpr size_t kTitleColumns = 60;
-
-// Numbers outside of these are mistakes, such as of units.
-struct Range {
-  std::string_view field;  // A part of its path.
-  double least = 0.0, most = 0.0;
-  std::string_view unit;
-};
-constexpr Range kRanges[] = {{"].share", 1e-6, 1.0, ", a share of the peak"},
-                             {"products.", 1.0, 1e9, " rows or columns"},  // Of its points.
-                             {"memory.copies[", 1.0, 1e18, ""},
-                             {"tiles", 1.0, 1e6, ""},
-                             {".start", 1e-3, 1e6, ""},
-                             {"kernels.", 1e3, 1e21, " operations per second"},
-                             {"processor.", 1.0, 1024.0, ""},
-                             {"launch_overhead", 1e-12, 1.0, " seconds"},
-                             {"latency", 1e-12, 1.0, " seconds"},
-                             {"bandwidth", 1e6, 1e18, " bytes per second"},
-                             {"memory.bytes", 1e6, 1e18, " bytes"},
-                             {"peak_flops", 1e6, 1e21, " FLOP/s"},
-                             {"efficiency", 1e-3, 1.0, ", a share of the peak"},
-                             {"price_per_hour", 1e-6, 1e9, ""}};
 
 // Fields without a default that the file does not have.
 void find_missing(const Tree& fields, const Tree& given, const std::string& path,
@@ -56,21 +33,6 @@ void find_missing(const Tree& fields, const Tree& given, const std::string& path
     for (size_t k = 0; k < field.items.size(); ++k)
       find_missing(field.items[k], item->items[k], fmt::format("{}[{}]", here, k), missing);
   }
-}
-
-void check_ranges(const Tree& given, const std::string& path) {
-  for (size_t i = 0; i < given.items.size(); ++i)
-    check_ranges(given.items[i],
-                 given.is_table() ? given.item_path(path, i) : fmt::format("{}[{}]", path, i));
-  if (given.kind != Tree::Kind::kInt && given.kind != Tree::Kind::kDouble) return;
-  const TreeReader reader{given, path};
-  const double value = reader.to_double();
-  if (!(value > 0.0) || !std::isfinite(value)) reader.fail_type("a positive number");
-  const auto* range = std::ranges::find_if(
-      kRanges, [&](const Range& each) { return path.find(each.field) != std::string::npos; });
-  CHECK(range != std::end(kRanges), "{} has a range", path);
-  if (value < range->least || value > range->most)
-    reader.fail_type(fmt::format("{:g} to {:g}{}", range->least, range->most, range->unit));
 }
 
 void check_title(const std::string& title) {
@@ -115,6 +77,24 @@ void check_kernels(const HardwareFile& file) {
     fail("processor: only for kind = \"cpu\"; got kind = \"{}\"", enum_name(file.kind));
 }
 
+// Drops what is unset or empty, and shortens numbers.
+void prepare_to_write(Tree& tree) {
+  tree.is_default = true;  // Without comments on where values are from.
+  if (tree.kind == Tree::Kind::kDouble) {
+    tree.text = fmt::format("{:.4g}", tree.number);
+    tree.kind = Tree::Kind::kText;
+  }
+  for (size_t i = tree.items.size(); i-- > 0;) {
+    const Tree& item = tree.items[i];
+    if (item.is_set() && !(item.is_table() && item.items.empty())) {
+      prepare_to_write(tree.items[i]);
+    } else {
+      tree.items.erase(tree.items.begin() + static_cast<int64_t>(i));
+      tree.keys.erase(tree.keys.begin() + static_cast<int64_t>(i));
+    }
+  }
+}
+
 }  // namespace
 
 const std::vector<ProductPoint>& ProductCurve::points(DType dtype) const {
@@ -130,26 +110,45 @@ double KernelRate::operator()(DType dtype) const {
   return first ? *first : *second;
 }
 
-Hardware read_hardware(const fs::path& file) {
-  const Tree given = parse_toml(read_file(file, kMostBytes), file.string());
-  const ErrorPrefix where(file.string());
+Hardware parse_hardware(std::string_view text, const std::string& where) {
+  const Tree given = parse_toml(text, where);
   Hardware hardware;
-  from_tree(given, static_cast<HardwareFile&>(hardware));
-  // Empty tables.
-  if (given.find("tiles") != nullptr && !hardware.tiles) hardware.tiles.emplace();
-  if (given.find("products") != nullptr && !hardware.products) hardware.products.emplace();
-  std::vector<std::string> missing;
-  find_missing(to_tree(static_cast<const HardwareFile&>(hardware)), given, "", missing);
-  if (!missing.empty())
-    fail("missing {}: {}; `runexp --help` names files that have all of them",
-         missing.size() == 1 ? "field" : "fields", fmt::join(missing, ", "));
-  check_ranges(given, "");
-  check_title(hardware.title);
-  check_products(hardware);
-  check_kernels(hardware);
-  if (hardware.memory.copies) check_copies(*hardware.memory.copies);
+  {
+    const ErrorPrefix prefix(where);
+    from_tree(given, static_cast<HardwareFile&>(hardware));
+    // Empty tables.
+    if (given.find("tiles") != nullptr && !hardware.tiles) hardware.tiles.emplace();
+    if (given.find("products") != nullptr && !hardware.products) hardware.products.emplace();
+    std::vector<std::string> missing;
+    find_missing(to_tree(static_cast<const HardwareFile&>(hardware)), given, "", missing);
+    if (!missing.empty())
+      fail("missing {}: {}; `runexp --help` names files that have all of them",
+           missing.size() == 1 ? "field" : "fields", fmt::join(missing, ", "));
+    check_title(hardware.title);
+    check_products(hardware);
+    check_kernels(hardware);
+    if (hardware.memory.copies) check_copies(*hardware.memory.copies);
+  }
+  check_values(to_tree(static_cast<const HardwareFile&>(hardware)), where);
+  return hardware;
+}
+
+Hardware read_hardware(const fs::path& file) {
+  Hardware hardware = parse_hardware(read_file(file, kMostBytes), file.string());
   hardware.name = file.stem();
   return hardware;
+}
+
+std::string hardware_text(const HardwareFile& file, const std::string& comment) {
+  Tree tree = to_tree(file);
+  prepare_to_write(tree);
+  if (Tree* const kernels = tree.find("kernels"))
+    for (Tree& rate : kernels->items) rate.role = Tree::Role::kField;  // On one line.
+  std::string text = to_toml(tree, "SPDX-License-Identifier: Apache-2.0\n" + comment);
+  constexpr std::string_view kNextPoint = "}, {";
+  for (size_t at = text.find(" = [{"); (at = text.find(kNextPoint, at)) != std::string::npos; ++at)
+    text.replace(at, kNextPoint.size(), "},\n  {");
+  return text;
 }
 
 std::vector<std::string> hardware_names(const fs::path& folder) {
@@ -174,6 +173,23 @@ Hardware find_hardware(std::string_view given, const fs::path& folder) {
     fail("--hardware={}: unknown hardware{}; expected {} or the path of a TOML file", given,
          did_you_mean(given, names), fmt::join(names, ", "));
   return read_hardware(folder / fmt::format("{}.toml", given));
+}
+
+std::optional<Hardware> shared_launch_costs(const fs::path& path, ProcessGroup& processes) {
+  if (path.empty()) return std::nullopt;
+  const fs::path file = fs::is_directory(path) ? path / kFittedHardwareFile : path;
+  constexpr std::string_view kWriter = "runexp --mode=calibrate --trace=RUN writes one with them";
+  const auto text = [&] {
+    if (!fs::is_regular_file(file))
+      fail("--launch_costs={}: {} is not a file of measured launches; {}", path.string(),
+           file.string(), kWriter);
+    return read_file(file, kMostBytes);
+  };
+  Hardware hardware = parse_hardware(
+      processes.broadcast(processes.is_first() ? text() : "", "the file of launch costs"),
+      file.string());
+  if (hardware.launches.empty()) fail("{} has no [launches]; {}", file.string(), kWriter);
+  return hardware;
 }
 
 }  // namespace tessera

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a device can do, as its datasheet and measurements say: what --mode=plan --hardware=…
 // predicts the speed from (tasks/plan/roofline.h). The devices are TOML files: those of hardware/,
-// and the user's own (docs/hardware.md). Nothing here asks or needs the device.
+// the user's own (docs/hardware.md), and those that --mode=calibrate measures or fits to the trace
+// of a run, which have what its launches took (docs/launch_costs.md). Nothing here asks or needs
+// the device.
 #pragma once
 
 #include <array>
@@ -15,8 +17,27 @@
 
 #include "core/base/dtype.h"
 #include "core/hparams/fields.h"
+#include "core/runtime/comm/process_group.h"
 
 namespace tessera {
+
+// Numbers outside of these are mistakes, such as of units.
+namespace hardware_ranges {
+inline constexpr FieldInfo kPeak{.unit = "FLOP/s", .min = 1e6, .max = 1e21};
+inline constexpr FieldInfo kOperations{.unit = "operations per second", .min = 1e3, .max = 1e21};
+inline constexpr FieldInfo kBandwidth{.unit = "bytes per second", .min = 1e6, .max = 1e18};
+inline constexpr FieldInfo kBytes{.unit = "bytes", .min = 1e6, .max = 1e18};
+inline constexpr FieldInfo kCopiedBytes{.unit = "bytes", .min = 1, .max = 1e18};
+inline constexpr FieldInfo kSeconds{.unit = "seconds", .min = 1e-12, .max = 1};
+inline constexpr FieldInfo kLaunchSeconds{.unit = "seconds", .min = 1e-12, .max = 1e6};
+inline constexpr FieldInfo kReached{.unit = "of the peak", .min = 1e-3, .max = 1};
+inline constexpr FieldInfo kPointShare{.unit = "of the peak", .min = 1e-6, .max = 1};
+inline constexpr FieldInfo kStart{.min = 1e-3, .max = 1e6};
+inline constexpr FieldInfo kRows{.unit = "rows or columns", .min = 1, .max = 1e9};
+inline constexpr FieldInfo kMultiprocessors{.min = 1, .max = 1e6};
+inline constexpr FieldInfo kThreads{.min = 1, .max = 1024};
+inline constexpr FieldInfo kPrice{.min = 1e-6, .max = 1e9};
+}  // namespace hardware_ranges
 
 enum class HardwareKind { kGpu, kTpu, kCpu };
 constexpr std::array<EnumName<HardwareKind>, 3> enum_names(HardwareKind) {
@@ -28,7 +49,8 @@ struct PeakFlops {
   double bf16 = 0.0, f32 = 0.0;       // Of matrix products, with f32 sums.
   std::optional<double> fp8;          // The same of 8 bits; unset: the device emulates them.
   std::optional<double> elementwise;  // Of f32 outside of products; unset: f32.
-  FIELDS(bf16, f32, fp8, elementwise)
+  FIELDS(About(bf16, hardware_ranges::kPeak), About(f32, hardware_ranges::kPeak),
+         About(fp8, hardware_ranges::kPeak), About(elementwise, hardware_ranges::kPeak))
 
   // Of products. Other dtypes than bf16 run at the rate of f32.
   double operator()(DType dtype) const { return dtype == DType::kBF16 ? bf16 : f32; }
@@ -39,7 +61,7 @@ struct PeakFlops {
 struct CopyPoint {
   int64_t bytes = 0;
   double bandwidth = 0.0;  // Bytes per second, read and written ones counted.
-  FIELDS(bytes, bandwidth)
+  FIELDS(About(bytes, hardware_ranges::kCopiedBytes), About(bandwidth, hardware_ranges::kBandwidth))
 };
 
 struct DeviceMemory {
@@ -47,7 +69,8 @@ struct DeviceMemory {
   double bandwidth = 0.0;  // Bytes per second.
   // By rising bytes; unset: Efficiency::copies for all sizes.
   std::optional<std::vector<CopyPoint>> copies;
-  FIELDS(bytes, bandwidth, copies)
+  FIELDS(About(bytes, hardware_ranges::kBytes), About(bandwidth, hardware_ranges::kBandwidth),
+         copies)
 };
 
 // How a message comes from a device to n - 1 others: in n - 1 hops or in log2 n.
@@ -62,7 +85,8 @@ struct DeviceLink {
   double latency = 0.0;    // Seconds that a collective takes beside its bytes; with a topology:
                            // that each of its hops takes.
   std::optional<LinkTopology> topology;
-  FIELDS(bandwidth, latency, topology)
+  FIELDS(About(bandwidth, hardware_ranges::kBandwidth), About(latency, hardware_ranges::kSeconds),
+         topology)
 };
 
 // What kernels reach, as shares of the peaks.
@@ -70,21 +94,24 @@ struct Efficiency {
   double products = 0.0;  // Of large matrices.
   double copies = 0.0;    // Of the memory's bandwidth, by a copy.
   double links = 0.0;     // By large messages.
-  FIELDS(products, copies, links)
+  FIELDS(About(products, hardware_ranges::kReached), About(copies, hardware_ranges::kReached),
+         About(links, hardware_ranges::kReached))
 };
 
 // How a GPU divides a product: without it the efficiency is the same for all shapes.
 struct ProductTiles {
   int64_t multiprocessors = 0;
   double start = 0.0;  // Additions to a sum that take as long as the begin and end of a tile.
-  FIELDS(multiprocessors, start)
+  FIELDS(About(multiprocessors, hardware_ranges::kMultiprocessors),
+         About(start, hardware_ranges::kStart))
 };
 
 // The measured share of the peak of a product m×k · k×n.
 struct ProductPoint {
   int64_t m = 0, n = 0, k = 0;
   double share = 0.0;
-  FIELDS(m, n, k, share)
+  FIELDS(About(m, hardware_ranges::kRows), About(n, hardware_ranges::kRows),
+         About(k, hardware_ranges::kRows), About(share, hardware_ranges::kPointShare))
 };
 
 // The efficiency of products by shape, for any kind of device; products of other shapes are
@@ -103,7 +130,8 @@ struct KernelRate {
   std::optional<double> f32, bf16;  // By the dtype of the first operand; or that of the other.
   // Of attention: multiply-adds of a score that take as long as its exponential.
   std::optional<double> start;
-  FIELDS(f32, bf16, start)
+  FIELDS(About(f32, hardware_ranges::kOperations), About(bf16, hardware_ranges::kOperations),
+         About(start, hardware_ranges::kStart))
 
   double operator()(DType dtype) const;
 };
@@ -112,7 +140,7 @@ struct KernelRate {
 struct SharedProcessor {
   int64_t devices = 1;  // That computed at the same time when the file's figures were measured.
   int64_t threads = 1;  // Of each device.
-  FIELDS(devices, threads)
+  FIELDS(About(devices, hardware_ranges::kThreads), About(threads, hardware_ranges::kThreads))
 };
 
 // What a file says.
@@ -134,8 +162,13 @@ struct HardwareFile {
   std::optional<ProductCurve> products;       // In place of `tiles`.
   std::map<std::string, KernelRate> kernels;  // By the op's name.
   std::optional<SharedProcessor> processor;
-  FIELDS(title, kind, launch_overhead, price_per_hour, peak_flops, memory, link, network, host,
-         efficiency, tiles, products, kernels, processor)
+  // Seconds of a launch of a type (core/runtime/executor/launch_type.h), with the gap before the
+  // next, in a traced run: medians. Pax calls this profile-guided latency estimation.
+  std::map<std::string, double> launches;
+  FIELDS(title, kind, About(launch_overhead, hardware_ranges::kSeconds),
+         About(price_per_hour, hardware_ranges::kPrice), processor, peak_flops, memory, link,
+         network, host, efficiency, tiles, products, kernels,
+         About(launches, hardware_ranges::kLaunchSeconds))
 };
 
 struct Hardware : HardwareFile {
@@ -147,9 +180,14 @@ inline std::optional<double> fp8_peak(const Hardware& hardware) {
   return hardware.kind == HardwareKind::kGpu ? hardware.peak_flops.fp8 : std::nullopt;
 }
 
-// Error with the file and the field, on one line, for a field that is missing, unknown, of the
-// wrong type, or a number that is not positive.
+// `where` names the text in messages. Error with the field, on one line, for a field that is
+// missing, unknown, of the wrong type, or a number that cannot be.
+Hardware parse_hardware(std::string_view text, const std::string& where);
 Hardware read_hardware(const std::filesystem::path& file);
+
+// TOML that parse_hardware() reads, with numbers of four digits, which are more than a measurement
+// has. `comment`: lines at its head, each without its "# ".
+std::string hardware_text(const HardwareFile& file, const std::string& comment);
 
 // The names that the folder has files for, sorted.
 std::vector<std::string> hardware_names(const std::filesystem::path& folder);
@@ -157,5 +195,13 @@ std::vector<std::string> hardware_names(const std::filesystem::path& folder);
 // A name of `folder`, or the path of a file if `given` has a '/' or ends with ".toml". Error with
 // the nearest name and all names for an unknown one.
 Hardware find_hardware(std::string_view given, const std::filesystem::path& folder);
+
+// What --mode=calibrate --trace writes into the directory of a run.
+inline constexpr const char* kFittedHardwareFile = "hardware.toml";
+
+// The file of --launch_costs, or that of its directory, which process 0 reads: all processes must
+// schedule alike. nullopt for an empty path. Error if there is no such file, or it has no launches.
+std::optional<Hardware> shared_launch_costs(const std::filesystem::path& path,
+                                            ProcessGroup& processes);
 
 }  // namespace tessera

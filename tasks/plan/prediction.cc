@@ -171,8 +171,7 @@ double share_of_step(const Prediction& prediction, double StageTimes::*part) {
 }  // namespace
 
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware, std::optional<int64_t> num_train_steps,
-                   const LaunchCosts* costs) {
+                   const Hardware& hardware, std::optional<int64_t> num_train_steps) {
   CHECK(!stages.empty(), "a prediction of no program");
   RendezvousNumbers rendezvous(stages);
   const int64_t devices = mesh.num_devices();
@@ -184,7 +183,7 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
   for (size_t i = 0; i < stages.size(); ++i) {
     programs[i].begin = timeline.input;
     timeline.stages.push_back(
-        priced_stage(stages[i], LaunchPrices(mesh, hardware, costs), rendezvous, programs[i]));
+        priced_stage(stages[i], LaunchPrices(mesh, hardware), rendezvous, programs[i]));
   }
   const std::vector<SimulatedTimes> times = simulate(programs);
   for (size_t i = 0; i < times.size(); ++i) {
@@ -195,7 +194,6 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
   Prediction prediction{.hardware = hardware,
                         .step_seconds = timeline.end,
                         .tokens_per_step = tokens,
-                        .has_costs = costs != nullptr,
                         .num_train_steps = num_train_steps};
   for (const StageTimeline& stage : timeline.stages)
     prediction.stages.push_back(times_of(stage, timeline.input, timeline.end));

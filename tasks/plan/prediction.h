@@ -46,7 +46,6 @@ struct Prediction {
   double tokens_per_second = 0.0;  // Of all devices.
   double mfu = 0.0;  // Model FLOPs, causal half of attention, at the datasheet's peak.
   int64_t tokens_per_step = 0;
-  bool has_costs = false;                  // Launch costs were given.
   std::optional<int64_t> num_train_steps;  // Of the whole run, for its time and cost.
   std::vector<StageTimes> stages;          // One without a pipeline.
   std::vector<ExposedLine> exposed;        // Longest first; lines that stop no kernel are left out.
@@ -55,17 +54,16 @@ struct Prediction {
   // Of all stages, as a part of their time.
   double bubble_share() const;
   double exposed_share() const;
-  // Of the time of the listed launches, one after another: the part that launch costs have.
+  // Of the time of the listed launches, one after another: the part that was measured.
   double measured_share() const;
   // Of training on a billion tokens, if the hardware file has a price.
   std::optional<double> cost_per_billion_tokens(int64_t devices) const;
 };
 
 // Of a step whose stages have these programs (Executor::stage_plans). `tokens`: of the global
-// batch. Launches that `costs` has take what was measured.
+// batch.
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware, std::optional<int64_t> num_train_steps = std::nullopt,
-                   const LaunchCosts* costs = nullptr);
+                   const Hardware& hardware, std::optional<int64_t> num_train_steps = std::nullopt);
 
 // The heaviest launches by op and layer, then totals; at most 100 columns.
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes);

@@ -208,7 +208,7 @@ std::string calibration_text(const Hardware& hardware, int64_t devices) {
 
 // Which launches have measured costs.
 std::string measured_text(const Prediction& prediction) {
-  if (!prediction.has_costs) return "";
+  if (prediction.hardware.launches.empty()) return "";
   int64_t count = 0, all = 0;
   for (const PricedLaunch& launch : prediction.launches) {
     all += launch.count;
@@ -300,7 +300,8 @@ std::string prediction_json(const Prediction& prediction, int64_t devices) {
       .add("step_seconds", prediction.step_seconds)
       .add("tokens_per_second", prediction.tokens_per_second)
       .add("mfu", prediction.mfu);
-  if (prediction.has_costs) json.add("measured_share", prediction.measured_share());
+  if (!prediction.hardware.launches.empty())
+    json.add("measured_share", prediction.measured_share());
   add_timeline_json(json, prediction, devices);
   return json.add_raw("launches", fmt::format("[\n  {}\n]", fmt::join(launches, ",\n  "))).text();
 }

@@ -5,6 +5,7 @@
 
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
+#include "core/runtime/executor/launch_type.h"
 #include "tasks/plan/collective_price.h"
 
 namespace tessera {
@@ -16,8 +17,15 @@ double model_flops_of(const Node& node, const LaunchCost& cost) {
   return counts ? cost.flops : 0.0;
 }
 
-PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hardware,
-                    const LaunchCosts* costs) {
+// nullopt: no launch of the type was measured.
+std::optional<double> measured_seconds(const Graph& graph, const Node& node,
+                                       const Hardware& hardware) {
+  if (hardware.launches.empty()) return std::nullopt;
+  const auto found = hardware.launches.find(launch_type(graph, node));
+  return found == hardware.launches.end() ? std::nullopt : std::optional(found->second);
+}
+
+PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hardware) {
   const Node& node = launch.graph->node(launch.node);
   PricedLaunch result{.name = launch_name(node, LaunchKind::kRun),
                       .path = node.path,
@@ -31,15 +39,26 @@ PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hard
     result.ideal = result.model_flops / product_peak(*launch.graph, node, hardware);
   result.crosses_slices = is_collective(node) && crosses_slices(node, mesh);
   result.is_recomputed = node.remat_clone;
-  if (costs != nullptr && costs->find(*launch.graph, node) != nullptr) {
+  if (const auto measured = measured_seconds(*launch.graph, node, hardware)) {
     result.is_measured = true;
-    result.cost.seconds = costs->seconds(*launch.graph, node);
+    result.cost.seconds = *measured;
     result.cost.copies = std::min(result.cost.copies, result.cost.seconds);
   }
   return result;
 }
 
 }  // namespace
+
+LaunchSeconds schedule_seconds(const std::optional<Hardware>& costs, const Mesh& mesh) {
+  const auto is_of_collective = [](const auto& launch) {
+    return launch.first.find(" over ") != std::string::npos;
+  };
+  if (!costs || std::ranges::none_of(costs->launches, is_of_collective)) return {};
+  return [costs = *costs, &mesh](const Graph& graph, const Node& node) {
+    const auto measured = measured_seconds(graph, node, costs);
+    return measured ? *measured : launch_cost(graph, node, mesh, costs).seconds;
+  };
+}
 
 size_t LaunchPrices::price_of(const Launch& launch) {
   if (launch.graph != last_graph_) {
@@ -49,7 +68,7 @@ size_t LaunchPrices::price_of(const Launch& launch) {
   int64_t& known = (*last_)[launch.node];
   if (known < 0) {
     known = static_cast<int64_t>(prices_.size());
-    prices_.push_back(priced(launch, mesh_, hardware_, costs_));
+    prices_.push_back(priced(launch, mesh_, hardware_));
   }
   return static_cast<size_t>(known);
 }

@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
 #include "core/passes/memory/step_plan.h"
-#include "tasks/launch_costs/launch_costs.h"
 #include "tasks/plan/roofline.h"
 
 namespace tessera {
@@ -30,15 +30,19 @@ struct PricedLaunch {
   double adds = 0.0;
   bool crosses_slices = false;  // Of a collective.
   bool is_recomputed = false;   // For the backward pass.
-  bool is_measured = false;     // The seconds of `cost` are those of launch costs.
+  bool is_measured = false;     // The seconds of `cost` are those of Hardware::launches.
 };
 
-// Prices nodes once: with a measured cost if `costs` has one, else by the roofline. All arguments
-// must outlive it.
+// For the schedule of overlapped collectives: what launches took in a traced run, and the price of
+// those that it lacks. Unset without costs, and with those of no collective, which do not say when
+// one should start. The mesh must outlive it.
+LaunchSeconds schedule_seconds(const std::optional<Hardware>& costs, const Mesh& mesh);
+
+// Prices nodes once: as measured if the hardware has launches of the type, else by the roofline.
+// The arguments must outlive it.
 class LaunchPrices {
  public:
-  LaunchPrices(const Mesh& mesh, const Hardware& hardware, const LaunchCosts* costs = nullptr)
-      : mesh_(mesh), hardware_(hardware), costs_(costs) {}
+  LaunchPrices(const Mesh& mesh, const Hardware& hardware) : mesh_(mesh), hardware_(hardware) {}
 
   // The position of the launch's price in prices().
   size_t price_of(const Launch& launch);
@@ -47,7 +51,6 @@ class LaunchPrices {
  private:
   const Mesh& mesh_;
   const Hardware& hardware_;
-  const LaunchCosts* costs_;
   std::map<const Graph*, IndexedVector<NodeId, int64_t>> known_;
   const Graph* last_graph_ = nullptr;
   IndexedVector<NodeId, int64_t>* last_ = nullptr;  // Its positions, -1 for none.

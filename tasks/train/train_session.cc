@@ -22,6 +22,7 @@
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
 #include "tasks/plan/plan.h"
+#include "tasks/plan/priced_launch.h"
 #include "tasks/plan/step_program.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/batch_check.h"
@@ -141,7 +142,7 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
     CompileOptions compile;
     compile.on_stage = options.on_stage;
     compile.communication = options.communication;
-    compile.launch_seconds = options.launch_seconds;
+    compile.launch_seconds = schedule_seconds(options.launch_costs, mesh_);
     train_number = add_program(train_graph_, compile);
   }
   evaluation_->compile(*this, config, directory_of_inputs(options),
@@ -160,10 +161,10 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   if (samples_) samples_->begin();
 }
 
-Plan Session::predicted_plan(const Hardware& hardware, const std::optional<LaunchCosts>& costs) {
+Plan Session::predicted_plan(const Hardware& hardware) {
   Plan planned = plan();
   planned.prediction = predict(executor_.stage_plans(train_->program()), mesh_, tokens_per_step(),
-                               hardware, train().num_train_steps, costs ? &*costs : nullptr);
+                               hardware, train().num_train_steps);
   return planned;
 }
 

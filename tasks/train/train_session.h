@@ -44,7 +44,7 @@ struct SessionOptions {
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // For the training graph.
   bool inspects = false;  // Whether it outputs what layers inspect() (layers/inspect.h).
   std::optional<Communication> communication;  // Of the training step (CompileOptions),
-  LaunchSeconds launch_seconds;                // whose overlapped collectives these schedule.
+  std::optional<Hardware> launch_costs;        // whose overlapped collectives these schedule.
 };
 
 class Session : public ModelSession {
@@ -59,8 +59,8 @@ class Session : public ModelSession {
   int64_t tokens_per_step() const;
 
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
-  // With the time of a step on this hardware; launches that `costs` has take what was measured.
-  Plan predicted_plan(const Hardware& hardware, const std::optional<LaunchCosts>& costs);
+  // With the time of a step on this hardware.
+  Plan predicted_plan(const Hardware& hardware);
   // Writes plan.txt, plan.json and program.json.
   void write_plan(const std::filesystem::path& run_directory);
   const Graph& train_graph() const { return train_graph_; }  // As traced.

@@ -64,7 +64,7 @@ class Trainer final : public BaseRun {
                   .allocates = options.mode != RunMode::kPlan,
                   .on_stage = graph_dumper(options_, processes),
                   .inspects = options.inspect_interval_steps > 0,
-                  .launch_seconds = schedule_seconds(options_.launch_costs)},
+                  .launch_costs = options_.launch_costs},
                  options.mode == RunMode::kPlan ? devices : search_.in_order(), processes),
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
                     devices_at_once(options, processes)),
@@ -108,9 +108,8 @@ class Trainer final : public BaseRun {
  private:
   int print_plan() {
     warn_of_layouts(session_, console_);
-    const Plan plan = options_.hardware
-                          ? session_.predicted_plan(*options_.hardware, options_.launch_costs)
-                          : session_.plan();
+    const Plan plan =
+        options_.hardware ? session_.predicted_plan(*options_.hardware) : session_.plan();
     console_.info(plan_output_->text(plan));
     if (!processes_.is_first() || options_.dry_run) return 0;
     if (const std::string note = plan_output_->write_files(plan); !note.empty())

@@ -8,15 +8,20 @@
 
 #include <fmt/core.h>
 
+#include "core/backend/cpu/device.h"
 #include "core/ops/reshard.h"
+#include "core/passes/cost.h"
+#include "tasks/calibrate/calibration_cases.h"
 #include "tasks/calibrate/kernel_timer.h"
-#include "tasks/calibrate/link_timer.h"
 
 namespace tessera {
 namespace {
 
 void measure(const OpDef& op, int64_t devices, int64_t bytes, double seconds) {
-  const TimedCollective timed = timed_collective(op, devices, bytes, seconds);
+  const std::vector<Graph> graphs = collective_graphs(op, devices, bytes);
+  const double taken = KernelTimer(make_cpu_devices(devices, static_cast<int>(devices)), seconds)
+                           .collective_seconds(graphs);
+  const auto sent = static_cast<double>(sent_bytes(graphs[0], graphs[0].nodes().front()));
   // The bound: each device copies as many bytes as it sends, without waiting.
   const auto size = static_cast<size_t>(bytes);
   std::vector<std::vector<std::byte>> in, out;
@@ -27,12 +32,11 @@ void measure(const OpDef& op, int64_t devices, int64_t bytes, double seconds) {
   const double bound = median_round(devices, seconds, [&](int64_t device, int64_t) {
     const auto own = static_cast<size_t>(device);
     const std::byte* const next = in[(own + 1) % in.size()].data();
-    for (auto left = static_cast<int64_t>(timed.sent); left > 0; left -= bytes)
+    for (auto left = static_cast<int64_t>(sent); left > 0; left -= bytes)
       std::memcpy(out[own].data(), next, static_cast<size_t>(std::min(left, bytes)));
   });
   fmt::print("{:15} {} devices {:>9} bytes {:>9.1f} us {:>6.2f} GB/s a device, {:.2f} of memcpy\n",
-             op.name, devices, bytes, timed.seconds * 1e6, timed.sent / timed.seconds * 1e-9,
-             bound / timed.seconds);
+             op.name, devices, bytes, taken * 1e6, sent / taken * 1e-9, bound / taken);
 }
 
 }  // namespace

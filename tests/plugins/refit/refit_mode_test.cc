@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=calibrate --trace and --launch_costs from the command line: a hardware file and launch
-// costs from the trace of a run, a plan with them, training by their schedule, and bad input.
+// --mode=calibrate --trace and --launch_costs from the command line: a hardware file with
+// launch costs from the trace of a run, a plan with it, training by their schedule, and bad input.
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -84,7 +84,7 @@ class TracedRun {
   }
 };
 
-Json costs_in(const fs::path& file) { return parse_json(read_bytes(file), file.string()); }
+Json json_in(const fs::path& file) { return parse_json(read_bytes(file), file.string()); }
 
 TEST_CASE("a traced run gives a fitted hardware file and the costs of all its launches") {
   const TracedRun run;
@@ -94,19 +94,10 @@ TEST_CASE("a traced run gives a fitted hardware file and the costs of all its la
   REQUIRE_THAT(text, Contains("2 traced steps of quickstart.CharLm on replica=1 data=2 mdl=1") &&
                          Contains("efficiency.products") && Contains("launch_overhead") &&
                          Contains("network.latency") && Contains("with launch costs, too") &&
-                         Contains("wrote fitted/hardware.toml and fitted/launch_costs.json"));
-  const Json costs = costs_in(run / "fitted/launch_costs.json");
-  REQUIRE(costs.at("step_seconds").as_number() > 0.0);
-  bool has_gather = false, has_product = false;
-  for (const Json& launch : costs.at("launches").as_array()) {
-    REQUIRE(launch.at("median").as_number() > 0.0);
-    has_gather = has_gather || launch.at("launch").as_string().starts_with("all_gather over data");
-    has_product = has_product || launch.at("work").as_string() == "product";
-  }
-  REQUIRE(has_gather);
-  REQUIRE(has_product);
+                         Contains("wrote fitted/hardware.toml"));
   REQUIRE_THAT(read_bytes(run / "fitted/hardware.toml"),
-               Contains("# Fitted to run/trace.json.gz by runexp"));
+               Contains("# Fitted to run/trace.json.gz by runexp") && Contains("\n[launches]\n") &&
+                   Contains("\n\"all_gather over data") && Contains("\n\"einsum ("));
   // The files of the run itself, from which the rest of the tests starts.
   REQUIRE(fs::exists(run / "run/hardware.toml"));
   // The same once more.
@@ -129,7 +120,7 @@ TEST_CASE("training by measured costs has the same bits, and is planned as it ru
     REQUIRE(values_of(run / "timed", key) == expected);
   }
   const auto peak = [&](const char* folder) {
-    return costs_in(run / folder / "plan.json").at("arena_bytes").as_integer();
+    return json_in(run / folder / "plan.json").at("arena_bytes").as_integer();
   };
   REQUIRE(peak("timed") == peak("planned"));
 }
@@ -156,10 +147,9 @@ TEST_CASE("bad input of the refit and of launch costs is refused before anything
   fs::copy_file(run / "run/hparams.toml", run / "bad/hparams.toml",
                 fs::copy_options::overwrite_existing);
   run.require_refused(mode + "--trace=bad --hardware=cpu.toml", "bad/trace.json.gz");
-  run.require_refused("--config=run --mode=plan --launch_costs=bad",
-                      "bad/launch_costs.json is not");
-  write_bytes(run / "bad/launch_costs.json", "{\"tessera_launch_costs\": 1}");
-  run.require_refused("--config=run --mode=plan --launch_costs=bad", "lacks 'experiment'");
+  run.require_refused("--config=run --mode=plan --launch_costs=bad", "bad/hardware.toml is not");
+  write_bytes(run / "bad/hardware.toml", kHardware);
+  run.require_refused("--config=run --mode=plan --launch_costs=bad", "has no [launches]");
   run.require_refused("--config=run --mode=eval --launch_costs=run",
                       "--launch_costs needs --mode=train or plan");
   REQUIRE_FALSE(fs::exists(run / "none"));

@@ -9,7 +9,6 @@
 #include "core/graph/op.h"
 #include "core/io/file.h"
 #include "tasks/calibrate/calibration_cases.h"
-#include "tasks/calibrate/hardware_text.h"
 #include "tasks/plan/roofline.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
@@ -68,38 +67,6 @@ TEST_CASE("a calibration refuses a file that exists or cannot be written") {
   REQUIRE_THAT(error(), Catch::Contains("absent is not a folder"));
   options.output.clear();
   REQUIRE_THAT(error(), Catch::Contains("--output needs the name of a file"));
-}
-
-TEST_CASE("the text of a hardware file is read back") {
-  const TemporaryDirectory folder;
-  const auto read_back = [&](const Hardware& hardware) {
-    write_file_atomically(folder / "copy.toml", hardware_text(hardware, "One line.\nAnother."));
-    return read_hardware(folder / "copy.toml");
-  };
-  for (const std::string& name : hardware_names(hardware_folder())) {
-    CAPTURE(name);
-    const Hardware hardware = hardware_named(name);
-    const Hardware copy = read_back(hardware);
-    REQUIRE(copy.title == hardware.title);
-    REQUIRE(copy.kind == hardware.kind);
-    REQUIRE(copy.memory.bytes == hardware.memory.bytes);
-    REQUIRE(copy.network.latency == Approx(hardware.network.latency).epsilon(1e-3));
-    REQUIRE(copy.host.has_value() == hardware.host.has_value());
-    REQUIRE(copy.tiles.has_value() == hardware.tiles.has_value());
-    REQUIRE(copy.peak_flops.elementwise.has_value() == hardware.peak_flops.elementwise.has_value());
-    REQUIRE(copy.kernels.size() == hardware.kernels.size());
-    const ProductSize size{300, 400, 500, 1, DType::kBF16, DType::kBF16};
-    REQUIRE(product_seconds(size, copy) == Approx(product_seconds(size, hardware)).epsilon(0.01));
-  }
-  Hardware tree = hardware_named("h200");
-  tree.link.topology = LinkTopology::kTree;
-  tree.price_per_hour = 2.5;
-  REQUIRE(read_back(tree).link.topology == LinkTopology::kTree);
-  REQUIRE(read_back(tree).price_per_hour == 2.5);
-  // The share of a machine that does other work meanwhile is not rounded to 0.
-  tree.tiles.reset();
-  tree.products = ProductCurve{.f32 = std::vector<ProductPoint>{{64, 64, 64, 1.23e-4}}};
-  REQUIRE(read_back(tree).products->f32->at(0).share == Approx(1.23e-4));
 }
 
 TEST_CASE("every case of a calibration has operations to count") {

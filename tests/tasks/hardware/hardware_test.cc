@@ -9,9 +9,15 @@
 #include <fmt/format.h>
 
 #include "core/io/file.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/passes/spmd/lower.h"
+#include "core/runtime/executor/launch_type.h"
+#include "tasks/plan/priced_launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
@@ -160,27 +166,31 @@ TEST_CASE("a hardware file with an unknown field or a wrong type is refused") {
 }
 
 TEST_CASE("a hardware file with a number that cannot be is refused") {
-  for (const char* number : {"0.0", "-2.5", "inf", "nan", "0", "-3"})
+  for (const char* number : {"0.0", "-2.5", "-3"})
+    REQUIRE_THAT(error_for(with("1e14", number)),
+                 Catch::StartsWith(fmt::format("mine.toml: peak_flops.bf16 is {}", number)) &&
+                     Catch::Contains(", expected 1000000 to 1e+21 FLOP/s"));
+  for (const char* number : {"inf", "nan"})
     REQUIRE(error_for(with("1e14", number)) ==
-            fmt::format("mine.toml: peak_flops.bf16: got {}, expected a positive number", number));
-  REQUIRE(error_for(with("= 100\n", "= -100\n")) ==
-          "mine.toml: tiles.multiprocessors: got -100, expected a positive number");
+            fmt::format("mine.toml: peak_flops.bf16 is {}, expected a finite number (at most "
+                        "3.4e38)",
+                        number));
   const auto refused = [](const std::string& from, const std::string& to) {
     const std::string error = error_for(with(from, to));
     return error.substr(error.find(' ') + 1);
   };
-  REQUIRE(refused("1e14", "1e30") == "peak_flops.bf16: got 1e+30, expected 1e+06 to 1e+21 FLOP/s");
-  REQUIRE(refused("1e-6", "5.0") == "launch_overhead: got 5.0, expected 1e-12 to 1 seconds");
-  REQUIRE(refused("1e-5", "1e-300") == "link.latency: got 1e-300, expected 1e-12 to 1 seconds");
+  REQUIRE(refused("1e14", "1e30") == "peak_flops.bf16 is 1e+30, expected 1000000 to 1e+21 FLOP/s");
+  REQUIRE(refused("1e-6", "5.0") == "launch_overhead is 5.0, expected 1e-12 to 1 seconds");
+  REQUIRE(refused("1e-5", "1e-300") == "link.latency is 1e-300, expected 1e-12 to 1 seconds");
   REQUIRE(refused("bandwidth = 1e12", "bandwidth = 1000") ==
-          "memory.bandwidth: got 1000, expected 1e+06 to 1e+18 bytes per second");
-  REQUIRE(refused("16_000_000_000", "16") == "memory.bytes: got 16, expected 1e+06 to 1e+18 bytes");
+          "memory.bandwidth is 1000.0, expected 1000000 to 1e+18 bytes per second");
+  REQUIRE(refused("16_000_000_000", "16") == "memory.bytes is 16, expected 1000000 to 1e+18 bytes");
   REQUIRE(refused("copies = 0.9", "copies = 90") ==
-          "efficiency.copies: got 90, expected 0.001 to 1, a share of the peak");
+          "efficiency.copies is 90.0, expected 0.001 to 1 of the peak");
   REQUIRE(refused("= 100\n", "= 2_000_000\n") ==
-          "tiles.multiprocessors: got 2000000, expected 1 to 1e+06");
+          "tiles.multiprocessors is 2000000, expected 1 to 1000000");
   REQUIRE(refused("= 2\n", "= 1e12\n") ==
-          "price_per_hour: got 1000000000000.0, expected 1e-06 to 1e+09");
+          "price_per_hour is 1000000000000.0, expected 1e-06 to 1000000000");
   REQUIRE(error_for(with("\"gpu\"", "\"tpu\"")) ==
           "mine.toml: tiles: only for kind = \"gpu\"; got kind = \"tpu\"");
   for (const std::string& title :
@@ -240,8 +250,9 @@ TEST_CASE("mistakes in curves, topologies and rates are refused") {
   REQUIRE_THAT(refused("m = 64, ", "rows = 64, "),
                Catch::Contains("no field 'products.f32[0].rows'"));
   REQUIRE(refused("share = 0.5", "share = 1.5") ==
-          "products.f32[0].share: got 1.5, expected 1e-06 to 1, a share of the peak");
-  REQUIRE(refused("m = 64", "m = -64") == "products.f32[0].m: got -64, expected a positive number");
+          "products.f32[0].share is 1.5, expected 1e-06 to 1 of the peak");
+  REQUIRE_THAT(refused("m = 64", "m = -64"),
+               Catch::StartsWith("products.f32[0].m is -64, expected"));
   REQUIRE_THAT(refused("m = 64", "m = 6.5"), Catch::Contains("expected an integer"));
   REQUIRE_THAT(refused("f32 = [{m = 64, n = 64, k = 32, share = 0.5}]\n", ""),
                Catch::StartsWith("products: expected points"));
@@ -254,13 +265,104 @@ TEST_CASE("mistakes in curves, topologies and rates are refused") {
           "kernels.atention: unknown op; did you mean 'attention'?");
   REQUIRE_THAT(refused("{f32 = 1e9, start = 40.0}", "{start = 40.0}"),
                Catch::StartsWith("kernels.attention: expected operations per second"));
-  REQUIRE_THAT(refused("f32 = 1e9", "f32 = -1e9"), Catch::Contains("expected a positive number"));
+  REQUIRE_THAT(refused("f32 = 1e9", "f32 = -1e9"),
+               Catch::StartsWith("kernels.attention.f32 is -1"));
   REQUIRE(refused("\"cpu\"", "\"gpu\"") ==
           "processor: only for kind = \"cpu\"; got kind = \"gpu\"");
   REQUIRE(
       error_for(kGood + "[products]\nf32 = [{m = 1, n = 1, k = 1, share = 0.5}]\n") ==
       "mine.toml: tiles and products both say how fast products of a shape are: expected one of "
       "them");
+}
+
+TEST_CASE("the text of a hardware file is read back") {
+  const TemporaryDirectory folder;
+  const auto read_back = [&](const Hardware& hardware) {
+    write_file_atomically(folder / "copy.toml", hardware_text(hardware, "One line.\nAnother."));
+    return read_hardware(folder / "copy.toml");
+  };
+  for (const std::string& name : hardware_names(hardware_folder())) {
+    CAPTURE(name);
+    const Hardware hardware = hardware_named(name);
+    const Hardware copy = read_back(hardware);
+    REQUIRE(copy.title == hardware.title);
+    REQUIRE(copy.kind == hardware.kind);
+    REQUIRE(copy.memory.bytes == hardware.memory.bytes);
+    REQUIRE(copy.network.latency == Approx(hardware.network.latency).epsilon(1e-3));
+    REQUIRE(copy.host.has_value() == hardware.host.has_value());
+    REQUIRE(copy.tiles.has_value() == hardware.tiles.has_value());
+    REQUIRE(copy.peak_flops.elementwise.has_value() == hardware.peak_flops.elementwise.has_value());
+    REQUIRE(copy.kernels.size() == hardware.kernels.size());
+    const ProductSize size{300, 400, 500, 1, DType::kBF16, DType::kBF16};
+    REQUIRE(product_seconds(size, copy) == Approx(product_seconds(size, hardware)).epsilon(0.01));
+  }
+  Hardware tree = hardware_named("h200");
+  tree.link.topology = LinkTopology::kTree;
+  tree.price_per_hour = 2.5;
+  REQUIRE(read_back(tree).link.topology == LinkTopology::kTree);
+  REQUIRE(read_back(tree).price_per_hour == 2.5);
+  tree.launches = {{"einsum (f32[\"x=2\"]) \\ -> (f32[\"x=2\"])", 1.25e-4}};
+  REQUIRE(read_back(tree).launches == tree.launches);
+  // The share of a machine that does other work meanwhile is not rounded to 0.
+  tree.tiles.reset();
+  tree.products = ProductCurve{.f32 = std::vector<ProductPoint>{{64, 64, 64, 1.23e-4}}};
+  REQUIRE(read_back(tree).products->f32->at(0).share == Approx(1.23e-4));
+}
+
+// A product, exp of it, and exp of a larger array.
+Graph three_launches() {
+  Trial trial(Mesh(), {"f32[\"row=4 inner=8\"]", "f32[\"inner=8 column=2\"]", "f32[\"x=32\"]"});
+  output("y", exp(einsum(trial.inputs()[0], trial.inputs()[1], over("inner"))));
+  output("z", exp(trial.inputs()[2]));
+  return lower(trial.graph(), Mesh());
+}
+
+TEST_CASE("a launch of a measured type takes what was measured") {
+  const Graph graph = three_launches();
+  const Mesh mesh;
+  std::vector<const Node*> nodes;
+  for (const Node& node : graph.nodes()) nodes.push_back(&node);
+  REQUIRE(nodes.size() == 3);
+  REQUIRE(
+      launch_type(graph, *nodes[0]) ==
+      "einsum (f32[\"row=4 inner=8\"], f32[\"inner=8 column=2\"]) -> (f32[\"row=4 column=2\"])");
+  Hardware hardware = hardware_named("h200");
+  const double price = launch_cost(graph, *nodes[2], mesh, hardware).seconds;
+  hardware.launches = {{launch_type(graph, *nodes[0]), 3e-4},
+                       {"all_gather over data (2 devices)", 1.0}};
+  const LaunchSeconds seconds = schedule_seconds(hardware, mesh);
+  REQUIRE(seconds(graph, *nodes[0]) == 3e-4);
+  REQUIRE(seconds(graph, *nodes[2]) == price);  // Another type: its price.
+}
+
+TEST_CASE("costs without collectives do not schedule collectives") {
+  REQUIRE_FALSE(schedule_seconds(std::nullopt, Mesh()));
+  Hardware hardware = hardware_named("h200");
+  REQUIRE_FALSE(schedule_seconds(hardware, Mesh()));
+  hardware.launches = {{"exp (f32[\"over=1\"]) -> (f32[\"over=1\"])", 1e-4}};
+  REQUIRE_FALSE(schedule_seconds(hardware, Mesh()));
+  hardware.launches = {{"all_gather over data (2 devices) (f32[\"x=1\"]) -> (f32[\"x=2\"])", 1e-4}};
+  REQUIRE(schedule_seconds(hardware, Mesh()));
+}
+
+TEST_CASE("what is not a file of launch costs is an error of one line with its place") {
+  REQUIRE(error_for(kGood + "[launches]\n\"exp (f32)\" = 0.0\n") ==
+          "mine.toml: launches.\"exp (f32)\" is 0.0, expected 1e-12 to 1000000 seconds");
+  REQUIRE_THAT(error_for(kGood + "[launches]\nexp = \"1\"\n"),
+               Catch::Contains("launches.exp: got"));
+  REQUIRE_THAT(error_for(kGood + "[launches]\nexp = 1e-3\nexp = 1e-3\n"),
+               Catch::Contains("mine.toml:"));
+  const TemporaryDirectory folder;
+  ProcessGroup alone;
+  const auto problem = [&] { return error_of([&] { shared_launch_costs(folder.path(), alone); }); };
+  REQUIRE_FALSE(shared_launch_costs("", alone));
+  REQUIRE_THAT(problem(),
+               Catch::Contains("hardware.toml is not a file of measured launches; runexp "
+                               "--mode=calibrate --trace=RUN"));
+  write_file_atomically(folder / kFittedHardwareFile, kGood);
+  REQUIRE_THAT(problem(), Catch::Contains("hardware.toml has no [launches]"));
+  write_file_atomically(folder / kFittedHardwareFile, kGood + "[launches]\nexp = 1e-3\n");
+  REQUIRE(shared_launch_costs(folder.path(), alone)->launches.at("exp") == 1e-3);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=calibrate --trace=RUN: from the trace of a run, a hardware file fitted to it and a file of
-// measured launch costs, for predictions and for the schedule of overlapped collectives
+// --mode=calibrate --trace=RUN: from the trace of a run, a hardware file that is fitted to it and
+// has what its launches took, for predictions and for the schedule of overlapped collectives
 // (docs/launch_costs.md). It measures nothing and needs no devices.
 #pragma once
 
@@ -16,18 +16,15 @@
 
 namespace tessera {
 
-inline constexpr const char* kRefittedHardwareFile = "hardware.toml";
-inline constexpr const char* kLaunchCostsFile = "launch_costs.json";
-
 struct RefitOptions {
   std::filesystem::path trace;      // trace.json.gz
   Hardware hardware;                // The file to start from, whose peaks are kept.
-  std::filesystem::path directory;  // Of both files; it may not exist yet.
+  std::filesystem::path directory;  // Of the file; it may not exist yet.
 };
 
 // `devices`: one of the kind that the traced run used. Errors of the constructor: the trace is
-// damaged or of another program. run() writes kRefittedHardwareFile and kLaunchCostsFile, and
-// prints what was fitted, and the predicted step time before and after beside the measured.
+// damaged or of another program. run() writes kFittedHardwareFile and prints what was fitted, and
+// the predicted step time before and after beside the measured.
 std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunOptions& options,
                                    const RefitOptions& refit, const std::vector<Device*>& devices,
                                    ProcessGroup& processes);

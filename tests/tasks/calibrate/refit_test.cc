@@ -2,6 +2,7 @@
 // The launches of a trace, matched to a program, and a hardware file fitted to them: planted
 // figures are found again, also among outliers.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,10 +15,9 @@
 #include "core/ops/reshard.h"
 #include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/launch_type.h"
+#include "tasks/calibrate/fit.h"
+#include "tasks/calibrate/traced_launches.h"
 #include "tasks/plan/roofline.h"
-#include "tasks/refit/fit.h"
-#include "tasks/refit/matched_launches.h"
-#include "tasks/refit/traced_steps.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
 #include "tests/support/trial.h"
@@ -50,6 +50,10 @@ double seconds_on(const Hardware& hardware, const Launch& launch, const Mesh& me
   return launch_cost(*launch.graph, launch.graph->node(launch.node), mesh, hardware).seconds;
 }
 
+TraceSlice slice(const std::string& type, const std::string& line, double seconds) {
+  return {.line = line, .launch = type, .end_ns = std::llround(seconds * 1e9), .is_launch = true};
+}
+
 // The steps of a run on this hardware, `noise` a factor for each step.
 std::vector<TracedStep> steps_on(const Hardware& hardware, const StepPlan& plan, const Mesh& mesh,
                                  const std::vector<double>& noise) {
@@ -58,8 +62,8 @@ std::vector<TracedStep> steps_on(const Hardware& hardware, const StepPlan& plan,
     TracedStep step{.step = std::ssize(steps)};
     for (const Launch& launch : plan.launches) {
       const Node& node = launch.graph->node(launch.node);
-      step.launches.push_back({launch_type(*launch.graph, node), node.site.text(),
-                               factor * seconds_on(hardware, launch, mesh)});
+      step.launches.push_back(slice(launch_type(*launch.graph, node), node.site.text(),
+                                    factor * seconds_on(hardware, launch, mesh)));
     }
     steps.push_back(std::move(step));
   }
@@ -76,28 +80,29 @@ TEST_CASE("a fit finds the figures of the hardware that a run was on") {
   truth.link.latency = 40e-6;
   // One step of five is much slower: medians and least absolute deviations do not notice.
   const auto steps = steps_on(truth, plan, mesh, {1.0, 0.98, 9.0, 1.02, 1.0});
-  const auto launches = match_launches(steps, {{.stage = 0, .plan = &plan}}, mesh, "trace");
-  const FittedHardware fitted = fit_hardware(start, launches, 0.0, mesh);
+  const auto launches = measured_launches(steps, {{.stage = 0, .plan = &plan}}, mesh, "trace");
+  Hardware fitted = start;
+  const auto fields = fit_hardware(fitted, launches, mesh);
   for (const Launch& launch : plan.launches)
-    REQUIRE(seconds_on(fitted.hardware, launch, mesh) ==
+    REQUIRE(seconds_on(fitted, launch, mesh) ==
             Approx(seconds_on(truth, launch, mesh)).epsilon(0.06));
-  REQUIRE(fitted.hardware.efficiency.products == Approx(0.5).epsilon(0.05));
-  REQUIRE(fitted.hardware.efficiency.copies == Approx(0.3).epsilon(0.05));
-  REQUIRE(fitted.hardware.efficiency.links == Approx(0.4).epsilon(0.1));
-  REQUIRE(fitted.hardware.peak_flops.bf16 == start.peak_flops.bf16);
+  REQUIRE(fitted.efficiency.products == Approx(0.5).epsilon(0.05));
+  REQUIRE(fitted.efficiency.copies == Approx(0.3).epsilon(0.05));
+  REQUIRE(fitted.efficiency.links == Approx(0.4).epsilon(0.1));
+  REQUIRE(fitted.peak_flops.bf16 == start.peak_flops.bf16);
   // No launch crosses slices.
   REQUIRE(std::ranges::none_of(
-      fitted.fields, [](const FittedField& field) { return field.name == "network.latency"; }));
+      fields, [](const FittedField& field) { return field.name == "network.latency"; }));
 }
 
 TEST_CASE("a fit to a run as predicted changes nothing") {
   const Mesh mesh({{"data", 4}});
   const StepPlan plan = mixed_program(mesh);
-  const Hardware start = hardware_named("h200");
-  const auto launches = match_launches(steps_on(start, plan, mesh, {1.0}),
-                                       {{.stage = 0, .plan = &plan}}, mesh, "trace");
-  for (const FittedField& field : fit_hardware(start, launches, 0.0, mesh).fields)
-    REQUIRE(field.after == Approx(field.before));
+  Hardware start = hardware_named("h200");
+  const auto launches = measured_launches(steps_on(start, plan, mesh, {1.0}),
+                                          {{.stage = 0, .plan = &plan}}, mesh, "trace");
+  for (const FittedField& field : fit_hardware(start, launches, mesh))
+    REQUIRE(field.after == Approx(field.before).epsilon(0.01));
 }
 
 TEST_CASE("a collective takes what it takes on the device that comes last") {
@@ -107,13 +112,14 @@ TEST_CASE("a collective takes what it takes on the device that comes last") {
   for (const int64_t device : {0, 1}) {
     TracedStep step = steps_on(hardware_named("h200"), plan, mesh, {1.0})[0];
     step.device = device;
-    for (TracedLaunch& launch : step.launches) launch.seconds = device == 0 ? 0.5 : 0.25;
+    for (TraceSlice& launch : step.launches) launch.end_ns = device == 0 ? 500 : 250;
     steps.push_back(std::move(step));
   }
-  for (const MatchedLaunches& each :
-       match_launches(steps, {{.stage = 0, .plan = &plan}}, mesh, "trace")) {
-    REQUIRE(each.seconds.size() == (is_collective(*each.node) ? 1 : 2));
-    REQUIRE(each.seconds.front() == 0.25);
+  for (const MeasuredLaunch& each :
+       measured_launches(steps, {{.stage = 0, .plan = &plan}}, mesh, "trace")) {
+    // The median of two is the larger one.
+    REQUIRE(each.seconds == Approx(is_collective(*each.node) ? 250e-9 : 500e-9));
+    REQUIRE(each.weight == Approx(is_collective(*each.node) ? 250e-9 : 1000e-9));
   }
 }
 
@@ -122,11 +128,12 @@ TEST_CASE("a launch that the program lacks, and one that is missing, are named")
   const StepPlan plan = mixed_program(mesh);
   const std::vector<TracedStep> good = steps_on(hardware_named("h200"), plan, mesh, {1.0});
   const auto problem = [&](std::vector<TracedStep> steps) {
-    return error_of(
-        [&] { match_launches(steps, {{.stage = 0, .plan = &plan}}, mesh, "run/trace.json.gz"); });
+    return error_of([&] {
+      measured_launches(steps, {{.stage = 0, .plan = &plan}}, mesh, "run/trace.json.gz");
+    });
   };
   std::vector<TracedStep> other = good;
-  other[0].launches[1].type = "exp (f32[\"x=3\"]) -> (f32[\"x=3\"])";
+  other[0].launches[1].launch = "exp (f32[\"x=3\"]) -> (f32[\"x=3\"])";
   REQUIRE_THAT(problem(other),
                Contains("run/trace.json.gz is the trace of another program: in step 1 of device 0, "
                         "launch 2 of 9 is 'exp (f32[\"x=3\"]) -> (f32[\"x=3\"])'") &&
@@ -145,7 +152,7 @@ TEST_CASE("a launch that the program lacks, and one that is missing, are named")
   // The order is of no importance.
   other = good;
   std::ranges::reverse(other[0].launches);
-  REQUIRE(match_launches(other, {{.stage = 0, .plan = &plan}}, mesh, "trace").size() == 9);
+  REQUIRE(measured_launches(other, {{.stage = 0, .plan = &plan}}, mesh, "trace").size() == 9);
 }
 
 TEST_CASE("steps of a trace have their launches of both tracks, without waits") {
@@ -175,8 +182,8 @@ TEST_CASE("steps of a trace have their launches of both tracks, without waits") 
   REQUIRE(both[0].device == 2);
   REQUIRE(both[0].seconds == Approx(25e-6));
   REQUIRE(both[0].launches.size() == 3);
-  REQUIRE(both[0].launches[1].type == "gather 1");
-  REQUIRE(both[0].launches[1].seconds == Approx(20e-6));
+  REQUIRE(both[0].launches[1].launch == "gather 1");
+  REQUIRE(both[0].launches[1].seconds() == Approx(20e-6));
   REQUIRE(both[0].gaps.size() == 2);
   REQUIRE(both[0].gaps[0] == Approx(2e-6));
   REQUIRE(both[1].launches.size() == 1);

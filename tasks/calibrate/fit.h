@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fits a hardware file to what launches took, those that a calibration times or those of a traced
+// run: what kernels and links reach of the peaks, the latencies and the overhead of a launch, so
+// that the roofline (tasks/plan/roofline.h) predicts these launches as well as it can.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+#include "tasks/hardware/hardware.h"
+
+namespace tessera {
+
+struct MeasuredLaunch {
+  const Graph* graph = nullptr;
+  const Node* node = nullptr;
+  double seconds = 0.0;  // With the gap before the next, of launches that are no collectives.
+  double weight = 1.0;   // Of its error.
+};
+
+// A figure of a hardware file that was fitted.
+struct FittedField {
+  std::string name;  // "efficiency.products"
+  double before = 0.0, after = 0.0;
+  int64_t types = 0;  // Of launches that it was fitted to.
+};
+
+// The figures whose names begin with one of `prefixes`, all of them if there is none; a curve is
+// scaled as a whole, one figure after the other, three times. Least is the sum of
+// weight * |log(predicted / measured)|: least absolute deviations, which a few slow launches do not
+// move. A figure that no launch depends on keeps its value, and so do the peaks.
+std::vector<FittedField> fit_hardware(Hardware& hardware,
+                                      const std::vector<MeasuredLaunch>& launches, const Mesh& mesh,
+                                      const std::vector<std::string_view>& prefixes = {});
+
+// Gives the shapes of products, those with the most weight first, points of their own in the curve.
+// Returns how many. A GPU's model of tiles is kept.
+int64_t add_product_points(Hardware& hardware, std::vector<MeasuredLaunch> launches,
+                           const Mesh& mesh);
+
+}  // namespace tessera
