@@ -2,13 +2,13 @@
 #include "inputs/indexed_input.h"
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
+#include "core/hparams/convert.h"
 
 namespace tessera {
 namespace {
@@ -17,14 +17,6 @@ constexpr const char* kBatchSizeKey = "global_batch_size";
 constexpr const char* kDataKey = "data";  // Key for data of one file;
 const std::string kPartPrefix = "data/";  // of several files, followed by the file's name.
 constexpr size_t kMaxSpare = 8;           // Batches: at least the prefetch depth.
-
-int64_t parse_integer(const std::string& text, const std::string& key) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1)
-    fail("input state: '{}' is '{}'; expected a positive integer", key, text);
-  return value;
-}
 
 // The files recorded in a state: one without a name, or several with names.
 std::vector<DataPart> parts_of(const std::map<std::string, std::string>& cursors) {
@@ -202,7 +194,10 @@ void IndexedInput::restore(const InputState& state) {
   // With a changed batch size, resumes at the next example.
   const auto size = state.cursors.find(kBatchSizeKey);
   if (size != state.cursors.end()) {
-    examples = position * parse_integer(size->second, kBatchSizeKey);
+    const std::optional<int64_t> batch = parse_integer(size->second);
+    if (!batch || *batch < 1)
+      fail("input state: '{}' is '{}'; expected a positive integer", kBatchSizeKey, size->second);
+    examples = position * *batch;
     if (examples % stream_.global_batch_size != 0)
       fail(
           "input '{}': {} examples were read, which is not a multiple of the batch size {}; "

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/seconds.h"
 
 namespace tessera {
 
@@ -73,8 +74,7 @@ Prefetch::Item& Prefetch::wait_front(std::unique_lock<std::mutex>& lock) {
   if (ready_.empty()) {
     const auto begin = std::chrono::steady_clock::now();
     changed_.wait(lock, [&] { return !ready_.empty(); });
-    wait_seconds_ +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    wait_seconds_ += seconds_since(begin);
   }
   Item& front = ready_.front();
   if (front.error) std::rethrow_exception(front.error);

@@ -16,6 +16,7 @@
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/region.h"
 #include "core/base/shell_command.h"
 #include "core/hparams/text.h"
 #include "core/io/file.h"
@@ -120,10 +121,7 @@ bool reads_data(RunMode mode) {
 
 bool mesh_fits(const MeshConfig& mesh, int64_t devices) {
   if (mesh.ici_mesh_shape.empty()) return true;  // It uses all devices.
-  int64_t wanted = 1;
-  for (const int64_t size : mesh.ici_mesh_shape) wanted *= size;
-  for (const int64_t size : mesh.dcn_mesh_shape) wanted *= size;
-  return wanted == devices;
+  return element_count(mesh.ici_mesh_shape) * element_count(mesh.dcn_mesh_shape) == devices;
 }
 
 // The knob sets the shape of the default axes; for others, and for a configuration from a file, the

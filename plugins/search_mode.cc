@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/region.h"
 #include "core/base/shell_command.h"
 #include "core/io/file.h"
 #include "tasks/config/set_file.h"
@@ -72,9 +73,7 @@ void run_search(const ConfiguredExperiment& configured, const CommandLine& line,
 std::string fitting_mesh_advice(const ConfiguredExperiment& configured, int64_t devices) {
   const auto shape = nearest_fitting_shape(configured.config, devices);
   if (!shape) return "";
-  int64_t all = 1;
-  for (const int64_t size : *shape) all *= size;
-  for (const int64_t size : configured.config.mesh.dcn_mesh_shape) all *= size;
+  const int64_t all = element_count(*shape) * element_count(configured.config.mesh.dcn_mesh_shape);
   return fmt::format(
       "; the nearest mesh of {} devices that fits is --set mesh.ici_mesh_shape=[{}], and "
       "--mode=plan --search --devices={} --hardware=NAME finds the best one",

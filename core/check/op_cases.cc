@@ -21,17 +21,13 @@
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/gather.h"
-#include "core/ops/layout.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
-#include "core/ops/pipeline.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
-#include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
-#include "core/ops/send.h"
 #include "core/passes/memory/step_plan.h"
 
 namespace tessera {
@@ -260,24 +256,6 @@ std::string family_of(const OpCase& row) {
       break;
   }
   return std::string(row.op->name);
-}
-
-std::map<const OpDef*, std::string> ops_without_cases() {
-  const std::string lowering = "made by lowering; tests/core/passes";
-  return {{&kCopyOp, "made by memory planning; tests/core/passes"},
-          {&kAllGatherOp, lowering},
-          {&kReduceScatterOp, lowering},
-          {&kAllReduceOp, lowering},
-          {&kAllToAllOp, lowering},
-          {&kPermuteOp, lowering},
-          {&kMaskToOwnerOp, lowering},
-          {&kPipelineOp, "made by the stages of a pipeline; tests/core/passes, tests/experiments"},
-          {&kSendOp, "made by the stages of a pipeline; tests/core/runtime"},
-          {&kReceiveOp, "made by the stages of a pipeline; tests/core/runtime"},
-          {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
-          {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"},
-          {&kFusedNormOp, "made by the fusion pass of norms; tests/core/passes"},
-          {&kFusedUpdatesOp, "made by the fusion pass of updates; tests/core/passes"}};
 }
 
 std::string type_with(std::string_view type, std::string_view dtype) {

@@ -56,9 +56,6 @@ std::vector<OpCase> primitive_cases();
 std::vector<OpCase> composite_cases();
 std::vector<OpCase> all_op_cases();
 
-// Ops without cases, each with the reason.
-std::map<const OpDef*, std::string> ops_without_cases();
-
 // Replaces "float" in "float[\"a=2\"]" by a dtype.
 std::string type_with(std::string_view type, std::string_view dtype);
 

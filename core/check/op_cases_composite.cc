@@ -336,12 +336,9 @@ void add_optimizers(std::vector<OpCase>& rows) {
 void add_large_composites(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<CaseResults(const Tensors&)> build) {
-    rows.push_back({.op = &op,
-                    .inputs = std::move(types),
-                    .build = std::move(build),
-                    .differentiable = false,
-                    .ids = 3,
-                    .tolerance_f32 = 3e-5});
+    OpCase& row = add_case(rows, op, std::move(types), std::move(build));
+    row.differentiable = false;
+    row.tolerance_f32 = 3e-5;
   };
   const std::string x = "float[\"batch=3 seq=29 embed=131\"]", embed = "float[\"embed=131\"]";
   // Several blocks of the sums over rows.

@@ -95,11 +95,9 @@ void add_einsums(std::vector<OpCase>& rows) {
 void add_large(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<CaseResults(const Tensors&)> build) {
-    rows.push_back({.op = &op,
-                    .inputs = std::move(types),
-                    .build = std::move(build),
-                    .differentiable = false,
-                    .tolerance_f32 = 1e-4});  // Long sums whose terms mostly cancel.
+    OpCase& row = add_case(rows, op, std::move(types), std::move(build));
+    row.differentiable = false;
+    row.tolerance_f32 = 1e-4;  // Long sums whose terms mostly cancel.
   };
   for (const std::string equation : {"m k, k n -> m n", "m k, n k -> m n", "k m, k n -> m n"}) {
     const std::string a = equation.substr(0, 3), b = equation.substr(5, 3);

@@ -42,7 +42,7 @@ Types infer_gather(const InferContext& context) {
   const Type &table = context.inputs[0], &ids = context.inputs[1];
   check_ids(context, 1);
   const Partial partial = partial_of_product(context);
-  const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  const Axis& axis = axis_of(context, 0, axis_attribute(context.attributes));
   const size_t batch_axes = batch_axes_of(context);
   if (batch_axes == table.axes.size() || table.axes[batch_axes].name != axis.name) {
     const std::string place = batch_axes == 0 ? "come first" : "follow the batch axes";
@@ -63,8 +63,7 @@ Types infer_gather(const InferContext& context) {
 Types infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];
   const int64_t batch_axes = context.attributes.get<int64_t>(kBatchAxes);
-  const Axis axis{context.attributes.get<std::string>("axis"),
-                  context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
+  const Axis axis = new_axis(context.attributes);
   check_ids(context, 1);
   Partial partial = partial_of_product(context);
   check_floating_operand(context, 0);
@@ -109,7 +108,7 @@ Types infer_pick(const InferContext& context) {
   const Type &x = context.inputs[0], &ids = context.inputs[1];
   check_ids(context, 1);
   const Partial partial = partial_of_product(context);
-  const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  const Axis& axis = axis_of(context, 0, axis_attribute(context.attributes));
   check_other_axes(context, static_cast<size_t>(x.find(axis.name)),
                    fmt::format("without {} or with another axis in its place", axis.name));
   check_one_hot(context, axis, 1);
@@ -121,8 +120,7 @@ Types infer_pick(const InferContext& context) {
 // Attributes "k"; "axis", "size" and "split": the axis that replaces it.
 Types infer_scatter_along(const InferContext& context) {
   const Type& x = context.inputs[0];
-  const Axis axis{context.attributes.get<std::string>("axis"),
-                  context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
+  const Axis axis = new_axis(context.attributes);
   check_ids(context, 1);
   Partial partial = partial_of_product(context);
   check_floating_operand(context, 0);
@@ -142,19 +140,18 @@ Types infer_scatter_along(const InferContext& context) {
 
 Tensors gather_vjp(const VjpContext& c) {
   const Type& table = c.inputs[0].type();
-  const int64_t axis = table.find(c.node.attributes.get<std::string>("axis"));
+  const int64_t axis = table.find(axis_attribute(c.node.attributes));
   return {scatter_add(c.cotangents[0], c.inputs[1], table.axes[static_cast<size_t>(axis)], axis),
           Tensor()};
 }
 
 Tensors scatter_add_vjp(const VjpContext& c) {
-  return {gather(c.cotangents[0], c.inputs[1], c.node.attributes.get<std::string>("axis")),
-          Tensor()};
+  return {gather(c.cotangents[0], c.inputs[1], axis_attribute(c.node.attributes)), Tensor()};
 }
 
 Tensors pick_vjp(const VjpContext& c) {
   const Tensor &x = c.inputs[0], &ids = c.inputs[1];
-  const Axis& axis = x.type().axis(c.node.attributes.get<std::string>("axis"));
+  const Axis& axis = x.type().axis(axis_attribute(c.node.attributes));
   if (ids.type().rank() == x.type().rank()) {
     const Axis& k = ids.type().axes[static_cast<size_t>(x.type().find(axis.name))];
     return {scatter_along(c.cotangents[0], ids, k.name, axis), Tensor()};
@@ -164,7 +161,7 @@ Tensors pick_vjp(const VjpContext& c) {
 }
 
 Tensors scatter_along_vjp(const VjpContext& c) {
-  return {pick(c.cotangents[0], c.inputs[1], c.node.attributes.get<std::string>("axis")), Tensor()};
+  return {pick(c.cotangents[0], c.inputs[1], axis_attribute(c.node.attributes)), Tensor()};
 }
 
 }  // namespace

@@ -22,10 +22,8 @@ Types infer_one_hot(const InferContext& context) {
   check_dtype(context, 0, DType::kI32);
   Type type = context.inputs[0];
   type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
-  const std::string& name = context.attributes.get<std::string>("axis");
-  refuse_axis(context, 0, name);
-  type.axes.push_back({name, context.attributes.get<int64_t>("size"),
-                       context.attributes.get<std::vector<std::string>>("split")});
+  type.axes.push_back(new_axis(context.attributes));
+  refuse_axis(context, 0, type.axes.back().name);
   check_mesh_axes_once(context, type);
   return {type};
 }

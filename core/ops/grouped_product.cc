@@ -24,10 +24,6 @@ using Names = std::vector<std::string>;
 
 constexpr size_t kIds = 2;  // The operand, of both ops.
 
-const std::string& axis_attribute(const Node& node) {
-  return node.attributes.get<std::string>("axis");
-}
-
 // Operand `i` has some axes of ids, in their order, and then one of its own.
 void check_rows(const InferContext& context, size_t i) {
   const Type &rows = context.inputs[i], &ids = context.inputs[kIds];
@@ -81,8 +77,7 @@ Types infer_grouped_product(const InferContext& context) {
 // Attributes "axis", "size" and "split": the axis that replaces the axes of ids.
 Types infer_grouped_outer_product(const InferContext& context) {
   const Type &a = context.inputs[0], &b = context.inputs[1], &ids = context.inputs[kIds];
-  const Axis axis{context.attributes.get<std::string>("axis"),
-                  context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
+  const Axis axis = new_axis(context.attributes);
   check_ids(context, kIds);
   Partial partial = partial_of_product(context);
   check_floating_operand(context, 0);
@@ -132,7 +127,7 @@ Names names_beside(const Type& type, const Type& other) {
 // contracted axes are the experts and the given one.
 Tensors decompose_grouped_product(const Node& node, std::span<const Tensor> inputs) {
   const Tensor &weights = inputs[0], &rows = inputs[1], &ids = inputs[kIds];
-  const Axis& axis = weights.type().axis(axis_attribute(node));
+  const Axis& axis = weights.type().axis(axis_attribute(node.attributes));
   const Tensor spread = mul(chosen_of(node, ids, axis, rows.dtype()), rows);
   Names output = ids.type().names();
   output.push_back(names_beside(weights.type(), spread.type()).back());
@@ -146,7 +141,7 @@ Tensors decompose_grouped_outer_product(const Node& node, std::span<const Tensor
   const bool swapped = inputs[1].type().rank() > inputs[0].type().rank();
   const Tensor &rows = inputs[swapped ? 1 : 0], &other = inputs[swapped ? 0 : 1];
   const Tensor& ids = inputs[kIds];
-  const Axis axis{axis_attribute(node), node.attributes.get<int64_t>("size"), {}};
+  const Axis axis{axis_attribute(node.attributes), node.attributes.get<int64_t>("size"), {}};
   Tensor spread = mul(chosen_of(node, ids, axis, rows.dtype()), rows);
   const Names summed = names_beside(ids.type(), other.type());
   if (!summed.empty()) spread = reduce_sum(spread, joined(summed));
@@ -167,7 +162,8 @@ Tensors grouped_product_vjp(const VjpContext& c) {
   const Tensor &weights = c.inputs[0], &rows = c.inputs[1], &ids = c.inputs[kIds];
   const Tensor& dy = c.cotangents[0];
   const std::string made = dy.type().axes.back().name;
-  const Tensor by_row = grouped_product(dy, weights, ids, axis_attribute(c.node), over(made));
+  const Tensor by_row =
+      grouped_product(dy, weights, ids, axis_attribute(c.node.attributes), over(made));
   const bool made_last = weights.type().axes.back().name == made;
   const Tensor by_matrix = grouped_outer_product(made_last ? rows : dy, made_last ? dy : rows, ids,
                                                  weights.type().axes.front());
@@ -178,8 +174,9 @@ Tensors grouped_outer_product_vjp(const VjpContext& c) {
   const Tensor& dy = c.cotangents[0];
   const auto cotangent = [&](size_t operand) {
     const Tensor& other = c.inputs[1 - operand];
-    const Tensor by_row = grouped_product(other, dy, c.inputs[kIds], axis_attribute(c.node),
-                                          {{other.type().axes.back().name}});
+    const Tensor by_row =
+        grouped_product(other, dy, c.inputs[kIds], axis_attribute(c.node.attributes),
+                        {{other.type().axes.back().name}});
     return summed_to(by_row, c.inputs[operand]);
   };
   return {cotangent(0), cotangent(1), Tensor()};

@@ -132,6 +132,11 @@ Partial plus_split(const InferContext& context, Partial partial,
   return {PartialKind::kSum, mesh_union(context.mesh, partial.mesh_axes, split)};
 }
 
+Axis new_axis(const Attributes& attributes) {
+  return {attributes.get<std::string>("axis"), attributes.get<int64_t>("size"),
+          attributes.get<std::vector<std::string>>("split")};
+}
+
 Type without_axis(Type type, std::string_view axis, DType dtype) {
   type.dtype = dtype;
   type.axes.erase(type.axes.begin() + type.find(axis));

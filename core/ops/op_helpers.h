@@ -80,6 +80,12 @@ void check_one_hot(const InferContext& context, const Axis& axis, size_t i);
 Partial plus_split(const InferContext& context, Partial partial,
                    const std::vector<std::string>& split);
 
+// Attribute "axis"; and the axis of attributes "axis", "size" and "split".
+inline const std::string& axis_attribute(const Attributes& attributes) {
+  return attributes.get<std::string>("axis");
+}
+Axis new_axis(const Attributes& attributes);
+
 // The type without one of its axes, in another dtype.
 Type without_axis(Type type, std::string_view axis, DType dtype);
 

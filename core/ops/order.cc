@@ -17,10 +17,6 @@
 namespace tessera {
 namespace {
 
-const std::string& axis_attribute(const Attributes& attributes) {
-  return attributes.get<std::string>("axis");
-}
-
 void check_ordered(const InferContext& context) {
   const DType dtype = context.inputs[0].dtype;
   if (!is_floating(dtype) && dtype != DType::kI32) {

@@ -77,21 +77,12 @@ std::optional<MissingData> BertRecipe::missing_data(const ExperimentConfig& conf
             fmt::format(R"(import datasets; datasets.load_dataset("wikimedia/wikipedia", )"
                         R"("20231101.en", split="train").to_json({}))",
                         json_quoted(text_path))})}};
-  const RecipeFile vocabulary{
-      tokenizer,
-      "tokenizer",
-      {shell_command({"./flat_tokens", "train", "--output=" + tokenizer,
-                      fmt::format("--vocab_size={}", vocab_size), text_path})}};
-  const RecipeFile token_file{
-      flat_tokens_path,
-      "flat_tokens_path",
-      {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
-                      "--tokenizer=" + tokenizer, "--validation_fraction=0.005", text_path})}};
-  // Not of an input that --set has put in place of the recipe's.
-  if (!config.input.holds<MaskedInput::HParams>()) return std::nullopt;
-  const Template<BaseInput>& read = config.input.as<MaskedInput::HParams>().input_tpl;
-  if (!read.holds<FlatTokensInput::HParams>() ||
-      read.as<FlatTokensInput::HParams>().path.get() != flat_tokens_path)
+  const RecipeFile vocabulary = trained_tokenizer(tokenizer, vocab_size, text_path);
+  const RecipeFile token_file =
+      built_tokens(flat_tokens_path, tokenizer, "--validation_fraction=0.005", text_path);
+  if (!config.input.holds<MaskedInput::HParams>() ||
+      !reads<FlatTokensInput::HParams>(config.input.as<MaskedInput::HParams>().input_tpl,
+                                       flat_tokens_path))
     return std::nullopt;
   return missing_files({text, vocabulary}, {token_file},
                        "They fetch the English Wikipedia, 20 GB of text. Without data, --mode=plan "

@@ -162,15 +162,9 @@ std::optional<MissingData> Gpt2Recipe::missing_data(const ExperimentConfig& conf
       {shell_command({"curl", "-L", "-o", tokenizer,
                       "https://huggingface.co/openai-community/gpt2/resolve/main/"
                       "tokenizer.json"})}};
-  const RecipeFile tokens{
-      flat_tokens_path,
-      "flat_tokens_path",
-      {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
-                      "--tokenizer=" + tokenizer, "--validation_fraction=0.005", text_path})}};
-  // Not of an input that --set has put in place of the recipe's.
-  if (!config.input.holds<FlatTokensInput::HParams>() ||
-      config.input.as<FlatTokensInput::HParams>().path.get() != flat_tokens_path)
-    return std::nullopt;
+  const RecipeFile tokens =
+      built_tokens(flat_tokens_path, tokenizer, "--validation_fraction=0.005", text_path);
+  if (!reads<FlatTokensInput::HParams>(config.input, flat_tokens_path)) return std::nullopt;
   return missing_files({text, vocabulary}, {tokens},
                        "They fetch OpenWebText, 40 GB of text with 9 billion tokens. Without data, "
                        "--mode=plan shows what a step needs, and --set data=synthetic trains on "

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "core/base/shell_command.h"
 #include "experiments/seqax/model.h"
 #include "experiments/seqax/synthetic_tasks.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
@@ -114,27 +113,17 @@ std::optional<MissingData> SeqaxRecipe::missing_data(const ExperimentConfig& con
   const std::vector<std::string> fetch = commands_to_fetch_c4(c4_folder);
   const RecipeFile train{c4_files("train"), "c4_folder", fetch};
   const RecipeFile validation{c4_files("validation"), "c4_folder", fetch};
-  const RecipeFile vocabulary{
-      tokenizer,
-      "tokenizer",
-      {shell_command({"./flat_tokens", "train", "--output=" + tokenizer, "--vocab_size=32000",
-                      c4_folder + "/en/c4-train.00000-of-01024.json.gz"})}};
-  const RecipeFile tokens{
-      flat_tokens_path,
-      "flat_tokens_path",
-      {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
-                      "--tokenizer=" + tokenizer, "--validation=" + validation.path, train.path})}};
+  const RecipeFile vocabulary =
+      trained_tokenizer(tokenizer, 32000, c4_folder + "/en/c4-train.00000-of-01024.json.gz");
+  const RecipeFile tokens =
+      built_tokens(flat_tokens_path, tokenizer, "--validation=" + validation.path, train.path);
   const std::string advice =
       "They fetch the first 3 GB of C4's English text; the whole is 'en/*.json.gz', 305 GB. See "
       "docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "
       "data=synthetic trains on seqax's synthetic tasks.";
-  // Not of an input that --set has put in place of the recipe's.
-  const Template<BaseInput>& input = config.input;
-  if (input.holds<FlatTokensInput::HParams>() &&
-      input.as<FlatTokensInput::HParams>().path.get() == tokens.path)
+  if (reads<FlatTokensInput::HParams>(config.input, tokens.path))
     return missing_files({train, validation, vocabulary}, {tokens}, advice);
-  if (input.holds<StreamingTextInput::HParams>() &&
-      input.as<StreamingTextInput::HParams>().path.get() == train.path)
+  if (reads<StreamingTextInput::HParams>(config.input, train.path))
     return missing_files({}, {train, validation, vocabulary}, advice);
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/base/seconds.h"
 #include "core/base/terminal.h"
 #include "inputs/flat_tokens/build_work.h"
 
@@ -291,13 +292,12 @@ void BuildProgress::clear() {
 }
 
 void BuildProgress::show(const std::function<BuildStatus()>& status_now) {
-  const Clock::time_point now = Clock::now();
-  if (mode_ == Mode::kSilent || now < next_) return;
+  if (mode_ == Mode::kSilent || Clock::now() < next_) return;
   const double seconds = mode_ == Mode::kTerminal ? kTerminalSeconds : interval_seconds_;
   interval_seconds_ = std::min(2.0 * interval_seconds_, kLongestSeconds);
-  next_ = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  next_ = in_seconds(seconds);
   BuildStatus status = status_now();
-  status.seconds = std::chrono::duration<double>(now - begun_).count();
+  status.seconds = seconds_since(begun_);
   if (mode_ == Mode::kTerminal) {
     clear_line(out_);
     out_ << build_status_text(status, kBarWidth) << std::flush;

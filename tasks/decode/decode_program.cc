@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/message.h"
 #include "tasks/base_task.h"
-#include "tasks/session/message.h"
 #include "tasks/session/step_programs.h"
 
 namespace tessera {

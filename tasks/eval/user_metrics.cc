@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/message.h"
 #include "inputs/checked_input.h"
-#include "tasks/session/message.h"
 
 namespace tessera {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/base/seconds.h"
 #include "core/base/terminal.h"
 
 namespace tessera {
@@ -50,9 +51,7 @@ void Console::write_progress(std::string_view text, double longest_seconds) {
   if (mode_ == Mode::kSilent) return;
   const double seconds = mode_ == Mode::kTerminal ? kTerminalSeconds : interval_seconds_;
   interval_seconds_ = std::min(2.0 * interval_seconds_, longest_seconds);
-  next_ = std::chrono::steady_clock::now() +
-          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-              std::chrono::duration<double>(seconds));
+  next_ = in_seconds(seconds);
   line_open_ = mode_ == Mode::kTerminal;
   const std::string shown = printable(text);
   write(line_open_ ? fmt::format("{}{}", kClearLine, shown) : shown + "\n");

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/seconds.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
 #include "tasks/decode/decode_examples.h"
@@ -212,10 +213,9 @@ class DecodeRun final : public BaseRun {
     int64_t tokens = 0;
     for (const DecodedExample& example : dataset.examples)
       for (const DecodedSample& sample : example.samples) tokens += std::ssize(sample.ids);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    const std::string speed =
-        fmt::format("{} tokens in {:.1f} s, {} tokens/s", tokens, seconds.count(),
-                    count_text(static_cast<double>(tokens) / seconds.count()));
+    const double seconds = seconds_since(begin);
+    const std::string speed = fmt::format("{} tokens in {:.1f} s, {} tokens/s", tokens, seconds,
+                                          count_text(static_cast<double>(tokens) / seconds));
     if (dataset.name.empty()) {
       const SampleIds ids = options_.print_ids ? SampleIds::kShown : SampleIds::kHidden;
       for (const DecodedExample& example : dataset.examples)

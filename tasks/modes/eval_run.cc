@@ -19,12 +19,13 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/message.h"
+#include "core/base/seconds.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/eval/eval_output.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
-#include "tasks/session/message.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
 #include "tasks/train/loop_state.h"
@@ -38,8 +39,7 @@ constexpr std::chrono::milliseconds kSlice{20};
 constexpr int64_t kTail = 65536;  // Lines of metrics.jsonl can be long: norms of every parameter.
 
 void sleep_unless(const std::function<bool()>& stop, double seconds) {
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(seconds));
+  const auto end = in_seconds(seconds);
   while (Clock::now() < end && !stop()) std::this_thread::sleep_for(kSlice);
 }
 
@@ -123,7 +123,7 @@ class CheckpointWatcher {
       last_signs_ = signs;
       alive_at_ = Clock::now();
     }
-    const double silent = std::chrono::duration<double>(Clock::now() - alive_at_).count();
+    const double silent = seconds_since(alive_at_);
     if (silent >= p_.follow_patience_seconds)
       return {Kind::kEnd, 0,
               fmt::format("the job has written nothing for {:.3g} s "

@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/backend/iteration_space.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
@@ -92,7 +93,7 @@ class Export final : public BaseRun {
     check_configuration();
     expect_known_weights(checkpoint_, task_->model().parameters());
     for (const Parameter& each : task_->model().parameters().parameters())
-      checkpoint_.expect(path_of(each), each.type.dtype, shape_of(each.type));
+      checkpoint_.expect(path_of(each), each.type.dtype, sizes_of(each.type.axes));
   }
 
   int run() override {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/seconds.h"
 #include "core/check/op_cases.h"
 #include "core/graph/mesh.h"
 #include "core/runtime/executor/executor.h"
@@ -25,15 +26,7 @@
 namespace tessera {
 namespace {
 
-class SelfcheckClock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
+using Clock = std::chrono::steady_clock;
 
 // The cases by family, families in order of first appearance.
 std::vector<std::pair<std::string, std::vector<OpCase>>> cases_by_family() {
@@ -70,14 +63,14 @@ std::string check_family(const std::vector<OpCase>& rows, Device& device, int64_
 
 std::string check_kernels(const SelfcheckOptions& options, Device& device) {
   for (const auto& [family, rows] : cases_by_family()) {
-    const SelfcheckClock clock;
+    const Clock::time_point begin = Clock::now();
     int64_t cases = 0;
     double error = 0.0;
     const std::string problem = check_family(rows, device, &cases, &error);
     if (!problem.empty()) return problem;
     options.report(
         fmt::format("{:<20} {:>4} cases, largest error {:.2f} of its tolerance, {:.1f} s", family,
-                    cases, error, clock.seconds()));
+                    cases, error, seconds_since(begin)));
   }
   return "";
 }
@@ -86,7 +79,7 @@ std::string check_kernels(const SelfcheckOptions& options, Device& device) {
 std::string check_steps(const SelfcheckOptions& options) {
   const int several = std::max(2, options.threads);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const SelfcheckClock clock;
+    const Clock::time_point begin = Clock::now();
     const auto steps_on = [&](int threads) {
       return selfcheck_steps(*options.make_device(threads), dtype);
     };
@@ -103,7 +96,7 @@ std::string check_steps(const SelfcheckOptions& options) {
                            difference);
     }
     options.report(fmt::format("{:<24}  the same bits on 1 and {} threads, and run twice, {:.1f} s",
-                               name, several, clock.seconds()));
+                               name, several, seconds_since(begin)));
   }
   return "";
 }
@@ -142,7 +135,7 @@ SingleTask::HParams small_task(DType compute) {
 }  // namespace
 
 std::string selfcheck(const SelfcheckOptions& options) {
-  const SelfcheckClock clock;
+  const Clock::time_point begin = Clock::now();
   {
     const std::unique_ptr<Device> device = options.make_device(options.threads);
     options.report("checking " + device->description());
@@ -150,7 +143,7 @@ std::string selfcheck(const SelfcheckOptions& options) {
     if (!problem.empty()) return problem;
   }
   std::string problem = check_steps(options);
-  if (problem.empty()) options.report(fmt::format("passed ({:.1f} s)", clock.seconds()));
+  if (problem.empty()) options.report(fmt::format("passed ({:.1f} s)", seconds_since(begin)));
   return problem;
 }
 

@@ -13,9 +13,9 @@
 
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
+#include "core/base/message.h"
 #include "core/graph/op.h"
 #include "tasks/observe/value_range.h"
-#include "tasks/session/message.h"
 
 namespace tessera {
 namespace {

@@ -64,28 +64,17 @@ std::vector<std::string> commands_to_fetch_c4(const std::string& folder) {
 }
 
 std::optional<MissingData> C4Recipe::missing_data(const ExperimentConfig& config) const {
-  const bool reads_tokens =
-      config.input.holds<FlatTokensInput::HParams>() &&
-      config.input.as<FlatTokensInput::HParams>().path.get() == flat_tokens_path;
-  const bool reads_shards =
-      config.input.holds<StreamingTextInput::HParams>() &&
-      config.input.as<StreamingTextInput::HParams>().path.get() == train_shards;
-  if (!reads_tokens && !reads_shards) return std::nullopt;  // The data are not the recipe's.
+  const bool reads_tokens = reads<FlatTokensInput::HParams>(config.input, flat_tokens_path);
+  if (!reads_tokens && !reads<StreamingTextInput::HParams>(config.input, train_shards))
+    return std::nullopt;
   const std::vector<std::string> fetch = commands_to_fetch(train_shards);
   std::vector<RecipeFile> sources = {{train_shards, "train_shards", fetch},
                                      {validation_shards, "validation_shards", fetch}};
   if (tokenizer != "bytes")
     sources.push_back(
-        {tokenizer,
-         "tokenizer",
-         {shell_command({"./flat_tokens", "train", "--output=" + tokenizer,
-                         fmt::format("--vocab_size={}", std::min(tokenizer_size, vocab_size)),
-                         first_of(train_shards)})}});
-  const RecipeFile tokens{flat_tokens_path,
-                          "flat_tokens_path",
-                          {shell_command({"./flat_tokens", "build", "--output=" + flat_tokens_path,
-                                          "--tokenizer=" + tokenizer,
-                                          "--validation=" + validation_shards, train_shards})}};
+        trained_tokenizer(tokenizer, std::min(tokenizer_size, vocab_size), first_of(train_shards)));
+  const RecipeFile tokens =
+      built_tokens(flat_tokens_path, tokenizer, "--validation=" + validation_shards, train_shards);
   std::optional<MissingData> missing = reads_tokens ? missing_files(sources, {tokens}, kAdvice)
                                                     : missing_files({}, sources, kAdvice);
   const auto is_download = [](const std::string& command) {

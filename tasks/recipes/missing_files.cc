@@ -51,6 +51,21 @@ void add_commands(const RecipeFile& file, std::vector<std::string>* commands,
 
 }  // namespace
 
+RecipeFile trained_tokenizer(const std::string& path, int64_t vocab_size, const std::string& text) {
+  return {path,
+          "tokenizer",
+          {shell_command({"./flat_tokens", "train", "--output=" + path,
+                          fmt::format("--vocab_size={}", vocab_size), text})}};
+}
+
+RecipeFile built_tokens(const std::string& path, const std::string& tokenizer,
+                        const std::string& validation, const std::string& text) {
+  return {path,
+          "flat_tokens_path",
+          {shell_command({"./flat_tokens", "build", "--output=" + path, "--tokenizer=" + tokenizer,
+                          validation, text})}};
+}
+
 std::optional<MissingData> missing_files(const std::vector<RecipeFile>& sources,
                                          const std::vector<RecipeFile>& read, std::string advice) {
   const auto missing = std::ranges::find_if_not(read, exists);

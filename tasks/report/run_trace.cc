@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/report/run_trace.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/hparams/convert.h"
 #include "core/io/json.h"
 #include "inputs/readers/byte_source.h"
 
@@ -39,11 +39,7 @@ TraceSlice slice_of(const Json& event) {
 std::optional<int64_t> TraceSlice::step() const {
   constexpr std::string_view kPrefix = "step ";
   if (is_launch || !name.starts_with(kPrefix)) return std::nullopt;
-  int64_t number = 0;
-  const char* const end = name.data() + name.size();
-  const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
-  if (error != std::errc() || at != end) return std::nullopt;
-  return number;
+  return parse_integer(std::string_view(name).substr(kPrefix.size()));
 }
 
 std::vector<TraceSlice> trace_slices(std::string_view trace, const std::string& where) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/region.h"
 #include "core/graph/type.h"
 #include "inputs/checked_input.h"
 #include "tasks/base_task.h"
@@ -13,12 +14,6 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kExpertsAxis = "experts";
-
-int64_t product(const std::vector<int64_t>& sizes) {
-  int64_t all = 1;
-  for (const int64_t size : sizes) all *= size;
-  return all;
-}
 
 Type unsplit(Type type) {
   for (Axis& axis : type.axes) axis.split.clear();
@@ -48,7 +43,7 @@ Recipe read_recipe(ExperimentConfig config, int64_t devices) {
   Recipe recipe;
   const Mesh mesh = planned_mesh(config.mesh, devices);
   recipe.devices = mesh.num_devices();
-  recipe.slices = product(config.mesh.dcn_mesh_shape);
+  recipe.slices = element_count(config.mesh.dcn_mesh_shape);
   const std::unique_ptr<BaseTask> task = config.task.instantiate();
   const std::unique_ptr<BaseInput> input = make_input(config.input);
   recipe.global_batch = input->global_batch_size();

@@ -9,12 +9,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
+#include "core/base/message.h"
 #include "core/runtime/checkpoint/remapping.h"
 #include "layers/parameter.h"
 #include "tasks/base_task.h"
 #include "tasks/learner/learner.h"
-#include "tasks/session/message.h"
 
 namespace tessera {
 namespace {
@@ -61,7 +62,7 @@ void fill_shards(Executor& executor, std::string_view name, Fill fill) {
 
 void read_shards(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
                  const std::string& path, const Type& type) {
-  checkpoint.expect(path, type.dtype, shape_of(type));
+  checkpoint.expect(path, type.dtype, sizes_of(type.axes));
   fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
     checkpoint.read_block(path, block, bytes);
   });
@@ -89,7 +90,7 @@ bool read_converted(Executor& executor, const std::string& name, const Checkpoin
   const bool narrows = stored == DType::kF32 && type.dtype == DType::kBF16;
   const bool widens = stored == DType::kBF16 && type.dtype == DType::kF32;
   if (!narrows && !widens) return false;
-  checkpoint.expect(path, stored, shape_of(type));
+  checkpoint.expect(path, stored, sizes_of(type.axes));
   fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
     std::vector<std::byte> read(static_cast<size_t>(block.elements() * dtype_bytes(stored)));
     checkpoint.read_block(path, block, read);
@@ -171,12 +172,6 @@ std::string parameter_array_path(std::string_view parameter_path) {
   return fmt::format("{}{}", kParameters, parameter_path);
 }
 
-std::vector<int64_t> shape_of(const Type& type) {
-  std::vector<int64_t> shape;
-  for (const Axis& axis : type.axes) shape.push_back(axis.size);
-  return shape;
-}
-
 void clear_state(Executor& executor) {
   for (const Buffer& buffer : executor.persistent()) {
     if (buffer.kind != InputKind::kState) continue;
@@ -218,7 +213,7 @@ std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor) {
       if (shard.owned)
         arrays.push_back({.path = checkpoint_path(buffer),
                           .dtype = buffer.type.dtype,
-                          .shape = shape_of(buffer.type),
+                          .shape = sizes_of(buffer.type.axes),
                           .block = shard.block,
                           .bytes = shard.memory});
   }

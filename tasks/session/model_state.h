@@ -30,9 +30,6 @@ void start_averages(Executor& executor, const ParameterTable& table);
 // The name of a weight in a checkpoint; other state has its own name there.
 std::string parameter_array_path(std::string_view parameter_path);
 
-// The sizes of the axes, as a checkpoint stores them.
-std::vector<int64_t> shape_of(const Type& type);
-
 // What this process writes to a checkpoint: the blocks of parameters and state that its devices
 // own, with their names in a checkpoint: "params/<path>" and "learner/…". They refer to the
 // devices' memory.

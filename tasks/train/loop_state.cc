@@ -2,14 +2,14 @@
 #include "tasks/train/loop_state.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "tasks/session/message.h"
+#include "core/base/message.h"
+#include "core/hparams/convert.h"
 
 namespace tessera {
 namespace {
@@ -30,11 +30,9 @@ constexpr std::string_view kPosition = "position";
 constexpr std::string_view kExtra = "extra/";
 
 int64_t position_of(const std::string& key, const std::string& text) {
-  int64_t position = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), position);
-  if (error != std::errc() || end != text.data() + text.size())
-    fail("the checkpoint's '{}' is '{}'; expected a number", key, text);
-  return position;
+  const std::optional<int64_t> position = parse_integer(text);
+  if (!position) fail("the checkpoint's '{}' is '{}'; expected a number", key, text);
+  return *position;
 }
 
 std::map<std::string, InputState> take_evals(std::map<std::string, std::string>* extra) {

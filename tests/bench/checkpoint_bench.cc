@@ -91,7 +91,7 @@ void read_all(const std::filesystem::path& directory, State* state) {
   for (size_t i = 0; i < state->arrays.size(); ++i) {
     const CheckpointArray& array = state->arrays[i];
     state->storage[i].map(HostAccess::kWrite, [&](std::span<std::byte> bytes) {
-      checkpoint.read(array.path, array.dtype, array.shape, bytes);
+      checkpoint.read_block(array.path, Region::whole(array.shape), bytes);
     });
   }
 }
@@ -108,7 +108,8 @@ int run(int argc, char** argv) {
   const auto begin = std::chrono::steady_clock::now();
   const double processor = processor_seconds();
   if (what == "write") {
-    CheckpointStore(directory).add({.step = 1}, state.arrays);
+    ProcessGroup alone;
+    CheckpointStore(directory).add({.step = 1}, state.arrays, alone);
   } else {
     read_all(directory, &state);
   }

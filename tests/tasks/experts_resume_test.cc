@@ -122,7 +122,8 @@ TEST_CASE("experts and their balancing biases restore bit for bit on every other
     for (int64_t step = 0; step < 2; ++step)
       saved.session.train_program().run(*saved.session.input().get_next(), step);
     const CheckpointStore store(saved.directory / "checkpoints");
-    store.add({.step = 2}, checkpoint_arrays(saved.session.executor()));
+    ProcessGroup alone;
+    store.add({.step = 2}, checkpoint_arrays(saved.session.executor()), alone);
     const auto expected = state_of(saved.session);
     REQUIRE(expected.contains("lm.transformer.x_layers[].ffn.router.bias"));
     REQUIRE(expected.contains("learner/m/lm.transformer.x_layers[].ffn.up"));

@@ -20,6 +20,7 @@
 #include "tasks/plan/plan.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
+#include "tests/support/checkpoint_arrays.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/optimizer_trial.h"
 #include "tests/tasks/tiny_run.h"
@@ -184,11 +185,7 @@ std::map<std::string, std::vector<std::byte>> arrays_of(const fs::path& director
   const Checkpoint checkpoint = CheckpointStore(directory / "checkpoints").open(step);
   std::map<std::string, std::vector<std::byte>> arrays;
   for (const auto& [path, entry] : checkpoint.entries()) {
-    if (!path.starts_with(prefix)) continue;
-    int64_t bytes = dtype_bytes(entry.dtype);
-    for (const int64_t size : entry.shape) bytes *= size;
-    arrays[path].resize(static_cast<size_t>(bytes));
-    checkpoint.read(path, entry.dtype, entry.shape, arrays[path]);
+    if (path.starts_with(prefix)) arrays[path] = array_bytes(checkpoint, path);
   }
   return arrays;
 }

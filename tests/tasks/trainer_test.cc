@@ -16,6 +16,7 @@
 #include "tasks/modes/make_run.h"
 #include "tasks/run_directory/run_config.h"
 #include "tests/support/catch.h"
+#include "tests/support/checkpoint_arrays.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
 
@@ -88,12 +89,7 @@ TEST_CASE("an interrupted run resumes bit for bit in f32 and bf16") {
     const Checkpoint b = CheckpointStore(broken / "checkpoints").open(12);
     for (const auto& [path, entry] : a.entries()) {
       INFO(path);
-      int64_t elements = 1;
-      for (const int64_t size : entry.shape) elements *= size;
-      std::vector<std::byte> x(static_cast<size_t>(elements * dtype_bytes(entry.dtype))), y(x);
-      a.read(path, entry.dtype, entry.shape, x);
-      b.read(path, entry.dtype, entry.shape, y);
-      REQUIRE(x == y);
+      REQUIRE(array_bytes(a, path) == array_bytes(b, path));
     }
     REQUIRE(a.info().input_position == b.info().input_position);
   }

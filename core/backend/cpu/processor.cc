@@ -23,6 +23,7 @@
 
 #include "core/backend/cpu/amx_tiles.h"
 #include "core/base/error.h"
+#include "core/base/seconds.h"
 
 namespace tessera {
 namespace {
@@ -202,7 +203,7 @@ PeakLoop loop_of(DType dtype, CpuLevel level) {
 double seconds_of(const PeakLoop& loop, int64_t rounds) {
   const auto begin = std::chrono::steady_clock::now();
   loop.run(rounds);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return seconds_since(begin);
 }
 
 // The rate of one thread while the others do the same: a warm-up of some milliseconds brings the

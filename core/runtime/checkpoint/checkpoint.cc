@@ -199,12 +199,6 @@ void Checkpoint::expect(const std::string& path, DType dtype,
          shape_text(found.shape), dtype_name(dtype), shape_text(shape));
 }
 
-void Checkpoint::read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
-                      std::span<std::byte> bytes) const {
-  expect(path, dtype, shape);
-  read_block(path, Region::whole(shape), bytes);
-}
-
 void Checkpoint::read_block(const std::string& path, const Region& block,
                             std::span<std::byte> bytes) const {
   const CheckpointEntry& whole = entry(path);
@@ -215,19 +209,6 @@ void Checkpoint::read_block(const std::string& path, const Region& block,
   if (pieces == opened_.pieces.end()) return;  // The array has no elements (check_whole).
   for (const OpenedPiece& piece : pieces->second)
     if (intersect(piece.block, block)) read_piece(piece, block, path, bytes, element_bytes);
-}
-
-void Checkpoint::verify() const {
-  std::vector<std::byte> bytes;
-  for (const auto& [path, pieces] : opened_.pieces) {
-    const int64_t element_bytes = dtype_bytes(opened_.entries.at(path).dtype);
-    for (const OpenedPiece& piece : pieces) {
-      for (int64_t i = 0; i < piece.tiles.count(); ++i) {
-        bytes.resize(static_cast<size_t>(piece.tiles.at(i).elements() * element_bytes));
-        read_tile(piece, i, path, bytes);
-      }
-    }
-  }
 }
 
 }  // namespace tessera

@@ -84,12 +84,8 @@ class Checkpoint {
 
   // Error if no array has this name (with the nearest), or if it has another dtype or shape.
   void expect(const std::string& path, DType dtype, const std::vector<int64_t>& shape) const;
-  // Reads a whole array, or a block of it, in tiles that are checked. Thread-safe.
-  void read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
-            std::span<std::byte> bytes) const;
+  // Reads a block of an array, in tiles that are checked. Thread-safe.
   void read_block(const std::string& path, const Region& block, std::span<std::byte> bytes) const;
-  // Reads all arrays once. Error if any is damaged.
-  void verify() const;
 
  private:
   const CheckpointEntry& entry(const std::string& path) const;

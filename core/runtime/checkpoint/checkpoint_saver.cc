@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/seconds.h"
 #include "core/base/terminal.h"
 #include "core/io/file.h"
 
@@ -13,10 +14,6 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 bool overlap(const DeviceBuffer& a, const DeviceBuffer& b) {
   return a.device == b.device && a.bytes > 0 && b.bytes > 0 && a.address < b.address + b.bytes &&
@@ -53,8 +50,7 @@ void PendingReads::await_number(std::unique_lock<std::mutex>& lock, size_t numbe
   if (finished_ >= number) return;
   if (waiting_++ == 0) since_ = Clock::now();
   changed_.wait(lock, [&] { return finished_ >= number; });
-  if (--waiting_ == 0)
-    waited_seconds_ += std::chrono::duration<double>(Clock::now() - since_).count();
+  if (--waiting_ == 0) waited_seconds_ += seconds_since(since_);
 }
 
 void PendingReads::await(const DeviceBuffer& buffer) {

@@ -192,12 +192,6 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
   }
 }
 
-int64_t CheckpointStore::add(const CheckpointInfo& info,
-                             const std::vector<CheckpointArray>& arrays) const {
-  ProcessGroup alone;
-  return add(info, arrays, alone);
-}
-
 // Renamed first, so that a partly removed checkpoint is never listed.
 std::string CheckpointStore::remove(int64_t step) const {
   const fs::path doomed = temporary_beside(path_of(step), "old");

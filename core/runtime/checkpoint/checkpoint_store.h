@@ -49,8 +49,6 @@ class CheckpointStore {
   // write_checkpoint_shard.
   int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
               ProcessGroup& processes, const std::function<void()>& on_read = {}) const;
-  // For a run of one process.
-  int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) const;
 
   // The result of an evaluation at a step, for RetentionPolicy::best.
   void set_metric(int64_t step, double value) { metrics_[step] = value; }

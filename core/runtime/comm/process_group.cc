@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/message.h"
 
 namespace tessera {
 namespace {
@@ -95,28 +96,16 @@ bool receive_packet(Transport& transport, int from, int tag, Packet& packet,
 
 // Concatenates texts, each after its length, without empty ones at the end: maxima and broadcasts
 // have short results.
-std::string pack(std::span<const std::string> texts) {
+std::string pack_texts(std::span<const std::string> texts) {
   while (!texts.empty() && texts.back().empty()) texts = texts.first(texts.size() - 1);
-  std::string packed;
-  for (const std::string& text : texts) {
-    const uint64_t size = text.size();
-    packed.append(reinterpret_cast<const char*>(&size), sizeof(size));
-    packed += text;
-  }
-  return packed;
+  MessageWriter packed;
+  for (const std::string& text : texts) packed.add(text);
+  return packed.text();
 }
 
-std::vector<std::string> unpack(std::string_view packed, int count) {
+std::vector<std::string> unpack_texts(std::string_view packed, int count) {
   std::vector<std::string> texts;
-  while (!packed.empty()) {
-    uint64_t size = 0;
-    CHECK(packed.size() >= sizeof(size));
-    std::memcpy(&size, packed.data(), sizeof(size));
-    packed.remove_prefix(sizeof(size));
-    CHECK(packed.size() >= size);
-    texts.emplace_back(packed.substr(0, size));
-    packed.remove_prefix(size);
-  }
+  for (MessageReader message(packed); !message.at_end();) message.take(texts.emplace_back());
   texts.resize(static_cast<size_t>(count));
   return texts;
 }
@@ -264,7 +253,7 @@ void ProcessGroup::send_result(const Result& result, const std::string& what,
       .round = round_, .value = result.value, .failed = result.failed ? 1u : 0u};
   std::vector<std::shared_ptr<Packet>> replies;
   for (const int rank : ranks)
-    replies.push_back(send_packet(*transport_, rank, tag_, header, "", pack(result.texts)));
+    replies.push_back(send_packet(*transport_, rank, tag_, header, "", pack_texts(result.texts)));
   WaitDeadline deadline(timeout + kReportGrace);
   for (size_t i = 0; i < ranks.size(); ++i) {
     // A transport may complete even a small send only when the receiver takes it.
@@ -291,7 +280,7 @@ ProcessGroup::Result ProcessGroup::run_peer(const Contribution& mine, Millisecon
   note_waiting(-1, "");
   return {.failed = reply->header.failed != 0,
           .value = reply->header.value,
-          .texts = unpack(reply->text(), size())};
+          .texts = unpack_texts(reply->text(), size())};
 }
 
 ProcessGroup::Result ProcessGroup::exchange(const Contribution& mine, Milliseconds timeout) {

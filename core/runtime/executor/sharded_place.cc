@@ -3,17 +3,12 @@
 
 #include <set>
 
+#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
 #include "core/base/region.h"
 
 namespace tessera {
 namespace {
-
-std::vector<int64_t> shape_of(const Type& type) {
-  std::vector<int64_t> shape;
-  for (const Axis& axis : type.axes) shape.push_back(axis.size);
-  return shape;
-}
 
 // A device's block in an array of this shape.
 Subarray within(const ShardedPlace& place, const std::vector<int64_t>& shape, const Region& block) {
@@ -51,7 +46,7 @@ void write_block(const Subarray& from, std::span<const std::byte> array, DeviceE
 }  // namespace
 
 int64_t local_begin(const ShardedPlace& place, const ShardBlock& block) {
-  const Subarray in_part(shape_of(local_type(place.type, place.mesh)), block.local_origin,
+  const Subarray in_part(sizes_of(local_type(place.type, place.mesh).axes), block.local_origin,
                          block.global.shape, dtype_bytes(place.type.dtype));
   if (!in_part.is_contiguous())
     fail("{} is {}, whose layers are in pieces ({}); {} must be its first axis", place.name,
@@ -62,7 +57,7 @@ int64_t local_begin(const ShardedPlace& place, const ShardBlock& block) {
 void write_whole(const ShardedPlace& place, const DeviceParts& parts,
                  std::span<const std::byte> bytes) {
   expect_whole(place, bytes.size());
-  const std::vector<int64_t> shape = shape_of(place.type);
+  const std::vector<int64_t> shape = sizes_of(place.type.axes);
   each_block(place, parts, [&](DeviceExecutor& part, const Region& block, int64_t offset) {
     write_block(within(place, shape, block), bytes, part, offset);
   });
@@ -70,7 +65,7 @@ void write_whole(const ShardedPlace& place, const DeviceParts& parts,
 
 void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
   expect_whole(place, bytes.size());
-  const std::vector<int64_t> shape = shape_of(place.type);
+  const std::vector<int64_t> shape = sizes_of(place.type.axes);
   std::set<std::vector<int64_t>> read;  // Origins of blocks.
   int64_t bytes_read = 0;
   each_block(place, parts, [&](DeviceExecutor& part, const Region& block, int64_t offset) {
@@ -94,7 +89,7 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
   if (place.type.rank() == 0) return write_whole(place, parts, bytes);
   const std::vector<RowRange> held =
       rows_of(place.type, place.mesh, parts[0]->number(), static_cast<int64_t>(parts.size()));
-  std::vector<int64_t> shape = shape_of(place.type);
+  std::vector<int64_t> shape = sizes_of(place.type.axes);
   shape[0] = 0;
   for (const RowRange& range : held) shape[0] += range.size();
   const int64_t expected = Region::whole(shape).elements() * dtype_bytes(place.type.dtype);

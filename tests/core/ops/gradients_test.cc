@@ -2,7 +2,9 @@
 // The gradient of every op against finite differences in double precision, for each row of the op
 // cases; every op must have a row.
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -12,8 +14,13 @@
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/norm.h"
+#include "core/ops/pipeline.h"
 #include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/send.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -83,6 +90,25 @@ TEST_CASE("The gradient of every op agrees with finite differences") {
     if (row.op == &kStopGradientOp) continue;  // By definition it has no gradient.
     REQUIRE(gradient_error(graph, mesh) < kTolerance);
   }
+}
+
+// Each with the reason.
+std::map<const OpDef*, std::string> ops_without_cases() {
+  const std::string lowering = "made by lowering; tests/core/passes";
+  return {{&kCopyOp, "made by memory planning; tests/core/passes"},
+          {&kAllGatherOp, lowering},
+          {&kReduceScatterOp, lowering},
+          {&kAllReduceOp, lowering},
+          {&kAllToAllOp, lowering},
+          {&kPermuteOp, lowering},
+          {&kMaskToOwnerOp, lowering},
+          {&kPipelineOp, "made by the stages of a pipeline; tests/core/passes, tests/experiments"},
+          {&kSendOp, "made by the stages of a pipeline; tests/core/runtime"},
+          {&kReceiveOp, "made by the stages of a pipeline; tests/core/runtime"},
+          {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
+          {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"},
+          {&kFusedNormOp, "made by the fusion pass of norms; tests/core/passes"},
+          {&kFusedUpdatesOp, "made by the fusion pass of updates; tests/core/passes"}};
 }
 
 TEST_CASE("Every op has a row in the op cases, or a reason not to") {

@@ -30,7 +30,8 @@ namespace fs = std::filesystem;
 
 void add(const CheckpointStore& store, int64_t step, int64_t rows = 300) {
   const CheckpointCase saved(step, rows);
-  store.add(saved.info, saved.arrays);
+  ProcessGroup alone;
+  store.add(saved.info, saved.arrays, alone);
 }
 
 std::vector<std::string> names_in(const fs::path& directory) {

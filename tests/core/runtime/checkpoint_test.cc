@@ -9,6 +9,7 @@
 #include "core/io/hdf5.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
+#include "tests/support/checkpoint_arrays.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
@@ -30,7 +31,7 @@ TEST_CASE("saved arrays are read bit for bit") {
   write(directory.path(), saved);
   const Checkpoint checkpoint(directory.path());
   REQUIRE(holds(checkpoint, saved));
-  REQUIRE_NOTHROW(checkpoint.verify());
+  REQUIRE_NOTHROW(read_arrays(checkpoint));
   REQUIRE(checkpoint.entries().at("params/ffn/w").dtype == DType::kBF16);
   REQUIRE(checkpoint.entries().at("learner/scale").shape.empty());
 }
@@ -96,7 +97,8 @@ TEST_CASE("pieces of several hosts are read as one array, in any blocks") {
   write_checkpoint_index(directory.path(), hosts.info, 3);
   const Checkpoint checkpoint(directory.path());
   std::vector<int32_t> values(48);
-  checkpoint.read("params/w", DType::kI32, {6, 8}, std::as_writable_bytes(std::span(values)));
+  checkpoint.read_block("params/w", Region::whole({6, 8}),
+                        std::as_writable_bytes(std::span(values)));
   REQUIRE(values == hosts.whole);
   for (int64_t row = 0; row < 6; ++row)
     for (int64_t column = 0; column < 8; ++column)
@@ -201,12 +203,11 @@ TEST_CASE("an unknown array or a wrong dtype or shape is an error that names wha
   const TemporaryDirectory directory;
   write(directory.path(), CheckpointCase(1));
   const Checkpoint checkpoint(directory.path());
-  std::vector<std::byte> bytes(16 * 24 * 4);
-  REQUIRE_THROWS_WITH(checkpoint.read("params/fnn/w", DType::kF32, {16, 24}, bytes),
+  REQUIRE_THROWS_WITH(checkpoint.expect("params/fnn/w", DType::kF32, {16, 24}),
                       Contains("no array") && Contains("did you mean 'params/ffn/w'"));
-  REQUIRE_THROWS_WITH(checkpoint.read("params/ffn/w", DType::kF32, {16, 24}, bytes),
+  REQUIRE_THROWS_WITH(checkpoint.expect("params/ffn/w", DType::kF32, {16, 24}),
                       Contains("'params/ffn/w' is bf16[16 24]; expected f32[16 24]"));
-  REQUIRE_THROWS_WITH(checkpoint.read("learner/m/ffn/w", DType::kF32, {24, 16}, bytes),
+  REQUIRE_THROWS_WITH(checkpoint.expect("learner/m/ffn/w", DType::kF32, {24, 16}),
                       Contains("f32[16 24]; expected f32[24 16]"));
 }
 

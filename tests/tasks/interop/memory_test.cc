@@ -119,7 +119,9 @@ Growth growth_with(const HfConfig& hf_config, HfStack stack) {
       });
     const SafetensorsModel files(directory / "hf");
     growth.import = growth_of([&] { read_hf_weights(files, tensors, table, executor); });
-    CheckpointStore(directory / "run/checkpoints").add({.step = 0}, checkpoint_arrays(executor));
+    ProcessGroup alone;
+    CheckpointStore(directory / "run/checkpoints")
+        .add({.step = 0}, checkpoint_arrays(executor), alone);
   }
   growth.export_ = growth_of([&] { export_hf(config, directory / "run", directory / "out"); });
   std::vector<float> before, after;

@@ -55,6 +55,7 @@ class MessageWriter {
 class MessageReader {
  public:
   explicit MessageReader(std::string_view text) : rest_(text) {}
+  bool at_end() const { return rest_.empty(); }
 
   void take(NumberOrEnum auto& value) { copy(&value, sizeof(value)); }
   template <Resizable T>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/session/message.h"
+#include "core/base/message.h"
 
 #include <cstdint>
 #include <map>
