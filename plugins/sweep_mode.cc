@@ -61,8 +61,21 @@ class Commands {
     for (int64_t place = 0; place < line_.sweep.processes; ++place) environment(place);
   }
 
-  TrialCommand of(const SweepTrial& trial, int64_t place) const {
-    std::vector<std::string> words = {fs::canonical("/proc/self/exe").string()};
+  std::vector<std::string> of(const SweepTrial& trial, int64_t place) const {
+    std::vector<std::string> words = environment(place);
+    words.push_back(fs::canonical("/proc/self/exe").string());
+    for (std::string& word : arguments(trial)) words.push_back(std::move(word));
+    return words;
+  }
+
+  // As a user types it.
+  std::string text(const SweepTrial& trial) const {
+    return "./runexp " + shell_command(arguments(trial));
+  }
+
+ private:
+  std::vector<std::string> arguments(const SweepTrial& trial) const {
+    std::vector<std::string> words;
     words.push_back(line_.config.empty() ? "--exp=" + line_.experiment
                                          : "--config=" + line_.config.string());
     if (line_.smoke) words.emplace_back("--smoke");
@@ -76,17 +89,9 @@ class Commands {
     words.push_back("--job_log_dir=" + (directory_ / trial.directory()).string());
     for (const std::vector<std::string>& sets : {line_.sets, trial.sets()})
       for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-    return {.environment = environment(place), .arguments = std::move(words)};
+    return words;
   }
 
-  // As a user types it.
-  std::string text(const SweepTrial& trial) const {
-    std::vector<std::string> words = of(trial, 0).arguments;
-    words[0] = "./runexp";
-    return shell_command(words);
-  }
-
- private:
   std::vector<std::string> environment(int64_t place) const {
     if (line_.device != "cuda" || line_.sweep.processes == 1) return {};
     const char* visible = std::getenv(kVisibleGpus);
@@ -237,14 +242,13 @@ int run_sweep(const SweepMode& mode) {
   const std::unique_ptr<RunLock> lock = lock_run(lock_options, mode.processes);
   Console console(Console::detect());
   console.info(introduction(record, line, directory));
-  TrialRunner runner(std::move(record),
-                     {.directory = directory,
-                      .processes = line.sweep.processes,
-                      .retries_failed = line.sweep.retries_failed,
-                      .command = [&](const SweepTrial& trial,
-                                     int64_t place) { return commands.of(trial, place); }},
-                     console);
-  return runner.run();
+  return run_trials(std::move(record),
+                    {.directory = directory,
+                     .processes = line.sweep.processes,
+                     .retries_failed = line.sweep.retries_failed,
+                     .command = [&](const SweepTrial& trial,
+                                    int64_t place) { return commands.of(trial, place); }},
+                    console);
 }
 
 }  // namespace tessera

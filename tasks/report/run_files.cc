@@ -2,7 +2,6 @@
 #include "tasks/report/run_files.h"
 
 #include <algorithm>
-#include <span>
 #include <system_error>
 
 #include <fmt/ranges.h>
@@ -13,6 +12,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
+#include "tasks/logging/jsonl_writer.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 
@@ -30,16 +30,6 @@ constexpr int64_t kTailOfFailures = int64_t{16} << 10;
 constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostSamples = 40;
 constexpr size_t kLongestSample = 4000;  // Bytes of one text.
-
-// The last bytes of a file, from the beginning of a line.
-std::string tail_of(const fs::path& path, int64_t most) {
-  const ByteFile file = ByteFile::open(path);
-  const int64_t begin = std::max<int64_t>(0, file.size() - most);
-  std::string text(static_cast<size_t>(file.size() - begin), '\0');
-  file.read_at(begin, std::as_writable_bytes(std::span(text)));
-  if (begin > 0) text.erase(0, text.find('\n') + 1);
-  return text;
-}
 
 std::string shortened(std::string text, bool* is_cut) {
   if (text.size() <= kLongestSample) return text;

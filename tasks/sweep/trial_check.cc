@@ -7,6 +7,7 @@
 
 #include "core/io/file.h"
 #include "tasks/config/mesh_config.h"
+#include "tasks/logging/jsonl_writer.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/metric_outputs.h"
 #include "tasks/train/train_session.h"
@@ -42,7 +43,6 @@ void read_trial(const ExperimentConfig& config, const RunOptions& options, Trial
   const std::filesystem::path stored = options.job_log_dir / "hparams.toml";
   if (options.restart || !std::filesystem::exists(stored)) return;
   const LogEnd end = end_of_log(options.job_log_dir);
-  record->part = record->part_before = done_part(options.job_log_dir);
   record->state = TrialState::kInterrupted;
   if (end.event == "failed") {
     record->state = TrialState::kFailed;

@@ -21,7 +21,7 @@ namespace tessera {
 void check_trial(const ExperimentConfig& config, const RunOptions& options,
                  const std::vector<Device*>& devices, ProcessGroup& processes);
 
-// The state of the trial by the files of the run in options.job_log_dir, its reason and its part.
+// The state of the trial by the files of the run in options.job_log_dir, and its reason.
 // It is complete if that run has done all steps of this configuration.
 void read_trial(const ExperimentConfig& config, const RunOptions& options, TrialRecord* record);
 
