@@ -132,10 +132,12 @@ class Preparation {
     for (const SweepTrial& trial : trials_) {
       TrialRecord& read = record.trials.emplace_back(TrialRecord{.trial = trial});
       for_trial(trial, [&] {
-        const ConfiguredExperiment checked = check(read, devices);
+        const ConfiguredExperiment checked = mode_.configured(trial.sets());
+        const RunOptions options = this->options(trial, checked);
+        check_trial(checked.config, options, devices, mode_.processes, &read);
         if (trial.number > 1) return;
         record.experiment = checked.entry.name;
-        logged = logged_metrics(checked.config, options(trial), devices, mode_.processes);
+        logged = logged_metrics(checked.config, options, devices, mode_.processes);
       });
     }
     record.metric = choose_metric(sweep_, logged);
@@ -146,27 +148,19 @@ class Preparation {
   }
 
  private:
-  RunOptions options(const SweepTrial& trial) const {
+  RunOptions options(const SweepTrial& trial, const ConfiguredExperiment& configured) const {
     RunOptions options = mode_.line.run;
     // --smoke uses as many devices as each mesh needs.
     if (mode_.line.smoke && !mode_.line.has_devices) options.devices = 0;
     options.job_log_dir = directory_ / trial.directory();
+    options.experiment = configured.entry.name;
+    options.site = configured.entry.site;
+    options.overrides = configured.overrides;
     return options;
   }
 
-  ConfiguredExperiment check(TrialRecord& record, const std::vector<Device*>& devices) const {
-    ConfiguredExperiment trial = mode_.configured(record.trial.sets());
-    RunOptions options = this->options(record.trial);
-    options.experiment = trial.entry.name;
-    options.site = trial.entry.site;
-    options.overrides = trial.overrides;
-    check_trial(trial.config, options, devices, mode_.processes);
-    read_trial(trial.config, options, &record);
-    return trial;
-  }
-
   // A directory with more trials is that of another sweep. Those of another configuration are
-  // refused by check(), as that of any run is.
+  // refused by check_trial(), as that of any run is.
   void refuse_further_trials() const {
     const SweepTrial next{.number = std::ssize(trials_) + 1};
     if (mode_.line.run.restart || !is_run(directory_ / next.directory())) return;
