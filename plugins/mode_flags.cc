@@ -44,10 +44,11 @@ std::vector<int64_t> parse_device_list(const std::string& text) {
   return list;
 }
 
-SearchGoal parse_goal(const std::string& text) {
+template <typename Goal>
+Goal parse_goal(const char* flag, const std::string& text) {
   std::vector<std::string> names;
-  for (const auto& row : enum_names(SearchGoal{})) names.emplace_back(row.name);
-  return enum_names(SearchGoal{})[index_in(names, "goal", text)].value;
+  for (const auto& row : enum_names(Goal{})) names.emplace_back(row.name);
+  return enum_names(Goal{})[index_in(names, flag, text)].value;
 }
 
 fs::path find_trace(const std::string& given) {
@@ -125,7 +126,7 @@ std::optional<SearchOptions> parse_search(const Flags& flags) {
     fail("--devices and --search_devices both say how many devices there are: give one of them");
   flags.refuse("--search", {"compare_plan", "output", "smoke", "launch_costs"});
   SearchOptions search;
-  if (flags.has("goal")) search.goal = parse_goal(flags.text("goal"));
+  if (flags.has("goal")) search.goal = parse_goal<SearchGoal>("goal", flags.text("goal"));
   if (flags.has("search_devices"))
     search.space.devices = parse_device_list(flags.text("search_devices"));
   if (const auto devices = flags.number("devices", 1)) search.space.devices = {*devices};
@@ -152,10 +153,8 @@ std::optional<SweepFlags> parse_sweep(const Flags& flags) {
   sweep.trials = flags.number("sweep_trials", 1);
   sweep.seed = flags.number("sweep_seed", 0);
   sweep.metric = flags.text("sweep_metric");
-  if (flags.has("sweep_goal")) {
-    constexpr SweepGoal kGoals[] = {SweepGoal::kMin, SweepGoal::kMax};
-    sweep.goal = kGoals[index_in({"min", "max"}, "sweep_goal", flags.text("sweep_goal"))];
-  }
+  if (flags.has("sweep_goal"))
+    sweep.goal = parse_goal<SweepGoal>("sweep_goal", flags.text("sweep_goal"));
   sweep.retries_failed = flags.has("retry_failed");
   return sweep;
 }

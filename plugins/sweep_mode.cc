@@ -61,8 +61,21 @@ class Commands {
     for (int64_t place = 0; place < line_.sweep.processes; ++place) environment(place);
   }
 
-  TrialCommand of(const SweepTrial& trial, int64_t place) const {
-    std::vector<std::string> words = {fs::canonical("/proc/self/exe").string()};
+  std::vector<std::string> of(const SweepTrial& trial, int64_t place) const {
+    std::vector<std::string> words = environment(place);
+    words.push_back(fs::canonical("/proc/self/exe").string());
+    for (std::string& word : arguments(trial)) words.push_back(std::move(word));
+    return words;
+  }
+
+  // As a user types it.
+  std::string text(const SweepTrial& trial) const {
+    return "./runexp " + shell_command(arguments(trial));
+  }
+
+ private:
+  std::vector<std::string> arguments(const SweepTrial& trial) const {
+    std::vector<std::string> words;
     words.push_back(line_.config.empty() ? "--exp=" + line_.experiment
                                          : "--config=" + line_.config.string());
     if (line_.smoke) words.emplace_back("--smoke");
@@ -76,17 +89,9 @@ class Commands {
     words.push_back("--job_log_dir=" + (directory_ / trial.directory()).string());
     for (const std::vector<std::string>& sets : {line_.sets, trial.sets()})
       for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-    return {.environment = environment(place), .arguments = std::move(words)};
+    return words;
   }
 
-  // As a user types it.
-  std::string text(const SweepTrial& trial) const {
-    std::vector<std::string> words = of(trial, 0).arguments;
-    words[0] = "./runexp";
-    return shell_command(words);
-  }
-
- private:
   std::vector<std::string> environment(int64_t place) const {
     if (line_.device != "cuda" || line_.sweep.processes == 1) return {};
     const char* visible = std::getenv(kVisibleGpus);
@@ -127,10 +132,12 @@ class Preparation {
     for (const SweepTrial& trial : trials_) {
       TrialRecord& read = record.trials.emplace_back(TrialRecord{.trial = trial});
       for_trial(trial, [&] {
-        const ConfiguredExperiment checked = check(read, devices);
+        const ConfiguredExperiment checked = mode_.configured(trial.sets());
+        const RunOptions options = this->options(trial, checked);
+        check_trial(checked.config, options, devices, mode_.processes, &read);
         if (trial.number > 1) return;
         record.experiment = checked.entry.name;
-        logged = logged_metrics(checked.config, options(trial), devices, mode_.processes);
+        logged = logged_metrics(checked.config, options, devices, mode_.processes);
       });
     }
     record.metric = choose_metric(sweep_, logged);
@@ -141,27 +148,19 @@ class Preparation {
   }
 
  private:
-  RunOptions options(const SweepTrial& trial) const {
+  RunOptions options(const SweepTrial& trial, const ConfiguredExperiment& configured) const {
     RunOptions options = mode_.line.run;
     // --smoke uses as many devices as each mesh needs.
     if (mode_.line.smoke && !mode_.line.has_devices) options.devices = 0;
     options.job_log_dir = directory_ / trial.directory();
+    options.experiment = configured.entry.name;
+    options.site = configured.entry.site;
+    options.overrides = configured.overrides;
     return options;
   }
 
-  ConfiguredExperiment check(TrialRecord& record, const std::vector<Device*>& devices) const {
-    ConfiguredExperiment trial = mode_.configured(record.trial.sets());
-    RunOptions options = this->options(record.trial);
-    options.experiment = trial.entry.name;
-    options.site = trial.entry.site;
-    options.overrides = trial.overrides;
-    check_trial(trial.config, options, devices, mode_.processes);
-    read_trial(trial.config, options, &record);
-    return trial;
-  }
-
   // A directory with more trials is that of another sweep. Those of another configuration are
-  // refused by check(), as that of any run is.
+  // refused by check_trial(), as that of any run is.
   void refuse_further_trials() const {
     const SweepTrial next{.number = std::ssize(trials_) + 1};
     if (mode_.line.run.restart || !is_run(directory_ / next.directory())) return;
@@ -237,14 +236,13 @@ int run_sweep(const SweepMode& mode) {
   const std::unique_ptr<RunLock> lock = lock_run(lock_options, mode.processes);
   Console console(Console::detect());
   console.info(introduction(record, line, directory));
-  TrialRunner runner(std::move(record),
-                     {.directory = directory,
-                      .processes = line.sweep.processes,
-                      .retries_failed = line.sweep.retries_failed,
-                      .command = [&](const SweepTrial& trial,
-                                     int64_t place) { return commands.of(trial, place); }},
-                     console);
-  return runner.run();
+  return run_trials(std::move(record),
+                    {.directory = directory,
+                     .processes = line.sweep.processes,
+                     .retries_failed = line.sweep.retries_failed,
+                     .command = [&](const SweepTrial& trial,
+                                    int64_t place) { return commands.of(trial, place); }},
+                    console);
 }
 
 }  // namespace tessera

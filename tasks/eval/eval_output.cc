@@ -73,27 +73,6 @@ std::string cell(const EvalLine& line, const std::string& metric) {
   return std::abs(value) < 1e5 ? fmt::format("{:.4f}", value) : fmt::format("{:.3g}", value);
 }
 
-// Columns that do not fit follow in another table, with the first column again.
-std::vector<std::string> table_text(const std::vector<std::vector<std::string>>& cells) {
-  constexpr size_t kColumns = 100;
-  std::vector<size_t> widths(cells[0].size(), 0);
-  for (const auto& row : cells)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::vector<std::string> text;
-  for (size_t begin = 1, end; begin < widths.size(); begin = end) {
-    size_t width = widths[0] + 2 + widths[begin];
-    for (end = begin + 1; end < widths.size(); ++end)
-      if ((width += 2 + widths[end]) > kColumns) break;
-    for (const auto& row : cells) {
-      std::string line = fmt::format("{:<{}}", row[0], widths[0]);
-      for (size_t i = begin; i < end; ++i) line += fmt::format("  {:>{}}", row[i], widths[i]);
-      line.erase(line.find_last_not_of(' ') + 1);
-      text.push_back(std::move(line));
-    }
-  }
-  return text;
-}
-
 class LockedFile {
  public:
   explicit LockedFile(const std::filesystem::path& path)
@@ -140,7 +119,7 @@ std::vector<std::string> eval_table(int64_t step, const std::map<std::string, do
     std::vector<std::string>& row = cells.emplace_back(1, key.second);
     for (const auto& [order, metric] : columns) row.push_back(cell(line, metric));
   }
-  return table_text(cells);
+  return table_lines(cells);
 }
 
 void print_evaluation(int64_t step, const EvalReport& report, Console* console) {

@@ -32,6 +32,26 @@ std::string progress_text(const Progress& progress) {
   return text + fmt::format("  {} left", duration_text(progress.seconds_left));
 }
 
+std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows) {
+  constexpr size_t kColumns = 100;
+  std::vector<size_t> widths(rows[0].size(), 0);
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::vector<std::string> text;
+  for (size_t begin = 1, end; begin < widths.size(); begin = end) {
+    size_t width = widths[0] + 2 + widths[begin];
+    for (end = begin + 1; end < widths.size(); ++end)
+      if ((width += 2 + widths[end]) > kColumns) break;
+    for (const auto& row : rows) {
+      std::string line = fmt::format("{:<{}}", row[0], widths[0]);
+      for (size_t i = begin; i < end; ++i) line += fmt::format("  {:>{}}", row[i], widths[i]);
+      line.erase(line.find_last_not_of(' ') + 1);
+      text.push_back(std::move(line));
+    }
+  }
+  return text;
+}
+
 Console::Mode Console::detect() {
   return rewrites_lines(STDOUT_FILENO) ? Mode::kTerminal : Mode::kPlain;
 }

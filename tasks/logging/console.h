@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The progress output of a run: one line that is rewritten on a terminal, occasional plain lines
-// elsewhere. Programs should read metrics.jsonl instead.
+// elsewhere; and tables. Programs should read metrics.jsonl instead.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/number_text.h"
 
@@ -23,6 +24,10 @@ struct Progress {
 
 // "step   120/2000  loss 2.1034  12.3k tokens/s  MFU 41.0 %  0:34 left"
 std::string progress_text(const Progress& progress);
+
+// The lines of a table: the first column is aligned to the left, the others to the right. Columns
+// beyond the 100th of a line follow in another table, with the first column again.
+std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows);
 
 class Console {
  public:

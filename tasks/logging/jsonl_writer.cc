@@ -13,6 +13,7 @@
 #include <map>
 #include <ranges>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 
 namespace tessera {
 namespace {
@@ -94,6 +96,32 @@ std::string range_text(std::pair<int64_t, int64_t> range) {
 std::string read_log(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path)) return "";
   return read_file(path, std::numeric_limits<int64_t>::max() - 1);
+}
+
+std::string tail_of(const std::filesystem::path& path, int64_t most) {
+  if (!std::filesystem::is_regular_file(path)) return "";
+  const ByteFile file = ByteFile::open(path);
+  const int64_t begin = std::max<int64_t>(0, file.size() - most);
+  std::string text(static_cast<size_t>(file.size() - begin), '\0');
+  file.read_at(begin, std::as_writable_bytes(std::span(text)));
+  if (begin > 0) text.erase(0, text.find('\n') + 1);
+  return text;
+}
+
+LogEnd end_of_log(const std::filesystem::path& run_directory) {
+  constexpr int64_t kTail = 65536;  // Lines can be long: norms of every parameter.
+  LogEnd end;
+  try {
+    std::string text = tail_of(run_directory / "metrics.jsonl", kTail);
+    text.erase(text.find_last_not_of('\n') + 1);
+    const Json line = parse_json(text.substr(text.rfind('\n') + 1), "metrics.jsonl");
+    end.step = line.at("step").as_integer();
+    if (const Json* event = line.find("event")) end.event = event->as_string();
+    if (const Json* reason = line.find("reason")) end.reason = reason->as_string();
+  } catch (const std::exception&) {  // The run is writing the line, or was killed meanwhile.
+    return {};
+  }
+  return end;
 }
 
 std::optional<int64_t> step_of_line(std::string_view line) {

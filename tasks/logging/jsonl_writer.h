@@ -15,6 +15,17 @@ namespace tessera {
 // The text of a log; "" if the file does not exist.
 std::string read_log(const std::filesystem::path& path);
 
+// The last bytes of a file, at most `most`, from the beginning of a line; "" if there is no file.
+std::string tail_of(const std::filesystem::path& path, int64_t most);
+
+// The last line of a run's metrics.jsonl. Empty if there is none, or if it is incomplete.
+struct LogEnd {
+  int64_t step = 0;
+  std::string event;   // "done", "failed", …; "" of a line with metrics.
+  std::string reason;  // Of "failed".
+};
+LogEnd end_of_log(const std::filesystem::path& run_directory);
+
 // The member "step" of a line; nullopt if it has none or is incomplete.
 std::optional<int64_t> step_of_line(std::string_view line);
 

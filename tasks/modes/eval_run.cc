@@ -4,7 +4,6 @@
 // same code (tasks/eval/evaluation.h).
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "core/base/seconds.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/eval/eval_output.h"
+#include "tasks/logging/jsonl_writer.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
@@ -36,27 +36,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kSlice{20};
-constexpr int64_t kTail = 65536;  // Lines of metrics.jsonl can be long: norms of every parameter.
 
 void sleep_unless(const std::function<bool()>& stop, double seconds) {
   const auto end = in_seconds(seconds);
   while (Clock::now() < end && !stop()) std::this_thread::sleep_for(kSlice);
-}
-
-// The last complete line within the last `kTail` bytes of a file; "" if it has no complete line.
-std::string last_line(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const auto size = static_cast<int64_t>(file ? static_cast<std::streamoff>(file.tellg()) : -1);
-  if (size <= 0) return "";
-  const int64_t begin = std::max<int64_t>(0, size - kTail);
-  std::string text(static_cast<size_t>(size - begin), '\0');
-  file.seekg(begin);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  const size_t end = text.rfind('\n');
-  if (end == std::string::npos) return "";
-  text.resize(end);
-  return text.substr(text.rfind('\n') + 1);  // From 0 if this is the only line.
 }
 
 // Chooses the checkpoints to score: the newest, a given step, all, or each new one of a running
@@ -146,10 +129,7 @@ class CheckpointWatcher {
   }
 
   // The last event that a job writes; if it is resumed, others follow.
-  bool job_is_done() const {
-    return last_line(run_directory_ / "metrics.jsonl").find("\"event\": \"done\"") !=
-           std::string::npos;
-  }
+  bool job_is_done() const { return end_of_log(run_directory_).event == "done"; }
 
   std::string signs_of_life(const std::vector<int64_t>& steps) const {
     const std::filesystem::path log = run_directory_ / "metrics.jsonl";

@@ -28,7 +28,7 @@ std::filesystem::path write_page(const RunReport& run) {
 
 std::string page_data(const RunReport& run, std::chrono::seconds refresh) {
   return JsonLine()
-      .add("kind", std::string_view("run"))
+      .add("kind", "run")
       .add("refresh_seconds", static_cast<int64_t>(refresh.count()))
       .add_raw("runs", fmt::format("[{}]", run.json("")))
       .text();

@@ -17,6 +17,7 @@
 #include "core/hparams/tree.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
+#include "tasks/logging/console.h"
 #include "tasks/report/page.h"
 #include "tasks/report/run_report.h"
 
@@ -122,29 +123,25 @@ std::vector<std::map<std::string, double>> finals_of(const std::vector<RunReport
 
 std::string page_of(const RunComparison& comparison, const std::vector<RunReport>& reports) {
   const auto quoted = [](const std::string& text) { return json_quoted(valid_utf8(text)); };
-  const auto row = [&](const std::string& name, const std::vector<std::string>& values) {
-    return fmt::format("[{}, {}]", quoted(name), json_list(values));
+  const auto number = [](double value) {
+    return std::isfinite(value) ? fmt::format("{:.8g}", value) : "null";
   };
-  std::vector<std::string> runs, finals, differences;
+  const auto json = [&](const auto& rows, const auto& text) {
+    return json_list(rows, [&](const auto& row) {
+      return fmt::format(
+          "[{}, {}]", quoted(row.first),
+          json_list(row.second, [&](const auto& value) { return value ? text(*value) : "null"; }));
+    });
+  };
+  std::vector<std::string> runs;
   for (size_t i = 0; i < reports.size(); ++i)
     runs.push_back(reports[i].json(comparison.names[i], RunReport::Extent::kCharts));
-  for (const auto& [name, values] : comparison.finals) {
-    std::vector<std::string> texts;
-    for (const auto& value : values)
-      texts.push_back(value && std::isfinite(*value) ? fmt::format("{:.8g}", *value) : "null");
-    finals.push_back(row(name, texts));
-  }
-  for (const auto& [path, values] : comparison.differences) {
-    std::vector<std::string> texts;
-    for (const auto& value : values) texts.push_back(value ? quoted(*value) : "null");
-    differences.push_back(row(path, texts));
-  }
   return report_page(fmt::format("{}", fmt::join(comparison.names, ", ")),
                      JsonLine()
-                         .add("kind", std::string_view("comparison"))
+                         .add("kind", "comparison")
                          .add_raw("runs", json_list(runs))
-                         .add_raw("finals", json_list(finals))
-                         .add_raw("differences", json_list(differences))
+                         .add_raw("finals", json(comparison.finals, number))
+                         .add_raw("differences", json(comparison.differences, quoted))
                          .text());
 }
 
@@ -154,35 +151,23 @@ std::string end_of(const std::string& text, size_t width) {
   return clean.size() <= width ? clean : "..." + clean.substr(clean.size() - width + 3);
 }
 
-using Row = std::pair<std::string, std::vector<std::string>>;
-
-// Columns are aligned; rows of values that would be too wide are one line for each run.
-std::string table_text(const std::vector<std::string>& names, const std::vector<Row>& rows) {
-  size_t first = 0, width = 8;
+// A row for each name, with a column for each run; where that is too wide, a line for each value.
+template <typename Rows, typename Text>
+std::string table_text(const std::vector<std::string>& runs, const Rows& rows, const Text& text) {
+  std::vector<std::vector<std::string>> table(1, {""});
+  std::string list;
+  for (const std::string& run : runs) table[0].push_back(end_of(run, 20));
   for (const auto& [name, values] : rows) {
-    first = std::max(first, std::min<size_t>(name.size(), 48));
-    for (const std::string& value : values) width = std::max(width, value.size());
-  }
-  for (const std::string& name : names) width = std::max(width, std::min<size_t>(name.size(), 20));
-  std::string text;
-  if (first + names.size() * (width + 2) <= kColumns) {
-    text += std::string(first, ' ');
-    for (const std::string& name : names)
-      text += fmt::format("  {:>{}}", end_of(name, width), width);
-    text += '\n';
-    for (const auto& [name, values] : rows) {
-      text += fmt::format("{:<{}}", end_of(name, first), first);
-      for (const std::string& value : values) text += fmt::format("  {:>{}}", value, width);
-      text += '\n';
+    table.push_back({end_of(name, 48)});
+    list += end_of(name, kColumns) + '\n';
+    for (size_t i = 0; i < runs.size(); ++i) {
+      table.back().push_back(text(values[i]));
+      list += fmt::format("  {:<24}  {}\n", end_of(runs[i], 24),
+                          end_of(table.back().back(), kColumns - 28));
     }
-    return text;
   }
-  for (const auto& [name, values] : rows) {
-    text += end_of(name, kColumns) + '\n';
-    for (size_t i = 0; i < names.size(); ++i)
-      text += fmt::format("  {:<24}  {}\n", end_of(names[i], 24), end_of(values[i], kColumns - 28));
-  }
-  return text;
+  const std::vector<std::string> lines = table_lines(table);
+  return lines.size() > table.size() ? list : fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 }  // namespace
@@ -232,20 +217,17 @@ std::vector<std::string> short_names(const std::vector<std::string>& paths, char
 }
 
 std::string comparison_text(const RunComparison& comparison) {
-  std::vector<Row> finals, differences;
-  for (const auto& [name, values] : comparison.finals) {
-    std::vector<std::string> texts;
-    for (const auto& value : values) texts.push_back(value ? fmt::format("{:.5g}", *value) : "-");
-    finals.emplace_back(name, std::move(texts));
-  }
-  for (const auto& [path, values] : comparison.differences) {
-    std::vector<std::string> texts;
-    for (const auto& value : values) texts.push_back(value ? printable(*value) : "absent");
-    differences.emplace_back(path, std::move(texts));
-  }
-  std::string text = "Final values\n" + table_text(comparison.names, finals);
-  if (differences.empty()) return text + "\nThe runs have the same configuration.\n";
-  return text + "\nDifferences of configuration\n" + table_text(comparison.names, differences);
+  const auto number = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.5g}", *value) : "-";
+  };
+  const auto setting = [](const std::optional<std::string>& value) {
+    return value ? printable(*value) : "absent";
+  };
+  return "Final values\n" + table_text(comparison.names, comparison.finals, number) +
+         (comparison.differences.empty()
+              ? "\nThe runs have the same configuration.\n"
+              : "\nDifferences of configuration\n" +
+                    table_text(comparison.names, comparison.differences, setting));
 }
 
 }  // namespace tessera

@@ -2,7 +2,7 @@
 #include "tasks/report/run_files.h"
 
 #include <algorithm>
-#include <span>
+#include <sstream>
 #include <system_error>
 
 #include <fmt/ranges.h>
@@ -13,6 +13,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
+#include "tasks/logging/jsonl_writer.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 
@@ -30,16 +31,6 @@ constexpr int64_t kTailOfFailures = int64_t{16} << 10;
 constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostSamples = 40;
 constexpr size_t kLongestSample = 4000;  // Bytes of one text.
-
-// The last bytes of a file, from the beginning of a line.
-std::string tail_of(const fs::path& path, int64_t most) {
-  const ByteFile file = ByteFile::open(path);
-  const int64_t begin = std::max<int64_t>(0, file.size() - most);
-  std::string text(static_cast<size_t>(file.size() - begin), '\0');
-  file.read_at(begin, std::as_writable_bytes(std::span(text)));
-  if (begin > 0) text.erase(0, text.find('\n') + 1);
-  return text;
-}
 
 std::string shortened(std::string text, bool* is_cut) {
   if (text.size() <= kLongestSample) return text;
@@ -66,12 +57,16 @@ std::string shown_of_plan(const Json& plan) {
   return line.text();
 }
 
-RunSample sample_of(std::string_view line) {
+// A line of samples.jsonl, with the beginnings of its texts.
+std::string shown_of_sample(std::string_view line) {
   const Json json = parse_json(line, "samples.jsonl");
-  RunSample sample{.step = json.at("step").as_integer()};
-  sample.prompt = shortened(json.at("prompt").as_string(), &sample.is_cut);
-  sample.continuation = shortened(json.at("continuation").as_string(), &sample.is_cut);
-  return sample;
+  bool is_cut = false;
+  JsonLine sample;
+  sample.add("step", json.at("step").as_integer());
+  for (const char* name : {"prompt", "continuation"})
+    sample.add(name, shortened(json.at(name).as_string(), &is_cut));
+  if (is_cut) sample.add_raw("is_cut", "true");
+  return sample.text();
 }
 
 class RunFilesReader {
@@ -84,13 +79,17 @@ class RunFilesReader {
     read_if_there("program.json", [this](const fs::path& file) { read_program(file); });
     read_if_there("samples.jsonl", [this](const fs::path& file) { read_samples(file); });
     read_if_there("failures.log", [this](const fs::path& file) {
-      files_.failures = valid_utf8(tail_of(file, kTailOfFailures));
+      show("failures", json_quoted(valid_utf8(tail_of(file, kTailOfFailures))));
     });
     read_graph();
     return std::move(files_);
   }
 
  private:
+  void show(const char* name, std::string json) {
+    files_.shown.emplace_back(name, std::move(json));
+  }
+
   template <typename Read>
   void read_if_there(const std::string& name, const Read& read) {
     std::error_code ignored;
@@ -105,17 +104,18 @@ class RunFilesReader {
   void read_config(const fs::path& file) {
     files_.config = valid_utf8(read_file(file, kMostOfConfig));
     const std::string first = files_.config.substr(0, files_.config.find('\n'));
-    if (first.starts_with("# ")) files_.experiment = first.substr(2);
-    files_.num_steps = num_train_steps(parse_toml(files_.config, file.string()));
+    show("config", json_quoted(files_.config));
+    if (first.starts_with("# ")) show("experiment", json_quoted(first.substr(2)));
+    show("num_steps", std::to_string(num_train_steps(parse_toml(files_.config, file.string()))));
   }
 
   void read_plan(const fs::path& file) {
-    files_.plan = shown_of_plan(parse_json(read_file(file, kMostOfPlan), file.string()));
+    show("plan", shown_of_plan(parse_json(read_file(file, kMostOfPlan), file.string())));
   }
 
   // The page shows all of it, so the members that it reads must be there.
   void read_program(const fs::path& file) {
-    const std::string text = read_file(file, kMostOfProgram);
+    std::string text = read_file(file, kMostOfProgram);
     const Json program = parse_json(text, file.string());
     for (const Json& row : program.at("rows").as_array()) {
       const std::string& path = row.at("path").as_string();
@@ -136,24 +136,27 @@ class RunFilesReader {
       if (point.as_array().size() != 3) fail("{}: expected [launch, used, bytes]", point.where());
       for (const Json& number : point.as_array()) number.as_integer();
     }
-    files_.program = text;
+    show("program", std::move(text));
   }
 
   void read_samples(const fs::path& file) {
-    const std::string text = tail_of(file, kTailOfSamples);
-    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    std::vector<std::string> samples;
+    std::istringstream text(tail_of(file, kTailOfSamples));
+    for (std::string line; std::getline(text, line);) {
       try {
-        files_.samples.push_back(sample_of(std::string_view(text).substr(at, end - at)));
+        samples.push_back(shown_of_sample(line));
       } catch (const Error&) {  // A line that a stopped machine left incomplete.
       }
     }
-    if (files_.samples.size() > kMostSamples)
-      files_.samples.erase(files_.samples.begin(), files_.samples.end() - kMostSamples);
+    if (samples.size() > kMostSamples) samples.erase(samples.begin(), samples.end() - kMostSamples);
+    show("samples", json_list(samples));
   }
 
   // The optimised graph, if --dump_graph wrote it; else the one of every run.
   void read_graph() {
-    for (const char* name : {"graph_fuse.svg", "graph.svg"}) {
+    for (const auto& [name, what] :
+         {std::pair("graph_fuse.svg", "The step as it runs, after fusion"),
+          std::pair("graph.svg", "The training step as the layers traced it")}) {
       std::error_code error;
       const auto size = fs::file_size(directory_ / name, error);
       if (error) continue;
@@ -164,9 +167,14 @@ class RunFilesReader {
                         name, static_cast<double>(size) / (1 << 20)));
         continue;
       }
-      read_if_there(name, [&](const fs::path& file) {
-        files_.graph_image = svg_data_url(read_file(file, kMostOfGraph));
-        files_.graph_file = name;
+      // As a data URL: an image may neither run scripts nor load other files.
+      read_if_there(name, [&, what = what](const fs::path& file) {
+        show("graph",
+             JsonLine()
+                 .add("file", file.filename().string())
+                 .add("what", what)
+                 .add("image", "data:image/svg+xml;base64," + base64(read_file(file, kMostOfGraph)))
+                 .text());
       });
       return;
     }
@@ -186,16 +194,13 @@ void require_run(const fs::path& directory) {
   if (!fs::is_directory(directory, ignored))
     fail("{} is a file; expected a run's directory, such as runs/quickstart.SourceLm",
          directory.string());
-  const std::vector<std::string> runs = runs_below(directory, kMostRunsNamed);
+  std::vector<std::string> runs;
+  for (const fs::path& run : runs_below(directory, kMostRunsNamed)) runs.push_back(run.string());
   fail("{} is not a run's directory: it has neither hparams.toml nor metrics.jsonl{}",
        directory.string(),
        runs.empty() ? "" : fmt::format("; there are runs in it: {}", fmt::join(runs, ", ")));
 }
 
 RunFiles read_run_files(const fs::path& directory) { return RunFilesReader(directory).read(); }
-
-std::string svg_data_url(std::string_view svg) {
-  return "data:image/svg+xml;base64," + base64(svg);
-}
 
 }  // namespace tessera

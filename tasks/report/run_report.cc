@@ -50,28 +50,10 @@ std::string series_json(const std::map<std::string, Series>& all) {
 
 std::string event_json(const RunEvent& event) {
   JsonLine line;
-  line.add("event", std::string_view(event.name)).add("step", event.step);
-  if (!event.reason.empty()) line.add("reason", std::string_view(event.reason));
+  line.add("event", event.name).add("step", event.step);
+  if (!event.reason.empty()) line.add("reason", event.reason);
   if (event.seconds > 0.0) line.add("seconds", event.seconds);
   return line.text();
-}
-
-std::string sample_json(const RunSample& sample) {
-  JsonLine line;
-  line.add("step", sample.step).add("prompt", std::string_view(sample.prompt));
-  line.add("continuation", std::string_view(sample.continuation));
-  if (sample.is_cut) line.add_raw("is_cut", "true");
-  return line.text();
-}
-
-std::string graph_json(const RunFiles& files) {
-  const bool is_fused = files.graph_file == "graph_fuse.svg";
-  return JsonLine()
-      .add("file", std::string_view(files.graph_file))
-      .add("what", std::string_view(is_fused ? "The step as it runs, after fusion"
-                                             : "The training step as the layers traced it"))
-      .add("image", std::string_view(files.graph_image))
-      .text();
 }
 
 }  // namespace
@@ -151,25 +133,18 @@ std::string RunReport::seconds_of_rows() const {
 std::string RunReport::json(const std::string& name, Extent extent) const {
   const std::string directory = valid_utf8(directory_.string());
   JsonLine line;
-  line.add("directory", std::string_view(directory)).add("name", std::string_view(name));
+  line.add("directory", directory).add("name", name);
   line.add("step", metrics_.step());
   line.add_raw("series", series_json(metrics_.series()));
   if (extent == Extent::kCharts) return line.text();
-  line.add("experiment", std::string_view(files_.experiment));
-  line.add("state", std::string_view(state())).add("reason", std::string_view(reason()));
-  line.add("written", std::string_view(time_of(directory_ / "metrics.jsonl")));
-  line.add("num_steps", files_.num_steps);
+  for (const auto& [member, json] : files_.shown) line.add_raw(member, json);
+  line.add("state", state()).add("reason", reason());
+  line.add("written", time_of(directory_ / "metrics.jsonl"));
   line.add_raw("last", numbers_json(metrics_.last()));
   line.add_raw("layers", numbers_json(metrics_.of_layers()));
   line.add_raw("events", json_list(metrics_.events(), event_json));
-  line.add_raw("plan", files_.plan.empty() ? "null" : files_.plan);
-  line.add_raw("program", files_.program.empty() ? "null" : files_.program);
   line.add_raw("row_seconds", seconds_of_rows());
   line.add_raw("profile", profile_ ? profile_json(*profile_) : "null");
-  line.add_raw("samples", json_list(files_.samples, sample_json));
-  line.add("config", std::string_view(files_.config));
-  line.add("failures", std::string_view(files_.failures));
-  line.add_raw("graph", files_.graph_image.empty() ? "null" : graph_json(files_));
   line.add_raw("notes", json_list(notes(), json_quoted));
   return line.text();
 }

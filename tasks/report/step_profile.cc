@@ -116,7 +116,7 @@ class ProfileBuilder {
 
 std::string tree_json(const ProfileNode& node) {
   return JsonLine()
-      .add("name", std::string_view(node.name))
+      .add("name", node.name)
       .add_raw("seconds", fmt::format("{:.6g}", node.seconds))
       .add_raw("children", json_list(node.children, tree_json))
       .text();
@@ -141,8 +141,8 @@ StepProfile profile_of(std::string_view trace, const std::string& where) {
 std::string profile_json(const StepProfile& profile) {
   const auto launch_json = [](const ProfiledLaunch& launch) {
     return JsonLine()
-        .add("name", std::string_view(launch.name))
-        .add("line", std::string_view(launch.line))
+        .add("name", launch.name)
+        .add("line", launch.line)
         .add("count", launch.count)
         .add("seconds", launch.seconds)
         .text();

@@ -22,16 +22,15 @@ bool is_run(const fs::path& directory) {
          fs::is_regular_file(directory / "metrics.jsonl", ignored);
 }
 
-std::vector<std::string> runs_below(const fs::path& directory, size_t most) {
-  constexpr int kDeepest = 2;  // Levels of folders.
-  std::vector<std::string> found;
+std::vector<fs::path> runs_below(const fs::path& directory, size_t most, int levels) {
+  std::vector<fs::path> found;
   std::error_code error;
   for (auto at = fs::recursive_directory_iterator(
            directory, fs::directory_options::skip_permission_denied, error);
        !error && at != fs::recursive_directory_iterator() && found.size() < most;
        at.increment(error)) {
-    if (at.depth() + 1 >= kDeepest) at.disable_recursion_pending();
-    if (is_run(at->path())) found.push_back(at->path().string());
+    if (at.depth() + 1 >= levels) at.disable_recursion_pending();
+    if (is_run(at->path())) found.push_back(at->path());
   }
   std::ranges::sort(found);
   return found;
@@ -39,13 +38,8 @@ std::vector<std::string> runs_below(const fs::path& directory, size_t most) {
 
 std::vector<fs::path> runs_of(const fs::path& directory) {
   std::vector<fs::path> found;
-  std::error_code error;
-  if (!is_run(directory))
-    for (auto at = fs::directory_iterator(directory, error);
-         !error && at != fs::directory_iterator(); at.increment(error))
-      if (is_run(at->path())) found.push_back(at->path());
+  if (!is_run(directory)) found = runs_below(directory, std::string::npos, 1);
   if (found.empty()) return {directory};
-  std::ranges::sort(found);
   return found;
 }
 
@@ -54,8 +48,8 @@ std::string did_you_mean_run(const fs::path& directory) {
   const fs::path path = directory.has_filename() ? directory : directory.parent_path();
   const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::vector<std::string> names;
-  for (const std::string& run : runs_below(parent, kMostSearched))
-    names.push_back(fs::path(run).lexically_relative(parent).string());
+  for (const fs::path& run : runs_below(parent, kMostSearched))
+    names.push_back(run.lexically_relative(parent).string());
   return did_you_mean(path.filename().string(), names);
 }
 

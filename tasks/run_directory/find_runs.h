@@ -12,8 +12,9 @@ namespace tessera {
 // Whether the directory has hparams.toml or metrics.jsonl.
 bool is_run(const std::filesystem::path& directory);
 
-// Runs in this directory and in its folders, at most `most`.
-std::vector<std::string> runs_below(const std::filesystem::path& directory, size_t most);
+// Runs in this directory and, with more `levels`, in its folders, by name; at most `most`.
+std::vector<std::filesystem::path> runs_below(const std::filesystem::path& directory, size_t most,
+                                              int levels = 2);
 
 // The runs directly in a folder, such as that of a sweep, by name. The directory itself if it is a
 // run or has none.

@@ -4,42 +4,47 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/base/process.h"
 #include "core/base/shell_command.h"
 #include "core/io/file.h"
+#include "tasks/logging/jsonl_writer.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
-#include "tasks/sweep/progress.h"
+#include "tasks/shutdown/stop_signal.h"
 #include "tasks/sweep/table.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{20};
-constexpr std::chrono::seconds kProgressInterval{1};
-constexpr double kLongestInterval = 60.0;           // Seconds between plain lines of progress.
 constexpr std::chrono::seconds kLockPatience{180};  // More than stop_deadline_seconds by default.
-constexpr size_t kLinesOfFailure = 5;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // Asked by the kernel to save and end if this process dies. In its own process group: Ctrl-C on the
 // terminal does not reach it.
-std::unique_ptr<ChildProcess> process_of(const TrialCommand& command, const fs::path& output) {
-  std::vector<std::string> words = {"env"};
-  words.insert(words.end(), command.environment.begin(), command.environment.end());
-  words.insert(words.end(), {"setpriv", "--pdeathsig", "TERM"});
-  words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+std::unique_ptr<ChildProcess> process_of(const std::vector<std::string>& command,
+                                         const fs::path& output) {
+  std::vector<std::string> words = {"setpriv", "--pdeathsig", "TERM", "env"};
+  words.insert(words.end(), command.begin(), command.end());
   const int file = open_own_file(output);
   try {
     auto process = std::make_unique<ChildProcess>(words, file);
@@ -59,6 +64,17 @@ std::string end_text(const ChildProcess& process, int status) {
                                              : fmt::format("SIG{}", name));
 }
 
+// The last lines of a file, indented, after a colon; "" if it has none.
+std::string last_lines(const fs::path& file) {
+  constexpr size_t kLines = 5;
+  std::vector<std::string> lines;
+  std::istringstream tail(tail_of(file, 16384));
+  for (std::string line; std::getline(tail, line);)
+    if (!line.empty()) lines.push_back("\n  " + shortened(line));
+  if (lines.size() > kLines) lines.erase(lines.begin(), lines.end() - kLines);
+  return lines.empty() ? "" : fmt::format(":{}", fmt::join(lines, ""));
+}
+
 // Why the run in this directory cannot be started now: another process still writes to it. "" if
 // it can.
 std::string use_of(const fs::path& run_directory) {
@@ -71,163 +87,155 @@ std::string use_of(const fs::path& run_directory) {
   }
 }
 
+class TrialRunner {
+ public:
+  TrialRunner(SweepRecord record, const TrialRunnerOptions& options, Console& console)
+      : record_(std::move(record)), options_(options), console_(console) {
+    for (TrialRecord& trial : record_.trials) {
+      const bool stays_failed = trial.state == TrialState::kFailed && !options_.retries_failed;
+      if (trial.state != TrialState::kDone && !stays_failed) open_.push_back(&trial);
+    }
+  }
+
+  int run() {
+    const StopSignal stop;
+    while (!open_.empty() || !running_.empty()) {
+      if (stopping_ == 0 && stop.requested() != 0) stop_all(stop.requested());
+      if (stopping_ == 0) start_more();
+      collect();
+      if (stopping_ != 0 && running_.empty()) break;
+      std::this_thread::sleep_for(kPoll);
+    }
+    return finish();
+  }
+
+ private:
+  struct Running {
+    TrialRecord* trial = nullptr;
+    int64_t place = 0;
+    Clock::time_point start;
+    std::unique_ptr<ChildProcess> process;
+  };
+
+  void start_more() {
+    while (!open_.empty() && std::ssize(running_) < options_.processes) {
+      if (waits_for_directory(open_.front()->trial)) return;
+      start(*open_.front());
+      open_.pop_front();
+    }
+  }
+
+  // A trial of a sweep that was killed is told by the kernel to save and end, which takes a moment.
+  bool waits_for_directory(const SweepTrial& trial) {
+    const std::string use = use_of(directory_of(trial));
+    if (use.empty()) {
+      waiting_since_.reset();
+    } else if (!waiting_since_) {
+      waiting_since_ = Clock::now();
+      console_.info(fmt::format("trial {} waits: {}", trial.number, use));
+    } else if (Clock::now() > *waiting_since_ + kLockPatience) {
+      fail("trial {} cannot start: {}", trial.number, use);
+    }
+    return !use.empty();
+  }
+
+  int64_t free_place() const {
+    int64_t place = 0;
+    while (std::ranges::find(running_, place, &Running::place) != running_.end()) ++place;
+    return place;
+  }
+
+  void start(TrialRecord& trial) {
+    const fs::path directory = directory_of(trial.trial);
+    const bool resumes = run_has_begun(directory);
+    fs::create_directories(directory);
+    const int64_t place = free_place();
+    running_.push_back(
+        {&trial, place, Clock::now(),
+         process_of(options_.command(trial.trial, place), directory / "output.txt")});
+    trial.state = TrialState::kRunning;
+    trial.reason.clear();
+    console_.info(fmt::format("trial {} {}: {}", trial.trial.number, resumes ? "resumes" : "starts",
+                              trial.trial.text()));
+  }
+
+  void collect() {
+    std::erase_if(running_, [this](const Running& one) {
+      const std::optional<int> status = one.process->wait(Clock::time_point::min());
+      if (status) settle(one, *status);
+      return status.has_value();
+    });
+  }
+
+  void settle(const Running& running, int status) {
+    TrialRecord& trial = *running.trial;
+    const fs::path directory = directory_of(trial.trial);
+    trial.seconds = seconds_since(running.start);
+    trial.score = score_of(directory, record_.metric);
+    const std::string time = duration_text(trial.seconds);
+    std::string text;
+    if (status == 0 && end_of_log(directory).event == "done") {
+      trial.state = TrialState::kDone;
+      text = fmt::format("is done ({} of {}) in {}: {} {}", record_.count(TrialState::kDone),
+                         record_.trials.size(), time, record_.metric.name,
+                         trial.score ? metric_text(trial.score->final) : "not logged");
+    } else if (status == 0 || stopping_ != 0) {
+      trial.state = TrialState::kInterrupted;
+      text = "was interrupted after " + time;
+    } else {
+      trial.state = TrialState::kFailed;
+      trial.reason = end_text(*running.process, status);
+      text = fmt::format("failed after {}: it {}", time, trial.reason);
+      trial.reason += last_lines(directory / "output.txt");
+    }
+    console_.info(fmt::format("trial {} {}", trial.trial.number, text));
+  }
+
+  void stop_all(int signal) {
+    stopping_ = signal;
+    for (const Running& one : running_) one.process->ask_to_stop();
+    if (!running_.empty())
+      console_.info(fmt::format("{}: waiting until {} running trial{} saved and stopped",
+                                StopSignal::name(signal), running_.size(),
+                                running_.size() == 1 ? " has" : "s have"));
+  }
+
+  int finish() {
+    const int64_t all = std::ssize(record_.trials);
+    const int64_t done = record_.count(TrialState::kDone);
+    const int64_t failed = record_.count(TrialState::kFailed);
+    console_.info("");
+    console_.info(trial_table(record_));
+    std::string text = fmt::format("{} of {} trials are done", done, all);
+    if (all - record_.count(TrialState::kWaiting) >= 2)
+      text += "; their page: " +
+              shell_command({"./runexp", "--compare=" + options_.directory.string()});
+    console_.info(text);
+    if (failed > 0)
+      console_.info(fmt::format(
+          "{} failed (output.txt in its directory has all output); --retry_failed tries again",
+          failed));
+    if (done + failed < all) console_.info("run the same command to go on");
+    return done == all || (stopping_ != 0 && failed == 0) ? 0 : 1;
+  }
+
+  fs::path directory_of(const SweepTrial& trial) const {
+    return options_.directory / trial.directory();
+  }
+
+  SweepRecord record_;
+  const TrialRunnerOptions& options_;
+  Console& console_;
+  std::deque<TrialRecord*> open_;  // Trials to start, in order.
+  std::vector<Running> running_;
+  int stopping_ = 0;  // The signal that stops the sweep; 0: none.
+  std::optional<Clock::time_point> waiting_since_;
+};
+
 }  // namespace
 
-TrialRunner::TrialRunner(SweepRecord record, TrialRunnerOptions options, Console& console)
-    : record_(std::move(record)), options_(std::move(options)), console_(console) {
-  for (size_t i = record_.trials.size(); i-- > 0;) {
-    const TrialState state = record_.trials[i].state;
-    const bool stays_failed = state == TrialState::kFailed && !options_.retries_failed;
-    if (state != TrialState::kDone && !stays_failed) open_.push_back(i);
-  }
-}
-
-fs::path TrialRunner::directory_of(const SweepTrial& trial) const {
-  return options_.directory / trial.directory();
-}
-
-int TrialRunner::run() {
-  const StopSignal stop;
-  while (!open_.empty() || !running_.empty()) {
-    if (stopping_ == 0 && stop.requested() != 0) stop_all(stop.requested());
-    if (stopping_ == 0) start_more();
-    collect();
-    if (stopping_ != 0 && running_.empty()) break;
-    show_progress();
-    std::this_thread::sleep_for(kPoll);
-  }
-  return finish();
-}
-
-void TrialRunner::start_more() {
-  while (!open_.empty() && static_cast<int64_t>(running_.size()) < options_.processes) {
-    const size_t index = open_.back();
-    if (waits_for_directory(record_.trials[index].trial)) return;
-    open_.pop_back();
-    start(index);
-  }
-}
-
-// A trial of a sweep that was killed is told by the kernel to save and end, which takes a moment.
-bool TrialRunner::waits_for_directory(const SweepTrial& trial) {
-  const std::string use = use_of(directory_of(trial));
-  if (use.empty()) {
-    is_waiting_ = false;
-    return false;
-  }
-  if (!is_waiting_) {
-    is_waiting_ = true;
-    waiting_since_ = std::chrono::steady_clock::now();
-    console_.info(fmt::format("trial {} waits: {}", trial.number, use));
-  }
-  if (seconds_since(waiting_since_) > std::chrono::duration<double>(kLockPatience).count())
-    fail("trial {} cannot start: {}", trial.number, use);
-  return true;
-}
-
-int64_t TrialRunner::free_place() const {
-  int64_t place = 0;
-  while (std::ranges::any_of(running_, [&](const Running& one) { return one.place == place; }))
-    ++place;
-  return place;
-}
-
-void TrialRunner::start(size_t index) {
-  TrialRecord& record = record_.trials[index];
-  const fs::path directory = directory_of(record.trial);
-  const bool resumes = run_has_begun(directory);
-  fs::create_directories(directory);
-  Running running{.index = index,
-                  .place = free_place(),
-                  .start = std::chrono::steady_clock::now(),
-                  .process = nullptr};
-  running.process =
-      process_of(options_.command(record.trial, running.place), directory / "output.txt");
-  record.state = TrialState::kRunning;
-  record.reason.clear();
-  console_.info(fmt::format("trial {} {}: {}", record.trial.number, resumes ? "resumes" : "starts",
-                            record.trial.text()));
-  running_.push_back(std::move(running));
-}
-
-void TrialRunner::collect() {
-  for (size_t i = 0; i < running_.size();) {
-    const std::optional<int> status =
-        running_[i].process->wait(std::chrono::steady_clock::time_point::min());
-    if (!status) {
-      ++i;
-      continue;
-    }
-    const Running done = std::move(running_[i]);
-    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-    settle(done, *status);
-    next_progress_ = {};  // Now.
-  }
-}
-
-void TrialRunner::settle(const Running& running, int status) {
-  TrialRecord& record = record_.trials[running.index];
-  const fs::path directory = directory_of(record.trial);
-  record.seconds = seconds_since(running.start);
-  record.part = done_part(directory);
-  record.score = score_of(directory, record_.metric);
-  const std::string time = duration_text(record.seconds);
-  if (status == 0 && end_of_log(directory).event == "done") {
-    record.state = TrialState::kDone;
-    console_.info(fmt::format("trial {} is done in {}: {} {}", record.trial.number, time,
-                              record_.metric.name,
-                              record.score ? metric_text(record.score->final) : "not logged"));
-  } else if (status == 0 || stopping_ != 0) {
-    record.state = TrialState::kInterrupted;
-    console_.info(fmt::format("trial {} was interrupted after {}", record.trial.number, time));
-  } else {
-    record.state = TrialState::kFailed;
-    const std::string end = end_text(*running.process, status);
-    record.reason = end;
-    const std::vector<std::string> lines = last_lines(directory / "output.txt", kLinesOfFailure);
-    if (!lines.empty()) record.reason += fmt::format(":\n  {}", fmt::join(lines, "\n  "));
-    console_.info(fmt::format("trial {} failed after {}: it {}", record.trial.number, time, end));
-  }
-}
-
-void TrialRunner::stop_all(int signal) {
-  stopping_ = signal;
-  for (const Running& one : running_) one.process->ask_to_stop();
-  if (!running_.empty())
-    console_.info(fmt::format("{}: waiting until {} running trial{} saved and stopped",
-                              StopSignal::name(signal), running_.size(),
-                              running_.size() == 1 ? " has" : "s have"));
-}
-
-void TrialRunner::show_progress() {
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_progress_ || running_.empty() || stopping_ != 0) return;
-  next_progress_ = now + kProgressInterval;
-  for (const Running& one : running_) {
-    TrialRecord& record = record_.trials[one.index];
-    record.seconds = seconds_since(one.start);
-    record.part = done_part(directory_of(record.trial));
-  }
-  console_.progress(sweep_progress_text(record_, options_.processes), kLongestInterval);
-}
-
-int TrialRunner::finish() {
-  const int64_t all = std::ssize(record_.trials);
-  const int64_t done = record_.count(TrialState::kDone);
-  const int64_t failed = record_.count(TrialState::kFailed);
-  console_.info("");
-  console_.info(trial_table(record_));
-  std::string text = fmt::format("{} of {} trials are done", done, all);
-  if (all - record_.count(TrialState::kWaiting) >= 2)
-    text +=
-        "; their page: " + shell_command({"./runexp", "--compare=" + options_.directory.string()});
-  console_.info(text);
-  if (failed > 0)
-    console_.info(fmt::format(
-        "{} failed (output.txt in its directory has all output); --retry_failed tries again",
-        failed));
-  if (done + failed < all) console_.info("run the same command to go on");
-  return done == all || (stopping_ != 0 && failed == 0) ? 0 : 1;
+int run_trials(SweepRecord record, const TrialRunnerOptions& options, Console& console) {
+  return TrialRunner(std::move(record), options, console).run();
 }
 
 }  // namespace tessera

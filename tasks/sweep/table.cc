@@ -2,10 +2,9 @@
 #include "tasks/sweep/table.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tasks/logging/console.h"
 #include "tasks/report/run_comparison.h"
@@ -13,76 +12,46 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kColumns = 100;
-constexpr size_t kGap = 2;
-constexpr size_t kWidestValue = 24;
-
-struct Column {
-  std::vector<std::string> cells;  // The heading first.
-  bool is_setting = false;
-
-  size_t width() const {
-    size_t width = 0;
-    for (const std::string& cell : cells) width = std::max(width, cell.size());
-    return width;
-  }
-};
-
-std::string shortened(const std::string& text) {
-  return text.size() <= kWidestValue ? text : text.substr(0, kWidestValue - 2) + "..";
+std::string cell_text(const std::string& text) {
+  constexpr size_t kWidest = 24;
+  return text.size() <= kWidest ? text : text.substr(0, kWidest - 2) + "..";
 }
 
-std::vector<Column> columns_of(const SweepRecord& record,
-                               const std::vector<const TrialRecord*>& order) {
-  const auto column = [&](const std::string& heading, auto cell, bool is_setting = false) {
-    Column made{{heading}, is_setting};
-    for (const TrialRecord* trial : order) made.cells.push_back(cell(*trial));
-    return made;
+// Complete trials by their final value, best first, then the others by number.
+std::vector<const TrialRecord*> ranked(const SweepRecord& record) {
+  std::vector<const TrialRecord*> order;
+  for (const TrialRecord& trial : record.trials) order.push_back(&trial);
+  const auto is_complete = [](const TrialRecord& trial) {
+    return trial.state == TrialState::kDone && trial.score.has_value();
   };
-  std::vector<Column> columns = {
-      column("trial", [](const TrialRecord& t) { return std::to_string(t.trial.number); })};
-  std::vector<std::string> paths;
-  if (!order.empty())
-    for (const TrialSetting& setting : order[0]->trial.settings) paths.push_back(setting.path);
-  const std::vector<std::string> names = short_names(paths, '.');
-  for (size_t i = 0; i < names.size(); ++i)
-    columns.push_back(column(
-        shortened(names[i]),
-        [i](const TrialRecord& t) { return shortened(t.trial.settings[i].value); }, true));
-  columns.push_back(
-      column("state", [](const TrialRecord& t) { return std::string(enum_name(t.state)); }));
-  const auto of_score = [&](const std::string& heading, auto text) {
-    columns.push_back(column(heading, [&](const TrialRecord& t) {
-      return t.score ? text(*t.score) : std::string("-");
-    }));
-  };
-  of_score("step", [](const Score& s) { return std::to_string(s.step); });
-  of_score(record.metric.name, [](const Score& s) { return metric_text(s.final); });
-  of_score("best", [](const Score& s) { return metric_text(s.best); });
-  of_score("at step", [](const Score& s) { return std::to_string(s.best_step); });
-  columns.push_back(column("time", [](const TrialRecord& t) {
-    return t.seconds > 0.0 ? duration_text(t.seconds) : std::string("-");
-  }));
-  return columns;
+  std::ranges::stable_sort(order, [&](const TrialRecord* a, const TrialRecord* b) {
+    if (is_complete(*a) != is_complete(*b)) return is_complete(*a);
+    if (!is_complete(*a)) return false;
+    return record.metric.goal == SweepGoal::kMin ? a->score->final < b->score->final
+                                                 : a->score->final > b->score->final;
+  });
+  return order;
 }
 
-size_t width_of(const std::vector<Column>& columns) {
-  size_t width = 0;
-  for (const Column& column : columns) width += column.width() + kGap;
-  return width - kGap;
+std::vector<std::string> headings(const SweepRecord& record) {
+  std::vector<std::string> paths, row = {"trial"};
+  for (const TrialSetting& setting : record.trials[0].trial.settings) paths.push_back(setting.path);
+  for (const std::string& name : short_names(paths, '.')) row.push_back(cell_text(name));
+  row.insert(row.end(), {"state", "step", record.metric.name, "best", "at step", "time"});
+  return row;
 }
 
-// Removes settings, the last ones first, until the table fits. Returns how many.
-size_t make_fit(std::vector<Column>& columns) {
-  size_t removed = 0;
-  while (width_of(columns) > kColumns) {
-    const auto last = std::find_if(columns.rbegin(), columns.rend(),
-                                   [](const Column& c) { return c.is_setting; });
-    if (last == columns.rend()) break;
-    columns.erase(std::next(last).base());
-    ++removed;
-  }
-  return removed;
+std::vector<std::string> row_of(const TrialRecord& record) {
+  std::vector<std::string> row = {fmt::format("{:>5}", record.trial.number)};
+  for (const TrialSetting& setting : record.trial.settings) row.push_back(cell_text(setting.value));
+  row.emplace_back(enum_name(record.state));
+  if (const auto& score = record.score)
+    row.insert(row.end(), {std::to_string(score->step), metric_text(score->final),
+                           metric_text(score->best), std::to_string(score->best_step)});
+  else
+    row.insert(row.end(), 4, "-");
+  row.push_back(record.seconds > 0.0 ? duration_text(record.seconds) : "-");
+  return row;
 }
 
 }  // namespace
@@ -91,18 +60,9 @@ std::string metric_text(double value) { return fmt::format("{:.6g}", value); }
 
 std::string trial_table(const SweepRecord& record) {
   const std::vector<const TrialRecord*> order = ranked(record);
-  std::vector<Column> columns = columns_of(record, order);
-  const size_t removed = make_fit(columns);
-  std::string text;
-  for (size_t row = 0; row <= order.size(); ++row) {
-    std::string line;
-    for (const Column& column : columns)
-      line += fmt::format("{:>{}}{:{}}", column.cells[row], column.width(), "", kGap);
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  if (removed > 0)
-    text += fmt::format("({} more setting{}, which --compare shows)\n", removed,
-                        removed == 1 ? "" : "s");
+  std::vector<std::vector<std::string>> rows = {headings(record)};
+  for (const TrialRecord* trial : order) rows.push_back(row_of(*trial));
+  std::string text = fmt::format("{}\n", fmt::join(table_lines(rows), "\n"));
   for (const TrialRecord* trial : order)
     if (trial->state == TrialState::kFailed)
       text += fmt::format("trial {} {}\n", trial->trial.number, trial->reason);

@@ -8,9 +8,8 @@
 
 namespace tessera {
 
-// One line for each trial in the order of ranked(), and below it the reasons of failed ones. At
-// most 100 columns wide, for which settings may be left out; a line then says so. Ends with a
-// newline.
+// One line for each trial, complete ones first by their final value, the best one on top, and below
+// the reasons of failed ones. What does not fit into 100 columns follows in another table.
 std::string trial_table(const SweepRecord& record);
 
 // "0.2134", "1.204e-05": six significant digits.

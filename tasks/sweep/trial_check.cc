@@ -1,54 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/sweep/trial_check.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include "core/io/file.h"
 #include "tasks/config/mesh_config.h"
+#include "tasks/logging/jsonl_writer.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/metric_outputs.h"
 #include "tasks/train/train_session.h"
 #include "tasks/train/trainer.h"
 
 namespace tessera {
-namespace {
-
-RunOptions to_plan(RunOptions options) {
-  options.mode = RunMode::kPlan;
-  options.verbosity = Verbosity::kSilent;
-  return options;
-}
-
-RunOptions to_compare(RunOptions options) {
-  options.mode = RunMode::kTrain;
-  options.dry_run = true;
-  return options;
-}
-
-}  // namespace
-
 void check_trial(const ExperimentConfig& config, const RunOptions& options,
-                 const std::vector<Device*>& devices, ProcessGroup& processes) {
+                 const std::vector<Device*>& devices, ProcessGroup& processes,
+                 TrialRecord* record) {
   if (options.devices > 0) make_mesh(config.mesh, options.devices);
-  RunOptions plan = to_plan(options);
-  if (plan.devices == 0) plan.devices = 1;
+  RunOptions plan = options;
+  plan.mode = RunMode::kPlan;
+  plan.verbosity = Verbosity::kSilent;
+  plan.devices = std::max<int64_t>(1, plan.devices);
   train_run(config, plan, devices, processes);
-  prepare_config(config, to_compare(options));
-}
-
-void read_trial(const ExperimentConfig& config, const RunOptions& options, TrialRecord* record) {
+  RunOptions only_compares = options;
+  only_compares.dry_run = true;
+  const std::string text = prepare_config(config, only_compares);
   const std::filesystem::path stored = options.job_log_dir / "hparams.toml";
   if (options.restart || !std::filesystem::exists(stored)) return;
   const LogEnd end = end_of_log(options.job_log_dir);
-  record->part = record->part_before = done_part(options.job_log_dir);
   record->state = TrialState::kInterrupted;
   if (end.event == "failed") {
     record->state = TrialState::kFailed;
     record->reason = fmt::format("failed at step {}: {}", end.step, end.reason);
-  } else if (end.event == "done" &&
-             prepare_config(config, to_compare(options)) == read_file(stored)) {
+  } else if (end.event == "done" && text == read_file(stored)) {
     record->state = TrialState::kDone;  // A run that is only extended gets another text.
   }
 }

@@ -95,18 +95,6 @@ int64_t number_of_trials(const Sweep& sweep) {
   return combinations;
 }
 
-}  // namespace
-
-std::string SweepTrial::directory() const { return fmt::format("trial_{:04}", number); }
-
-std::string SweepTrial::text() const { return fmt::format("{}", fmt::join(sets(), " ")); }
-
-std::vector<std::string> SweepTrial::sets() const {
-  std::vector<std::string> sets;
-  for (const TrialSetting& setting : settings) sets.push_back(setting.path + "=" + setting.value);
-  return sets;
-}
-
 void check_space(const Sweep& sweep) {
   if (sweep.axes.empty()) fail("the sweep varies nothing");
   if (sweep.num_trials < 0)
@@ -122,6 +110,18 @@ void check_space(const Sweep& sweep) {
         "the sweep has more than {} trials; list fewer values, or draw some combinations "
         "(--sweep_trials=100)",
         kMostTrials);
+}
+
+}  // namespace
+
+std::string SweepTrial::directory() const { return fmt::format("trial_{:04}", number); }
+
+std::string SweepTrial::text() const { return fmt::format("{}", fmt::join(sets(), " ")); }
+
+std::vector<std::string> SweepTrial::sets() const {
+  std::vector<std::string> sets;
+  for (const TrialSetting& setting : settings) sets.push_back(setting.path + "=" + setting.value);
+  return sets;
 }
 
 std::vector<SweepTrial> trials_of(const Sweep& sweep) {

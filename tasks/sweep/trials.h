@@ -29,12 +29,10 @@ struct SweepTrial {
   std::vector<std::string> sets() const;  // "path=value", as --set takes them.
 };
 
-// Error for a space without trials: no axis, an axis without values or given twice, bounds of a
-// distribution that are not in order, a distribution in a grid, or more than kMostTrials.
-void check_space(const Sweep& sweep);
-
 // All trials. In a grid the values of the last axis change fastest. Drawn numbers have four
-// significant digits, which is what a table shows.
+// significant digits, which is what a table shows. Error for a space without trials: no axis, an
+// axis without values or given twice, bounds of a distribution that are not in order, a
+// distribution in a grid, or more than kMostTrials.
 std::vector<SweepTrial> trials_of(const Sweep& sweep);
 
 }  // namespace tessera

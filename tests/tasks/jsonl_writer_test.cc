@@ -23,6 +23,22 @@ TEST_CASE("the step of a line is parsed if the line is complete") {
   REQUIRE_FALSE(step_of_line(""));
 }
 
+TEST_CASE("the end of a log says whether its run is done or has failed, and why") {
+  const TemporaryDirectory folder;
+  const auto end = [&](const std::string& last) {
+    write_bytes(folder / "metrics.jsonl", "{\"step\": 2, \"loss\": 2}\n" + last);
+    return end_of_log(folder.path());
+  };
+  REQUIRE(end_of_log(folder.path()).event.empty());
+  REQUIRE((end("").step == 2 && end("").event.empty()));
+  REQUIRE(end("{\"event\": \"done\", \"step\": 3}\n").event == "done");
+  const LogEnd failed =
+      end("{\"event\": \"failed\", \"step\": 3, \"reason\": \"it \\\"is\\\"\"}\n");
+  REQUIRE((failed.event == "failed" && failed.step == 3 && failed.reason == "it \"is\""));
+  const LogEnd torn = end("{\"event\": \"done\", \"st");
+  REQUIRE((torn.step == 0 && torn.event.empty()));
+}
+
 TEST_CASE("a resumed log drops lines after its step and a partial last line") {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";

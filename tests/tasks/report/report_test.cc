@@ -63,7 +63,7 @@ TEST_CASE("the report has the optimised program with the times of the trace") {
   REQUIRE(seconds.as_array()[3].as_number() == Approx(250e-6));
   // A file of an older or newer version lacks what the page reads.
   write_bytes(folder / "run/program.json", R"({"rows": [{"phase": "forward"}]})");
-  REQUIRE(data().at("program").is_null());
+  REQUIRE(data().find("program") == nullptr);
   REQUIRE_THAT(data().at("notes").as_array()[0].as_string(),
                Contains("program.json is not shown") && Contains("path"));
 }
@@ -87,7 +87,7 @@ TEST_CASE("a run that is half written has a report of what is there, with notes"
   const Json run = data_of(read_bytes(write_report(folder / "run"))).at("runs").as_array()[0];
   REQUIRE(run.at("state").as_string() == "unknown");
   REQUIRE(run.at("step").as_integer() == 1);
-  REQUIRE(run.at("plan").is_null());
+  REQUIRE(run.find("plan") == nullptr);
   std::string notes;
   for (const Json& note : run.at("notes").as_array()) notes += note.as_string() + "\n";
   REQUIRE_THAT(notes, Contains("hparams.toml is not shown") && Contains("plan.json is not shown") &&

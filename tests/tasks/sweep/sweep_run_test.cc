@@ -69,7 +69,7 @@ TEST_CASE("a sweep trains all trials, and a second call has nothing to do") {
   REQUIRE(first.exit_code == 0);
   REQUIRE_THAT(first.out, Catch::Contains("2 of 2 trials are done") &&
                               Catch::Contains("trial 2 starts: learning_rate=3e-4") &&
-                              Catch::Contains("trials 0/2 done  2 running\n"));
+                              Catch::Contains(" is done (2 of 2) in 0:0"));
   const double loss = numbers_of(sweep.directory() / "trial_0002", "eval/validation/loss").back();
   REQUIRE_THAT(first.out, Catch::Contains(fmt::format("eval/validation/loss {:.6g}\n", loss)));
   REQUIRE_THAT(read_bytes(sweep.directory() / "trial_0002" / "hparams.toml"),
