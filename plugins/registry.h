@@ -25,6 +25,16 @@
   const ::tessera::ExperimentRegistrar<Class> kRegister##Class(#family "." #Class); \
   }
 
+// A variant of an experiment or of a recipe without knobs of its own. The block that follows the
+// macro is the body of its constructor, which changes values.
+#define REGISTER_VARIANT(family, Class, Parent, summary)  \
+  struct Class : Parent {                                 \
+    static constexpr std::string_view kSummary = summary; \
+    Class();                                              \
+  };                                                      \
+  REGISTER_EXPERIMENT(family, Class)                      \
+  Class::Class()
+
 namespace tessera {
 
 // The byte range of one knob in an experiment.
@@ -38,7 +48,7 @@ struct ExperimentEntry {
   std::string name;     // "quickstart.SourceLm"
   std::string summary;  // The class's kSummary, or "".
   std::string plugin;   // The shared library's path; "" if linked in.
-  SourceSite site;      // The line of REGISTER_EXPERIMENT.
+  SourceSite site;      // The line that registers it.
   size_t size = 0;
   size_t alignment = 0;
   Experiment* (*construct)(void* memory) = nullptr;

@@ -94,36 +94,25 @@ ExperimentConfig Gpt2::build() const {
 }
 
 // GPT-2 124M: 12 layers, 768 wide, 50304 tokens.
-struct Gpt2Base : Gpt2 {
-  static constexpr std::string_view kSummary = "speed: GPT-2 124M on synthetic tokens";
-};
-REGISTER_EXPERIMENT(bench, Gpt2Base)
+REGISTER_VARIANT(bench, Gpt2Base, Gpt2, "speed: GPT-2 124M on synthetic tokens") {}
 
-struct Gpt2Small : Gpt2 {
-  static constexpr std::string_view kSummary =
-      "speed: 6 layers, 384 wide, 8192 tokens, on synthetic tokens";
-  Gpt2Small() {
-    num_layers = 6;
-    model_dims = 384;
-    num_heads = 6;
-    vocab_size = 8192;
-    global_batch_size = 16;
-  }
-};
-REGISTER_EXPERIMENT(bench, Gpt2Small)
+REGISTER_VARIANT(bench, Gpt2Small, Gpt2,
+                 "speed: 6 layers, 384 wide, 8192 tokens, on synthetic tokens") {
+  num_layers = 6;
+  model_dims = 384;
+  num_heads = 6;
+  vocab_size = 8192;
+  global_batch_size = 16;
+}
 
 // Over bytes.
-struct Gpt2Tiny : Gpt2 {
-  static constexpr std::string_view kSummary =
-      "speed: 4 layers, 128 wide, over bytes, on synthetic tokens";
-  Gpt2Tiny() {
-    num_layers = 4;
-    model_dims = 128;
-    num_heads = 4;
-    vocab_size = 264;
-    global_batch_size = 32;
-  }
-};
-REGISTER_EXPERIMENT(bench, Gpt2Tiny)
+REGISTER_VARIANT(bench, Gpt2Tiny, Gpt2,
+                 "speed: 4 layers, 128 wide, over bytes, on synthetic tokens") {
+  num_layers = 4;
+  model_dims = 128;
+  num_heads = 4;
+  vocab_size = 264;
+  global_batch_size = 32;
+}
 
 }  // namespace tessera

@@ -6,22 +6,15 @@
 namespace tessera {
 namespace {
 
-struct Spmd : C4Recipe {
-  static constexpr std::string_view kSummary =
-      "Pax's C4SpmdAdam: 1.3B weights, unrolled, in f32; 1×4×2 devices";
-};
-REGISTER_EXPERIMENT(c4, Spmd)
+REGISTER_VARIANT(c4, Spmd, C4Recipe,
+                 "Pax's C4SpmdAdam: 1.3B weights, unrolled, in f32; 1×4×2 devices") {}
 
-struct SpmdPipeline : C4Recipe {
-  static constexpr std::string_view kSummary =
-      "Pax's C4SpmdPipelineAdam: 1.3B weights in 2 stages, in f32; 2×1×2×2 devices";
-  SpmdPipeline() {
-    use_pipeline = true;
-    microbatch_size = 2;
-    ici_mesh_shape = {2, 1, 2, 2};
-  }
-};
-REGISTER_EXPERIMENT(c4, SpmdPipeline)
+REGISTER_VARIANT(c4, SpmdPipeline, C4Recipe,
+                 "Pax's C4SpmdPipelineAdam: 1.3B weights in 2 stages, in f32; 2×1×2×2 devices") {
+  use_pipeline = true;
+  microbatch_size = 2;
+  ici_mesh_shape = {2, 1, 2, 2};
+}
 
 // What the sizes below have in common.
 struct RepeatedC4 : C4Recipe {
@@ -35,108 +28,82 @@ struct RepeatedC4 : C4Recipe {
 };
 
 // 1.10 billion weights, fully sharded over four devices.
-struct Spmd1B : RepeatedC4 {
-  static constexpr std::string_view kSummary =
-      "Pax's C4Spmd1BAdam4Replicas: 1.10B weights on 4 devices; --set flat_tokens_path=FILE";
-  Spmd1B() {
-    num_layers = 13;
-    model_dims = 2560;
-    num_heads = 20;
-    percore_batch_size = 32;
-    ici_mesh_shape = {1, 4, 1};
-  }
-};
-REGISTER_EXPERIMENT(c4, Spmd1B)
+REGISTER_VARIANT(
+    c4, Spmd1B, RepeatedC4,
+    "Pax's C4Spmd1BAdam4Replicas: 1.10B weights on 4 devices; --set flat_tokens_path=FILE") {
+  num_layers = 13;
+  model_dims = 2560;
+  num_heads = 20;
+  percore_batch_size = 32;
+  ici_mesh_shape = {1, 4, 1};
+}
 
-struct Spmd1BLimitSteps : Spmd1B {
-  static constexpr std::string_view kSummary =
-      "Pax's C4Spmd1BAdam4ReplicasLimitSteps: c4.Spmd1B for 15000 steps";
-  Spmd1BLimitSteps() { num_train_steps = 15'000; }
-};
-REGISTER_EXPERIMENT(c4, Spmd1BLimitSteps)
+REGISTER_VARIANT(c4, Spmd1BLimitSteps, Spmd1B,
+                 "Pax's C4Spmd1BAdam4ReplicasLimitSteps: c4.Spmd1B for 15000 steps") {
+  num_train_steps = 15'000;
+}
 
 // Every axis is divisible by eight. The mesh takes all available devices; the batch is fixed.
-struct Spmd1BSmoke : Spmd1B {
-  static constexpr std::string_view kSummary =
-      "c4.Spmd1B with 2 narrow layers and 200 steps, on synthetic data or --set data=flat_tokens";
-  Spmd1BSmoke() {
-    num_layers = 2;
-    model_dims = 64;
-    num_heads = 8;
-    vocab_size = 264;  // Bytes and the reserved id, rounded up.
-    tokenizer = "bytes";
-    seq_len = 64;
-    global_batch_size = 16;
-    ici_mesh_shape = {};
-    data = C4Data::kSynthetic;
-    num_train_steps = 200;
-    warmup_steps = 40;
-    decay_end = 200;
-    save_interval_steps = 100;
-  }
-};
-REGISTER_EXPERIMENT(c4, Spmd1BSmoke)
+REGISTER_VARIANT(
+    c4, Spmd1BSmoke, Spmd1B,
+    "c4.Spmd1B with 2 narrow layers and 200 steps, on synthetic data or --set data=flat_tokens") {
+  num_layers = 2;
+  model_dims = 64;
+  num_heads = 8;
+  vocab_size = 264;  // Bytes and the reserved id, rounded up.
+  tokenizer = "bytes";
+  seq_len = 64;
+  global_batch_size = 16;
+  ici_mesh_shape = {};
+  data = C4Data::kSynthetic;
+  num_train_steps = 200;
+  warmup_steps = 40;
+  decay_end = 200;
+  save_interval_steps = 100;
+}
 
-struct Spmd2B : RepeatedC4 {
-  static constexpr std::string_view kSummary =
-      "Pax's C4Spmd2BAdam4Replicas: 2.14B weights; 1×4×1 devices";
-  Spmd2B() {
-    num_layers = 18;
-    model_dims = 3072;
-    num_heads = 24;
-    percore_batch_size = 32;
-    ici_mesh_shape = {1, 4, 1};
-  }
-};
-REGISTER_EXPERIMENT(c4, Spmd2B)
+REGISTER_VARIANT(c4, Spmd2B, RepeatedC4,
+                 "Pax's C4Spmd2BAdam4Replicas: 2.14B weights; 1×4×1 devices") {
+  num_layers = 18;
+  model_dims = 3072;
+  num_heads = 24;
+  percore_batch_size = 32;
+  ici_mesh_shape = {1, 4, 1};
+}
 
-struct Spmd16B : RepeatedC4 {
-  static constexpr std::string_view kSummary =
-      "Pax's C4Spmd16BAdam32Replicas: 16.5B weights; 1×16×2 devices";
-  Spmd16B() {
-    num_layers = 36;
-    model_dims = 6144;
-    num_heads = 48;
-    percore_batch_size = 16;
-    ici_mesh_shape = {1, 16, 2};
-  }
-};
-REGISTER_EXPERIMENT(c4, Spmd16B)
+REGISTER_VARIANT(c4, Spmd16B, RepeatedC4,
+                 "Pax's C4Spmd16BAdam32Replicas: 16.5B weights; 1×16×2 devices") {
+  num_layers = 36;
+  model_dims = 6144;
+  num_heads = 48;
+  percore_batch_size = 16;
+  ici_mesh_shape = {1, 16, 2};
+}
 
-struct Spmd32B : RepeatedC4 {
-  static constexpr std::string_view kSummary =
-      "Pax's C4Spmd32BAdam64Replicas: 32.5B weights; 1×16×4 devices";
-  Spmd32B() {
-    num_layers = 40;
-    model_dims = 8192;
-    num_heads = 64;
-    percore_batch_size = 8;
-    ici_mesh_shape = {1, 16, 4};
-  }
-};
-REGISTER_EXPERIMENT(c4, Spmd32B)
+REGISTER_VARIANT(c4, Spmd32B, RepeatedC4,
+                 "Pax's C4Spmd32BAdam64Replicas: 32.5B weights; 1×16×4 devices") {
+  num_layers = 40;
+  model_dims = 8192;
+  num_heads = 64;
+  percore_batch_size = 8;
+  ici_mesh_shape = {1, 16, 4};
+}
 
 // On generated sequences.
-struct LmCloudSpmd : TransformerLmAdamRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's LmCloudSpmdAdam: 0.17B weights in f32, synthetic data; 1×4×2 devices";
-  LmCloudSpmd() {
-    num_layers = 2;
-    model_dims = 2048;
-    num_heads = 16;
-    percore_batch_size = 16;
-    activation_tpl = GELU::HParams{.approximate = true};
-    ici_mesh_shape = {1, 4, 2};
-  }
-};
-REGISTER_EXPERIMENT(c4, LmCloudSpmd)
+REGISTER_VARIANT(c4, LmCloudSpmd, TransformerLmAdamRecipe,
+                 "Pax's LmCloudSpmdAdam: 0.17B weights in f32, synthetic data; 1×4×2 devices") {
+  num_layers = 2;
+  model_dims = 2048;
+  num_heads = 16;
+  percore_batch_size = 16;
+  activation_tpl = GELU::HParams{.approximate = true};
+  ici_mesh_shape = {1, 4, 2};
+}
 
-struct LmCloudSpmdLimitSteps : LmCloudSpmd {
-  static constexpr std::string_view kSummary =
-      "Pax's LmCloudSpmdAdamLimitSteps: c4.LmCloudSpmd for 4000 steps";
-  LmCloudSpmdLimitSteps() { num_train_steps = 4000; }
-};
-REGISTER_EXPERIMENT(c4, LmCloudSpmdLimitSteps)
+REGISTER_VARIANT(c4, LmCloudSpmdLimitSteps, LmCloudSpmd,
+                 "Pax's LmCloudSpmdAdamLimitSteps: c4.LmCloudSpmd for 4000 steps") {
+  num_train_steps = 4000;
+}
 
 }  // namespace
 }  // namespace tessera

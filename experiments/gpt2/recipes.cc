@@ -173,73 +173,51 @@ std::optional<MissingData> Gpt2Recipe::missing_data(const ExperimentConfig& conf
 
 namespace {
 
-struct Small : Gpt2Recipe {
-  static constexpr std::string_view kSummary =
-      "Levanter's gpt2_small: GPT-2 of 124M weights; any number of devices";
-};
-REGISTER_EXPERIMENT(gpt2, Small)
+REGISTER_VARIANT(gpt2, Small, Gpt2Recipe,
+                 "Levanter's gpt2_small: GPT-2 of 124M weights; any number of devices") {}
 
-struct SmallFast : Small {
-  static constexpr std::string_view kSummary =
-      "Levanter's gpt2_small_fast: gpt2.Small with 20000 steps of half the batch";
-  SmallFast() {
-    global_batch_size = 256;
-    num_train_steps = 20'000;
-    learning_rate = 1e-3;
-  }
-};
-REGISTER_EXPERIMENT(gpt2, SmallFast)
+REGISTER_VARIANT(gpt2, SmallFast, Small,
+                 "Levanter's gpt2_small_fast: gpt2.Small with 20000 steps of half the batch") {
+  global_batch_size = 256;
+  num_train_steps = 20'000;
+  learning_rate = 1e-3;
+}
 
-struct Medium : Gpt2Recipe {
-  static constexpr std::string_view kSummary =
-      "Levanter's gpt2_medium: GPT-2 of 355M weights; any number of devices";
-  Medium() {
-    num_layers = 24;
-    model_dims = 1024;
-    num_heads = 16;
-    learning_rate = 3e-4;
-  }
-};
-REGISTER_EXPERIMENT(gpt2, Medium)
+REGISTER_VARIANT(gpt2, Medium, Gpt2Recipe,
+                 "Levanter's gpt2_medium: GPT-2 of 355M weights; any number of devices") {
+  num_layers = 24;
+  model_dims = 1024;
+  num_heads = 16;
+  learning_rate = 3e-4;
+}
 
-struct Large : Gpt2Recipe {
-  static constexpr std::string_view kSummary =
-      "Levanter's gpt2_large: GPT-2 of 774M weights; any number of devices";
-  Large() {
-    num_layers = 36;
-    model_dims = 1280;
-    num_heads = 20;
-    learning_rate = 2e-4;
-  }
-};
-REGISTER_EXPERIMENT(gpt2, Large)
+REGISTER_VARIANT(gpt2, Large, Gpt2Recipe,
+                 "Levanter's gpt2_large: GPT-2 of 774M weights; any number of devices") {
+  num_layers = 36;
+  model_dims = 1280;
+  num_heads = 20;
+  learning_rate = 2e-4;
+}
 
-struct Xl : Gpt2Recipe {
-  static constexpr std::string_view kSummary =
-      "Levanter's gpt2_xl: GPT-2 of 1.56B weights; any number of devices";
-  Xl() {
-    num_layers = 48;
-    model_dims = 1600;
-    num_heads = 25;
-    learning_rate = 1e-4;
-  }
-};
-REGISTER_EXPERIMENT(gpt2, Xl)
+REGISTER_VARIANT(gpt2, Xl, Gpt2Recipe,
+                 "Levanter's gpt2_xl: GPT-2 of 1.56B weights; any number of devices") {
+  num_layers = 48;
+  model_dims = 1600;
+  num_heads = 25;
+  learning_rate = 1e-4;
+}
 
-struct Nano : Gpt2Recipe {
-  static constexpr std::string_view kSummary =
-      "Levanter's gpt2_nano: 1.7M weights and 100 steps, on synthetic data; any number of devices";
-  Nano() {
-    num_layers = 2;
-    model_dims = 32;
-    num_heads = 4;
-    global_batch_size = 32;
-    num_train_steps = 100;
-    scale_attention_by_inverse_layer = false;
-    data = Gpt2Data::kSynthetic;
-  }
-};
-REGISTER_EXPERIMENT(gpt2, Nano)
+REGISTER_VARIANT(
+    gpt2, Nano, Gpt2Recipe,
+    "Levanter's gpt2_nano: 1.7M weights and 100 steps, on synthetic data; any number of devices") {
+  num_layers = 2;
+  model_dims = 32;
+  num_heads = 4;
+  global_batch_size = 32;
+  num_train_steps = 100;
+  scale_attention_by_inverse_layer = false;
+  data = Gpt2Data::kSynthetic;
+}
 
 }  // namespace
 }  // namespace tessera

@@ -192,32 +192,26 @@ void Jaxformer::shrink() {
 }
 
 // The defaults of JAXformer's flags.
-struct Moe : Jaxformer {
-  static constexpr std::string_view kSummary =
-      "JAXformer's defaults: 1.01B weights, experts in every sixth layer, 16 rows, on one device";
-  Moe() { ici_mesh_shape = {1, 1, 1, 1}; }
-};
-REGISTER_EXPERIMENT(jaxformer, Moe)
+REGISTER_VARIANT(
+    jaxformer, Moe, Jaxformer,
+    "JAXformer's defaults: 1.01B weights, experts in every sixth layer, 16 rows, on one device") {
+  ici_mesh_shape = {1, 1, 1, 1};
+}
 
 // The run that JAXformer reports: 32 rows for each part of the data axis.
-struct Moe1B : Jaxformer {
-  static constexpr std::string_view kSummary =
-      "JAXformer's moe1B, the run it reports: 1.01B weights on 2 stages x 8 data x 2 mdl";
-  Moe1B() {
-    global_batch_size = 8 * 32;
-    eval_interval_steps = 75;
-    eval_batches = 10;
-    save_interval_steps = 750;
-    ici_mesh_shape = {2, 1, 8, 2};
-  }
-};
-REGISTER_EXPERIMENT(jaxformer, Moe1B)
+REGISTER_VARIANT(
+    jaxformer, Moe1B, Jaxformer,
+    "JAXformer's moe1B, the run it reports: 1.01B weights on 2 stages x 8 data x 2 mdl") {
+  global_batch_size = 8 * 32;
+  eval_interval_steps = 75;
+  eval_batches = 10;
+  save_interval_steps = 750;
+  ici_mesh_shape = {2, 1, 8, 2};
+}
 
-struct Dense : Moe1B {
-  static constexpr std::string_view kSummary =
-      "JAXformer's moe1B with dense layers for experts: 373M weights on the same mesh";
-  Dense() { num_experts = 0; }
-};
-REGISTER_EXPERIMENT(jaxformer, Dense)
+REGISTER_VARIANT(jaxformer, Dense, Moe1B,
+                 "JAXformer's moe1B with dense layers for experts: 373M weights on the same mesh") {
+  num_experts = 0;
+}
 
 }  // namespace tessera

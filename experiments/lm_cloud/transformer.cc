@@ -9,36 +9,27 @@ namespace {
 
 // TransformerLmPmapAdam of paxml/tasks/lm/model_params.py. Its mesh is all devices of a host; ours
 // are the eight of the MLPs.
-struct Transformer : TransformerLmAdamRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's LmCloudTransformerAdam: 0.44B weights in f32, unrolled; 8 replicas";
-  Transformer() {
-    percore_batch_size = 16;
-    combine_qkv = false;
-    softmax_logit_cap = 0.0;
-    remat_policy = "save_everything";
-    ici_mesh_shape = {8, 1, 1};
-    strategy = Strategy::kReplicas;
-  }
-};
-REGISTER_EXPERIMENT(lm_cloud, Transformer)
+REGISTER_VARIANT(lm_cloud, Transformer, TransformerLmAdamRecipe,
+                 "Pax's LmCloudTransformerAdam: 0.44B weights in f32, unrolled; 8 replicas") {
+  percore_batch_size = 16;
+  combine_qkv = false;
+  softmax_logit_cap = 0.0;
+  remat_policy = "save_everything";
+  ici_mesh_shape = {8, 1, 1};
+  strategy = Strategy::kReplicas;
+}
 
-struct TransformerTest : Transformer {
-  static constexpr std::string_view kSummary =
-      "Pax's LmCloudTransformerAdamTest: lm_cloud.Transformer with 2 layers";
-  TransformerTest() { num_layers = 2; }
-};
-REGISTER_EXPERIMENT(lm_cloud, TransformerTest)
+REGISTER_VARIANT(lm_cloud, TransformerTest, Transformer,
+                 "Pax's LmCloudTransformerAdamTest: lm_cloud.Transformer with 2 layers") {
+  num_layers = 2;
+}
 
-struct TransformerLimitSteps : Transformer {
-  static constexpr std::string_view kSummary =
-      "Pax's LmCloudTransformerAdamLimitSteps: lm_cloud.Transformer with 10 layers, 2000 steps";
-  TransformerLimitSteps() {
-    num_layers = 10;
-    num_train_steps = 2000;
-  }
-};
-REGISTER_EXPERIMENT(lm_cloud, TransformerLimitSteps)
+REGISTER_VARIANT(
+    lm_cloud, TransformerLimitSteps, Transformer,
+    "Pax's LmCloudTransformerAdamLimitSteps: lm_cloud.Transformer with 10 layers, 2000 steps") {
+  num_layers = 10;
+  num_train_steps = 2000;
+}
 
 }  // namespace
 }  // namespace tessera

@@ -7,108 +7,84 @@
 namespace tessera {
 namespace {
 
-struct Nvidia5B : NvidiaPipelineRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's NVIDIA5B: 5.05B weights in 4 stages; 4×2×1×2 devices";
-};
-REGISTER_EXPERIMENT(nvidia, Nvidia5B)
+REGISTER_VARIANT(nvidia, Nvidia5B, NvidiaPipelineRecipe,
+                 "Pax's NVIDIA5B: 5.05B weights in 4 stages; 4×2×1×2 devices") {}
 
-struct TestSmallConfig : NvidiaPipelineRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's TestSmallConfig: nvidia.Nvidia5B with 16 layers, 3.4B weights; 2×2×1×4 devices";
-  TestSmallConfig() {
-    num_layers = 16;
-    percore_batch_size = 2;
-    ici_mesh_shape = {2, 2, 1, 4};
-  }
-};
-REGISTER_EXPERIMENT(nvidia, TestSmallConfig)
+REGISTER_VARIANT(
+    nvidia, TestSmallConfig, NvidiaPipelineRecipe,
+    "Pax's TestSmallConfig: nvidia.Nvidia5B with 16 layers, 3.4B weights; 2×2×1×4 devices") {
+  num_layers = 16;
+  percore_batch_size = 2;
+  ici_mesh_shape = {2, 2, 1, 4};
+}
 
-struct Nvidia40BProxy : NvidiaPipelineRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's NVIDIA40BProxy: 12 layers 8192 wide, 10.1B weights in 2 stages; 2×2×1×4 devices";
-  Nvidia40BProxy() {
-    num_layers = 12;
-    model_dims = 8192;
-    num_heads = 64;
-    microbatch_size = 4;
-    percore_batch_size = 16;
-    ici_mesh_shape = {2, 2, 1, 4};
-  }
-};
-REGISTER_EXPERIMENT(nvidia, Nvidia40BProxy)
+REGISTER_VARIANT(
+    nvidia, Nvidia40BProxy, NvidiaPipelineRecipe,
+    "Pax's NVIDIA40BProxy: 12 layers 8192 wide, 10.1B weights in 2 stages; 2×2×1×4 devices") {
+  num_layers = 12;
+  model_dims = 8192;
+  num_heads = 64;
+  microbatch_size = 4;
+  percore_batch_size = 16;
+  ici_mesh_shape = {2, 2, 1, 4};
+}
 
-struct Nvidia70BProxy : Nvidia40BProxy {
-  static constexpr std::string_view kSummary =
-      "Pax's NVIDIA70BProxy: 20 layers 8192 wide, 16.5B weights in 2 stages; 2×2×1×4 devices";
-  Nvidia70BProxy() {
-    num_layers = 20;
-    percore_batch_size = 8;
-  }
-};
-REGISTER_EXPERIMENT(nvidia, Nvidia70BProxy)
+REGISTER_VARIANT(
+    nvidia, Nvidia70BProxy, Nvidia40BProxy,
+    "Pax's NVIDIA70BProxy: 20 layers 8192 wide, 16.5B weights in 2 stages; 2×2×1×4 devices") {
+  num_layers = 20;
+  percore_batch_size = 8;
+}
 
-struct Nvidia116BProxy : NvidiaPipelineRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's NVIDIA116BProxy: 16 layers 12288 wide, 29.6B weights in 4 stages; 4×1×1×4 devices";
-  Nvidia116BProxy() {
-    num_layers = 16;
-    model_dims = 12288;
-    num_heads = 96;
-    percore_batch_size = 6;
-    ici_mesh_shape = {4, 1, 1, 4};
-  }
-};
-REGISTER_EXPERIMENT(nvidia, Nvidia116BProxy)
+REGISTER_VARIANT(
+    nvidia, Nvidia116BProxy, NvidiaPipelineRecipe,
+    "Pax's NVIDIA116BProxy: 16 layers 12288 wide, 29.6B weights in 4 stages; 4×1×1×4 devices") {
+  num_layers = 16;
+  model_dims = 12288;
+  num_heads = 96;
+  percore_batch_size = 6;
+  ici_mesh_shape = {4, 1, 1, 4};
+}
 
-struct Nvidia175BProxy : Nvidia116BProxy {
-  static constexpr std::string_view kSummary =
-      "Pax's NVIDIA175BProxy: 24 layers 12288 wide, 44.1B weights in 4 stages; 4×1×1×4 devices";
-  Nvidia175BProxy() {
-    num_layers = 24;
-    microbatch_size = 1;
-  }
-};
-REGISTER_EXPERIMENT(nvidia, Nvidia175BProxy)
+REGISTER_VARIANT(
+    nvidia, Nvidia175BProxy, Nvidia116BProxy,
+    "Pax's NVIDIA175BProxy: 24 layers 12288 wide, 44.1B weights in 4 stages; 4×1×1×4 devices") {
+  num_layers = 24;
+  microbatch_size = 1;
+}
 
-struct Nvidia175B : Nvidia175BProxy {
-  static constexpr std::string_view kSummary =
-      "Pax's NVIDIA175B: 175B weights, a batch of 6; 6 hosts, each a stage of 16 devices";
-  Nvidia175B() {
-    num_layers = 96;
-    percore_batch_size = 0.0625;
-    ici_mesh_shape = {1, 1, 1, 16};
-    dcn_mesh_shape = {6, 1, 1, 1};
-    optimizer = LmOptimizer::kAdafactor;
-  }
-};
-REGISTER_EXPERIMENT(nvidia, Nvidia175B)
+REGISTER_VARIANT(
+    nvidia, Nvidia175B, Nvidia175BProxy,
+    "Pax's NVIDIA175B: 175B weights, a batch of 6; 6 hosts, each a stage of 16 devices") {
+  num_layers = 96;
+  percore_batch_size = 0.0625;
+  ici_mesh_shape = {1, 1, 1, 16};
+  dcn_mesh_shape = {6, 1, 1, 1};
+  optimizer = LmOptimizer::kAdafactor;
+}
 
 // Not of the base above: ReLU, sinusoidal positions, f32.
-struct CircularRepeat : TransformerLmAdamRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's NVIDIA_CIRCULAR_REPEAT: 6.6B weights; 8 stages with 4 chunks of layers each";
-  CircularRepeat() {
-    num_layers = 32;
-    model_dims = 4096;
-    num_heads = 32;
-    remat_policy = "save_dot_only";
-    use_pipeline = true;
-    num_microbatches = 8;
-    circular_repeat = 4;
-    ici_mesh_shape = {8, 1, 1, 1};
-    init_std = 0.01;
-    softmax_init_std = 0.01;
-    learning_rate = 1.6e-4;
-    schedule = LmSchedule::kCosine;
-    warmup_steps = 115;
-    decay_end = 62'500;
-    num_train_steps = 2000;
-    save_interval_steps = 250;
-    summary_interval_steps = 10;
-  }
-};
-REGISTER_EXPERIMENT(nvidia, CircularRepeat)
+REGISTER_VARIANT(
+    nvidia, CircularRepeat, TransformerLmAdamRecipe,
+    "Pax's NVIDIA_CIRCULAR_REPEAT: 6.6B weights; 8 stages with 4 chunks of layers each") {
+  num_layers = 32;
+  model_dims = 4096;
+  num_heads = 32;
+  remat_policy = "save_dot_only";
+  use_pipeline = true;
+  num_microbatches = 8;
+  circular_repeat = 4;
+  ici_mesh_shape = {8, 1, 1, 1};
+  init_std = 0.01;
+  softmax_init_std = 0.01;
+  learning_rate = 1.6e-4;
+  schedule = LmSchedule::kCosine;
+  warmup_steps = 115;
+  decay_end = 62'500;
+  num_train_steps = 2000;
+  save_interval_steps = 250;
+  summary_interval_steps = 10;
+}
 
 }  // namespace
 }  // namespace tessera

@@ -143,23 +143,16 @@ void MetaLlamaRecipe::shrink() {
   num_train_steps = kSmokeSteps;
 }
 
-struct MetaLlama2_7B : MetaLlamaRecipe {
-  static constexpr std::string_view kSummary =
-      "Meta's Llama 2 7B: 6.74B weights; 16 hosts, in each weights over 8 devices";
-};
-REGISTER_EXPERIMENT(nvidia, MetaLlama2_7B)
+REGISTER_VARIANT(nvidia, MetaLlama2_7B, MetaLlamaRecipe,
+                 "Meta's Llama 2 7B: 6.74B weights; 16 hosts, in each weights over 8 devices") {}
 
-struct MetaLlama2_13B : MetaLlamaRecipe {
-  static constexpr std::string_view kSummary =
-      "Meta's Llama 2 13B: 13.02B weights; 16 hosts, in each weights over 8 devices";
-  MetaLlama2_13B() {
-    num_layers = 40;
-    model_dims = 5120;
-    hidden_dims = 13824;
-    num_heads = 40;
-  }
-};
-REGISTER_EXPERIMENT(nvidia, MetaLlama2_13B)
+REGISTER_VARIANT(nvidia, MetaLlama2_13B, MetaLlamaRecipe,
+                 "Meta's Llama 2 13B: 13.02B weights; 16 hosts, in each weights over 8 devices") {
+  num_layers = 40;
+  model_dims = 5120;
+  hidden_dims = 13824;
+  num_heads = 40;
+}
 
 // Tensor and sequence parallel within a host; weights over 32 hosts.
 struct MetaLlama70BRecipe : MetaLlamaRecipe {
@@ -176,11 +169,8 @@ struct MetaLlama70BRecipe : MetaLlamaRecipe {
   }
 };
 
-struct MetaLlama2_70B : MetaLlama70BRecipe {
-  static constexpr std::string_view kSummary =
-      "Meta's Llama 2 70B: 68.98B weights; 32 hosts of 8 devices, which split layers";
-};
-REGISTER_EXPERIMENT(nvidia, MetaLlama2_70B)
+REGISTER_VARIANT(nvidia, MetaLlama2_70B, MetaLlama70BRecipe,
+                 "Meta's Llama 2 70B: 68.98B weights; 32 hosts of 8 devices, which split layers") {}
 
 // What Llama 3 changes. 15 trillion tokens in batches of 4 million.
 template <typename Recipe>
@@ -195,18 +185,13 @@ struct MetaLlama3Recipe : Recipe {
   }
 };
 
-struct MetaLlama3_8B : MetaLlama3Recipe<MetaLlamaRecipe> {
-  static constexpr std::string_view kSummary =
-      "Meta's Llama 3 8B: 8.03B weights; 16 hosts, in each weights over 8 devices";
-  MetaLlama3_8B() { hidden_dims = 14336; }
-};
-REGISTER_EXPERIMENT(nvidia, MetaLlama3_8B)
+REGISTER_VARIANT(nvidia, MetaLlama3_8B, MetaLlama3Recipe<MetaLlamaRecipe>,
+                 "Meta's Llama 3 8B: 8.03B weights; 16 hosts, in each weights over 8 devices") {
+  hidden_dims = 14336;
+}
 
-struct MetaLlama3_70B : MetaLlama3Recipe<MetaLlama70BRecipe> {
-  static constexpr std::string_view kSummary =
-      "Meta's Llama 3 70B: 70.55B weights; 32 hosts of 8 devices, which split layers";
-};
-REGISTER_EXPERIMENT(nvidia, MetaLlama3_70B)
+REGISTER_VARIANT(nvidia, MetaLlama3_70B, MetaLlama3Recipe<MetaLlama70BRecipe>,
+                 "Meta's Llama 3 70B: 70.55B weights; 32 hosts of 8 devices, which split layers") {}
 
 }  // namespace
 }  // namespace tessera

@@ -11,31 +11,26 @@
 namespace tessera {
 namespace {
 
-struct MoELarge : NvidiaMoeRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's MoELarge: 12 mixtures of 16 experts, 26.8B weights; 2 hosts of 1×1×16×1 devices";
-  MoELarge() {
-    num_layers = 12;
-    model_dims = 4096;
-    ici_mesh_shape = {1, 1, 16, 1};
-    dcn_mesh_shape = {1, 2, 1, 1};
-  }
-};
-REGISTER_EXPERIMENT(nvidia, MoELarge)
+REGISTER_VARIANT(
+    nvidia, MoELarge, NvidiaMoeRecipe,
+    "Pax's MoELarge: 12 mixtures of 16 experts, 26.8B weights; 2 hosts of 1×1×16×1 devices") {
+  num_layers = 12;
+  model_dims = 4096;
+  ici_mesh_shape = {1, 1, 16, 1};
+  dcn_mesh_shape = {1, 2, 1, 1};
+}
 
-struct GLaM64B64EProxy : GlamRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's GLaM64B64EProxy: 8 layers, 4 of them with 64 experts, 143B weights; 1×2×64×1 devices";
-  GLaM64B64EProxy() { ici_mesh_shape = {1, 2, 64, 1}; }
-};
-REGISTER_EXPERIMENT(nvidia, GLaM64B64EProxy)
+REGISTER_VARIANT(
+    nvidia, GLaM64B64EProxy, GlamRecipe,
+    "Pax's GLaM64B64EProxy: 8 layers, 4 of them with 64 experts, 143B weights; 1×2×64×1 devices") {
+  ici_mesh_shape = {1, 2, 64, 1};
+}
 
-struct GLaM64B64EProxyEP : GlamRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's GLaM64B64EProxy_EP: nvidia.GLaM64B64EProxy, 143B weights; 1×16×8×1 devices";
-  GLaM64B64EProxyEP() { ici_mesh_shape = {1, 16, 8, 1}; }
-};
-REGISTER_EXPERIMENT(nvidia, GLaM64B64EProxyEP)
+REGISTER_VARIANT(
+    nvidia, GLaM64B64EProxyEP, GlamRecipe,
+    "Pax's GLaM64B64EProxy_EP: nvidia.GLaM64B64EProxy, 143B weights; 1×16×8×1 devices") {
+  ici_mesh_shape = {1, 16, 8, 1};
+}
 
 // As published, on 1024 devices: table 4 and section 5.1 of the paper. 97 of 1162 billion weights
 // are active for a token.
@@ -66,46 +61,35 @@ struct GLaM64B64E : GlamRecipe {
 };
 REGISTER_EXPERIMENT(nvidia, GLaM64B64E)
 
-struct Grok : GrokRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's Grok: 64 mixtures of 8 experts, 316B weights; 32 hosts of 1×1×8×1 devices";
-  Grok() {
-    ici_mesh_shape = {1, 1, 8, 1};
-    dcn_mesh_shape = {1, 32, 1, 1};
-  }
-};
-REGISTER_EXPERIMENT(nvidia, Grok)
+REGISTER_VARIANT(
+    nvidia, Grok, GrokRecipe,
+    "Pax's Grok: 64 mixtures of 8 experts, 316B weights; 32 hosts of 1×1×8×1 devices") {
+  ici_mesh_shape = {1, 1, 8, 1};
+  dcn_mesh_shape = {1, 32, 1, 1};
+}
 
-struct GrokProxy : Grok {
-  static constexpr std::string_view kSummary =
-      "Pax's Grok_Proxy: nvidia.Grok with 16 layers, 79.5B weights; 8 hosts of 1×1×8×1 devices";
-  GrokProxy() {
-    num_layers = 16;
-    dcn_mesh_shape = {1, 8, 1, 1};
-  }
-};
-REGISTER_EXPERIMENT(nvidia, GrokProxy)
+REGISTER_VARIANT(
+    nvidia, GrokProxy, Grok,
+    "Pax's Grok_Proxy: nvidia.Grok with 16 layers, 79.5B weights; 8 hosts of 1×1×8×1 devices") {
+  num_layers = 16;
+  dcn_mesh_shape = {1, 8, 1, 1};
+}
 
 // A batch has one sequence for each of 512 devices. A microbatch has one for each of the 64 devices
 // of a stage.
-struct GrokPP : GrokRecipe {
-  static constexpr std::string_view kSummary =
-      "Pax's Grok_PP: nvidia.Grok, 316B weights in 8 stages of 8 hosts; 8×1×8×8×1 devices";
-  GrokPP() {
-    use_pipeline = true;
-    microbatch_size = 64;
-    ici_mesh_shape = {1, 1, 1, 8, 1};
-    dcn_mesh_shape = {8, 1, 8, 1, 1};
-  }
-};
-REGISTER_EXPERIMENT(nvidia, GrokPP)
+REGISTER_VARIANT(
+    nvidia, GrokPP, GrokRecipe,
+    "Pax's Grok_PP: nvidia.Grok, 316B weights in 8 stages of 8 hosts; 8×1×8×8×1 devices") {
+  use_pipeline = true;
+  microbatch_size = 64;
+  ici_mesh_shape = {1, 1, 1, 8, 1};
+  dcn_mesh_shape = {8, 1, 8, 1, 1};
+}
 
-struct GrokProxyPP : GrokPP {
-  static constexpr std::string_view kSummary =
-      "Pax's Grok_Proxy_PP: nvidia.GrokPP with 16 layers, 79.5B weights";
-  GrokProxyPP() { num_layers = 16; }
-};
-REGISTER_EXPERIMENT(nvidia, GrokProxyPP)
+REGISTER_VARIANT(nvidia, GrokProxyPP, GrokPP,
+                 "Pax's Grok_Proxy_PP: nvidia.GrokPP with 16 layers, 79.5B weights") {
+  num_layers = 16;
+}
 
 }  // namespace
 }  // namespace tessera

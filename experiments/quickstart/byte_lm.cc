@@ -108,33 +108,26 @@ void ByteLm::shrink() {
 
 // Learns Tessera's own sources and docs, byte by byte, in a few minutes on two
 // cores. Needs no data but this repository.
-struct SourceLm : ByteLm {
-  static constexpr std::string_view kSummary =
-      "learns this repository's own sources and docs, byte by byte; needs no data";
-  SourceLm() {
-    // Many small steps suit a small corpus.
-    seq_len = 128;
-    global_batch_size = 16;
-    num_train_steps = 1500;
-    learning_rate = 2e-3;
-    sample_length = 500;
-  }
-};
-REGISTER_EXPERIMENT(quickstart, SourceLm)
+REGISTER_VARIANT(quickstart, SourceLm, ByteLm,
+                 "learns this repository's own sources and docs, byte by byte; needs no data") {
+  // Many small steps suit a small corpus.
+  seq_len = 128;
+  global_batch_size = 16;
+  num_train_steps = 1500;
+  learning_rate = 2e-3;
+  sample_length = 500;
+}
 
 // Any text file, given as --set input.path=FILE; its last tenth is the
 // validation split. Sizes and schedule are those of nanoGPT's recipe for Shakespeare on a CPU.
-struct CharLm : ByteLm {
-  static constexpr std::string_view kSummary =
-      "learns any text: --set input.path=FILE (nanoGPT's recipe for Shakespeare on a CPU)";
-  CharLm() {
-    seq_len = 64;
-    global_batch_size = 12;
-    num_train_steps = 2000;
-    sample_length = 300;
-  }
-};
-REGISTER_EXPERIMENT(quickstart, CharLm)
+REGISTER_VARIANT(
+    quickstart, CharLm, ByteLm,
+    "learns any text: --set input.path=FILE (nanoGPT's recipe for Shakespeare on a CPU)") {
+  seq_len = 64;
+  global_batch_size = 12;
+  num_train_steps = 2000;
+  sample_length = 300;
+}
 
 // Learns a token file of `flat_tokens build`, given as --set tokens=FILE.h5,
 // and scores its validation split. docs/data.md describes the whole way from text to bits per byte.
