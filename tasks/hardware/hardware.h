@@ -6,6 +6,7 @@
 // the device.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -178,6 +179,18 @@ struct Hardware : HardwareFile {
 // Of products of 8-bit floats; nullopt if our kernels emulate them on this device.
 inline std::optional<double> fp8_peak(const Hardware& hardware) {
   return hardware.kind == HardwareKind::kGpu ? hardware.peak_flops.fp8 : std::nullopt;
+}
+
+// What a GPU's driver, its libraries, NCCL's buffers and CUDA graphs take of its memory. An
+// estimate.
+inline int64_t bytes_beside_arena(const Hardware& hardware) {
+  constexpr int64_t kMost = int64_t{3} << 29;
+  if (hardware.kind != HardwareKind::kGpu) return 0;
+  return std::min(kMost, hardware.memory.bytes / 50);
+}
+// What is left for the arena of a plan.
+inline int64_t arena_room(const Hardware& hardware) {
+  return hardware.memory.bytes - bytes_beside_arena(hardware);
 }
 
 // `where` names the text in messages. Error with the field, on one line, for a field that is

@@ -59,7 +59,7 @@ class DescribedDevice : public Device {
 
   std::string description() const override { return fmt::format("{} (planned)", hardware_.title); }
   double peak_flops(DType dtype) const override { return hardware_.peak_flops(dtype); }
-  int64_t available_bytes() const override { return hardware_.memory.bytes; }
+  int64_t available_bytes() const override { return arena_room(hardware_); }
   DeviceAddress allocate(int64_t) override { return {}; }
   void release(DeviceAddress, int64_t) override {}
 

@@ -106,7 +106,7 @@ std::string legend(const SearchResult& result) {
 
 std::string search_svg(const SearchResult& result, const SearchOptions& options) {
   double slowest = 0.0, fastest = std::numeric_limits<double>::infinity();
-  int64_t most = options.hardware.memory.bytes;
+  int64_t most = arena_room(options.hardware);
   const auto widen = [&](double seconds, int64_t bytes) {
     slowest = std::max(slowest, seconds);
     fastest = std::min(fastest, seconds);
@@ -121,7 +121,7 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
   const Plot plot(range_of(0.0, static_cast<double>(most) / kGib),
                   range_of(fastest * factor, slowest * factor), is_short ? "ms" : "s", factor);
   std::string svg = svg_opening(kWidth, kHeight, 12, kStyle) + plot.axes() + legend(result);
-  const double limit = plot.x(options.hardware.memory.bytes);
+  const double limit = plot.x(arena_room(options.hardware));
   svg += Plot::line(limit, kTop, limit, kHeight - kBottom, "limit");
   for (const Searched& one : result.candidates)
     if (one.state == CandidateState::kPlanned)

@@ -63,9 +63,9 @@ std::string recipe_row(const SearchResult& result, const SearchOptions& options)
   const RecipePlan& recipe = result.recipe;
   if (!recipe.refusal.empty()) return wrapped("recipe: " + recipe.refusal, 2);
   std::string text = row("recipe", recipe.seconds, recipe.bytes, recipe.mfu, recipe.text);
-  if (recipe.bytes > options.hardware.memory.bytes)
+  if (recipe.bytes > arena_room(options.hardware))
     text += wrapped(fmt::format("which needs {} of {}", size_text(recipe.bytes),
-                                size_text(options.hardware.memory.bytes)),
+                                size_text(arena_room(options.hardware))),
                     10);
   return text;
 }
@@ -167,7 +167,7 @@ SearchCounts counts_of(const SearchResult& result, const SearchOptions& options)
       ++counts.planned;
     } else if (one.state == CandidateState::kRefused) {
       ++counts.refused;
-    } else if (one.bytes > options.hardware.memory.bytes) {
+    } else if (one.bytes > arena_room(options.hardware)) {
       ++counts.by_memory;
     } else if (!result.is_complete && score_of(one) < best) {
       ++counts.left;
@@ -198,7 +198,7 @@ std::string nothing_fits(const SearchResult& result, const SearchOptions& option
   for (const Searched& one : result.candidates)
     if (one.state == CandidateState::kPlanned && (least == nullptr || one.bytes < least->bytes))
       least = &one;
-  const std::string memory = size_text(options.hardware.memory.bytes);
+  const std::string memory = size_text(arena_room(options.hardware));
   const std::string when =
       result.is_complete
           ? ""

@@ -98,7 +98,7 @@ class Search {
   using Clock = std::chrono::steady_clock;
 
   std::vector<Searched>& all() { return result_.candidates; }
-  int64_t memory() const { return options_.hardware.memory.bytes; }
+  int64_t memory() const { return arena_room(options_.hardware); }
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool is_late() const { return elapsed() > options_.seconds; }
   double score_of(size_t i) { return score_of(i, options_.goal); }
