@@ -6,6 +6,7 @@
 //   REGISTER_EXPERIMENT(quickstart, SourceLm)  // --exp=quickstart.SourceLm
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <new>
@@ -20,22 +21,29 @@
 #include "core/hparams/convert.h"
 #include "tasks/config/experiment.h"
 
-#define REGISTER_EXPERIMENT(family, Class)                                          \
+// REGISTER_EXPERIMENT(family, Class) registers a struct. With a parent and a summary it declares
+// the struct, too, for a variant without knobs of its own; the block that follows is the body of
+// its constructor:
+//   REGISTER_EXPERIMENT(quickstart, Wide, ByteLm, "with wider layers") { model_dims = 256; }
+#define REGISTER_EXPERIMENT(family, Class, ...)                                     \
+  __VA_OPT__(struct Class : ::tessera::VariantOf<__VA_ARGS__> { Class(); };)        \
   namespace {                                                                       \
   const ::tessera::ExperimentRegistrar<Class> kRegister##Class(#family "." #Class); \
-  }
-
-// A variant of an experiment or of a recipe without knobs of its own. The block that follows the
-// macro is the body of its constructor, which changes values.
-#define REGISTER_VARIANT(family, Class, Parent, summary)  \
-  struct Class : Parent {                                 \
-    static constexpr std::string_view kSummary = summary; \
-    Class();                                              \
-  };                                                      \
-  REGISTER_EXPERIMENT(family, Class)                      \
-  Class::Class()
+  }                                                                                 \
+  __VA_OPT__(Class::Class())
 
 namespace tessera {
+
+// The text of a literal, as an argument of a template.
+template <size_t size>
+struct SummaryText {
+  consteval SummaryText(const char (&literal)[size]) { std::copy_n(literal, size, text); }
+  char text[size];
+};
+template <typename Parent, SummaryText summary>
+struct VariantOf : Parent {
+  static constexpr std::string_view kSummary = summary.text;
+};
 
 // The byte range of one knob in an experiment.
 struct KnobExtent {

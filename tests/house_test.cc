@@ -35,7 +35,7 @@ constexpr int64_t kLongestKernel = 600;  // Kernels start with an explanation of
 std::vector<std::string> stray_macros(const std::string& file, const std::string& text) {
   static const std::regex kDefine(R"((?:^|\n)#define (\w+))");
   static const std::set<std::string> kKnown = {"FIELDS", "CHECK", "REGISTER_TEMPLATE",
-                                               "REGISTER_EXPERIMENT", "REGISTER_VARIANT"};
+                                               "REGISTER_EXPERIMENT"};
   std::vector<std::string> stray;
   for (auto at = std::sregex_iterator(text.begin(), text.end(), kDefine);
        at != std::sregex_iterator(); ++at) {

@@ -94,10 +94,10 @@ ExperimentConfig Gpt2::build() const {
 }
 
 // GPT-2 124M: 12 layers, 768 wide, 50304 tokens.
-REGISTER_VARIANT(bench, Gpt2Base, Gpt2, "speed: GPT-2 124M on synthetic tokens") {}
+REGISTER_EXPERIMENT(bench, Gpt2Base, Gpt2, "speed: GPT-2 124M on synthetic tokens") {}
 
-REGISTER_VARIANT(bench, Gpt2Small, Gpt2,
-                 "speed: 6 layers, 384 wide, 8192 tokens, on synthetic tokens") {
+REGISTER_EXPERIMENT(bench, Gpt2Small, Gpt2,
+                    "speed: 6 layers, 384 wide, 8192 tokens, on synthetic tokens") {
   num_layers = 6;
   model_dims = 384;
   num_heads = 6;
@@ -106,8 +106,8 @@ REGISTER_VARIANT(bench, Gpt2Small, Gpt2,
 }
 
 // Over bytes.
-REGISTER_VARIANT(bench, Gpt2Tiny, Gpt2,
-                 "speed: 4 layers, 128 wide, over bytes, on synthetic tokens") {
+REGISTER_EXPERIMENT(bench, Gpt2Tiny, Gpt2,
+                    "speed: 4 layers, 128 wide, over bytes, on synthetic tokens") {
   num_layers = 4;
   model_dims = 128;
   num_heads = 4;

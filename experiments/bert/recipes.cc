@@ -93,8 +93,8 @@ std::optional<MissingData> BertRecipe::missing_data(const ExperimentConfig& conf
 namespace {
 
 // Pax runs it with pmap: each device has all weights.
-REGISTER_VARIANT(bert, AdamL4H128, BertRecipe,
-                 "Pax's BertAdamL4H128: 4.9M weights, trained with Adam; 8 replicas") {
+REGISTER_EXPERIMENT(bert, AdamL4H128, BertRecipe,
+                    "Pax's BertAdamL4H128: 4.9M weights, trained with Adam; 8 replicas") {
   num_layers = 4;
   model_dims = 128;
   num_heads = 8;
@@ -107,8 +107,8 @@ REGISTER_VARIANT(bert, AdamL4H128, BertRecipe,
   decay_end = 300'000;
 }
 
-REGISTER_VARIANT(bert, SpmdL4H128, BertRecipe,
-                 "Pax's BertSpmdL4H128: 4.9M weights, trained with Adafactor; mesh 4×2") {
+REGISTER_EXPERIMENT(bert, SpmdL4H128, BertRecipe,
+                    "Pax's BertSpmdL4H128: 4.9M weights, trained with Adafactor; mesh 4×2") {
   num_layers = 4;
   model_dims = 128;
   dims_per_head = 16;
@@ -117,8 +117,8 @@ REGISTER_VARIANT(bert, SpmdL4H128, BertRecipe,
   ici_mesh_shape = {1, 4, 2};
 }
 
-REGISTER_VARIANT(bert, SpmdL33H12kBiggerBatch, BertRecipe,
-                 "Pax's BertSpmdL33H12kBiggerBatch: 100B weights, batch 2048; mesh 64×8") {
+REGISTER_EXPERIMENT(bert, SpmdL33H12kBiggerBatch, BertRecipe,
+                    "Pax's BertSpmdL33H12kBiggerBatch: 100B weights, batch 2048; mesh 64×8") {
   num_layers = 33;
   model_dims = 12288;
   dims_per_head = 96;
@@ -131,14 +131,16 @@ REGISTER_VARIANT(bert, SpmdL33H12kBiggerBatch, BertRecipe,
   save_interval_steps = 1000;
 }
 
-REGISTER_VARIANT(bert, SpmdL33H12kBiggerBatch8x8x16, SpmdL33H12kBiggerBatch,
-                 "Pax's BertSpmdL33H12kBiggerBatch8x8x16: 100B weights, batch 4096; mesh 64×16") {
+REGISTER_EXPERIMENT(
+    bert, SpmdL33H12kBiggerBatch8x8x16, SpmdL33H12kBiggerBatch,
+    "Pax's BertSpmdL33H12kBiggerBatch8x8x16: 100B weights, batch 4096; mesh 64×16") {
   ici_mesh_shape = {1, 64, 16};
   save_interval_steps = 500;
 }
 
-REGISTER_VARIANT(bert, SpmdL66H12kBiggerBatch8x8x16, SpmdL33H12kBiggerBatch,
-                 "Pax's BertSpmdL66H12kBiggerBatch8x8x16: 200B weights, batch 4096; mesh 64×16") {
+REGISTER_EXPERIMENT(
+    bert, SpmdL66H12kBiggerBatch8x8x16, SpmdL33H12kBiggerBatch,
+    "Pax's BertSpmdL66H12kBiggerBatch8x8x16: 200B weights, batch 4096; mesh 64×16") {
   num_layers = 66;
   ici_mesh_shape = {1, 64, 16};
   remat_policy = "save_dot_for_mlperf_200b";
@@ -146,8 +148,8 @@ REGISTER_VARIANT(bert, SpmdL66H12kBiggerBatch8x8x16, SpmdL33H12kBiggerBatch,
   save_max_to_keep = 20;
 }
 
-REGISTER_VARIANT(bert, SpmdL66H12kBiggerBatch8x8x8, SpmdL66H12kBiggerBatch8x8x16,
-                 "Pax's BertSpmdL66H12kBiggerBatch8x8x8: 200B weights, batch 512; mesh 64×8") {
+REGISTER_EXPERIMENT(bert, SpmdL66H12kBiggerBatch8x8x8, SpmdL66H12kBiggerBatch8x8x16,
+                    "Pax's BertSpmdL66H12kBiggerBatch8x8x8: 200B weights, batch 512; mesh 64×8") {
   percore_batch_size = 1;
   ici_mesh_shape = {1, 64, 8};
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kVocabularyFor24 = 51'216;
 constexpr int64_t kVocabulary = 51'200;
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdGpt3OrgHPBS1p5k, C4Gpt3Recipe,
     "Pax's C4SpmdGpt3AdamOrgHPBS1p5k1536Replicas: GPT-3 175B in f32; 1×64×24 devices") {
   vocab_size = kVocabularyFor24;
@@ -23,7 +23,7 @@ REGISTER_VARIANT(
   summary_interval_steps = 1;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdGpt3L16, C4Gpt3Recipe,
     "Pax's C4SpmdGpt3L16AdamOrgHP: 16 of GPT-3's layers, 30B weights; 1×16×4 devices") {
   num_layers = 16;
@@ -34,7 +34,7 @@ REGISTER_VARIANT(
   eval_interval_steps = 25'000;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdPipelineGpt3OrgHPBS1p5k, C4Gpt3Recipe,
     "Pax's C4SpmdPipelineGpt3AdamOrgHPBS1p5k768Replicas: GPT-3 175B, 8 stages; 8×1×8×12 devices") {
   use_pipeline = true;
@@ -67,7 +67,7 @@ struct Gpt3MLPerf : C4Gpt3Recipe {
   }
 };
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdPipelineGpt3MLPerfBS1p5k, Gpt3MLPerf,
     "Pax's C4SpmdPipelineGpt3AdamMLPerfHPBS1p5k768Replicas: GPT-3 175B; 8×1×8×12 devices") {
   vocab_size = kVocabularyFor24;
@@ -77,7 +77,7 @@ REGISTER_VARIANT(
   evaluate_every(16);
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdPipelineGpt3MLPerfBS2k, Gpt3MLPerf,
     "Pax's C4SpmdPipelineGpt3AdamMLPerfHPBS2k512Replicas: GPT-3 175B; 8×1×8×8 devices") {
   percore_batch_size = 4;
@@ -86,7 +86,7 @@ REGISTER_VARIANT(
   evaluate_every(12);
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdPipelineGpt3MLPerfBS3k, Gpt3MLPerf,
     "Pax's C4SpmdPipelineGpt3AdamMLPerfHPBS3k768Replicas: GPT-3 175B; 4×1×16×12 devices") {
   vocab_size = kVocabularyFor24;
@@ -96,7 +96,7 @@ REGISTER_VARIANT(
   evaluate_every(8);
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdPipelineGpt3MLPerfBS4k, Gpt3MLPerf,
     "Pax's C4SpmdPipelineGpt3AdamMLPerfHPBS4k1024Replicas: GPT-3 175B; 8×1×8×16 devices") {
   percore_batch_size = 4;
@@ -105,7 +105,7 @@ REGISTER_VARIANT(
   evaluate_every(6);
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdPipelineGpt3MLPerfBS8k, Gpt3MLPerf,
     "Pax's C4SpmdPipelineGpt3AdamMLPerfHPBS8k1024Replicas: GPT-3 175B; 4×1×16×16 devices") {
   percore_batch_size = 8;
@@ -114,7 +114,7 @@ REGISTER_VARIANT(
   evaluate_every(3);
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     c4, SpmdPipelineGpt3Small, C4Gpt3Recipe,
     "Pax's C4SpmdPipelineGpt3SmallAdam8Replicas: 2.9B weights in 2 stages; 2×1×2×2 devices") {
   use_pipeline = true;

@@ -173,41 +173,41 @@ std::optional<MissingData> Gpt2Recipe::missing_data(const ExperimentConfig& conf
 
 namespace {
 
-REGISTER_VARIANT(gpt2, Small, Gpt2Recipe,
-                 "Levanter's gpt2_small: GPT-2 of 124M weights; any number of devices") {}
+REGISTER_EXPERIMENT(gpt2, Small, Gpt2Recipe,
+                    "Levanter's gpt2_small: GPT-2 of 124M weights; any number of devices") {}
 
-REGISTER_VARIANT(gpt2, SmallFast, Small,
-                 "Levanter's gpt2_small_fast: gpt2.Small with 20000 steps of half the batch") {
+REGISTER_EXPERIMENT(gpt2, SmallFast, Small,
+                    "Levanter's gpt2_small_fast: gpt2.Small with 20000 steps of half the batch") {
   global_batch_size = 256;
   num_train_steps = 20'000;
   learning_rate = 1e-3;
 }
 
-REGISTER_VARIANT(gpt2, Medium, Gpt2Recipe,
-                 "Levanter's gpt2_medium: GPT-2 of 355M weights; any number of devices") {
+REGISTER_EXPERIMENT(gpt2, Medium, Gpt2Recipe,
+                    "Levanter's gpt2_medium: GPT-2 of 355M weights; any number of devices") {
   num_layers = 24;
   model_dims = 1024;
   num_heads = 16;
   learning_rate = 3e-4;
 }
 
-REGISTER_VARIANT(gpt2, Large, Gpt2Recipe,
-                 "Levanter's gpt2_large: GPT-2 of 774M weights; any number of devices") {
+REGISTER_EXPERIMENT(gpt2, Large, Gpt2Recipe,
+                    "Levanter's gpt2_large: GPT-2 of 774M weights; any number of devices") {
   num_layers = 36;
   model_dims = 1280;
   num_heads = 20;
   learning_rate = 2e-4;
 }
 
-REGISTER_VARIANT(gpt2, Xl, Gpt2Recipe,
-                 "Levanter's gpt2_xl: GPT-2 of 1.56B weights; any number of devices") {
+REGISTER_EXPERIMENT(gpt2, Xl, Gpt2Recipe,
+                    "Levanter's gpt2_xl: GPT-2 of 1.56B weights; any number of devices") {
   num_layers = 48;
   model_dims = 1600;
   num_heads = 25;
   learning_rate = 1e-4;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     gpt2, Nano, Gpt2Recipe,
     "Levanter's gpt2_nano: 1.7M weights and 100 steps, on synthetic data; any number of devices") {
   num_layers = 2;

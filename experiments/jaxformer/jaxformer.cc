@@ -192,14 +192,14 @@ void Jaxformer::shrink() {
 }
 
 // The defaults of JAXformer's flags.
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     jaxformer, Moe, Jaxformer,
     "JAXformer's defaults: 1.01B weights, experts in every sixth layer, 16 rows, on one device") {
   ici_mesh_shape = {1, 1, 1, 1};
 }
 
 // The run that JAXformer reports: 32 rows for each part of the data axis.
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     jaxformer, Moe1B, Jaxformer,
     "JAXformer's moe1B, the run it reports: 1.01B weights on 2 stages x 8 data x 2 mdl") {
   global_batch_size = 8 * 32;
@@ -209,8 +209,9 @@ REGISTER_VARIANT(
   ici_mesh_shape = {2, 1, 8, 2};
 }
 
-REGISTER_VARIANT(jaxformer, Dense, Moe1B,
-                 "JAXformer's moe1B with dense layers for experts: 373M weights on the same mesh") {
+REGISTER_EXPERIMENT(
+    jaxformer, Dense, Moe1B,
+    "JAXformer's moe1B with dense layers for experts: 373M weights on the same mesh") {
   num_experts = 0;
 }
 

@@ -128,11 +128,12 @@ ExperimentConfig MlpRecipe::build() const {
           .eval_inputs = {{"validation", input("validation")}}};
 }
 
-REGISTER_VARIANT(lm_cloud, LargeMlp, MlpRecipe,
-                 "Pax's LargeMlp: 8 layers, 4096 to 7168 wide, 384M weights in f32; 8 replicas") {}
+REGISTER_EXPERIMENT(
+    lm_cloud, LargeMlp, MlpRecipe,
+    "Pax's LargeMlp: 8 layers, 4096 to 7168 wide, 384M weights in f32; 8 replicas") {}
 
-REGISTER_VARIANT(lm_cloud, SmallMlp, MlpRecipe,
-                 "Pax's SmallMlp: 8 layers, 1024 wide, 9.4M weights in f32; 8 replicas") {
+REGISTER_EXPERIMENT(lm_cloud, SmallMlp, MlpRecipe,
+                    "Pax's SmallMlp: 8 layers, 1024 wide, 9.4M weights in f32; 8 replicas") {
   model_dims = 1024;
   hidden_dims = 1024;
 }

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     lm_cloud, SpmdPipeline9B, LmCloudPipelineRecipe,
     "Pax's LmCloudSpmdPipeline9B: 9.8B weights in 16 stages, in f32; 16×4×1×1 devices") {
   microbatch_size = 4;
@@ -18,7 +18,7 @@ REGISTER_VARIANT(
 }
 
 // Eight hosts of 16 A100: a stage is a host.
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     lm_cloud, SpmdPipeline175B, LmCloudPipelineRecipe,
     "Pax's LmCloudSpmdPipeline175B: 174B weights; 8 hosts, each a stage of 16 devices") {
   microbatch_size = 2;
@@ -31,7 +31,7 @@ REGISTER_VARIANT(
 }
 
 // Stages over the slow links.
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     lm_cloud, SpmdPipelineMultislice2B, LmCloudPipelineRecipe,
     "Pax's LmCloudSpmdPipelineMultislice2B: 2.14B weights; 2 slices, each a stage of 4 replicas") {
   microbatch_size = 4;
@@ -42,7 +42,7 @@ REGISTER_VARIANT(
   dcn_mesh_shape = {2, 1, 1, 1};
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     lm_cloud, SpmdPipelineMultislice2BCircular, SpmdPipelineMultislice2B,
     "Pax's LmCloudSpmdPipelineMultislice2BCircular: the same with 3 chunks of layers per stage") {
   microbatch_size = 8;

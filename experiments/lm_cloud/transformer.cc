@@ -9,8 +9,8 @@ namespace {
 
 // TransformerLmPmapAdam of paxml/tasks/lm/model_params.py. Its mesh is all devices of a host; ours
 // are the eight of the MLPs.
-REGISTER_VARIANT(lm_cloud, Transformer, TransformerLmAdamRecipe,
-                 "Pax's LmCloudTransformerAdam: 0.44B weights in f32, unrolled; 8 replicas") {
+REGISTER_EXPERIMENT(lm_cloud, Transformer, TransformerLmAdamRecipe,
+                    "Pax's LmCloudTransformerAdam: 0.44B weights in f32, unrolled; 8 replicas") {
   percore_batch_size = 16;
   combine_qkv = false;
   softmax_logit_cap = 0.0;
@@ -19,12 +19,12 @@ REGISTER_VARIANT(lm_cloud, Transformer, TransformerLmAdamRecipe,
   strategy = Strategy::kReplicas;
 }
 
-REGISTER_VARIANT(lm_cloud, TransformerTest, Transformer,
-                 "Pax's LmCloudTransformerAdamTest: lm_cloud.Transformer with 2 layers") {
+REGISTER_EXPERIMENT(lm_cloud, TransformerTest, Transformer,
+                    "Pax's LmCloudTransformerAdamTest: lm_cloud.Transformer with 2 layers") {
   num_layers = 2;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     lm_cloud, TransformerLimitSteps, Transformer,
     "Pax's LmCloudTransformerAdamLimitSteps: lm_cloud.Transformer with 10 layers, 2000 steps") {
   num_layers = 10;

@@ -6,18 +6,19 @@
 namespace tessera {
 namespace {
 
-REGISTER_VARIANT(nvidia, Nvidia1_3B, NvidiaRecipe, "Pax's NVIDIA1_3B: 1.3B weights; 16 replicas") {}
+REGISTER_EXPERIMENT(nvidia, Nvidia1_3B, NvidiaRecipe,
+                    "Pax's NVIDIA1_3B: 1.3B weights; 16 replicas") {}
 
-REGISTER_VARIANT(nvidia, Nvidia8_3B, NvidiaRecipe,
-                 "Pax's NVIDIA8_3B: 8.3B weights; 4×1×4 devices") {
+REGISTER_EXPERIMENT(nvidia, Nvidia8_3B, NvidiaRecipe,
+                    "Pax's NVIDIA8_3B: 8.3B weights; 4×1×4 devices") {
   num_layers = 40;
   model_dims = 4096;
   num_heads = 64;
   ici_mesh_shape = {4, 1, 4};
 }
 
-REGISTER_VARIANT(nvidia, Nvidia10B, NvidiaRecipe,
-                 "Pax's NVIDIA10B: 10.3B weights, a batch of 4; 2×1×8 devices") {
+REGISTER_EXPERIMENT(nvidia, Nvidia10B, NvidiaRecipe,
+                    "Pax's NVIDIA10B: 10.3B weights, a batch of 4; 2×1×8 devices") {
   num_layers = 32;
   model_dims = 5120;
   num_heads = 40;
@@ -26,8 +27,9 @@ REGISTER_VARIANT(nvidia, Nvidia10B, NvidiaRecipe,
 }
 
 // Llama's sizes in a GPT: the feed-forward layers are not gated, which leaves 25 of 33 billion.
-REGISTER_VARIANT(nvidia, Llama33BProxy, NvidiaRecipe,
-                 "Pax's Llama33BProxy: a GPT of 25B weights with Llama's sizes; 1×16×1 devices") {
+REGISTER_EXPERIMENT(
+    nvidia, Llama33BProxy, NvidiaRecipe,
+    "Pax's Llama33BProxy: a GPT of 25B weights with Llama's sizes; 1×16×1 devices") {
   num_layers = 60;
   model_dims = 6656;
   hidden_dims = 17920;
@@ -38,8 +40,9 @@ REGISTER_VARIANT(nvidia, Llama33BProxy, NvidiaRecipe,
   optimizer = LmOptimizer::kAdafactor;
 }
 
-REGISTER_VARIANT(nvidia, Nvidia175BFsdp, NvidiaRecipe,
-                 "Pax's NVIDIA175B_FSDP: 175B weights, fully sharded; 8 hosts of 1×16×1 devices") {
+REGISTER_EXPERIMENT(
+    nvidia, Nvidia175BFsdp, NvidiaRecipe,
+    "Pax's NVIDIA175B_FSDP: 175B weights, fully sharded; 8 hosts of 1×16×1 devices") {
   num_layers = 96;
   model_dims = 12288;
   num_heads = 96;

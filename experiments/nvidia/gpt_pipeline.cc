@@ -7,10 +7,10 @@
 namespace tessera {
 namespace {
 
-REGISTER_VARIANT(nvidia, Nvidia5B, NvidiaPipelineRecipe,
-                 "Pax's NVIDIA5B: 5.05B weights in 4 stages; 4×2×1×2 devices") {}
+REGISTER_EXPERIMENT(nvidia, Nvidia5B, NvidiaPipelineRecipe,
+                    "Pax's NVIDIA5B: 5.05B weights in 4 stages; 4×2×1×2 devices") {}
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, TestSmallConfig, NvidiaPipelineRecipe,
     "Pax's TestSmallConfig: nvidia.Nvidia5B with 16 layers, 3.4B weights; 2×2×1×4 devices") {
   num_layers = 16;
@@ -18,7 +18,7 @@ REGISTER_VARIANT(
   ici_mesh_shape = {2, 2, 1, 4};
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Nvidia40BProxy, NvidiaPipelineRecipe,
     "Pax's NVIDIA40BProxy: 12 layers 8192 wide, 10.1B weights in 2 stages; 2×2×1×4 devices") {
   num_layers = 12;
@@ -29,14 +29,14 @@ REGISTER_VARIANT(
   ici_mesh_shape = {2, 2, 1, 4};
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Nvidia70BProxy, Nvidia40BProxy,
     "Pax's NVIDIA70BProxy: 20 layers 8192 wide, 16.5B weights in 2 stages; 2×2×1×4 devices") {
   num_layers = 20;
   percore_batch_size = 8;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Nvidia116BProxy, NvidiaPipelineRecipe,
     "Pax's NVIDIA116BProxy: 16 layers 12288 wide, 29.6B weights in 4 stages; 4×1×1×4 devices") {
   num_layers = 16;
@@ -46,14 +46,14 @@ REGISTER_VARIANT(
   ici_mesh_shape = {4, 1, 1, 4};
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Nvidia175BProxy, Nvidia116BProxy,
     "Pax's NVIDIA175BProxy: 24 layers 12288 wide, 44.1B weights in 4 stages; 4×1×1×4 devices") {
   num_layers = 24;
   microbatch_size = 1;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Nvidia175B, Nvidia175BProxy,
     "Pax's NVIDIA175B: 175B weights, a batch of 6; 6 hosts, each a stage of 16 devices") {
   num_layers = 96;
@@ -64,7 +64,7 @@ REGISTER_VARIANT(
 }
 
 // Not of the base above: ReLU, sinusoidal positions, f32.
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, CircularRepeat, TransformerLmAdamRecipe,
     "Pax's NVIDIA_CIRCULAR_REPEAT: 6.6B weights; 8 stages with 4 chunks of layers each") {
   num_layers = 32;

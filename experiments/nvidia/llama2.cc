@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Llama2_7B, NvidiaRecipe,
     "Pax's Llama2_7B, with caps, biases and one table: 6.69B weights; 1×16×1 devices") {
   num_layers = 32;
@@ -31,7 +31,7 @@ REGISTER_VARIANT(
   num_train_steps = 100;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Llama2_13B, Llama2_7B,
     "Pax's Llama2_13B, with caps, biases and one table: 12.95B weights; 1×16×1 devices") {
   num_layers = 40;
@@ -41,7 +41,7 @@ REGISTER_VARIANT(
   num_kv_heads = 40;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Llama2_70B, Llama2_7B,
     "Pax's Llama2_70B, with caps, biases and one table: 68.9B weights; 4 hosts of 1×16×1 devices") {
   num_layers = 80;

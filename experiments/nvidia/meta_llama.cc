@@ -143,11 +143,12 @@ void MetaLlamaRecipe::shrink() {
   num_train_steps = kSmokeSteps;
 }
 
-REGISTER_VARIANT(nvidia, MetaLlama2_7B, MetaLlamaRecipe,
-                 "Meta's Llama 2 7B: 6.74B weights; 16 hosts, in each weights over 8 devices") {}
+REGISTER_EXPERIMENT(nvidia, MetaLlama2_7B, MetaLlamaRecipe,
+                    "Meta's Llama 2 7B: 6.74B weights; 16 hosts, in each weights over 8 devices") {}
 
-REGISTER_VARIANT(nvidia, MetaLlama2_13B, MetaLlamaRecipe,
-                 "Meta's Llama 2 13B: 13.02B weights; 16 hosts, in each weights over 8 devices") {
+REGISTER_EXPERIMENT(
+    nvidia, MetaLlama2_13B, MetaLlamaRecipe,
+    "Meta's Llama 2 13B: 13.02B weights; 16 hosts, in each weights over 8 devices") {
   num_layers = 40;
   model_dims = 5120;
   hidden_dims = 13824;
@@ -169,8 +170,9 @@ struct MetaLlama70BRecipe : MetaLlamaRecipe {
   }
 };
 
-REGISTER_VARIANT(nvidia, MetaLlama2_70B, MetaLlama70BRecipe,
-                 "Meta's Llama 2 70B: 68.98B weights; 32 hosts of 8 devices, which split layers") {}
+REGISTER_EXPERIMENT(
+    nvidia, MetaLlama2_70B, MetaLlama70BRecipe,
+    "Meta's Llama 2 70B: 68.98B weights; 32 hosts of 8 devices, which split layers") {}
 
 // What Llama 3 changes. 15 trillion tokens in batches of 4 million.
 template <typename Recipe>
@@ -185,13 +187,14 @@ struct MetaLlama3Recipe : Recipe {
   }
 };
 
-REGISTER_VARIANT(nvidia, MetaLlama3_8B, MetaLlama3Recipe<MetaLlamaRecipe>,
-                 "Meta's Llama 3 8B: 8.03B weights; 16 hosts, in each weights over 8 devices") {
+REGISTER_EXPERIMENT(nvidia, MetaLlama3_8B, MetaLlama3Recipe<MetaLlamaRecipe>,
+                    "Meta's Llama 3 8B: 8.03B weights; 16 hosts, in each weights over 8 devices") {
   hidden_dims = 14336;
 }
 
-REGISTER_VARIANT(nvidia, MetaLlama3_70B, MetaLlama3Recipe<MetaLlama70BRecipe>,
-                 "Meta's Llama 3 70B: 70.55B weights; 32 hosts of 8 devices, which split layers") {}
+REGISTER_EXPERIMENT(
+    nvidia, MetaLlama3_70B, MetaLlama3Recipe<MetaLlama70BRecipe>,
+    "Meta's Llama 3 70B: 70.55B weights; 32 hosts of 8 devices, which split layers") {}
 
 }  // namespace
 }  // namespace tessera

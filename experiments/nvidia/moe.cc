@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, MoELarge, NvidiaMoeRecipe,
     "Pax's MoELarge: 12 mixtures of 16 experts, 26.8B weights; 2 hosts of 1×1×16×1 devices") {
   num_layers = 12;
@@ -20,13 +20,13 @@ REGISTER_VARIANT(
   dcn_mesh_shape = {1, 2, 1, 1};
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, GLaM64B64EProxy, GlamRecipe,
     "Pax's GLaM64B64EProxy: 8 layers, 4 of them with 64 experts, 143B weights; 1×2×64×1 devices") {
   ici_mesh_shape = {1, 2, 64, 1};
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, GLaM64B64EProxyEP, GlamRecipe,
     "Pax's GLaM64B64EProxy_EP: nvidia.GLaM64B64EProxy, 143B weights; 1×16×8×1 devices") {
   ici_mesh_shape = {1, 16, 8, 1};
@@ -61,14 +61,14 @@ struct GLaM64B64E : GlamRecipe {
 };
 REGISTER_EXPERIMENT(nvidia, GLaM64B64E)
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, Grok, GrokRecipe,
     "Pax's Grok: 64 mixtures of 8 experts, 316B weights; 32 hosts of 1×1×8×1 devices") {
   ici_mesh_shape = {1, 1, 8, 1};
   dcn_mesh_shape = {1, 32, 1, 1};
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, GrokProxy, Grok,
     "Pax's Grok_Proxy: nvidia.Grok with 16 layers, 79.5B weights; 8 hosts of 1×1×8×1 devices") {
   num_layers = 16;
@@ -77,7 +77,7 @@ REGISTER_VARIANT(
 
 // A batch has one sequence for each of 512 devices. A microbatch has one for each of the 64 devices
 // of a stage.
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     nvidia, GrokPP, GrokRecipe,
     "Pax's Grok_PP: nvidia.Grok, 316B weights in 8 stages of 8 hosts; 8×1×8×8×1 devices") {
   use_pipeline = true;
@@ -86,8 +86,8 @@ REGISTER_VARIANT(
   dcn_mesh_shape = {8, 1, 8, 1, 1};
 }
 
-REGISTER_VARIANT(nvidia, GrokProxyPP, GrokPP,
-                 "Pax's Grok_Proxy_PP: nvidia.GrokPP with 16 layers, 79.5B weights") {
+REGISTER_EXPERIMENT(nvidia, GrokProxyPP, GrokPP,
+                    "Pax's Grok_Proxy_PP: nvidia.GrokPP with 16 layers, 79.5B weights") {
   num_layers = 16;
 }
 

@@ -108,8 +108,8 @@ void ByteLm::shrink() {
 
 // Learns Tessera's own sources and docs, byte by byte, in a few minutes on two
 // cores. Needs no data but this repository.
-REGISTER_VARIANT(quickstart, SourceLm, ByteLm,
-                 "learns this repository's own sources and docs, byte by byte; needs no data") {
+REGISTER_EXPERIMENT(quickstart, SourceLm, ByteLm,
+                    "learns this repository's own sources and docs, byte by byte; needs no data") {
   // Many small steps suit a small corpus.
   seq_len = 128;
   global_batch_size = 16;
@@ -120,7 +120,7 @@ REGISTER_VARIANT(quickstart, SourceLm, ByteLm,
 
 // Any text file, given as --set input.path=FILE; its last tenth is the
 // validation split. Sizes and schedule are those of nanoGPT's recipe for Shakespeare on a CPU.
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     quickstart, CharLm, ByteLm,
     "learns any text: --set input.path=FILE (nanoGPT's recipe for Shakespeare on a CPU)") {
   seq_len = 64;

@@ -130,26 +130,26 @@ std::optional<MissingData> SeqaxRecipe::missing_data(const ExperimentConfig& con
 
 namespace {
 
-REGISTER_VARIANT(seqax, A100x8Lm84M, SeqaxRecipe,
-                 "seqax's a100x8_84m: 101M weights with both embeddings, on 8 devices") {
+REGISTER_EXPERIMENT(seqax, A100x8Lm84M, SeqaxRecipe,
+                    "seqax's a100x8_84m: 101M weights with both embeddings, on 8 devices") {
   ici_mesh_shape = {1, 8, 1};  // seqax's d and t are data and mdl.
   learning_rate = 3e-3;
 }
 
-REGISTER_VARIANT(seqax, FlatTokens84M, SeqaxRecipe,
-                 "seqax's flat_tokens_84m: 101M weights on one device, from a token file") {
+REGISTER_EXPERIMENT(seqax, FlatTokens84M, SeqaxRecipe,
+                    "seqax's flat_tokens_84m: 101M weights on one device, from a token file") {
   ici_mesh_shape = {1, 1, 1};
   save_interval_steps = 100;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     seqax, HuggingFace84M, FlatTokens84M,
     "seqax's huggingface_84m: 101M weights on one device, from text tokenised in training") {
   data = SeqaxData::kText;
 }
 
-REGISTER_VARIANT(seqax, A100x8Lm270M, SeqaxRecipe,
-                 "seqax's a100x8_270m: 336M weights with both embeddings, on 8 devices") {
+REGISTER_EXPERIMENT(seqax, A100x8Lm270M, SeqaxRecipe,
+                    "seqax's a100x8_270m: 336M weights with both embeddings, on 8 devices") {
   ici_mesh_shape = {1, 8, 1};
   model_dims = 1024;
   num_kv_heads = 16;
@@ -158,30 +158,30 @@ REGISTER_VARIANT(seqax, A100x8Lm270M, SeqaxRecipe,
   save_interval_steps = 9200;
 }
 
-REGISTER_VARIANT(seqax, A100x8Lm540M, A100x8Lm270M,
-                 "seqax's a100x8_540m: 671M weights with both embeddings, on 8 devices") {
+REGISTER_EXPERIMENT(seqax, A100x8Lm540M, A100x8Lm270M,
+                    "seqax's a100x8_540m: 671M weights with both embeddings, on 8 devices") {
   model_dims = 2048;
   set_steps(18500, 185000);
   save_interval_steps = 4000;
 }
 
-REGISTER_VARIANT(seqax, A100x8Lm1B, A100x8Lm540M,
-                 "seqax's a100x8_1b: 1.07B weights with both embeddings, on 8 devices") {
+REGISTER_EXPERIMENT(seqax, A100x8Lm1B, A100x8Lm540M,
+                    "seqax's a100x8_1b: 1.07B weights with both embeddings, on 8 devices") {
   hidden_dims = 16384;
   learning_rate = 1e-5;
   set_steps(37000, 370000);
   save_interval_steps = 10000;
 }
 
-REGISTER_VARIANT(seqax, A100x8Lm2B, A100x8Lm1B,
-                 "seqax's a100x8_2b: 2.15B weights with both embeddings, on 8 devices") {
+REGISTER_EXPERIMENT(seqax, A100x8Lm2B, A100x8Lm1B,
+                    "seqax's a100x8_2b: 2.15B weights with both embeddings, on 8 devices") {
   model_dims = 4096;
   set_steps(74000, 740000);
 }
 
 // Four times the batch of one host, for a quarter of the steps.
-REGISTER_VARIANT(seqax, A100x8x4Lm540M, A100x8Lm540M,
-                 "seqax's a100x8x4_540m: 1.21B weights in 16 layers, on 4 hosts of 8 devices") {
+REGISTER_EXPERIMENT(seqax, A100x8x4Lm540M, A100x8Lm540M,
+                    "seqax's a100x8x4_540m: 1.21B weights in 16 layers, on 4 hosts of 8 devices") {
   dcn_mesh_shape = {1, 4, 1};
   num_layers = 16;  // The configuration's name is of the model with 8.
   global_batch_size = 256;
@@ -189,7 +189,7 @@ REGISTER_VARIANT(seqax, A100x8x4Lm540M, A100x8Lm540M,
   save_interval_steps = 2500;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     seqax, A100x8x4Lm1B, A100x8Lm1B,
     "seqax's a100x8x4_1b: 1.07B weights with both embeddings, on 4 hosts of 8 devices") {
   dcn_mesh_shape = {1, 4, 1};
@@ -198,14 +198,14 @@ REGISTER_VARIANT(
   save_interval_steps = 2500;
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     seqax, A100x8x4Lm2B, A100x8x4Lm1B,
     "seqax's a100x8x4_2b: 2.15B weights with both embeddings, on 4 hosts of 8 devices") {
   model_dims = 4096;
   set_steps(18500, 185000);
 }
 
-REGISTER_VARIANT(
+REGISTER_EXPERIMENT(
     seqax, LocalSynthetic, SeqaxRecipe,
     "seqax's local_test_synthetic: 2.4M weights on its synthetic tasks; mesh 4×2, or any") {
   ici_mesh_shape = {1, 4, 2};
