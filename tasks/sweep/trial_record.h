@@ -4,7 +4,6 @@
 // same command goes on where an earlier one was ended.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -25,14 +24,6 @@ enum class TrialState {
   kDone,
   kFailed,
 };
-
-constexpr std::array<EnumName<TrialState>, 5> enum_names(TrialState) {
-  return {{{TrialState::kWaiting, "waiting"},
-           {TrialState::kRunning, "running"},
-           {TrialState::kInterrupted, "interrupted"},
-           {TrialState::kDone, "done"},
-           {TrialState::kFailed, "failed"}}};
-}
 
 struct TrialRecord {
   SweepTrial trial;
