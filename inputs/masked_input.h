@@ -27,7 +27,6 @@ class MaskedInput final : public WrappedInput {
  public:
   struct HParams {
     using Instance = MaskedInput;
-    static constexpr std::string_view kName = "MaskedInput";
     // Its labels must be the row's own tokens (labels=shift_right). Tokens whose label has weight 0
     // are never chosen. Unset fields inherit those below of the same name.
     Template<BaseInput> input_tpl;

@@ -59,10 +59,6 @@ enum class Shuffle {
   kEra,
 };
 
-constexpr std::array<EnumName<Shuffle>, 3> enum_names(Shuffle) {
-  return {{{Shuffle::kNone, "none"}, {Shuffle::kFull, "full"}, {Shuffle::kEra, "era"}}};
-}
-
 class RowOrder {
  public:
   // `part_sizes`: the number of rows of each file, in order.

@@ -3,7 +3,6 @@
 // (seed, index), and the score of a perfect model is known.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,20 +24,10 @@ enum class SyntheticTask {
   kMixed,       // One of the above, named by the first token.
 };
 
-constexpr std::array<EnumName<SyntheticTask>, 6> enum_names(SyntheticTask) {
-  return {{{SyntheticTask::kCopy, "copy"},
-           {SyntheticTask::kStatedCopy, "stated_copy"},
-           {SyntheticTask::kHiddenCopy, "hidden_copy"},
-           {SyntheticTask::kReversal, "reversal"},
-           {SyntheticTask::kGaussians, "gaussians"},
-           {SyntheticTask::kMixed, "mixed"}}};
-}
-
 class SyntheticInput final : public IndexedInput {
  public:
   struct HParams {
     using Instance = SyntheticInput;
-    static constexpr std::string_view kName = "SyntheticInput";
     SyntheticTask task = SyntheticTask::kMixed;
     std::string name = "synthetic";
     Required<int64_t> global_batch_size;

@@ -4,7 +4,6 @@
 // where a label counts, paddings are 1 at padding.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,10 +31,6 @@ enum class Labels {
   // length. A label in the next document has weight 0. (GPT-2, nanoGPT.)
   kNextToken,
 };
-
-constexpr std::array<EnumName<Labels>, 2> enum_names(Labels) {
-  return {{{Labels::kShiftRight, "shift_right"}, {Labels::kNextToken, "next_token"}}};
-}
 
 // Views of the arrays of one row (base_input.h).
 struct TokenRow {

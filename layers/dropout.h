@@ -13,7 +13,6 @@ class Dropout final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = Dropout;
-    static constexpr std::string_view kName = "Dropout";
     double rate = 0.0;  // Probability that an element is zeroed, in [0, 1).
     FIELDS(About(rate, kRate))
   };

@@ -3,7 +3,6 @@
 // (`eval.…`).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,21 +23,11 @@ enum class DecodeStrategy {
   kBeam,    // Beam search: the continuations with the highest score.
 };
 
-constexpr std::array<EnumName<DecodeStrategy>, 3> enum_names(DecodeStrategy) {
-  return {{{DecodeStrategy::kGreedy, "greedy"},
-           {DecodeStrategy::kSample, "sample"},
-           {DecodeStrategy::kBeam, "beam"}}};
-}
-
 // What to do with a prompt that does not fit into the cache.
 enum class LongPrompts {
   kRefuse,
   kTruncate,  // Drop its beginning, so that max_decode_steps tokens fit after the rest.
 };
-
-constexpr std::array<EnumName<LongPrompts>, 2> enum_names(LongPrompts) {
-  return {{{LongPrompts::kRefuse, "refuse"}, {LongPrompts::kTruncate, "truncate"}}};
-}
 
 // How tokens are chosen, when a continuation ends, how many rows are decoded at once.
 struct DecodeHParams {

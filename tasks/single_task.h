@@ -17,7 +17,6 @@ class SingleTask final : public BaseTask {
  public:
   struct HParams {
     using Instance = SingleTask;
-    static constexpr std::string_view kName = "SingleTask";
     Field<DTypePolicy> dtypes;  // The default for all layers.
     Template<BaseModel> model;
     Learner::HParams learner;

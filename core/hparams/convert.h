@@ -64,11 +64,13 @@ void from_tree(const Tree& tree, T& value) {
   from_tree(TreeReader{tree, ""}, value);
 }
 
-// The name of a struct in messages and dumps.
+// The name of a struct in messages and dumps: its kName, or that of the class it configures.
 template <typename P>
-std::string_view class_name() {
+constexpr std::string_view class_name() {
   if constexpr (requires { P::kName; }) {
     return P::kName;
+  } else if constexpr (requires { typename P::Instance; }) {
+    return detail::type_name<typename P::Instance>();
   } else {
     return "";
   }

@@ -3,17 +3,17 @@
 // and copies follow from it:
 //
 //   struct HParams {
-//     using Instance = Linear;                             // The configured class,
-//     static constexpr std::string_view kName = "Linear";  // and its name in TOML and --set.
+//     using Instance = Linear;  // The configured class. TOML and --set use its name, or that of
+//                               // static constexpr std::string_view kName = "mine.Linear";
 //     Required<int64_t> output_dims;
 //     bool use_bias = true;
 //     FIELDS(output_dims, use_bias)
 //   };
 //
 // Omitting a member from the list of an aggregate does not compile; the message names the member
-// (fields_check.h). Members may be bool, int64_t, double, std::string, DType, enums with a name
-// table (enum_names), structs with FIELDS, Template<Base>, and Field, std::vector, std::optional
-// and std::map<std::string, …> of those. The fields of a member whose struct has
+// (fields_check.h). Members may be bool, int64_t, double, std::string, DType, enum classes
+// (enum_names), structs with FIELDS, Template<Base>, and Field, std::vector, std::optional and
+// std::map<std::string, …> of those. The fields of a member whose struct has
 // `static constexpr bool kInlined = true` are inlined: no path and no file names the member itself.
 //
 // What a number may be, and what a field means, is optional and stands in the list:
@@ -34,6 +34,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/hparams/fields_check.h"
 
@@ -86,23 +87,59 @@ struct Provenance {
   }
 };
 
-// The name of an enumerator in TOML, --set and messages. The table of an enum stands beside it, in
-// its namespace:
-//
-//   enum class Labels { kShiftRight, kNextToken };
-//   constexpr std::array<EnumName<Labels>, 2> enum_names(Labels) {
-//     return {{{Labels::kShiftRight, "shift_right"}, {Labels::kNextToken, "next_token"}}};
-//   }
+// The name of an enumerator in TOML, --set and messages.
 template <typename E>
 struct EnumName {
   E value;
   std::string_view name;
 };
 
+// DType has names of its own (core/base/dtype.h).
 template <typename E>
-concept NamedEnum = std::is_enum_v<E> && requires(E value) {
-  enum_names(value);
-};
+concept NamedEnum =
+    std::is_enum_v<E> && !std::is_convertible_v<E, int> && !std::is_same_v<E, DType>;
+
+namespace detail {
+// A value that no enumerator has is printed as (Labels)7.
+template <typename E, size_t count = 0>
+consteval size_t count_enumerators() {
+  if constexpr (member_name<static_cast<E>(count)>().find(')') != std::string_view::npos) {
+    return count;
+  } else {
+    return count_enumerators<E, count + 1>();
+  }
+}
+
+// "shift_right" of kShiftRight.
+template <auto enumerator>
+inline constexpr auto kWords = [] {
+  constexpr std::string_view name = member_name<enumerator>();
+  Name<2 * name.size()> words;
+  char* end = words.text;
+  for (const char c : name.substr(1)) {
+    const bool is_upper = c >= 'A' && c <= 'Z';
+    if (is_upper && end != words.text) *end++ = '_';
+    *end++ = is_upper ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return words;
+}();
+}  // namespace detail
+
+// The names of an enum class whose values count from 0: Labels::kShiftRight is "shift_right". An
+// enum with other names or values has a table beside it, in its namespace:
+//
+//   enum class Labels { kShiftRight, kNextToken };
+//   constexpr std::array<EnumName<Labels>, 2> enum_names(Labels) {
+//     return {{{Labels::kShiftRight, "shifted"}, {Labels::kNextToken, "next"}}};
+//   }
+template <NamedEnum E>
+constexpr auto enum_names(E) {
+  return []<size_t... i>(std::index_sequence<i...>) {
+    return std::array<EnumName<E>, sizeof...(i)>{
+        EnumName<E>{static_cast<E>(i), detail::kWords<static_cast<E>(i)>.text}...};
+  }
+  (std::make_index_sequence<detail::count_enumerators<E>()>());
+}
 
 // CHECKs that the table has the value.
 template <NamedEnum E>

@@ -40,8 +40,6 @@ template <typename Struct>
 void FIELDS_lists_more_names_than_members() = delete;
 template <typename Struct, typename DirectBase>
 void using_Base_is_missing() = delete;  // Of a derived struct: using Base = DirectBase;
-template <typename HParams>
-void kName_is_missing() = delete;  // static constexpr std::string_view kName = "…";
 template <typename HParams, typename Base>
 void Instance_is_missing_or_not_derived_from_Base() = delete;  // using Instance = …;
 template <typename HParams>
@@ -182,6 +180,19 @@ consteval std::string_view member_name() {
   text = text.substr(0, text.find_first_of(";]", text.find("pointer = ")));
   if (text.ends_with(')')) text.remove_suffix(1);
   return text.substr(text.find_last_of(":.") + 1);
+}
+
+template <typename T>
+consteval std::string_view text_of_type() {
+  return {static_cast<const char*>(__PRETTY_FUNCTION__)};
+}
+
+// "Linear" from "… [with T = mine::Linear; …]".
+template <typename T>
+consteval std::string_view type_name() {
+  std::string_view text = text_of_type<T>();
+  text = text.substr(0, text.find_first_of(";]", text.find("T = ")));
+  return text.substr(text.find_last_of(": ") + 1);
 }
 
 template <typename P, size_t i = 0>

@@ -2,7 +2,6 @@
 // Values in the HParams of every layer: element types, initial weights, axis rules.
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -17,10 +16,6 @@ enum class MatmulPrecision {
   kCompute,  // That of the compute dtype.
   kFp8,      // Operands rounded to 8-bit floats with a scale per tensor: core/ops/fp8.h.
 };
-
-constexpr std::array<EnumName<MatmulPrecision>, 2> enum_names(MatmulPrecision) {
-  return {{{MatmulPrecision::kCompute, "compute"}, {MatmulPrecision::kFp8, "fp8"}}};
-}
 
 // The element types a layer works in. Written "param=f32,compute=bf16" in --set.
 struct DTypePolicy {
@@ -54,26 +49,6 @@ enum class InitKind {
   kUniformUnitScaling,           // U(-l, l), l = scale·√(3 / fan in)
   kScaledDeltaOrthogonal,        // scale times an orthogonal matrix at the kernel's centre
 };
-
-constexpr std::array<EnumName<InitKind>, 16> enum_names(InitKind) {
-  using enum InitKind;
-  return {{{kConstant, "constant"},
-           {kGaussian, "gaussian"},
-           {kUniform, "uniform"},
-           {kTruncatedGaussian, "truncated_gaussian"},
-           {kXavier, "xavier"},
-           {kGaussianSqrtDim, "gaussian_sqrt_dim"},
-           {kUniformSqrtDim, "uniform_sqrt_dim"},
-           {kTruncatedGaussianSqrtDim, "truncated_gaussian_sqrt_dim"},
-           {kGaussianSqrtFanIn, "gaussian_sqrt_fan_in"},
-           {kGaussianSqrtFanOut, "gaussian_sqrt_fan_out"},
-           {kGaussianSqrtFanAvg, "gaussian_sqrt_fan_avg"},
-           {kUniformSqrtFanAvg, "uniform_sqrt_fan_avg"},
-           {kTruncatedGaussianSqrtFanIn, "truncated_gaussian_sqrt_fan_in"},
-           {kTruncatedGaussianSqrtFanOut, "truncated_gaussian_sqrt_fan_out"},
-           {kUniformUnitScaling, "uniform_unit_scaling"},
-           {kScaledDeltaOrthogonal, "scaled_delta_orthogonal"}}};
-}
 
 // Written "kind=gaussian,scale=0.02" in --set.
 struct WeightInit {

@@ -73,7 +73,7 @@ std::string registration_problem(const Tree& tree) {
   const Registered* named = find_registered(*tree.template_base, tree.class_name);
   if (named != nullptr && named->hparams == tree.hparams->name()) return "";
   if (named != nullptr)
-    return fmt::format("{} and {} have the same kName '{}'; rename one of them", held,
+    return fmt::format("{} and {} have the same name '{}'; give one of them another kName", held,
                        class_of(named->hparams), tree.class_name);
   return fmt::format(
       "{} is not registered, so its name in hparams.toml and --set would not be known; add to its "

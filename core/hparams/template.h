@@ -107,7 +107,7 @@ std::unique_ptr<TemplateHolder> HolderOf<Base, P>::clone() const {
 
 template <typename Base, typename P>
 std::string_view HolderOf<Base, P>::name() const {
-  return P::kName;
+  return class_name<P>();
 }
 
 template <typename Base, typename P>
@@ -150,7 +150,6 @@ class Template {
       P hparams, std::source_location where = std::source_location::current())
       : holder_(HolderOf<Base, P>::make(std::move(hparams))),
         provenance_{Origin::kExperiment, SourceSite::current(where), {}} {
-    if constexpr (!requires { P::kName; }) kName_is_missing<P>();
     detail::check_fields<P>();
   }
 
@@ -213,16 +212,14 @@ struct TemplateName {
   char text[size] = {};
 };
 
-// Registers L by its kName for reading Template<Base>: `const TemplateRegistrar<Base, L>
+// Registers L by its name for reading Template<Base>: `const TemplateRegistrar<Base, L>
 // kRegister;` in L's .cc. Names registered twice are reported by template_clashes().
 template <typename Base, typename L>
 class TemplateRegistrar {
  public:
   TemplateRegistrar() {
     using P = typename L::HParams;
-    if constexpr (!requires { P::kName; }) {
-      kName_is_missing<P>();
-    } else if constexpr (!Configures<P, Base>) {
+    if constexpr (!Configures<P, Base>) {
       Instance_is_missing_or_not_derived_from_Base<P, Base>();
     } else if constexpr (std::is_abstract_v<L>) {
       Instance_is_abstract<P>();
@@ -230,9 +227,9 @@ class TemplateRegistrar {
       HParams_are_in_an_anonymous_namespace<P>();
     } else {
       detail::check_fields<P>();
-      register_template(typeid(Base), P::kName, typeid(P), []() -> std::unique_ptr<TemplateHolder> {
-        return HolderOf<Base, P>::make(P{});
-      });
+      register_template(
+          typeid(Base), class_name<P>(), typeid(P),
+          []() -> std::unique_ptr<TemplateHolder> { return HolderOf<Base, P>::make(P{}); });
     }
   }
 };

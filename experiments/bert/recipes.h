@@ -5,7 +5,6 @@
 // masked tokens (inputs/masked_input.h). recipes.cc has the recipes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,10 +19,6 @@ enum class BertData {
   kFlatTokens,  // The file at flat_tokens_path.
   kSynthetic    // Generated sequences; needs no file.
 };
-
-constexpr std::array<EnumName<BertData>, 2> enum_names(BertData) {
-  return {{{BertData::kFlatTokens, "flat_tokens"}, {BertData::kSynthetic, "synthetic"}}};
-}
 
 struct BertRecipe : TransformerLmRecipe {
   using Base = TransformerLmRecipe;

@@ -7,7 +7,6 @@
 // computed in f32.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,10 +22,6 @@ enum class Gpt2Data {
   kFlatTokens,  // The file at flat_tokens_path.
   kSynthetic    // Generated sequences; needs no file.
 };
-
-constexpr std::array<EnumName<Gpt2Data>, 2> enum_names(Gpt2Data) {
-  return {{{Gpt2Data::kFlatTokens, "flat_tokens"}, {Gpt2Data::kSynthetic, "synthetic"}}};
-}
 
 struct Gpt2Recipe : Experiment {
   using Base = Experiment;

@@ -5,7 +5,6 @@
 // them pp, (it has no replicas), dp and tp. Knobs have the defaults of JAXformer's flags.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,10 +18,6 @@ enum class JaxformerData {
   kFlatTokens,  // The file at flat_tokens_path.
   kSynthetic    // Generated sequences; needs no file.
 };
-constexpr std::array<EnumName<JaxformerData>, 2> enum_names(JaxformerData) {
-  return {{{JaxformerData::kFlatTokens, "flat_tokens"}, {JaxformerData::kSynthetic, "synthetic"}}};
-}
-
 struct Jaxformer : Experiment {
   using Base = Experiment;
   int64_t num_blocks = 8;

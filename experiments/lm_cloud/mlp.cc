@@ -18,7 +18,6 @@ class TokenMlp final : public BaseModel {
  public:
   struct HParams {
     using Instance = TokenMlp;
-    static constexpr std::string_view kName = "TokenMlp";
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     Template<UnaryLayer> mlp_tpl = Mlp::HParams{};  // ["… embed"] -> ["… embed"].

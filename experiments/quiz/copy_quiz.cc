@@ -28,7 +28,6 @@ class QuestionInput final : public IndexedInput {
  public:
   struct HParams {
     using Instance = QuestionInput;
-    static constexpr std::string_view kName = "QuestionInput";
     Required<int64_t> global_batch_size;
     int64_t num_questions = 32;
     int64_t num_choices = 4;
@@ -106,7 +105,6 @@ class ExactMatch final : public PredictMetric {
  public:
   struct HParams {
     using Instance = ExactMatch;
-    static constexpr std::string_view kName = "ExactMatch";
     bool ignore_case = false;
     FIELDS(ignore_case)
   };
@@ -170,7 +168,6 @@ class MultipleChoice final : public ScoreMetric {
  public:
   struct HParams {
     using Instance = MultipleChoice;
-    static constexpr std::string_view kName = "MultipleChoice";
     int64_t num_choices = 4;
     FIELDS(About(num_choices, {.min = 2}))
   };

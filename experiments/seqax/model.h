@@ -16,7 +16,6 @@ class SeqaxModel final : public BaseModel {
  public:
   struct HParams {
     using Instance = SeqaxModel;
-    static constexpr std::string_view kName = "SeqaxModel";
     Required<int64_t> num_layers;
     Required<int64_t> model_dims;
     Required<int64_t> num_heads;     // Of queries.

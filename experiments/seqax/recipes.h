@@ -4,7 +4,6 @@
 // the recipes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,12 +19,6 @@ enum class SeqaxData {
   kText,        // C4's files in c4_folder, tokenised during training.
   kSynthetic    // seqax's synthetic tasks; needs no file.
 };
-
-constexpr std::array<EnumName<SeqaxData>, 3> enum_names(SeqaxData) {
-  return {{{SeqaxData::kFlatTokens, "flat_tokens"},
-           {SeqaxData::kText, "text"},
-           {SeqaxData::kSynthetic, "synthetic"}}};
-}
 
 struct SeqaxRecipe : Experiment {
   using Base = Experiment;

@@ -27,7 +27,6 @@ class SeqaxTasks final : public IndexedInput {
  public:
   struct HParams {
     using Instance = SeqaxTasks;
-    static constexpr std::string_view kName = "SeqaxTasks";
     std::string split = "train";
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;

@@ -27,10 +27,6 @@ enum class SourceKind { kText, kJsonLines, kTokens };
 // else 4, and Error for a file that looks different.
 enum class TokenDType { kAuto, kU16, kU32 };
 
-constexpr std::array<EnumName<TokenDType>, 3> enum_names(TokenDType) {
-  return {{{TokenDType::kAuto, "auto"}, {TokenDType::kU16, "u16"}, {TokenDType::kU32, "u32"}}};
-}
-
 // The part of an input that goes to the validation split.
 enum class ValidationPart {
   kNone,

@@ -94,7 +94,6 @@ class FlatTokensInput final : public IndexedInput {
  public:
   struct HParams {
     using Instance = FlatTokensInput;
-    static constexpr std::string_view kName = "FlatTokensInput";
     // An HDF5 file, or a pattern ("tokens/*.h5") of several, read in name order. "$RUN/corpus.h5"
     // is the run's corpus snapshot.
     Required<std::string> path;

@@ -25,7 +25,6 @@ class TextInput final : public WrappedInput {
  public:
   struct HParams {
     using Instance = TextInput;
-    static constexpr std::string_view kName = "TextInput";
     std::string path = "";  // File, folder or pattern; "": Tessera's own sources.
     std::string tokenizer =
         "bytes";  // Or a path (make_tokenizer.h). Its end_id is appended to each document.

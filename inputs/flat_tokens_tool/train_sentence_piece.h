@@ -4,7 +4,6 @@
 // `flat_tokens train`.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <vector>
@@ -15,10 +14,6 @@
 namespace tessera {
 
 enum class SentencePieceModel { kUnigram, kBpe };
-
-constexpr std::array<EnumName<SentencePieceModel>, 2> enum_names(SentencePieceModel) {
-  return {{{SentencePieceModel::kUnigram, "unigram"}, {SentencePieceModel::kBpe, "bpe"}}};
-}
 
 struct TrainSentencePieceOptions {
   SentencePieceModel model = SentencePieceModel::kUnigram;

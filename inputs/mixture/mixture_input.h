@@ -4,7 +4,6 @@
 // access (flat tokens, synthetic inputs, mixtures), so that a mixture has it too.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,11 +26,6 @@ enum class Exhausted {
   kRaise,    // Error at the batch of the missing row.
 };
 
-constexpr std::array<EnumName<Exhausted>, 3> enum_names(Exhausted) {
-  return {
-      {{Exhausted::kRestart, "restart"}, {Exhausted::kStop, "stop"}, {Exhausted::kRaise, "raise"}}};
-}
-
 // Weights from `step` on.
 struct MixtureStage {
   int64_t step = 0;
@@ -43,7 +37,6 @@ class MixtureInput final : public IndexedInput {
  public:
   struct HParams {
     using Instance = MixtureInput;
-    static constexpr std::string_view kName = "MixtureInput";
     std::string name = "mixture";
     // By name. Unset fields of a source inherit the mixture's fields of the same name.
     std::map<std::string, Template<BaseInput>> sources;

@@ -24,10 +24,6 @@ enum class CorruptRecords {
   kSkip,  // Skip and count.
 };
 
-constexpr std::array<EnumName<CorruptRecords>, 2> enum_names(CorruptRecords) {
-  return {{{CorruptRecords::kFail, "fail"}, {CorruptRecords::kSkip, "skip"}}};
-}
-
 struct ReadOptions {
   std::string text_field = "text";  // For lines of JSON.
   CorruptRecords corrupt_records = CorruptRecords::kFail;

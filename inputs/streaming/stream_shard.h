@@ -29,12 +29,6 @@ namespace tessera {
 // The documents to read (in_validation_split).
 enum class StreamSplit { kTrain, kValidation, kAll };
 
-constexpr std::array<EnumName<StreamSplit>, 3> enum_names(StreamSplit) {
-  return {{{StreamSplit::kTrain, "train"},
-           {StreamSplit::kValidation, "validation"},
-           {StreamSplit::kAll, "all"}}};
-}
-
 // Shared by all rows.
 struct TextShards {
   std::vector<TextFile> files;
@@ -105,10 +99,6 @@ enum class EndOfDocument {
   kAuto,  // If the tokenizer has one.
   kNone,
 };
-
-constexpr std::array<EnumName<EndOfDocument>, 2> enum_names(EndOfDocument) {
-  return {{{EndOfDocument::kAuto, "auto"}, {EndOfDocument::kNone, "none"}}};
-}
 
 // The position of a row's stream: a document, and a token in it.
 struct StreamCursor {

@@ -22,7 +22,6 @@ class StreamingTextInput final : public BaseInput {
  public:
   struct HParams {
     using Instance = StreamingTextInput;
-    static constexpr std::string_view kName = "StreamingTextInput";
     Required<std::string> path;       // A file, a folder or a file pattern (text_files.h).
     std::string tokenizer = "bytes";  // Or a path (make_tokenizer.h).
     // `validation` reads the documents that in_validation_split chooses, in all shards; `train`

@@ -17,7 +17,6 @@ class DotProductAttention final : public SequenceLayer {
  public:
   struct HParams {
     using Instance = DotProductAttention;
-    static constexpr std::string_view kName = "DotProductAttention";
     Required<int64_t> model_dims;
     Required<int64_t> num_heads;
     Field<int64_t> num_kv_heads;   // Divides num_heads; num_heads unless set.

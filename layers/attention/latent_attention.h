@@ -11,7 +11,6 @@
 // attention, as counted for plans and MFU, are those of the wider ones too.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -29,10 +28,6 @@ enum class RotarySource {
   kInput,    // Keys from x; queries from what their other part is projected from (DeepSeek).
   kLatents,  // Both from the two latents, concatenated (JAXformer); needs q_lora_rank.
 };
-constexpr std::array<EnumName<RotarySource>, 2> enum_names(RotarySource) {
-  return {{{RotarySource::kInput, "input"}, {RotarySource::kLatents, "latents"}}};
-}
-
 // x["batch seq embed"] -> the same axes, laid out as the residual. Heads are split by rules for
 // `heads` and `kv_heads`, as those of DotProductAttention; the latents have the axes `kv_latent`
 // and `q_latent` (kLatents: concatenated, `latent`), which are whole unless a rule names them.
@@ -41,7 +36,6 @@ class LatentAttention final : public SequenceLayer {
  public:
   struct HParams {
     using Instance = LatentAttention;
-    static constexpr std::string_view kName = "LatentAttention";
     Required<int64_t> model_dims;
     Required<int64_t> num_heads;
     Required<int64_t> kv_lora_rank;  // Width of the latent of keys and values.

@@ -17,7 +17,6 @@ class Embedding final : public LayerOf<Tensor(Tensor ids)> {
  public:
   struct HParams {
     using Instance = Embedding;
-    static constexpr std::string_view kName = "Embedding";
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     bool scale_sqrt_depth = false;  // Multiply the rows by √model_dims.
@@ -86,7 +85,6 @@ class FullSoftmax final : public BaseSoftmax {
  public:
   struct HParams {
     using Instance = FullSoftmax;
-    static constexpr std::string_view kName = "FullSoftmax";
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     bool use_bias = false;
@@ -102,7 +100,6 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
  public:
   struct HParams {
     using Instance = SharedEmbeddingSoftmax;
-    static constexpr std::string_view kName = "SharedEmbeddingSoftmax";
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     bool scale_sqrt_depth = false;  // Multiply the embedded rows by √model_dims; not the logits.

@@ -23,7 +23,6 @@ class PositionalEmbedding final : public BasePositionEmbedding {
  public:
   struct HParams {
     using Instance = PositionalEmbedding;
-    static constexpr std::string_view kName = "PositionalEmbedding";
     Required<int64_t> model_dims;  // Even.
     double min_timescale = 1.0;
     double max_timescale = 10000.0;
@@ -44,7 +43,6 @@ class TrainablePositionalEmbedding final : public BasePositionEmbedding {
  public:
   struct HParams {
     using Instance = TrainablePositionalEmbedding;
-    static constexpr std::string_view kName = "TrainablePositionalEmbedding";
     Required<int64_t> max_seq_length;
     Required<int64_t> model_dims;
     LayerHParams layer;
@@ -76,7 +74,6 @@ class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor pos
  public:
   struct HParams {
     using Instance = RotaryPositionEmbedding;
-    static constexpr std::string_view kName = "RotaryPositionEmbedding";
     double min_timescale = 1.0;
     double max_timescale = 10000.0;
     bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).

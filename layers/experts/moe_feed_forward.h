@@ -25,7 +25,6 @@ class MoeFeedForward final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = MoeFeedForward;
-    static constexpr std::string_view kName = "MoeFeedForward";
     Required<int64_t> model_dims;
     Required<int64_t> hidden_dims;  // Of each expert.
     Required<int64_t> num_experts;

@@ -7,7 +7,6 @@
 // metric.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 #include <variant>
@@ -57,19 +56,11 @@ enum class RouterScores {
   kSoftmax,  // Over the experts.
   kSigmoid,  // Of each expert alone (DeepSeek-V3, 2024).
 };
-constexpr std::array<EnumName<RouterScores>, 2> enum_names(RouterScores) {
-  return {{{RouterScores::kSoftmax, "softmax"}, {RouterScores::kSigmoid, "sigmoid"}}};
-}
-
 // Of what the shares of the load-balance loss are means.
 enum class BalanceScope {
   kBatch,    // All tokens of the batch, or microbatch (Switch, Mixtral).
   kExample,  // The tokens of each example; the loss is the mean over examples (GShard's groups).
 };
-constexpr std::array<EnumName<BalanceScope>, 2> enum_names(BalanceScope) {
-  return {{{BalanceScope::kBatch, "batch"}, {BalanceScope::kExample, "example"}}};
-}
-
 // Each token chooses the `top_k` experts with the highest scores (Shazeer et al., 2017; GShard,
 // Lepikhin et al., 2020; Switch, Fedus et al., 2021).
 //
@@ -82,7 +73,6 @@ class TopKRouter final : public BaseRouter {
  public:
   struct HParams {
     using Instance = TopKRouter;
-    static constexpr std::string_view kName = "TopKRouter";
     Required<int64_t> model_dims;
     Required<int64_t> num_experts;
     int64_t top_k = 2;
@@ -127,7 +117,6 @@ class ExpertChoiceRouter final : public BaseRouter {
  public:
   struct HParams {
     using Instance = ExpertChoiceRouter;
-    static constexpr std::string_view kName = "ExpertChoiceRouter";
     Required<int64_t> model_dims;
     Required<int64_t> num_experts;
     double capacity_factor = 2.0;  // The mean number of experts of a token.

@@ -50,7 +50,6 @@ class LeakyReLU final : public Activation {
  public:
   struct HParams {
     using Instance = LeakyReLU;
-    static constexpr std::string_view kName = "LeakyReLU";
     double negative_slope = 0.01;
     FIELDS(negative_slope)
   };
@@ -67,7 +66,6 @@ class GELU final : public Activation {
  public:
   struct HParams {
     using Instance = GELU;
-    static constexpr std::string_view kName = "GELU";
     bool approximate = true;
     FIELDS(approximate)
   };

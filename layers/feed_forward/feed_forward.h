@@ -19,7 +19,6 @@ class Linear final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = Linear;
-    static constexpr std::string_view kName = "Linear";
     Required<int64_t> input_dims;
     Required<int64_t> output_dims;
     std::string input_axis = "embed";
@@ -43,7 +42,6 @@ class Bias final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = Bias;
-    static constexpr std::string_view kName = "Bias";
     Required<int64_t> dims;
     std::string axis = "embed";
     FixedInitLayerHParams layer;
@@ -62,7 +60,6 @@ class FeedForward final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = FeedForward;
-    static constexpr std::string_view kName = "FeedForward";
     Required<int64_t> model_dims;
     Required<int64_t> hidden_dims;
     Template<Activation> activation_tpl = ReLU::HParams{};
@@ -91,7 +88,6 @@ class Mlp final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = Mlp;
-    static constexpr std::string_view kName = "Mlp";
     Required<int64_t> input_dims;
     std::vector<int64_t> hidden_dims;  // One a layer; at least one.
     std::string input_axis = "features";

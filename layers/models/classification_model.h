@@ -14,7 +14,6 @@ class ClassificationModel final : public BaseModel {
  public:
   struct HParams {
     using Instance = ClassificationModel;
-    static constexpr std::string_view kName = "ClassificationModel";
     Template<UnaryLayer> network_tpl = Mlp::HParams{};  // ["batch features"] -> ["batch embed"].
     Template<BaseSoftmax> softmax_tpl = FullSoftmax::HParams{.use_bias = true};
     FIELDS(network_tpl, softmax_tpl)

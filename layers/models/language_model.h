@@ -18,7 +18,6 @@ class TransformerLm final : public Layer {
  public:
   struct HParams {
     using Instance = TransformerLm;
-    static constexpr std::string_view kName = "TransformerLm";
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     Required<int64_t> num_layers;
@@ -69,7 +68,6 @@ class LanguageModel final : public BaseModel {
  public:
   struct HParams {
     using Instance = LanguageModel;
-    static constexpr std::string_view kName = "LanguageModel";
     Template<TransformerLm> lm_tpl = TransformerLm::HParams{};
     FIELDS(lm_tpl)
   };

@@ -4,7 +4,6 @@
 // LayerSequence, for models whose blocks differ.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "core/hparams/template.h"
@@ -23,12 +22,6 @@ enum class NormPolicy {
   kPrimerHybrid,  // x + norm₂(f(norm₁(x))).
 };
 
-constexpr std::array<EnumName<NormPolicy>, 4> enum_names(NormPolicy) {
-  using enum NormPolicy;
-  return {
-      {{kPre, "pre"}, {kPost, "post"}, {kPostSkip, "post_skip"}, {kPrimerHybrid, "primer_hybrid"}}};
-}
-
 // Repeated plans one layer for all, and its weights are one stack.
 inline constexpr FieldInfo kLayerCount{.min = 1, .max = 1 << 16};
 
@@ -36,7 +29,6 @@ class TransformerBlock final : public SequenceLayer {
  public:
   struct HParams {
     using Instance = TransformerBlock;
-    static constexpr std::string_view kName = "TransformerBlock";
     NormPolicy norm_policy = NormPolicy::kPre;
     Template<SequenceLayer> attention_tpl = DotProductAttention::HParams{};
     Template<UnaryLayer> ffn_tpl = FeedForward::HParams{};
@@ -67,7 +59,6 @@ class StackedTransformer final : public SequenceLayer {
  public:
   struct HParams {
     using Instance = StackedTransformer;
-    static constexpr std::string_view kName = "StackedTransformer";
     Required<int64_t> num_layers;
     Template<SequenceLayer> block_tpl = TransformerBlock::HParams{};
     FIELDS(About(num_layers, "each has its own nodes; Repeated takes more",
@@ -88,7 +79,6 @@ class Repeated final : public SequenceLayer {
  public:
   struct HParams {
     using Instance = Repeated;
-    static constexpr std::string_view kName = "Repeated";
     Required<int64_t> num_layers;
     Template<SequenceLayer> block_tpl = TransformerBlock::HParams{};
     FIELDS(About(num_layers, kLayerCount), block_tpl)
@@ -109,7 +99,6 @@ class LayerSequence final : public SequenceLayer {
  public:
   struct HParams {
     using Instance = LayerSequence;
-    static constexpr std::string_view kName = "LayerSequence";
     std::vector<Template<SequenceLayer>> layers_tpl;  // At least one.
     FIELDS(layers_tpl)
   };

@@ -14,7 +14,6 @@ class LayerNorm final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = LayerNorm;
-    static constexpr std::string_view kName = "LayerNorm";
     Required<int64_t> model_dims;  // Size of `axis`; the enclosing layer's unless set.
     std::string axis = "embed";
     double epsilon = 1e-6;
@@ -38,7 +37,6 @@ class RmsNorm final : public UnaryLayer {
  public:
   struct HParams {
     using Instance = RmsNorm;
-    static constexpr std::string_view kName = "RmsNorm";
     Required<int64_t> model_dims;  // Size of `axis`; the enclosing layer's unless set.
     std::string axis = "embed";
     double epsilon = 1e-6;

@@ -12,7 +12,6 @@
 //   }
 #pragma once
 
-#include <array>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -75,10 +74,6 @@ struct SweepAxis {
 
 // Which value of the metric is the best.
 enum class SweepGoal { kMin, kMax };
-
-constexpr std::array<EnumName<SweepGoal>, 2> enum_names(SweepGoal) {
-  return {{{SweepGoal::kMin, "min"}, {SweepGoal::kMax, "max"}}};
-}
 
 struct Sweep {
   std::vector<SweepAxis> axes;  // None: there is nothing to vary.

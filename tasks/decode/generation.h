@@ -3,7 +3,6 @@
 // strategies (greedy and sampled decoding, beam search), with their common rules of when to stop.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,12 +20,6 @@ namespace tessera {
 
 // Why a continuation ended.
 enum class Finish { kStopToken, kStopString, kLength };
-
-constexpr std::array<EnumName<Finish>, 3> enum_names(Finish) {
-  return {{{Finish::kStopToken, "stop_token"},
-           {Finish::kStopString, "stop_string"},
-           {Finish::kLength, "length"}}};
-}
 
 // When a continuation ends: at a stop token, before a stop string, or after max_steps tokens.
 class StopRules {

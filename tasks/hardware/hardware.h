@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -41,10 +40,6 @@ inline constexpr FieldInfo kPrice{.min = 1e-6, .max = 1e9};
 }  // namespace hardware_ranges
 
 enum class HardwareKind { kGpu, kTpu, kCpu };
-constexpr std::array<EnumName<HardwareKind>, 3> enum_names(HardwareKind) {
-  return {{{HardwareKind::kGpu, "gpu"}, {HardwareKind::kTpu, "tpu"}, {HardwareKind::kCpu, "cpu"}}};
-}
-
 // Floating-point operations per second, a multiplication and its addition counted as two.
 struct PeakFlops {
   double bf16 = 0.0, f32 = 0.0;       // Of matrix products, with f32 sums.
@@ -76,10 +71,6 @@ struct DeviceMemory {
 
 // How a message comes from a device to n - 1 others: in n - 1 hops or in log2 n.
 enum class LinkTopology { kRing, kTree };
-constexpr std::array<EnumName<LinkTopology>, 2> enum_names(LinkTopology) {
-  return {{{LinkTopology::kRing, "ring"}, {LinkTopology::kTree, "tree"}}};
-}
-
 // What a device sends to the others.
 struct DeviceLink {
   double bandwidth = 0.0;  // Bytes per second that one device sends, while all do.

@@ -3,7 +3,6 @@
 // struct. hf_model.h converts it to and from our layers.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,11 +16,6 @@ namespace tessera {
 
 // Mixtral is a Llama with experts (Jiang et al., 2024).
 enum class HfFamily { kGpt2, kLlama, kMixtral };
-
-constexpr std::array<EnumName<HfFamily>, 3> enum_names(HfFamily) {
-  return {
-      {{HfFamily::kGpt2, "gpt2"}, {HfFamily::kLlama, "llama"}, {HfFamily::kMixtral, "mixtral"}}};
-}
 
 struct HfConfig {
   HfFamily family = HfFamily::kGpt2;

@@ -267,7 +267,7 @@ void describe_softmax(const TransformerLm::HParams& p, HfConfig* config, Reasons
 void describe_as_gpt2(const TransformerLm::HParams& p, const TransformerBlock::HParams& block,
                       const Norm& norm, HfConfig* config, Reasons* reasons) {
   config->family = HfFamily::kGpt2;
-  if (norm.kind == RmsNorm::HParams::kName)
+  if (norm.kind == class_name<RmsNorm::HParams>())
     reasons->add("norm_tpl is RmsNorm without rotary positions; Llama has both, GPT-2 neither");
   if (config->num_experts > 0)
     reasons->add("ffn_tpl is {} without rotary positions; Mixtral has both, GPT-2 neither",
@@ -299,7 +299,7 @@ void describe_as_llama(const TransformerLm::HParams& p, const TransformerBlock::
   config->family = has_experts ? HfFamily::kMixtral : HfFamily::kLlama;
   if (has_experts && config->attention_bias)
     reasons->add("attention_tpl.use_bias or use_output_bias is true; Mixtral has no biases");
-  if (norm.kind == LayerNorm::HParams::kName)
+  if (norm.kind == class_name<LayerNorm::HParams>())
     reasons->add(
         "norm_tpl is LayerNorm with rotary positions; GPT-2 has only the first, Llama only the "
         "second");

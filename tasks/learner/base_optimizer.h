@@ -67,7 +67,7 @@ class BaseOptimizer {
   // and with state (StatePolicy), of which the optimizer stores these moments.
   template <typename HParams>
   BaseOptimizer(const HParams& p, const StoredMoments& stored) : BaseOptimizer(p) {
-    check_state(p.kName, p.state, stored);
+    check_state(class_name<HParams>(), p.state, stored);
   }
 
  private:

@@ -18,7 +18,6 @@ class Adam final : public BaseOptimizer {
  public:
   struct HParams {
     using Instance = Adam;
-    static constexpr std::string_view kName = "Adam";
     double learning_rate = 1e-3;
     Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
     double beta1 = 0.9;
@@ -45,7 +44,6 @@ class AdamW final : public BaseOptimizer {
  public:
   struct HParams {
     using Instance = AdamW;
-    static constexpr std::string_view kName = "AdamW";
     double learning_rate = 1e-3;
     Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
     double beta1 = 0.9;
@@ -72,7 +70,6 @@ class Adafactor final : public BaseOptimizer {
  public:
   struct HParams {
     using Instance = Adafactor;
-    static constexpr std::string_view kName = "Adafactor";
     double learning_rate = 1e-2;
     Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
     double decay_exponent = 0.8;  // The second moment's decay is 1 - t^-decay_exponent,
@@ -104,7 +101,6 @@ class Sgd final : public BaseOptimizer {
  public:
   struct HParams {
     using Instance = Sgd;
-    static constexpr std::string_view kName = "Sgd";
     double learning_rate = 1e-2;
     Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
     double momentum = 0.0;  // 0: no momentum.

@@ -2,7 +2,6 @@
 // How optimizers store their state between steps. Their arithmetic is in f32, whatever they store.
 #pragma once
 
-#include <array>
 #include <string_view>
 
 #include "core/base/dtype.h"
@@ -10,10 +9,6 @@
 #include "core/ops/rounding.h"
 
 namespace tessera {
-
-constexpr std::array<EnumName<Rounding>, 2> enum_names(Rounding) {
-  return {{{Rounding::kNearest, "nearest"}, {Rounding::kStochastic, "stochastic"}}};
-}
 
 // The dtypes of an optimizer's state, f32 or bf16. Written "first_moment=bf16,second_moment=bf16"
 // in --set. (Megatron-LM: exp_avg_dtype, exp_avg_sq_dtype; optax: mu_dtype.)

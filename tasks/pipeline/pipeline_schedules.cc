@@ -36,7 +36,7 @@ PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t 
 
 PipelineTable WrittenPipeline::table(int64_t, int64_t) const {
   PipelineTable table =
-      parse_pipeline(HParams::kName, fmt::format("{}", fmt::join(p_.stages, "\n")));
+      parse_pipeline(class_name<HParams>(), fmt::format("{}", fmt::join(p_.stages, "\n")));
   table.live_bound = p_.live_bound;
   return table;
 }

@@ -84,7 +84,6 @@ class WrittenPipeline final : public PipelineSchedule {
  public:
   struct HParams {
     using Instance = WrittenPipeline;
-    static constexpr std::string_view kName = "WrittenPipeline";
     std::vector<std::string> stages;  // One text for each: "F0 F1 . B0 . B1".
     std::vector<int64_t> live_bound;  // Of live activations, one for each stage; empty: none.
     FIELDS(stages, About(live_bound, kSize))

@@ -4,7 +4,6 @@
 // commands that fetch the data. experiments/c4 and experiments/c4_multislice have the recipes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,12 +20,6 @@ enum class C4Data {
   kShards,      // C4's files, tokenised on the fly: train_shards and validation_shards.
   kSynthetic    // Generated sequences; needs no file.
 };
-
-constexpr std::array<EnumName<C4Data>, 3> enum_names(C4Data) {
-  return {{{C4Data::kFlatTokens, "flat_tokens"},
-           {C4Data::kShards, "shards"},
-           {C4Data::kSynthetic, "synthetic"}}};
-}
 
 // Shell commands that download a part of C4 below the folder, as en/c4-train.*.json.gz and
 // en/c4-validation.*.json.gz.

@@ -11,7 +11,6 @@
 // sequences.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -30,33 +29,12 @@ enum class LmPositions {
   kNone,
 };
 
-constexpr std::array<EnumName<LmPositions>, 4> enum_names(LmPositions) {
-  return {{{LmPositions::kSinusoidal, "sinusoidal"},
-           {LmPositions::kTrainable, "trainable"},
-           {LmPositions::kRotary, "rotary"},
-           {LmPositions::kNone, "none"}}};
-}
-
 enum class LmNorm { kLayerNorm, kRmsNorm };
-
-constexpr std::array<EnumName<LmNorm>, 2> enum_names(LmNorm) {
-  return {{{LmNorm::kLayerNorm, "layer_norm"}, {LmNorm::kRmsNorm, "rms_norm"}}};
-}
 
 enum class LmOptimizer { kAdam, kAdafactor };
 
-constexpr std::array<EnumName<LmOptimizer>, 2> enum_names(LmOptimizer) {
-  return {{{LmOptimizer::kAdam, "adam"}, {LmOptimizer::kAdafactor, "adafactor"}}};
-}
-
 // After a linear warm-up. Pax: LR_SCHEDULE.
 enum class LmSchedule { kExponential, kCosine, kConstant };
-
-constexpr std::array<EnumName<LmSchedule>, 3> enum_names(LmSchedule) {
-  return {{{LmSchedule::kExponential, "exponential"},
-           {LmSchedule::kCosine, "cosine"},
-           {LmSchedule::kConstant, "constant"}}};
-}
 
 struct TransformerLmRecipe : Experiment {
   using Base = Experiment;

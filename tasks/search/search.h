@@ -5,7 +5,6 @@
 // all of them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -26,11 +25,6 @@ enum class SearchGoal {
   kCost,    // Of a step: devices × time × price.
   kMemory,  // Of a device.
 };
-constexpr std::array<EnumName<SearchGoal>, 3> enum_names(SearchGoal) {
-  return {
-      {{SearchGoal::kTime, "time"}, {SearchGoal::kCost, "cost"}, {SearchGoal::kMemory, "memory"}}};
-}
-
 struct SearchOptions {
   Hardware hardware;
   SpaceOptions space;  // No devices: as many as the recipe has.

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,14 +24,6 @@ enum class TrialState {
   kDone,
   kFailed,
 };
-
-constexpr std::array<EnumName<TrialState>, 5> enum_names(TrialState) {
-  return {{{TrialState::kWaiting, "waiting"},
-           {TrialState::kRunning, "running"},
-           {TrialState::kInterrupted, "interrupted"},
-           {TrialState::kDone, "done"},
-           {TrialState::kFailed, "failed"}}};
-}
 
 struct TrialRecord {
   SweepTrial trial;

@@ -76,7 +76,7 @@ class Chance {
         pieces *= chunks;
     }
     const bool any_number =
-        trial.schedule.name() != InterleavedOneForwardOneBackward::HParams::kName &&
+        trial.schedule.name() != class_name<InterleavedOneForwardOneBackward::HParams>() &&
         pieces == stages;
     if (any_number && coin()) trial.microbatches = one_of<int64_t>({1, 2, 4, 8});
     trial.layers = pieces * (pieces <= 4 ? 1 + below(2) : 1);
@@ -162,7 +162,7 @@ SpmdCase drawn_case(uint32_t seed, const Parts& parts) {
   if (parts.experts) trial.router = chance.draw_router();
   // Documents of a row that begin alike have tokens of equal scores; which of them an expert
   // chooses is a matter of rounding.
-  if (trial.router.has() && trial.router.name() == ExpertChoiceRouter::HParams::kName)
+  if (trial.router.has() && trial.router.name() == class_name<ExpertChoiceRouter::HParams>())
     trial.packed = false;
   const auto [weights, activations] = chance.draw_rules(parts);
   trial.own_rules = TrialRules{"rules of its own", weights, activations};

@@ -17,7 +17,6 @@ class SignedSquare final : public tessera::Activation {
  public:
   struct HParams {
     using Instance = SignedSquare;
-    static constexpr std::string_view kName = "SignedSquare";
     FIELDS()
   };
   explicit SignedSquare(const HParams&) {}

@@ -140,9 +140,8 @@ TEST_CASE("an invalid HParams is a compile error of one line that names it") {
           "use of deleted function 'void "
           "tessera::Instance_is_missing_or_not_derived_from_Base() [with HParams = "
           "mine::Ffn::HParams; Base = mine::Base]'");
-  REQUIRE(first_error(changed(kLayer, "static constexpr std::string_view kName = \"Ffn\";", "")) ==
-          "use of deleted function 'void tessera::kName_is_missing() [with HParams = "
-          "mine::Ffn::HParams]'");
+  REQUIRE(first_error(changed(kLayer, "static constexpr std::string_view kName = \"Ffn\";", ""))
+              .empty());
   REQUIRE(first_error(changed(kLayer, "namespace mine", "namespace")) ==
           "use of deleted function 'void tessera::HParams_are_in_an_anonymous_namespace() [with "
           "HParams = {anonymous}::Ffn::HParams]'");

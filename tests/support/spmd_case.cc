@@ -86,11 +86,11 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
   if (trial.model != TrialModel::kPax) lm.params_init = WeightInit{InitKind::kGaussian, 0.1};
 
   Template<SequenceLayer>& stack = lm.stacked_transformer_tpl;
-  SoftmaxOptions& loss = lm.softmax_tpl.name() == FullSoftmax::HParams::kName
+  SoftmaxOptions& loss = lm.softmax_tpl.name() == class_name<FullSoftmax::HParams>()
                              ? lm.softmax_tpl.as<FullSoftmax::HParams>().loss
                              : lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss;
   loss.chunk_tokens = trial.chunk_tokens;
-  const bool was_repeated = stack.name() == Repeated::HParams::kName;
+  const bool was_repeated = stack.name() == class_name<Repeated::HParams>();
   TransformerBlock::HParams block =
       (was_repeated ? stack.as<Repeated::HParams>().block_tpl
                     : stack.as<StackedTransformer::HParams>().block_tpl)

@@ -11,6 +11,8 @@ namespace {
 
 using sample::Model;
 
+enum class Task { kCopy, kHiddenCopy, kGpt2 };
+
 // Far more members than any layer has.
 struct Wide {
   static constexpr std::string_view kName = "Wide";
@@ -165,6 +167,14 @@ TEST_CASE("A Field set by a designated initialiser cites that line") {
   const Model::HParams p{.vocab_size = 7, .dtypes = DTypePolicy{.compute = DType::kBF16}};
   REQUIRE(p.vocab_size.provenance().site.line == __LINE__ - 1);
   REQUIRE(p.dtypes.get().compute == DType::kBF16);
+}
+
+TEST_CASE("enumerators are named after themselves, unless a table beside them says otherwise") {
+  REQUIRE(enum_names(Task{}).size() == 3);
+  REQUIRE(enum_name(Task::kCopy) == "copy");
+  REQUIRE(enum_name(Task::kHiddenCopy) == "hidden_copy");
+  REQUIRE(enum_name(Task::kGpt2) == "gpt2");
+  REQUIRE(enum_name(sample::Padding::kSame) == "same");
 }
 
 }  // namespace
