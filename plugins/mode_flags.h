@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "plugins/flags.h"
+#include "tasks/calibrate/refit.h"
 #include "tasks/config/search_space.h"
 #include "tasks/hardware/hardware.h"
-#include "tasks/calibrate/refit.h"
 #include "tasks/replay/replay_options.h"
 #include "tasks/search/search.h"
 

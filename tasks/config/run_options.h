@@ -58,8 +58,8 @@ struct RunOptions {
   bool dry_run = false;    // Everything but steps; writes nothing.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
-  int64_t inspect_interval_steps = 0;  // Print what layers inspect() in these steps; 0: never.
-  std::optional<Hardware> hardware;    // What --mode=plan predicts the speed on.
+  int64_t inspect_interval_steps = 0;    // Print what layers inspect() in these steps; 0: never.
+  std::optional<Hardware> hardware;      // What --mode=plan predicts the speed on.
   std::optional<Hardware> launch_costs;  // With launches, for the schedule of collectives.
   std::filesystem::path plan_directory;  // Where --mode=plan writes its files; empty: nowhere.
   std::filesystem::path compare_plan;    // The earlier plan that it is compared with.
