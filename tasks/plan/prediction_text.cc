@@ -256,8 +256,9 @@ std::string peak_text(const Prediction& prediction) {
 std::string beside_text(const Hardware& hardware) {
   const int64_t bytes = bytes_beside_arena(hardware);
   if (bytes == 0) return "";
-  return fmt::format("; {} more for the driver, its libraries and graphs (estimate)",
-                     size_text(bytes));
+  return fmt::format(
+      "                   beside {} for the driver, its libraries and graphs (an estimate)\n",
+      size_text(bytes));
 }
 
 }  // namespace
@@ -287,14 +288,14 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
       "tokens per second  {:.0f}{}\n"
       "MFU                {:.1f} % (causal half of attention, peak {})\n"
       "{}"
-      "memory             {} of {}, without scratch memory of kernels{}{}\n",
+      "memory             {} of {}, without scratch memory of kernels{}\n{}",
       step / kMilli, prediction.tokens_per_second,
       devices > 1 ? fmt::format(", {:.0f} per device",
                                 prediction.tokens_per_second / static_cast<double>(devices))
                   : "",
       100.0 * prediction.mfu, peak_text(prediction), run_text(prediction, devices),
-      size_text(arena_bytes), size_text(arena_room(hardware)), beside_text(hardware),
-      arena_bytes > arena_room(hardware) ? ": it does not fit" : "");
+      size_text(arena_bytes), size_text(arena_room(hardware)),
+      arena_bytes > arena_room(hardware) ? ": it does not fit" : "", beside_text(hardware));
   return text;
 }
 

@@ -24,7 +24,8 @@ nvtxDomainHandle_t profiler() {
 
 std::string label(const Node* node) {
   if (node == nullptr) return "the step as a CUDA graph";
-  return fmt::format("{} {}: {}", phase_name(node->phase), node->path, node->op->name);
+  return fmt::format("{}{}{}: {}", phase_name(node->phase), node->path.empty() ? "" : " ",
+                     node->path, node->op->name);
 }
 
 }  // namespace

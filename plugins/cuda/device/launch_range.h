@@ -6,7 +6,7 @@
 
 namespace tessera::cuda {
 
-// An NVTX range, "forward lm.x_layers[].ffn: einsum", around the enqueueing of a launch. `node` is
+// An NVTX range, "forward lm.x_layers[0].ffn: einsum", around the enqueueing of a launch. `node` is
 // null for a step that is one CUDA graph. It does nothing unless a profiler is attached.
 class LaunchRange {
  public:

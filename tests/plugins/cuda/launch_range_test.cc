@@ -17,9 +17,10 @@ TEST_CASE("a profiler sees the phase, the layer and the op of each launch") {
       {{"NVTX_INJECTION64_PATH", library}, {"TESSERA_FAKE_PROFILER_OUTPUT", output.string()}});
   const std::string ranges = read_bytes(output);
   REQUIRE_THAT(ranges, Catch::StartsWith("domain tessera\n") &&
-                           Catch::Contains("\n0 forward lm.transformer.x_layers[].ffn: ") &&
-                           Catch::Contains("\n0 backward lm.transformer.x_layers[].attention: ") &&
-                           Catch::Contains("\n0 update lm.") &&
+                           Catch::Contains("\n0 forward lm.transformer.x_layers[0].ffn: ") &&
+                           Catch::Contains("\n0 backward lm.transformer.x_layers[1].attention: ") &&
+                           Catch::Contains("\n0 update lm.softmax.w and ") &&
+                           Catch::Contains("\n0 update: squared_norm\n") &&
                            Catch::Contains("\n0 the step as a CUDA graph\n") &&
                            !Catch::Contains("\n1 "));
 }

@@ -291,7 +291,7 @@ TEST_CASE("the text of a prediction names the heaviest launches, and fits 100 co
         "..x_layers[].attention", "attention_grad", "matrix products", "collectives", "  step\n",
         "in the way of a higher MFU", "tokens per second", "per device", "MFU   ",
         "(causal half of attention, peak 989 TFLOP/s in bf16)",
-        "of 130 GiB, without scratch memory of kernels; 1.5 GiB more for the driver"})
+        "of 130 GiB, without scratch memory of kernels\n", "beside 1.50 GiB for the driver"})
     REQUIRE_THAT(text, Catch::Contains(words));
   REQUIRE_THAT(text, !Catch::Contains("it does not fit"));
 }
