@@ -31,7 +31,8 @@ std::string oldest_ptx(const void* image) {
   std::memcpy(&header, image, sizeof(header));
   if (header.magic != kFatbinMagic) return "";
   const std::string_view all(static_cast<const char*>(image), header.header_bytes + header.bytes);
-  const size_t begin = all.find(kDirective);
+  // Line information in machine code repeats the text, with other ends of lines.
+  const size_t begin = all.find(fmt::format("\n{}", kDirective));
   if (begin == all.npos) return "";
   return with_oldest_version(std::string(all.substr(begin, all.find('\0', begin) - begin)));
 }
