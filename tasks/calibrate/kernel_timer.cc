@@ -10,6 +10,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/base/seconds.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"
 #include "core/runtime/executor/device_threads.h"
@@ -20,10 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int64_t kMostSets = 256;
 constexpr size_t kFewestRounds = 3, kMostRounds = 100000;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // The memory of one device for sets of a node's operands.
 class Operands {

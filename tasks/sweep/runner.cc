@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "core/base/process.h"
+#include "core/base/seconds.h"
 #include "core/base/shell_command.h"
 #include "core/io/file.h"
 #include "tasks/logging/jsonl_writer.h"
@@ -34,10 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::chrono::seconds kLockPatience{180};  // More than stop_deadline_seconds by default.
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Asked by the kernel to save and end if this process dies. In its own process group: Ctrl-C on the
 // terminal does not reach it.
