@@ -97,8 +97,8 @@ class Hdf5File {
   // Read-only. Error if it is missing, unreadable, truncated or not an HDF5 file.
   static Hdf5File open(const std::filesystem::path& path);
   // Creates or replaces a file, in the format of HDF5 1.10, whose metadata is checksummed. Datasets
-  // of 64 KiB or more begin at multiples of `alignment`. `shown`: its name in errors, if not
-  // `path`.
+  // of 64 KiB or more begin at multiples of `alignment`. Errors name the file `shown`; if that is
+  // empty, `path`.
   static Hdf5File create(const std::filesystem::path& path, int64_t alignment = 1,
                          const std::filesystem::path& shown = {});
 

@@ -29,10 +29,11 @@ struct FittedField {
   int64_t types = 0;  // Of launches that it was fitted to.
 };
 
-// The figures whose names begin with one of `prefixes`, all of them if there is none; a curve is
-// scaled as a whole, one figure after the other, three times. Least is the sum of
-// weight * |log(predicted / measured)|: least absolute deviations, which a few slow launches do not
-// move. A figure that no launch depends on keeps its value, and so do the peaks.
+// Minimizes the sum of weight * |log(predicted / measured)| over the launches by coordinate
+// descent: each figure is scaled in turn, three times over; the points of a curve are scaled
+// together. Least absolute deviations are robust to a few slow launches. Only figures whose names
+// begin with one of `prefixes` are fitted; without prefixes, all are. A figure that no launch
+// depends on keeps its value, and so do the peaks.
 std::vector<FittedField> fit_hardware(Hardware& hardware,
                                       const std::vector<MeasuredLaunch>& launches, const Mesh& mesh,
                                       const std::vector<std::string_view>& prefixes = {});

@@ -24,7 +24,7 @@ class KernelTimer {
   double launch_seconds(const Graph& graph, const Node& node, int64_t cold_bytes = 0,
                         int64_t integers = 2) const;
 
-  // The same of a collective: the node of each device's graph.
+  // The median seconds of a collective; each device's graph has it as its only node.
   double collective_seconds(const std::vector<Graph>& graphs) const;
 
   const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }

@@ -102,7 +102,7 @@ std::vector<double> gaps_of(const Slices& computed) {
   return gaps;
 }
 
-// Of a list that is not empty.
+// Returns the median; `values` must not be empty.
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
   std::ranges::nth_element(values, middle);

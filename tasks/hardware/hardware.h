@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a device can do, as its datasheet and measurements say: what --mode=plan --hardware=…
 // predicts the speed from (tasks/plan/roofline.h). The devices are TOML files: those of hardware/,
-// the user's own (docs/hardware.md), and those that --mode=calibrate measures or fits to the trace
-// of a run, which have what its launches took (docs/launch_costs.md). Nothing here asks or needs
-// the device.
+// the user's own (docs/hardware.md), and those that --mode=calibrate writes. A file that is fitted
+// to the trace of a run also has the measured time of each type of launch (docs/launch_costs.md).
+// Nothing here needs the device.
 #pragma once
 
 #include <algorithm>

@@ -18,7 +18,8 @@ std::string read_log(const std::filesystem::path& path);
 // The last bytes of a file, at most `most`, from the beginning of a line; "" if there is no file.
 std::string tail_of(const std::filesystem::path& path, int64_t most);
 
-// The last line of a run's metrics.jsonl. Empty if there is none, or if it is incomplete.
+// What the last line of a run's metrics.jsonl says; empty, at step 0, if there is none or
+// it is incomplete.
 struct LogEnd {
   int64_t step = 0;
   std::string event;   // "done", "failed", …; "" of a line with metrics.

@@ -54,7 +54,7 @@ struct Prediction {
   // Of all stages, as a part of their time.
   double bubble_share() const;
   double exposed_share() const;
-  // Of the time of the listed launches, one after another: the part that was measured.
+  // The measured fraction of the summed time of all launches.
   double measured_share() const;
   // Of training on a billion tokens, if the hardware file has a price.
   std::optional<double> cost_per_billion_tokens(int64_t devices) const;

@@ -10,7 +10,8 @@ namespace tessera::cuda {
 // `ptx` with the version of PTX that the oldest supported driver has (CUDA 12.4).
 std::string with_oldest_version(std::string ptx);
 
-// The same of the PTX in a fatbin that is not compressed; "" if it has none, or `image` is none.
+// The PTX in an uncompressed fatbin, with that version; "" if `image` is not a fatbin or has no
+// PTX.
 std::string oldest_ptx(const void* image);
 
 }  // namespace tessera::cuda
