@@ -45,6 +45,8 @@ void check_title(const std::string& title) {
 void check_products(const HardwareFile& file) {
   if (file.tiles && file.kind != HardwareKind::kGpu)
     fail("tiles: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(file.kind));
+  if (file.attention && !file.tiles)
+    fail("attention: expected [tiles], too, which says how many multiprocessors there are");
   if (!file.products) return;
   if (file.tiles)
     fail("tiles and products both say how fast products of a shape are: expected one of them");
@@ -119,6 +121,7 @@ Hardware parse_hardware(std::string_view text, const std::string& where) {
     // Empty tables.
     if (given.find("tiles") != nullptr && !hardware.tiles) hardware.tiles.emplace();
     if (given.find("products") != nullptr && !hardware.products) hardware.products.emplace();
+    if (given.find("attention") != nullptr && !hardware.attention) hardware.attention.emplace();
     std::vector<std::string> missing;
     find_missing(to_tree(static_cast<const HardwareFile&>(hardware)), given, "", missing);
     if (!missing.empty())

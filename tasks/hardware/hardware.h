@@ -35,6 +35,8 @@ inline constexpr FieldInfo kPointShare{.unit = "of the peak", .min = 1e-6, .max 
 inline constexpr FieldInfo kStart{.min = 1e-3, .max = 1e6};
 inline constexpr FieldInfo kRows{.unit = "rows or columns", .min = 1, .max = 1e9};
 inline constexpr FieldInfo kMultiprocessors{.min = 1, .max = 1e6};
+inline constexpr FieldInfo kClock{.unit = "cycles per second", .min = 1e6, .max = 1e11};
+inline constexpr FieldInfo kSharedBytes{.unit = "bytes", .min = 1e4, .max = 1e9};
 inline constexpr FieldInfo kThreads{.min = 1, .max = 1024};
 inline constexpr FieldInfo kPrice{.min = 1e-6, .max = 1e9};
 }  // namespace hardware_ranges
@@ -98,6 +100,20 @@ struct ProductTiles {
          About(start, hardware_ranges::kStart))
 };
 
+// Whose attention kernels a plan prices (tasks/plan/attention_price.h): Tessera's own by what they
+// do, those of cuDNN as a run uses them, or the fastest that are published.
+enum class AttentionKernels { kOwn, kCudnn, kPublished };
+// What a run on a GPU computes attention with, and what own kernels depend on.
+struct AttentionHardware {
+  AttentionKernels forward = AttentionKernels::kPublished, gradient = AttentionKernels::kPublished;
+  double clock = 0.0;
+  double matrix_share = 0.0;        // Of the peak: what products of warps (mma.sync) reach.
+  int64_t shared_memory_bytes = 0;  // Of a multiprocessor.
+  FIELDS(forward, gradient, About(clock, hardware_ranges::kClock),
+         About(matrix_share, hardware_ranges::kReached),
+         About(shared_memory_bytes, hardware_ranges::kSharedBytes))
+};
+
 // The measured share of the peak of a product m×k · k×n.
 struct ProductPoint {
   int64_t m = 0, n = 0, k = 0;
@@ -151,15 +167,16 @@ struct HardwareFile {
   std::optional<DeviceLink> host;
   Efficiency efficiency;
   std::optional<ProductTiles> tiles;
-  std::optional<ProductCurve> products;       // In place of `tiles`.
-  std::map<std::string, KernelRate> kernels;  // By the op's name.
+  std::optional<ProductCurve> products;        // In place of `tiles`.
+  std::optional<AttentionHardware> attention;  // Unset: published rates.
+  std::map<std::string, KernelRate> kernels;   // By the op's name.
   std::optional<SharedProcessor> processor;
   // Seconds of a launch of a type (core/runtime/executor/launch_type.h), with the gap before the
   // next, in a traced run: medians. Pax calls this profile-guided latency estimation.
   std::map<std::string, double> launches;
   FIELDS(title, kind, About(launch_overhead, hardware_ranges::kSeconds),
          About(price_per_hour, hardware_ranges::kPrice), processor, peak_flops, memory, link,
-         network, host, efficiency, tiles, products, kernels,
+         network, host, efficiency, tiles, products, attention, kernels,
          About(launches, hardware_ranges::kLaunchSeconds))
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace tessera {
 
@@ -18,6 +19,7 @@ struct LaunchCost {
   double flops = 0.0;    // Executed; of contractions: of their matrix products.
   double bytes = 0.0;    // Moved in memory; of collectives: sent.
   Limit limit = Limit::kMemory;
+  std::string_view kernels;  // Of attention: whose were priced, "own"; else empty.
 };
 
 }  // namespace tessera

@@ -206,6 +206,19 @@ std::string calibration_text(const Hardware& hardware, int64_t devices) {
          "rate\n";
 }
 
+// Whose attention kernels were priced.
+std::string attention_text(const Prediction& prediction) {
+  std::vector<std::string> texts;
+  for (const PricedLaunch& launch : prediction.launches) {
+    if (launch.cost.kernels.empty() || launch.is_measured) continue;
+    texts.push_back(fmt::format("{} {}", launch.op->name, launch.cost.kernels));
+  }
+  if (texts.empty()) return "";
+  std::ranges::sort(texts);
+  texts.erase(std::ranges::unique(texts).begin(), texts.end());
+  return fmt::format("  kernels priced: {} (docs/planner.md)\n", fmt::join(texts, ", "));
+}
+
 // Which launches have measured costs.
 std::string measured_text(const Prediction& prediction) {
   if (prediction.hardware.launches.empty()) return "";
@@ -233,6 +246,7 @@ std::string launch_json(const PricedLaunch& launch) {
       .add("flops", launch.cost.flops)
       .add("model_flops", launch.model_flops)
       .add("bytes", launch.cost.bytes);
+  if (!launch.cost.kernels.empty()) json.add("kernels", launch.cost.kernels);
   if (launch.is_measured) json.add_raw("measured", "true");
   return json.text();
 }
@@ -270,11 +284,12 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
   std::string text = fmt::format(
       "\npredicted for {}{}, not measured\n"
       "  products of bf16 reach {} TFLOP/s of {}, memory {:.2f} TB/s of {:.2f}\n"
-      "{}{}  lost: points of MFU, the time that is not spent on the model's FLOPs at the peak\n\n",
+      "{}{}{}  lost: points of MFU, the time that is not spent on the model's FLOPs at the "
+      "peak\n\n",
       devices > 1 ? fmt::format("{} x ", devices) : "", hardware.title,
       in_tera(reachable_flops(DType::kBF16, hardware)), in_tera(hardware.peak_flops(DType::kBF16)),
       reachable_bandwidth(hardware) / kTera, hardware.memory.bandwidth / kTera,
-      calibration_text(hardware, devices), measured_text(prediction));
+      calibration_text(hardware, devices), attention_text(prediction), measured_text(prediction));
   text += group_rows(groups, step) + "\n" + part_rows(prediction);
   text += waits_rows(prediction);
   int64_t count = 0;

@@ -19,6 +19,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/cost.h"
+#include "tasks/plan/attention_price.h"
 #include "tasks/plan/collective_price.h"
 
 namespace tessera {
@@ -26,24 +27,6 @@ namespace {
 
 // Kernels read more than their operands (halves of cache lines, partial sums): an estimate.
 constexpr double kTraffic = 1.1;
-
-// Attention: published rates of cuDNN and FlashAttention-3 on an H100 (Shah et al., 2024: forward,
-// not causal, 395 TFLOP/s with heads of 64 and 617 with heads of 128 at 2048 keys, 373 and 574 at
-// 1024), as shares of the peak. Half a mask costs a fifth, and the backward pass runs at three
-// quarters of the forward rate: estimates.
-constexpr double kShareAt64 = 0.43, kShareAt128 = 0.67;
-constexpr double kKeysOfStart = 148.0;
-constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
-
-double attention_share(const Graph& graph, const Node& node) {
-  const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
-  const double keys = to_double(graph.type(node.inputs[1]).axis("key_seq").size);
-  const double above = std::clamp((width - 64.0) / 64.0, 0.0, 1.0);
-  double share = kShareAt64 * std::min(width / 64.0, 1.0) + (kShareAt128 - kShareAt64) * above;
-  share *= keys / (keys + kKeysOfStart);
-  if (flag_attribute(node, "causal")) share *= kCausalShare;
-  return node.op == &kAttentionGradOp ? share * kBackwardShare : share;
-}
 
 // What the file says of kernels of this op. Elementwise ops without an entry run as fused loops do.
 const KernelRate* kernel_rate(const Node& node, const Hardware& hardware) {
@@ -58,13 +41,20 @@ DType dtype_of(const Graph& graph, const Node& node) {
   return graph.type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype;
 }
 
-double attention_seconds(const Graph& graph, const Node& node, double flops,
-                         const Hardware& hardware) {
-  const DType dtype = dtype_of(graph, node);
-  const KernelRate* const rate = kernel_rate(node, hardware);
-  if (rate == nullptr) return flops / (hardware.peak_flops(dtype) * attention_share(graph, node));
-  const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
-  return flops / (*rate)(dtype) * (1.0 + rate->start.value_or(0.0) / width);
+LaunchCost attention_cost(const Graph& graph, const Node& node, const Hardware& hardware) {
+  LaunchCost cost{.flops = node_flops(graph, node),
+                  .bytes = node_bytes(graph, node),
+                  .limit = Limit::kProducts};
+  if (const KernelRate* const rate = kernel_rate(node, hardware)) {
+    const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
+    cost.seconds =
+        cost.flops / (*rate)(dtype_of(graph, node)) * (1.0 + rate->start.value_or(0.0) / width);
+    return cost;
+  }
+  const AttentionPrice price = attention_price(graph, node, cost.flops, hardware);
+  cost.seconds = price.seconds;
+  cost.kernels = enum_name(price.kernels);
+  return cost;
 }
 
 // The matrix products of a node and what is copied around them.
@@ -180,13 +170,10 @@ Products products_of(const Graph& graph, const Node& node) {
 }
 
 LaunchCost contraction_cost(const Graph& graph, const Node& node, const Hardware& hardware) {
+  if (node.op == &kAttentionOp || node.op == &kAttentionGradOp)
+    return attention_cost(graph, node, hardware);
   LaunchCost cost{.bytes = node_bytes(graph, node), .limit = Limit::kProducts};
   const DType dtype = graph.type(node.inputs[0]).dtype;
-  if (node.op == &kAttentionOp || node.op == &kAttentionGradOp) {
-    cost.flops = node_flops(graph, node);
-    cost.seconds = attention_seconds(graph, node, cost.flops, hardware);
-    return cost;
-  }
   if (const KernelRate* const rate = kernel_rate(node, hardware)) {
     cost.flops = node_flops(graph, node);
     cost.seconds = cost.flops / (*rate)(dtype);
@@ -257,7 +244,7 @@ double kernel_operations(const Graph& graph, const Node& node) {
 }
 
 double best_share(const Hardware& hardware) {
-  double best = std::max(hardware.efficiency.products, kShareAt128);
+  double best = std::max(hardware.efficiency.products, kBestAttentionShare);
   if (hardware.products)
     for (const auto& points : {hardware.products->f32, hardware.products->bf16})
       for (const ProductPoint& point : points.value_or(std::vector<ProductPoint>()))

@@ -27,19 +27,30 @@ def hardware_figure(name, section, key):
 
 
 def hardware_with(name, figures, folder):
-    """A copy of a hardware file with other numbers, such as {"efficiency.products": 0.7}."""
+    """A copy of a hardware file with other values, such as {"efficiency.products": 0.7}."""
+    def text(value):
+        return f'"{value}"' if isinstance(value, str) else f"{value:.6g}"
+
     lines, section, missing = [], "", dict(figures)
     for line in hardware_file(name).read_text().splitlines():
         if line.startswith("["):
             section = line[1:line.index("]")]
         key = f"{section}.{line.split('=')[0].strip()}"
-        lines.append(f"{line.split('=')[0]}= {missing.pop(key):.6g}" if key in missing else line)
+        lines.append(f"{line.split('=')[0]}= {text(missing.pop(key))}" if key in missing else line)
     if missing:
         sys.exit(f"{hardware_file(name)}: no {', '.join(missing)}")
-    stamp = "_".join(f"{key}={value:.6g}" for key, value in sorted(figures.items()))
+    stamp = "_".join(f"{key}={text(value)}" for key, value in sorted(figures.items()))
     copy = pathlib.Path(folder) / f"{name}_{stamp}.toml"
     copy.write_text("\n".join(lines) + "\n")
     return str(copy)
+
+
+def other_programs(name, folder, figures=None):
+    """A copy for plans of other programs: attention at published rates, not at our kernels'."""
+    if "[attention]" not in hardware_file(name).read_text():
+        return hardware_with(name, figures, folder) if figures else name
+    rates = {"attention.forward": "published", "attention.gradient": "published"}
+    return hardware_with(name, rates | (figures or {}), folder)
 
 
 def knob(value):

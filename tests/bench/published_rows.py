@@ -18,7 +18,7 @@ import statistics
 import sys
 import tomllib
 
-from planned import TREE, Planner, hardware_figure, hardware_with
+from planned import TREE, Planner, hardware_figure, other_programs
 from plots import Plot, panels
 from printed import add_printing_flags, finish, parsed, table
 
@@ -150,7 +150,7 @@ def given_shares(device):
 
 def plan_with(planner, device, rows, fit, shares):
     named = {f"efficiency.{name}": share for name, share in shares.items()}
-    file = hardware_with(device, named, planner.folder)
+    file = other_programs(device, planner.folder, named)
     plans = planner.plan_all([(row.experiment, row.knobs, file) for row in rows])
     for row, plan in zip(rows, plans):
         row.plans[fit] = plan
@@ -226,8 +226,8 @@ def rows_table(rows):
 def fp8_table(planner, rows):
     """What 8-bit products gain: the quotient depends less on the program than the speeds."""
     rows = [row for row in rows if "fp8_tokens" in row.fields]
-    plans = planner.plan_all(
-        [(row.experiment, {**row.knobs, "task.dtypes.matmul": "fp8"}, row.on) for row in rows])
+    plans = planner.plan_all([(row.experiment, {**row.knobs, "task.dtypes.matmul": "fp8"},
+                               other_programs(row.on, planner.folder)) for row in rows])
     for row, plan in zip(rows, plans):
         row.plans[FP8] = plan
     lines = [[TITLES[row.on], row.system["name"], row.model, str(row.plans[""]["devices"]),
@@ -268,7 +268,8 @@ def main():
     if not rows:
         sys.exit(f"--only={args.only}: no rows; expected some of {', '.join(TITLES)}")
     planner = Planner(args.runexp, args.plans, args.jobs)
-    plans = planner.plan_all([(row.experiment, row.knobs, row.on) for row in rows])
+    plans = planner.plan_all([(row.experiment, row.knobs, other_programs(row.on, planner.folder))
+                              for row in rows])
     for row, plan in zip(rows, plans):
         row.plans[""] = plan
     if args.quick:

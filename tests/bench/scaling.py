@@ -11,7 +11,7 @@ of each table is planned and looked for.
 import argparse
 import tomllib
 
-from planned import TREE, Planner, command, hardware_figure, hardware_with
+from planned import TREE, Planner, command, hardware_figure, hardware_with, other_programs
 from plots import Plot, panels
 from printed import add_printing_flags, finish, parsed, table
 
@@ -160,9 +160,9 @@ def seqax_recipes(hosts):
     return [f"seqax.A100x8x{hosts}{name}" for _, name in SEQAX_HOSTS]
 
 
-def seqax_jobs():
+def seqax_jobs(hardware):
     knobs = {"data": "synthetic"}
-    return [(recipe, knobs, "a100") for recipe in seqax_recipes(1) + seqax_recipes(4)]
+    return [(recipe, knobs, hardware) for recipe in seqax_recipes(1) + seqax_recipes(4)]
 
 
 def seqax_table(plans):
@@ -285,7 +285,8 @@ def main():
     args = parsed(parser)
     planner = Planner(args.runexp, args.plans, args.jobs)
     groups = {"pax": pax_jobs("tpu_v4"), "three": pax_jobs(three_axes(planner.folder)),
-              "seqax": seqax_jobs(), "meshes": mesh_jobs()}
+              "seqax": seqax_jobs(other_programs("a100", planner.folder)),
+              "meshes": mesh_jobs()}
     groups |= {way: multislice_jobs(way) for way in WAYS}
     if args.commands:
         print("\n".join(command_lines(jobs) for jobs in groups.values()))

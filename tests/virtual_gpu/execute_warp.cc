@@ -112,6 +112,7 @@ Handler reduce_of(const Opcode& op) {
 // mma.sync m16n8k16 of bf16, f32 sums. Lane l holds rows l / 4 and l / 4 + 8 of A and C, column
 // l / 4 of B (PTX ISA, "Matrix Fragments for mma.m16n8k16"). Elements lie in pairs along k.
 void multiply(Warp& w, const Instruction& i, uint32_t mask) {
+  ++w.block.launch.counts.matrix_products;
   float a[16][16], b[16][8], c[16][8];
   const Operand* const in = i.o.data() + 4;
   const auto at = [](uint64_t bits, int half) { return float_of(bits >> (16 * half) << 16); };

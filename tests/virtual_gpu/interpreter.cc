@@ -182,6 +182,7 @@ void Block::arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expec
 
 void Block::release(Barrier& barrier) {
   const Barrier done = std::exchange(barrier, {});
+  ++launch.counts.barriers;
   launch.clocks.synchronise(done.warps, done.waiting);
   const uint32_t all = warps.size() == kMaxWarps ? kAllLanes : (1u << warps.size()) - 1;
   if (launch.clocks.full() && done.waiting == all) {
@@ -224,10 +225,13 @@ std::byte* Block::access(const Warp& warp, const Instruction& i, int lane, Space
   }
   if (address & (bytes - 1))
     warp.fault(i, lane, fmt::format("misaligned access of {} bytes at 0x{:x}", bytes, address));
-  if (space == Space::kShared)
+  if (space == Space::kShared) {
+    if (kind != Access::kCopyEnd) launch.counts.shared_bytes += bytes;
     return access_shared(warp, i, lane, static_cast<uint32_t>(address), bytes, kind);
+  }
   if (space == Space::kLocal || space == Space::kParameter)
     return access_private(warp, i, lane, space, address, bytes);
+  launch.counts.global_bytes += bytes;
   return access_global(warp, i, lane, address, bytes, kind);
 }
 
@@ -362,7 +366,9 @@ AccessLog run_kernel(const Module& module, const KernelInfo& info, const Grid& g
                static_cast<uint32_t>(b / grid.blocks[0] % grid.blocks[1]),
                static_cast<uint32_t>(b / grid.blocks[0] / grid.blocks[1])});
   }
-  return options.log_accesses ? launch.global.log() : AccessLog{};
+  AccessLog log = options.log_accesses ? launch.global.log() : AccessLog{};
+  log.counts = launch.counts;
+  return log;
 }
 
 }  // namespace tessera::virtual_gpu

@@ -18,9 +18,18 @@ struct ByteRange {
   uint64_t begin = 0, end = 0;
 };
 
+// What one kernel did, over all of its lanes. Bytes are read and written ones together, as often as
+// they are; a copy from global to shared memory counts in both.
+struct KernelCounts {
+  uint64_t global_bytes = 0, shared_bytes = 0;
+  uint64_t matrix_products = 0;  // mma of a warp.
+  uint64_t barriers = 0;         // Of blocks.
+};
+
 // The bytes that one kernel or copy read and wrote, merged into ranges in order.
 struct AccessLog {
   std::vector<ByteRange> reads, writes;
+  KernelCounts counts = {};
 };
 
 // What went wrong, in the words of a kernel author. The driver turns it into a sticky CUresult and

@@ -147,6 +147,7 @@ struct Launch {
   std::mt19937_64 random;
   Clocks clocks;
   uint64_t instructions = 0;  // Of warps.
+  KernelCounts counts = {};
 };
 
 // The state of one barrier.

@@ -29,8 +29,8 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The head width of the kernels' tiles.
 int width_of(const Node& node, int64_t head_dim) {
-  for (const int width : {32, 64, 128, 256})
-    if (head_dim <= width) return width;
+  const int width = attention_tiles::width_of(static_cast<int>(head_dim));
+  if (width > 0) return width;
   fail("{}: head_dim={}, but the CUDA device supports heads up to 256; use more, smaller heads",
        node.op->name, head_dim);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of the attention kernels, and the tile sizes that host and kernels must agree on.
+// Parameters of the attention kernels, which host and kernels must agree on.
 #pragma once
 
 #include <cstdint>
+
+#include "core/backend/attention_tiles.h"
 
 namespace tessera::cuda {
 
@@ -18,36 +20,11 @@ inline constexpr float kEmptyLse = -1e30f;  // As in core/ops/attention.h.
 // depend on other rows.
 inline constexpr int kCacheRun = 256;
 
-// Tiles of the kernels by bytes of an element (2: bf16 by tensor cores, 4: f32 by ordinary FMAs)
-// and by head width (32, 64, 128 or 256; smaller heads are padded with zeros). A block of `warps`
-// warps owns 16 resident rows a warp and streams tiles of `streamed` rows of two tensors through
-// shared memory, double-buffered. All fit into the 99 KiB that every supported GPU has.
-struct TileShape {
-  int warps, streamed;
-  constexpr int rows() const { return 16 * warps; }
-  constexpr int threads() const { return 32 * warps; }
-};
-constexpr TileShape forward_tiles(int element_bytes, int width) {
-  if (element_bytes == 2) return {4, width <= 128 ? 64 : 32};
-  return {4, width <= 128 ? 32 : 8};
-}
-constexpr TileShape gradient_tiles(int element_bytes, int width) {
-  if (element_bytes == 2) return {4, width <= 128 ? 32 : 16};
-  if (width <= 64) return {4, 32};
-  return width <= 128 ? TileShape{4, 16} : TileShape{2, 8};
-}
-// Rows in shared memory are 16 bytes longer than the head, so that 8 rows of ldmatrix, or of
-// 16-byte loads, lie in different banks.
-constexpr int tile_bytes(int element_bytes, int width, int rows) {
-  return rows * (width * element_bytes + 16);
-}
-// `resident` is 1 in the forward pass (queries), 2 in the gradients.
-constexpr int shared_bytes(int element_bytes, int width, TileShape tiles, int resident) {
-  return tile_bytes(element_bytes, width, resident * tiles.rows() + 4 * tiles.streamed);
-}
-// Columns of dk and dv that a block of the key gradient sums. A head of 256 takes two blocks,
-// because the sums of one would not fit into registers.
-constexpr int gradient_columns(int width) { return width <= 128 ? width : 128; }
+using attention_tiles::forward_tiles;
+using attention_tiles::gradient_columns;
+using attention_tiles::gradient_tiles;
+using attention_tiles::shared_bytes;
+using attention_tiles::TileShape;
 
 // Of a row over one run of keys, scores in base 2: the largest score, and the sum of
 // 2^(score - maximum).

@@ -8,10 +8,13 @@
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "core/backend/attention_tiles.h"
 #include "plugins/cuda/device/images.h"
 #include "tests/plugins/cuda/kernel_launches.h"
 #include "tests/support/catch.h"
@@ -63,6 +66,24 @@ bool uses_tensor_cores(std::string_view name) {
          !name.starts_with("attention_delta");
 }
 
+// The blocks of a multiprocessor that registers must leave room for: of attention, those that its
+// price counts with (core/backend/attention_tiles.h); of all others, a quarter of all warps.
+int least_resident_blocks(std::string_view name, const MachineCode& code) {
+  using attention_tiles::AttentionKernel;
+  constexpr std::pair<std::string_view, AttentionKernel> kAttention[] = {
+      {"attention_grad_keys_", AttentionKernel::kKeyGradient},
+      {"attention_grad_queries_", AttentionKernel::kQueryGradient},
+      {"attention_bf16_", AttentionKernel::kForward},
+      {"attention_f32_", AttentionKernel::kForward}};
+  for (const auto& [prefix, kernel] : kAttention)
+    if (name.starts_with(prefix))
+      return attention_tiles::blocks_by_registers(
+          kernel, has_part(name, "bf16") ? 2 : 4,
+          std::stoi(std::string(name.substr(name.rfind('_') + 1))));
+  constexpr int kWarps = 16;
+  return std::max(1, kWarps * 32 / code.threads);
+}
+
 // The rule that machine code breaks, or "".
 std::string broken_rule(std::string_view name, const MachineCode& code) {
   if (code.threads == 0) return "has no __launch_bounds__";
@@ -94,7 +115,13 @@ std::string broken_rule(std::string_view name, const MachineCode& code) {
         "multiply "
         "by the reciprocal of a sum instead of dividing each element",
         reciprocals, code.exponentials);
-  if (resident_blocks(code, code.threads, 0) == 0) return "does not fit on a multiprocessor";
+  const int least = least_resident_blocks(name, code),
+            blocks = resident_blocks(code, code.threads, 0);
+  if (blocks < least)
+    return fmt::format(
+        "has {} registers, with which a multiprocessor holds {} blocks of {} threads, expected at "
+        "least {}; let a thread hold less",
+        code.registers, blocks, code.threads, least);
   return "";
 }
 
