@@ -45,8 +45,6 @@ void check_title(const std::string& title) {
 void check_products(const HardwareFile& file) {
   if (file.tiles && file.kind != HardwareKind::kGpu)
     fail("tiles: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(file.kind));
-  if (file.attention && !file.tiles)
-    fail("attention: expected [tiles], too, which says how many multiprocessors there are");
   if (!file.products) return;
   if (file.tiles)
     fail("tiles and products both say how fast products of a shape are: expected one of them");

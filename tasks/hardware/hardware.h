@@ -106,11 +106,12 @@ enum class AttentionKernels { kOwn, kCudnn, kPublished };
 // What a run on a GPU computes attention with, and what own kernels depend on.
 struct AttentionHardware {
   AttentionKernels forward = AttentionKernels::kPublished, gradient = AttentionKernels::kPublished;
+  int64_t multiprocessors = 0;
   double clock = 0.0;
   double matrix_share = 0.0;        // Of the peak: what products of warps (mma.sync) reach.
   int64_t shared_memory_bytes = 0;  // Of a multiprocessor.
-  FIELDS(forward, gradient, About(clock, hardware_ranges::kClock),
-         About(matrix_share, hardware_ranges::kReached),
+  FIELDS(forward, gradient, About(multiprocessors, hardware_ranges::kMultiprocessors),
+         About(clock, hardware_ranges::kClock), About(matrix_share, hardware_ranges::kReached),
          About(shared_memory_bytes, hardware_ranges::kSharedBytes))
 };
 

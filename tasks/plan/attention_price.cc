@@ -61,7 +61,7 @@ double cudnn_share(const Graph& graph, const Node& node) {
 
 double own_seconds(const AttentionWork& work, DType dtype, bool capped, const Hardware& hardware) {
   const AttentionHardware& gpu = *hardware.attention;
-  const double multiprocessors = to_double(hardware.tiles->multiprocessors);
+  const double multiprocessors = to_double(gpu.multiprocessors);
   const double products = hardware.peak_flops(dtype) / 2.0 / gpu.clock / multiprocessors *
                           (dtype == DType::kBF16 ? gpu.matrix_share : 1.0);
   const double cycles =

@@ -40,6 +40,7 @@ def hardware_with(name, figures, folder):
     if missing:
         sys.exit(f"{hardware_file(name)}: no {', '.join(missing)}")
     stamp = "_".join(f"{key}={text(value)}" for key, value in sorted(figures.items()))
+    stamp = stamp.replace('"', "")
     copy = pathlib.Path(folder) / f"{name}_{stamp}.toml"
     copy.write_text("\n".join(lines) + "\n")
     return str(copy)

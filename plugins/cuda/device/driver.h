@@ -50,7 +50,6 @@ struct Driver {
 #undef TESSERA_TEXT
   }
 };
-#undef TESSERA_CUDA_DRIVER_FUNCTIONS
 
 // The file that load_driver() opens if this environment variable is set.
 inline constexpr const char* kDriverVariable = "TESSERA_CUDA_DRIVER";

@@ -32,7 +32,14 @@ if(TARGET test_plugins_cuda)
     set_target_properties(${library} PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN"
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
   endforeach()
-  add_dependencies(test_plugins_cuda tessera_cuda runexp experiment_quickstart
+  add_library(failing_driver MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/failing_driver.cc)
+  target_include_directories(failing_driver SYSTEM PRIVATE ${includes})
+  target_include_directories(failing_driver PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(failing_driver PRIVATE TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(failing_driver PRIVATE ${CMAKE_DL_LIBS})
+  set_target_properties(failing_driver PROPERTIES PREFIX ""
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
+  add_dependencies(test_plugins_cuda failing_driver tessera_cuda runexp experiment_quickstart
                    experiment_bench gpu_check ${stand_ins})
   if(TARGET tessera_mpi)
     add_dependencies(test_plugins_cuda tessera_mpi)

@@ -292,6 +292,7 @@ TEST_CASE("the text of a hardware file is read back") {
     REQUIRE(copy.host.has_value() == hardware.host.has_value());
     REQUIRE(copy.tiles.has_value() == hardware.tiles.has_value());
     REQUIRE(copy.peak_flops.elementwise.has_value() == hardware.peak_flops.elementwise.has_value());
+    REQUIRE(copy.attention.has_value() == hardware.attention.has_value());
     REQUIRE(copy.kernels.size() == hardware.kernels.size());
     const ProductSize size{300, 400, 500, 1, DType::kBF16, DType::kBF16};
     REQUIRE(product_seconds(size, copy) == Approx(product_seconds(size, hardware)).epsilon(0.01));

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every function of the driver that a run calls fails at some call (failing_driver.cc): the run
+// ends with one sentence, or goes on, and the same command afterwards has the losses of a run that
+// did not fail.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "plugins/cuda/device/driver.h"
+#include "tests/plugins/cuda/tiny_run.h"
+#include "tests/support/catch.h"
+#include "tests/support/metrics_lines.h"
+
+namespace tessera::cuda {
+namespace {
+
+namespace filesystem = std::filesystem;
+
+const std::string kDriver = TESSERA_BINARY_DIR "/lib/virtual_gpu/failing_driver.so";
+const std::string kSteps =
+    "--device=cuda --set num_layers=1 --set num_train_steps=2 --set "
+    "task.train.save_interval_steps=1";
+
+// Without what the virtual GPU itself reports, and notes.
+std::string errors_of(const Outcome& outcome) {
+  std::istringstream lines(outcome.errors);
+  std::string errors;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("virtual GPU: ") && !line.starts_with("note: ")) errors += line + "\n";
+  return errors;
+}
+
+// A run that does not fail, its losses, and how often it called each function.
+struct Sound {
+  explicit Sound(const TinyRun& run) {
+    const filesystem::path counts = run.folder() / "calls.txt";
+    run.train("sound", kSteps,
+              {{"TESSERA_CUDA_DRIVER", kDriver}, {"TESSERA_COUNTED_CALLS", counts.string()}});
+    losses = losses_of(run.folder() / "sound");
+    std::ifstream file(counts);
+    std::string name;
+    for (int64_t number; file >> name >> number;) calls[name] = number;
+  }
+  std::vector<double> losses;
+  std::map<std::string, int64_t> calls;
+};
+
+// Returns whether the run failed.
+bool check_failing_call(const TinyRun& run, const Sound& sound, const std::string& function,
+                        int64_t call) {
+  const std::string failing = fmt::format("{}:{}", function, call);
+  const Outcome outcome = run.run(
+      "failed", kSteps, {{"TESSERA_CUDA_DRIVER", kDriver}, {"TESSERA_FAILING_CALL", failing}});
+  const std::string errors = errors_of(outcome);
+  INFO(failing << "\n" << outcome.out << outcome.errors);
+  if (outcome.exit_code == 0) {
+    REQUIRE(losses_of(run.folder() / "failed") == sound.losses);
+  } else {
+    REQUIRE((outcome.exit_code == 1 || outcome.exit_code == 2));
+    REQUIRE(std::ranges::count(errors, '\n') == 1);
+    REQUIRE_THAT(errors, Catch::StartsWith("runexp: "));
+    run.train("failed", kSteps);
+    REQUIRE(losses_of(run.folder() / "failed") == sound.losses);
+  }
+  filesystem::remove_all(run.folder() / "failed");
+  return outcome.exit_code != 0;
+}
+
+TEST_CASE("the first call of each function of the driver may fail") {
+  const TinyRun run;
+  const Sound sound(run);
+  // Only several GPUs or processes, a fault, or a trace call these.
+  const std::set<std::string> kNotCalled = {"cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess",
+                                            "cuGetErrorName",        "cuGetErrorString",
+                                            "cuEventElapsedTime",    "cuEventSynchronize"};
+  Driver driver;
+  int failed = 0;
+  driver.for_each([&](const auto&, const char* name) {
+    CAPTURE(name);
+    REQUIRE(sound.calls.contains(name) != kNotCalled.contains(name));
+    if (sound.calls.contains(name)) failed += check_failing_call(run, sound, name, 1) ? 1 : 0;
+  });
+  REQUIRE(failed > 30);
+}
+
+TEST_CASE("any call of a function of the driver may fail", "[full]") {
+  const TinyRun run;
+  const Sound sound(run);
+  for (const auto& [function, calls] : sound.calls) {
+    std::set<int64_t> chosen = {2, calls - 1, calls};
+    for (int64_t call = 3; call < calls; call += 1 + call / 2) chosen.insert(call);
+    for (const int64_t call : chosen)
+      if (call > 1 && call <= calls) check_failing_call(run, sound, function, call);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cuda
