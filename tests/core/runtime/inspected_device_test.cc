@@ -77,8 +77,8 @@ TEST_CASE("an inspector sees what each launch of an observed run reads and write
   executor.observe({});
   REQUIRE(seen.indices == std::vector<int64_t>{0, 1});
   REQUIRE(seen.before == std::vector<std::vector<float>>{x, x});
-  REQUIRE_THAT(seen.after, Catch::VectorContains(std::vector<float>{1, 4, 3, 8}) &&
-                               Catch::VectorContains(std::vector<float>{2, 4, 6, 8}));
+  REQUIRE_THAT(seen.after, Catch::Matchers::VectorContains(std::vector<float>{1, 4, 3, 8}) &&
+                               Catch::Matchers::VectorContains(std::vector<float>{2, 4, 6, 8}));
   write();
   executor.run(program);
   REQUIRE(seen.before.size() == 2);
