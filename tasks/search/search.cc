@@ -30,7 +30,7 @@ constexpr int64_t kMostLaunches = 2'000'000;
 constexpr double kStarts[] = {0.5, 0.25, 0.75, 0.0, 0.99};
 constexpr double kTimeForStarts = 0.25;
 // The search ends after so many candidates whose neighbours are all planned and not better.
-constexpr int kMostFinished = 8;
+constexpr int kMostFinished = 32;
 // Candidates that are planned at the same time, on any number of processors.
 constexpr std::ptrdiff_t kTogether = 8;
 constexpr int kMostWorkers = 8;
@@ -236,6 +236,8 @@ class Search {
     std::set<Order> open = {};                                 // Some neighbours are not planned.
     std::map<size_t, std::vector<Candidate>> neighbours = {};  // Those that are left.
     std::optional<Order> best = {};
+    int steps = 0;
+    std::map<std::string, int> turns = {};  // Of each strategy.
     int finished = 0;  // Candidates without a better neighbour, since the best was found.
   };
 
@@ -256,9 +258,24 @@ class Search {
     return {std::max<int64_t>(0, bytes - walk.limit), score_of(i, walk.goal), bytes, i};
   }
 
-  // Plans some neighbours of the best candidate that has any left.
+  // Every other time the best candidate of the strategy that had the fewest turns, so that a search
+  // whose time is short looks at all of them.
+  Order next_of(Walk& walk) {
+    Order next = *walk.open.begin();
+    if (walk.steps++ % 2 == 0) return next;
+    int fewest = std::numeric_limits<int>::max();
+    for (const Order& each : walk.open) {
+      const int turns = walk.turns[all()[each.index].candidate.layout.strategy];
+      if (turns < fewest) next = each;
+      fewest = std::min(fewest, turns);
+    }
+    ++walk.turns[all()[next.index].candidate.layout.strategy];
+    return next;
+  }
+
+  // Plans some neighbours of a candidate.
   void advance(Walk& walk) {
-    const Order at = *walk.open.begin();
+    const Order at = next_of(walk);
     const auto [left, is_first] = walk.neighbours.try_emplace(at.index);
     if (is_first) left->second = space_->neighbours(all()[at.index].candidate);
     const std::vector<Candidate> batch =
