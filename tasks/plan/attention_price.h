@@ -17,7 +17,4 @@ struct AttentionPrice {
 AttentionPrice attention_price(const Graph& graph, const Node& node, double flops,
                                const Hardware& hardware);
 
-// The highest share of the peak that attention is priced with.
-inline constexpr double kBestAttentionShare = 0.67;
-
 }  // namespace tessera
