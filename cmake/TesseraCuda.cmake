@@ -147,7 +147,7 @@ function(tessera_cuda)
   file(GLOB check CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/check/*.cc)
   tessera_units(check_units gpu_check ${check})
   add_executable(gpu_check $<TARGET_OBJECTS:plugins_cuda> ${check_units})
-  target_link_libraries(gpu_check PRIVATE plugins_cuda)
+  target_link_libraries(gpu_check PRIVATE plugins_cuda plugins_runexp)
   tessera_compile(gpu_check HOST)
   target_compile_options(gpu_check PRIVATE -fPIC)  # As the precompiled header.
   add_dependencies(gpu_check experiment_quickstart experiment_bench experiment_c4)  # It runs them.

@@ -151,7 +151,7 @@ function(tessera_test_support)
   if(TARGET Catch2::Catch2)
     target_link_libraries(tessera_test_libraries INTERFACE Catch2::Catch2)
   endif()
-  target_link_libraries(tessera_test_libraries INTERFACE plugins core_backend Threads::Threads
+  target_link_libraries(tessera_test_libraries INTERFACE plugins_runexp core_backend Threads::Threads
                         Tessera::hdf5 ZLIB::ZLIB PkgConfig::libzstd tomlplusplus::tomlplusplus
                         hwy::hwy)
   target_compile_definitions(tessera_test_libraries INTERFACE

@@ -12,82 +12,100 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kBuildUsage =
-    R"(  flat_tokens build --output=FILE [options] PATH...
-      Builds a flat-tokens file. PATH is a file, a folder or a pattern ('c4/*.json.gz'): text or
-      lines of JSON (.jsonl, .json), plain or compressed (.gz, .zst), or tokens (.bin of nanoGPT,
-      llm.c and Megatron). If it is stopped or killed, the same command resumes.
-      --tokenizer=bytes           bytes (byte b is token b + 1), or a tokenizer's file
-      --format=auto               of all PATHs: auto (by name), text, jsonl or bin
-      --text_field=text           of lines of JSON
-      --separator=TEXT            separates documents in a text; default: one document per file
-      --end_of_document=auto      append the tokenizer's end token to documents: auto or none
-      --validation_fraction=0.1   size of the validation split: the tail of one text, whole files
-                                  of several texts, else documents, chosen by hash; if that is
-                                  far from the fraction, the last tokens of all
-      --validation=PATH           use these files as the validation split instead
-      --max_tokens=N              limit of each split
-      --broken=fail               corrupt records: fail, or skip and count
-      --encoding=utf8             of text: utf8, or any (accept any bytes)
-      --max_document_bytes=N      longer ones are corrupt; default 1073741824
-      --end_id=N                  of .bin: the id that ends documents; default: the tokenizer's
-      --vocab_size=N              of .bin without --tokenizer
-      --token_dtype=auto          of .bin without a header: u16, u32, or auto: u16 up to 65536 ids
-      --overwrite                 replace an output made by another tokenizer
-      --threads=N                 default: all processors; does not change the output
-      --compression=0             deflate level, 0 to 9
-)";
+enum class InputFormat { kAuto, kText, kJsonl, kBin };
+enum class DocumentEnd { kAuto, kNone };
+enum class Encoding { kUtf8, kAny };
 
-const std::vector<std::string> kFlags = {
-    "output",          "tokenizer",           "format", "text_field", "separator",
-    "end_of_document", "validation",          "broken", "max_tokens", "max_document_bytes",
-    "encoding",        "validation_fraction", "end_id", "threads",    "vocab_size",
-    "compression",     "token_dtype"};
+struct Build {
+  static constexpr std::string_view kName = "build", kUsage = "build --output=FILE PATH...";
+  static constexpr std::string_view kAbout =
+      "Builds a flat-tokens file. PATH is a file, a folder or a pattern ('c4/*.json.gz'): text or "
+      "lines of JSON (.jsonl, .json), plain or compressed (.gz, .zst), or tokens (.bin of nanoGPT, "
+      "llm.c and Megatron). If it is stopped or killed, the same command resumes.";
 
-constexpr int64_t kMost = int64_t{1} << 60;
-constexpr int64_t kMostBuiltIds = int64_t{1} << 31;
+  std::filesystem::path output;
+  std::optional<std::filesystem::path> tokenizer;
+  InputFormat format = InputFormat::kAuto;
+  std::string text_field = ReadOptions{}.text_field;
+  std::string separator;
+  DocumentEnd end_of_document = DocumentEnd::kAuto;
+  std::optional<double> validation_fraction;
+  std::optional<std::filesystem::path> validation;
+  std::optional<int64_t> max_tokens;
+  CorruptRecords broken = CorruptRecords::kFail;
+  Encoding encoding = Encoding::kUtf8;
+  int64_t max_document_bytes = ReadOptions{}.max_document_bytes;
+  std::optional<int64_t> end_id;
+  std::optional<int64_t> vocab_size;
+  TokenDType token_dtype = TokenDType::kAuto;
+  bool overwrite = false;
+  std::optional<int64_t> threads;
+  int64_t compression = 0;
+  FIELDS(About(output, "the file", {.unit = "FILE"}),
+         About(tokenizer, "bytes (default; byte b is token b + 1), or a tokenizer's file",
+               {.unit = "FILE"}),
+         About(format, "of all PATHs; auto: by name"),
+         About(text_field, "of lines of JSON", {.unit = "NAME"}),
+         About(separator, "separates documents in a text; without it, one document per file"),
+         About(end_of_document, "auto: append the tokenizer's end token to documents"),
+         About(validation_fraction,
+               "size of the validation split (default: 0.1): the tail of one text, whole files of "
+               "several texts, else documents, chosen by hash; if that is far from the fraction, "
+               "the last tokens of all",
+               {.min = 0, .max = 0.999999}),
+         About(validation, "use these files as the validation split instead"),
+         About(max_tokens, "limit of each split", {.min = 1, .max = int64_t{1} << 60}),
+         About(broken, "corrupt records: fail, or skip and count"),
+         About(encoding, "of text; any: accept any bytes"),
+         About(max_document_bytes, "longer ones are corrupt", {.min = 1, .max = int64_t{1} << 40}),
+         About(end_id, "of .bin: the id that ends documents (default: the tokenizer's)",
+               {.min = 0}),
+         About(vocab_size, "of .bin without --tokenizer", {.min = 1, .max = int64_t{1} << 31}),
+         About(token_dtype, "of .bin without a header; auto: u16 up to 65536 ids"),
+         About(overwrite, "replace an output made by another tokenizer"),
+         About(threads, "default: all processors; does not change the output",
+               {.min = 1, .max = 1024}),
+         About(compression, "deflate level", {.min = 0, .max = 9}))
 
-ReadOptions read_options(const Arguments& arguments) {
-  ReadOptions read;
-  read.text_field = arguments.text("text_field", read.text_field);
-  read.separator = arguments.text("separator", "");
-  read.corrupt_records = arguments.choice("broken", {"fail", "skip"}) == 0 ? CorruptRecords::kFail
-                                                                           : CorruptRecords::kSkip;
-  read.require_utf8 = arguments.choice("encoding", {"utf8", "any"}) == 0;
-  read.max_document_bytes =
-      arguments.number<int64_t>("max_document_bytes", read.max_document_bytes, 1, int64_t{1} << 40);
-  return read;
-}
+  void run(const Paths& paths, const Printed& printed) const;
+
+ private:
+  std::unique_ptr<Tokenizer> find_tokenizer(TokenizerIdentity* identity) const;
+  TokenBuild request(const Tokenizer* made, const TokenizerIdentity& identity) const;
+  BuildInputs find_inputs(const Paths& paths, const TokenBuild& build, std::ostream& notes) const;
+};
 
 // Null with --vocab_size, which only reads tokens.
-std::unique_ptr<Tokenizer> find_tokenizer(const Arguments& arguments, TokenizerIdentity* identity) {
-  if (!arguments.has("vocab_size")) {
-    auto tokenizer = make_tokenizer(arguments.text("tokenizer", "bytes"));
-    *identity = identity_of(*tokenizer);
-    return tokenizer;
+std::unique_ptr<Tokenizer> Build::find_tokenizer(TokenizerIdentity* identity) const {
+  if (!vocab_size) {
+    auto made = make_tokenizer(tokenizer.value_or("bytes").string());
+    *identity = identity_of(*made);
+    return made;
   }
-  if (arguments.has("tokenizer"))
-    throw UsageError("--tokenizer and --vocab_size exclude each other");
-  *identity = unknown_tokenizer(arguments.number<int64_t>("vocab_size", 0, 1, kMostBuiltIds));
+  if (tokenizer) throw UsageError("--tokenizer and --vocab_size exclude each other");
+  *identity = unknown_tokenizer(*vocab_size);
   return nullptr;
 }
 
-BuildInputs find_inputs(const Arguments& arguments, const TokenBuild& build, std::ostream& notes) {
+BuildInputs Build::find_inputs(const Paths& paths, const TokenBuild& build,
+                               std::ostream& notes) const {
   BuildInputOptions options;
-  if (const size_t format = arguments.choice("format", {"auto", "text", "jsonl", "bin"}))
-    options.format = static_cast<SourceKind>(format - 1);
+  if (format != InputFormat::kAuto)
+    options.format = static_cast<SourceKind>(static_cast<int>(format) - 1);
   options.validation_fraction = build.validation_fraction;
-  if (arguments.has("validation")) options.validation = {arguments.text("validation", "")};
+  if (validation) options.validation = {validation->string()};
   options.texts_have_separator = !build.read.separator.empty();
   options.tokens_have_end_id = build.end_of_tokens.has_value();
-  BuildInputs inputs = find_build_inputs(arguments.paths, options);
+  std::vector<std::string> places;
+  for (const std::filesystem::path& path : paths) places.push_back(path.string());
+  BuildInputs inputs = find_build_inputs(places, options);
   if (!inputs.left_out.empty()) fmt::print(notes, "{}\n", inputs.left_out);
-  std::vector<std::filesystem::path> files = {arguments.text("tokenizer", "")};
+  Paths files = {tokenizer.value_or("")};
   for (const BuildInput& input : inputs.inputs) files.push_back(input.path);
   check_not_an_input(build.output, files);
   for (const BuildInput& input : inputs.inputs) {
     const bool is_tokens = input.kind == SourceKind::kTokens;
-    if (is_tokens && !arguments.has("vocab_size") && !arguments.has("tokenizer"))
+    if (is_tokens && !vocab_size && !tokenizer)
       throw UsageError(fmt::format(
           "{} holds tokens: give their tokenizer with --tokenizer=FILE, or --vocab_size=N",
           input.path.string()));
@@ -98,31 +116,33 @@ BuildInputs find_inputs(const Arguments& arguments, const TokenBuild& build, std
   return inputs;
 }
 
-TokenBuild request_of(const Arguments& arguments, const Tokenizer* tokenizer,
-                      const TokenizerIdentity& identity, std::ostream& notes) {
-  TokenBuild build;
-  build.output = arguments.text("output", "");
-  build.tokenizer = tokenizer;
-  build.identity = identity;
-  build.read = read_options(arguments);
-  if (arguments.has("validation") && arguments.has("validation_fraction"))
+TokenBuild Build::request(const Tokenizer* made, const TokenizerIdentity& identity) const {
+  if (validation && validation_fraction)
     throw UsageError("--validation and --validation_fraction exclude each other");
-  build.validation_fraction = arguments.number<double>("validation_fraction", 0.1, 0.0, 0.999999);
-  build.token_dtype =
-      static_cast<TokenDType>(arguments.choice("token_dtype", {"auto", "u16", "u32"}));
-  build.max_tokens = arguments.number<int64_t>("max_tokens", -1, 1, kMost);
-  build.compression = arguments.number<int>("compression", 0, 0, 9);
-  const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  build.threads = arguments.number<int>("threads", processors, 1, 1024);
-  const bool has_ends = arguments.choice("end_of_document", {"auto", "none"}) == 0;
-  if (has_ends && tokenizer != nullptr) build.document_end = tokenizer->end_id();
+  TokenBuild build;
+  build.output = output;
+  build.tokenizer = made;
+  build.identity = identity;
+  build.read.text_field = text_field;
+  build.read.separator = separator;
+  build.read.corrupt_records = broken;
+  build.read.require_utf8 = encoding == Encoding::kUtf8;
+  build.read.max_document_bytes = max_document_bytes;
+  build.validation_fraction = validation_fraction.value_or(0.1);
+  build.token_dtype = token_dtype;
+  build.max_tokens = max_tokens.value_or(-1);
+  build.compression = static_cast<int>(compression);
+  build.threads =
+      static_cast<int>(threads.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency())));
+  const bool has_ends = end_of_document == DocumentEnd::kAuto;
+  if (has_ends && made != nullptr) build.document_end = made->end_id();
   build.end_of_tokens = build.document_end;
-  if (arguments.has("end_id")) {
-    if (!has_ends) throw UsageError("--end_id and --end_of_document=none exclude each other");
-    build.end_of_tokens =
-        arguments.number<int32_t>("end_id", 0, 0, static_cast<int32_t>(identity.vocab_size - 1));
-  }
-  build.from = find_inputs(arguments, build, notes);
+  if (!end_id) return build;
+  if (!has_ends) throw UsageError("--end_id and --end_of_document=none exclude each other");
+  if (*end_id >= identity.vocab_size)
+    throw UsageError(fmt::format("--end_id={}: expected a whole number from 0 to {}", *end_id,
+                                 identity.vocab_size - 1));
+  build.end_of_tokens = static_cast<int32_t>(*end_id);
   return build;
 }
 
@@ -152,23 +172,22 @@ void report(const TokenBuild& build, const TokenBuilt& built, std::ostream& out)
     fmt::print(out, "  skipped: {} corrupt records; the first: {}\n", corrupt.count, corrupt.first);
 }
 
-void run_build(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes) {
-  const Arguments arguments = parse_arguments(words, kFlags, {"overwrite"});
-  if (!arguments.has("output") || arguments.text("output", "").empty())
-    throw UsageError("build needs --output=FILE");
-  if (arguments.paths.empty()) throw UsageError("build needs at least one PATH of text");
+void Build::run(const Paths& paths, const Printed& printed) const {
+  if (output.empty()) throw UsageError("build needs --output=FILE");
+  if (paths.empty()) throw UsageError("build needs at least one PATH of text");
   TokenizerIdentity identity;
-  const auto tokenizer = find_tokenizer(arguments, &identity);
-  check_output(arguments, identity);
-  TokenBuild build = request_of(arguments, tokenizer.get(), identity, notes);
+  const auto made = find_tokenizer(&identity);
+  if (!overwrite) check_output(output, identity);
+  TokenBuild build = request(made.get(), identity);
+  build.from = find_inputs(paths, build, printed.notes);
   const Interruption signal;
   build.stop = signal.flag();
-  BuildProgress progress(notes, BuildProgress::detect(notes));
-  report(build, build_tokens(build, progress), out);
+  BuildProgress progress(printed.notes, BuildProgress::detect(printed.notes));
+  report(build, build_tokens(build, progress), printed.out);
 }
 
 }  // namespace
 
-Command build_command() { return {"build", std::string(kBuildUsage), run_build}; }
+FlatTokensCommand build_command() { return flat_tokens_command<Build>(); }
 
 }  // namespace tessera

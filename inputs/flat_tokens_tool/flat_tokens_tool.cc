@@ -4,70 +4,30 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <set>
 
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
 #include "core/base/process.h"
+#include "core/base/wrapped.h"
 #include "core/io/user_path.h"
 
 namespace tessera {
 
-std::string Arguments::text(const std::string& name, const std::string& fallback) const {
-  const auto found = flags.find(name);
-  return found == flags.end() ? fallback : found->second;
-}
-
-size_t Arguments::choice(const std::string& name, const std::vector<std::string>& names) const {
-  const std::string chosen = text(name, names[0]);
-  const auto found = std::find(names.begin(), names.end(), chosen);
-  if (found == names.end())
-    throw UsageError(fmt::format("--{}={}: expected one of {}{}", name, chosen,
-                                 fmt::join(names, ", "), did_you_mean(chosen, names)));
-  return static_cast<size_t>(found - names.begin());
-}
-
-namespace {
-
-const std::set<std::string> kPaths = {"output", "tokenizer", "validation"};
-
-std::string path_of(const std::string& word, const std::string& what) {
+Paths read_words(const std::vector<Flag>& flags, const std::vector<std::string>& words) {
+  std::vector<std::string> given;
+  Paths paths;
   try {
-    return user_path(word, what);
+    for (const std::string& word : words)
+      if (word.starts_with("--"))
+        given.push_back(word);
+      else
+        paths.emplace_back(user_path(word, "PATH"));
+    read_flags(flags, split_flags(flags, given));
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
-}
-
-}  // namespace
-
-Arguments parse_arguments(const std::vector<std::string>& words,
-                          const std::vector<std::string>& known,
-                          const std::vector<std::string>& plain) {
-  std::vector<std::string> all = known;
-  all.insert(all.end(), plain.begin(), plain.end());
-  Arguments result;
-  for (const std::string& word : words) {
-    if (!word.starts_with("--")) {
-      result.paths.push_back(path_of(word, "PATH"));
-      continue;
-    }
-    const size_t equals = word.find('=');
-    const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (std::find(all.begin(), all.end(), name) == all.end())
-      throw UsageError(fmt::format("no flag --{}{}", name, did_you_mean(name, all)));
-    const bool is_plain = std::find(plain.begin(), plain.end(), name) != plain.end();
-    if (is_plain && equals != std::string::npos)
-      throw UsageError(fmt::format("--{} takes no value", name));
-    if (!is_plain && equals == std::string::npos)
-      throw UsageError(fmt::format("--{} needs a value: --{}=VALUE", name, name));
-    std::string value = is_plain ? "" : word.substr(equals + 1);
-    if (kPaths.contains(name)) value = path_of(value, "--" + name);
-    if (!result.flags.emplace(name, std::move(value)).second)
-      throw UsageError(fmt::format("--{} is repeated", name));
-  }
-  return result;
+  return paths;
 }
 
 void check_not_an_input(const std::filesystem::path& output,
@@ -81,9 +41,8 @@ void check_not_an_input(const std::filesystem::path& output,
 }
 
 // Protects an existing file from a mistyped --output.
-void check_output(const Arguments& arguments, const TokenizerIdentity& identity) {
-  const std::filesystem::path output = arguments.text("output", "");
-  if (arguments.has("overwrite") || !std::filesystem::exists(output)) return;
+void check_output(const std::filesystem::path& output, const TokenizerIdentity& identity) {
+  if (!std::filesystem::exists(output)) return;
   std::string tokenizer, fingerprint;
   try {
     const std::vector<std::string> splits = FlatTokensReader::splits(output);
@@ -138,25 +97,25 @@ bool asks_help(const std::vector<std::string>& arguments) {
 }
 
 void dispatch(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& notes) {
-  const std::vector<Command> commands = {build_command(), inspect_command(), import_command(),
-                                         train_command()};
+  const std::vector<FlatTokensCommand> commands = {build_command(), inspect_command(),
+                                                   import_command(), train_command()};
   std::vector<std::string> names;
-  for (const Command& command : commands) names.push_back(command.name);
+  for (const FlatTokensCommand& command : commands) names.push_back(command.name);
   if (arguments.empty())
     throw UsageError(fmt::format("expected a command: {}", fmt::join(names, ", ")));
-  const auto chosen = std::find_if(commands.begin(), commands.end(), [&](const Command& command) {
-    return command.name == arguments[0];
-  });
+  const auto chosen =
+      std::find_if(commands.begin(), commands.end(),
+                   [&](const FlatTokensCommand& command) { return command.name == arguments[0]; });
   if (arguments[0] == "help" || asks_help(arguments)) {
-    fmt::print(out, "usage:\n");
-    for (const Command& command : commands)
+    for (const FlatTokensCommand& command : commands)
       if (chosen == commands.end() || chosen->name == command.name)
-        fmt::print(out, "{}", command.usage);
+        fmt::print(out, "flat_tokens {}\n\n{}\n{}\n", command.usage, wrapped(command.about, 2),
+                   command.flags_help);
   } else if (chosen == commands.end()) {
     throw UsageError(
         fmt::format("no command '{}'{}", arguments[0], did_you_mean(arguments[0], names)));
   } else {
-    chosen->run({arguments.begin() + 1, arguments.end()}, out, notes);
+    chosen->run({arguments.begin() + 1, arguments.end()}, {out, notes});
   }
 }
 

@@ -3,20 +3,14 @@
 #pragma once
 
 #include <atomic>
-#include <charconv>
 #include <filesystem>
-#include <map>
-#include <optional>
+#include <functional>
 #include <ostream>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
-#include "core/hparams/convert.h"
+#include "core/flags/flags.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 
 namespace tessera {
@@ -27,69 +21,53 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-// `--name=value` flags and positional arguments.
-struct Arguments {
-  std::map<std::string, std::string> flags;
-  std::vector<std::string> paths;
-
-  bool has(const std::string& name) const { return flags.contains(name); }
-  std::string text(const std::string& name, const std::string& fallback) const;
-  template <typename T>
-  T number(const std::string& name, T fallback, T least, T most) const;
-  // The index of the value in `names`; the first is the default.
-  size_t choice(const std::string& name, const std::vector<std::string>& names) const;
+// Where commands print.
+struct Printed {
+  std::ostream& out;    // The result.
+  std::ostream& notes;  // Progress and warnings.
 };
 
-// UsageError for a flag that is unknown, repeated or without a value. `plain` flags have no value.
-Arguments parse_arguments(const std::vector<std::string>& words,
-                          const std::vector<std::string>& known,
-                          const std::vector<std::string>& plain = {});
-
-struct Command {
+// A command: a struct of flags (core/flags/flags.h) with kName, kUsage and kAbout for --help, and
+// run(paths, printed), where `paths` are the words that are no flags.
+struct FlatTokensCommand {
   std::string name;
-  std::string usage;  // For --help.
-  // `out` gets the result, `notes` progress and warnings.
-  void (*run)(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes);
+  std::string usage, about;
+  std::string flags_help;
+  std::function<void(const std::vector<std::string>& words, const Printed& printed)> run;
 };
 
 // One per file.
-Command build_command();
-Command inspect_command();
-Command import_command();
-Command train_command();
+FlatTokensCommand build_command();
+FlatTokensCommand inspect_command();
+FlatTokensCommand import_command();
+FlatTokensCommand train_command();
 
-// Integers keep 64 bits until the range is checked.
-template <typename T>
-auto number_of(std::string_view text) {
-  if constexpr (std::is_integral_v<T>) {
-    return parse_integer(text);
-  } else {
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = error == std::errc() && end == text.data() + text.size();
-    return is_number ? std::optional<T>(value) : std::nullopt;
-  }
-}
+using Paths = std::vector<std::filesystem::path>;
 
-template <typename T>
-T Arguments::number(const std::string& name, T fallback, T least, T most) const {
-  const auto found = flags.find(name);
-  if (found == flags.end()) return fallback;
-  const std::string& text = found->second;
-  const auto value = number_of<T>(text);
-  if (!value || !(*value >= least) || !(*value <= most))
-    throw UsageError(
-        fmt::format("--{}={}: expected a number from {} to {}", name, text, least, most));
-  return static_cast<T>(*value);
+// Sets the flags that are among the words and returns the others. UsageError for a flag that is
+// unknown, repeated or without a value, and for an invalid one.
+Paths read_words(const std::vector<Flag>& flags, const std::vector<std::string>& words);
+
+template <typename Struct>
+FlatTokensCommand flat_tokens_command() {
+  Struct usual;
+  return {.name = std::string(Struct::kName),
+          .usage = std::string(Struct::kUsage),
+          .about = std::string(Struct::kAbout),
+          .flags_help = flags_help(flags_of(usual)),
+          .run = [](const std::vector<std::string>& words, const Printed& printed) {
+            Struct command;
+            const Paths paths = read_words(flags_of(command), words);
+            command.run(paths, printed);
+          }};
 }
 
 // UsageError if the output is one of these files, by whatever path or link, --overwrite or not.
 void check_not_an_input(const std::filesystem::path& output,
                         const std::vector<std::filesystem::path>& inputs);
 
-// UsageError if --output exists and is not a token file of this tokenizer, unless --overwrite is
-// given.
-void check_output(const Arguments& arguments, const TokenizerIdentity& identity);
+// UsageError if the output exists and is not a token file of this tokenizer.
+void check_output(const std::filesystem::path& output, const TokenizerIdentity& identity);
 
 // While it exists, stop signals (kStopSignals) set a flag; a second one ends the process.
 class Interruption {

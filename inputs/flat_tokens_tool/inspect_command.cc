@@ -168,17 +168,6 @@ class StatisticsCollector {
   int64_t document_ = 0;
 };
 
-constexpr std::string_view kInspectUsage =
-    R"(  flat_tokens inspect FILE [options]
-      Checks every token of a flat-tokens file and describes its contents.
-      --split=NAME                this split only
-      --examples=2                documents of each split to show the beginning of
-      --first=0                   the number of the first of them
-      --length=160                tokens of each to show
-      --most_frequent=10          tokens to list with their share
-      --tokenizer=FILE            that made the tokens, if the file does not contain it
-)";
-
 constexpr int64_t kMostShown = 1000000;
 
 // Safe to print, on one line.
@@ -199,24 +188,40 @@ std::string percent(int64_t part, int64_t whole) {
   return fmt::format("{:.2f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
+struct Inspect {
+  static constexpr std::string_view kName = "inspect", kUsage = "inspect FILE";
+  static constexpr std::string_view kAbout =
+      "Checks every token of a flat-tokens file and describes its contents.";
+
+  std::string split;
+  int64_t examples = 2;
+  int64_t first = 0;
+  int64_t length = 160;
+  int64_t most_frequent = 10;
+  std::filesystem::path tokenizer;
+  FIELDS(About(split, "this split only", {.unit = "NAME"}),
+         About(examples, "documents of each split to show the beginning of",
+               {.min = 0, .max = kMostShown}),
+         About(first, "the number of the first of them", {.min = 0}),
+         About(length, "tokens of each to show", {.min = 1, .max = kMostShown}),
+         About(most_frequent, "tokens to list with their share", {.min = 0, .max = kMostShown}),
+         About(tokenizer, "that made the tokens, if the file does not contain it",
+               {.unit = "FILE"}))
+
+  void run(const Paths& paths, const Printed& printed) const;
+};
+
 class Inspection {
  public:
-  Inspection(const Arguments& arguments, std::string path, std::ostream& out, std::ostream& notes)
-      : path_(std::move(path)),
-        out_(out),
-        notes_(notes),
-        given_tokenizer_(arguments.text("tokenizer", "")),
-        examples_(arguments.number<int64_t>("examples", 2, 0, kMostShown)),
-        first_(arguments.number<int64_t>("first", 0, 0, INT64_MAX)),
-        length_(arguments.number<int64_t>("length", 160, 1, kMostShown)),
-        most_frequent_(arguments.number<int64_t>("most_frequent", 10, 0, kMostShown)) {}
+  Inspection(const Inspect& flags, std::string path, const Printed& printed)
+      : flags_(flags), path_(std::move(path)), out_(printed.out), notes_(printed.notes) {}
 
   void show(const std::string& split) {
     const FlatTokensReader reader(path_, split);
     open_tokenizer(reader);
     StatisticsCollector collector(reader, fmt::format("{}:{}", path_, split));
     collector.run();
-    const TokenStatistics statistics = collector.result(tokenizer_.get(), most_frequent_);
+    const TokenStatistics statistics = collector.result(tokenizer_.get(), flags_.most_frequent);
     fmt::print(out_, "{}: {} tokens; documents: {}, of {} to {} tokens, median {}\n", split,
                reader.num_tokens(), reader.num_documents(), statistics.shortest, statistics.longest,
                statistics.median);
@@ -240,8 +245,8 @@ class Inspection {
     const std::string& name = reader.tokenizer_name();
     try {
       const std::string definition = reader.tokenizer_definition();
-      if (!given_tokenizer_.empty()) {
-        tokenizer_ = make_tokenizer(given_tokenizer_);
+      if (!flags_.tokenizer.string().empty()) {
+        tokenizer_ = make_tokenizer(flags_.tokenizer.string());
       } else if (!definition.empty()) {
         tokenizer_ = tokenizer_of_definition(name, definition);
       } else if (name == "bytes") {
@@ -251,7 +256,7 @@ class Inspection {
         fail("{}: its tokens were made by tokenizer '{}' with fingerprint '{}'; {} has '{}'", path_,
              name, reader.tokenizer_fingerprint(), tokenizer_->name(), tokenizer_->fingerprint());
     } catch (const Error& error) {
-      if (!given_tokenizer_.empty()) throw;
+      if (!flags_.tokenizer.string().empty()) throw;
       tokenizer_.reset();
       fmt::print(notes_, "ids are shown as numbers: {}\n", error.what());
     }
@@ -294,14 +299,14 @@ class Inspection {
   }
 
   void show_examples(const FlatTokensReader& reader) const {
-    const int64_t end =
-        std::min(reader.num_documents(), first_ + std::min(examples_, INT64_MAX - first_));
-    for (int64_t i = first_; i < end; ++i) {
+    const int64_t end = std::min(
+        reader.num_documents(), flags_.first + std::min(flags_.examples, INT64_MAX - flags_.first));
+    for (int64_t i = flags_.first; i < end; ++i) {
       uint64_t ends[2];
       reader.read_starts(i, ends);
       const auto begin = static_cast<int64_t>(ends[0]);
       std::vector<uint32_t> encoded(
-          static_cast<size_t>(std::min(length_, static_cast<int64_t>(ends[1]) - begin)));
+          static_cast<size_t>(std::min(flags_.length, static_cast<int64_t>(ends[1]) - begin)));
       reader.read(begin, encoded);
       std::vector<int32_t> ids;
       for (const uint32_t token : encoded) ids.push_back(token_id(token));
@@ -309,32 +314,24 @@ class Inspection {
     }
   }
 
+  const Inspect& flags_;
   std::string path_;
   std::ostream& out_;
   std::ostream& notes_;
-  std::string given_tokenizer_;
-  int64_t examples_;
-  int64_t first_;
-  int64_t length_;
-  int64_t most_frequent_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-void inspect(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes) {
-  const Arguments arguments = parse_arguments(
-      words, {"split", "examples", "first", "length", "most_frequent", "tokenizer"});
-  if (arguments.paths.size() != 1)
-    throw UsageError(fmt::format("inspect needs one FILE, got {}", arguments.paths.size()));
-  const std::string& path = arguments.paths[0];
-  Inspection inspection(arguments, path, out, notes);
-  std::vector<std::string> splits = FlatTokensReader::splits(path);
-  if (const std::string only = arguments.text("split", ""); !only.empty() || splits.empty())
-    splits = {only};  // The reader reports the error.
-  for (const std::string& split : splits) inspection.show(split);
+void Inspect::run(const Paths& paths, const Printed& printed) const {
+  if (paths.size() != 1)
+    throw UsageError(fmt::format("inspect needs one FILE, got {}", paths.size()));
+  Inspection inspection(*this, paths[0].string(), printed);
+  std::vector<std::string> splits = FlatTokensReader::splits(paths[0]);
+  if (!split.empty() || splits.empty()) splits = {split};  // The reader reports the error.
+  for (const std::string& each : splits) inspection.show(each);
 }
 
 }  // namespace
 
-Command inspect_command() { return {"inspect", std::string(kInspectUsage), inspect}; }
+FlatTokensCommand inspect_command() { return flat_tokens_command<Inspect>(); }
 
 }  // namespace tessera

@@ -159,49 +159,58 @@ TrainedSentencePiece train_sentence_piece(const std::vector<std::filesystem::pat
 
 namespace {
 
-constexpr std::string_view kTrainUsage =
-    R"(  flat_tokens train --output=FILE.model [options] PATH...
-      Trains a SentencePiece tokenizer, for build --tokenizer=FILE.model. PATH as for build.
-      --model=unigram             or bpe
-      --vocab_size=8000           including 256 bytes and three special tokens
-      --character_coverage=0.9995 fraction of characters with tokens; the rest are bytes
-      --max_lines=1000000         a random sample of a larger text
-      --text_field=text           of lines of JSON
-)";
+struct TrainTokenizer {
+  static constexpr std::string_view kName = "train", kUsage = "train --output=FILE.model PATH...";
+  static constexpr std::string_view kAbout =
+      "Trains a SentencePiece tokenizer, for build --tokenizer=FILE.model. PATH as for build.";
 
-void train(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes) {
-  const Arguments arguments = parse_arguments(
-      words, {"output", "model", "vocab_size", "character_coverage", "max_lines", "text_field"});
-  const std::string output = arguments.text("output", "");
+  std::filesystem::path output;
+  SentencePieceModel model = TrainSentencePieceOptions{}.model;
+  int64_t vocab_size = TrainSentencePieceOptions{}.vocab_size;
+  double character_coverage = TrainSentencePieceOptions{}.character_coverage;
+  int64_t max_lines = TrainSentencePieceOptions{}.max_lines;
+  std::string text_field = ReadOptions{}.text_field;
+  FIELDS(About(output, "the tokenizer", {.unit = "FILE.model"}), About(model, "its kind"),
+         About(vocab_size, "including 256 bytes and three special tokens",
+               {.min = 260, .max = 1 << 21}),
+         About(character_coverage, "fraction of characters with tokens; the rest are bytes",
+               {.min = 0.98, .max = 1}),
+         About(max_lines, "a random sample of a larger text", {.min = 1, .max = 1 << 30}),
+         About(text_field, "of lines of JSON", {.unit = "NAME"}))
+
+  void run(const Paths& paths, const Printed& printed) const;
+};
+
+void TrainTokenizer::run(const Paths& paths, const Printed& printed) const {
   if (output.empty()) throw UsageError("train needs --output=FILE.model");
-  if (!output.ends_with(".model"))
+  if (output.extension() != ".model")
     throw UsageError(
         fmt::format("--output={}: expected a name that ends in .model, which "
                     "--tokenizer recognises",
-                    output));
-  if (arguments.paths.empty()) throw UsageError("train needs at least one PATH of text");
-  TrainSentencePieceOptions options;
-  options.model = static_cast<SentencePieceModel>(arguments.choice("model", {"unigram", "bpe"}));
-  options.vocab_size = arguments.number<int64_t>("vocab_size", options.vocab_size, 260, 1 << 21);
-  options.character_coverage =
-      arguments.number<double>("character_coverage", options.character_coverage, 0.98, 1.0);
-  options.max_lines = arguments.number<int64_t>("max_lines", options.max_lines, 1, 1 << 30);
-  options.read.text_field = arguments.text("text_field", options.read.text_field);
-  const TextFiles found = find_text_files(arguments.paths);
-  if (!found.left_out.empty()) fmt::print(notes, "{}\n", found.left_out);
-  std::vector<std::filesystem::path> files;
+                    output.string()));
+  if (paths.empty()) throw UsageError("train needs at least one PATH of text");
+  TrainSentencePieceOptions options{.model = model,
+                                    .vocab_size = vocab_size,
+                                    .character_coverage = character_coverage,
+                                    .max_lines = max_lines};
+  options.read.text_field = text_field;
+  std::vector<std::string> places;
+  for (const std::filesystem::path& path : paths) places.push_back(path.string());
+  const TextFiles found = find_text_files(places);
+  if (!found.left_out.empty()) fmt::print(printed.notes, "{}\n", found.left_out);
+  Paths files;
   for (const TextFile& file : found.files) files.push_back(file.path);
   check_not_an_input(output, files);
   const TrainedSentencePiece trained = train_sentence_piece(files, options, output);
   if (trained.skipped.count > 0)
-    fmt::print(notes, "skipped {} corrupt records, the first: {}\n", trained.skipped.count,
+    fmt::print(printed.notes, "skipped {} corrupt records, the first: {}\n", trained.skipped.count,
                trained.skipped.first);
-  fmt::print(out, "{}: {} tokens, from {} lines of {} documents\n", output, options.vocab_size,
-             trained.lines, trained.documents);
+  fmt::print(printed.out, "{}: {} tokens, from {} lines of {} documents\n", output.string(),
+             vocab_size, trained.lines, trained.documents);
 }
 
 }  // namespace
 
-Command train_command() { return {"train", std::string(kTrainUsage), train}; }
+FlatTokensCommand train_command() { return flat_tokens_command<TrainTokenizer>(); }
 
 }  // namespace tessera

@@ -388,61 +388,65 @@ ImportedSplit import_zarr_split(const fs::path& store, const std::string& split,
 
 namespace {
 
-constexpr std::string_view kImportUsage =
-    R"(  flat_tokens import STORE --output=FILE [options]
-      Converts seqax's flat tokens, a zarr store of format 2, to a flat-tokens file.
-      --tokenizer=FILE            the tokenizer of the store, to embed in the file
-      --vocab_size=N              or its vocabulary size; default max_token_id + 1
-      --compression=0             deflate level, 0 to 9
-      --overwrite                 replace an output made by another tokenizer
-)";
+struct ImportZarr {
+  static constexpr std::string_view kName = "import", kUsage = "import STORE --output=FILE";
+  static constexpr std::string_view kAbout =
+      "Converts seqax's flat tokens, a zarr store of format 2, to a flat-tokens file.";
 
-TokenizerIdentity find_identity(const Arguments& arguments, int64_t least) {
-  if (arguments.has("tokenizer") && arguments.has("vocab_size"))
-    throw UsageError("--tokenizer and --vocab_size exclude each other");
-  TokenizerIdentity identity =
-      arguments.has("tokenizer")
-          ? identity_of(*make_tokenizer(arguments.text("tokenizer", "")))
-          : unknown_tokenizer(arguments.number<int64_t>("vocab_size", least, 1, kMostZarrIds));
-  if (identity.vocab_size < least)
-    fail(
-        "the store has ids up to {}, but the vocabulary of {} has {} ids; name the tokenizer that "
-        "made the store",
-        least - 1, arguments.has("tokenizer") ? identity.name : "--vocab_size",
-        identity.vocab_size);
-  return identity;
-}
+  fs::path output;
+  std::optional<fs::path> tokenizer;
+  std::optional<int64_t> vocab_size;
+  int64_t compression = 0;
+  bool overwrite = false;
+  FIELDS(About(output, "the file", {.unit = "FILE"}),
+         About(tokenizer, "the tokenizer of the store, to embed in the file", {.unit = "FILE"}),
+         About(vocab_size, "or its vocabulary size (default: max_token_id + 1)",
+               {.min = 1, .max = kMostZarrIds}),
+         About(compression, "deflate level", {.min = 0, .max = 9}),
+         About(overwrite, "replace an output made by another tokenizer"))
 
-void run_import(const std::vector<std::string>& words, std::ostream& out, std::ostream&) {
-  const Arguments arguments =
-      parse_arguments(words, {"output", "tokenizer", "vocab_size", "compression"}, {"overwrite"});
-  const std::string output = arguments.text("output", "");
-  if (output.empty()) throw UsageError("import needs --output=FILE");
-  if (arguments.paths.size() != 1)
-    throw UsageError(fmt::format("import needs one STORE, got {}", arguments.paths.size()));
-  const std::filesystem::path store = arguments.paths[0];
-  const std::vector<std::string> splits = zarr_splits(store);
-  int64_t least = 1;
-  for (const std::string& split : splits)
-    least = std::max(least, zarr_max_token_id(store, split) + 1);
-  const TokenizerIdentity identity = find_identity(arguments, least);
-  check_not_an_input(output, {arguments.text("tokenizer", "")});
-  check_output(arguments, identity);
-  FlatTokensWriter writer(output, identity,
-                          {.compression = arguments.number<int>("compression", 0, 0, 9),
-                           .source = std::filesystem::absolute(store).lexically_normal().string()});
-  for (const std::string& split : splits) {
-    const ImportedSplit imported = import_zarr_split(store, split, &writer);
-    fmt::print(out, "{}:{}: {} tokens in {} documents", output, split, imported.tokens,
-               imported.documents);
-    if (imported.empty > 0) fmt::print(out, "; skipped: {} empty", imported.empty);
-    fmt::print(out, "\n");
+  void run(const Paths& paths, const Printed& printed) const {
+    if (output.empty()) throw UsageError("import needs --output=FILE");
+    if (paths.size() != 1)
+      throw UsageError(fmt::format("import needs one STORE, got {}", paths.size()));
+    const fs::path& store = paths[0];
+    const std::vector<std::string> splits = zarr_splits(store);
+    int64_t least = 1;
+    for (const std::string& split : splits)
+      least = std::max(least, zarr_max_token_id(store, split) + 1);
+    const TokenizerIdentity identity = find_identity(least);
+    check_not_an_input(output, {tokenizer.value_or("")});
+    if (!overwrite) check_output(output, identity);
+    FlatTokensWriter writer(output, identity,
+                            {.compression = static_cast<int>(compression),
+                             .source = fs::absolute(store).lexically_normal().string()});
+    for (const std::string& split : splits) {
+      const ImportedSplit imported = import_zarr_split(store, split, &writer);
+      fmt::print(printed.out, "{}:{}: {} tokens in {} documents", output.string(), split,
+                 imported.tokens, imported.documents);
+      if (imported.empty > 0) fmt::print(printed.out, "; skipped: {} empty", imported.empty);
+      fmt::print(printed.out, "\n");
+    }
+    writer.finish();
   }
-  writer.finish();
-}
+
+ private:
+  TokenizerIdentity find_identity(int64_t least) const {
+    if (tokenizer && vocab_size)
+      throw UsageError("--tokenizer and --vocab_size exclude each other");
+    TokenizerIdentity identity = tokenizer ? identity_of(*make_tokenizer(tokenizer->string()))
+                                           : unknown_tokenizer(vocab_size.value_or(least));
+    if (identity.vocab_size < least)
+      fail(
+          "the store has ids up to {}, but the vocabulary of {} has {} ids; name the tokenizer "
+          "that made the store",
+          least - 1, tokenizer ? identity.name : "--vocab_size", identity.vocab_size);
+    return identity;
+  }
+};
 
 }  // namespace
 
-Command import_command() { return {"import", std::string(kImportUsage), run_import}; }
+FlatTokensCommand import_command() { return flat_tokens_command<ImportZarr>(); }
 
 }  // namespace tessera

@@ -32,7 +32,7 @@ std::string fitted_title(const Hardware& start, const std::string& experiment) {
 
 class RefitRun final : public BaseRun {
  public:
-  RefitRun(const ExperimentConfig& config, const RunOptions& options, const RefitOptions& refit,
+  RefitRun(const ExperimentConfig& config, const RunSetting& options, const RefitOptions& refit,
            const std::vector<Device*>& devices, ProcessGroup& processes)
       : options_(options),
         refit_(refit),
@@ -111,7 +111,7 @@ class RefitRun final : public BaseRun {
     return text;
   }
 
-  RunOptions options_;
+  RunSetting options_;
   RefitOptions refit_;
   std::string where_, device_;
   Console console_;
@@ -122,7 +122,7 @@ class RefitRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunOptions& options,
+std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunSetting& options,
                                    const RefitOptions& refit, const std::vector<Device*>& devices,
                                    ProcessGroup& processes) {
   return std::make_unique<RefitRun>(config, options, refit, devices, processes);

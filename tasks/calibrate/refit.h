@@ -11,7 +11,7 @@
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/hardware/hardware.h"
 
 namespace tessera {
@@ -25,7 +25,7 @@ struct RefitOptions {
 // `devices`: one of the kind that the traced run used. Errors of the constructor: the trace is
 // damaged or of another program. run() writes kFittedHardwareFile and prints what was fitted, and
 // the predicted step time before and after beside the measured.
-std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunOptions& options,
+std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunSetting& options,
                                    const RefitOptions& refit, const std::vector<Device*>& devices,
                                    ProcessGroup& processes);
 

@@ -123,7 +123,7 @@ Hardware parse_hardware(std::string_view text, const std::string& where) {
     std::vector<std::string> missing;
     find_missing(to_tree(static_cast<const HardwareFile&>(hardware)), given, "", missing);
     if (!missing.empty())
-      fail("missing {}: {}; `runexp --help` names files that have all of them",
+      fail("missing {}: {}; `runexp --mode=plan --help` names files that have all of them",
            missing.size() == 1 ? "field" : "fields", fmt::join(missing, ", "));
     check_title(hardware.title);
     check_products(hardware);

@@ -40,13 +40,13 @@ std::string peak_text(const Device& device) {
                      device.peak_flops(DType::kBF16) / kGiga);
 }
 
-int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes) {
+int64_t devices_at_once(const RunSetting& setting, const ProcessGroup& processes) {
   const int64_t usable = usable_processors();
-  const int64_t threads = options.threads > 0 ? options.threads : usable;
+  const int64_t threads = setting.threads > 0 ? setting.threads : usable;
   // Several processes share the processors; a single one may use all.
   const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;
-  const int64_t of_a_device = std::max<int64_t>(1, threads / options.devices);
-  return processes.size() * std::clamp<int64_t>(processors / of_a_device, 1, options.devices);
+  const int64_t of_a_device = std::max<int64_t>(1, threads / setting.devices);
+  return processes.size() * std::clamp<int64_t>(processors / of_a_device, 1, setting.devices);
 }
 
 Throughput::Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops,

@@ -9,7 +9,7 @@
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 
 namespace tessera {
 
@@ -22,7 +22,7 @@ std::string peak_text(const Device& device);
 
 // How many devices of the run compute at the same time, given that those of a process share its
 // threads.
-int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes);
+int64_t devices_at_once(const RunSetting& setting, const ProcessGroup& processes);
 
 class Throughput {
  public:

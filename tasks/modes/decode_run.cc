@@ -31,14 +31,15 @@ Infeed whole_input(const std::filesystem::path& run_directory) {
 
 class DecodeRun final : public BaseRun {
  public:
-  DecodeRun(const ExperimentConfig& config, const RunOptions& options,
+  DecodeRun(const ExperimentConfig& config, const RunSetting& setting, const DecodeOptions& options,
             const std::vector<Device*>& devices, ProcessGroup& processes)
-      : options_(options),
+      : setting_(setting),
+        options_(options),
         processes_(processes),
-        session_(config, ModelSession::Purpose::kRunning, devices, options.devices, processes),
+        session_(config, ModelSession::Purpose::kRunning, devices, setting.devices, processes),
         p_(session_.task().decode()),
-        store_(options.job_log_dir / "checkpoints"),
-        console_(console_mode(options, processes)) {
+        store_(setting.job_log_dir / "checkpoints"),
+        console_(console_mode(setting, processes)) {
     look_back_as_trained(config);
     choose_checkpoint();
     if (processes.is_first()) {
@@ -55,9 +56,9 @@ class DecodeRun final : public BaseRun {
   int run() override {
     if (!session_.remark().empty()) console_.info(session_.remark());
     if (session_.pipeline()) console_.info(remark_on_decoding(*session_.pipeline()));
-    console_.info(fmt::format("{} in {}, step {}", options_.experiment,
-                              options_.job_log_dir.string(), step_));
-    if (options_.dry_run) {
+    console_.info(fmt::format("{} in {}, step {}", setting_.experiment,
+                              setting_.job_log_dir.string(), step_));
+    if (setting_.dry_run) {
       console_.info("dry run: ready to decode");
       return 0;
     }
@@ -96,18 +97,18 @@ class DecodeRun final : public BaseRun {
   // Uses the run's tokenizer, or else that of its data. Ids need neither: an imported model may
   // have no tokenizer.
   void find_text(const ExperimentConfig& config) {
-    kept_tokenizer_ = read_run_tokenizer(options_.job_log_dir);
+    kept_tokenizer_ = read_run_tokenizer(setting_.job_log_dir);
     if (!kept_tokenizer_) {
       try {
         const ErrorContext where("input");
         input_ = make_input(config.input);
-        input_->attach(whole_input(options_.input_directory));
+        input_->attach(whole_input(setting_.input_directory));
       } catch (const Error& error) {
         if (options_.prompt_ids.empty() || !options_.prompts.empty())
           fail(
               "{} has no tokenizer, and its training data, whose tokenizer could be used, cannot "
               "be opened: {}. Give the prompt as token ids: --prompt_ids='1 2 3'",
-              options_.job_log_dir.string(), error.what());
+              setting_.job_log_dir.string(), error.what());
         input_.reset();
       }
     }
@@ -163,13 +164,13 @@ class DecodeRun final : public BaseRun {
       fail(
           "{} has no decode_inputs and no eval_inputs; give a prompt with --prompt=TEXT or "
           "--prompt_ids=IDS",
-          options_.experiment);
+          setting_.experiment);
     if (p_.prompt_length == 0)
       fail(
           "there is nothing to decode: give --prompt=TEXT or --prompt_ids=IDS, or --set "
           "task.decode.prompt_length=N to continue the first N tokens of each document of the eval "
           "datasets ({} has no decode_inputs)",
-          options_.experiment);
+          setting_.experiment);
     for (const auto& [name, input_tpl] : config.eval_inputs)
       read_dataset(name, input_tpl, "eval_inputs");
   }
@@ -178,7 +179,7 @@ class DecodeRun final : public BaseRun {
                     std::string_view field) {
     const ErrorContext where(fmt::format("{}.{}", field, name));
     const std::unique_ptr<BaseInput> input = make_input(input_tpl);
-    input->attach(whole_input(options_.input_directory));
+    input->attach(whole_input(setting_.input_directory));
     ExampleSet set = read_examples(*input, p_, *text_);
     if (set.too_short > 0)
       console_.info(fmt::format("{}: skipped {} documents that are too short for a prompt", name,
@@ -224,12 +225,13 @@ class DecodeRun final : public BaseRun {
       return;
     }
     const std::filesystem::path file =
-        write_decoder_out(options_.job_log_dir, dataset.name, step_, dataset.examples);
+        write_decoder_out(setting_.job_log_dir, dataset.name, step_, dataset.examples);
     console_.info(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
                               dataset.examples.size(), file.string(), speed));
   }
 
-  RunOptions options_;
+  RunSetting setting_;
+  DecodeOptions options_;
   ProcessGroup& processes_;
   ModelSession session_;
   DecodeHParams p_;
@@ -245,9 +247,10 @@ class DecodeRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> decode_run(const ExperimentConfig& config, const RunOptions& options,
+std::unique_ptr<BaseRun> decode_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const DecodeOptions& options,
                                     const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<DecodeRun>(config, options, devices, processes);
+  return std::make_unique<DecodeRun>(config, setting, options, devices, processes);
 }
 
 }  // namespace tessera

@@ -157,16 +157,17 @@ using Next = CheckpointWatcher::Next;
 
 class EvalRun final : public BaseRun {
  public:
-  EvalRun(const ExperimentConfig& config, const RunOptions& options,
+  EvalRun(const ExperimentConfig& config, const RunSetting& setting, const EvalOptions& options,
           const std::vector<Device*>& devices, ProcessGroup& processes)
       : config_(config),
+        setting_(setting),
         options_(options),
         devices_(devices),
         processes_(processes),
-        out_(options.job_log_dir),
-        store_(options.job_log_dir / "checkpoints"),
-        watcher_(options.job_log_dir, options.checkpoint, config.eval, scored_steps()),
-        console_(console_mode(options, processes)) {
+        out_(setting.job_log_dir),
+        store_(setting.job_log_dir / "checkpoints"),
+        watcher_(setting.job_log_dir, options.checkpoint, config.eval, scored_steps()),
+        console_(console_mode(setting, processes)) {
     // Configuration errors are reported before the first score. A followed job may have saved
     // nothing yet, and its data may not exist yet.
     if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
@@ -180,9 +181,9 @@ class EvalRun final : public BaseRun {
   // Returns the exit code: 0, also when stopped by a signal. Error, after everything is scored, if
   // a loss was not finite.
   int run() override {
-    if (options_.dry_run) {
+    if (setting_.dry_run) {
       check_first_checkpoint();
-      console_.info("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
+      console_.info("dry run: ready to score checkpoints of " + setting_.job_log_dir.string());
       return 0;
     }
     score_all();
@@ -202,13 +203,13 @@ class EvalRun final : public BaseRun {
 
   void open_session() {
     session_ = std::make_unique<Session>(config_,
-                                         SessionOptions{.run_directory = options_.job_log_dir,
-                                                        .input_directory = options_.input_directory,
-                                                        .devices = options_.devices,
+                                         SessionOptions{.run_directory = setting_.job_log_dir,
+                                                        .input_directory = setting_.input_directory,
+                                                        .devices = setting_.devices,
                                                         .trains = false},
                                          devices_, processes_);
     if (session_->evaluation().datasets().empty())
-      fail("{} has no eval_inputs, so there is nothing to score", options_.experiment);
+      fail("{} has no eval_inputs, so there is nothing to score", setting_.experiment);
     if (!session_->remark().empty()) console_.info(session_->remark());
   }
 
@@ -312,7 +313,8 @@ class EvalRun final : public BaseRun {
   }
 
   ExperimentConfig config_;
-  RunOptions options_;
+  RunSetting setting_;
+  EvalOptions options_;
   std::vector<Device*> devices_;
   ProcessGroup& processes_;
   EvalWriter out_;
@@ -326,9 +328,10 @@ class EvalRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunOptions& options,
-                                  const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<EvalRun>(config, options, devices, processes);
+std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunSetting& setting,
+                                  const EvalOptions& options, const std::vector<Device*>& devices,
+                                  ProcessGroup& processes) {
+  return std::make_unique<EvalRun>(config, setting, options, devices, processes);
 }
 
 }  // namespace tessera

@@ -79,10 +79,12 @@ void check_output(const fs::path& directory) {
 
 class Export final : public BaseRun {
  public:
-  Export(const ExperimentConfig& config, const RunOptions& options, const ProcessGroup& processes)
+  Export(const ExperimentConfig& config, const RunSetting& setting, const ExportOptions& options,
+         const ProcessGroup& processes)
       : config_(config),
+        setting_(setting),
         options_(options),
-        console_(console_mode(options, processes)),
+        console_(console_mode(setting, processes)),
         file_type_(file_type(options.dtype)),
         model_(hf_model_of(config)),
         task_(config.task.instantiate()),
@@ -99,14 +101,14 @@ class Export final : public BaseRun {
   int run() override {
     if (const std::string note = export_note(config_, NoteLength::kWhole); !note.empty())
       console_.info(note);
-    if (options_.dry_run) {
+    if (setting_.dry_run) {
       console_.info(fmt::format("dry run: ready to write {} tensors of step {} to {}",
                                 tensors_.size(), checkpoint_.info().step,
                                 options_.output.string()));
       return 0;
     }
     NewDirectory staging(options_.output);
-    const HfTokenizer tokenizer = hf_tokenizer_of(config_, options_.job_log_dir);
+    const HfTokenizer tokenizer = hf_tokenizer_of(config_, setting_.job_log_dir);
     if (!tokenizer.remark.empty()) console_.info("note: " + tokenizer.remark);
     write_file_atomically(staging.place() / "config.json",
                           hf_config_text(model_.config, file_type_.torch, tokenizer.special));
@@ -119,7 +121,7 @@ class Export final : public BaseRun {
     write_note(staging.place(), files);
     staging.finish();
     console_.info(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
-                              checkpoint_.info().step, options_.job_log_dir.string(),
+                              checkpoint_.info().step, setting_.job_log_dir.string(),
                               averaged_ ? "averaged" : "trained", file_type_.name,
                               options_.output.string(), fmt::join(files, ", ")));
     return 0;
@@ -127,7 +129,7 @@ class Export final : public BaseRun {
 
  private:
   Checkpoint open_checkpoint() const {
-    const CheckpointStore store(options_.job_log_dir / "checkpoints");
+    const CheckpointStore store(setting_.job_log_dir / "checkpoints");
     if (options_.checkpoint.kind == CheckpointChoice::Kind::kStep)
       return store.open(options_.checkpoint.step);
     const std::optional<int64_t> newest = store.newest();
@@ -201,7 +203,7 @@ class Export final : public BaseRun {
 
   void write_note(const fs::path& directory, const std::vector<std::string>& files) const {
     JsonLine line;
-    line.add("experiment", options_.experiment)
+    line.add("experiment", setting_.experiment)
         .add("step", checkpoint_.info().step)
         .add("weights", averaged_ ? "averaged" : "trained")
         .add_raw("files", json_list(files, json_quoted));
@@ -209,7 +211,8 @@ class Export final : public BaseRun {
   }
 
   const ExperimentConfig& config_;
-  RunOptions options_;
+  RunSetting setting_;
+  ExportOptions options_;
   Console console_;
   FileType file_type_;
   HfModel model_;
@@ -229,10 +232,10 @@ class Bystander final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunOptions& options,
-                                    const ProcessGroup& processes) {
+std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const ExportOptions& options, const ProcessGroup& processes) {
   if (!processes.is_first()) return std::make_unique<Bystander>();
-  return std::make_unique<Export>(config, options, processes);
+  return std::make_unique<Export>(config, setting, options, processes);
 }
 
 }  // namespace tessera

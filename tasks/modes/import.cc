@@ -96,9 +96,9 @@ void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const Pa
 // The weights and learner state of a training run that reads no batch.
 class ImportSession final : public ModelSession {
  public:
-  ImportSession(const ExperimentConfig& config, const RunOptions& options,
+  ImportSession(const ExperimentConfig& config, const RunSetting& setting,
                 const std::vector<Device*>& devices, ProcessGroup& processes)
-      : ModelSession(config, Purpose::kRunning, devices, options.devices, processes) {
+      : ModelSession(config, Purpose::kRunning, devices, setting.devices, processes) {
     const Graph graph =
         task_->train_graph({mesh_, rules_, global_specification(*make_input(config.input))});
     computation_ = Computation(graph).record();
@@ -113,23 +113,24 @@ class ImportSession final : public ModelSession {
 
 class Import final : public BaseRun {
  public:
-  Import(const ExperimentConfig& config, const RunOptions& options,
+  Import(const ExperimentConfig& config, const RunSetting& setting, const ImportOptions& options,
          const std::vector<Device*>& devices, ProcessGroup& processes)
-      : options_(options),
+      : setting_(setting),
+        options_(options),
         processes_(processes),
-        console_(console_mode(options, processes)),
+        console_(console_mode(setting, processes)),
         files_(options.input),
         tensors_(checked_tensors(config)) {
     // The files are valid: now an earlier run may be set aside and memory allocated.
-    lock_ = lock_run(options, processes);
+    lock_ = lock_run(setting, processes);
     if (processes.is_first()) check_not_begun();
-    hparams_toml_ = prepare_run(config, options, processes);
-    guard_ = guard_run(options, lock_.get());
-    session_ = std::make_unique<ImportSession>(config, options, devices, processes);
+    hparams_toml_ = prepare_run(config, setting, processes);
+    guard_ = guard_run(setting, lock_.get());
+    session_ = std::make_unique<ImportSession>(config, setting, devices, processes);
   }
 
   int run() override {
-    if (options_.dry_run) return said("can be imported as");
+    if (setting_.dry_run) return said("can be imported as");
     Executor& executor = session_->executor();
     const ParameterTable& table = session_->task().model().parameters();
     clear_state(executor);
@@ -144,7 +145,7 @@ class Import final : public BaseRun {
   // Lets decode mode use text before there is data.
   void keep_tokenizer() {
     try {
-      write_run_tokenizer(options_.job_log_dir, *make_tokenizer(options_.input.string()));
+      write_run_tokenizer(setting_.job_log_dir, *make_tokenizer(options_.input.string()));
     } catch (const Error& error) {
       console_.info(fmt::format("note: no tokenizer is saved with the run: {}", error.what()));
     }
@@ -153,7 +154,7 @@ class Import final : public BaseRun {
   int said(std::string_view state) {
     console_.info(fmt::format(
         "{} tensors of {} {} step 0 of {}, for training, evaluation and decoding", tensors_.size(),
-        options_.input.string(), state, options_.job_log_dir.string()));
+        options_.input.string(), state, setting_.job_log_dir.string()));
     return 0;
   }
 
@@ -183,14 +184,14 @@ class Import final : public BaseRun {
   }
 
   void check_not_begun() const {
-    const CheckpointStore store(options_.job_log_dir / "checkpoints");
+    const CheckpointStore store(setting_.job_log_dir / "checkpoints");
     const std::vector<int64_t> steps = store.steps();
     const bool has_steps = std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s > 0; });
-    if (has_steps || run_has_begun(options_.job_log_dir))
+    if (has_steps || run_has_begun(setting_.job_log_dir))
       fail(
           "{} contains a run that has started{}; import into a new --job_log_dir, or set that run "
           "aside with --restart",
-          options_.job_log_dir.string(),
+          setting_.job_log_dir.string(),
           has_steps ? fmt::format(" (step {})", steps.back()) : std::string());
   }
 
@@ -198,7 +199,7 @@ class Import final : public BaseRun {
     CheckpointInfo info{
         .step = 0, .seed = static_cast<uint64_t>(session_->train().seed), .hparams = hparams_toml_};
     put_loop_state({.mesh = session_->mesh().text(),
-                    .code = options_.code,
+                    .code = setting_.code,
                     .computation = session_->computation()},
                    &info);
     guard_->expect_in_place();
@@ -206,7 +207,8 @@ class Import final : public BaseRun {
         .add(info, checkpoint_arrays(session_->executor()), processes_);
   }
 
-  RunOptions options_;
+  RunSetting setting_;
+  ImportOptions options_;
   ProcessGroup& processes_;
   Console console_;
   SafetensorsModel files_;
@@ -250,9 +252,10 @@ void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>&
   for (const HfTensor& tensor : tensors) read_tensor(files, tensor, table, executor, &values);
 }
 
-std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunOptions& options,
+std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const ImportOptions& options,
                                     const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<Import>(config, options, devices, processes);
+  return std::make_unique<Import>(config, setting, options, devices, processes);
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 // new run, from which to train, evaluate or decode.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <vector>
 
@@ -11,15 +12,20 @@
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/interop/hf_weights.h"
 
 namespace tessera {
 
+struct ImportOptions {
+  std::filesystem::path input;  // The directory that is read.
+};
+
 // Reads options.input. Every process reads the files and keeps what its devices hold; all write the
 // checkpoint together. Optimizer state is initial, the input is at its beginning, and its data need
 // not exist.
-std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunOptions& options,
+std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const ImportOptions& options,
                                     const std::vector<Device*>& devices, ProcessGroup& processes);
 
 // Matches the directory's tensors to these by name. Error that lists what is missing, has another

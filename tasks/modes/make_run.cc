@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/modes/make_run.h"
 
-#include "tasks/modes/import.h"
 #include "tasks/run_directory/run_directory.h"
-#include "tasks/train/trainer.h"
 
 namespace tessera {
 namespace {
 
-std::unique_ptr<BaseRun> run_of_mode(const ExperimentConfig& config, const RunOptions& options,
-                                     const std::vector<Device*>& devices, ProcessGroup& processes) {
-  switch (options.mode) {
-    case RunMode::kDecode:
-      return decode_run(config, options, devices, processes);
-    case RunMode::kExport:
-      return export_run(config, options, processes);
-    case RunMode::kImport:
-      return import_run(config, options, devices, processes);
-    case RunMode::kEval:
-      return eval_run(config, options, devices, processes);
-    case RunMode::kTrain:
-    case RunMode::kPlan:
-      break;
+struct RunOfMode {
+  const ExperimentConfig& config;
+  const RunSetting& setting;
+  const std::vector<Device*>& devices;
+  ProcessGroup& processes;
+
+  using Run = std::unique_ptr<BaseRun>;
+  Run operator()(const TrainOptions& o) {
+    return train_run(config, setting, o, devices, processes);
   }
-  return train_run(config, options, devices, processes);
-}
+  Run operator()(const EvalOptions& o) { return eval_run(config, setting, o, devices, processes); }
+  Run operator()(const DecodeOptions& o) {
+    return decode_run(config, setting, o, devices, processes);
+  }
+  Run operator()(const PlanOptions& o) { return plan_run(config, setting, o, devices, processes); }
+  Run operator()(const ImportOptions& o) {
+    return import_run(config, setting, o, devices, processes);
+  }
+  Run operator()(const ExportOptions& o) { return export_run(config, setting, o, processes); }
+};
 
 // A dry run's inputs write to a temporary directory, which lives as long as the run.
 class DryRun final : public BaseRun {
  public:
-  DryRun(const ExperimentConfig& config, const RunOptions& options,
+  DryRun(const ExperimentConfig& config, RunSetting setting, const ModeOptions& options,
          const std::vector<Device*>& devices, ProcessGroup& processes)
       // With --restart the run would not see what is in its directory.
-      : scratch_(options.restart ? "" : options.job_log_dir, processes) {
-    RunOptions with_scratch = options;
-    with_scratch.input_directory = scratch_.path();
-    run_ = run_of_mode(config, with_scratch, devices, processes);
+      : scratch_(setting.restart ? "" : setting.job_log_dir, processes) {
+    setting.input_directory = scratch_.path();
+    run_ = std::visit(RunOfMode{config, setting, devices, processes}, options);
   }
   int run() override { return run_->run(); }
 
@@ -46,13 +46,14 @@ class DryRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> make_run(const ExperimentConfig& config, const RunOptions& options,
-                                  const std::vector<Device*>& devices, ProcessGroup& processes) {
-  if (options.dry_run && options.mode != RunMode::kPlan)
-    return std::make_unique<DryRun>(config, options, devices, processes);
-  RunOptions in_place = options;
-  in_place.input_directory = options.job_log_dir;
-  return run_of_mode(config, in_place, devices, processes);
+std::unique_ptr<BaseRun> make_run(const ExperimentConfig& config, const RunSetting& setting,
+                                  const ModeOptions& options, const std::vector<Device*>& devices,
+                                  ProcessGroup& processes) {
+  if (setting.dry_run && !std::holds_alternative<PlanOptions>(options))
+    return std::make_unique<DryRun>(config, setting, options, devices, processes);
+  RunSetting in_place = setting;
+  in_place.input_directory = setting.job_log_dir;
+  return std::visit(RunOfMode{config, in_place, devices, processes}, options);
 }
 
 }  // namespace tessera

@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-PlanOutput::PlanOutput(const RunOptions& options)
-    : directory_(options.plan_directory), json_file_(options.output) {
+PlanOutput::PlanOutput(const PlanOptions& options)
+    : directory_(options.directory), json_file_(options.output) {
   if (!json_file_.empty())
     require_same_kind(json_file_, "{\"parameters\": ", "a plan of --mode=plan");
-  if (!options.compare_plan.empty()) earlier_ = read_plan(options.compare_plan);
+  if (!options.compare_with.empty()) earlier_ = read_plan(options.compare_with);
 }
 
 std::string PlanOutput::text(const Plan& plan) const {

@@ -7,15 +7,26 @@
 #include <string>
 
 #include "core/io/json.h"
-#include "tasks/config/run_options.h"
+#include "tasks/hardware/hardware.h"
 #include "tasks/plan/plan.h"
+#include "tasks/run_directory/graph_drawing.h"
 
 namespace tessera {
+
+// What --mode=plan is told.
+struct PlanOptions {
+  std::optional<GraphStage> dump_graph;
+  std::optional<Hardware> hardware;      // What the speed is predicted on.
+  std::optional<Hardware> launch_costs;  // With launches, for the schedule of collectives.
+  std::filesystem::path directory;       // Where the plan's files are written; empty: nowhere.
+  std::filesystem::path compare_with;    // The earlier plan, or a directory with one; or empty.
+  std::filesystem::path output;          // A file for the plan as JSON; or empty.
+};
 
 class PlanOutput {
  public:
   // Error if the earlier plan cannot be read, or a file would be replaced that is not a plan.
-  explicit PlanOutput(const RunOptions& options);
+  explicit PlanOutput(const PlanOptions& options);
 
   // What is printed: the changes if an earlier plan is given, else the plan.
   std::string text(const Plan& plan) const;

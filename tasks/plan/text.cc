@@ -45,24 +45,4 @@ std::string ending(std::string text, size_t width) {
   return ".." + text.substr(text.size() - kept);
 }
 
-std::string wrapped(const std::string& text, size_t indent) {
-  std::string result(indent, ' ');
-  size_t column = indent;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (column > indent && column + 1 + word.size() > kPlanColumns) {
-      result += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      result += ' ';
-      ++column;
-    }
-    result += word;
-    column += word.size();
-    begin = end + 1;
-  }
-  return result + "\n";
-}
-
 }  // namespace tessera

@@ -32,7 +32,4 @@ std::string size_text(int64_t bytes);
 // At most `width` columns; keeps the end of a path, which is the most specific part.
 std::string ending(std::string text, size_t width);
 
-// Lines of at most kPlanColumns, broken at spaces, each indented and ended.
-std::string wrapped(const std::string& text, size_t indent);
-
 }  // namespace tessera

@@ -35,7 +35,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kRecordingVersion = 1;
 constexpr std::string_view kFirstKey = "{\"recording\": ";
-constexpr std::array<std::string_view, 3> kRecordedNames = {"none", "outputs", "all"};
 constexpr size_t kReadBytes = 1 << 16;
 constexpr size_t kMostOfLine = size_t{1} << 30;
 
@@ -74,7 +73,7 @@ std::string header_line(const RecordingHeader& header) {
       .add("mesh", std::string_view(header.mesh))
       .add("graph", std::string_view(header.graph))
       .add("trained_from", header.trained_from)
-      .add("values", recorded_values_name(header.values))
+      .add("values", enum_name(header.values))
       .add_raw("programs", json_list(header.programs, names))
       .text();
 }
@@ -111,10 +110,6 @@ class PipeOutput final : public RecordingOutput {
 };
 
 }  // namespace
-
-std::string_view recorded_values_name(RecordedValues values) {
-  return kRecordedNames[static_cast<size_t>(values)];
-}
 
 RecordingWriter::RecordingWriter(fs::path path, const RecordingHeader& header) {
   if (fs::is_fifo(path)) {
@@ -245,9 +240,10 @@ void RecordingReader::read_header() {
   header_.graph = json.at("graph").as_string();
   header_.trained_from = json.at("trained_from").as_integer();
   const std::string& values = json.at("values").as_string();
-  const auto named = std::ranges::find(kRecordedNames, values);
-  if (named == kRecordedNames.end()) fail("{}: unknown \"values\" '{}'", where_, values);
-  header_.values = static_cast<RecordedValues>(named - kRecordedNames.begin());
+  const auto kinds = enum_names(RecordedValues{});
+  const auto named = std::ranges::find(kinds, values, &EnumName<RecordedValues>::name);
+  if (named == kinds.end()) fail("{}: unknown \"values\" '{}'", where_, values);
+  header_.values = named->value;
   for (const Json& program : json.at("programs").as_array())
     header_.programs.push_back(texts_in(program));
 }

@@ -15,12 +15,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/hparams/fields.h"
+
 namespace tessera {
 
 // What a recording holds beside hashes: the elements that each launch wrote, or also those that it
 // read. Each includes those before it.
 enum class RecordedValues { kNone, kOutputs, kAll };
-std::string_view recorded_values_name(RecordedValues values);
 
 // The step and the program of a recording.
 struct RecordingHeader {

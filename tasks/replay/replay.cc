@@ -101,7 +101,7 @@ std::optional<int64_t> step_to_begin_from(const CheckpointStore& store, int64_t 
 
 class Replay final : public BaseRun {
  public:
-  Replay(const ExperimentConfig& config, const RunOptions& options, const ReplaySetting& setting,
+  Replay(const ExperimentConfig& config, const RunSetting& options, const ReplaySetting& setting,
          const std::vector<Device*>& devices, ProcessGroup& processes)
       : options_(options),
         setting_(setting),
@@ -205,7 +205,7 @@ class Replay final : public BaseRun {
   }
 
   void restore() {
-    const auto from = step_to_begin_from(store_, p().step, options_.checkpoint);
+    const auto from = step_to_begin_from(store_, p().step, p().checkpoint);
     if (!from) {
       if (!session_->train().init_from.directory.empty())
         fail(
@@ -393,7 +393,7 @@ class Replay final : public BaseRun {
     return compared.differences.empty();
   }
 
-  RunOptions options_;
+  RunSetting options_;
   ReplaySetting setting_;
   std::string device_text_, device_kind_;
   std::filesystem::path directory_;
@@ -415,7 +415,7 @@ class Replay final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunOptions& options,
+std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunSetting& options,
                                     const ReplaySetting& setting,
                                     const std::vector<Device*>& devices, ProcessGroup& processes) {
   return std::make_unique<Replay>(config, options, setting, devices, processes);

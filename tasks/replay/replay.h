@@ -13,7 +13,7 @@
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/replay/replay_options.h"
 
 namespace tessera {
@@ -28,11 +28,11 @@ struct ReplaySetting {
   std::function<bool(const OpDef&)> other_has_kernel;
 };
 
-// Other arguments as of make_run (tasks/modes/make_run.h). options.checkpoint may name the
+// Other arguments as of make_run (tasks/modes/make_run.h). The replay may name the
 // checkpoint to begin from. The exit code is 0 if all that was compared is equal, or all values
 // are finite, else 1; when the step is only recorded, it is 0. Error for more than one process, a
 // step that the run does not have, a damaged checkpoint, and another side with a different program.
-std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunOptions& options,
+std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunSetting& options,
                                     const ReplaySetting& setting,
                                     const std::vector<Device*>& devices, ProcessGroup& processes);
 

@@ -39,23 +39,4 @@ OtherSideChoice parse_other_side(const std::string& text) {
        fmt::join(words, ", "));
 }
 
-RecordedValues parse_recorded_values(const std::string& text) {
-  std::vector<std::string> names;
-  for (const RecordedValues values :
-       {RecordedValues::kNone, RecordedValues::kOutputs, RecordedValues::kAll}) {
-    names.emplace_back(recorded_values_name(values));
-    if (text == names.back()) return values;
-  }
-  fail("--record_values={}: expected one of {}{}", text, fmt::join(names, ", "),
-       did_you_mean(text, names));
-}
-
-double parse_tolerance(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value >= 0) || !(value < 1))
-    fail("--tolerance={}: expected a number from 0 (compare bits) up to 1, such as 1e-5", text);
-  return value;
-}
-
 }  // namespace tessera

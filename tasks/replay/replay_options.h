@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "tasks/config/run_setting.h"
 #include "tasks/replay/recording.h"
 
 namespace tessera {
@@ -36,7 +37,8 @@ enum class LaunchInputs {
 };
 
 struct ReplayOptions {
-  int64_t step = 0;  // As in metrics.jsonl: the first step of a run is 1.
+  int64_t step = 0;             // As in metrics.jsonl: the first step of a run is 1.
+  CheckpointChoice checkpoint;  // A step: where to begin.
   OtherSideChoice against;
   double tolerance = 0;  // As of array_difference().
   LaunchInputs inputs = LaunchInputs::kOwn;
@@ -45,8 +47,5 @@ struct ReplayOptions {
   std::string kernels_of;        // Another kind of device; or "".
   bool finds_nonfinite = false;  // Find the first value that is not finite; compare nothing.
 };
-
-RecordedValues parse_recorded_values(const std::string& text);
-double parse_tolerance(const std::string& text);
 
 }  // namespace tessera

@@ -69,14 +69,15 @@ void GraphDrawing::cancel() {
   folder_.reset();
 }
 
-std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
-                                                                 const ProcessGroup& processes) {
-  if (options.dump_graph.empty() || !processes.is_first()) return nullptr;
-  return [&options, drawing = std::shared_ptr<GraphDrawing>()](std::string_view stage,
-                                                               const Graph& graph) mutable {
-    if (stage != options.dump_graph) return;
-    std::filesystem::create_directories(options.job_log_dir);
-    const std::filesystem::path file = options.job_log_dir / fmt::format("graph_{}", stage);
+std::function<void(std::string_view, const Graph&)> graph_dumper(
+    std::optional<GraphStage> dumped, const std::filesystem::path& directory,
+    const ProcessGroup& processes) {
+  if (!dumped || !processes.is_first()) return nullptr;
+  return [dumped = enum_name(*dumped), directory, drawing = std::shared_ptr<GraphDrawing>()](
+             std::string_view stage, const Graph& graph) mutable {
+    if (stage != dumped) return;
+    std::filesystem::create_directories(directory);
+    const std::filesystem::path file = directory / fmt::format("graph_{}", stage);
     write_file_atomically(file.string() + ".txt", graph_text(graph));
     drawing = std::make_shared<GraphDrawing>(graph, file);
     if (!drawing->note().empty()) print_error("note: " + drawing->note());

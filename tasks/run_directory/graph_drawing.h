@@ -13,7 +13,6 @@
 #include "core/graph/graph.h"
 #include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/run_options.h"
 
 namespace tessera {
 
@@ -43,9 +42,13 @@ class GraphDrawing {
   std::optional<ChildProcess> dot_;
 };
 
-// --dump_graph: writes the training step at one stage as text, DOT and SVG. Null without the flag.
-// `options` must outlive it.
-std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
-                                                                 const ProcessGroup& processes);
+// A stage of compilation after which --dump_graph writes the step's graph.
+enum class GraphStage { kTrace, kRemat, kLower, kFuse };
+
+// Writes the training step at this stage to the directory, as text, DOT and SVG. Null without a
+// stage.
+std::function<void(std::string_view, const Graph&)> graph_dumper(
+    std::optional<GraphStage> dumped, const std::filesystem::path& directory,
+    const ProcessGroup& processes);
 
 }  // namespace tessera

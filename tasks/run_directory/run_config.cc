@@ -91,36 +91,36 @@ int64_t num_train_steps(const Tree& config) {
   return node == nullptr ? 0 : node->integer;
 }
 
-std::string prepare_config(const ExperimentConfig& config, const RunOptions& options) {
-  const std::filesystem::path file = options.job_log_dir / "hparams.toml";
+std::string prepare_config(const ExperimentConfig& config, const RunSetting& setting) {
+  const std::filesystem::path file = setting.job_log_dir / "hparams.toml";
   Tree given = to_tree(with_all_evals(config));
-  given.provenance = {Origin::kExperiment, options.site, {}};
-  for (const std::string& each : options.overrides) note_command_line(given, each);
+  given.provenance = {Origin::kExperiment, setting.site, {}};
+  for (const std::string& each : setting.overrides) note_command_line(given, each);
   bool has_begun = false;
-  if (std::filesystem::exists(file) && !options.restart) {
+  if (std::filesystem::exists(file) && !setting.restart) {
     const std::string text = read_file(file);
     const Tree stored = tree_of_run(text, file);
     const std::vector<std::string> differences = diff(stored, given);
     if (differences.empty()) return text;
     const bool may_change =
-        options.allow_config_change ||
-        (differences.size() == 1 && is_extension(stored, given, steps_saved(options.job_log_dir)));
-    has_begun = run_has_begun(options.job_log_dir);
+        setting.allow_config_change ||
+        (differences.size() == 1 && is_extension(stored, given, steps_saved(setting.job_log_dir)));
+    has_begun = run_has_begun(setting.job_log_dir);
     if (!may_change && has_begun)
       fail(
           "{} was started with a different configuration: {}. Restore the old values, use a new "
           "--job_log_dir, or continue with the new values by --allow_config_change (--restart "
           "starts over)",
-          options.job_log_dir.string(), fmt::join(differences, "; "));
+          setting.job_log_dir.string(), fmt::join(differences, "; "));
   }
-  const std::string text = to_toml(given, options.experiment);
-  if (!has_begun) keep_config(text, options);
+  const std::string text = to_toml(given, setting.experiment);
+  if (!has_begun) keep_config(text, setting);
   return text;
 }
 
-void keep_config(const std::string& text, const RunOptions& options) {
-  const std::filesystem::path file = options.job_log_dir / "hparams.toml";
-  if (options.dry_run || (std::filesystem::exists(file) && read_file(file) == text)) return;
+void keep_config(const std::string& text, const RunSetting& setting) {
+  const std::filesystem::path file = setting.job_log_dir / "hparams.toml";
+  if (setting.dry_run || (std::filesystem::exists(file) && read_file(file) == text)) return;
   write_file_atomically(file, text);
 }
 

@@ -12,7 +12,7 @@
 #include "core/hparams/tree.h"
 #include "inputs/tokenizers/tokenizer.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 
 namespace tessera {
 
@@ -25,13 +25,13 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name);
 // task.train.num_train_steps of a configuration; 0 if its task has no such field.
 int64_t num_train_steps(const Tree& config);
 
-// Writes hparams.toml if the run has not begun, or the options restart it. If it has begun with a
-// different configuration: Error with the differences, unless the options allow changes. A finished
+// Writes hparams.toml if the run has not begun, or is restarted. If it has begun with a
+// different configuration: Error with the differences, unless changes are allowed. A finished
 // run may be extended (num_train_steps) without permission. A dry run only checks. Returns the
 // text.
-std::string prepare_config(const ExperimentConfig& config, const RunOptions& options);
+std::string prepare_config(const ExperimentConfig& config, const RunSetting& setting);
 // Writes a changed hparams.toml of a run that has begun, once its checkpoint has been read.
-void keep_config(const std::string& text, const RunOptions& options);
+void keep_config(const std::string& text, const RunSetting& setting);
 
 // The differences between two texts of hparams.toml, on one line; "" if they are equal.
 std::string describe_change(const std::string& before, const std::string& now);

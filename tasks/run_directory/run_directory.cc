@@ -104,9 +104,6 @@ fs::path make_directory() {
   return name;
 }
 
-// Whether a mode starts or continues a run; all others only read.
-bool writes_run(RunMode mode) { return mode == RunMode::kTrain || mode == RunMode::kImport; }
-
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& run_directory) {
@@ -174,19 +171,18 @@ void check_shared(const fs::path& directory, ProcessGroup& processes,
       processes.name(0));
 }
 
-std::unique_ptr<RunLock> lock_run(const RunOptions& options, const ProcessGroup& processes) {
-  if (!writes_run(options.mode) || options.dry_run || !processes.is_first()) return nullptr;
-  fs::create_directories(options.job_log_dir);
-  auto lock = std::make_unique<RunLock>(options.job_log_dir);
-  if (options.restart) set_aside(options.job_log_dir);
+std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup& processes) {
+  if (setting.dry_run || !processes.is_first()) return nullptr;
+  fs::create_directories(setting.job_log_dir);
+  auto lock = std::make_unique<RunLock>(setting.job_log_dir);
+  if (setting.restart) set_aside(setting.job_log_dir);
   return lock;
 }
 
-std::string prepare_run(const ExperimentConfig& config, const RunOptions& options,
+std::string prepare_run(const ExperimentConfig& config, const RunSetting& setting,
                         ProcessGroup& processes) {
-  if (!writes_run(options.mode)) return "";
-  if (!options.dry_run) check_shared(options.job_log_dir, processes);
-  return processes.broadcast(processes.is_first() ? prepare_config(config, options) : "",
+  if (!setting.dry_run) check_shared(setting.job_log_dir, processes);
+  return processes.broadcast(processes.is_first() ? prepare_config(config, setting) : "",
                              "the configuration");
 }
 

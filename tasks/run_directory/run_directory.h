@@ -11,7 +11,7 @@
 
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 
 namespace tessera {
 
@@ -42,13 +42,13 @@ class RunLock {
 void check_shared(const std::filesystem::path& directory, ProcessGroup& processes,
                   std::chrono::milliseconds patience = std::chrono::seconds(60));
 
-// Creates and locks the directory, in process 0 of a mode that writes, and sets an earlier run
-// aside for --restart. Null in other processes and modes, and in a dry run.
-std::unique_ptr<RunLock> lock_run(const RunOptions& options, const ProcessGroup& processes);
+// For a mode that writes: creates and locks the directory in process 0, and sets an earlier run
+// aside for --restart. Null in other processes, and in a dry run.
+std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup& processes);
 
-// Checks that the directory is shared and writes or compares hparams.toml; returns its text in
-// every process. A mode that only reads changes nothing, may use other datasets, and gets "".
-std::string prepare_run(const ExperimentConfig& config, const RunOptions& options,
+// For a mode that writes: checks that the directory is shared and writes or compares hparams.toml;
+// returns its text in every process.
+std::string prepare_run(const ExperimentConfig& config, const RunSetting& setting,
                         ProcessGroup& processes);
 
 // A temporary directory for what the inputs of a dry run would otherwise write to the run's

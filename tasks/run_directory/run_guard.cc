@@ -77,10 +77,9 @@ void RunGuard::leave(ProcessGroup& processes, int64_t step, const std::function<
           : fmt::format("The run stops after step {} without saving", step)));
 }
 
-std::unique_ptr<RunGuard> guard_run(const RunOptions& options, const RunLock* lock) {
-  const bool writes = options.mode == RunMode::kTrain || options.mode == RunMode::kImport;
-  if (!writes || options.dry_run) return nullptr;
-  return std::make_unique<RunGuard>(options.job_log_dir, lock);
+std::unique_ptr<RunGuard> guard_run(const RunSetting& setting, const RunLock* lock) {
+  if (setting.dry_run) return nullptr;
+  return std::make_unique<RunGuard>(setting.job_log_dir, lock);
 }
 
 }  // namespace tessera

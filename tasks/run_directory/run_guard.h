@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/io/held_directory.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/run_directory/run_directory.h"
 
 namespace tessera {
@@ -57,7 +57,7 @@ class RunGuard {
   std::string what_;                  // in words.
 };
 
-// Null in a mode that only reads, and in a dry run.
-std::unique_ptr<RunGuard> guard_run(const RunOptions& options, const RunLock* lock);
+// For a mode that writes. Null in a dry run.
+std::unique_ptr<RunGuard> guard_run(const RunSetting& setting, const RunLock* lock);
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/shell_command.h"
+#include "core/base/wrapped.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
 #include "tasks/plan/text.h"

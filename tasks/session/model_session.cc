@@ -25,8 +25,8 @@ Mesh mesh_of(const MeshConfig& config, ModelSession::Purpose purpose, int64_t de
 
 }  // namespace
 
-Console::Mode console_mode(const RunOptions& options, const ProcessGroup& processes) {
-  const bool prints = options.verbosity != Verbosity::kSilent && processes.is_first();
+Console::Mode console_mode(const RunSetting& setting, const ProcessGroup& processes) {
+  const bool prints = setting.verbosity != Verbosity::kSilent && processes.is_first();
   return prints ? Console::detect() : Console::Mode::kSilent;
 }
 

@@ -12,14 +12,14 @@
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/logging/console.h"
 #include "tasks/model_pipeline.h"
 
 namespace tessera {
 
-// Only process 0 prints, and nothing if the options ask for silence.
-Console::Mode console_mode(const RunOptions& options, const ProcessGroup& processes);
+// Only process 0 prints, and nothing if the setting asks for silence.
+Console::Mode console_mode(const RunSetting& setting, const ProcessGroup& processes);
 
 class ModelSession {
  public:

@@ -15,21 +15,20 @@
 #include "tasks/train/trainer.h"
 
 namespace tessera {
-void check_trial(const ExperimentConfig& config, const RunOptions& options,
+void check_trial(const ExperimentConfig& config, const RunSetting& setting,
                  const std::vector<Device*>& devices, ProcessGroup& processes,
                  TrialRecord* record) {
-  if (options.devices > 0) make_mesh(config.mesh, options.devices);
-  RunOptions plan = options;
-  plan.mode = RunMode::kPlan;
+  if (setting.devices > 0) make_mesh(config.mesh, setting.devices);
+  RunSetting plan = setting;
   plan.verbosity = Verbosity::kSilent;
   plan.devices = std::max<int64_t>(1, plan.devices);
-  train_run(config, plan, devices, processes);
-  RunOptions only_compares = options;
+  plan_run(config, plan, {}, devices, processes);
+  RunSetting only_compares = setting;
   only_compares.dry_run = true;
   const std::string text = prepare_config(config, only_compares);
-  const std::filesystem::path stored = options.job_log_dir / "hparams.toml";
-  if (options.restart || !std::filesystem::exists(stored)) return;
-  const LogEnd end = end_of_log(options.job_log_dir);
+  const std::filesystem::path stored = setting.job_log_dir / "hparams.toml";
+  if (setting.restart || !std::filesystem::exists(stored)) return;
+  const LogEnd end = end_of_log(setting.job_log_dir);
   record->state = TrialState::kInterrupted;
   if (end.event == "failed") {
     record->state = TrialState::kFailed;
@@ -39,13 +38,13 @@ void check_trial(const ExperimentConfig& config, const RunOptions& options,
   }
 }
 
-std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunOptions& options,
+std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunSetting& setting,
                                         const std::vector<Device*>& devices,
                                         ProcessGroup& processes) {
   Session session(config,
-                  {.run_directory = options.job_log_dir,
-                   .input_directory = options.job_log_dir,
-                   .devices = options.devices > 0 ? options.devices : 1,
+                  {.run_directory = setting.job_log_dir,
+                   .input_directory = setting.job_log_dir,
+                   .devices = setting.devices > 0 ? setting.devices : 1,
                    .keeps_tokenizer = false,
                    .allocates = false,
                    .on_stage = {}},

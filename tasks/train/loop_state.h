@@ -11,7 +11,7 @@
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/hparams.h"
 
 namespace tessera {

@@ -62,40 +62,35 @@ std::string text_of(const CodeStamp& code) {
 
 // A line for the user, or "".
 std::string check_code(const CheckpointInfo& info, const LoopState& state,
-                       const RunOptions& options) {
+                       const RunSetting& setting) {
   if (const auto found = difference(info, state)) {
     const std::string what = fmt::format(
         "this code computes a training step differently from the code that saved step {}: {}. It "
         "was saved by {}; this is {}",
-        info.step, *found, text_of(state.code), text_of(options.code));
-    if (options.allow_code_change) return "note: " + what;
+        info.step, *found, text_of(state.code), text_of(setting.code));
+    if (setting.allow_code_change) return "note: " + what;
     fail(
         "{}. Restore the old code, use a new --job_log_dir, or continue with the new code by "
         "--allow_code_change",
         what);
   }
-  if (state.code.build == options.code.build) return "";
+  if (state.code.build == setting.code.build) return "";
   return fmt::format("note: step {} was saved by {}; this is {}; losses may differ by rounding",
-                     info.step, text_of(state.code), text_of(options.code));
+                     info.step, text_of(state.code), text_of(setting.code));
 }
 
 }  // namespace
 
-OnDamage on_damage(const RunOptions& options) {
-  if (options.checkpoint.kind != CheckpointChoice::Kind::kAutoFallback) return OnDamage::kFail;
-  return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
-}
-
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
                                       const std::string& mesh, const std::string& change_note,
-                                      const RunOptions& options) {
+                                      const RunSetting& setting) {
   std::vector<std::string> notes;
   if (state.mesh != mesh)
     notes.push_back(
         fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
                     info.step, state.mesh, mesh));
   if (!change_note.empty()) notes.push_back(change_note);
-  if (const std::string note = check_code(info, state, options); !note.empty())
+  if (const std::string note = check_code(info, state, setting); !note.empty())
     notes.push_back(note);
   return notes;
 }

@@ -8,20 +8,16 @@
 #include <vector>
 
 #include "core/runtime/checkpoint/checkpoint.h"
-#include "tasks/config/run_options.h"
-#include "tasks/session/model_state.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/train/loop_state.h"
 
 namespace tessera {
 
 // A line for each change; `mesh` is that of this start, `change_note` the line of a changed
 // configuration, or "". Error, with the first layer and line that differ, if the code computes
-// something else and the options do not allow that.
+// something else and the setting does not allow that.
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
                                       const std::string& mesh, const std::string& change_note,
-                                      const RunOptions& options);
-
-// What --checkpoint and --dry_run say of damaged checkpoints.
-OnDamage on_damage(const RunOptions& options);
+                                      const RunSetting& setting);
 
 }  // namespace tessera

@@ -23,7 +23,7 @@
 #include "inputs/prefetch.h"
 #include "tasks/base_task.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/decode/training_samples.h"
 #include "tasks/eval/evaluation.h"
 #include "tasks/logging/console.h"

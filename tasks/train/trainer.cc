@@ -46,45 +46,48 @@ constexpr int kDirectoryChanged = 1000;
 
 class Trainer final : public BaseRun {
  public:
-  Trainer(const ExperimentConfig& config, const RunOptions& options,
-          const std::vector<Device*>& devices, ProcessGroup& processes)
-      : options_(options),
+  // With `plan` it only plans.
+  Trainer(const ExperimentConfig& config, const RunSetting& setting, const TrainOptions& options,
+          const PlanOptions* plan, const std::vector<Device*>& devices, ProcessGroup& processes)
+      : setting_(setting),
+        options_(options),
+        plan_(plan == nullptr ? std::nullopt : std::optional(*plan)),
         device_(*devices.at(0)),
         processes_(processes),
-        directory_(options.job_log_dir),
-        lock_(lock_run(options, processes)),
-        hparams_toml_(prepare_run(config, options, processes)),
-        guard_(guard_run(options, lock_.get())),
+        directory_(setting.job_log_dir),
+        lock_(plan_ ? nullptr : lock_run(setting, processes)),
+        hparams_toml_(plan_ ? "" : prepare_run(config, setting, processes)),
+        guard_(plan_ ? nullptr : guard_run(setting, lock_.get())),
         search_(devices),
         session_(config,
                  {.run_directory = directory_,
-                  .input_directory = options.input_directory,
-                  .devices = options.devices,
-                  .keeps_tokenizer = !options.dry_run,
-                  .allocates = options.mode != RunMode::kPlan,
-                  .on_stage = graph_dumper(options_, processes),
+                  .input_directory = setting.input_directory,
+                  .devices = setting.devices,
+                  .keeps_tokenizer = !setting.dry_run,
+                  .allocates = !plan_,
+                  .on_stage = graph_dumper(options.dump_graph, directory_, processes),
                   .inspects = options.inspect_interval_steps > 0,
-                  .launch_costs = options_.launch_costs},
-                 options.mode == RunMode::kPlan ? devices : search_.in_order(), processes),
+                  .launch_costs = options.launch_costs},
+                 plan_ ? devices : search_.in_order(), processes),
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
-                    devices_at_once(options, processes)),
+                    devices_at_once(setting, processes)),
         early_stopper_(p().early_stopping),
         health_(p().num_train_steps, session_.task().learner().hparams().max_skipped_in_a_row),
-        console_(console_mode(options, processes)),
+        console_(console_mode(setting, processes)),
         runner_(session_, options.profile, files() / "trace.json.gz", console_, search_) {
     begin();
   }
 
   int run() override {
-    if (options_.mode == RunMode::kPlan) return print_plan();
-    introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
+    if (plan_) return print_plan();
+    introduce_run(fmt::format("{} in {}", setting_.experiment, directory_.string()), session_,
                   device_, console_);
     if (complete() && interrupted_.empty()) {
       console_.info(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
                                 stop_reason_.empty() ? "" : "; ", stop_reason_));
       return 0;
     }
-    if (options_.dry_run) {
+    if (setting_.dry_run) {
       console_.info("dry run: ready to take step " + std::to_string(step_ + 1));
       return 0;
     }
@@ -108,10 +111,9 @@ class Trainer final : public BaseRun {
  private:
   int print_plan() {
     warn_of_layouts(session_, console_);
-    const Plan plan =
-        options_.hardware ? session_.predicted_plan(*options_.hardware) : session_.plan();
+    const Plan plan = plan_->hardware ? session_.predicted_plan(*plan_->hardware) : session_.plan();
     console_.info(plan_output_->text(plan));
-    if (!processes_.is_first() || options_.dry_run) return 0;
+    if (!processes_.is_first() || setting_.dry_run) return 0;
     if (const std::string note = plan_output_->write_files(plan); !note.empty())
       console_.info("note: " + note);
     return 0;
@@ -120,52 +122,55 @@ class Trainer final : public BaseRun {
   void begin() {
     session_.evaluation().require("task.train.early_stopping.metric", p().early_stopping.metric);
     session_.evaluation().require("task.train.save_keep_best", p().save_keep_best);
-    if (options_.mode == RunMode::kPlan) {
-      plan_output_.emplace(options_);
+    if (plan_) {
+      plan_output_.emplace(*plan_);
       return;
     }
     computation_ = Computation(session_.train_graph()).record();
     std::optional<RestoredState> restored;
     // With --restart a dry run must ignore the existing run, which it cannot set aside.
-    if (!options_.dry_run || !options_.restart)
-      restored = restore_newest(session_.executor(), session_.task().model().parameters(),
-                                CheckpointStore(directory_ / "checkpoints"), processes_,
-                                on_damage(options_),
-                                [this](const std::string& line) { console_.info(line); });
+    if (!setting_.dry_run || !setting_.restart)
+      restored =
+          restore_newest(session_.executor(), session_.task().model().parameters(),
+                         CheckpointStore(directory_ / "checkpoints"), processes_, on_damage(),
+                         [this](const std::string& line) { console_.info(line); });
     if (restored) {
       resume_from(*restored);
     } else {
       initialise_state(session_.executor(), session_.task().model().parameters(),
-                       static_cast<uint64_t>(p().seed), options_.threads);
+                       static_cast<uint64_t>(p().seed), setting_.threads);
       if (!p().init_from.directory.empty()) take_weights(session_, p().init_from, console_);
     }
-    if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
-      keep_config(hparams_toml_, options_);
+    if (!setting_.dry_run && processes_.is_first()) {
+      keep_config(hparams_toml_, setting_);
       session_.write_plan(directory_);
       drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
       if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());
     }
   }
 
+  OnDamage on_damage() const {
+    if (!options_.falls_back) return OnDamage::kFail;
+    return setting_.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
+  }
+
   void resume_from(const RestoredState& restored) {
     const CheckpointInfo& info = restored.info;
-    if (options_.mode == RunMode::kTrain) {
-      const LoopState state = loop_state_of(info);
-      const std::string change = describe_change(info.hparams, hparams_toml_);
-      // The configuration may have changed what ends a run.
-      if (change.empty()) stop_reason_ = state.stop_reason;
-      const auto note = change_note(change, info.step, info.hparams, session_.task());
-      for (const std::string& line :
-           check_resume(info, state, session_.mesh().text(), note, options_))
-        console_.info(line);
-      early_stopper_.restore(state.early_stopper);
-      interrupted_ = state.interrupted;
-      // Imported weights have no input position: the input starts at its beginning.
-      if (state.input.position > 0 || !state.input.cursors.empty())
-        session_.input().restore(state.input);
-      corrupt_records_.restore(state.input);
-      session_.evaluation().restore(state.evals);
-    }
+    const LoopState state = loop_state_of(info);
+    const std::string change = describe_change(info.hparams, hparams_toml_);
+    // The configuration may have changed what ends a run.
+    if (change.empty()) stop_reason_ = state.stop_reason;
+    const auto note = change_note(change, info.step, info.hparams, session_.task());
+    for (const std::string& line :
+         check_resume(info, state, session_.mesh().text(), note, setting_))
+      console_.info(line);
+    early_stopper_.restore(state.early_stopper);
+    interrupted_ = state.interrupted;
+    // Imported weights have no input position: the input starts at its beginning.
+    if (state.input.position > 0 || !state.input.cursors.empty())
+      session_.input().restore(state.input);
+    corrupt_records_.restore(state.input);
+    session_.evaluation().restore(state.evals);
     step_ = saved_step_ = info.step;
     damaged_ = restored.damaged;
   }
@@ -206,9 +211,9 @@ class Trainer final : public BaseRun {
                 {{"devices", session_.mesh().num_devices()},
                  {"processes", processes_.size()},
                  {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}},
-                {{"build", options_.code.build},
-                 {"plugins", options_.code.plugins},
-                 {"revision", options_.code.revision}});
+                {{"build", setting_.code.build},
+                 {"plugins", setting_.code.plugins},
+                 {"revision", setting_.code.revision}});
     if (saved_step_ < 0) return;
     std::map<std::string, double> details;
     if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
@@ -320,7 +325,7 @@ class Trainer final : public BaseRun {
     saver_->wait();
     report_saves();
     log_lost_console();
-    log_->event("preempt", step_, runner_.traffic(options_.devices));
+    log_->event("preempt", step_, runner_.traffic(setting_.devices));
     console_.info(step_ == 0
                       ? fmt::format("{}: stopped before the first step", StopSignal::name(signal))
                       : fmt::format("{}: saved step {}; run the same command to resume",
@@ -421,7 +426,7 @@ class Trainer final : public BaseRun {
                     .stop_reason = stop_reason_,
                     .early_stopper = early_stopper_.state(),
                     .mesh = session_.mesh().text(),
-                    .code = options_.code,
+                    .code = setting_.code,
                     .computation = computation_,
                     .interrupted = interrupted_},
                    &info);
@@ -446,15 +451,17 @@ class Trainer final : public BaseRun {
     console_.info(fmt::format("done: {} steps in {}", step_, directory_.string()));
     log_lost_console();
     log_->event("done", step_,
-                runner_.traffic(options_.devices));  // The last line of a finished run.
+                runner_.traffic(setting_.devices));  // The last line of a finished run.
   }
 
   const TrainHParams& p() const { return session_.train(); }
   int64_t started() const { return step_ + static_cast<int64_t>(runner_.under_way()); }
   bool complete() const { return step_ >= p().num_train_steps || !stop_reason_.empty(); }
 
-  RunOptions options_;
-  Device& device_;  // The first device; the others are of the same kind.
+  RunSetting setting_;
+  TrainOptions options_;
+  std::optional<PlanOptions> plan_;  // In --mode=plan.
+  Device& device_;                   // The first device; the others are of the same kind.
   ProcessGroup& processes_;
   fs::path directory_;
   std::unique_ptr<RunLock> lock_;  // In process 0 of a training run; else null.
@@ -484,9 +491,17 @@ class Trainer final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunOptions& options,
-                                   const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<Trainer>(config, options, devices, processes);
+std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunSetting& setting,
+                                   const TrainOptions& options, const std::vector<Device*>& devices,
+                                   ProcessGroup& processes) {
+  return std::make_unique<Trainer>(config, setting, options, nullptr, devices, processes);
+}
+
+std::unique_ptr<BaseRun> plan_run(const ExperimentConfig& config, const RunSetting& setting,
+                                  const PlanOptions& options, const std::vector<Device*>& devices,
+                                  ProcessGroup& processes) {
+  const TrainOptions traced{.dump_graph = options.dump_graph, .launch_costs = options.launch_costs};
+  return std::make_unique<Trainer>(config, setting, traced, &options, devices, processes);
 }
 
 }  // namespace tessera

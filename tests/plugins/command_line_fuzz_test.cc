@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz test of command lines: flags from --help and fields from --describe, with random values and
-// files. Every program must exit in time and within its memory limit, with one of the documented
-// exit codes and an error message.
+// Fuzz test of command lines: flags from help texts and fields from --describe, with random values
+// and files. Every program must exit in time and within its memory limit, with one of the
+// documented exit codes and an error message.
 #include <sys/stat.h>
 
 #include <cstdint>
@@ -29,9 +29,12 @@ const std::string& one_of(const std::vector<std::string>& all, Random& random) {
   return all[random() % all.size()];
 }
 
-// The text before and after a flag's '=' in the help text: "--exp=", "--list".
-std::vector<std::string> flags_of_help(const std::string& program, const fs::path& directory) {
-  const std::string help = run_limited(program, {"--help"}, directory).output;
+// The text before and after a flag's '=' in help texts: "--exp=", "--list".
+std::vector<std::string> flags_of_help(const std::string& program, const fs::path& directory,
+                                       const std::vector<std::string>& modes = {}) {
+  std::string help = run_limited(program, {"--help"}, directory).output;
+  for (const std::string& mode : modes)
+    help += run_limited(program, {"--mode=" + mode, "--help"}, directory).output;
   std::set<std::string> flags;
   for (size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
     size_t end = at + 2;
@@ -218,7 +221,7 @@ void make_files(const fs::path& directory) {
 class Grammar {
  public:
   explicit Grammar(const fs::path& directory)
-      : flags_(flags_of_help("runexp", directory)),
+      : flags_(flags_of_help("runexp", directory, {"train", "plan", "replay", "sweep", "export"})),
         build_flags_(flags_of_help("flat_tokens", directory)),
         experiments_(experiments_of(run_limited("runexp", {"--list"}, directory).output)) {
     REQUIRE(flags_.size() > 30);

@@ -356,7 +356,7 @@ TEST_CASE("a bad hardware file ends a plan with one line and the code of bad usa
           "runexp: mine.toml: missing fields: kind, launch_overhead, peak_flops.bf16, "
           "peak_flops.f32, memory.bytes, link.bandwidth, link.latency, network.bandwidth, "
           "network.latency, efficiency.products, efficiency.copies, efficiency.links; `runexp "
-          "--help` names files that have all of them\n");
+          "--mode=plan --help` names files that have all of them\n");
 }
 
 TEST_CASE("--describe shows where each value was set") {

@@ -143,7 +143,7 @@ TEST_CASE("an evaluation set without labels is found before the first step") {
   ExperimentConfig config = tiny_config(1);
   const auto error_with = [&](const Template<BaseInput>& input) {
     config.eval_inputs = {{"odd", input}};
-    return error_of([&] { run_tiny(config, directory / "run", {.dry_run = true}); });
+    return error_of([&] { run_tiny(config, directory / "run", {{.dry_run = true}}); });
   };
   const char* kNothing = "eval dataset 'odd' has nothing to score: no label has a weight above 0";
   OddInput::HParams weighed{.weight = 0.0, .weighs_all = true, .num_batches = 3};

@@ -22,10 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RunOptions decoding(std::vector<std::string> prompts = {}) {
-  RunOptions options;
-  options.mode = RunMode::kDecode;
-  options.prompts = std::move(prompts);
+RunWith decoding(std::vector<std::string> prompts = {}) {
+  RunWith options;
+  options.mode = DecodeOptions{.prompts = std::move(prompts)};
   return options;
 }
 
@@ -59,7 +58,7 @@ std::vector<Json> decoded(const fs::path& directory, int64_t step = 6) {
 }
 
 std::string message_of(const ExperimentConfig& config, const fs::path& directory,
-                       const RunOptions& options) {
+                       const RunWith& options) {
   return error_of([&] { run_tiny(config, directory, options); });
 }
 
@@ -103,15 +102,15 @@ TEST_CASE("datasets are decoded to one file per checkpoint, each document once")
     REQUIRE(std::vector<int64_t>(document.end() - 12, document.end()) ==
             std::vector<int64_t>(tokens.end() - 12, tokens.end()));
   }
-  RunOptions earlier = decoding();
-  earlier.checkpoint = {CheckpointChoice::Kind::kStep, 3};
+  RunWith earlier = decoding();
+  earlier.of_mode<DecodeOptions>().checkpoint = {CheckpointChoice::Kind::kStep, 3};
   REQUIRE(run_tiny(config, directory.path(), earlier) == 0);
   REQUIRE(decoded(directory.path(), 3).size() == 24);
   REQUIRE(decoded(directory.path(), 3)[0].at("log_probability").as_number() !=
           lines[0].at("log_probability").as_number());
   // The training run is unchanged.
   REQUIRE(run_tiny(decodable(), directory.path(), [] {
-            RunOptions options;
+            RunWith options;
             options.allow_config_change = true;
             return options;
           }()) == 0);
@@ -147,7 +146,7 @@ TEST_CASE("decoded text does not depend on the mesh or the number of processes")
     REQUIRE(run_tiny(config, directory.path(), decoding()) == 0);
     const std::vector<Json> expected = decoded(directory.path());
     config.rules = strategy_rules(Strategy::kFullyShardedTensor);
-    RunOptions options = decoding();
+    RunWith options = decoding();
     config.mesh.ici_mesh_shape = {1, 2, 2};
     options.devices = 4;
     REQUIRE(run_tiny(config, directory.path(), options) == 0);
@@ -238,8 +237,8 @@ TEST_CASE("invalid decode requests are rejected before decoding starts") {
   REQUIRE(of_prompt("") == "no error");  // Starts a new text.
   REQUIRE_THAT(of_prompt("7 eight"), Catch::Contains("'eight' is not a token id"));
   REQUIRE_THAT(of_prompt("7 99"), Catch::Contains("token id 99 is beyond the vocabulary"));
-  RunOptions missing = decoding({"7"});
-  missing.checkpoint = {CheckpointChoice::Kind::kStep, 5};
+  RunWith missing = decoding({"7"});
+  missing.of_mode<DecodeOptions>().checkpoint = {CheckpointChoice::Kind::kStep, 5};
   REQUIRE_THAT(message_of(config, directory.path(), missing), Catch::Contains("step 5"));
   ExperimentConfig endless = config;
   endless.decode_inputs["copies"].as<SyntheticInput::HParams>().num_batches = -1;
@@ -260,12 +259,12 @@ TEST_CASE("prompts may be given as ids, and ids beyond the vocabulary are reject
   const TemporaryDirectory directory;
   const ExperimentConfig config = decodable();
   run_tiny(config, directory / "run");
-  RunOptions options = decoding();
-  options.prompt_ids = {"1 2,3", "4"};
-  options.print_ids = true;
+  RunWith options = decoding();
+  options.of_mode<DecodeOptions>().prompt_ids = {"1 2,3", "4"};
+  options.of_mode<DecodeOptions>().print_ids = true;
   REQUIRE(message_of(config, directory / "run", options) == "no error");
   const auto refused = [&](const std::string& ids, const std::string& why) {
-    options.prompt_ids = {ids};
+    options.of_mode<DecodeOptions>().prompt_ids = {ids};
     REQUIRE_THAT(message_of(config, directory / "run", options), Catch::Contains(why));
   };
   refused("1 99999", "token id 99999 is outside the model's vocabulary; expected an id from 0 to ");
@@ -281,14 +280,14 @@ TEST_CASE("a run without a tokenizer is decoded from ids, and a text prompt is a
   ExperimentConfig lost = config;
   lost.input =
       FlatTokensInput::HParams{.path = "/nowhere/t.h5", .global_batch_size = 4, .seq_len = 16};
-  RunOptions options = decoding({"1 2 3"});
+  RunWith options = decoding({"1 2 3"});
   REQUIRE_THAT(message_of(lost, directory / "run", options),
                Catch::Contains("has no tokenizer") && Catch::Contains("/nowhere/t.h5") &&
                    Catch::Contains("--prompt_ids='1 2 3'"));
-  options.prompts.clear();
-  options.prompt_ids = {"1 2 3"};
+  options.of_mode<DecodeOptions>().prompts.clear();
+  options.of_mode<DecodeOptions>().prompt_ids = {"1 2 3"};
   REQUIRE(message_of(lost, directory / "run", options) == "no error");
-  options.prompt_ids = {"99999"};
+  options.of_mode<DecodeOptions>().prompt_ids = {"99999"};
   REQUIRE_THAT(message_of(lost, directory / "run", options),
                Catch::Contains("token id 99999 is outside the model's vocabulary"));
 }

@@ -26,10 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = CheckpointChoice::Kind;
 
-RunOptions eval_of(const CheckpointChoice& choice) {
-  RunOptions options;
-  options.mode = RunMode::kEval;
-  options.checkpoint = choice;
+RunWith eval_of(const CheckpointChoice& choice) {
+  RunWith options;
+  options.mode = EvalOptions{choice};
   return options;
 }
 
@@ -232,7 +231,7 @@ TEST_CASE("rolling evaluation resumes at the position in the checkpoint") {
     return config;
   };
   REQUIRE(run_tiny(config_of(12), directory / "whole") == 0);
-  RunOptions longer;
+  RunWith longer;
   longer.allow_config_change = true;
   REQUIRE(run_tiny(config_of(6), directory / "halves") == 0);
   REQUIRE(run_tiny(config_of(12), directory / "halves", longer) == 0);
@@ -295,7 +294,7 @@ TEST_CASE("a dry run rejects a damaged checkpoint, as scoring does") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = watched_config(3);
   REQUIRE(run_tiny(config, directory.path()) == 0);
-  RunOptions dry = eval_of({});
+  RunWith dry = eval_of({});
   dry.dry_run = true;
   REQUIRE(run_tiny(config, directory.path(), dry) == 0);
   const fs::path shard = directory / "checkpoints/step_0000000003/host_00000.h5";

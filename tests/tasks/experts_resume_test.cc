@@ -48,7 +48,7 @@ ExperimentConfig mixture_on(const Shape& shape, const TopKRouter::HParams& route
 // Runs it up to step `steps`, from where the run in `directory` ended.
 void continue_run(const fs::path& directory, const Shape& shape, const TopKRouter::HParams& router,
                   int64_t steps) {
-  RunOptions options;
+  RunWith options;
   options.devices = devices_of(shape);
   options.allow_config_change = true;
   REQUIRE(run_tiny(mixture_on(shape, router, steps), directory, options) == 0);

@@ -28,9 +28,9 @@ ExperimentConfig saving_config() {
   return config;
 }
 
-RunOptions falling_back() {
-  RunOptions options;
-  options.checkpoint = {CheckpointChoice::Kind::kAutoFallback};
+RunWith falling_back() {
+  RunWith options;
+  options.mode = TrainOptions{.falls_back = true};
   return options;
 }
 
@@ -47,7 +47,7 @@ void damage(const fs::path& run, int64_t step, const char* name = "host_00000.h5
   file.write_at(at, std::span(&byte, 1));
 }
 
-std::string refusal(const fs::path& run, const RunOptions& options = {}) {
+std::string refusal(const fs::path& run, const RunWith& options = {}) {
   return error_of([&] { run_tiny(saving_config(), run, options); });
 }
 
@@ -68,7 +68,7 @@ TEST_CASE(
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   damage(run.path(), 8);
   damage(run.path(), 6, "index.table");
-  RunOptions dry = falling_back();
+  RunWith dry = falling_back();
   dry.dry_run = true;
   REQUIRE(run_tiny(saving_config(), run.path(), dry) == 0);
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});  // The dry run writes nothing.
@@ -105,7 +105,7 @@ TEST_CASE("auto-fallback does not treat a checkpoint of another model as damaged
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   ExperimentConfig config = saving_config();
   task_of(config).learner.ema_decay = 0.9;  // Adds averaged weights, which the checkpoint lacks.
-  RunOptions options = falling_back();
+  RunWith options = falling_back();
   options.allow_config_change = true;
   REQUIRE_THROWS_WITH(run_tiny(config, run.path(), options), Contains("no array"));
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
@@ -116,7 +116,7 @@ TEST_CASE("processes agree on the newest checkpoint that is intact for all of th
   ExperimentConfig config = saving_config();
   config.mesh.ici_mesh_shape = {1, 2, 1};
   config.rules = strategy_rules(Strategy::kFullyShardedTensor);
-  const auto run_two = [&](const RunOptions& options) {
+  const auto run_two = [&](const RunWith& options) {
     const auto transports = make_loopback(2);
     std::vector<std::string> errors(2);
     {

@@ -36,7 +36,7 @@ TEST_CASE("twenty steps with 8-bit products have the losses of bf16 within their
   REQUIRE(run_tiny(config_with(kCompute), directory / "bf16") == 0);
   REQUIRE(run_tiny(config_with(kFp8), directory / "fp8") == 0);
   REQUIRE(run_tiny(config_with(kFp8), directory / "again") == 0);
-  REQUIRE(run_tiny(config_with(kFp8), directory / "two", {.devices = 2}) == 0);
+  REQUIRE(run_tiny(config_with(kFp8), directory / "two", {{.devices = 2}}) == 0);
   const std::vector<double> losses = numbers_of(directory / "fp8", "loss");
   REQUIRE(losses.size() == 20);
   REQUIRE(losses.back() < losses.front() - 0.2);
@@ -50,7 +50,7 @@ TEST_CASE(
     "a run changes between bf16 and 8-bit products at a checkpoint, which holds the same arrays") {
   const TemporaryDirectory run;
   REQUIRE(run_tiny(config_with(kFp8, 10), run.path()) == 0);
-  RunOptions changed;
+  RunWith changed;
   changed.allow_config_change = true;
   REQUIRE(run_tiny(config_with(kCompute, 20), run.path(), changed) == 0);
   const CheckpointStore store(run / "checkpoints");

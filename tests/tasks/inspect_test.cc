@@ -234,9 +234,9 @@ Looked looked(const Setting& setting, int64_t interval) {
   config.mesh.ici_mesh_shape = setting.mesh;
   config.mesh.axis_names = strategy_axes(setting.strategy, std::move(config.mesh.axis_names));
   config.rules = strategy_rules(setting.strategy);
-  RunOptions options;
+  RunWith options;
   for (const int64_t size : setting.mesh) options.devices *= size;
-  options.inspect_interval_steps = interval;
+  options.mode = TrainOptions{.inspect_interval_steps = interval};
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(config, directory.path(), options) == 0);
   Looked result{.losses = losses_of(directory.path())};

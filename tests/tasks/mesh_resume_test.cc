@@ -128,7 +128,7 @@ TEST_CASE("weights loaded from another run are the same on every mesh") {
 void check_curve(const Shape& from, const Shape& to, int processes) {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(on_mesh({1, 1, 1}, Strategy::kReplicas, 30), directory / "one") == 0);
-  RunOptions options;
+  RunWith options;
   options.devices = devices_of(from);
   REQUIRE(run_tiny(on_mesh(from, Strategy::kFullyShardedTensor, 20), directory / "moved",
                    options) == 0);

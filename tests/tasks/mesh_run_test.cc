@@ -35,8 +35,8 @@ ExperimentConfig on_mesh(ExperimentConfig config, const std::vector<int64_t>& sh
   return config;
 }
 
-RunOptions with_devices(int64_t devices) {
-  RunOptions options;
+RunWith with_devices(int64_t devices) {
+  RunWith options;
   options.devices = devices;
   return options;
 }
@@ -120,7 +120,7 @@ TEST_CASE("a run resumes on another mesh") {
   REQUIRE(run_tiny(four, directory / "moved", with_devices(4)) == 0);
   const std::vector<double> expected = numbers(directory / "one", "loss");
   fs::remove_all(directory / "moved/checkpoints/step_0000000012");
-  RunOptions options = with_devices(8);
+  RunWith options = with_devices(8);
   options.allow_config_change = true;
   REQUIRE(run_tiny(on_mesh(config, {2, 4, 1}, Strategy::kFullySharded), directory / "moved",
                    options) == 0);
@@ -242,7 +242,7 @@ TEST_CASE("SIGTERM saves a run of eight devices at a step boundary, and the run 
   REQUIRE(values_of(directory.path(), "event").back() == "\"preempt\"");
   ExperimentConfig shorter = config;
   task_of(shorter).train.num_train_steps = saved[0] + 1;
-  RunOptions options = with_devices(8);
+  RunWith options = with_devices(8);
   options.allow_config_change = true;
   REQUIRE(run_tiny(shorter, directory.path(), options) == 0);
   REQUIRE(static_cast<int64_t>(losses_of(directory.path()).size()) == saved[0] + 1);
@@ -254,8 +254,8 @@ TEST_CASE("planning a mesh needs no devices") {
   config.input.as<SyntheticInput::HParams>().global_batch_size = 768;
   config.eval_inputs.at("validation").as<SyntheticInput::HParams>().global_batch_size = 768;
   config.rules.weights = "mlp -> mdl, heads -> mdl";
-  RunOptions plan;
-  plan.mode = RunMode::kPlan;
+  RunWith plan;
+  plan.mode = PlanOptions{};
   REQUIRE(run_tiny(config, directory.path(), plan) == 0);
   REQUIRE(fs::is_empty(directory.path()));
 }

@@ -94,8 +94,8 @@ ExperimentConfig faulty_config(const Setting& setting) {
   return config;
 }
 
-RunOptions options_of(const Setting& setting) {
-  RunOptions options;
+RunWith options_of(const Setting& setting) {
+  RunWith options;
   options.devices = 1;
   for (const int64_t size : setting.mesh) options.devices *= size;
   return options;
@@ -147,13 +147,15 @@ TEST_CASE("a replay finds whether a step has values that are not finite, and cha
   REQUIRE(run_tiny(config, directory.path()) == 0);
   const std::string before = read_file(directory / "metrics.jsonl");
   const auto replayed = [&](int64_t step) {
-    RunOptions options = options_of(setting);
+    RunWith options = options_of(setting);
     options.job_log_dir = directory.path();
     options.verbosity = Verbosity::kSilent;
-    options.checkpoint = {CheckpointChoice::Kind::kStep, 0};
     ProcessGroup alone;
     const TinyDevices devices;
-    return replay_run(config, options, {.replay = {.step = step, .finds_nonfinite = true}},
+    return replay_run(config, options,
+                      {.replay = {.step = step,
+                                  .checkpoint = {CheckpointChoice::Kind::kStep, 0},
+                                  .finds_nonfinite = true}},
                       devices.in_order(), alone)
         ->run();
   };

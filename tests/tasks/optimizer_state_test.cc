@@ -219,7 +219,7 @@ void require_same_rounding(ExperimentConfig config, const std::vector<int64_t>& 
   config.rules = strategy_rules(strategy);
   task_of(config).train.pipeline_schedule = schedule;
   task_of(config).train.layers_per_piece = layers_per_piece;
-  RunOptions options;
+  RunWith options;
   options.devices = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   REQUIRE(run_tiny(config, directory / "split", options) == 0);
   int64_t elements = 0, different = 0;
@@ -267,7 +267,7 @@ TEST_CASE("a run may change the dtype of its state at a checkpoint, which is con
   ExperimentConfig config = narrow_config(2, {});
   REQUIRE(run_tiny(config, directory.path()) == 0);
   const auto wide = arrays_of(directory.path(), 2, "learner/m/");
-  RunOptions options;
+  RunWith options;
   options.allow_config_change = true;
   ExperimentConfig narrow = narrow_config(4, kBothNarrow);
   task_of(narrow).learner.optimizer_tpl.as<AdamW::HParams>().learning_rate = 0.0;

@@ -46,14 +46,14 @@ ExperimentConfig config_of(int64_t steps) {
 }
 
 std::string error_of_run(const ExperimentConfig& config, const fs::path& run,
-                         const RunOptions& options) {
+                         const RunWith& options) {
   return error_of([&] { run_tiny(config, run, options); });
 }
 
 TEST_CASE("a resume with code that computes another step is refused with its first line") {
   const TemporaryDirectory folder;
   const fs::path run = folder / "run";
-  RunOptions options;
+  RunWith options;
   options.code = {.build = "1", .plugins = "mine.so 00ff", .revision = "abc"};
   is_edited = false;
   REQUIRE(run_tiny(config_of(2), run, options) == 0);
@@ -88,7 +88,7 @@ TEST_CASE("a resume with code that computes another step is refused with its fir
 
 TEST_CASE("code that computes the same step resumes on every mesh and with other settings") {
   const TemporaryDirectory folder;
-  RunOptions options;
+  RunWith options;
   options.allow_config_change = true;
   is_edited = false;
   int64_t steps = 0;
@@ -115,18 +115,18 @@ TEST_CASE("a checkpoint is not read into a model that lacks some of its weights"
   set_path(config, "task.model.lm_tpl.num_layers", "2");
   REQUIRE(run_tiny(config, run) == 0);
   const std::string before = read_bytes(run / "hparams.toml");
-  const auto refusal = [&](RunMode mode) {
+  const auto refusal = [&](const ModeOptions& mode) {
     ExperimentConfig smaller = config;
     set_path(smaller, "task.model.lm_tpl.num_layers", "1");
     task_of(smaller).train.num_train_steps = 4;
-    RunOptions options;
+    RunWith options;
     options.mode = mode;
     options.allow_config_change = true;
-    options.prompt_ids = {"1 2"};
     return error_of_run(smaller, run, options);
   };
-  for (const RunMode mode : {RunMode::kTrain, RunMode::kEval, RunMode::kDecode}) {
-    INFO(static_cast<int>(mode));
+  for (const ModeOptions& mode : {ModeOptions(TrainOptions{}), ModeOptions(EvalOptions{}),
+                                  ModeOptions(DecodeOptions{.prompt_ids = {"1 2"}})}) {
+    INFO(mode.index());
     REQUIRE_THAT(refusal(mode), Contains("the checkpoint of another model: it has ") &&
                                     Contains("weights that this model does not have: "
                                              "lm.transformer.x_layers[1].") &&

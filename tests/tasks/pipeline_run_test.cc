@@ -50,8 +50,8 @@ ExperimentConfig in_stages(ExperimentConfig config, const std::vector<int64_t>& 
   return config;
 }
 
-RunOptions options_for(const ExperimentConfig& config) {
-  RunOptions options;
+RunWith options_for(const ExperimentConfig& config) {
+  RunWith options;
   const std::vector<int64_t>& shape = config.mesh.ici_mesh_shape;
   options.devices = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   return options;
@@ -175,7 +175,7 @@ TEST_CASE("a run resumes in other stages, or in none") {
                   ZeroBubbleH1::HParams{})}) {
     ExperimentConfig part = each;
     task_of(part).train.num_train_steps = steps += 4;
-    RunOptions options = options_for(part);
+    RunWith options = options_for(part);
     options.allow_config_change = true;
     REQUIRE(run_tiny(part, directory / "moved", options) == 0);
   }

@@ -77,7 +77,7 @@ struct Outcome {
 enum class Farewell { kNone, kSaid };
 
 std::vector<Outcome> run_processes(int count, const ExperimentConfig& config,
-                                   const fs::path& directory, const RunOptions& options,
+                                   const fs::path& directory, const RunWith& options,
                                    Farewell farewell = Farewell::kSaid) {
   const auto transports = make_loopback(count);
   std::vector<Outcome> outcomes(static_cast<size_t>(count));
@@ -117,7 +117,7 @@ void require_same_losses(const fs::path& a, const fs::path& b) {
 
 TEST_CASE("several processes train like one, and process 0 writes all files") {
   const TemporaryDirectory directory;
-  RunOptions options;
+  RunWith options;
   REQUIRE(run_tiny(on_mesh({1, 1, 1}), directory / "one") == 0);
   for (const int count : {2, 4}) {
     INFO(count << " processes");
@@ -144,7 +144,7 @@ TEST_CASE("a run resumes with another number of devices on another mesh") {
   REQUIRE(run_tiny(config, directory / "one") == 0);
   config = on_mesh({1, 2, 1}, 8);
   task_of(config).train.save_interval_steps = 4;
-  RunOptions options;
+  RunWith options;
   for (const Outcome& outcome : run_processes(2, config, directory / "moved", options))
     REQUIRE(outcome.exit_code == 0);
   fs::remove_all(directory / "moved/checkpoints/step_0000000008");
@@ -183,7 +183,7 @@ TEST_CASE("a vanished process ends the others within the timeout, and the run ca
       run_processes(2, broken, directory.path(), {}, Farewell::kNone);
   REQUIRE_THAT(outcomes[0].error, Catch::Contains("process 1") && Catch::Contains("step 4"));
   REQUIRE(CheckpointStore(directory / "checkpoints").steps() == std::vector<int64_t>{2});
-  RunOptions options;
+  RunWith options;
   options.allow_config_change = true;
   for (const Outcome& outcome : run_processes(2, config, directory.path(), options)) {
     INFO(outcome.error);
@@ -194,12 +194,12 @@ TEST_CASE("a vanished process ends the others within the timeout, and the run ca
 
 TEST_CASE("a directory locked by another run is rejected by all processes") {
   const TemporaryDirectory directory;
-  RunOptions options;
+  RunWith options;
   options.job_log_dir = directory.path();
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
   ProcessGroup alone;
-  const auto first = make_run(on_mesh({1, 1, 1}), options, devices.in_order(), alone);
+  const auto first = make_run(on_mesh({1, 1, 1}), options, options.mode, devices.in_order(), alone);
   for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 1}), directory.path(), {}))
     REQUIRE_THAT(outcome.error, Catch::Contains("process"));
 }

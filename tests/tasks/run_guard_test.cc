@@ -55,7 +55,7 @@ TEST_CASE("a directory that is moved gets a last checkpoint, and the error has i
   if (is_replaced) REQUIRE(fs::is_empty(run));
   REQUIRE(saved_step(moved) == static_cast<int64_t>(losses_of(moved).size()));
   ExperimentConfig longer = tiny_config(saved_step(moved).value() + 2);
-  RunOptions options;
+  RunWith options;
   options.allow_config_change = true;
   REQUIRE(run_tiny(longer, moved, options) == 0);
 }

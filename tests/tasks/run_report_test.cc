@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 
 TEST_CASE("a run writes its report, and tracing steps changes no bit") {
   const TemporaryDirectory folder;
-  RunOptions traced;
-  traced.profile = ProfileWindow{2, 2};
+  RunWith traced;
+  traced.mode = TrainOptions{.profile = ProfileWindow{2, 2}};
   REQUIRE(run_tiny(tiny_config(6), folder / "traced", traced) == 0);
   REQUIRE(run_tiny(tiny_config(6), folder / "plain") == 0);
   REQUIRE(losses_of(folder / "traced") == losses_of(folder / "plain"));

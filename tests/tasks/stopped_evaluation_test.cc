@@ -81,8 +81,8 @@ TEST_CASE("--mode=eval ends at a stop signal between batches, without a score") 
   const TemporaryDirectory run;
   REQUIRE(run_tiny(config, run.path()) == 0);
   const Counted batches(4, [] { std::raise(SIGUSR2); });  // Two are read at the start.
-  RunOptions options;
-  options.mode = RunMode::kEval;
+  RunWith options;
+  options.mode = EvalOptions{};
   REQUIRE(run_tiny(config, run.path(), options) == 0);
   REQUIRE(batches.count() == 4);
   REQUIRE_FALSE(fs::exists(run / "eval_out/mixture.jsonl"));

@@ -56,7 +56,7 @@ ExperimentConfig reporting_config(const Setting& setting) {
 // The values of metrics.jsonl by name, of all lines in order, without times and events.
 std::map<std::string, std::vector<double>> logged(const Setting& setting) {
   const TemporaryDirectory directory;
-  RunOptions options;
+  RunWith options;
   options.devices = setting.mesh[0] * setting.mesh[1] * setting.mesh[2];
   REQUIRE(run_tiny(reporting_config(setting), directory.path(), options) == 0);
   std::set<std::string> names = {"loss", "log_pplx", "grad_norm", "aux_loss"};

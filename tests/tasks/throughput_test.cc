@@ -58,7 +58,7 @@ TEST_CASE("a repeated stack counts each of its layers") {
 TEST_CASE("devices that share processors count only up to the number of processors") {
   const ProcessGroup alone;
   const auto at_once = [&](int64_t devices, int threads) {
-    RunOptions options;
+    RunSetting options;
     options.devices = devices;
     options.threads = threads;
     return devices_at_once(options, alone);

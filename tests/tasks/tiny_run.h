@@ -10,9 +10,9 @@
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
 #include "tasks/single_task.h"
 #include "tests/support/metrics_lines.h"
+#include "tests/support/run_with.h"
 
 namespace tessera {
 
@@ -33,9 +33,9 @@ class TinyDevices {
 
 // Builds a run on options.devices devices and runs it; returns the exit code.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
-             RunOptions options = {});
+             RunWith options = {});
 // The same, as one of several processes.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
-             RunOptions options, ProcessGroup& processes);
+             RunWith options, ProcessGroup& processes);
 
 }  // namespace tessera

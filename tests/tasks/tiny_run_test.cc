@@ -46,18 +46,19 @@ TinyDevices::TinyDevices(int64_t count)
     : devices_(make_test_devices(count, 1)), in_order_(pointers(devices_)) {}
 
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
-             RunOptions options) {
+             RunWith options) {
   ProcessGroup alone;
   return run_tiny(config, directory, std::move(options), alone);
 }
 
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
-             RunOptions options, ProcessGroup& processes) {
+             RunWith options, ProcessGroup& processes) {
   options.experiment = "tests.Tiny";
   options.job_log_dir = directory;
   options.verbosity = Verbosity::kSilent;
-  const TinyDevices devices(options.mode == RunMode::kPlan ? 1 : options.devices);
-  const auto trainer = make_run(config, options, devices.in_order(), processes);
+  const TinyDevices devices(std::holds_alternative<PlanOptions>(options.mode) ? 1
+                                                                              : options.devices);
+  const auto trainer = make_run(config, options, options.mode, devices.in_order(), processes);
   return trainer->run();
 }
 

@@ -34,7 +34,7 @@ std::vector<std::string> events_of(const fs::path& directory) {
 }
 
 std::string message_of(const ExperimentConfig& config, const fs::path& directory,
-                       const RunOptions& options = {}) {
+                       const RunWith& options = {}) {
   return error_of([&] { run_tiny(config, directory, options); });
 }
 
@@ -43,9 +43,8 @@ TEST_CASE("a run's directory has all documented files") {
   ExperimentConfig config = tiny_config(6);
   task_of(config).train.eval_interval_steps = 3;
   task_of(config).train.summary_interval_steps = 2;
-  RunOptions options;
-  options.profile = ProfileWindow{1, 2};
-  options.dump_graph = "fuse";
+  RunWith options;
+  options.mode = TrainOptions{.dump_graph = GraphStage::kFuse, .profile = ProfileWindow{1, 2}};
   REQUIRE(run_tiny(config, directory.path(), options) == 0);
   for (const char* name :
        {"hparams.toml", "metrics.jsonl", "plan.txt", "plan.json", "program.json", "graph.dot",
@@ -113,7 +112,7 @@ TEST_CASE("a changed configuration is rejected with the differences, unless allo
                Catch::Contains("task.train.num_train_steps: 2 -> 4") &&
                    Catch::Contains("task.train.seed: 1234 -> 77") &&
                    Catch::Contains("--allow_config_change"));
-  RunOptions allowed;
+  RunWith allowed;
   allowed.allow_config_change = true;
   REQUIRE(run_tiny(changed, directory.path(), allowed) == 0);
   REQUIRE(losses_of(directory.path()).size() == 4);
@@ -150,7 +149,7 @@ TEST_CASE("a run without a log still checks its configuration against its checkp
 
 TEST_CASE("a start that took no step does not fix the configuration") {
   const TemporaryDirectory directory;
-  RunOptions dry;
+  RunWith dry;
   dry.dry_run = true;
   REQUIRE(run_tiny(tiny_config(2), directory.path(), dry) == 0);
   RunLog(directory.path(), 0).event("start", 0);
@@ -174,7 +173,7 @@ TEST_CASE("a checkpoint with an unreadable configuration is reported as a differ
 TEST_CASE("--restart moves the earlier run aside") {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
-  RunOptions restart;
+  RunWith restart;
   restart.restart = true;
   REQUIRE(run_tiny(tiny_config(3), directory.path(), restart) == 0);
   REQUIRE(losses_of(directory.path()).size() == 3);
@@ -184,7 +183,7 @@ TEST_CASE("--restart moves the earlier run aside") {
 
 TEST_CASE("a dry run checks everything, takes no step and writes nothing") {
   const TemporaryDirectory directory;
-  RunOptions dry;
+  RunWith dry;
   dry.dry_run = true;
   REQUIRE(run_tiny(tiny_config(3), directory / "run", dry) == 0);
   REQUIRE_FALSE(fs::exists(directory / "run"));
@@ -349,9 +348,8 @@ TEST_CASE("--mode=eval scores all requested checkpoints, then fails if a loss is
   task_of(config).train.save_interval_steps = 1;
   REQUIRE(run_tiny(config, directory.path()) == 0);
   config.eval_inputs = tiny_config().eval_inputs;
-  RunOptions eval;
-  eval.mode = RunMode::kEval;
-  eval.checkpoint.kind = CheckpointChoice::Kind::kAll;
+  RunWith eval;
+  eval.mode = EvalOptions{{CheckpointChoice::Kind::kAll}};
   REQUIRE_THAT(message_of(config, directory.path(), eval),
                Catch::StartsWith("step 2: eval/validation/loss is ") ||
                    Catch::StartsWith("step 3: eval/validation/loss is "));
@@ -361,8 +359,8 @@ TEST_CASE("--mode=eval scores all requested checkpoints, then fails if a loss is
 
 TEST_CASE("--mode=eval reads the newest checkpoint, and fails without one") {
   const TemporaryDirectory directory;
-  RunOptions eval;
-  eval.mode = RunMode::kEval;
+  RunWith eval;
+  eval.mode = EvalOptions{};
   REQUIRE_THAT(message_of(tiny_config(2), directory.path(), eval),
                Catch::Contains("holds no checkpoint to evaluate"));
   REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
@@ -380,7 +378,7 @@ TEST_CASE("invalid settings are rejected before the first step") {
                  Catch::Contains("but the model's vocabulary has 24; set vocab_size"));
   }
   SECTION("more devices than the mesh has") {
-    RunOptions options;
+    RunWith options;
     options.devices = 2;
     ExperimentConfig config = tiny_config(2);
     config.mesh.ici_mesh_shape = {1, 1, 1};
@@ -419,13 +417,13 @@ TEST_CASE("a second run in the same directory is rejected") {
   const TemporaryDirectory directory;
   ExperimentConfig config = tiny_config(2);
   const fs::path path = directory.path();
-  RunOptions options;
+  RunWith options;
   options.experiment = "tests.Tiny";
   options.job_log_dir = path;
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
   ProcessGroup alone;
-  const auto first = make_run(config, options, devices.in_order(), alone);
+  const auto first = make_run(config, options, options.mode, devices.in_order(), alone);
   REQUIRE_THAT(message_of(config, path), Catch::Contains("process"));
 }
 

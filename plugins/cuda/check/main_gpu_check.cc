@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpu_check: checks and times this machine's GPUs.
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -13,43 +13,49 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/flags/flags.h"
 #include "plugins/cuda/check/check.h"
 
 namespace tessera::cuda {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kHead =
     R"(Checks and times this machine's GPUs, and writes a report to send back.
 
   gpu_check                  all stages (estimate: half an hour); run again to resume where it stopped
 
-  --stage=N[,N...]           only these stages: 1 GPU and launches, 2 kernels, 3 compute-sanitizer,
-                             4 training, 5 speed
-  --filter=REGEX             only items whose name matches, such as --filter=norm
-  --budget=MINUTES           start no item after that
-  --again                    run items again that failed or were not tested
-  --output=DIR               folder of the report (default: runs/gpu_check)
-  --device=N[,N...]          GPUs to use (default: all), as CUDA_VISIBLE_DEVICES numbers them
-  --tiny                     small shapes and models, for the virtual GPU of the tests
-  --list                     print the items
-  --help
-
+)";
+constexpr const char* kEnd = R"(
 Exit codes: 0 nothing failed; 1 an item failed; 2 bad usage.
 )";
 
-struct CommandLine {
-  CheckRun run;
-  std::string item, result;  // Of the process of one item.
-  bool lists = false, helps = false;
+struct Flags {
+  std::string stage;
+  std::string filter;
+  std::optional<double> budget;
+  bool again = false;
+  std::filesystem::path output = "runs/gpu_check";
+  std::optional<std::string> device;
+  bool tiny = false;
+  bool list = false;
+  bool help = false;
+  std::string item;
+  std::filesystem::path result;
+  FIELDS(About(stage,
+               "only these stages: 1 GPU and launches, 2 kernels, 3 compute-sanitizer, 4 training, "
+               "5 speed",
+               {.unit = "N[,N...]"}),
+         About(filter, "only items whose name matches, such as --filter=norm", {.unit = "REGEX"}),
+         About(budget, "start no item after that", {.unit = "MINUTES", .above = 0}),
+         About(again, "run items again that failed or were not tested"),
+         About(output, "folder of the report", {.unit = "DIR"}),
+         About(device, "GPUs to use (default: all), as CUDA_VISIBLE_DEVICES numbers them",
+               {.unit = "N[,N...]"}),
+         About(tiny, "small shapes and models, for the virtual GPU of the tests"),
+         About(list, "print the items"), About(help, "print this"),
+         About(item, "run this item only, as gpu_check itself starts it", {.unit = "NAME"}),
+         About(result, "of --item: what it found", {.unit = "FILE"}))
 };
-
-double positive_number(const std::string& flag, const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value > 0.0))
-    fail("{}={}: expected a number above 0, such as {}=30", flag, text, flag);
-  return value;
-}
 
 std::vector<int> stages_of(const std::string& text) {
   std::vector<int> stages;
@@ -79,61 +85,23 @@ std::string devices_of(const std::string& text) {
   return text;
 }
 
-void set_flag(CommandLine& line, const std::string& flag, const std::string& value) {
-  if (flag == "--stage")
-    line.run.stages = stages_of(value);
-  else if (flag == "--filter")
-    line.run.filter = filter_of(value);
-  else if (flag == "--budget")
-    line.run.budget_seconds = 60.0 * positive_number(flag, value);
-  else if (flag == "--output")
-    line.run.options.output = value;
-  else if (flag == "--device")
-    ::setenv("CUDA_VISIBLE_DEVICES", devices_of(value).c_str(), 1);
-  else if (flag == "--item")
-    line.item = value;
-  else
-    line.result = value;
-}
-
-CommandLine parse(const std::vector<std::string>& arguments) {
-  static const std::vector<std::string> kValued = {"--stage",  "--filter", "--budget", "--output",
-                                                   "--device", "--item",   "--result"};
-  static const std::vector<std::string> kPlain = {"--again", "--tiny", "--list", "--help"};
-  CommandLine line;
-  line.run.options.output = "runs/gpu_check";
-  for (const std::string& argument : arguments) {
-    const size_t equals = argument.find('=');
-    const std::string flag = argument.substr(0, equals);
-    const bool has_value = equals != std::string::npos;
-    if (std::ranges::count(kValued, flag) > 0) {
-      if (!has_value) fail("{} needs a value: {}=VALUE", flag, flag);
-      set_flag(line, flag, argument.substr(equals + 1));
-      continue;
-    }
-    std::vector<std::string> all = kPlain;
-    all.insert(all.end(), kValued.begin(), kValued.begin() + 5);
-    if (std::ranges::count(kPlain, flag) == 0)
-      fail("no flag {}{}; see --help", flag, did_you_mean(flag, all));
-    if (has_value) fail("{} takes no value", flag);
-    line.run.again |= flag == "--again";
-    line.run.options.tiny |= flag == "--tiny";
-    line.lists |= flag == "--list";
-    line.helps |= flag == "--help";
-  }
-  line.run.options.output = std::filesystem::absolute(line.run.options.output);
-  return line;
-}
-
 int act(const std::vector<std::string>& arguments) {
-  const CommandLine line = parse(arguments);
-  if (line.helps) {
-    std::cout << kHelp;
+  Flags flags;
+  const std::vector<Flag> known = flags_of(flags);
+  read_flags(known, split_flags(known, arguments));
+  if (flags.help) {
+    std::cout << kHead << flags_help(known) << kEnd;
     return 0;
   }
-  if (!line.item.empty()) return run_item(line.run.options, line.item, line.result);
-  if (!line.lists) return check(line.run, std::cout);
-  for (const Item& item : all_items(line.run.options))
+  CheckRun run{.options = {.output = std::filesystem::absolute(flags.output), .tiny = flags.tiny},
+               .budget_seconds = 60.0 * flags.budget.value_or(0.0),
+               .again = flags.again};
+  if (!flags.stage.empty()) run.stages = stages_of(flags.stage);
+  if (!flags.filter.empty()) run.filter = filter_of(flags.filter);
+  if (flags.device) ::setenv("CUDA_VISIBLE_DEVICES", devices_of(*flags.device).c_str(), 1);
+  if (!flags.item.empty()) return run_item(run.options, flags.item, flags.result);
+  if (!flags.list) return check(run, std::cout);
+  for (const Item& item : all_items(run.options))
     fmt::print(std::cout, "{} {}\n", item.stage, item.name);
   return 0;
 }

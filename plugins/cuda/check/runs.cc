@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "plugins/runexp.h"
+#include "plugins/runexp/runexp.h"
 
 namespace tessera::cuda {
 

@@ -154,12 +154,13 @@ TEST_CASE("usage errors exit with 2 and suggest the nearest name") {
   refused({"build", text}, "needs --output");
   refused({"build", output}, "at least one PATH");
   refused({"build", output, "--max_token=5", text},
-          "no flag --max_token; did you mean 'max_tokens'");
-  refused({"build", output, "--max_tokens=many", text}, "--max_tokens=many: expected a number");
+          "unknown flag --max_token; did you mean --max_tokens?");
+  refused({"build", output, "--max_tokens=many", text},
+          "--max_tokens=many: expected a whole number");
   refused({"build", output, "--compression=10", text}, "from 0 to 9");
   refused({"build", output, "--validation_fraction=nan", text}, "--validation_fraction=nan");
   refused({"build", output, "--compression", text}, "--compression needs a value");
-  refused({"build", output, output, text}, "repeated");
+  refused({"build", output, output, text}, "--output is given more than once");
   refused({"inspect"}, "needs one FILE");
   refused({"import", output}, "needs one STORE");
   refused({"import", "a"}, "needs --output");
@@ -169,7 +170,14 @@ TEST_CASE("usage errors exit with 2 and suggest the nearest name") {
   refused({"build", output, "--vocab_size=9", text}, "t.txt is text, which needs --tokenizer");
   refused({"build", output, "--format=bin", text}, "give their tokenizer with --tokenizer=FILE");
   refused({"build", output, "--end_id=9", "--end_of_document=none", text}, "exclude each other");
-  REQUIRE(call({"--help"}).code == 0);
+  const Result help = call({"build", "--help"});
+  REQUIRE(help.code == 0);
+  REQUIRE_THAT(help.out,
+               Contains("flat_tokens build --output=FILE PATH...\n") &&
+                   Contains("\n  --compression=N        deflate level (0 to 9; default: 0)") &&
+                   !Contains("flat_tokens inspect"));
+  for (const char* command : {"build", "inspect", "import", "train"})
+    REQUIRE_THAT(call({"--help"}).out, Contains(fmt::format("flat_tokens {} ", command)));
 }
 
 TEST_CASE("an output of another tokenizer is replaced only with --overwrite") {

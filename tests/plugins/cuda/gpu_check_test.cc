@@ -213,13 +213,13 @@ TEST_CASE("gpu_check says what is wrong with its flags and its report") {
     REQUIRE(outcome.exit_code == 2);
     REQUIRE_THAT(outcome.errors, Catch::StartsWith("gpu_check: ") && Catch::Contains(text));
   };
-  refused("--stages=1", "no flag --stages; did you mean '--stage'?");
+  refused("--stages=1", "unknown flag --stages; did you mean --stage?");
   refused("--stage=6", "--stage=6: '6' is not a stage; expected numbers from 1 to 5");
   refused("--stage=1,", "'' is not a stage");
-  refused("--budget=long", "--budget=long: expected a number above 0, such as --budget=30");
+  refused("--budget=long", "--budget=long: expected a number, above 0");
   refused("--device=cuda", "--device=cuda: expected numbers of GPUs, such as --device=0");
   refused("--filter='('", "no regular expression");
-  refused("--output", "--output needs a value: --output=VALUE");
+  refused("--output", "--output needs a value; --help says which");
   refused("--tiny=1", "--tiny takes no value");
   const Outcome no_driver = check.run("", "TESSERA_CUDA_DRIVER=/nowhere/libcuda.so.1");
   REQUIRE(no_driver.exit_code == 2);

@@ -251,11 +251,13 @@ TEST_CASE("bad flags of a replay are one line with exit code 2") {
   run.require_refused("--step=3 --against=build:text.txt", "not a program");
   run.require_refused("--step=3 --against=threads:0", "expected a whole number, 1 or more");
   run.require_refused("--step=3 --tolerance=0.1", "give --against");
-  run.require_refused("--step=3 --against=threads:2 --tolerance=-1", "expected a number from 0");
+  run.require_refused("--step=3 --against=threads:2 --tolerance=-1",
+                      "expected a number, at least 0 and below 1");
   run.require_refused("--step=3 --checkpoint=4", "begins from a checkpoint of step 2 or before");
   run.require_refused("--step=3 --checkpoint=1", "step 1");
   run.require_refused("--step=3 --job_log_dir=nothing", "nothing holds no run");
-  run.require_refused("--step=3 --restart", "cannot be used with --mode=replay");
+  run.require_refused("--step=3 --restart",
+                      "--restart needs --mode=train, sweep, import or calibrate");
   const Outcome other_mode = runexp(run / "", tiny_arguments(5) + " --step=3");
   REQUIRE(other_mode.exit_code == 2);
   REQUIRE_THAT(other_mode.errors, Contains("--step needs --mode=replay"));

@@ -136,8 +136,8 @@ TEST_CASE("a name is looked up in the folder, a path is read") {
 
 TEST_CASE("a hardware file with a missing field is refused") {
   REQUIRE(error_for(with("f32 = 1e13\n", "")) ==
-          "mine.toml: missing field: peak_flops.f32; `runexp --help` names files that have all of "
-          "them");
+          "mine.toml: missing field: peak_flops.f32; `runexp --mode=plan --help` names files "
+          "that have all of them");
   REQUIRE_THAT(error_for(with("kind = \"gpu\"\n", "")), Catch::Contains("missing field: kind;"));
   REQUIRE_THAT(error_for(with("[network]\nbandwidth = 1e10\nlatency = 2e-5\n", "")),
                Catch::Contains("missing fields: network.bandwidth, network.latency;"));

@@ -48,9 +48,9 @@ TEST_CASE("an export matches the golden files byte for byte") {
   for (const std::string name : {"gpt2", "llama_scaled"}) {
     const ExperimentConfig config = hf_experiment(name);
     import_hf(config, hf_golden(name), directory / name / "run");
-    RunOptions options;
-    options.dtype = name == "gpt2" ? "bf16" : "f32";
-    options.max_shard_bytes = name == "gpt2" ? 12000 : 1000000;
+    RunWith options;
+    options.of_mode<ExportOptions>().dtype = name == "gpt2" ? "bf16" : "f32";
+    options.of_mode<ExportOptions>().max_shard_bytes = name == "gpt2" ? 12000 : 1000000;
     export_hf(config, directory / name / "run", directory / name / "out", options);
     text += "# " + name + "\n" + listing(directory / name / "out");
   }
@@ -61,7 +61,7 @@ TEST_CASE("a directory with other files is left alone, an earlier export is repl
   const TemporaryDirectory directory;
   const ExperimentConfig config = hf_experiment("llama");
   import_hf(config, hf_golden("llama"), directory / "run");
-  const auto message = [&](const RunOptions& options = {}) {
+  const auto message = [&](const RunWith& options = {}) {
     return error_of([&] { export_hf(config, directory / "run", directory / "out", options); });
   };
   write_bytes(directory / "out/thesis.tex", "years of work");
@@ -70,8 +70,8 @@ TEST_CASE("a directory with other files is left alone, an earlier export is repl
                         "empty directory"));
   REQUIRE(read_bytes(directory / "out/thesis.tex") == "years of work");
   fs::remove(directory / "out/thesis.tex");
-  RunOptions sharded;
-  sharded.max_shard_bytes = 4000;
+  RunWith sharded;
+  sharded.of_mode<ExportOptions>().max_shard_bytes = 4000;
   REQUIRE(message(sharded) == "no error");
   REQUIRE(fs::exists(directory / "out/model.safetensors.index.json"));
   REQUIRE(message() == "no error");
@@ -90,13 +90,13 @@ TEST_CASE("a directory with other files is left alone, an earlier export is repl
 TEST_CASE("an invalid export is rejected with a reason and writes nothing") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = hf_experiment("llama");
-  const auto message = [&](const ExperimentConfig& other, const RunOptions& options = {}) {
+  const auto message = [&](const ExperimentConfig& other, const RunWith& options = {}) {
     return error_of([&] { export_hf(other, directory / "run", directory / "out", options); });
   };
   REQUIRE_THAT(message(config), Contains("checkpoints holds no checkpoint to export; train first"));
   import_hf(config, hf_golden("llama"), directory / "run");
-  RunOptions options;
-  options.dtype = "bf32";
+  RunWith options;
+  options.of_mode<ExportOptions>().dtype = "bf32";
   REQUIRE_THAT(message(config, options),
                Contains("--dtype=bf32: expected one of f32, bf16, f16, f64; did you mean"));
   options = {};
@@ -126,8 +126,8 @@ TEST_CASE("transformers loads exported models and computes the same logits", "[f
     ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
     train_hf(config, directory / name / "run", 3);
     const fs::path out = directory / name / "out";
-    RunOptions options;
-    options.max_shard_bytes = name.ends_with("untied") ? 6000 : 1000000;
+    RunWith options;
+    options.of_mode<ExportOptions>().max_shard_bytes = name.ends_with("untied") ? 6000 : 1000000;
     export_hf(config, directory / name / "run", out, options);
     HfScores scores = read_scores(hf_golden(name));
     scores.logits = logits_of(config, directory / name / "run", scores.ids);

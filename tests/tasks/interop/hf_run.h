@@ -9,8 +9,8 @@
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/run_options.h"
 #include "tasks/interop/hf_model.h"
+#include "tests/support/run_with.h"
 
 namespace tessera {
 
@@ -26,12 +26,12 @@ TransformerBlock::HParams& block_of(ExperimentConfig& config);
 TransformerLm::HParams& lm_of(ExperimentConfig& config);
 
 // Runs options.mode as one of several processes.
-int run_hf(const ExperimentConfig& config, RunOptions options, ProcessGroup& processes);
+int run_hf(const ExperimentConfig& config, RunWith options, ProcessGroup& processes);
 // --mode=import and --mode=export, on options.devices devices.
 void import_hf(const ExperimentConfig& config, const std::filesystem::path& input,
-               const std::filesystem::path& run, RunOptions options = {});
+               const std::filesystem::path& run, RunWith options = {});
 void export_hf(const ExperimentConfig& config, const std::filesystem::path& run,
-               const std::filesystem::path& output, RunOptions options = {});
+               const std::filesystem::path& output, RunWith options = {});
 // Trains for `steps` steps and saves a checkpoint.
 void train_hf(ExperimentConfig config, const std::filesystem::path& run, int64_t steps);
 

@@ -74,7 +74,7 @@ struct SmallDevices {
   std::vector<Device*> in_order;
 };
 
-void run(const ExperimentConfig& config, const RunOptions& options) {
+void run(const ExperimentConfig& config, const RunWith& options) {
   ProcessGroup alone;
   const int code = run_hf(config, options, alone);
   REQUIRE(code == 0);
@@ -82,33 +82,31 @@ void run(const ExperimentConfig& config, const RunOptions& options) {
 
 }  // namespace
 
-int run_hf(const ExperimentConfig& config, RunOptions options, ProcessGroup& processes) {
+int run_hf(const ExperimentConfig& config, RunWith options, ProcessGroup& processes) {
   options.experiment = "tests.HuggingFace";
   options.verbosity = Verbosity::kSilent;
   const SmallDevices devices(options.devices);
-  const auto trainer = make_run(config, options, devices.in_order, processes);
+  const auto trainer = make_run(config, options, options.mode, devices.in_order, processes);
   return trainer->run();
 }
 
 void import_hf(const ExperimentConfig& config, const fs::path& input, const fs::path& run_directory,
-               RunOptions options) {
-  options.mode = RunMode::kImport;
-  options.input = input;
+               RunWith options) {
+  options.of_mode<ImportOptions>().input = input;
   options.job_log_dir = run_directory;
   run(config, options);
 }
 
 void export_hf(const ExperimentConfig& config, const fs::path& run_directory,
-               const fs::path& output, RunOptions options) {
-  options.mode = RunMode::kExport;
-  options.output = output;
+               const fs::path& output, RunWith options) {
+  options.of_mode<ExportOptions>().output = output;
   options.job_log_dir = run_directory;
   run(config, options);
 }
 
 void train_hf(ExperimentConfig config, const fs::path& run_directory, int64_t steps) {
   config.task.as<SingleTask::HParams>().train.num_train_steps = steps;
-  RunOptions options;
+  RunWith options;
   options.job_log_dir = run_directory;
   run(config, options);
 }

@@ -58,9 +58,9 @@ std::string dtype_of(const std::string& golden) {
   }
 }
 
-RunOptions in_dtype(const std::string& dtype) {
-  RunOptions options;
-  options.dtype = dtype;
+RunWith in_dtype(const std::string& dtype) {
+  RunWith options;
+  options.of_mode<ExportOptions>().dtype = dtype;
   return options;
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("export and import on a mesh give the same weights") {
     config.mesh.ici_mesh_shape = {1, 2, 2};
     config.rules = {.weights = "embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
                     .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
-    RunOptions options;
+    RunWith options;
     options.devices = 4;
     import_hf(config, hf_golden(name), directory / name / "run", options);
     export_hf(config, directory / name / "run", directory / name / "out");
@@ -153,7 +153,7 @@ TEST_CASE("experts are imported and exported by the devices that hold them") {
   config.rules = {
       .weights = "experts -> data, embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
       .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
-  RunOptions options;
+  RunWith options;
   options.devices = 4;
   import_hf(config, hf_golden("mixtral"), directory / "run", options);
   export_hf(config, directory / "run", directory / "out");
@@ -169,10 +169,9 @@ TEST_CASE("processes import together, each its own shards") {
   config.rules = {
       .weights = "experts -> data, embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
       .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
-  RunOptions options;
-  options.mode = RunMode::kImport;
+  RunWith options;
   options.devices = 2;
-  options.input = hf_golden(name);
+  options.of_mode<ImportOptions>().input = hf_golden(name);
   options.job_log_dir = directory / "run";
   const auto transports = make_loopback(2);
   std::vector<int> codes(2, -1);
@@ -212,8 +211,8 @@ TEST_CASE("decoding from imported weights matches the argmax of whole forward pa
     p.prompt_length = 4;
     p.max_decode_steps = 12;
     import_hf(config, hf_golden(name), directory / "run");
-    RunOptions options;
-    options.mode = RunMode::kDecode;
+    RunWith options;
+    options.mode = DecodeOptions{};
     options.job_log_dir = directory / "run";
     ProcessGroup alone;
     const int code = run_hf(config, options, alone);
@@ -289,8 +288,8 @@ TEST_CASE("training resumes from imported weights, and export writes the average
                Contains("\"event\": \"restore\", \"step\": 0"));
   const auto exported = [&](bool on_ema, int64_t step) {
     config.task.as<SingleTask::HParams>().train.eval_on_ema = on_ema;
-    RunOptions options;
-    options.checkpoint = {CheckpointChoice::Kind::kStep, step};
+    RunWith options;
+    options.of_mode<ExportOptions>().checkpoint = {CheckpointChoice::Kind::kStep, step};
     const fs::path out = directory / fmt::format("{}_{}", on_ema, step);
     export_hf(config, directory / "run", out, options);
     return values_of(SafetensorsModel(out), "model.norm.weight");

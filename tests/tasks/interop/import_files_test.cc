@@ -156,7 +156,7 @@ TEST_CASE("weights come from one source, and only into a run that has taken no s
       error_of([&] { import_hf(hf_experiment("llama"), hf_golden("llama"), directory / "other"); }),
       Contains("other contains a run that has started (step 1); import into a new --job_log_dir, "
                "or set that run aside with --restart"));
-  RunOptions restart;
+  RunWith restart;
   restart.restart = true;
   import_hf(hf_experiment("llama"), hf_golden("llama"), directory / "other", restart);
   REQUIRE(CheckpointStore(directory / "other/checkpoints").steps() == std::vector<int64_t>{0});

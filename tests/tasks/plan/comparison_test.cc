@@ -144,12 +144,12 @@ TEST_CASE("a plan is read from a file or a directory; what is no plan is an erro
 TEST_CASE("a plan is written to a directory that has no run") {
   const TemporaryDirectory folder;
   const Plan plan = plan_at(61, 1024, 0.002);
-  RunOptions options{.plan_directory = folder / "planned", .output = folder / "copy.json"};
+  PlanOptions options{.directory = folder / "planned", .output = folder / "copy.json"};
   REQUIRE(PlanOutput(options).write_files(plan).empty());
   REQUIRE(read_file(folder / "planned/plan.txt") == plan_text(plan));
   REQUIRE(read_file(folder / "planned/plan.json") == read_file(folder / "copy.json"));
   REQUIRE(PlanOutput(options).text(plan) == plan_text(plan));
-  options.compare_plan = folder / "planned";
+  options.compare_with = folder / "planned";
   REQUIRE(PlanOutput(options).text(plan_at(64, 3072, 0.001)) ==
           comparison(plan, plan_at(64, 3072, 0.001)));
 

@@ -72,7 +72,7 @@ SingleTask::HParams odd_task(const OddModel::HParams& model = {});
 // Trains two steps on generated ids and evaluates two batches.
 ExperimentConfig odd_config(const OddModel::HParams& model = {});
 // The message of the Error of the run, or "no error".
-std::string error_of_run(const ExperimentConfig& config, RunOptions options = {});
+std::string error_of_run(const ExperimentConfig& config, RunWith options = {});
 
 // A fault of a class, and what the message of its error contains.
 struct Fault {

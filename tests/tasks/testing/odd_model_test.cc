@@ -121,14 +121,15 @@ ExperimentConfig odd_config(const OddModel::HParams& model) {
   return {.task = odd_task(model), .input = input, .eval_inputs = {{"validation", validation}}};
 }
 
-std::string error_of_run(const ExperimentConfig& config, RunOptions options) {
+std::string error_of_run(const ExperimentConfig& config, RunWith options) {
   const TemporaryDirectory directory;
   options.experiment = "tests.Odd";
   options.job_log_dir = directory / "run";
   options.verbosity = Verbosity::kSilent;
   const auto devices = make_test_devices(1, 1);
   ProcessGroup alone;
-  return error_of([&] { make_run(config, options, pointers(devices), alone)->run(); });
+  return error_of(
+      [&] { make_run(config, options, options.mode, pointers(devices), alone)->run(); });
 }
 
 void require_errors(const std::vector<Fault>& faults,

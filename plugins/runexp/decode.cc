@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=decode: continues prompts, or documents of datasets.
+#include "plugins/runexp/commands.h"
+#include "plugins/runexp/experiment_run.h"
+
+namespace tessera {
+namespace {
+
+struct Decode {
+  static constexpr CommandInfo kInfo{.mode = "decode",
+                                     .summary = "continue prompts, or a dataset's documents"};
+  RunFlags flags;
+  std::string checkpoint = "newest";
+  std::vector<std::string> prompt;
+  std::vector<std::string> prompt_ids;
+  bool print_ids = false;
+  FIELDS(flags, About(checkpoint, "newest, or a step (120 or step_0000000120)", {.unit = "WHICH"}),
+         About(prompt, "what to continue; may be repeated; '' starts a new text"),
+         About(prompt_ids,
+               "the same as token ids with spaces or commas between, for which no tokenizer is "
+               "needed; may be repeated",
+               {.unit = "IDS"}),
+         About(print_ids, "print the ids of prompts and continuations, too"))
+
+  void check() const {
+    flags.check();
+    parse_checkpoint(checkpoint, CheckpointCount::kOne);
+  }
+
+  Ending run(const CommandContext& context) const {
+    const DecodeOptions options{.checkpoint = parse_checkpoint(checkpoint, CheckpointCount::kOne),
+                                .prompts = prompt,
+                                .prompt_ids = prompt_ids,
+                                .print_ids = print_ids};
+    return check_printed(run_mode({.flags = flags, .reads_data = true}, context, options));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> decode_command() { return command_of<Decode>(); }
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// --describe: an experiment's knobs and configuration, and who set what. It takes all flags of a
+// training run, to whose command it may be added.
+#include <fmt/ostream.h>
+
+#include "core/hparams/text.h"
+#include "plugins/runexp/commands.h"
+#include "plugins/runexp/experiment_run.h"
+#include "plugins/runexp/train.h"
+#include "tasks/interop/hf_weights.h"
+
+namespace tessera {
+namespace {
+
+struct Describe {
+  static constexpr CommandInfo kInfo{
+      .flag = "describe",
+      .summary = "print the experiment's knobs and configuration, and who set what"};
+  bool describe = false;
+  Train train;
+  FIELDS(About(describe, "print the configuration; the other flags are those of --mode=train"),
+         train)
+
+  void check() const { train.check(); }
+
+  Ending run(const CommandContext& context) const {
+    const ConfiguredExperiment configured = configured_together(train.flags.experiment, context);
+    std::ostream& out = context.out;
+    fmt::print(out, "{}\n\n", configured.entry.name);
+    if (configured.config_file.empty())
+      fmt::print(out, "Knobs\n{}\n", tessera::describe(configured.knobs));
+    fmt::print(out, "Configuration\n{}", tessera::describe(configured.config_tree()));
+    if (const std::string note = export_note(configured.config, NoteLength::kWhole); !note.empty())
+      fmt::print(out, "\n{}\n", note);
+    return check_printed();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> describe_command() { return command_of<Describe>(); }
+
+}  // namespace tessera

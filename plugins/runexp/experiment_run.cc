@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/runexp/experiment_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include "core/backend/cpu/thread_pool.h"
+#include "core/base/error.h"
+#include "core/base/region.h"
+#include "core/base/shell_command.h"
+#include "plugins/code_stamp.h"
+#include "plugins/lookup.h"
+#include "plugins/runexp/compare_ranks.h"
+#include "plugins/runexp/train.h"
+#include "tasks/plan/prediction.h"
+#include "tasks/run_directory/run_guard.h"
+#include "tasks/search/nearest_mesh.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool mesh_fits(const MeshConfig& mesh, int64_t devices) {
+  if (mesh.ici_mesh_shape.empty()) return true;  // It uses all devices.
+  return element_count(mesh.ici_mesh_shape) * element_count(mesh.dcn_mesh_shape) == devices;
+}
+
+// The knob sets the shape of the default axes; for others, and for a configuration from a file, the
+// field of the configuration.
+std::string fitting_shape(const ConfiguredExperiment& configured, int64_t devices) {
+  const std::vector<std::string>& axes = configured.config.mesh.axis_names;
+  const bool is_knob = configured.config_file.empty() && axes == MeshConfig{}.axis_names;
+  return fmt::format("{}ici_mesh_shape=[{}]", is_knob ? "" : "mesh.",
+                     fmt::join(shape_along_data(axes, devices), ","));
+}
+
+bool sets_mesh_shape(std::string_view set) {
+  constexpr std::string_view kPart = "mesh.";
+  if (set.starts_with(kPart)) set.remove_prefix(kPart.size());
+  return set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
+}
+
+// Of one of several devices: a kernel's scratch memory depends on its threads.
+int threads_of_device(const RunSetting& setting) {
+  const int64_t threads = setting.threads > 0 ? setting.threads : usable_processors();
+  return static_cast<int>(std::max<int64_t>(1, threads / setting.devices));
+}
+
+// Of each process: as many as the mesh needs.
+int64_t devices_for(const MeshConfig& mesh, const ProcessGroup& processes) {
+  const int64_t needed = planned_mesh(mesh, processes.size()).num_devices();
+  return std::max<int64_t>(1, needed / processes.size());
+}
+
+// What to add to an error of a run whose mesh does not suit its model: the nearest mesh that does,
+// and the command that searches for the best one. "" if the mesh is not the reason.
+std::string fitting_mesh_advice(const ConfiguredExperiment& configured, int64_t devices) {
+  const auto shape = nearest_fitting_shape(configured.config, devices);
+  if (!shape) return "";
+  const int64_t all = element_count(*shape) * element_count(configured.config.mesh.dcn_mesh_shape);
+  return fmt::format(
+      "; the nearest mesh of {} devices that fits is --set mesh.ici_mesh_shape=[{}], and "
+      "--mode=plan --search --devices={} --hardware=NAME finds the best one",
+      all, fmt::join(*shape, ","), all);
+}
+
+RunSetting setting_of(const ExperimentJob& job, const ConfiguredExperiment& configured,
+                      const ProcessGroup& processes) {
+  const auto& [experiment, devices, directory, dry] = job.flags;
+  const bool fits = !devices.devices && (job.fits_mesh || experiment.smoke);
+  const std::string name = configured.entry.name + (experiment.smoke ? ".smoke" : "");
+  return {.experiment = configured.entry.name,
+          .site = configured.entry.site,
+          .code = code_stamp(configured.entry),
+          .job_log_dir =
+              directory.job_log_dir.empty() ? fs::path("runs") / name : directory.job_log_dir,
+          .devices = fits ? devices_for(configured.config.mesh, processes) : devices.count(),
+          .threads = thread_budget(devices.kind, processes),
+          .restart = job.resume.restart,
+          .allow_config_change = job.resume.allow_config_change,
+          .allow_code_change = job.resume.allow_code_change,
+          .dry_run = dry.dry_run,
+          .overrides = configured.overrides};
+}
+
+std::vector<std::unique_ptr<Device>> devices_of(const ExperimentJob& job, const DeviceKind& kind,
+                                                const RunSetting& setting,
+                                                const ProcessGroup& processes) {
+  std::vector<std::unique_ptr<Device>> devices;
+  if (job.planned_for) {
+    devices.push_back(make_planned_device(*job.planned_for));
+    return devices;
+  }
+  return kind.make_devices(job.plans ? 1 : setting.devices,
+                           job.plans ? threads_of_device(setting) : setting.threads,
+                           local_rank(processes.transport().get()));
+}
+
+Ending run_on(const std::vector<std::unique_ptr<Device>>& devices, const ExperimentJob& job,
+              const ConfiguredExperiment& configured, const RunSetting& setting,
+              const CommandContext& context,
+              const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make) {
+  std::vector<Device*> in_order;
+  for (const auto& device : devices) in_order.push_back(device.get());
+  const std::unique_ptr<BaseRun> run = make({configured, setting, in_order, context.processes});
+  context.processes.barrier("the start of the run");
+  const bool logs = job.trains && !setting.dry_run;
+  if (logs && context.watch != nullptr) context.watch->log_in(setting.job_log_dir);
+  try {
+    return {run->run()};
+  } catch (const DirectoryLost& error) {
+    return {kFailed, error.what()};  // Not in failures.log: the directory may be another run's.
+  } catch (const std::exception& error) {
+    // The caller takes exceptions for configuration errors.
+    return {kFailed, error_text(error), logs ? setting.job_log_dir : fs::path()};
+  }
+}
+
+}  // namespace
+
+ConfiguredExperiment configured_by(const ExperimentFlags& flags,
+                                   const std::vector<std::string>& sets) {
+  const std::vector<fs::path> folders = flags.plugins.folders();
+  std::vector<std::string> all = flags.sets();
+  all.insert(all.end(), sets.begin(), sets.end());
+  std::optional<StoredConfig> stored;
+  if (!flags.config.empty()) stored = read_config(flags.config);
+  const ExperimentEntry entry = find_experiment(stored ? stored->experiment : flags.exp, folders);
+  try {
+    if (stored) return configure(entry, *stored, all);
+    return configure(entry, all, flags.smoke ? RecipeSize::kSmoke : RecipeSize::kFull);
+  } catch (const Error& error) {
+    fail("{}{}", error.what(), plugins_not_loaded(folders));
+  }
+}
+
+ConfiguredExperiment configured_together(const ExperimentFlags& flags,
+                                         const CommandContext& context) {
+  ConfiguredExperiment configured = configured_by(flags);
+  compare_configurations(configured, context.processes);
+  if (flags.smoke && !configured.entry.has_shrink)
+    fmt::print(context.errors,
+               "runexp: --smoke makes only the mesh and the number of steps of {} small; to make "
+               "its layers and data small, override shrink() (docs/experiments.md)\n",
+               configured.entry.name);
+  return configured;
+}
+
+std::string training_command(const ConfiguredExperiment& configured, RunFlags flags) {
+  if (!flags.experiment.exp.empty()) flags.experiment.exp = configured.entry.name;
+  flags.dry.dry_run = false;
+  return "./runexp " + shell_command(to_arguments(Train{.flags = std::move(flags)}));
+}
+
+std::optional<std::string> missing_data_message(const ConfiguredExperiment& configured,
+                                                const RunFlags& flags, int64_t num_devices) {
+  const auto find = configured.entry.missing_data;
+  if (find == nullptr) return std::nullopt;
+  const std::optional<MissingData> missing = find(*configured.experiment, configured.config);
+  if (!missing) return std::nullopt;
+  std::string text = fmt::format("{}: {}. These commands make it and train:\n\n",
+                                 configured.entry.name, missing->what);
+  for (const std::string& command : missing->commands) text += fmt::format("  {}\n", command);
+  RunFlags fitting = flags;
+  if (!mesh_fits(configured.config.mesh, num_devices)) {
+    std::erase_if(fitting.experiment.set, sets_mesh_shape);
+    fitting.experiment.set.push_back(fitting_shape(configured, num_devices));
+  }
+  text += fmt::format("  {}\n", training_command(configured, fitting));
+  if (!missing->advice.empty()) text += fmt::format("\n{}\n", missing->advice);
+  return text;
+}
+
+int thread_budget(const KindFlags& flags, const ProcessGroup& processes) {
+  if (flags.threads || processes.size() == 1) return flags.thread_count();
+  const int usable = usable_processors();
+  if (usable < sysconf(_SC_NPROCESSORS_ONLN)) return usable;
+  int together = 0;
+  for (int rank = 0; rank < processes.size(); ++rank)
+    if (processes.host(rank) == processes.host(processes.rank())) ++together;
+  return std::max(1, usable / together);
+}
+
+Ending run_experiment(const ExperimentJob& job, const CommandContext& context,
+                      const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make) {
+  const RunFlags& flags = job.flags;
+  ProcessGroup& processes = context.processes;
+  const DeviceKind& kind =
+      find_device(flags.devices.kind.kind(), flags.experiment.plugins.folders());
+  const ConfiguredExperiment configured = configured_together(flags.experiment, context);
+  const RunSetting setting = setting_of(job, configured, processes);
+  const int64_t num_devices = setting.devices * processes.size();
+  if (job.reads_data)
+    if (const auto message = missing_data_message(configured, flags, num_devices)) {
+      fmt::print(context.errors, "runexp: {}", *message);  // Several lines: commands to copy.
+      return {kBadUsage};
+    }
+  try {
+    return run_on(devices_of(job, kind, setting, processes), job, configured, setting, context,
+                  make);
+  } catch (const Error& error) {
+    if (!job.advises_mesh) throw;
+    throw Error(error.what() + fitting_mesh_advice(configured, num_devices));
+  }
+}
+
+Ending run_mode(const ExperimentJob& job, const CommandContext& context,
+                const ModeOptions& options) {
+  return run_experiment(job, context, [&options](const JobParts& parts) {
+    return make_run(parts.configured.config, parts.setting, options, parts.devices,
+                    parts.processes);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all commands on an experiment share: its configuration, the same in all processes, and a run
+// of it on devices.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/runtime/comm/process_group.h"
+#include "plugins/configure.h"
+#include "plugins/runexp/command.h"
+#include "plugins/runexp/flag_groups.h"
+#include "tasks/config/run_setting.h"
+#include "tasks/hardware/hardware.h"
+#include "tasks/modes/make_run.h"
+
+namespace tessera {
+
+// The experiment with the settings of the flags, then these.
+ConfiguredExperiment configured_by(const ExperimentFlags& flags,
+                                   const std::vector<std::string>& sets = {});
+
+// The same, and compares it with that of the other processes.
+ConfiguredExperiment configured_together(const ExperimentFlags& flags,
+                                         const CommandContext& context);
+
+// "./runexp --exp=…" with these flags, which trains the experiment.
+std::string training_command(const ConfiguredExperiment& configured, RunFlags flags);
+
+// The message for a user who starts an experiment without its data: what is missing, where it was
+// expected, and the commands that lead to a run. nullopt if nothing is missing. `num_devices`: of
+// the whole run; the last command asks for a mesh of that size.
+std::optional<std::string> missing_data_message(const ConfiguredExperiment& configured,
+                                                const RunFlags& flags, int64_t num_devices);
+
+// The default of --threads: the processors this process may use, divided among the host's processes
+// that are not bound to their own. 0: all.
+int thread_budget(const KindFlags& flags, const ProcessGroup& processes);
+
+// How a command runs an experiment.
+struct ExperimentJob {
+  const RunFlags& flags;
+  ResumeFlags resume = {};
+  bool reads_data = false;                   // Without its data it says how to make them.
+  bool trains = false;                       // A failure is written to the run's directory.
+  bool fits_mesh = false;                    // Without --devices: as many as the mesh needs.
+  bool advises_mesh = false;                 // An error says which mesh would suit the model.
+  bool plans = false;                        // One device is enough, to ask about its kernels:
+  std::optional<Hardware> planned_for = {};  // one like this.
+};
+
+struct JobParts {
+  const ConfiguredExperiment& configured;
+  const RunSetting& setting;
+  const std::vector<Device*>& devices;
+  ProcessGroup& processes;
+};
+
+// Configures the experiment, makes its devices and runs what `make` returns.
+Ending run_experiment(const ExperimentJob& job, const CommandContext& context,
+                      const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make);
+// The same with the run of a mode.
+Ending run_mode(const ExperimentJob& job, const CommandContext& context,
+                const ModeOptions& options);
+
+}  // namespace tessera
