@@ -36,7 +36,8 @@ class DecodeRun final : public BaseRun {
       : setting_(setting),
         options_(options),
         processes_(processes),
-        session_(config, ModelSession::Purpose::kRunning, devices, setting.devices, processes),
+        session_(config, ModelSession::Purpose::kRunning, devices, setting.devices, processes,
+                 setting.job_log_dir),
         p_(session_.task().decode()),
         store_(setting.job_log_dir / "checkpoints"),
         console_(console_mode(setting, processes)) {

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/choices.h"
 #include "plugins/cuda/device/graph.h"
+#include "plugins/cuda/device/host_copies.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/pinned_buffer.h"
 #include "plugins/cuda/device/progress.h"
@@ -81,6 +83,11 @@ class CudaDevice final : public Device {
       context_.driver().cuMemFree(pointer_of(memory));
   }
 
+  void map(DeviceAddress memory, int64_t bytes, HostAccess access, const UseBytes& use) override {
+    context_.make_current();
+    context_.part<HostCopies>().map(memory, bytes, access, use);
+  }
+
   bool is_asynchronous() const override { return true; }
   std::shared_ptr<std::byte[]> host_memory(int64_t bytes) override {
     context_.make_current();
@@ -100,6 +107,12 @@ class CudaDevice final : public Device {
   bool has_kernel(const OpDef& op) const override {
     return find_kernel(op, context_.compute_capability()) != nullptr;
   }
+
+  std::string share_choices(const std::string& others) override {
+    return context_.part<SharedChoices>().run->share(others);
+  }
+
+  void permit_nondeterminism() override { context_.permit_nondeterminism(); }
 
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return make_cuda_stream(context_, use);
