@@ -24,18 +24,18 @@ double round_step(double least) {
   return 10.0 * power;
 }
 
-struct Range {
+struct Extent {
   double from = 0.0, to = 1.0, step = 1.0;
 };
 
-Range range_of(double from, double to) {
+Extent range_of(double from, double to) {
   const double step = round_step(std::max(to - from, 1e-9 * std::max(to, 1.0)) / kTicks);
   return {std::floor(from / step) * step, (std::floor(to / step) + 1.0) * step, step};
 }
 
 class Plot {
  public:
-  Plot(Range memory, Range time, const char* unit, double factor)
+  Plot(Extent memory, Extent time, const char* unit, double factor)
       : memory_(memory), time_(time), unit_(unit), factor_(factor) {}
 
   double x(int64_t bytes) const {
@@ -70,12 +70,12 @@ class Plot {
   }
 
  private:
-  static double at(double value, const Range& range, double from, double to) {
+  static double at(double value, const Extent& range, double from, double to) {
     return from + (value - range.from) / (range.to - range.from) * (to - from);
   }
   static double rounded(double value) { return std::abs(value) < 1e-9 ? 0.0 : value; }
 
-  Range memory_, time_;
+  Extent memory_, time_;
   const char* unit_;
   double factor_;
 };
