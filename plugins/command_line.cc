@@ -240,7 +240,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.search = parse_search(flags);
   if (line.search) {
     line.search->hardware = *line.run.hardware;
-    line.search->hardware.launches.clear();  // Bounds are those of the figures.
+    line.search->hardware.launches.clear();  // docs/launch_costs.md#predictions
   }
   line.replay = parse_replay(flags);
   line.launch_costs = text("launch_costs");

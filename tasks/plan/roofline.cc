@@ -256,19 +256,6 @@ double kernel_operations(const Graph& graph, const Node& node) {
                                                     : vector_operations(graph, node);
 }
 
-double best_share(const Hardware& hardware) {
-  double best = std::max(hardware.efficiency.products, kShareAt128);
-  if (hardware.products)
-    for (const auto& points : {hardware.products->f32, hardware.products->bf16})
-      for (const ProductPoint& point : points.value_or(std::vector<ProductPoint>()))
-        best = std::max(best, point.share);
-  for (const auto& [op, rate] : hardware.kernels)
-    if (find_op(op).op_class == OpClass::kContraction)
-      for (const DType dtype : {DType::kF32, DType::kBF16})
-        best = std::max(best, rate(dtype) / hardware.peak_flops(dtype));
-  return best;
-}
-
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                        const Hardware& hardware) {
   if (is_collective(node)) return collective_cost(graph, node, mesh, hardware);

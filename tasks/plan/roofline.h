@@ -30,7 +30,5 @@ double reachable_bandwidth(const Hardware& hardware);
 double reachable_bandwidth(const Hardware& hardware, double bytes);
 // Operations of a launch, as KernelRate counts them.
 double kernel_operations(const Graph& graph, const Node& node);
-// The highest share of the peak that any contraction is priced with.
-double best_share(const Hardware& hardware);
 
 }  // namespace tessera

@@ -113,7 +113,7 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
     most = std::max(most, bytes);
   };
   for (const Searched& one : result.candidates)
-    if (one.state == CandidateState::kPlanned) widen(one.seconds, one.bytes);
+    if (one.is_planned()) widen(one.seconds, one.bytes);
   if (result.recipe.seconds > 0.0) widen(result.recipe.seconds, result.recipe.bytes);
   if (slowest == 0.0) fastest = 0.0, slowest = 1.0;
   const bool is_short = slowest < 1.0;
@@ -124,8 +124,7 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
   const double limit = plot.x(arena_room(options.hardware));
   svg += Plot::line(limit, kTop, limit, kHeight - kBottom, "limit");
   for (const Searched& one : result.candidates)
-    if (one.state == CandidateState::kPlanned)
-      svg += dot(plot.x(one.bytes), plot.y(one.seconds), 3, "plan");
+    if (one.is_planned()) svg += dot(plot.x(one.bytes), plot.y(one.seconds), 3, "plan");
   std::string path;
   for (const size_t i : result.frontier) {
     const Searched& one = result.candidates[i];

@@ -90,37 +90,30 @@ std::string comparison_text(const SearchResult& result, const SearchOptions& opt
 
 std::string counts_text(const SearchResult& result, const SearchOptions& options) {
   const SearchCounts counts = counts_of(result, options);
-  std::string text = fmt::format(
-      "\ncandidates {}: {} planned, {} refused; of the others, {} need too much memory by their\n"
-      "  bound, {} cannot be better than a plan by theirs ({} programs compiled); {:.1f} s\n",
-      counts.candidates, counts.planned, counts.refused, counts.by_memory, counts.by_score,
-      counts.compiled, result.elapsed);
-  if (result.best && result.is_complete)
-    text += fmt::format("  No candidate is better: proven after {:.1f} s.\n", result.proven);
-  if (result.smaller_state_saves > 0 && counts.by_memory > 0)
+  std::string text = "\n" + wrapped(fmt::format("{} of {} combinations planned in {:.1f} s; {} of "
+                                                "them need too much memory; {} refused",
+                                                counts.planned, result.combinations, result.elapsed,
+                                                counts.too_large, counts.refused),
+                                    2)
+                                .substr(0);
+  if (result.smaller_state_saves > 0 && counts.too_large > 0)
     text += wrapped(
         fmt::format("Optimizer state in bf16 would save {} of the best. It changes what a run "
                     "computes, so it is searched only with --search_state_dtype.",
                     size_text(result.smaller_state_saves)),
         2);
   if (!result.is_complete)
-    text +=
-        wrapped(fmt::format("The search ended after {:.0f} s: {} candidates are left; the "
-                            "lowest bound of them is {}. --search_seconds=N gives it more time.",
-                            options.seconds, counts.left,
-                            options.goal == SearchGoal::kMemory
-                                ? size_text(static_cast<int64_t>(result.best_possible))
-                            : options.goal == SearchGoal::kTime
-                                ? seconds_text(result.best_possible)
-                                : fmt::format("{:.4g}", result.best_possible)),
-                2);
+    text += wrapped(fmt::format("The search ended after {:.0f} s, while candidates with better "
+                                "neighbours were left. --search_seconds=N gives it more time.",
+                                options.seconds),
+                    2);
   return text;
 }
 
-std::string refusals_text(const SearchResult& result) {
-  const std::vector<RefusalGroup> groups = refusal_groups(result);
+// A line for each reason, with the count before it.
+std::string reasons_text(std::string_view heading, const std::vector<RefusalGroup>& groups) {
   if (groups.empty()) return "";
-  std::string text = "\nrefused\n";
+  std::string text = fmt::format("\n{}\n", heading);
   for (size_t i = 0; i < std::min(groups.size(), kMostRefusals); ++i) {
     const std::string count = fmt::format("  {:>6} × ", groups[i].count);
     text += count + wrapped(groups[i].example, 11).substr(11);
@@ -128,6 +121,14 @@ std::string refusals_text(const SearchResult& result) {
   if (groups.size() > kMostRefusals)
     text += fmt::format("  and {} other reasons\n", groups.size() - kMostRefusals);
   return text;
+}
+
+std::string refusals_text(const SearchResult& result) {
+  std::vector<RefusalGroup> excluded;
+  for (const Exclusions::Group& group : result.exclusions.groups())
+    excluded.push_back({group.layouts, group.text});
+  return reasons_text("layouts that are excluded", excluded) +
+         reasons_text("refused", refusal_groups(result));
 }
 
 std::string searched_json(const Searched& one, SettingStyle style) {
@@ -151,29 +152,9 @@ std::string list_json(const SearchResult& result, const Indices& indices, Settin
 
 SearchCounts counts_of(const SearchResult& result, const SearchOptions& options) {
   SearchCounts counts;
-  const auto score_of = [&](const Searched& one) {
-    return score(options.goal, options.hardware, one.devices(), one.seconds, one.bytes);
-  };
-  const double best = result.best ? score_of(result.candidates[*result.best])
-                                  : std::numeric_limits<double>::infinity();
-  for (const auto& [unused, count] : result.refused) {
-    counts.candidates += count;
-    counts.refused += count;
-  }
   for (const Searched& one : result.candidates) {
-    ++counts.candidates;
-    if (one.state == CandidateState::kCompiled) ++counts.compiled;
-    if (one.state == CandidateState::kPlanned) {
-      ++counts.planned;
-    } else if (one.state == CandidateState::kRefused) {
-      ++counts.refused;
-    } else if (one.bytes > arena_room(options.hardware)) {
-      ++counts.by_memory;
-    } else if (!result.is_complete && score_of(one) < best) {
-      ++counts.left;
-    } else {
-      ++counts.by_score;
-    }
+    ++(one.is_planned() ? counts.planned : counts.refused);
+    if (one.is_planned() && one.bytes > arena_room(options.hardware)) ++counts.too_large;
   }
   return counts;
 }
@@ -184,9 +165,8 @@ std::vector<RefusalGroup> refusal_groups(const SearchResult& result) {
     const auto [group, added] = groups.try_emplace(without_digits(text), RefusalGroup{0, text});
     group->second.count += count;
   };
-  for (const auto& [text, count] : result.refused) add(text, count);
   for (const Searched& one : result.candidates)
-    if (one.state == CandidateState::kRefused) add(one.refusal, 1);
+    if (!one.is_planned()) add(one.refusal, 1);
   std::vector<RefusalGroup> list;
   for (auto& [unused, group] : groups) list.push_back(std::move(group));
   std::ranges::stable_sort(list, std::greater<>(), &RefusalGroup::count);
@@ -196,8 +176,7 @@ std::vector<RefusalGroup> refusal_groups(const SearchResult& result) {
 std::string nothing_fits(const SearchResult& result, const SearchOptions& options) {
   const Searched* least = nullptr;
   for (const Searched& one : result.candidates)
-    if (one.state == CandidateState::kPlanned && (least == nullptr || one.bytes < least->bytes))
-      least = &one;
+    if (one.is_planned() && (least == nullptr || one.bytes < least->bytes)) least = &one;
   const std::string memory = size_text(arena_room(options.hardware));
   const std::string when =
       result.is_complete
@@ -258,6 +237,9 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
   const auto refusal_json = [](const RefusalGroup& group) {
     return JsonLine().add("count", group.count).add("example", group.example).text();
   };
+  const auto excluded_json = [](const Exclusions::Group& group) {
+    return JsonLine().add("layouts", group.layouts).add("reason", group.text).text();
+  };
   JsonLine json;
   json.add("goal", enum_name(options.goal))
       .add("hardware", options.hardware.name)
@@ -273,17 +255,15 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
       .add_raw("best", result.best ? searched_json(result.candidates[*result.best], style) : "null")
       .add_raw("best_of_devices", list_json(result, result.best_of_devices, style))
       .add_raw("frontier", list_json(result, result.frontier, style))
+      .add_raw("excluded", json_list(result.exclusions.groups(), excluded_json))
       .add_raw("refused", json_list(refusal_groups(result), refusal_json))
       .add_raw("counts", JsonLine()
-                             .add("candidates", counts.candidates)
+                             .add("combinations", result.combinations)
                              .add("planned", counts.planned)
                              .add("refused", counts.refused)
-                             .add("pruned_by_memory", counts.by_memory)
-                             .add("pruned_by_goal", counts.by_score)
-                             .add("left", counts.left)
+                             .add("too_large", counts.too_large)
                              .text())
       .add_raw("complete", result.is_complete ? "true" : "false")
-      .add("proven_seconds", result.proven)
       .add("seconds", result.elapsed);
   return json.text();
 }

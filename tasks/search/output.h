@@ -31,12 +31,9 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
 // Why no candidate fits, with the one that needs least memory.
 std::string nothing_fits(const SearchResult& result, const SearchOptions& options);
 
-// How many candidates had each end.
 struct SearchCounts {
-  int64_t candidates = 0, planned = 0, compiled = 0, refused = 0;
-  int64_t by_memory = 0;  // Not planned, because a bound exceeds the memory,
-  int64_t by_score = 0;   // or because a known plan is not worse than the bound;
-  int64_t left = 0;       // or because time ran out.
+  int64_t planned = 0, too_large = 0;  // Of the planned ones, for the memory.
+  int64_t refused = 0;
 };
 SearchCounts counts_of(const SearchResult& result, const SearchOptions& options);
 

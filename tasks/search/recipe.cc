@@ -2,11 +2,15 @@
 #include "tasks/search/recipe.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/region.h"
 #include "core/graph/type.h"
+#include "core/passes/remat/remat.h"
 #include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 
@@ -14,6 +18,12 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kExpertsAxis = "experts";
+
+// Policies that Pax's recipes use; which of them differ depends on the model.
+constexpr std::string_view kPolicies[] = {
+    "save_everything",   "save_dot_only", "save_dot_except_logits_ffn1",
+    "save_qkv_out_proj", "save_out_proj", "save_context_and_out_proj",
+    "save_nothing"};
 
 Type unsplit(Type type) {
   for (Axis& axis : type.axes) axis.split.clear();
@@ -37,6 +47,21 @@ std::vector<Parameter> stored_arrays(const Graph& traced, const ParameterTable& 
   return arrays;
 }
 
+std::vector<std::string> distinct_policies(const Graph& traced, const std::string& first) {
+  std::vector<std::string> policies = {first}, distinct;
+  policies.insert(policies.end(), std::begin(kPolicies), std::end(kPolicies));
+  std::set<std::string> known;  // What they save, as a text.
+  for (const std::string& policy : policies) {
+    std::vector<SavedValue> saved;
+    rematerialize(traced, parse_remat_policy(policy), &saved);
+    std::string text;
+    for (const SavedValue& value : saved)
+      text += fmt::format("{} {} {}\n", value.name, value.path, value.type.text_sized());
+    if (known.insert(text).second) distinct.push_back(policy);
+  }
+  return distinct;
+}
+
 }  // namespace
 
 Recipe read_recipe(ExperimentConfig config, int64_t devices) {
@@ -51,7 +76,6 @@ Recipe read_recipe(ExperimentConfig config, int64_t devices) {
   recipe.microbatches = task->train().num_microbatches;
   recipe.remat_policy = task->train().remat_policy;
   recipe.has_schedule = task->train().pipeline_schedule.has();
-  recipe.has_own_pieces = !task->train().layers_per_piece.empty();
   int64_t stacks = 0;
   std::string stack_of;
   for (const Parameter& each : task->model().parameters().parameters()) {
@@ -68,6 +92,7 @@ Recipe read_recipe(ExperimentConfig config, int64_t devices) {
   const Graph traced = task->train_graph(
       {Mesh(std::move(single)), make_rules(config.rules), global_specification(*input)});
   recipe.stored = stored_arrays(traced, task->model().parameters());
+  recipe.remat_policies = distinct_policies(traced, recipe.remat_policy);
   recipe.config = std::move(config);
   return recipe;
 }

@@ -34,11 +34,11 @@ struct Recipe {
   int64_t seq_len = 0;
   int64_t microbatches = 1;
   std::string remat_policy;
-  bool has_schedule = false;    // A pipeline schedule is set.
-  bool has_own_pieces = false;  // Stages of a pipeline have the layers of layers_per_piece.
-  bool has_stack = false;       // Of layers, which a pipeline can divide.
-  int64_t layers = 0;           // Of the stack.
-  bool has_experts = false;     // A mixture of experts.
+  std::vector<std::string> remat_policies;  // It, and others that save other values.
+  bool has_schedule = false;                // A pipeline schedule is set.
+  bool has_stack = false;                   // Of layers, which a pipeline can divide.
+  int64_t layers = 0;                       // Of the stack.
+  bool has_experts = false;                 // A mixture of experts.
   // Parameters and arrays of optimizer state: a parameter with the type of the array, unsplit.
   std::vector<Parameter> stored;
   SmallerState smaller_state;

@@ -34,8 +34,7 @@ double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double 
 std::vector<size_t> frontier_of(const std::vector<Searched>& candidates, int64_t memory) {
   std::vector<size_t> fitting, frontier;
   for (size_t i = 0; i < candidates.size(); ++i)
-    if (candidates[i].state == CandidateState::kPlanned && candidates[i].bytes <= memory)
-      fitting.push_back(i);
+    if (candidates[i].is_planned() && candidates[i].bytes <= memory) fitting.push_back(i);
   std::ranges::stable_sort(
       fitting, {}, [&](size_t i) { return std::pair(candidates[i].seconds, candidates[i].bytes); });
   for (const size_t i : fitting)

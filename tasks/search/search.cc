@@ -5,19 +5,19 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <memory>
-#include <queue>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/ops/pipeline.h"
 #include "tasks/plan/prediction.h"
-#include "tasks/search/bounds.h"
-#include "tasks/search/work_bounds.h"
 #include "tasks/train/train_session.h"
 
 namespace tessera {
@@ -25,29 +25,52 @@ namespace {
 
 // A step with more launches takes longer to plan than its candidate is worth.
 constexpr int64_t kMostLaunches = 2'000'000;
-// So many programs are compiled before the most promising one of them is planned: a plan found
-// early rules out candidates that are only listed.
-constexpr int64_t kCompiledPerPlan = 40;
-// Candidates that are compiled, and that are planned, at the same time.
-constexpr size_t kBatch = 8, kPlannedTogether = 2;
-constexpr int kMostWorkers = static_cast<int>(kBatch);
-// Candidates that wait at most for the programs of others while those are chosen.
-constexpr size_t kMostLater = 64;
-// The frontier below the best plan has the fastest plans under 1/2, 1/4 and 1/8 of its memory.
+// Layouts of each strategy that are planned to begin with: at these parts of their list. They take
+// at most this share of the time.
+constexpr double kStarts[] = {0.5, 0.25, 0.75, 0.0, 0.99};
+constexpr double kTimeForStarts = 0.25;
+// The search ends after so many candidates whose neighbours are all planned and not better.
+constexpr int kMostFinished = 32;
+// Candidates that are planned at the same time, on any number of processors.
+constexpr std::ptrdiff_t kTogether = 8;
+constexpr int kMostWorkers = 8;
+// Below the best plan, the frontier has the best plans under 1/2, 1/4 and 1/8 of its memory.
 constexpr int kFrontierSteps = 3;
-// The share of the time of collectives that estimates add to that of compute.
-constexpr double kExposed = 0.3;
 
-Plan planned(const ExperimentConfig& config, int64_t devices, Device& device,
-             const SearchOptions& options) {
+int64_t launches_of(const Graph& graph) {
+  int64_t launches = 0;
+  for (const Node& node : graph.nodes()) {
+    for (const auto& [body, runs] : run_bodies(node)) launches += runs * launches_of(*body);
+    if (!runs_bodies(node) && !view_offset(graph, node)) ++launches;
+  }
+  return launches;
+}
+
+struct PlannedStep {
+  double seconds = 0.0, mfu = 0.0;
+  int64_t bytes = 0;
+};
+
+// Error if the model, the batch or the pipeline does not fit the mesh.
+PlannedStep plan_step(const ExperimentConfig& config, int64_t devices, Device& device,
+                      const SearchOptions& options) {
   ProcessGroup alone;
+  const int64_t stages = planned_mesh(config.mesh, devices).stages();
+  const auto check_launches = [stages](std::string_view stage, const Graph& graph) {
+    if (stage != "schedule") return;
+    const int64_t launches = stages * launches_of(graph);
+    if (launches > kMostLaunches) fail("a step of {} launches takes too long to plan", launches);
+  };
   Session session(config,
-                  {.run_directory = options.run_directory, .devices = devices, .allocates = false},
+                  {.run_directory = options.run_directory,
+                   .devices = devices,
+                   .allocates = false,
+                   .on_stage = check_launches},
                   {&device}, alone);
-  Plan plan = session.plan();
-  plan.prediction = predict(session.executor().stage_plans(session.train_program().program()),
-                            session.mesh(), session.tokens_per_step(), options.hardware);
-  return plan;
+  const Prediction prediction =
+      predict(session.executor().stage_plans(session.train_program().program()), session.mesh(),
+              session.tokens_per_step(), options.hardware);
+  return {prediction.step_seconds, prediction.mfu, session.plan().arena};
 }
 
 class Search {
@@ -59,8 +82,7 @@ class Search {
         options_(std::move(options)),
         recipe_devices_(recipe_devices),
         workers_(std::min(usable_processors(), kMostWorkers)),
-        recipe_(read_recipe(configure({}), recipe_devices)),
-        work_(configure_, options_.hardware, recipe_) {
+        recipe_(read_recipe(configure({}), recipe_devices)) {
     if (options_.space.devices.empty()) options_.space.devices = {recipe_.devices};
     recipe_.smaller_state = find_smaller_state(configure_, recipe_);
     if (options_.space.searches_state_dtype && recipe_.smaller_state.settings.empty())
@@ -69,25 +91,29 @@ class Search {
           "is not; search without it");
     for (int i = 0; i < workers_.size(); ++i)
       devices_.push_back(make_planned_device(options_.hardware));
+    space_.emplace(recipe_, options_.space);
   }
 
   SearchResult run() {
+    result_.exclusions = space_->exclusions();
+    for (const Layout& layout : space_->layouts())
+      result_.combinations += std::ssize(space_->candidates(layout));
     plan_recipe();
-    list();
-    if (!options_.prunes) {
-      for (size_t i = 0; i < all().size() && !is_late(); ++i) plan({i});
-      result_.is_complete = !is_late();
-    }
+    const auto numbers = static_cast<double>(options_.space.devices.size());
     for (const int64_t devices : options_.space.devices) {
-      if (options_.prunes) descend(devices);
+      until_ += options_.seconds / numbers;
+      plan_starts(devices);
       const auto best = best_under(memory(), devices, options_.goal);
       if (!best) continue;
       result_.best_of_devices.push_back(*best);
       if (!result_.best || score_of(*best) < score_of(*result_.best)) result_.best = best;
     }
-    result_.proven = elapsed();
-    if (result_.best && options_.prunes) extend_frontier();
-    if (!result_.best && options_.prunes) find_least_memory();
+    until_ = options_.seconds;
+    if (result_.best) {
+      extend_frontier();
+    } else {
+      find_least_memory();
+    }
     result_.frontier = frontier_of(all(), memory());
     if (result_.best && !options_.space.searches_state_dtype) note_smaller_state();
     result_.elapsed = elapsed();
@@ -100,16 +126,11 @@ class Search {
   std::vector<Searched>& all() { return result_.candidates; }
   int64_t memory() const { return arena_room(options_.hardware); }
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  bool is_late() const { return elapsed() > options_.seconds; }
+  bool is_late() const { return elapsed() > until_; }
   double score_of(size_t i) { return score_of(i, options_.goal); }
   double score_of(size_t i, SearchGoal goal) {
     const Searched& one = all()[i];
     return score(goal, options_.hardware, one.devices(), one.seconds, one.bytes);
-  }
-
-  void refuse(Searched& one, std::string why) {
-    one.state = CandidateState::kRefused;
-    one.refusal = std::move(why);
   }
 
   void plan_recipe() {
@@ -120,64 +141,23 @@ class Search {
     if (recipe_.microbatches > 1)
       recipe.text += fmt::format(", {} microbatches", recipe_.microbatches);
     try {
-      const ProgramBounds bounds = program_bounds(recipe_.config, *devices_[0], options_.hardware);
-      if (bounds.launches > kMostLaunches) {
-        recipe.refusal = fmt::format("its step has {} launches, which take too long to plan here",
-                                     bounds.launches);
-        return;
-      }
-      const Plan plan = planned(recipe_.config, recipe_devices_, *devices_[0], options_);
-      CHECK(plan.prediction.has_value(), "a plan with hardware has a prediction");
-      recipe.seconds = plan.prediction->step_seconds, recipe.mfu = plan.prediction->mfu;
-      recipe.bytes = plan.arena;
+      const PlannedStep step = plan_step(recipe_.config, recipe_devices_, *devices_[0], options_);
+      recipe.seconds = step.seconds, recipe.mfu = step.mfu, recipe.bytes = step.bytes;
     } catch (const Error& error) {
       recipe.refusal = error.what();
     }
   }
 
-  // Lists the candidates with the bounds that need no trace on their mesh.
-  void list() {
-    Space space = list_candidates(recipe_, options_.space);
-    result_.refused = std::move(space.refused);
-    for (Candidate& candidate : space.candidates) {
-      const std::string& same = work_.policy_class(candidate.microbatches, candidate.remat_policy);
-      if (same != candidate.remat_policy) continue;  // An equal one is listed.
-      Searched one{.candidate = std::move(candidate)};
-      try {
-        one.seconds = work_.seconds(one.candidate);
-        one.bytes = one.stored = stored(one.candidate);
-      } catch (const Error& error) {
-        refuse(one, error.what());
-      }
-      all().push_back(std::move(one));
-    }
-  }
-
-  // stored_bytes() of candidates, of which many in a row have one layout.
-  int64_t stored(const Candidate& candidate) {
-    const auto key = [](const Candidate& of) {
-      return std::tie(of.layout.strategy, of.layout.rules.weights, of.layout.axis_names,
-                      of.layout.ici, of.layout.dcn);
-    };
-    if (!stored_of_ || key(*stored_of_) != key(candidate)) {
-      stored_of_ = candidate;
-      stored_.clear();
-    }
-    const auto known = stored_.find(candidate.state);
-    if (known != stored_.end()) return known->second;
-    return stored_[candidate.state] = stored_bytes(recipe_, candidate);
-  }
-
   // What settings_of() gives, but the settings that candidates share are applied once for all of
   // them.
-  ExperimentConfig config_of(const Searched& one) {
-    Candidate shared = one.candidate;
+  ExperimentConfig config_of(const Candidate& candidate) {
+    Candidate shared = candidate;
     shared.layout = {};
     const std::vector<std::string> sets = settings_of(shared, style_);
     const auto [known, added] = configs_.try_emplace(fmt::format("{}", fmt::join(sets, "\n")));
     if (added) known->second = configure_(sets);
     ExperimentConfig config = known->second;
-    const Layout& layout = one.candidate.layout;
+    const Layout& layout = candidate.layout;
     config.rules = layout.rules;
     config.mesh.axis_names = layout.axis_names;
     config.mesh.ici_mesh_shape = layout.ici;
@@ -185,263 +165,147 @@ class Search {
     return config;
   }
 
-  // Calls work(i, device, config) for each of these candidates by all workers. What it throws is
-  // the reason why the candidate is refused.
-  template <typename Work>
-  void in_parallel(const std::vector<size_t>& which, const Work& work) {
+  // Plans those that are not known yet, on all processors. Gives the new ones that have a plan.
+  std::vector<size_t> plan(std::vector<Candidate> candidates) {
+    std::erase_if(candidates,
+                  [&](const Candidate& each) { return !known_.insert(each.text()).second; });
     std::vector<ExperimentConfig> configs;
-    for (const size_t i : which) configs.push_back(config_of(all()[i]));
-    std::vector<std::string> refusals(which.size());
+    for (const Candidate& each : candidates) configs.push_back(config_of(each));
+    std::vector<Searched> planned(candidates.size());
     std::atomic<size_t> next = 0;
     workers_.run([&](int worker) {
-      for (size_t k = next++; k < which.size(); k = next++) {
+      for (size_t k = next++; k < planned.size(); k = next++) {
         try {
-          work(k, *devices_[static_cast<size_t>(worker)], configs[k]);
+          const PlannedStep step =
+              plan_step(configs[k], 1, *devices_[static_cast<size_t>(worker)], options_);
+          planned[k].seconds = step.seconds, planned[k].mfu = step.mfu;
+          planned[k].bytes = step.bytes;
         } catch (const std::exception& error) {
-          refusals[k] = error.what();
+          planned[k].refusal = error.what();
         }
       }
     });
-    for (size_t k = 0; k < which.size(); ++k)
-      if (!refusals[k].empty()) refuse(all()[which[k]], std::move(refusals[k]));
+    std::vector<size_t> fresh;
+    for (size_t k = 0; k < planned.size(); ++k) {
+      planned[k].candidate = std::move(candidates[k]);
+      if (planned[k].is_planned()) fresh.push_back(all().size());
+      all().push_back(std::move(planned[k]));
+    }
+    return fresh;
   }
 
-  void compile(const std::vector<size_t>& which) {
-    std::vector<ProgramBounds> bounds(which.size());
-    in_parallel(which, [&](size_t k, Device& device, const ExperimentConfig& config) {
-      bounds[k] = program_bounds(config, device, options_.hardware);
-    });
-    for (size_t k = 0; k < which.size(); ++k)
-      if (all()[which[k]].state != CandidateState::kRefused) note(all()[which[k]], bounds[k]);
-  }
-
-  void note(Searched& one, const ProgramBounds& bounds) {
-    const double beside = work_.seconds_beside_layers(one.candidate);
-    shared_.add(one.candidate, bounds, beside);
-    one.seconds = std::max(one.seconds, bounds.seconds(beside));
-    one.bytes = std::max(one.bytes, bounds.bytes);
-    one.exposed = kExposed * (bounds.links + bounds.network);
-    one.state = CandidateState::kCompiled;
-    if (bounds.launches > kMostLaunches)
-      refuse(one, fmt::format("a step of {} launches takes too long to plan", bounds.launches));
-  }
-
-  void plan(const std::vector<size_t>& which) {
-    std::vector<size_t> rest;
-    for (const size_t i : which)
-      if (all()[i].state != CandidateState::kRefused && all()[i].state != CandidateState::kPlanned)
-        rest.push_back(i);
-    struct Result {
-      double seconds = 0.0, mfu = 0.0;
-      int64_t bytes = 0;
-    };
-    std::vector<Result> results(rest.size());
-    in_parallel(rest, [&](size_t k, Device& device, const ExperimentConfig& config) {
-      const Plan plan = planned(config, 1, device, options_);
-      results[k] = {plan.prediction->step_seconds, plan.prediction->mfu, plan.arena};
-    });
-    for (size_t k = 0; k < rest.size(); ++k) {
-      Searched& one = all()[rest[k]];
-      if (one.state == CandidateState::kRefused) continue;
-      one.seconds = results[k].seconds;
-      one.mfu = results[k].mfu;
-      one.bytes = results[k].bytes;
-      one.state = CandidateState::kPlanned;
+  // Plans the recipe's other choices on layouts of all kinds: from each strategy a few, pipelines
+  // last, since they take longer to plan.
+  void plan_starts(int64_t devices) {
+    std::map<std::pair<bool, std::string>, std::vector<Candidate>> of_strategy;
+    for (const Layout& layout : space_->layouts()) {
+      if (layout.devices() != devices || layout.stored > room(devices)) continue;
+      if (auto start = space_->start(layout))
+        of_strategy[{layout.stages() > 1, layout.strategy}].push_back(std::move(*start));
+    }
+    const double until = elapsed() + kTimeForStarts * (until_ - elapsed());
+    for (const double place : kStarts) {
+      std::vector<Candidate> starts;
+      for (const auto& [unused, list] : of_strategy)
+        starts.push_back(list[static_cast<size_t>(place * static_cast<double>(list.size()))]);
+      while (!starts.empty() && elapsed() < until) plan(take(starts, room(devices)));
     }
   }
 
-  // What programs of other candidates say about this one.
-  bool raise_by_others(size_t i) {
-    Searched& one = all()[i];
-    const double seconds = shared_.seconds(one.candidate);
-    const int64_t bytes = one.stored + shared_.activation_bytes(one.candidate);
-    if (seconds <= one.seconds && bytes <= one.bytes) return false;
-    one.seconds = std::max(one.seconds, seconds);
-    one.bytes = std::max(one.bytes, bytes);
-    return true;
+  // The memory of a device, or what the smallest layout needs at least.
+  int64_t room(int64_t devices) const {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Layout& layout : space_->layouts())
+      if (layout.devices() == devices) least = std::min(least, layout.stored);
+    return std::max(memory(), least);
   }
 
-  // Finds a good candidate early, so that bounds rule out more: from the recipe's candidate, and
-  // from the one that shards most, to the best neighbour as long as that is better.
-  void descend(int64_t devices) {
-    for (const bool from_recipe : {true, false}) {
-      std::optional<size_t> at = first_step(devices, from_recipe);
-      while (at && !is_late()) {
-        plan({*at});
-        const std::optional<size_t> next = best_neighbour(*at);
-        if (!next || estimate(*next) >= estimate(*at)) break;
-        at = next;
-      }
-    }
-  }
-
-  std::optional<size_t> first_step(int64_t devices, bool from_recipe) {
-    std::optional<size_t> first;
-    const Mesh mesh = planned_mesh(recipe_.config.mesh, recipe_devices_);
-    for (size_t i = 0; i < all().size(); ++i) {
-      const Searched& one = all()[i];
-      if (one.state == CandidateState::kRefused || one.devices() != devices) continue;
-      const bool is_recipe = one.candidate.layout.mesh() == mesh &&
-                             one.candidate.layout.rules.weights == recipe_.config.rules.weights &&
-                             one.candidate.microbatches == recipe_.microbatches;
-      if (from_recipe && is_recipe) return i;
-      const bool is_small =
-          one.candidate.layout.stages() == 1 && (!first || one.bytes < all()[*first].bytes);
-      if (!from_recipe && is_small) first = i;
-    }
-    return first;
-  }
-
-  // The score that a candidate may have, for an order; it proves nothing. Less memory first until
-  // it fits.
-  double estimate(size_t i) {
-    constexpr double kTooLarge = 1e12;
-    const Searched& one = all()[i];
-    if (one.state == CandidateState::kRefused || one.state == CandidateState::kListed)
-      return std::numeric_limits<double>::infinity();
-    const double exposed = one.state == CandidateState::kPlanned ? 0.0 : one.exposed;
-    const double its_score =
-        score(options_.goal, options_.hardware, one.devices(), one.seconds + exposed, one.bytes);
-    if (one.bytes <= memory()) return its_score;
-    return kTooLarge * (static_cast<double>(one.bytes) / static_cast<double>(memory()));
-  }
-
-  std::optional<size_t> best_neighbour(size_t at) {
-    const bool fits = all()[at].state == CandidateState::kPlanned && all()[at].bytes <= memory();
-    // Whether its bounds say that it is not better.
-    const auto is_worse = [&](size_t i) {
-      return fits && (all()[i].bytes > memory() || score_of(i) >= score_of(at));
-    };
-    std::vector<size_t> near;
-    for (size_t i = 0; i < all().size(); ++i)
-      if (i != at && are_neighbours(all()[at].candidate, all()[i].candidate)) near.push_back(i);
-    for (std::vector<size_t> rest = near; !rest.empty() && !is_late();) {
-      std::vector<size_t> batch, later;
-      std::set<std::string> keys;
-      for (const size_t i : rest) {
-        if (all()[i].state != CandidateState::kListed) continue;
-        raise_by_others(i);
-        if (is_worse(i)) continue;
-        const bool is_now =
-            batch.size() < kBatch && keys.insert(common_key(all()[i].candidate)).second;
-        (is_now ? batch : later).push_back(i);
-      }
-      compile(batch);
-      rest = std::move(later);
-    }
-    std::optional<size_t> best;
-    for (const size_t i : near)
-      if (!best || estimate(i) < estimate(*best)) best = i;
-    return best;
-  }
-
-  using Entry = std::pair<double, size_t>;  // The score or its lower bound, and the candidate.
-  using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
-
-  // A search among the candidates on so many devices that need at most `limit` bytes.
-  struct Round {
-    int64_t limit = 0, devices = 1;
-    SearchGoal goal = SearchGoal::kTime;
-    Queue listed = {}, compiled = {};
-    int64_t compiled_since_plan = 0;
-    std::optional<size_t> best = {};
+  // Less is better.
+  struct Order {
+    int64_t excess = 0;  // Bytes beyond the limit.
+    double score = 0.0;
+    int64_t bytes = 0;
+    size_t index = 0;
+    auto operator<=>(const Order&) const = default;
   };
 
-  // Remembers a planned candidate if it is better, and queues another one.
-  void add(Round& round, size_t i) {
-    const Searched& one = all()[i];
-    if (one.state == CandidateState::kRefused || one.bytes > round.limit) return;
-    const double its_score = score_of(i, round.goal);
-    if (one.state == CandidateState::kPlanned) {
-      const auto order = [&](size_t which) {
-        return std::pair(score_of(which, round.goal), all()[which].bytes);
-      };
-      if (!round.best || order(i) < order(*round.best)) round.best = i;
-    } else {
-      (one.state == CandidateState::kListed ? round.listed : round.compiled).emplace(its_score, i);
-    }
-  }
+  // A search among the candidates on so many devices that need at most `limit` bytes.
+  struct Walk {
+    int64_t limit = 0, devices = 1;
+    SearchGoal goal = SearchGoal::kTime;
+    std::set<Order> open = {};                                 // Some neighbours are not planned.
+    std::map<size_t, std::vector<Candidate>> neighbours = {};  // Those that are left.
+    std::optional<Order> best = {};
+    int steps = 0;
+    std::map<std::string, int> turns = {};  // Of each strategy.
+    int finished = 0;  // Candidates without a better neighbour, since the best was found.
+  };
 
-  // Empties a queue whose first entry, and so each entry, has a bound that is not below the best
-  // score.
-  void drop_worse(const Round& round, Queue& queue) {
-    if (!queue.empty() && round.best && queue.top().first >= score_of(*round.best, round.goal))
-      queue = {};
-  }
-
-  // Plans or compiles the candidates with the lowest bounds. How many at once does not depend on
-  // the number of workers, so that the search is the same on any machine.
-  void advance(Round& round) {
-    const bool plans = !round.compiled.empty() &&
-                       (round.listed.empty() || round.compiled_since_plan >= kCompiledPerPlan ||
-                        round.compiled.top() <= round.listed.top());
-    const std::vector<size_t> batch =
-        plans ? next_of(round, round.compiled, kPlannedTogether) : next_listed(round);
-    if (plans) {
-      plan(batch);
-      round.compiled_since_plan = 0;
-    } else {
-      compile(batch);
-      round.compiled_since_plan += static_cast<int64_t>(batch.size());
-    }
-    for (const size_t i : batch) add(round, i);
-  }
-
-  std::vector<size_t> next_of(const Round& round, Queue& queue, size_t count) {
-    std::vector<size_t> batch;
-    for (drop_worse(round, queue); !queue.empty() && batch.size() < count;
-         drop_worse(round, queue)) {
-      batch.push_back(queue.top().second);
-      queue.pop();
-    }
-    return batch;
-  }
-
-  // Of candidates that may learn from each other's programs, one at a time.
-  std::vector<size_t> next_listed(Round& round) {
-    std::vector<size_t> batch, later;
-    std::set<std::string> keys;
-    while (batch.size() < kBatch && later.size() < kMostLater) {
-      const std::vector<size_t> next = next_of(round, round.listed, 1);
-      if (next.empty()) break;
-      if (raise_by_others(next[0])) {
-        add(round, next[0]);
-      } else if (keys.insert(common_key(all()[next[0]].candidate)).second) {
-        batch.push_back(next[0]);
-      } else {
-        later.push_back(next[0]);
-      }
-    }
-    for (const size_t i : later) add(round, i);
-    return batch;
-  }
-
-  // The candidate with the least score, which is proven if nothing is queued any more: each other
-  // one has a lower bound that is not below this score. nullopt if none fits.
+  // The best one that is found. nullopt if none fits.
   std::optional<size_t> best_under(int64_t limit, int64_t devices, SearchGoal goal) {
-    Round round{.limit = limit, .devices = devices, .goal = goal};
+    Walk walk{.limit = limit, .devices = devices, .goal = goal};
     for (size_t i = 0; i < all().size(); ++i)
-      if (all()[i].devices() == devices) add(round, i);
-    for (;;) {
-      drop_worse(round, round.listed);
-      drop_worse(round, round.compiled);
-      if (round.listed.empty() && round.compiled.empty()) return round.best;
-      if (is_late()) {
-        note_rest(round);
-        return round.best;
+      if (all()[i].is_planned() && all()[i].devices() == devices) walk.open.insert(order(walk, i));
+    if (!walk.open.empty()) walk.best = *walk.open.begin();
+    while (!walk.open.empty() && walk.finished < kMostFinished && !is_late()) advance(walk);
+    if (is_late()) result_.is_complete = false;
+    if (!walk.best || walk.best->excess > 0) return std::nullopt;
+    return walk.best->index;
+  }
+
+  Order order(const Walk& walk, size_t i) {
+    const int64_t bytes = all()[i].bytes;
+    return {std::max<int64_t>(0, bytes - walk.limit), score_of(i, walk.goal), bytes, i};
+  }
+
+  // Every other time the best candidate of the strategy that had the fewest turns, so that a search
+  // whose time is short looks at all of them.
+  Order next_of(Walk& walk) {
+    Order next = *walk.open.begin();
+    if (walk.steps++ % 2 == 0) return next;
+    int fewest = std::numeric_limits<int>::max();
+    for (const Order& each : walk.open) {
+      const int turns = walk.turns[all()[each.index].candidate.layout.strategy];
+      if (turns < fewest) next = each;
+      fewest = std::min(fewest, turns);
+    }
+    ++walk.turns[all()[next.index].candidate.layout.strategy];
+    return next;
+  }
+
+  // Plans some neighbours of a candidate.
+  void advance(Walk& walk) {
+    const Order at = next_of(walk);
+    const auto [left, is_first] = walk.neighbours.try_emplace(at.index);
+    if (is_first) left->second = space_->neighbours(all()[at.index].candidate);
+    const std::vector<Candidate> batch =
+        take(left->second, std::max(walk.limit, room(walk.devices)));
+    if (batch.empty()) {
+      walk.open.erase(at);
+      ++walk.finished;
+    }
+    for (const size_t i : plan(batch)) {
+      const Order its_order = order(walk, i);
+      walk.open.insert(its_order);
+      if (its_order < *walk.best) {
+        walk.best = its_order;
+        walk.finished = 0;
       }
-      advance(round);
+      if (all()[i].bytes <= walk.limit) continue;
+      if (auto smaller = space_->more_microbatches(all()[i].candidate))
+        left->second.push_back(std::move(*smaller));
     }
   }
 
-  // Time has run out.
-  void note_rest(const Round& round) {
-    if (round.goal != options_.goal) return;
-    double least = std::numeric_limits<double>::infinity();
-    for (const Queue* queue : {&round.listed, &round.compiled})
-      if (!queue->empty()) least = std::min(least, queue->top().first);
-    result_.best_possible = result_.is_complete ? least : std::min(least, result_.best_possible);
-    result_.is_complete = false;
+  // Removes some candidates from the list: the first ones that are not planned and may fit.
+  std::vector<Candidate> take(std::vector<Candidate>& list, int64_t limit) {
+    std::erase_if(list, [&](const Candidate& each) {
+      return each.layout.stored > limit || known_.contains(each.text());
+    });
+    const auto end = list.begin() + std::min(std::ssize(list), kTogether);
+    std::vector<Candidate> taken(list.begin(), end);
+    list.erase(list.begin(), end);
+    return taken;
   }
 
   // Faster plans, if that is not the goal, and then smaller ones.
@@ -461,10 +325,11 @@ class Search {
 
   // What state in bf16 would save.
   void note_smaller_state() {
-    if (recipe_.smaller_state.settings.empty()) return;
-    Candidate smaller = result_.best_candidate().candidate;
-    smaller.state = recipe_.smaller_state.settings;
-    result_.smaller_state_saves = result_.best_candidate().stored - stored_bytes(recipe_, smaller);
+    const SmallerState& smaller = recipe_.smaller_state;
+    if (smaller.settings.empty()) return;
+    const Layout& layout = result_.best_candidate().candidate.layout;
+    result_.smaller_state_saves =
+        stored_bytes(recipe_, layout, {}) - stored_bytes(recipe_, layout, smaller.settings);
   }
 
   // So that the message can name the candidate that needs least.
@@ -480,13 +345,12 @@ class Search {
   ThreadPool workers_;
   std::vector<std::unique_ptr<Device>> devices_;  // One for each worker.
   Recipe recipe_;
-  WorkBounds work_;
-  std::map<std::string, ExperimentConfig> configs_;  // Of all meshes, by their other settings.
-  SharedBounds shared_;
-  std::optional<Candidate> stored_of_;                  // The layout of `stored_`.
-  std::map<std::vector<std::string>, int64_t> stored_;  // By settings of the state.
+  std::optional<Space> space_;
+  std::unordered_map<std::string, ExperimentConfig> configs_;  // Of all meshes, by other settings.
+  std::set<std::string> known_;                                // Texts of candidates.
   SearchResult result_;
   Clock::time_point start_ = Clock::now();
+  double until_ = 0.0;  // When the search on some number of devices is to end.
 };
 
 }  // namespace

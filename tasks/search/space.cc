@@ -2,6 +2,7 @@
 #include "tasks/search/space.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -18,12 +19,6 @@ constexpr int64_t kLongSequence = 8192;           // From here on the sequence m
 constexpr int64_t kMostMicrobatchesPerStage = 8;  // The bubble is an eighth, and falls slowly.
 
 constexpr int64_t kMostStages = 16;  // Each is planned; more take too long.
-
-// Policies that Pax's recipes use; which of them differ depends on the model.
-constexpr std::string_view kPolicies[] = {
-    "save_everything",   "save_dot_only", "save_dot_except_logits_ffn1",
-    "save_qkv_out_proj", "save_out_proj", "save_context_and_out_proj",
-    "save_nothing"};
 
 const ScheduleChoice kSchedules[] = {{"OneForwardOneBackward", 1},
                                      {"ZeroBubbleH1", 1},
@@ -111,11 +106,10 @@ std::vector<Rules> all_rules(const Recipe& recipe) {
   return list;
 }
 
-// The groups of devices that share the batch.
-int64_t batch_shards(const Rules& rules, const Mesh& mesh) {
-  const Type batch =
-      apply_rules(rules.rules.activations, mesh, make_type(DType::kI32, {{"batch", 1, {}}}));
-  return mesh.size_along(batch.axes[0].split);
+// Of the global batch, with the axes that divide it.
+Type batch_type(const Recipe& recipe, const AxisRules& rules, const Mesh& mesh) {
+  return apply_rules(rules.activations, mesh,
+                     make_type(DType::kI32, {{"batch", recipe.global_batch, {}}}));
 }
 
 struct Shape {
@@ -140,82 +134,24 @@ std::vector<Shape> shapes(const Rules& rules, int64_t slice, int64_t slices) {
   return list;
 }
 
-std::vector<ScheduleChoice> schedules_for(const Recipe& recipe, int64_t stages) {
-  if (stages == 1) return {{}};
-  std::vector<ScheduleChoice> choices;
-  if (recipe.has_schedule) choices.push_back({});
-  for (const ScheduleChoice& each : kSchedules)
-    if (recipe.layers % (stages * each.chunks) == 0) choices.push_back(each);
-  if (choices.empty()) choices.push_back({});
-  return choices;
+// The element nearest to `value`, by ratio.
+int64_t nearest_of(const std::vector<int64_t>& sorted, int64_t value) {
+  const auto distance = [value](int64_t each) {
+    return static_cast<double>(std::max(each, value)) / static_cast<double>(std::min(each, value));
+  };
+  return *std::ranges::min_element(sorted, {}, distance);
 }
 
-std::vector<std::string> policies_for(const Recipe& recipe) {
-  std::vector<std::string> policies = {recipe.remat_policy};
-  for (const std::string_view each : kPolicies)
-    if (each != recipe.remat_policy) policies.emplace_back(each);
-  return policies;
+bool is_prime(int64_t number) {
+  for (int64_t factor = 2; factor * factor <= number; ++factor)
+    if (number % factor == 0) return false;
+  return number > 1;
 }
 
-// Adds what a layout can be combined with.
-class Combinations {
- public:
-  Combinations(const Recipe& recipe, const SpaceOptions& options, Space& space)
-      : recipe_(recipe),
-        space_(space),
-        policies_(policies_for(recipe)),
-        searches_state_dtype_(options.searches_state_dtype) {}
-
-  void add(const Rules& rules, const Shape& shape) {
-    Layout layout{rules.strategy, rules.config, rules.axis_names, shape.ici, shape.dcn};
-    const auto is_one = [](int64_t size) { return size == 1; };
-    if (recipe_.slices == 1 && std::ranges::all_of(shape.dcn, is_one)) layout.dcn.clear();
-    const Mesh mesh = layout.mesh();
-    const int64_t shards = batch_shards(rules, mesh);
-    if (recipe_.global_batch % shards != 0) {
-      ++space_
-            .refused[fmt::format("a batch of {} sequences cannot be divided among {} groups of "
-                                 "devices",
-                                 recipe_.global_batch, shards)];
-      return;
-    }
-    const int64_t stages = mesh.stages();
-    if (stages > 1 && recipe_.layers % stages != 0) {
-      ++space_.refused[fmt::format("{} layers cannot be divided among {} stages", recipe_.layers,
-                                   stages)];
-      return;
-    }
-    if (stages > kMostStages) {
-      ++space_.refused[fmt::format("pipelines of more than {} stages are not searched, here {}",
-                                   kMostStages, stages)];
-      return;
-    }
-    for (const int64_t microbatches : microbatch_choices(recipe_, shards)) {
-      if (stages > 1 && (microbatches == 1 || (microbatches > kMostMicrobatchesPerStage * stages &&
-                                               microbatches != recipe_.microbatches)))
-        continue;
-      for (const ScheduleChoice& schedule : schedules_for(recipe_, stages))
-        add_policies({.layout = layout, .microbatches = microbatches, .schedule = schedule});
-    }
-  }
-
- private:
-  void add_policies(Candidate candidate) {
-    for (const std::string& policy : policies_) {
-      candidate.remat_policy = policy;
-      candidate.state = {};
-      space_.candidates.push_back(candidate);
-      if (!searches_state_dtype_ || recipe_.smaller_state.settings.empty()) continue;
-      candidate.state = recipe_.smaller_state.settings;
-      space_.candidates.push_back(candidate);
-    }
-  }
-
-  const Recipe& recipe_;
-  Space& space_;
-  std::vector<std::string> policies_;
-  bool searches_state_dtype_;
-};
+// Whether one of the sizes is the other one times a prime number.
+bool differ_by_prime(int64_t a, int64_t b) {
+  return std::max(a, b) % std::min(a, b) == 0 && is_prime(std::max(a, b) / std::min(a, b));
+}
 
 std::string shape_text(const std::vector<int64_t>& sizes) {
   return fmt::format("[{}]", fmt::join(sizes, ","));
@@ -274,15 +210,6 @@ std::vector<std::string> settings_of(const Candidate& candidate, SettingStyle st
   return sets;
 }
 
-std::vector<int64_t> microbatch_choices(const Recipe& recipe, int64_t shards) {
-  const int64_t rows = recipe.global_batch / shards;
-  std::set<int64_t> choices = {rows};
-  for (int64_t number = 1; number <= rows && rows % number == 0; number *= 2)
-    choices.insert(number);
-  if (rows % recipe.microbatches == 0) choices.insert(recipe.microbatches);
-  return {choices.begin(), choices.end()};
-}
-
 std::vector<std::vector<int64_t>> factorizations(int64_t number, size_t axes) {
   std::vector<std::vector<int64_t>> all;
   if (axes == 0 && number == 1) all.emplace_back();
@@ -298,9 +225,21 @@ std::vector<std::vector<int64_t>> factorizations(int64_t number, size_t axes) {
   return all;
 }
 
-Space list_candidates(const Recipe& recipe, const SpaceOptions& options) {
-  Space space;
-  Combinations combinations(recipe, options, space);
+int64_t stored_bytes(const Recipe& recipe, const Layout& layout,
+                     const std::vector<std::string>& state) {
+  const Mesh mesh = layout.mesh();
+  const AxisRules rules = make_rules(layout.rules);
+  int64_t bytes = 0;
+  for (const Parameter& like : recipe.stored_with(state)) {
+    if (!like.layout.empty()) continue;  // Its own layout; rare, so it is not counted.
+    if (mesh.stages() > 1 && like.stack == 0) continue;  // Not on each stage.
+    bytes += local_type(stored_type(like, rules, mesh), mesh).bytes();
+  }
+  return bytes;
+}
+
+Space::Space(const Recipe& recipe, const SpaceOptions& options)
+    : recipe_(recipe), searches_state_dtype_(options.searches_state_dtype) {
   const std::vector<Rules> rules = all_rules(recipe);
   for (const int64_t devices : options.devices) {
     int64_t slice =
@@ -312,26 +251,155 @@ Space list_candidates(const Recipe& recipe, const SpaceOptions& options) {
           "--search_slice=N, the devices that have fast links to each other",
           devices, slice, nearest_multiple(devices, slice));
     for (const Rules& each : rules)
-      for (const Shape& shape : shapes(each, slice, devices / slice)) combinations.add(each, shape);
+      for (const Shape& shape : shapes(each, slice, devices / slice)) {
+        Layout layout{each.strategy, each.config, each.axis_names, shape.ici, shape.dcn};
+        const auto is_one = [](int64_t size) { return size == 1; };
+        if (recipe.slices == 1 && std::ranges::all_of(shape.dcn, is_one)) layout.dcn.clear();
+        if (!is_possible(layout)) continue;
+        layout.stored = stored_bytes(recipe, layout, states().back());
+        layouts_.push_back(std::move(layout));
+      }
   }
-  return space;
 }
 
-bool are_neighbours(const Candidate& a, const Candidate& b) {
-  if (a.layout.axis_names != b.layout.axis_names || a.layout.devices() != b.layout.devices())
-    return false;
-  int64_t differing = 0;  // Mesh axes.
-  const auto dcn = [](const Layout& layout, size_t i) {
-    return layout.dcn.empty() ? 1 : layout.dcn[i];
+// Notes all reasons why it is not.
+bool Space::is_possible(const Layout& layout) {
+  const Mesh mesh = layout.mesh();
+  exclusions_.consider(mesh);
+  const AxisRules rules = make_rules(layout.rules);
+  std::map<std::string, std::pair<Axis, std::string>> undivided;  // And where the axis is.
+  const auto check = [&](const std::vector<Axis>& axes, const std::string& where) {
+    for (const Axis& axis : axes)
+      if (axis.size % mesh.size_along(axis.split) != 0)
+        undivided.try_emplace(axis.name, axis, where);
   };
-  for (size_t i = 0; i < a.layout.ici.size(); ++i)
-    if (a.layout.ici[i] != b.layout.ici[i] || dcn(a.layout, i) != dcn(b.layout, i)) ++differing;
-  const bool same_rules = a.layout.strategy == b.layout.strategy;
-  if (same_rules && differing == 0) return true;
-  const bool same_work = a.microbatches == b.microbatches && a.remat_policy == b.remat_policy &&
-                         a.state == b.state && a.schedule.name == b.schedule.name &&
-                         a.schedule.chunks == b.schedule.chunks;
-  return same_work && differing == (same_rules ? 2 : 0);
+  check(batch_type(recipe_, rules, mesh).axes, "");
+  if (mesh.stages() > 1) check({{"layers", recipe_.layers, {std::string(kStageAxis)}}}, "");
+  for (const Parameter& like : recipe_.stored)
+    check(stored_type(like, rules, mesh).axes, like.path);
+  for (const auto& [name, found] : undivided) {
+    const auto& [axis, where] = found;
+    exclusions_.add(name == "batch" ? "global_batch_size" : name, where, axis.size,
+                    fmt::format("{}", fmt::join(axis.split, "*")), mesh.size_along(axis.split));
+  }
+  const bool is_long = mesh.stages() > kMostStages;
+  if (is_long)
+    exclusions_.add(fmt::format("pipelines of more than {} stages are not searched", kMostStages));
+  return undivided.empty() && !is_long;
+}
+
+std::vector<int64_t> Space::microbatches(const Layout& layout) const {
+  const Mesh mesh = layout.mesh();
+  const Type batch = batch_type(recipe_, make_rules(layout.rules), mesh);
+  const int64_t rows = local_type(batch, mesh).axes[0].size, stages = mesh.stages();
+  std::set<int64_t> choices = {rows};
+  for (int64_t number = 1; number <= rows && rows % number == 0; number *= 2)
+    choices.insert(number);
+  if (stages > 1)
+    std::erase_if(choices, [&](int64_t number) {
+      return number == 1 || number > kMostMicrobatchesPerStage * stages;
+    });
+  if (rows % recipe_.microbatches == 0 && (stages == 1 || recipe_.microbatches > 1))
+    choices.insert(recipe_.microbatches);
+  return {choices.begin(), choices.end()};
+}
+
+std::vector<ScheduleChoice> Space::schedules(const Layout& layout) const {
+  const int64_t stages = layout.stages();
+  if (stages == 1) return {{}};
+  std::vector<ScheduleChoice> choices;
+  if (recipe_.has_schedule) choices.push_back({});
+  for (const ScheduleChoice& each : kSchedules)
+    if (recipe_.layers % (stages * each.chunks) == 0) choices.push_back(each);
+  if (choices.empty()) choices.push_back({});
+  return choices;
+}
+
+// Settings of the optimizer's state.
+std::vector<std::vector<std::string>> Space::states() const {
+  if (!searches_state_dtype_ || recipe_.smaller_state.settings.empty()) return {{}};
+  return {{}, recipe_.smaller_state.settings};
+}
+
+std::vector<Candidate> Space::candidates(const Layout& layout) const {
+  std::vector<Candidate> list;
+  for (const int64_t number : microbatches(layout))
+    for (const ScheduleChoice& schedule : schedules(layout))
+      for (const std::string& policy : recipe_.remat_policies)
+        for (const std::vector<std::string>& state : states())
+          list.push_back({layout, number, schedule, policy, state});
+  return list;
+}
+
+std::optional<Candidate> Space::moved(Candidate candidate, const Layout& layout) const {
+  candidate.layout = layout;
+  const std::vector<int64_t> numbers = microbatches(layout);
+  if (numbers.empty()) return std::nullopt;
+  candidate.microbatches = nearest_of(numbers, candidate.microbatches);
+  const std::vector<ScheduleChoice> its_schedules = schedules(layout);
+  if (std::ranges::find(its_schedules, candidate.schedule) == its_schedules.end())
+    candidate.schedule = its_schedules.front();
+  return candidate;
+}
+
+std::optional<Candidate> Space::start(const Layout& layout) const {
+  return moved({layout, recipe_.microbatches, {}, recipe_.remat_policy, {}}, layout);
+}
+
+std::vector<Candidate> Space::neighbours(const Candidate& of) const {
+  std::vector<Candidate> list;
+  const auto vary = [&](const auto& choices, auto Candidate::*choice) {
+    for (const auto& each : choices) {
+      list.push_back(of);
+      list.back().*choice = each;
+    }
+  };
+  const std::vector<int64_t> numbers = microbatches(of.layout);
+  const auto at = std::ranges::find(numbers, of.microbatches);
+  const std::vector<int64_t> near(at == numbers.begin() ? at : at - 1,
+                                  std::min(at + 2, numbers.end()));
+  vary(near, &Candidate::microbatches);
+  vary(schedules(of.layout), &Candidate::schedule);
+  vary(recipe_.remat_policies, &Candidate::remat_policy);
+  vary(states(), &Candidate::state);
+  // Those with another number of stages last: pipelines take longer to plan.
+  for (const bool same_stages : {true, false})
+    for (const Layout& layout : layouts_) {
+      if ((layout.stages() == of.layout.stages()) != same_stages || !are_near(layout, of.layout))
+        continue;
+      if (auto there = moved(of, layout)) list.push_back(std::move(*there));
+    }
+  return list;
+}
+
+std::optional<Candidate> Space::more_microbatches(Candidate candidate) const {
+  for (const int64_t number : microbatches(candidate.layout)) {
+    if (number <= candidate.microbatches) continue;
+    candidate.microbatches = number;
+    return candidate;
+  }
+  return std::nullopt;
+}
+
+bool are_near(const Layout& a, const Layout& b) {
+  const Mesh one = a.mesh(), other = b.mesh();
+  std::set<std::string> names(a.axis_names.begin(), a.axis_names.end());
+  names.insert(b.axis_names.begin(), b.axis_names.end());
+  const auto axis_of = [](const Mesh& mesh, const std::string& name) {
+    for (const MeshAxis& axis : mesh.axes())
+      if (axis.name == name) return axis;
+    return MeshAxis{name, 1, 1};
+  };
+  if (one.num_devices() != other.num_devices()) return false;
+  int64_t differing = 0;
+  for (const std::string& name : names) {
+    const MeshAxis x = axis_of(one, name), y = axis_of(other, name);
+    if (x.ici == y.ici && x.dcn == y.dcn) continue;
+    ++differing;
+    if (x.ici != y.ici && !differ_by_prime(x.ici, y.ici)) return false;
+    if (x.dcn != y.dcn && !differ_by_prime(x.dcn, y.dcn)) return false;
+  }
+  return differing == 2 || (differing == 0 && a.strategy != b.strategy);
 }
 
 }  // namespace tessera

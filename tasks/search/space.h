@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tasks/search/exclusions.h"
 #include "tasks/search/recipe.h"
 
 namespace tessera {
@@ -20,6 +20,7 @@ struct Layout {
   RulesConfig rules;
   std::vector<std::string> axis_names;
   std::vector<int64_t> ici, dcn;  // In the order of the names; no dcn: one slice.
+  int64_t stored = 0;             // stored_bytes(), with the smallest state that is searched.
 
   Mesh mesh() const;
   int64_t devices() const { return mesh().num_devices(); }
@@ -30,9 +31,7 @@ struct Layout {
 struct ScheduleChoice {
   std::string name;    // Of the template; empty: that of the recipe, or none.
   int64_t chunks = 1;  // Of layers on each stage.
-
-  // Whether gradients of inputs and of weights are different tasks.
-  bool splits_backward() const { return name == "ZeroBubbleH1"; }
+  bool operator==(const ScheduleChoice&) const = default;
 };
 
 struct Candidate {
@@ -57,26 +56,51 @@ struct SpaceOptions {
   bool searches_state_dtype = false;
 };
 
-struct Space {
-  std::vector<Candidate> candidates;
-  std::map<std::string, int64_t> refused;  // Combinations that cannot be, by their explanation.
+class Space {
+ public:
+  // Lists the layouts. Named strategies whose rules use axes that the experiment's mesh lacks are
+  // left out; a mesh axis that rules use only beside another one, as `replica` of `fsdp`'s batch,
+  // has one device where both mean the same. The recipe must outlive it.
+  Space(const Recipe& recipe, const SpaceOptions& options);
+
+  const std::vector<Layout>& layouts() const { return layouts_; }
+  const Exclusions& exclusions() const { return exclusions_; }
+
+  // Every combination of a layout with the other choices.
+  std::vector<Candidate> candidates(const Layout& layout) const;
+  // With the recipe's other choices, or those nearest to them; none if a pipeline has one row.
+  std::optional<Candidate> start(const Layout& layout) const;
+  // Those that differ in one choice: the next number of microbatches, another schedule, remat
+  // policy or dtype of state, another strategy on the same mesh, or a mesh on which a prime factor
+  // of an axis is part of another one, with any strategy. Where the layout is another one, other
+  // choices that it does not permit are the nearest ones.
+  std::vector<Candidate> neighbours(const Candidate& of) const;
+  // The same in the next larger number of microbatches.
+  std::optional<Candidate> more_microbatches(Candidate candidate) const;
+
+ private:
+  std::vector<int64_t> microbatches(const Layout& layout) const;
+  std::vector<ScheduleChoice> schedules(const Layout& layout) const;
+  std::vector<std::vector<std::string>> states() const;
+  std::optional<Candidate> moved(Candidate candidate, const Layout& layout) const;
+  bool is_possible(const Layout& layout);
+
+  const Recipe& recipe_;
+  bool searches_state_dtype_;
+  std::vector<Layout> layouts_;
+  Exclusions exclusions_;
 };
 
-// Every combination. Named strategies whose rules use axes that the experiment's mesh lacks are
-// left out; a mesh axis that rules use only beside another one, as `replica` of `fsdp`'s batch, has
-// one device where both mean the same.
-Space list_candidates(const Recipe& recipe, const SpaceOptions& options);
-
-// The number of microbatches, which divides the batch on `shards` groups of devices: powers of two,
-// one sequence each, and the recipe's number.
-std::vector<int64_t> microbatch_choices(const Recipe& recipe, int64_t shards);
+// The bytes of parameters and optimizer state that the layout leaves on each device, of those that
+// all stages hold, with these settings of the state.
+int64_t stored_bytes(const Recipe& recipe, const Layout& layout,
+                     const std::vector<std::string>& state);
 
 // Every list of `axes` factors whose product is `number`.
 std::vector<std::vector<int64_t>> factorizations(int64_t number, size_t axes);
 
-// Whether a search may go from the one to the other: two candidates that differ only in how the
-// devices work on the same layout (microbatches, schedule, remat policy), or only in the strategy,
-// or in a factor that moves from one mesh axis to another.
-bool are_neighbours(const Candidate& a, const Candidate& b);
+// Whether the meshes differ in one prime factor, which another axis has in the other mesh; or are
+// equal, with other rules.
+bool are_near(const Layout& a, const Layout& b);
 
 }  // namespace tessera

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search finds what planning every candidate finds, explains what it refuses, and its result is
-// a list of settings that gives the plan which it promises.
+// The search finds what planning every candidate finds, explains what it leaves out, and its result
+// is a list of settings that gives the plan which it promises.
 #include "tasks/search/search.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
+
+#include <fmt/ranges.h>
 
 #include "core/io/file.h"
 #include "core/io/json.h"
@@ -12,6 +15,7 @@
 #include "tasks/search/nearest_mesh.h"
 #include "tasks/search/output.h"
 #include "tasks/search/space.h"
+#include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/search/small_recipe.h"
@@ -25,32 +29,65 @@ SearchResult search_small(const SearchOptions& options) {
 
 std::vector<std::vector<int64_t>> pairs(std::vector<std::vector<int64_t>> lists) { return lists; }
 
-TEST_CASE("the pruned search finds what planning every candidate finds", "[full]") {
-  for (const int64_t memory : {1'000'000'000, 30'000'000}) {
-    SearchOptions options = small_options({2}, memory);
-    options.prunes = false;
-    const SearchResult all = search_small(options);
+struct Planned {
+  double seconds = 0.0;
+  int64_t bytes = 0;
+};
+
+// Of all candidates.
+std::vector<Planned> plan_everything(const SearchOptions& options) {
+  const Configure configure = small_configure();
+  const Recipe recipe = read_recipe(configure({}), 1);
+  const std::unique_ptr<Device> device = make_planned_device(options.hardware);
+  const Space space(recipe, options.space);
+  ProcessGroup alone;
+  std::vector<Planned> plans;
+  for (const Layout& layout : space.layouts())
+    for (const Candidate& candidate : space.candidates(layout)) {
+      const auto config = configure(settings_of(candidate, SettingStyle::kFields));
+      try {
+        Session session(config, {.allocates = false}, {device.get()}, alone);
+        const Plan plan = session.predicted_plan(options.hardware);
+        plans.push_back({plan.prediction->step_seconds, plan.arena});
+      } catch (const Error&) {
+        // Refused, which the search reports.
+      }
+    }
+  return plans;
+}
+
+TEST_CASE("the search finds what planning every candidate finds", "[full]") {
+  SearchOptions options = small_options({2});
+  const std::vector<Planned> everything = plan_everything(options);
+  REQUIRE(everything.size() > 100);
+  for (const int64_t memory : {1'000'000'000, 30'000'000})
     for (const SearchGoal goal : {SearchGoal::kTime, SearchGoal::kMemory, SearchGoal::kCost}) {
+      options.hardware.memory.bytes = memory;
       options.goal = goal;
-      options.prunes = true;
       CAPTURE(memory, enum_name(goal));
-      const SearchResult pruned = search_small(options);
-      const auto score_of = [&](const Searched& one) {
-        return score(goal, options.hardware, one.devices(), one.seconds, one.bytes);
+      const auto score_of = [&](double seconds, int64_t bytes) {
+        return score(goal, options.hardware, 2, seconds, bytes);
       };
       double least = std::numeric_limits<double>::infinity();
-      for (const Searched& one : all.candidates)
-        if (one.state == CandidateState::kPlanned && one.bytes <= memory)
-          least = std::min(least, score_of(one));
-      REQUIRE(pruned.is_complete);
-      REQUIRE(pruned.best.has_value() == (least < std::numeric_limits<double>::infinity()));
-      if (!pruned.best) continue;
-      REQUIRE(score_of(pruned.candidates[*pruned.best]) == least);
-      const SearchCounts counts = counts_of(pruned, options);
-      REQUIRE(counts.planned < counts_of(all, options).planned);
-      REQUIRE(counts.left == 0);
+      for (const auto& [seconds, bytes] : everything)
+        if (bytes <= arena_room(options.hardware))
+          least = std::min(least, score_of(seconds, bytes));
+      const SearchResult found = search_small(options);
+      REQUIRE(found.is_complete);
+      REQUIRE(found.best);
+      const Searched& best = found.best_candidate();
+      REQUIRE(score_of(best.seconds, best.bytes) <= 1.01 * least);
     }
-  }
+}
+
+TEST_CASE("a search without time limit finds the same again") {
+  const SearchOptions options = small_options({4});
+  const SearchResult one = search_small(options), other = search_small(options);
+  REQUIRE(one.candidates.size() == other.candidates.size());
+  for (size_t i = 0; i < one.candidates.size(); ++i)
+    REQUIRE(one.candidates[i].candidate.text() == other.candidates[i].candidate.text());
+  REQUIRE(one.best == other.best);
+  REQUIRE(one.frontier == other.frontier);
 }
 
 TEST_CASE("the settings of a candidate give its mesh, rules and policy, and keep model and batch",
@@ -73,32 +110,24 @@ TEST_CASE("the settings of a candidate give its mesh, rules and policy, and keep
 TEST_CASE("the frontier has the plans that no other one beats in time and memory") {
   const auto planned = [](double seconds, int64_t bytes) {
     Searched one;
-    one.state = CandidateState::kPlanned;
     one.seconds = seconds, one.bytes = bytes;
     return one;
   };
   std::vector<Searched> list = {planned(3, 10), planned(1, 90), planned(2, 50),
                                 planned(2, 40), planned(4, 10), planned(0.5, 200)};
   list.push_back(planned(0.1, 1));
-  list.back().state = CandidateState::kListed;
+  list.back().refusal = "it does not fit the mesh";
   REQUIRE(frontier_of(list, 100) == std::vector<size_t>{1, 3, 0});
 }
 
-TEST_CASE("refusals say why, and alike ones are one group", "[full]") {
-  const SearchOptions options = small_options({8});
-  const SearchResult result = search_small(options);
-  REQUIRE(result.best);
+TEST_CASE("refusals that differ in numbers only are one group") {
+  SearchResult result;
+  for (const char* why : {"seq=128 by mdl=3", "seq=128 by mdl=5", "no such rule"})
+    result.candidates.push_back({.refusal = why});
   const std::vector<RefusalGroup> groups = refusal_groups(result);
-  REQUIRE_FALSE(groups.empty());
-  int64_t refused = 0;
-  std::string examples;
-  for (const RefusalGroup& group : groups) {
-    refused += group.count;
-    examples += group.example + "\n";
-  }
-  REQUIRE(refused == counts_of(result, options).refused);
-  REQUIRE_THAT(examples, Catch::Contains("a batch of 4 sequences cannot be divided among"));
-  REQUIRE_THAT(examples, Catch::Contains("mdl"));
+  REQUIRE(groups.size() == 2);
+  REQUIRE((groups[0].count == 2 && groups[0].example == "seq=128 by mdl=3"));
+  REQUIRE((groups[1].count == 1 && groups[1].example == "no such rule"));
 }
 
 TEST_CASE("where nothing fits, the message names what needs least memory") {
@@ -108,7 +137,7 @@ TEST_CASE("where nothing fits, the message names what needs least memory") {
   REQUIRE(result.frontier.empty());
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const Searched& one : result.candidates)
-    if (one.state == CandidateState::kPlanned) least = std::min(least, one.bytes);
+    if (one.is_planned()) least = std::min(least, one.bytes);
   const std::string message = nothing_fits(result, options);
   REQUIRE_THAT(message, Catch::Contains("no candidate fits 980 B") &&
                             Catch::Contains("needs " + std::to_string(least / 1024 / 1024)));
@@ -119,7 +148,6 @@ TEST_CASE("a search without time says that it did not end") {
   options.seconds = 0.0;
   const SearchResult result = search_small(options);
   REQUIRE_FALSE(result.is_complete);
-  REQUIRE(counts_of(result, options).left > 0);
   REQUIRE_THAT(
       search_text(result, options, SettingStyle::kFields, {}),
       Catch::Contains("The search ended after 0 s") && Catch::Contains("--search_seconds"));
@@ -142,7 +170,7 @@ TEST_CASE("of several numbers of devices cost takes the cheapest, and time the f
 
 TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the frontier and counts",
           "[full]") {
-  SearchOptions options = small_options({4});
+  SearchOptions options = small_options({16});
   options.space.slice = 2;
   const SearchResult result = search_small(options);
   const std::string text =
@@ -162,6 +190,13 @@ TEST_CASE("what is printed fits 100 columns, and the JSON has the best, the fron
   REQUIRE(json.at("frontier").as_array().size() == result.frontier.size());
   REQUIRE(json.at("counts").at("planned").as_integer() == counts_of(result, options).planned);
   REQUIRE(json.at("complete").as_bool());
+  REQUIRE_THAT(text,
+               Catch::Contains("heads=12 (lm.transformer.x_layers[].attention.query) cannot be "
+                               "divided among mdl=8, 16;") &&
+                   Catch::Contains("heads=16 can"));
+  const auto& excluded = json.at("excluded").as_array();
+  REQUIRE(excluded.size() == result.exclusions.groups().size());
+  REQUIRE(excluded.at(0).at("layouts").as_integer() > 0);
   const std::string svg = search_svg(result, options);
   REQUIRE_THAT(svg, Catch::StartsWith("<svg ") && Catch::EndsWith("</svg>\n") &&
                         Catch::Contains("class=\"best\"") && !Catch::Contains("nan"));
@@ -214,25 +249,55 @@ TEST_CASE("a recipe without state that could be bf16 is not searched with it") {
                           Catch::Contains("has no state that could be bf16"));
 }
 
-TEST_CASE("neighbours share a layout, or differ from it in one choice") {
-  const Candidate one{.layout = {"fsdp_tensor",
-                                 strategy_rules(Strategy::kFullyShardedTensor),
-                                 {"replica", "data", "mdl"},
-                                 {1, 8, 2},
-                                 {}},
-                      .remat_policy = "save_nothing"};
-  Candidate other = one;
-  other.microbatches = 4, other.remat_policy = "save_dot_only";
-  REQUIRE(are_neighbours(one, other));
-  other.layout.ici = {1, 4, 4};
-  REQUIRE_FALSE(are_neighbours(one, other));
-  other = one;
-  other.layout.ici = {1, 4, 4};
-  REQUIRE(are_neighbours(one, other));
-  other.layout.ici = {2, 2, 4};
-  REQUIRE_FALSE(are_neighbours(one, other));
-  other.layout.ici = {1, 8, 2}, other.layout.strategy = "pax";
-  REQUIRE(are_neighbours(one, other));
+TEST_CASE("near layouts differ in a prime factor at most") {
+  const Layout one{"fsdp_tensor",
+                   strategy_rules(Strategy::kFullyShardedTensor),
+                   {"replica", "data", "mdl"},
+                   {1, 8, 6},
+                   {}};
+  const auto with = [&](std::vector<int64_t> ici, std::vector<int64_t> dcn = {}) {
+    Layout other = one;
+    other.ici = std::move(ici);
+    other.dcn = std::move(dcn);
+    return other;
+  };
+  REQUIRE_FALSE(are_near(one, one));
+  REQUIRE(are_near(one, with({1, 4, 12})));
+  REQUIRE(are_near(one, with({1, 24, 2})));
+  REQUIRE(are_near(one, with({2, 4, 6})));
+  REQUIRE_FALSE(are_near(one, with({1, 2, 24})));
+  REQUIRE_FALSE(are_near(one, with({2, 8, 3}, {1, 1, 2})));
+  REQUIRE_FALSE(are_near(one, with({1, 4, 6})));
+  REQUIRE(are_near(with({1, 8, 6}, {1, 2, 1}), with({1, 8, 6}, {1, 1, 2})));
+  Layout other = one;
+  other.strategy = "pax";
+  REQUIRE(are_near(one, other));
+  other.ici = {1, 4, 12};
+  REQUIRE(are_near(one, other));
+  other.ici = {2, 2, 12};
+  REQUIRE_FALSE(are_near(one, other));
+}
+
+TEST_CASE("neighbours differ in one choice, and keep the others where the layout permits") {
+  const Recipe recipe = read_recipe(small_configure()({}), 1);
+  const Space space(recipe, {.devices = {4}});
+  const auto layout = std::ranges::find(space.layouts(), "fsdp_tensor data=2 mdl=2", &Layout::text);
+  REQUIRE(layout != space.layouts().end());
+  Candidate of = space.start(*layout).value();
+  REQUIRE(of.text() == "fsdp_tensor data=2 mdl=2, save_nothing");
+  of.microbatches = 2;
+  std::set<std::string> texts;
+  for (const Candidate& each : space.neighbours(of)) texts.insert(each.text());
+  for (const char* text : {"fsdp_tensor data=2 mdl=2, save_nothing",
+                           "fsdp_tensor data=2 mdl=2, 2 microbatches, save_dot_only",
+                           "fsdp_sequence data=2 mdl=2, 2 microbatches, save_nothing",
+                           "fsdp_tensor replica=2 mdl=2, 2 microbatches, save_nothing"}) {
+    CAPTURE(text, fmt::format("{}", fmt::join(texts, "\n")));
+    REQUIRE(texts.contains(text) == (std::string_view(text).find("replica") == std::string::npos));
+  }
+  REQUIRE_FALSE(space.more_microbatches(of));
+  of.microbatches = 1;
+  REQUIRE(space.more_microbatches(of)->microbatches == 2);
 }
 
 TEST_CASE("factorizations are all ordered ways to write a number as a product") {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search leaves out because a size cannot be divided, and what size would let it in.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/graph/mesh.h"
+
+namespace tessera {
+
+class Exclusions {
+ public:
+  // A mesh of a layout, which may be left out.
+  void consider(const Mesh& mesh);
+  // A layout that divides this size among `parts` devices along these mesh axes ("mdl").
+  // `what`: an axis of a tensor or a setting; `where`: of which tensor, or empty.
+  void add(const std::string& what, const std::string& where, int64_t size, const std::string& by,
+           int64_t parts);
+  // A layout that is left out for another reason.
+  void add(const std::string& reason) { ++others_[reason]; }
+
+  // Layouts that are left out for the same reason; if it is a size, with a size that lets some of
+  // them in.
+  struct Group {
+    int64_t layouts = 0;
+    std::string text;
+  };
+  std::vector<Group> groups() const;  // Large ones first.
+
+ private:
+  struct Size {
+    std::string where;
+    std::set<int64_t> parts;
+    int64_t layouts = 0;
+  };
+  struct Key {
+    std::string what, by;
+    int64_t size = 0;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<std::string, std::set<int64_t>> tried_;  // Sizes above 1 of mesh axes.
+  std::map<Key, Size> sizes_;
+  std::map<std::string, int64_t> others_;
+};
+
+}  // namespace tessera
