@@ -34,7 +34,7 @@ struct Planned {
   int64_t bytes = 0;
 };
 
-// Of all candidates on two devices.
+// Of all candidates.
 std::vector<Planned> plan_everything(const SearchOptions& options) {
   const Configure configure = small_configure();
   const Recipe recipe = read_recipe(configure({}), 1);
@@ -77,7 +77,6 @@ TEST_CASE("the search finds what planning every candidate finds", "[full]") {
       REQUIRE(found.best);
       const Searched& best = found.best_candidate();
       REQUIRE(score_of(best.seconds, best.bytes) <= 1.01 * least);
-      REQUIRE(counts_of(found, options).planned < static_cast<int64_t>(everything.size()));
     }
 }
 
