@@ -80,22 +80,25 @@ Functions& functions() {
   return functions;
 }
 
-template <int number, typename Pointer>
-struct Wrapper;
-template <int number, typename... Arguments>
-struct Wrapper<number, CUresult (*)(Arguments...)> {
-  static CUresult call(Arguments... arguments) {
-    if (functions().fails(number)) return CUDA_ERROR_UNKNOWN;
-    const auto next = reinterpret_cast<CUresult (*)(Arguments...)>(functions().next(number));
-    return next(arguments...);
-  }
-};
-
 // In the order of the members.
 enum Number {
 #define TESSERA_NUMBER(function) kNumber_##function,
   TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_NUMBER)
 #undef TESSERA_NUMBER
+};
+
+template <int number, typename Pointer>
+struct Wrapper;
+template <int number, typename... Arguments>
+struct Wrapper<number, CUresult (*)(Arguments...)> {
+  static CUresult call(Arguments... arguments) {
+    const bool fails = functions().fails(number);
+    // A capture that fails to end has ended.
+    if (fails && number != kNumber_cuStreamEndCapture) return CUDA_ERROR_UNKNOWN;
+    const auto next = reinterpret_cast<CUresult (*)(Arguments...)>(functions().next(number));
+    const CUresult result = next(arguments...);
+    return fails ? CUDA_ERROR_UNKNOWN : result;
+  }
 };
 
 }  // namespace
