@@ -181,6 +181,10 @@ launch() {
   local program=$1 set=programs family='' targets=(programs) needed
   shift
   needed=("$build/bin/$program")
+  if [[ ${1-} == --completion* ]]; then  # A shell that starts must not wait for a build.
+    [[ -x ${needed[0]} ]] || give_up "nothing is built that could complete; run ./$program --help once"
+    exec "${needed[0]}" "$@"
+  fi
   if [[ $program == runexp && ! ${1-} =~ ^(new$|--(report|compare|watch)(=|$)) ]]; then
     family=$(family_of "$@")
   else

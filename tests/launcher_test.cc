@@ -52,6 +52,15 @@ TEST_CASE("a new project needs only runexp and no experiments") {
   REQUIRE(launcher_output(said + "launch runexp --list") == "programs build programs\n");
 }
 
+TEST_CASE("completion is asked of what is built, and builds nothing") {
+  const std::string said = "is_stale() { true; }; build_targets() { echo \"$@\"; exit; }; ";
+  REQUIRE(launcher_output(said + "build=/nowhere; launch runexp --completion=bash") ==
+          "runexp: nothing is built that could complete; run ./runexp --help once\n");
+  REQUIRE_THAT(launcher_output(said + fmt::format("build={}; launch runexp --completion=bash",
+                                                  TESSERA_BINARY_DIR)),
+               Catch::Contains("complete -o default -F"));
+}
+
 TEST_CASE("a run on another kind of device needs the device plugins, too") {
   const std::string said = "is_stale() { true; }; build_targets() { echo \"$@\"; exit; }; ";
   for (const char* device : {"--device=cuda", "--device cuda", "--against=device:cuda",

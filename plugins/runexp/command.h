@@ -3,10 +3,11 @@
 // (core/flags/flags.h).
 //
 //   struct Report {
-//     static constexpr CommandInfo kInfo{.flag = "report", .summary = "write report.html of a
-//     run"}; std::filesystem::path report; FIELDS(About(report, "the run's directory", {.unit =
-//     "RUN"})) void check() const {}  // Error for flags that do not fit together. Ending run(const
-//     CommandContext& context) const;
+//     static constexpr CommandInfo kInfo{.flag = "report", .summary = "write a run's report"};
+//     std::filesystem::path report;
+//     FIELDS(About(report, "", {.unit = "RUN"}))  // The summary says what it is.
+//     void check() const;  // Optional: Error for flags that do not fit together.
+//     Ending run(const CommandContext& context) const;
 //   };
 //   std::unique_ptr<Command> report_command() { return command_of<Report>(); }
 //
@@ -68,7 +69,9 @@ class CommandOf final : public Command {
  public:
   const CommandInfo& info() const override { return Struct::kInfo; }
   std::vector<Flag> flags() override { return flags_of(command_); }
-  void check() const override { command_.check(); }
+  void check() const override {
+    if constexpr (requires { command_.check(); }) command_.check();
+  }
   Ending run(const CommandContext& context) const override { return command_.run(context); }
 
  private:

@@ -31,8 +31,6 @@ struct Compare {
             {.unit = "RUN RUN ..."}),
       About(output, "the page that overlays them", {.unit = "FILE"}))
 
-  void check() const {}
-
   Ending run(const CommandContext& context) const {
     if (!context.processes.is_first()) return check_printed();
     std::vector<fs::path> runs;

@@ -62,7 +62,7 @@ Words knobs(const Words& words) {
 }
 
 Words values(const Flag& flag, const std::string& begin, const Words& words) {
-  if (flag.name == "exp") return experiments(!begin.empty());
+  if (flag.spelling().starts_with("--exp=")) return experiments(!begin.empty());
   if (flag.name == "set" || flag.name == "sweep") return knobs(words);
   return values_of(flag);
 }
@@ -100,9 +100,7 @@ struct Completion {
   static constexpr CommandInfo kInfo{
       .flag = "completion", .summary = "print a script: source <(./runexp --completion=bash)"};
   Shell completion = Shell::kBash;
-  FIELDS(About(completion, "for this shell"))
-
-  void check() const {}
+  FIELDS(completion)
 
   // Bash's variable COMP_LINE has the line up to the cursor.
   Ending run(const CommandContext& context) const {

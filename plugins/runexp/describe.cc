@@ -6,7 +6,6 @@
 #include "core/hparams/text.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "plugins/runexp/train.h"
 #include "tasks/interop/hf_weights.h"
 
 namespace tessera {
@@ -17,9 +16,8 @@ struct Describe {
       .flag = "describe",
       .summary = "print the experiment's knobs and configuration, and who set what"};
   bool describe = false;
-  Train train;
-  FIELDS(About(describe, "print the configuration; the other flags are those of --mode=train"),
-         train)
+  TrainFlags train;
+  FIELDS(describe, train)
 
   void check() const { train.check(); }
 

@@ -11,7 +11,6 @@
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "plugins/runexp/train.h"
 #include "tasks/run_directory/run_config.h"
 
 namespace tessera {
@@ -23,7 +22,7 @@ struct Diff {
   static constexpr CommandInfo kInfo{
       .flag = "diff", .summary = "print how it differs from another experiment, or from a run"};
   fs::path diff;
-  Train train;
+  TrainFlags train;
   FIELDS(About(diff,
                "another experiment, a run's directory or its hparams.toml; the other flags are "
                "those of --mode=train",

@@ -15,7 +15,6 @@
 #include "plugins/code_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/compare_ranks.h"
-#include "plugins/runexp/train.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/run_directory/run_guard.h"
 #include "tasks/search/nearest_mesh.h"
@@ -154,7 +153,7 @@ ConfiguredExperiment configured_together(const ExperimentFlags& flags,
 std::string training_command(const ConfiguredExperiment& configured, RunFlags flags) {
   if (!flags.experiment.exp.empty()) flags.experiment.exp = configured.entry.name;
   flags.dry.dry_run = false;
-  return "./runexp " + shell_command(to_arguments(Train{.flags = std::move(flags)}));
+  return "./runexp " + shell_command(to_arguments(TrainFlags{.flags = std::move(flags)}));
 }
 
 std::optional<std::string> missing_data_message(const ConfiguredExperiment& configured,

@@ -54,6 +54,25 @@ void DeviceFlags::check() const {
          kMostDevices);
 }
 
+std::optional<ProfileWindow> TrainFlags::profile_window() const {
+  if (profile.empty() || profile == "off") return std::nullopt;
+  const size_t colon = profile.find(':');
+  if (colon == std::string::npos)
+    fail("--profile={}: expected START:N, such as 10:3, or off", profile);
+  return ProfileWindow{whole_number("profile", profile.substr(0, colon), 0),
+                       whole_number("profile", profile.substr(colon + 1), 1)};
+}
+
+void TrainFlags::check() const {
+  flags.check();
+  profile_window();
+  if (!checkpoint.empty() && checkpoint != "auto-fallback")
+    fail(
+        "--checkpoint={}: --mode=train takes only auto-fallback; others need --mode=eval, decode, "
+        "export or replay",
+        checkpoint);
+}
+
 void FormatFlags::check() const {
   if (format != "hf")
     fail("--format={}: expected hf, the only format of export and import", format);

@@ -11,6 +11,7 @@
 #include "core/hparams/fields.h"
 #include "tasks/config/run_setting.h"
 #include "tasks/hardware/hardware.h"
+#include "tasks/run_directory/graph_drawing.h"
 
 namespace tessera {
 
@@ -124,6 +125,37 @@ struct RunFlags {
     experiment.check();
     devices.check();
   }
+};
+
+// Of a training run. Other commands make such a command, or may be added to one.
+struct TrainFlags {
+  static constexpr bool kInlined = true;
+  RunFlags flags;
+  ResumeFlags resume;
+  std::string checkpoint;
+  std::optional<int64_t> inspect;
+  std::string profile;
+  std::optional<GraphStage> dump_graph;
+  std::filesystem::path launch_costs;
+  FIELDS(flags, resume,
+         About(checkpoint, "auto-fallback: resume from the newest that is not damaged",
+               {.unit = "auto-fallback"}),
+         About(inspect,
+               "print what layers inspect() in every N-th step: mean, deviation, extremes, shares "
+               "of zeros and of values that are not finite (docs/layers.md)",
+               {.min = 1}),
+         About(profile,
+               "time every kernel of N steps from step START on (trace.json.gz); default: steps 10 "
+               "and 11 of a new run of at least 50 steps; off: none",
+               {.unit = "START:N"}),
+         About(dump_graph, "write the step's graph after this stage (text, DOT, SVG)"),
+         About(launch_costs,
+               "schedule overlapped collectives by what launches took in that run (its "
+               "hardware.toml)",
+               {.unit = "FILE"}))
+
+  std::optional<ProfileWindow> profile_window() const;  // nullopt without, and with --profile=off.
+  void check() const;
 };
 
 // Of commands that move weights.

@@ -62,7 +62,10 @@ std::string overview() {
 
 std::string help_of(Command& command) {
   std::vector<Flag> flags = command.flags();
-  for (Flag& flag : flags) flag.choices = values_of(flag);
+  for (Flag& flag : flags) {
+    flag.choices = values_of(flag);
+    if (flag.info.text.empty()) flag.info.text = command.info().summary;
+  }
   return fmt::format("runexp {}: {}\n\n{}", usage_of(command), command.info().summary,
                      flags_help(flags));
 }

@@ -17,9 +17,7 @@ struct List {
                                      .summary = "list the experiments of all plugins"};
   bool list = false;
   PluginFlags plugins;
-  FIELDS(About(list, "list the experiments of all plugins"), plugins)
-
-  void check() const {}
+  FIELDS(list, plugins)
 
   Ending run(const CommandContext& context) const {
     const std::vector<std::string> problems = load_plugins(find_plugins(plugins.folders()));

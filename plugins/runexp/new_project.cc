@@ -85,9 +85,7 @@ struct New {
   static constexpr CommandInfo kInfo{.flag = "new_project",
                                      .summary = "create a plugin project of your own"};
   std::string new_project;
-  FIELDS(About(new_project, "the folder, whose last part is the project's name", {.unit = "NAME"}))
-
-  void check() const {}
+  FIELDS(About(new_project, "", {.unit = "NAME"}))
 
   Ending run(const CommandContext& context) const {
     const filesystem::path folder = user_path(new_project, "new");

@@ -11,14 +11,9 @@ namespace {
 
 struct Report {
   static constexpr CommandInfo kInfo{
-      .flag = "report", .summary = "write report.html of a run, as the run itself does"};
+      .flag = "report", .summary = "write report.html of a run, which a run itself writes, too"};
   std::filesystem::path report;
-  FIELDS(About(report,
-               "the run's directory, from whose files the page is made; a run writes it itself, "
-               "too, now and then and at its end",
-               {.unit = "RUN"}))
-
-  void check() const {}
+  FIELDS(About(report, "", {.unit = "RUN"}))
 
   Ending run(const CommandContext& context) const {
     if (context.processes.is_first())

@@ -15,7 +15,6 @@
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "plugins/runexp/gpus_of_place.h"
-#include "plugins/runexp/train.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/sweep/runner.h"
@@ -124,7 +123,7 @@ class Commands {
 
  private:
   std::vector<std::string> arguments(const SweepTrial& trial) const {
-    Train train = common_;
+    TrainFlags train = common_;
     train.flags.directory.job_log_dir = directory_ / trial.directory();
     for (std::string& set : trial.sets()) train.flags.experiment.set.push_back(std::move(set));
     return to_arguments(train);
@@ -140,7 +139,7 @@ class Commands {
 
   const SweepCommand& flags_;
   fs::path directory_;
-  Train common_;
+  TrainFlags common_;
 };
 
 // Calls `action`, whose Errors then name the trial.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugins/runexp/train.h"
-
+// --mode=train, the default.
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
@@ -8,16 +7,6 @@
 
 namespace tessera {
 namespace {
-
-// nullopt if none is asked for.
-std::optional<ProfileWindow> parse_profile(const std::string& text) {
-  if (text.empty() || text == "off") return std::nullopt;
-  const size_t colon = text.find(':');
-  if (colon == std::string::npos)
-    fail("--profile={}: expected START:N, such as 10:3, or off", text);
-  return ProfileWindow{whole_number("profile", text.substr(0, colon), 0),
-                       whole_number("profile", text.substr(colon + 1), 1)};
-}
 
 // The steps that a run traces of its own accord, for its report: late enough that memory and caches
 // are warm. None of a short run, of which writing the trace would be a considerable part, or of one
@@ -34,32 +23,34 @@ std::optional<ProfileWindow> early_steps(const JobParts& parts) {
   return traces.empty() ? std::nullopt : std::optional(kEarly);
 }
 
+struct Train {
+  static constexpr CommandInfo kInfo{.mode = "train",
+                                     .summary = "train, or resume where the run stopped (default)"};
+  TrainFlags train;
+  FIELDS(train)
+
+  void check() const { train.check(); }
+
+  Ending run(const CommandContext& context) const {
+    const ExperimentJob job{.flags = train.flags,
+                            .resume = train.resume,
+                            .reads_data = true,
+                            .trains = true,
+                            .advises_mesh = true};
+    return run_experiment(job, context, [this](const JobParts& parts) {
+      const TrainOptions options{
+          .falls_back = !train.checkpoint.empty(),
+          .dump_graph = train.dump_graph,
+          .profile = train.profile.empty() ? early_steps(parts) : train.profile_window(),
+          .inspect_interval_steps = train.inspect.value_or(0),
+          .launch_costs = shared_launch_costs(train.launch_costs, parts.processes)};
+      return make_run(parts.configured.config, parts.setting, options, parts.devices,
+                      parts.processes);
+    });
+  }
+};
+
 }  // namespace
-
-void Train::check() const {
-  flags.check();
-  parse_profile(profile);
-  if (!checkpoint.empty() && checkpoint != "auto-fallback")
-    fail(
-        "--checkpoint={}: --mode=train takes only auto-fallback; others need --mode=eval, decode, "
-        "export or replay",
-        checkpoint);
-}
-
-Ending Train::run(const CommandContext& context) const {
-  const ExperimentJob job{
-      .flags = flags, .resume = resume, .reads_data = true, .trains = true, .advises_mesh = true};
-  return run_experiment(job, context, [this](const JobParts& parts) {
-    const TrainOptions options{
-        .falls_back = !checkpoint.empty(),
-        .dump_graph = dump_graph,
-        .profile = profile.empty() ? early_steps(parts) : parse_profile(profile),
-        .inspect_interval_steps = inspect.value_or(0),
-        .launch_costs = shared_launch_costs(launch_costs, parts.processes)};
-    return make_run(parts.configured.config, parts.setting, options, parts.devices,
-                    parts.processes);
-  });
-}
 
 std::unique_ptr<Command> train_command() { return command_of<Train>(); }
 

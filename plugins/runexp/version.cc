@@ -9,11 +9,10 @@ namespace tessera {
 namespace {
 
 struct Version {
-  static constexpr CommandInfo kInfo{.flag = "version", .summary = "print the version"};
+  static constexpr CommandInfo kInfo{
+      .flag = "version", .summary = "print the version, with which plugins must be built"};
   bool version = false;
-  FIELDS(About(version, "print the version, and what plugins must be built with"))
-
-  void check() const {}
+  FIELDS(version)
 
   Ending run(const CommandContext& context) const {
     fmt::print(context.out, "tessera {}\n", build_stamp());

@@ -17,9 +17,7 @@
 #include "tasks/logging/run_log.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/plan.h"
-#include "tasks/plan/plan_output.h"
 #include "tasks/report/report.h"
-#include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/run_directory/run_guard.h"
@@ -46,7 +44,6 @@ constexpr int kDirectoryChanged = 1000;
 
 class Trainer final : public BaseRun {
  public:
-  // With `plan` it only plans.
   Trainer(const ExperimentConfig& config, const RunSetting& setting, const TrainOptions& options,
           const PlanOptions* plan, const std::vector<Device*>& devices, ProcessGroup& processes)
       : setting_(setting),
@@ -112,9 +109,10 @@ class Trainer final : public BaseRun {
   int print_plan() {
     warn_of_layouts(session_, console_);
     const Plan plan = plan_->hardware ? session_.predicted_plan(*plan_->hardware) : session_.plan();
-    console_.info(plan_output_->text(plan));
+    const PlanOutput output(*plan_);
+    console_.info(output.text(plan));
     if (!processes_.is_first() || setting_.dry_run) return 0;
-    if (const std::string note = plan_output_->write_files(plan); !note.empty())
+    if (const std::string note = output.write_files(plan); !note.empty())
       console_.info("note: " + note);
     return 0;
   }
@@ -122,18 +120,17 @@ class Trainer final : public BaseRun {
   void begin() {
     session_.evaluation().require("task.train.early_stopping.metric", p().early_stopping.metric);
     session_.evaluation().require("task.train.save_keep_best", p().save_keep_best);
-    if (plan_) {
-      plan_output_.emplace(*plan_);
-      return;
-    }
+    if (plan_) return static_cast<void>(PlanOutput(*plan_));  // Its errors.
     computation_ = Computation(session_.train_graph()).record();
+    const OnDamage on_damage = !options_.falls_back ? OnDamage::kFail
+                               : setting_.dry_run   ? OnDamage::kFallBackReadOnly
+                                                    : OnDamage::kFallBack;
     std::optional<RestoredState> restored;
     // With --restart a dry run must ignore the existing run, which it cannot set aside.
     if (!setting_.dry_run || !setting_.restart)
-      restored =
-          restore_newest(session_.executor(), session_.task().model().parameters(),
-                         CheckpointStore(directory_ / "checkpoints"), processes_, on_damage(),
-                         [this](const std::string& line) { console_.info(line); });
+      restored = restore_newest(session_.executor(), session_.task().model().parameters(),
+                                CheckpointStore(directory_ / "checkpoints"), processes_, on_damage,
+                                [this](const std::string& line) { console_.info(line); });
     if (restored) {
       resume_from(*restored);
     } else {
@@ -147,11 +144,6 @@ class Trainer final : public BaseRun {
       drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
       if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());
     }
-  }
-
-  OnDamage on_damage() const {
-    if (!options_.falls_back) return OnDamage::kFail;
-    return setting_.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
   }
 
   void resume_from(const RestoredState& restored) {
@@ -460,7 +452,7 @@ class Trainer final : public BaseRun {
 
   RunSetting setting_;
   TrainOptions options_;
-  std::optional<PlanOptions> plan_;  // In --mode=plan.
+  std::optional<PlanOptions> plan_;  // Of a run that only plans.
   Device& device_;                   // The first device; the others are of the same kind.
   ProcessGroup& processes_;
   fs::path directory_;
@@ -476,7 +468,6 @@ class Trainer final : public BaseRun {
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;  // Records nothing in processes other than process 0.
   Console console_;
-  std::optional<PlanOutput> plan_output_;  // In --mode=plan.
   std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
   std::optional<LiveReport> report_;       // In process 0.
   StepRunner runner_;

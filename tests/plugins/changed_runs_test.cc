@@ -31,10 +31,10 @@ TEST_CASE("commands with another model than the run's are refused, or say what d
   write_small_text(folder.path());
   const std::string two = tiny_arguments(2) + " --set num_layers=2";
   REQUIRE(run(folder, two).exit_code == 0);
-  for (const char* command : {"", "--mode=eval", "--mode=decode --prompt=the"}) {
+  for (const char* command :
+       {"--allow_config_change", "--mode=eval", "--mode=decode --prompt=the"}) {
     INFO(command);
-    const Outcome outcome =
-        run(folder, fmt::format("{} --allow_config_change {}", tiny_arguments(4), command));
+    const Outcome outcome = run(folder, fmt::format("{} {}", tiny_arguments(4), command));
     REQUIRE(outcome.exit_code != 0);
     REQUIRE_THAT(outcome.errors, Contains("the checkpoint of another model: it has") &&
                                      Contains("x_layers[1]") && Contains("--config"));

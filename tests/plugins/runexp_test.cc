@@ -53,10 +53,13 @@ TEST_CASE("--list shows every experiment and every plugin that failed to load") 
 TEST_CASE("remote paths are refused in every flag and input, and ~ is the home directory") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
-  for (const char* flag : {"--output", "--config", "--input", "--plugin_path", "--compare_plan",
-                           "--record", "--report", "--set input.path", "--set input.tokenizer"}) {
-    const Outcome refused =
-        runexp(folder, fmt::format("--exp=quickstart.CharLm {}=gs://bucket/x", flag));
+  const std::string exp = "--exp=quickstart.CharLm ";
+  for (const std::string& flag :
+       {exp + "--mode=plan --output", exp + "--config", exp + "--mode=import --input",
+        exp + "--plugin_path", exp + "--mode=plan --compare_plan",
+        exp + "--mode=replay --step=1 --record", std::string("--report"), exp + "--set input.path",
+        exp + "--set input.tokenizer"}) {
+    const Outcome refused = runexp(folder, flag + "=gs://bucket/x");
     require_one_line_error(refused, 2, "gs://bucket/x: gs:// is not a path of this machine");
   }
   const Outcome remote = runexp(folder, kTiny + " --mode=plan --output=s3://bucket/plan.txt");

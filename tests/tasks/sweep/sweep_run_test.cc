@@ -205,7 +205,7 @@ TEST_CASE("every trial is checked before the first one starts") {
   REQUIRE_THAT(error("--sweep='learning_rate=log_uniform(1e-4,1e-2)'"),
                Catch::Contains("--sweep_trials=20"));
   REQUIRE_THAT(error(std::string(kTwoRates) + "--profile=1:2"),
-               Catch::Contains("--profile cannot"));
+               Catch::Contains("--profile needs --mode=train"));
 }
 
 TEST_CASE("a dry run prints the trials of the experiment's search() and writes nothing") {

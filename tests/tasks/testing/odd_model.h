@@ -14,9 +14,9 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/base_model.h"
 #include "tasks/config/experiment.h"
-#include "tasks/modes/make_run.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
+#include "tests/support/run_with.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_device.h"
 
