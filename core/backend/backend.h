@@ -142,6 +142,10 @@ class Device {
   // A kernel for a node of a lowered graph. Error naming the op if this backend has none.
   virtual std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) = 0;
   virtual bool has_kernel(const OpDef& op) const = 0;
+  // What the devices of this kind in this process have chosen by trials of kernels, whose outcome
+  // may differ elsewhere, as text; "" if they make none. The choices of `others`, such a text,
+  // count from now on.
+  virtual std::string share_choices(const std::string& others) { return others; }
 
   virtual std::unique_ptr<Stream> make_stream(StreamUse use) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

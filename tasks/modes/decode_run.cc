@@ -35,7 +35,8 @@ class DecodeRun final : public BaseRun {
             const std::vector<Device*>& devices, ProcessGroup& processes)
       : options_(options),
         processes_(processes),
-        session_(config, ModelSession::Purpose::kRunning, devices, options.devices, processes),
+        session_(config, ModelSession::Purpose::kRunning, devices, options.devices, processes,
+                 options.job_log_dir),
         p_(session_.task().decode()),
         store_(options.job_log_dir / "checkpoints"),
         console_(console_mode(options, processes)) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/io/file.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "tasks/config/mesh_config.h"
 #include "tasks/session/check_rules.h"
@@ -32,8 +33,9 @@ Console::Mode console_mode(const RunOptions& options, const ProcessGroup& proces
 
 ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
                            const std::vector<Device*>& devices, int64_t devices_per_process,
-                           ProcessGroup& processes)
+                           ProcessGroup& processes, const std::filesystem::path& run_directory)
     : processes_(processes),
+      device_(*devices.at(0)),
       mesh_(mesh_of(config.mesh, purpose, devices_per_process, processes)),
       rules_(make_rules(config.rules)),
       task_(make_task(config.task)),
@@ -45,6 +47,12 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
     CHECK(static_cast<int64_t>(devices.size()) == devices_per_process);
     remark_ = check_hosts(mesh_, hosts_of_devices(processes, devices_per_process));
   }
+  if (run_directory.empty() || device_.share_choices("").empty()) return;
+  const std::filesystem::path file = run_directory / kKernelChoicesFile;
+  const bool reads = processes.is_first() && std::filesystem::exists(file);
+  const std::string text = processes.broadcast(reads ? read_file(file) : "", "kernel choices");
+  const ErrorPrefix prefix(file.string());
+  device_.share_choices(text);
 }
 
 std::optional<ModelPipeline> ModelSession::make_pipeline() {
@@ -77,7 +85,24 @@ int ModelSession::add_program(Graph graph, CompileOptions options) {
   options.mesh = mesh_;
   if (pipeline_) options.pipeline = table_for(*pipeline_, graph);
   options.remat = parse_remat_policy(train().remat_policy);
-  return executor_.add_program(std::move(graph), options);
+  const auto add = [&] { return executor_.add_program(std::move(graph), options); };
+  if (processes_.size() == 1 || !communicator_ || device_.share_choices("").empty()) return add();
+  // The first process of each stage makes its trials before those of later stages, then the others
+  // find no more to try.
+  std::vector<std::string> stages;
+  if (mesh_.has(kStageAxis)) stages.emplace_back(kStageAxis);
+  std::vector<int64_t> turns = mesh_.group(0, stages);
+  turns.push_back(communicator_->first_device());
+  std::optional<int> program;
+  for (const int64_t device : turns) {
+    const std::string known = device_.share_choices("");
+    if (!program && device / communicator_->local_devices() == processes_.rank()) program = add();
+    const std::string own = device_.share_choices("");
+    for (const std::string& chosen :
+         processes_.all_gather(own == known ? "" : own, "kernel choices"))
+      device_.share_choices(chosen);
+  }
+  return *program;
 }
 
 Weights ModelSession::eval_weights() const {

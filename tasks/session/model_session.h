@@ -3,6 +3,7 @@
 // It has neither inputs nor programs (tasks/train/train_session.h, tasks/decode/decode_program.h).
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,14 +22,18 @@ namespace tessera {
 // Only process 0 prints, and nothing if the options ask for silence.
 Console::Mode console_mode(const RunOptions& options, const ProcessGroup& processes);
 
+// In a run's directory: what its devices have chosen by trials (Device::share_choices).
+inline constexpr const char* kKernelChoicesFile = "kernel_choices.txt";
+
 class ModelSession {
  public:
   enum class Purpose { kRunning, kPlanning };  // A plan, for any mesh, uses only the first device.
 
   // The devices are those of this process, in the order of their numbers. They and the processes
-  // outlive the session.
+  // outlive the session. Kernels are chosen as in the run of this directory, if it has one.
   ModelSession(const ExperimentConfig& config, Purpose purpose, const std::vector<Device*>& devices,
-               int64_t devices_per_process, ProcessGroup& processes);
+               int64_t devices_per_process, ProcessGroup& processes,
+               const std::filesystem::path& run_directory = {});
   ModelSession(const ModelSession&) = delete;
   ModelSession& operator=(const ModelSession&) = delete;
 
@@ -47,11 +52,13 @@ class ModelSession {
   int64_t bytes_sent() const;  // By this process's devices, in collectives so far.
   // The weights that evaluation and decoding read: the moving average, if the learner keeps one.
   Weights eval_weights() const;
-  // For this mesh. All programs are added before the executor allocates.
+  // For this mesh. All programs are added before the executor allocates. A collective call: what
+  // one process chooses by trials, the others choose, too.
   int add_program(Graph graph, CompileOptions options = {});
 
  protected:
   ProcessGroup& processes_;
+  Device& device_;  // The first.
   Mesh mesh_;
   AxisRules rules_;
   std::string remark_;

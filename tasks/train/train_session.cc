@@ -57,7 +57,7 @@ const std::filesystem::path& directory_of_inputs(const SessionOptions& options) 
 Session::Session(const ExperimentConfig& config, const SessionOptions& options,
                  const std::vector<Device*>& devices, ProcessGroup& processes)
     : ModelSession(config, options.allocates ? Purpose::kRunning : Purpose::kPlanning, devices,
-                   options.devices, processes) {
+                   options.devices, processes, options.run_directory) {
   open_inputs(config, options);
   compile(config, options);
   if (options.allocates) export_note_ = tessera::export_note(config, NoteLength::kBrief);
@@ -197,6 +197,8 @@ void Session::write_plan(const std::filesystem::path& run_directory) {
   write_plan_files(run_directory, plan());
   const StepProgram program = step_program(described_program(*this, train_->program()));
   write_file_atomically(run_directory / "program.json", program_json(program) + "\n");
+  if (const std::string choices = device_.share_choices(""); !choices.empty())
+    write_file_atomically(run_directory / kKernelChoicesFile, choices);
 }
 
 void introduce_run(const std::string& title, Session& session, const Device& device,
@@ -217,17 +219,14 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
 }
 
 void warn_of_layouts(const Session& session, Console& console) {
-  for (const std::string& warning : layout_lint(session.train_graph(), session.mesh()))
-    console.info("warning: " + warning);
-  for (const std::string& warning :
-       idle_mesh_axes(session.rules(), session.mesh(), session.train_graph()))
-    console.info("warning: " + warning);
-  for (const std::string& warning : learning_warnings(session.task(), session.train_graph()))
-    console.info("warning: " + warning);
-  if (!session.pipeline()) return;
-  for (const std::string& warning :
-       warnings_of_shared_weights(session.executor().persistent(), session.mesh()))
-    console.info("warning: " + warning);
+  const auto warn = [&](const std::vector<std::string>& warnings) {
+    for (const std::string& warning : warnings) console.info("warning: " + warning);
+  };
+  warn(layout_lint(session.train_graph(), session.mesh()));
+  warn(idle_mesh_axes(session.rules(), session.mesh(), session.train_graph()));
+  warn(learning_warnings(session.task(), session.train_graph()));
+  if (session.pipeline())
+    warn(warnings_of_shared_weights(session.executor().persistent(), session.mesh()));
 }
 
 void take_weights(Session& session, const InitFrom& other, Console& console) {

@@ -61,7 +61,7 @@ class Session : public ModelSession {
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
   // With the time of a step on this hardware.
   Plan predicted_plan(const Hardware& hardware);
-  // Writes plan.txt, plan.json and program.json.
+  // Writes plan.txt, plan.json, program.json and the choices of kernels.
   void write_plan(const std::filesystem::path& run_directory);
   const Graph& train_graph() const { return train_graph_; }  // As traced.
   // What --mode=export will not write, if that is not obvious; "" of a plan.

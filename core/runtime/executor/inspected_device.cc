@@ -91,6 +91,9 @@ class InspectedDevice final : public Device {
   bool has_kernel(const OpDef& op) const override {
     return device_.has_kernel(op) && (!runs_ || runs_(op));
   }
+  std::string share_choices(const std::string& others) override {
+    return device_.share_choices(others);
+  }
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return std::make_unique<InspectedStream>(device_.make_stream(use), use, inspector_);
   }

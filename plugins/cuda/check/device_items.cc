@@ -9,83 +9,69 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/check/op_cases.h"
 #include "plugins/cuda/check/items.h"
+#include "plugins/cuda/communicator/nccl.h"
 #include "plugins/cuda/device/context.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/images.h"
-#include "plugins/cuda/device/library.h"
+#include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/optional_library.h"
+#include "plugins/cuda/gemm/cublaslt.h"
 #include "plugins/loader.h"
+#ifdef TESSERA_HAS_CUDNN
+#include "plugins/cuda/attention/cudnn_library.h"
+#endif
 
 namespace tessera::cuda {
 namespace {
 
-// How a library is found, and the function that tells its version.
+// The version of a library if it can be used here; else why not.
 struct VersionedLibrary {
   std::string name;
-  const char *file, *variable;
-  std::string (*version)(const Library& library);
+  std::string (*version)(std::string& why_not);
 };
 
-std::string number_from(const Library& library, const char* function) {
-  size_t (*version)() = nullptr;
-  library.find(version, function);
-  return std::to_string(version());
+std::string cublaslt_version(std::string& why_not) {
+  const CublasLt* const library = find_cublaslt(why_not);
+  return library == nullptr ? "" : library->version();
 }
 
-std::string nccl_version(const Library& library) {
-  int (*get)(int*) = nullptr;
-  library.find(get, "ncclGetVersion");
+std::string cudnn_version(std::string& why_not) {
+#ifdef TESSERA_HAS_CUDNN
+  const Cudnn* const library = find_cudnn(why_not);
+  return library == nullptr ? "" : library->version();
+#else
+  why_not = "this build was configured without cudnn.h";
+  return "";
+#endif
+}
+
+std::string nccl_version(std::string& why_not) {
+  const Nccl* const library = find_nccl(why_not);
   int version = 0;
-  get(&version);
-  return std::to_string(version);
-}
-
-std::string nvrtc_version(const Library& library) {
-  int (*get)(int*, int*) = nullptr;
-  library.find(get, "nvrtcVersion");
-  int major = 0, minor = 0;
-  get(&major, &minor);
-  return fmt::format("{}.{}", major, minor);
+  if (library != nullptr) library->ncclGetVersion(&version);
+  return version_text(static_cast<size_t>(version));
 }
 
 const VersionedLibrary kLibraries[] = {
-    {"cuBLASLt", "cublasLt", "TESSERA_CUBLASLT",
-     [](const Library& library) { return number_from(library, "cublasLtGetVersion"); }},
-    {"NVRTC", "nvrtc", "TESSERA_CUDA_NVRTC", nvrtc_version},
-    {"cuDNN", "libcudnn.so.9", "TESSERA_CUDNN",
-     [](const Library& library) { return number_from(library, "cudnnGetVersion"); }},
-    {"NCCL", "libnccl.so.2", "TESSERA_NCCL", nccl_version},
-};
-
-std::vector<std::string> files_of(const VersionedLibrary& each) {
-  const std::string file = each.file;
-  if (!file.starts_with("lib")) return toolkit_library_files(file, each.variable);
-  return library_files(file, each.variable);
-}
+    {"cuBLASLt", cublaslt_version}, {"cuDNN", cudnn_version}, {"NCCL", nccl_version}};
 
 Findings versions() {
   Findings findings;
-  const auto add = [&](const std::string& name, const std::string& version,
-                       const std::string& file) {
-    findings.rows.push_back({{"what", name}, {"version", version}, {"file", file}});
+  const auto add = [&](const std::string& name, const std::string& version) {
+    findings.rows.push_back({{"what", name}, {"version", version}});
   };
-  add("tessera", std::string(build_stamp()), "");
-  add("toolkit of the build", fmt::format("{}.{}", CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10),
-      "");
+  add("tessera", std::string(build_stamp()));
+  add("toolkit of the build", fmt::format("{}.{}", CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10));
   int driver = 0;
   check_cuda(load_driver().cuDriverGetVersion(&driver), "asking for the driver's version");
-  const char* const named = std::getenv(kDriverVariable);
-  add("driver", fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
-      named != nullptr ? named : "libcuda.so.1");
+  add("driver", fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10));
   for (const VersionedLibrary& each : kLibraries) {
-    try {
-      const Library library(files_of(each));
-      add(each.name, each.version(library), library.file());
-    } catch (const Error& error) {
-      add(each.name, "not found", error.what());
-    }
+    std::string why_not;
+    const std::string version = each.version(why_not);
+    add(each.name, why_not.empty() ? version : why_not);
   }
+  add("libraries", description_of_libraries(*shared_context(0)));
   return findings;
 }
 
@@ -178,21 +164,10 @@ std::vector<std::string> op_families() {
 
 // Runs the first case of each op of a family: every kernel loads and launches.
 Findings launch_family(const std::string& family) {
-  Findings findings;
-  const std::unique_ptr<Device> gpu = make_gpu();
-  const OpDef* last = nullptr;  // Cases of one op follow each other.
-  for (const OpCase& row : all_op_cases()) {
-    if (row.op == last || family_of(row) != family) continue;
-    last = row.op;
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      if (dtype != DType::kF32 && !takes_floats(row)) continue;
-      note_failures(findings, case_name(row, dtype), [&] {
-        const std::string mismatch = check_case(row, dtype, *gpu).mismatch;
-        if (!mismatch.empty()) fail("{}", mismatch);
-      });
-    }
-  }
-  return findings;
+  std::vector<OpCase> rows;  // Cases of one op follow each other.
+  for (const OpCase& row : all_op_cases())
+    if (family_of(row) == family && (rows.empty() || rows.back().op != row.op)) rows.push_back(row);
+  return check_cases(rows);
 }
 
 }  // namespace
@@ -218,14 +193,9 @@ std::unique_ptr<Device> make_gpu() { return std::move(make_cuda_devices(1, 1).fr
 std::string why_no_library(const std::string& name) {
   const auto each = std::ranges::find(kLibraries, name, &VersionedLibrary::name);
   CHECK(each != std::end(kLibraries), "no library {}", name);
-  if (std::getenv(kDriverVariable) != nullptr && std::getenv(each->variable) == nullptr)
-    return fmt::format("{} needs NVIDIA's driver, but {} names another one", name, kDriverVariable);
-  try {
-    const Library library(files_of(*each));
-    return "";
-  } catch (const Error& error) {
-    return fmt::format("no {}: {}", name, error.what());
-  }
+  std::string why_not;
+  each->version(why_not);
+  return why_not;
 }
 
 }  // namespace tessera::cuda

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/check/op_cases.h"
 
 namespace tessera::cuda {
 
@@ -55,6 +56,9 @@ std::vector<Item> training_items(const CheckOptions& options);
 std::vector<Item> timing_items(const CheckOptions& options);
 
 std::unique_ptr<Device> make_gpu();  // GPU 0.
+
+// Each case in f32 and bf16 on GPU 0: a failure for each mismatch, and the largest error.
+Findings check_cases(const std::vector<OpCase>& cases);
 
 // Why a library of the item "versions" cannot be used here; "" if it can.
 std::string why_no_library(const std::string& name);

@@ -25,26 +25,6 @@
 namespace tessera::cuda {
 namespace {
 
-// Every row in f32 and bf16; a failure for each mismatch, and the largest error.
-Findings check_cases(const std::vector<OpCase>& rows) {
-  Findings findings;
-  const std::unique_ptr<Device> gpu = make_gpu();
-  double largest = 0.0, cases = 0.0;
-  for (const OpCase& row : rows) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      if (dtype != DType::kF32 && !takes_floats(row)) continue;
-      ++cases;
-      note_failures(findings, case_name(row, dtype), [&] {
-        const CaseReport report = check_case(row, dtype, *gpu);
-        if (!report.mismatch.empty()) fail("{}", report.mismatch);
-        largest = std::max(largest, report.error);
-      });
-    }
-  }
-  findings.rows.push_back({{"cases", cases}, {"largest error, of its tolerance", largest}});
-  return findings;
-}
-
 Findings check_op(const std::string& op) {
   std::vector<OpCase> rows = all_op_cases();
   std::erase_if(rows, [&](const OpCase& row) { return row.op->name != op; });
@@ -168,6 +148,25 @@ Findings check_steps(DType dtype) {
 }
 
 }  // namespace
+
+Findings check_cases(const std::vector<OpCase>& rows) {
+  Findings findings;
+  const std::unique_ptr<Device> gpu = make_gpu();
+  double largest = 0.0, cases = 0.0;
+  for (const OpCase& row : rows) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      if (dtype != DType::kF32 && !takes_floats(row)) continue;
+      ++cases;
+      note_failures(findings, case_name(row, dtype), [&] {
+        const CaseReport report = check_case(row, dtype, *gpu);
+        if (!report.mismatch.empty()) fail("{}", report.mismatch);
+        largest = std::max(largest, report.error);
+      });
+    }
+  }
+  findings.rows.push_back({{"cases", cases}, {"largest error, of its tolerance", largest}});
+  return findings;
+}
 
 std::vector<Item> kernel_items(const CheckOptions& options) {
   std::vector<Item> items;

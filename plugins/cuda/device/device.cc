@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/device/choices.h"
 #include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/pinned_buffer.h"
@@ -99,6 +100,10 @@ class CudaDevice final : public Device {
   }
   bool has_kernel(const OpDef& op) const override {
     return find_kernel(op, context_.compute_capability()) != nullptr;
+  }
+
+  std::string share_choices(const std::string& others) override {
+    return context_.part<SharedChoices>().run->share(others);
   }
 
   std::unique_ptr<Stream> make_stream(StreamUse use) override {

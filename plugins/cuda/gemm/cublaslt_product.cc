@@ -2,7 +2,9 @@
 // A product by cuBLASLt with the algorithm that was fastest on this GPU. The heuristic's first is
 // within a few percent of the best for large products, but not for all shapes of small models.
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstdint>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -11,11 +13,12 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/passes/memory/step_plan.h"
+#include "plugins/cuda/device/choices.h"
 #include "plugins/cuda/device/timing.h"
-#include "plugins/cuda/gemm/algorithm_cache.h"
 #include "plugins/cuda/gemm/cublaslt.h"
 
 namespace tessera::cuda {
@@ -28,6 +31,23 @@ constexpr int64_t kWorkspaceAlignment = 256;
 // As cuBLAS recommends: 32 MiB from Hopper on, else 4 MiB.
 int64_t workspace_bytes(const Context& context) {
   return int64_t{context.compute_capability() >= 90 ? 32 : 4} << 20;
+}
+
+// An algorithm as text: the hexadecimal digits of its words, which only this version of the library
+// understands.
+using AlgorithmWords = std::array<uint64_t, 8>;
+constexpr size_t kWordDigits = 16;
+
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  return fmt::format("{:016x}", fmt::join(std::bit_cast<AlgorithmWords>(algorithm), ""));
+}
+
+std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
+  AlgorithmWords words = {};
+  if (text.size() != words.size() * kWordDigits) return std::nullopt;
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = std::stoull(text.substr(i * kWordDigits, kWordDigits), nullptr, 16);
+  return std::bit_cast<cublasLtMatmulAlgo_t>(words);
 }
 
 // The products whose kernels the library has loaded on a GPU. It loads one at its first launch,
@@ -76,10 +96,10 @@ class CublasLtProduct final : public Product {
     const auto candidates = problem_.candidates(handle_.get(), kCandidates, workspace_);
     if (candidates.empty()) return false;
     algorithm_ = candidates.front().algo;
-    const std::string key = fmt::format("{}, cuBLASLt {}, {}", context_.name(),
-                                        handle_.library()->version(), shape_.text());
-    if (!settings.untimed) choose_fastest(key, candidates);
-    if (context_.part<LoadedProducts>().add(key)) load();
+    const std::string where =
+        fmt::format("{}, cuBLASLt {}", context_.name(), handle_.library()->version());
+    if (!settings.untimed) choose_fastest(where, candidates);
+    if (context_.part<LoadedProducts>().add(key_at(where))) load();
     unaligned_ = make_reference_product(context_, shape_);
     return true;
   }
@@ -105,30 +125,36 @@ class CublasLtProduct final : public Product {
     return problem_.run(handle_.get(), stream, operands, algorithm, workspace, workspace_);
   }
 
-  void choose_fastest(const std::string& key,
+  std::string key_at(const std::string& where) const { return where + ", " + shape_.text(); }
+
+  // The run's choice, or else that of an earlier run, or the fastest. It needs no more workspace
+  // than the plan has for any.
+  void choose_fastest(const std::string& where,
                       const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
-    const auto words = algorithm_cache().find(
-        key,
-        [&](const AlgorithmWords& each) {
-          return problem_.accepts(handle_.get(), std::bit_cast<cublasLtMatmulAlgo_t>(each),
-                                  workspace_);
-        },
-        [&] {
-          context_.part<LoadedProducts>().add(key);  // By being timed.
-          return fastest(candidates);
-        });
-    if (words) algorithm_ = std::bit_cast<cublasLtMatmulAlgo_t>(*words);
+    const auto accepts = [&](const std::string& choice) {
+      const auto algorithm = algorithm_of(choice);
+      return algorithm && problem_.accepts(handle_.get(), *algorithm, workspace_);
+    };
+    const auto choose = [&] {
+      const auto known = context_.part<ChoiceCache>().find(key_at(where), accepts, [&] {
+        context_.part<LoadedProducts>().add(key_at(where));  // By being timed.
+        return fastest(candidates);
+      });
+      return known.value_or(text_of(algorithm_));
+    };
+    algorithm_ = *algorithm_of(
+        context_.part<SharedChoices>().run->find(where, shape_.text(), accepts, choose));
   }
 
   // The fastest; nullopt without memory for a trial, or if the library refuses all. It is found
   // while kernels are prepared, not in the first step: a step may be captured into a graph, and its
   // sums may be added in place.
-  std::optional<AlgorithmWords> fastest(
+  std::optional<std::string> fastest(
       const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     const std::vector<float> all = times(candidates);
     const auto least = std::min_element(all.begin(), all.end());
     if (least == all.end() || *least == kRefused) return std::nullopt;
-    return std::bit_cast<AlgorithmWords>(candidates[static_cast<size_t>(least - all.begin())].algo);
+    return text_of(candidates[static_cast<size_t>(least - all.begin())].algo);
   }
 
   // In milliseconds; kRefused if the library refuses the algorithm. None without memory.

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -44,9 +45,19 @@ const std::string_view g_fault = [] {
   return fault == nullptr ? "" : fault;
 }();
 
+// The number of the algorithm that the heuristic offers this process; empty: 0.
+const std::string g_offered = [] {
+  const char* const list = std::getenv("TESSERA_FAKE_CUBLASLT_OFFERS");
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (list == nullptr) return std::string();
+  const std::string numbers = list;  // Of one digit each.
+  const size_t place = rank == nullptr ? 0 : 2 * static_cast<size_t>(std::atoi(rank));
+  return numbers.substr(std::min(place, numbers.size() - 1), 1);
+}();
+
 // In data[0] of an algorithm; data[1] is its number, data[2] its workspace.
 constexpr uint64_t kMagic = 0x66616b65;
-constexpr uint64_t kRefusedWhenRun = 2;
+constexpr uint64_t kRefusedWhenRun = 2, kRoundsUp = 3;
 
 FakeLayout* as_layout(cublasLtMatrixLayout_t layout) {
   return reinterpret_cast<FakeLayout*>(layout);
@@ -227,6 +238,7 @@ double gelu_slope(double x) {
 struct Operands {
   CUdeviceptr a, b, c, d;
   float alpha, beta;
+  uint64_t algorithm;
 };
 
 bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& lb,
@@ -256,6 +268,7 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
       double sum = 0;
       for (uint64_t k = 0; k < depth; ++k)
         sum += static_cast<double>(a.of(d.transpose_a, row, k)) * b.of(d.transpose_b, k, column);
+      if (operands.algorithm == kRoundsUp) sum *= 1 + 0x1p-18;
       sum *= g_fault == "product" ? 2 * alpha : alpha;
       if (operands.beta != 0) sum += static_cast<double>(operands.beta) * c.at(row, column);
       if (has_bias(d.epilogue)) sum += bias.at(g_fault == "bias" ? 0 : row, 0);
@@ -303,7 +316,10 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return create(handle, 0);
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy<int>(handle); }
-size_t cublasLtGetVersion() { return static_cast<size_t>(g_behaviour.version); }
+size_t cublasLtGetVersion() {
+  const char* const version = std::getenv("TESSERA_FAKE_CUBLASLT_VERSION");
+  return static_cast<size_t>(version == nullptr ? g_behaviour.version : std::atoll(version));
+}
 const char* cublasLtGetStatusName(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_INITIALIZED ? "CUBLAS_STATUS_NOT_INITIALIZED"
                                                  : "CUBLAS_STATUS_INVALID_VALUE";
@@ -402,7 +418,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
     result = {};
     result.workspaceSize = i == 1 ? p.workspace + 1 : p.workspace;
-    result.algo.data[0] = kMagic, result.algo.data[1] = i;
+    result.algo.data[0] = kMagic, result.algo.data[1] = i == 0 && g_offered == "3" ? kRoundsUp : i;
     result.algo.data[2] = result.workspaceSize;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -436,7 +452,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                              address(c),
                              address(d),
                              *static_cast<const float*>(alpha),
-                             *static_cast<const float*>(beta)};
+                             *static_cast<const float*>(beta),
+                             algorithm->data[1]};
   static std::set<Loaded> loaded;
   const Loaded kernel(handle, algorithm->data[1], key(description_of), operands.beta != 0, key(la),
                       key(lb), key(lc));

@@ -32,7 +32,7 @@ class FakeCublasLt {
 
   void behave(const FakeCublasLtBehaviour& behaviour) const { set_(&behaviour); }
   FakeCublasLtCounts counts() const { return counts_(); }
-  std::filesystem::path cache_file() const { return cache_ / "tessera/cublaslt_algorithms"; }
+  std::filesystem::path cache_file() const { return cache_ / "tessera/kernel_choices"; }
 
  private:
   TemporaryDirectory cache_;
