@@ -165,6 +165,7 @@ struct TrainHParams {
   int64_t collective_timeout_seconds = 600;
   int64_t stop_deadline_seconds = 120;
   bool parameter_norms = false;
+  bool deterministic = true;
 
   InitFrom init_from;
   EarlyStopping early_stopping;
@@ -186,8 +187,9 @@ struct TrainHParams {
          About(collective_timeout_seconds, "how long devices and processes wait for each other",
                {.min = 1}),
          About(stop_deadline_seconds, "for saving after a stop signal", {.min = 1}),
-         About(parameter_norms, "log norms of each weight and gradient"), init_from, early_stopping,
-         sample)
+         About(parameter_norms, "log norms of each weight and gradient"),
+         About(deterministic, "false permits GPU kernels whose bits differ from run to run"),
+         init_from, early_stopping, sample)
 };
 
 // How one dataset of an experiment's `eval_inputs` is scored. When: task.train.eval_….

@@ -146,6 +146,8 @@ class Device {
   // may differ elsewhere, as text; "" if they make none. The choices of `others`, such a text,
   // count from now on.
   virtual std::string share_choices(const std::string& others) { return others; }
+  // Lets prepare() choose kernels whose bits differ from run to run, from now on.
+  virtual void permit_nondeterminism() {}
 
   virtual std::unique_ptr<Stream> make_stream(StreamUse use) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

@@ -77,8 +77,10 @@ struct DeviceLink {
   double latency = 0.0;    // Seconds that a collective takes beside its bytes; with a topology:
                            // that each of its hops takes.
   std::optional<LinkTopology> topology;
+  // How many times as fast an all-reduce of eight or more is where the switch adds (NVLS).
+  std::optional<double> switch_sums;
   FIELDS(About(bandwidth, hardware_ranges::kBandwidth), About(latency, hardware_ranges::kSeconds),
-         topology)
+         topology, About(switch_sums, {.min = 1, .max = 16}))
 };
 
 // What kernels reach, as shares of the peaks.

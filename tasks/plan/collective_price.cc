@@ -69,10 +69,12 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
   }
   const DeviceLink &link = hardware.link, &network = hardware.network;
   const double share = hardware.efficiency.links;
-  const double seconds = bytes * within / (link.bandwidth * share) +
-                         bytes * (1.0 - within) / (network.bandwidth * share);
+  const double on_link = bytes * within / (link.bandwidth * share);
+  const double seconds = on_link + bytes * (1.0 - within) / (network.bandwidth * share);
+  const bool can_switch = node.op == &kAllReduceOp && here >= 8.0;  // Less gain among fewer.
   return {.seconds = seconds + latency_of(node, here, slices, within < 1.0, hardware),
           .bytes = bytes,
+          .switched = can_switch ? on_link * (1.0 - 1.0 / link.switch_sums.value_or(1.0)) : 0.0,
           .limit = Limit::kLinks};
 }
 

@@ -43,6 +43,8 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
       executor_(make_executor(purpose, devices)),
       stall_probe_(add_stall_probe()) {
   check_values(resolved(to_tree(config)), "the configuration");
+  for (Device* device : devices)
+    if (!train().deterministic) device->permit_nondeterminism();
   if (purpose == Purpose::kRunning) {
     CHECK(static_cast<int64_t>(devices.size()) == devices_per_process);
     remark_ = check_hosts(mesh_, hosts_of_devices(processes, devices_per_process));
@@ -71,7 +73,8 @@ Executor ModelSession::make_executor(Purpose purpose, const std::vector<Device*>
   communicator_ = find_device_kind(devices.at(0)->kind())
                       .make_communicator({.local_devices = std::ssize(devices),
                                           .transport = processes_.transport(),
-                                          .timeout = timeout});
+                                          .timeout = timeout,
+                                          .deterministic = train().deterministic});
   return Executor(devices, *communicator_);
 }
 

@@ -210,6 +210,8 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
   console.info(devices == 1 ? each
                             : fmt::format("{} devices (mesh {}), each {}", devices,
                                           session.mesh().text(), each));
+  if (!session.train().deterministic)
+    console.info("task.train.deterministic=false: numbers may differ from run to run");
   if (!session.remark().empty()) console.info(session.remark());
   if (!session.export_note().empty()) console.info(session.export_note());
   for (const std::string& remark : session.input().remarks()) console.info("note: " + remark);

@@ -21,6 +21,7 @@ struct CommunicatorOptions {
   int64_t local_devices = 1;                  // Of this process; the same in each.
   std::shared_ptr<Transport> transport;       // Null: this process alone.
   std::chrono::milliseconds timeout{600000};  // Of one collective.
+  bool deterministic = true;                  // The same bits in every run.
   // Called by each device before it joins a collective; tests delay or fail there.
   std::function<void(int64_t device, int64_t number)> before_joining;
 };

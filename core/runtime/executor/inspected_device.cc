@@ -94,6 +94,7 @@ class InspectedDevice final : public Device {
   std::string share_choices(const std::string& others) override {
     return device_.share_choices(others);
   }
+  void permit_nondeterminism() override { device_.permit_nondeterminism(); }
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return std::make_unique<InspectedStream>(device_.make_stream(use), use, inspector_);
   }

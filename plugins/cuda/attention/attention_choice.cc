@@ -2,15 +2,14 @@
 #include "plugins/cuda/attention/attention_choice.h"
 
 #include <atomic>
-#include <map>
-#include <mutex>
 #include <string>
-#include <utility>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/terminal.h"
+#include "plugins/cuda/device/choices.h"
 #include "plugins/cuda/device/setting_words.h"
 #ifdef TESSERA_HAS_CUDNN
 #include "plugins/cuda/attention/cudnn_attention.h"
@@ -26,7 +25,7 @@ std::string cudnn_why_not(Context&) {
          "configure again";
 }
 std::string cudnn_version(Context&) { return ""; }
-std::unique_ptr<CudaKernel> make_cudnn_attention(const Graph&, const Node&, Context&, bool,
+std::unique_ptr<CudaKernel> make_cudnn_attention(const Graph&, const Node&, Context&,
                                                  std::unique_ptr<CudaKernel>) {
   return nullptr;
 }
@@ -34,14 +33,13 @@ std::unique_ptr<CudaKernel> make_cudnn_attention(const Graph&, const Node&, Cont
 
 // "attention by cuDNN 9.19.0 (…)".
 std::string describe_attention(Context& context) {
-  const AttentionSettings settings = attention_settings();
-  if (settings.kind == AttentionSettings::Kind::kOwn) return "attention by own kernels";
+  const AttentionSetting setting = attention_setting();
+  if (setting == AttentionSetting::kOwn) return "attention by own kernels";
   const std::string why_not = cudnn_why_not(context);
   if (!why_not.empty()) return fmt::format("attention by own kernels ({})", why_not);
-  const bool checked = settings.kind == AttentionSettings::Kind::kChecked;
-  return fmt::format("attention by cuDNN {} where it {}{}", cudnn_version(context),
-                     checked ? "agrees with own kernels" : "can be",
-                     settings.deterministic ? "" : ", with gradients that are not deterministic");
+  const bool checked = setting == AttentionSetting::kChecked;
+  return fmt::format("attention by cuDNN {} where it {}", cudnn_version(context),
+                     checked ? "agrees with own kernels" : "can be");
 }
 
 const DescriptionRegistrar kDescribeAttention{describe_attention};
@@ -54,60 +52,48 @@ void note_own_attention(const Node& node, const std::string& difference) {
                           node.op->name, difference));
 }
 
-// How cuDNN's kernel of the node differs from our own; compared once for each shape of a GPU, since
-// all layers have the same.
-class AttentionTrials {
- public:
-  explicit AttentionTrials(Context& context) : context_(context) {}
-
-  const std::string& difference(const Graph& graph, const Node& node, const OwnAttention& own,
-                                CudaKernel& other) {
-    std::string key = fmt::format("{} {}", node.op->name, node.attributes.text());
-    for (const ValueId input : node.inputs) key += ' ' + graph.type(input).text_sized();
-    const std::lock_guard lock(mutex_);
-    const auto [found, is_new] = differences_.try_emplace(key);
-    if (is_new) found->second = attention_difference(graph, node, context_, own, other);
-    return found->second;
-  }
-
- private:
-  Context& context_;
-  std::mutex mutex_;
-  std::map<std::string, std::string> differences_;
-};
+// Whether the run computes the node by cuDNN's kernel: where its results agree with those of our
+// own. They are compared once for each shape, since all layers have the same.
+bool agrees(const Graph& graph, const Node& node, Context& context, const OwnAttention& own,
+            CudaKernel& other) {
+  constexpr std::string_view kCudnn = "cudnn", kOwn = "own";
+  std::string what = fmt::format("{} {}", node.op->name, node.attributes.text());
+  for (const ValueId input : node.inputs) what += ' ' + graph.type(input).text_sized();
+  if (!context.is_deterministic()) what += " nondeterministic";
+  const auto accepts = [&](const std::string& choice) {
+    return choice == kCudnn || choice == kOwn;
+  };
+  const auto choose = [&] {
+    const std::string difference = attention_difference(graph, node, context, own, other);
+    if (!difference.empty()) note_own_attention(node, difference);
+    return std::string(difference.empty() ? kCudnn : kOwn);
+  };
+  const std::string where = fmt::format("{}, cuDNN {}", context.name(), cudnn_version(context));
+  return context.part<SharedChoices>().run->find(where, what, accepts, choose) == kCudnn;
+}
 
 }  // namespace
 
-AttentionSettings attention_settings() {
-  using Kind = AttentionSettings::Kind;
-  AttentionSettings settings;
-  for (const std::string& word :
-       setting_words(kAttentionVariable, {"own", "cudnn", "nondeterministic"})) {
-    if (word == "nondeterministic")
-      settings.deterministic = false;
-    else
-      settings.kind = word == "cudnn" ? Kind::kCudnn : Kind::kOwn;
-  }
-  return settings;
+AttentionSetting attention_setting() {
+  AttentionSetting setting = AttentionSetting::kChecked;
+  for (const std::string& word : setting_words(kAttentionVariable, {"own", "cudnn"}))
+    setting = word == "cudnn" ? AttentionSetting::kCudnn : AttentionSetting::kOwn;
+  return setting;
 }
 
 std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, Context& context,
                                          const OwnAttention& own) {
-  using Kind = AttentionSettings::Kind;
-  const AttentionSettings settings = attention_settings();
+  const AttentionSetting setting = attention_setting();
   const auto own_kernel = [&] { return own.kernel(graph, node, context); };
-  if (settings.kind == Kind::kOwn) return own_kernel();
+  if (setting == AttentionSetting::kOwn) return own_kernel();
   if (const std::string why_not = cudnn_why_not(context); !why_not.empty()) {
-    if (settings.kind == Kind::kChecked) return own_kernel();
+    if (setting == AttentionSetting::kChecked) return own_kernel();
     fail("{}=cudnn: {}; use {}=own", kAttentionVariable, why_not, kAttentionVariable);
   }
-  auto kernel = make_cudnn_attention(graph, node, context, settings.deterministic, own_kernel());
+  auto kernel = make_cudnn_attention(graph, node, context, own_kernel());
   if (kernel == nullptr) return own_kernel();
-  if (settings.kind == Kind::kCudnn) return kernel;
-  const std::string& difference =
-      context.part<AttentionTrials>().difference(graph, node, own, *kernel);
-  if (difference.empty()) return kernel;
-  note_own_attention(node, difference);
+  if (setting == AttentionSetting::kCudnn) return kernel;
+  if (agrees(graph, node, context, own, *kernel)) return kernel;
   return own_kernel();
 }
 

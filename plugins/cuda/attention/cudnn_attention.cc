@@ -278,7 +278,8 @@ std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& no
 std::optional<CudnnPlan> plan_attention(const Cudnn& library, const CudnnTarget& target,
                                         const CudnnAttention& attention) {
   AttentionGraph graph(library, attention);
-  return (attention.gradient ? graph.gradient() : graph.forward()).plan(target);
+  const auto bits = attention.deterministic ? CudnnGraph::Bits::kSame : CudnnGraph::Bits::kAny;
+  return (attention.gradient ? graph.gradient() : graph.forward()).plan(target, bits);
 }
 
 std::string cudnn_why_not(Context& context) {
@@ -295,8 +296,9 @@ std::string cudnn_version(Context& context) {
 }
 
 std::unique_ptr<CudaKernel> make_cudnn_attention(const Graph& graph, const Node& node,
-                                                 Context& context, bool deterministic,
+                                                 Context& context,
                                                  std::unique_ptr<CudaKernel> own) {
+  const bool deterministic = context.is_deterministic();
   const auto attention = cudnn_attention(graph, node, deterministic);
   if (!attention) return nullptr;
   const bool is_blackwell = context.compute_capability() >= kFirstBlackwell;

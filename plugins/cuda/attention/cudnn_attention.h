@@ -41,7 +41,6 @@ std::string cudnn_version(Context& context);  // "9.19.0", where it can.
 // The node by cuDNN, and by `own` for operands that are not aligned to 16 bytes; null where cuDNN
 // does not support the node. Plans are made once for each shape.
 std::unique_ptr<CudaKernel> make_cudnn_attention(const Graph& graph, const Node& node,
-                                                 Context& context, bool deterministic,
-                                                 std::unique_ptr<CudaKernel> own);
+                                                 Context& context, std::unique_ptr<CudaKernel> own);
 
 }  // namespace tessera::cuda

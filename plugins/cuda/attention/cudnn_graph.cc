@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/attention/cudnn_graph.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace tessera::cuda {
@@ -15,6 +17,18 @@ int64_t bytes_of(cudnnDataType_t type, const CudnnExtents& sizes) {
 
 int64_t padded(int64_t bytes) {
   return (bytes + CudnnPlan::kAlignment - 1) / CudnnPlan::kAlignment * CudnnPlan::kAlignment;
+}
+
+// Whether the library says that the kernels of a configuration are deterministic.
+bool has_same_bits(const Cudnn& library, const CudnnDescriptor& configuration) {
+  const CudnnDescriptor engine(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t place = engine.get();
+  configuration.read(CUDNN_ATTR_ENGINECFG_ENGINE, std::span(&place, 1));
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes = {};
+  const int64_t count =
+      engine.read(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, std::span<cudnnBackendNumericalNote_t>(notes));
+  return std::ranges::count(std::span(notes).first(static_cast<size_t>(count)),
+                            CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == 0;
 }
 
 }  // namespace
@@ -201,8 +215,9 @@ std::vector<CudnnDescriptor> CudnnGraph::configurations(const CudnnTarget& targe
   return made_configurations;
 }
 
-std::optional<CudnnPlan> CudnnGraph::plan(const CudnnTarget& target) {
+std::optional<CudnnPlan> CudnnGraph::plan(const CudnnTarget& target, Bits bits) {
   for (CudnnDescriptor& configuration : configurations(target)) {
+    if (bits == Bits::kSame && !has_same_bits(library_, configuration)) continue;
     CudnnPlan made(library_);
     made.plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
     if (target.description != nullptr)

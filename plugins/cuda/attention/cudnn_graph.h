@@ -80,9 +80,11 @@ class CudnnGraph {
   // The matrices of x, transposed: no data moves. In the dtype `type`.
   CudnnTensor transposed(const CudnnTensor& x, cudnnDataType_t type);
 
-  // The library's first choice for this GPU; nullopt if it does not support the graph. Once,
-  // since the plan takes the descriptors.
-  std::optional<CudnnPlan> plan(const CudnnTarget& target);
+  // The library's first choice for this GPU, of those that have the same bits in every run if that
+  // is asked for; nullopt if it does not support the graph. Once, since the plan takes the
+  // descriptors.
+  enum class Bits { kSame, kAny };
+  std::optional<CudnnPlan> plan(const CudnnTarget& target, Bits bits);
 
  private:
   enum class Storage { kMemory, kValue, kNone };

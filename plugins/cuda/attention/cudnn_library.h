@@ -91,6 +91,7 @@ class CudnnDescriptor {
     if constexpr (std::same_as<T, cudnnPointwiseMode_t>) return CUDNN_TYPE_POINTWISE_MODE;
     if constexpr (std::same_as<T, cudnnReduceTensorOp_t>) return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
     if constexpr (std::same_as<T, cudnnBackendHeurMode_t>) return CUDNN_TYPE_HEUR_MODE;
+    if constexpr (std::same_as<T, cudnnBackendNumericalNote_t>) return CUDNN_TYPE_NUMERICAL_NOTE;
     if constexpr (std::same_as<T, CudnnAddress>) return CUDNN_TYPE_VOID_PTR;
     return CUDNN_TYPE_BACKEND_DESCRIPTOR;
   }

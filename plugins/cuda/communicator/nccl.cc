@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/communicator/nccl.h"
 
-#include <cstdlib>
 #include <optional>
 
 #include <fmt/format.h>
@@ -31,8 +30,6 @@ Nccl load_nccl() {
     fail("NCCL is version {}, expected {} or newer; update it", version_text(version),
          version_text(nccl::kVersion));
   note_library(kNcclName, version_text(static_cast<size_t>(version)), *library);
-  // Sums in the switch (NVLS) may differ from call to call; the others are the same each time.
-  setenv("NCCL_NVLS_ENABLE", "0", 0);
   return table;
 }
 

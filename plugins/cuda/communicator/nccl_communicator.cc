@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <span>
@@ -55,6 +56,8 @@ std::string bus_id(const Context& context) {
 
 NcclCommunicator::NcclCommunicator(CommunicatorOptions options)
     : Communicator(std::move(options)), library_(require_nccl()), host_(Communicator::options()) {
+  // Sums in the switch (NVLS) may differ from call to call; the others are the same each time.
+  if (Communicator::options().deterministic) setenv("NCCL_NVLS_ENABLE", "0", 0);
   const int first = first_gpu(local_devices(), local_rank(transport()));
   for (int i = 0; i < local_devices(); ++i) {
     auto it = std::make_unique<Progress>();

@@ -62,6 +62,10 @@ class Context {
   // Function `name` of PTX text that was compiled at run time; `key` identifies the text.
   Function compiled_function(const std::string& key, const std::string& ptx, std::string_view name);
 
+  // Device::permit_nondeterminism()
+  void permit_nondeterminism() { deterministic_ = false; }
+  bool is_deterministic() const { return deterministic_; }
+
   // What lives as long as the context, such as a library's handle on this GPU: one object of each
   // type, made as T(context) at the first call. Any thread.
   template <typename T>
@@ -81,7 +85,7 @@ class Context {
   CUcontext context_ = nullptr;
   std::string name_;
   int capability_ = 0, multiprocessors_ = 0;
-  std::atomic<bool> given_up_ = false;
+  std::atomic<bool> given_up_ = false, deterministic_ = true;
   std::mutex mutex_;  // Of what follows.
   std::map<std::string, CUmodule, std::less<>> modules_;
   std::recursive_mutex parts_mutex_;  // A part may use another.

@@ -106,6 +106,8 @@ class CudaDevice final : public Device {
     return context_.part<SharedChoices>().run->share(others);
   }
 
+  void permit_nondeterminism() override { context_.permit_nondeterminism(); }
+
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return make_cuda_stream(context_, use);
   }

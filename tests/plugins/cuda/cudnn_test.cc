@@ -53,8 +53,9 @@ class FakeCudnn {
 
 // bf16 attention and its gradient; `segments`: keys have the queries' ids.
 std::string gpu_mismatch(const AttentionSizes& sizes, AttentionOptions options, bool segments,
-                         KernelCheck check = {}) {
+                         KernelCheck check = {}, bool deterministic = true) {
   const TestDevices devices;
+  if (!deterministic) devices.gpu->permit_nondeterminism();
   check.device = devices.gpu.get();
   check.tolerance_bf16 = 2e-2;
   check.max_integer = 3;
@@ -68,8 +69,8 @@ std::string gpu_mismatch(const AttentionSizes& sizes, AttentionOptions options, 
 }
 
 TEST_CASE("attention by cuDNN's graphs agrees with its decomposition") {
-  const std::string setting = GENERATE("cudnn", "cudnn,nondeterministic");
-  const FakeCudnn fake(setting);
+  const bool deterministic = GENERATE(true, false);
+  const FakeCudnn fake;
   const auto sizes =
       GENERATE(AttentionSizes{2, 17, 17, 4, 2, 8}, AttentionSizes{1, 12, 12, 3, 3, 24},
                AttentionSizes{2, 9, 20, 2, 1, 16}, AttentionSizes{1, 20, 9, 2, 2, 8});
@@ -77,11 +78,12 @@ TEST_CASE("attention by cuDNN's graphs agrees with its decomposition") {
   const double cap = GENERATE(0.0, 2.0);
   const bool segments = GENERATE(false, true);
   if (segments && sizes.queries != sizes.keys) return;
-  CAPTURE(setting, sizes.queries, sizes.keys, sizes.heads, sizes.head_dim, causal, cap, segments);
+  CAPTURE(deterministic, sizes.queries, sizes.keys, sizes.heads, sizes.head_dim, causal, cap,
+          segments);
   const AttentionOptions options{.mask = causal ? AttentionMask::kCausal : AttentionMask::kFull,
                                  .scale = 0.4,
                                  .logit_cap = cap};
-  REQUIRE(gpu_mismatch(sizes, options, segments) == "");
+  REQUIRE(gpu_mismatch(sizes, options, segments, {}, deterministic) == "");
   const FakeCudnnCounts counts = fake.counts();
   REQUIRE(counts.plans == 2);
   REQUIRE(counts.runs >= 2);
@@ -113,10 +115,20 @@ TEST_CASE("a graph that the library does not support runs on our own kernels") {
 
 TEST_CASE("from Blackwell on, a deterministic gradient runs on our own kernels") {
   const ScopedVariable capability("TESSERA_VIRTUAL_GPU_CAPABILITY", "100");
-  for (const auto& [setting, runs] : {std::pair{"cudnn", 1}, {"cudnn,nondeterministic", 2}}) {
-    const FakeCudnn fake(setting);
-    REQUIRE(gpu_mismatch({1, 8, 8, 2, 1, 8}, {.scale = 0.4}, false) == "");
-    REQUIRE(fake.counts().plans == runs);
+  for (const bool deterministic : {true, false}) {
+    const FakeCudnn fake;
+    REQUIRE(gpu_mismatch({1, 8, 8, 2, 1, 8}, {.scale = 0.4}, false, {}, deterministic) == "");
+    REQUIRE(fake.counts().plans == (deterministic ? 1 : 2));
+  }
+}
+
+TEST_CASE("kernels that the library calls nondeterministic run only where that is permitted") {
+  for (const bool deterministic : {true, false}) {
+    const FakeCudnn fake("cudnn", {.nondeterministic = true});
+    REQUIRE(gpu_mismatch({1, 8, 8, 2, 1, 8}, {.scale = 0.4}, false, {}, deterministic) == "");
+    const FakeCudnnCounts counts = fake.counts();
+    REQUIRE(counts.plans == (deterministic ? 0 : 1));  // Of the gradient.
+    REQUIRE(counts.refused == 0);
   }
 }
 
@@ -182,9 +194,9 @@ TEST_CASE("TESSERA_CUDA_ATTENTION=cudnn is refused where cuDNN cannot be used") 
 
 TEST_CASE("unknown words in TESSERA_CUDA_ATTENTION are refused") {
   const ScopedVariable setting(kAttentionVariable, "cuddn");
-  REQUIRE(error_of([] { attention_settings(); }) ==
+  REQUIRE(error_of([] { attention_setting(); }) ==
           "TESSERA_CUDA_ATTENTION: unknown word 'cuddn'; did you mean 'cudnn'?; expected own, "
-          "cudnn, nondeterministic, separated by commas");
+          "cudnn, separated by commas");
 }
 
 TEST_CASE("the device's description says who computes attention") {
@@ -193,10 +205,8 @@ TEST_CASE("the device's description says who computes attention") {
     const ScopedVariable setting(kAttentionVariable, "");
     REQUIRE_THAT(description(), Catch::Contains(", attention by own kernels"));
   }
-  const FakeCudnn fake("nondeterministic,cudnn");
-  REQUIRE_THAT(description(),
-               Catch::Contains(", attention by cuDNN 9.19.0 where it can be, with gradients that "
-                               "are not deterministic"));
+  const FakeCudnn fake("cudnn");
+  REQUIRE_THAT(description(), Catch::Contains(", attention by cuDNN 9.19.0 where it can be"));
 }
 
 }  // namespace

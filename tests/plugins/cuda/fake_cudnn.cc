@@ -395,7 +395,8 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
   d.attributes[name] = {type, std::vector<std::byte>(bytes, bytes + size)};
   return CUDNN_STATUS_SUCCESS;
 }
-// Of the heuristic: one configuration. Of a plan: the workspace.
+// Of the heuristic: one configuration. Of a configuration: its engine, which has notes. Of a plan:
+// the workspace.
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t, int64_t most, int64_t* count,
@@ -411,6 +412,13 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
     Descriptor& configuration = **static_cast<Descriptor**>(values);
     configuration.attributes = d.attributes;
     configuration.finalized = true;
+  } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
+    (*static_cast<Descriptor**>(values))->finalized = true;
+  } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
+    *count = g_behaviour.nondeterministic ? 2 : 1;
+    constexpr cudnnBackendNumericalNote_t kNotes[] = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+                                                      CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
+    std::copy_n(kNotes, *count, static_cast<cudnnBackendNumericalNote_t*>(values));
   } else {
     return refuse();
   }

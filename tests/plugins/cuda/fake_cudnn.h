@@ -13,10 +13,11 @@ struct FakeCudnnCounts {
 // Since the last call.
 FakeCudnnCounts fake_cudnn_counts();
 // no_handle: cudnnCreate refuses the GPU; no_plans: no graph is supported; wrong_results: the last
-// operation of a graph is left out.
+// operation of a graph is left out; nondeterministic: the library says that its kernels are not
+// deterministic.
 struct FakeCudnnBehaviour {
   int64_t version = 91900;
-  bool no_handle = false, no_plans = false, wrong_results = false;
+  bool no_handle = false, no_plans = false, wrong_results = false, nondeterministic = false;
 };
 void fake_cudnn_set(const FakeCudnnBehaviour* behaviour);
 

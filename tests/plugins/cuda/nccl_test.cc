@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <map>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "plugins/cuda/device/stream.h"
 #include "tests/plugins/cuda/fake_nccl.h"
 #include "tests/plugins/cuda/gpu_communicator.h"
+#include "tests/plugins/cuda/product_trial.h"
 #include "tests/support/catch.h"
 #include "tests/support/transports.h"
 #include "tests/support/trial.h"
@@ -82,6 +84,18 @@ const CommunicatorTrial kSum{
 std::string choice(const Environment& environment) {
   const virtual_gpu::TestGpus gpus(environment);
   return error_of([&] { make_cuda_communicator({.local_devices = 2}); });
+}
+
+TEST_CASE("the switch adds only in runs that need not be deterministic") {
+  const auto setting = [](const std::string& given, bool deterministic) {
+    const ScopedVariable variable("NCCL_NVLS_ENABLE", given);
+    const Gpus gpus("nccl", 2, 1, {.deterministic = deterministic});
+    const char* const seen = std::getenv("NCCL_NVLS_ENABLE");
+    return std::string(seen == nullptr ? "" : seen);
+  };
+  REQUIRE(setting("", true) == "0");
+  REQUIRE(setting("", false) == "");
+  REQUIRE(setting("1", true) == "1");  // The user's own.
 }
 
 TEST_CASE("collectives by an unknown word, a missing library or an old one are refused") {

@@ -186,6 +186,24 @@ TEST_CASE("collectives run beside compute, and add what compute waits for") {
   for (const PricedLaunch& launch : one.launches) REQUIRE(launch.cost.limit != Limit::kLinks);
 }
 
+TEST_CASE(
+    "a plan says what sums in the switch would save, among eight devices but not among four") {
+  for (const int64_t devices : {4, 8}) {
+    const Plan plan = plan_on("h100", {.ici_mesh_shape = {devices, 1, 1}});
+    double sums = 0.0;  // Of the bytes of all-reduces, without their latency.
+    for (const PricedLaunch& launch : plan.prediction->launches)
+      if (launch.name == "all_reduce")
+        sums += static_cast<double>(launch.count) * (launch.cost.bytes / 370e9);
+    REQUIRE(sums > 0.0);
+    const std::string said =
+        fmt::format(" ms, up to {:.2f} less with task.train.deterministic=false (NVLS)\n",
+                    1e3 * sums * (1.0 - 1.0 / 1.297));
+    const bool is_said =
+        prediction_text(*plan.prediction, devices, 0).find(said) != std::string::npos;
+    REQUIRE(is_said == (devices == 8));
+  }
+}
+
 TEST_CASE("a GPU with more bandwidth is faster where memory is the limit") {
   const Prediction h100 = *plan_on("h100", kOne).prediction;
   const Prediction h200 = *plan_on("h200", kOne).prediction;
