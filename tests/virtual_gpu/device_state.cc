@@ -90,7 +90,7 @@ void State::restart() {
   streams = {}, events = {}, modules = {}, functions = {}, graphs = {}, executables = {};
   history_.clear(), times_.clear(), retired_.clear(), host_clock_ = {};
   pending_host_functions_ = 0;
-  last_fault.clear(), warnings.clear(), touched = {}, graph_launches = 0;
+  last_fault.clear(), warnings.clear(), touched = {}, graph_launches = pageable_copies = 0;
   for (const auto& [text, module] : parsed) module->forget_addresses();
   memory = std::make_unique<Memory>();
   for (uint64_t i = 0; i < config.gpus; ++i)
@@ -418,6 +418,7 @@ namespace virtual_gpu = tessera::virtual_gpu;
 const char* tessera_virtual_gpu_last_fault() { return virtual_gpu::state().last_fault.c_str(); }
 const char* tessera_virtual_gpu_warnings() { return virtual_gpu::state().warnings.c_str(); }
 int64_t tessera_virtual_gpu_graph_launches() { return virtual_gpu::state().graph_launches; }
+int64_t tessera_virtual_gpu_pageable_copies() { return virtual_gpu::state().pageable_copies; }
 void tessera_virtual_gpu_restart() {
   virtual_gpu::current_device = nullptr;
   virtual_gpu::state().restart();

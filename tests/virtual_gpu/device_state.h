@@ -247,7 +247,7 @@ class State {
   std::string last_fault, warnings;
   // Unless null, is told of each kernel that ran, and of what it read and wrote.
   std::function<void(const Task& kernel, const AccessLog& log)> kernel_observer;
-  int64_t graph_launches = 0;
+  int64_t graph_launches = 0, pageable_copies = 0;
 
   // What the host must not touch before it has waited.
   struct HostUse {
@@ -315,5 +315,7 @@ extern "C" const char* tessera_virtual_gpu_warnings();
 extern "C" void tessera_virtual_gpu_restart();
 // How many graphs were launched.
 extern "C" int64_t tessera_virtual_gpu_graph_launches();
+// How many copies were to or from host memory that is not page-locked.
+extern "C" int64_t tessera_virtual_gpu_pageable_copies();
 // As TESSERA_VIRTUAL_GPU_FAULT, from now on.
 extern "C" void tessera_virtual_gpu_plan_fault(const char* text);

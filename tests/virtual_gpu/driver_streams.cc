@@ -60,6 +60,7 @@ Task copy_from_host(State& s, const Stream& stream, CUdeviceptr to, const std::b
     return task;
   }
   State::check_not_captured(stream, "a copy from pageable memory");
+  ++s.pageable_copies;
   task.run = [write, staged = std::vector(from, from + bytes)](uint64_t) {
     return write(staged.data());
   };
@@ -89,6 +90,7 @@ Task copy_to_host(State& s, const Stream& stream, std::byte* to, CUdeviceptr fro
     return task;
   }
   State::check_not_captured(stream, "a copy to pageable memory");
+  ++s.pageable_copies;
   task.run = [read, to](uint64_t) { return read(to); };
   return task;
 }

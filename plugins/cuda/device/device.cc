@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "plugins/cuda/device/choices.h"
 #include "plugins/cuda/device/graph.h"
+#include "plugins/cuda/device/host_copies.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/pinned_buffer.h"
 #include "plugins/cuda/device/progress.h"
@@ -80,6 +81,11 @@ class CudaDevice final : public Device {
   void release(DeviceAddress memory, int64_t) override {
     if (!memory.is_null() && context_.can_destroy())
       context_.driver().cuMemFree(pointer_of(memory));
+  }
+
+  void map(DeviceAddress memory, int64_t bytes, HostAccess access, const UseBytes& use) override {
+    context_.make_current();
+    context_.part<HostCopies>().map(memory, bytes, access, use);
   }
 
   bool is_asynchronous() const override { return true; }
