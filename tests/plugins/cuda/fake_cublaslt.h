@@ -2,8 +2,8 @@
 // A stand-in for libcublasLt: it computes products on the host from the descriptors that it was
 // given, by the column-major rules of cuBLAS's documentation, and refuses what the library refuses.
 // With TESSERA_FAKE_CUBLASLT_FAULT=bias in the environment, its epilogues add a wrong bias.
-// TESSERA_FAKE_CUBLASLT_OFFERS=3: in place of algorithm 0 the heuristic offers number 3, which adds
-// in another order, as if the library found that faster; "0,3": in process 1 of mpirun. Both can be
+// TESSERA_FAKE_CUBLASLT_OFFERS=3: in place of algorithm 0 the heuristic offers number 3, which
+// rounds otherwise, as if the library found that faster; "0,3": in process 1 of mpirun. Both can be
 // run. With TESSERA_FAKE_CUBLASLT_VERSION=130200 that is its version.
 #pragma once
 
