@@ -115,6 +115,7 @@ AttentionPrice attention_price(const Graph& graph, const Node& node, double flop
       break;
     case AttentionKernels::kCudnn:
       price.seconds = at_share(cudnn_share(graph, node));
+      if (is_gradient(node)) price.determinism = price.seconds * (1.0 - kDeterministicShare);
       break;
     case AttentionKernels::kPublished:
       price.seconds = at_share(published_share(graph, node));

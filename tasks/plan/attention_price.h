@@ -12,6 +12,7 @@ namespace tessera {
 struct AttentionPrice {
   AttentionKernels kernels = AttentionKernels::kPublished;
   double seconds = 0.0;
+  double determinism = 0.0;  // The part of it that task.train.deterministic=false saves.
 };
 // Of a node of `flops` FLOPs; bytes and the overhead of one launch are not in it.
 AttentionPrice attention_price(const Graph& graph, const Node& node, double flops,

@@ -74,7 +74,7 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
   const bool can_switch = node.op == &kAllReduceOp && here >= 8.0;  // Less gain among fewer.
   return {.seconds = seconds + latency_of(node, here, slices, within < 1.0, hardware),
           .bytes = bytes,
-          .switched = can_switch ? on_link * (1.0 - 1.0 / link.switch_sums.value_or(1.0)) : 0.0,
+          .determinism = can_switch ? on_link * (1.0 - 1.0 / link.switch_sums.value_or(1.0)) : 0.0,
           .limit = Limit::kLinks};
 }
 

@@ -294,11 +294,11 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
   text += waits_rows(prediction);
   int64_t count = 0;
   for (const LaunchGroup& group : groups) count += group.count;
-  double switched = 0.0;
+  double determinism = 0.0;
   for (const PricedLaunch& launch : prediction.launches)
-    switched += to_double(launch.count) * launch.cost.switched;
-  const std::string less = fmt::format(
-      ", up to {:.2f} less with task.train.deterministic=false (NVLS)", switched / kMilli);
+    determinism += to_double(launch.count) * launch.cost.determinism;
+  const std::string less =
+      fmt::format(", up to {:.2f} less with task.train.deterministic=false", determinism / kMilli);
   text += fmt::format("  {:>9.3f}  100.0 {:>6.1f} {:>6} {:>12}  step\n", step / kMilli,
                       100.0 - 100.0 * prediction.mfu, count, "");
   text += obstacles(groups, step) + timeline_text(prediction);
@@ -309,7 +309,7 @@ std::string prediction_text(const Prediction& prediction, int64_t devices, int64
       "MFU                {:.1f} % (causal half of attention, peak {})\n"
       "{}"
       "memory             {} of {}, without scratch memory of kernels{}\n{}",
-      step / kMilli, switched > 0.0 ? less : "", prediction.tokens_per_second,
+      step / kMilli, determinism > 0.0 ? less : "", prediction.tokens_per_second,
       devices > 1 ? fmt::format(", {:.0f} per device",
                                 prediction.tokens_per_second / static_cast<double>(devices))
                   : "",

@@ -53,6 +53,7 @@ LaunchCost attention_cost(const Graph& graph, const Node& node, const Hardware& 
   }
   const AttentionPrice price = attention_price(graph, node, cost.flops, hardware);
   cost.seconds = price.seconds;
+  cost.determinism = price.determinism;
   cost.kernels = enum_name(price.kernels);
   return cost;
 }

@@ -73,6 +73,14 @@ TEST_CASE("prices of cuDNN's attention are within 12 % of measured times") {
   check_rates(prices({8, 2048, 2048, 16, 16, 128}, "bf16", hardware), 533, 288, 0.12);
 }
 
+TEST_CASE("a deterministic gradient by cuDNN has a price") {
+  const AttentionSizes sizes{4, 1024, 1024, 8, 8, 64};
+  const Prices by_cudnn = prices(sizes, "bf16", h100(Kernels::kCudnn));
+  REQUIRE(by_cudnn.gradient.determinism == Approx(0.27 * by_cudnn.gradient.seconds));
+  REQUIRE(by_cudnn.forward.determinism == 0.0);
+  REQUIRE(prices(sizes, "bf16", h100(Kernels::kOwn)).gradient.determinism == 0.0);
+}
+
 TEST_CASE("the kernels that are priced are those that a run would use") {
   const AttentionSizes sizes{4, 1024, 1024, 8, 8, 64};
   const auto kernels = [&](const std::string& name, const std::string& dtype,
