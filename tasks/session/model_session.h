@@ -25,9 +25,6 @@ Console::Mode console_mode(const RunSetting& setting, const ProcessGroup& proces
 // In a run's directory: what its devices have chosen by trials (Device::share_choices).
 inline constexpr const char* kKernelChoicesFile = "kernel_choices.txt";
 
-// In a run's directory: what its devices have chosen by trials (Device::share_choices).
-inline constexpr const char* kKernelChoicesFile = "kernel_choices.txt";
-
 class ModelSession {
  public:
   enum class Purpose { kRunning, kPlanning };  // A plan, for any mesh, uses only the first device.
