@@ -13,40 +13,21 @@
 #undef cuEventElapsedTime
 extern "C" CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end);
 
-// The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
-// (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
-// clang-format off
-#define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                         \
-  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount)      \
-  X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceCanAccessPeer)             \
-  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                    \
-  X(cuCtxEnablePeerAccess) X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc)          \
-  X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemsetD8Async)                  \
-  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)       \
-  X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(cuEventCreate) X(cuEventDestroy)                \
-  X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoadDataEx)             \
-  X(cuModuleGetFunction) X(cuModuleUnload) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
-  X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncGetName) X(cuFuncLoad)       \
-  X(cuLaunchKernel) X(cuDeviceGetPCIBusId) X(cuStreamBeginCapture) X(cuStreamEndCapture)         \
-  X(cuStreamIsCapturing) X(cuGraphInstantiateWithFlags) X(cuGraphUpload) X(cuGraphLaunch)        \
-  X(cuGraphDestroy) X(cuGraphExecDestroy)
-// clang-format on
-
 namespace tessera::cuda {
 
-// A member for each function.
+// A member for each function of driver_functions.inc.
 struct Driver {
-#define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;  // NOLINT: no parentheses.
-  TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_MEMBER)
-#undef TESSERA_MEMBER
+#define TESSERA_FUNCTION(name) decltype(&::name) name = nullptr;  // NOLINT: no parentheses.
+#include "plugins/cuda/device/driver_functions.inc"
+#undef TESSERA_FUNCTION
 
   // visit(member, symbol) for each function.
   template <typename Visit>
   void for_each(const Visit& visit) {
 #define TESSERA_TEXT(name) #name
-#define TESSERA_VISIT(name) visit(name, TESSERA_TEXT(name));
-    TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_VISIT)
-#undef TESSERA_VISIT
+#define TESSERA_FUNCTION(name) visit(name, TESSERA_TEXT(name));
+#include "plugins/cuda/device/driver_functions.inc"
+#undef TESSERA_FUNCTION
 #undef TESSERA_TEXT
   }
 };

@@ -82,9 +82,9 @@ Functions& functions() {
 
 // In the order of the members.
 enum Number {
-#define TESSERA_NUMBER(function) kNumber_##function,
-  TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_NUMBER)
-#undef TESSERA_NUMBER
+#define TESSERA_FUNCTION(function) kNumber_##function,
+#include "plugins/cuda/device/driver_functions.inc"
+#undef TESSERA_FUNCTION
 };
 
 template <int number, typename Pointer>
@@ -105,10 +105,10 @@ struct Wrapper<number, CUresult (*)(Arguments...)> {
 }  // namespace tessera::cuda
 
 // The loader calls resolve_NAME() for the address of NAME.
-#define TESSERA_SYMBOL(function)                                      \
+#define TESSERA_FUNCTION(function)                                    \
   extern "C" decltype(&::function) resolve_##function() {             \
     return &tessera::cuda::Wrapper<tessera::cuda::kNumber_##function, \
                                    decltype(&::function)>::call;      \
   }                                                                   \
   extern "C" [[gnu::ifunc("resolve_" #function)]] decltype(::function) function;
-TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_SYMBOL)
+#include "plugins/cuda/device/driver_functions.inc"
