@@ -142,7 +142,7 @@ TEST_CASE("c4.Spmd1B without data prints the commands of docs/recipes.md") {
   const std::string other =
       workplace.run("./runexp --exp=c4.Spmd1B --devices=8 --set ici_mesh_shape=[1,2,2]").output;
   REQUIRE(commands_of(other).back() ==
-          "./runexp --exp=c4.Spmd1B --devices=8 --set ici_mesh_shape=[1,8,1]");
+          "./runexp --exp=c4.Spmd1B --set ici_mesh_shape=[1,8,1] --devices=8");
 }
 
 TEST_CASE("the commands printed without data lead to a run, on a substitute for C4") {
@@ -179,7 +179,7 @@ TEST_CASE("the commands printed without data lead to a run, on a substitute for 
       "./runexp --config=runs/c4.Spmd1BSmoke --devices=2 --set mesh.ici_mesh_shape=[1,4,1]");
   REQUIRE(repeated.code == 2);
   REQUIRE(commands_of(repeated.output).back() ==
-          "./runexp --config=runs/c4.Spmd1BSmoke --devices=2 --set mesh.ici_mesh_shape=[1,2,1]");
+          "./runexp --config=runs/c4.Spmd1BSmoke --set mesh.ici_mesh_shape=[1,2,1] --devices=2");
 }
 
 TEST_CASE("commands whose output exists are not printed, and other paths are respected") {
