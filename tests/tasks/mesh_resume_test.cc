@@ -114,8 +114,8 @@ TEST_CASE("weights loaded from another run are the same on every mesh") {
         load_weights(machine.session.executor(), machine.table(), checkpoint, p);
     REQUIRE(loaded.taken.size() > 5);
     const std::vector<std::string> ignored = {"lm.final_ln.scale", "lm.final_ln.bias"};
-    REQUIRE_THAT(loaded.left_out, Catch::UnorderedEquals(ignored));
-    REQUIRE_THAT(loaded.initial, Catch::UnorderedEquals(ignored));
+    REQUIRE_THAT(loaded.left_out, Catch::Matchers::UnorderedEquals(ignored));
+    REQUIRE_THAT(loaded.initial, Catch::Matchers::UnorderedEquals(ignored));
     const auto state = machine.state();
     REQUIRE((state != fresh));
     if (expected.empty()) expected = state;
