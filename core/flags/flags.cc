@@ -2,7 +2,6 @@
 #include "core/flags/flags.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include <boost/program_options.hpp>
@@ -18,13 +17,6 @@ namespace {
 namespace options = boost::program_options;
 
 using Words = std::vector<std::string>;
-
-std::optional<double> parse_real(const std::string& text) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  return is_number ? std::optional(value) : std::nullopt;
-}
 
 // "a whole number, 1 or more", "a number from 0 to 1".
 std::string expected_number(FieldInfo info, std::string_view kind) {

@@ -56,6 +56,8 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return value ? value : whole_exponent(text);
 }
 
+std::optional<double> parse_real(std::string_view text) { return parse_number<double>(text); }
+
 void detail::add_field(Tree& tree, std::string_view name, Tree value, const FieldInfo* info,
                        const std::type_info& owner) {
   if (tree.find(name) != nullptr)
