@@ -10,12 +10,11 @@ struct Decode {
   static constexpr CommandInfo kInfo{.mode = "decode",
                                      .summary = "continue prompts, or a dataset's documents"};
   RunFlags flags;
-  std::string checkpoint = "newest";
+  CheckpointFlags from;
   std::vector<std::string> prompt;
   std::vector<std::string> prompt_ids;
   bool print_ids = false;
-  FIELDS(flags, About(checkpoint, "newest, or a step (120 or step_0000000120)", {.unit = "WHICH"}),
-         About(prompt, "what to continue; may be repeated; '' starts a new text"),
+  FIELDS(flags, from, About(prompt, "what to continue; may be repeated; '' starts a new text"),
          About(prompt_ids,
                "the same as token ids with spaces or commas between, for which no tokenizer is "
                "needed; may be repeated",
@@ -24,11 +23,11 @@ struct Decode {
 
   void check() const {
     flags.check();
-    parse_checkpoint(checkpoint, CheckpointCount::kOne);
+    from.choice();
   }
 
   Ending run(const CommandContext& context) const {
-    const DecodeOptions options{.checkpoint = parse_checkpoint(checkpoint, CheckpointCount::kOne),
+    const DecodeOptions options{.checkpoint = from.choice(),
                                 .prompts = prompt,
                                 .prompt_ids = prompt_ids,
                                 .print_ids = print_ids};

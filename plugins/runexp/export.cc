@@ -11,13 +11,12 @@ struct ExportCommand {
   static constexpr CommandInfo kInfo{.mode = "export",
                                      .summary = "write weights in another tool's format"};
   RunFlags flags;
-  std::string checkpoint = "newest";
+  CheckpointFlags from;
   FormatFlags format;
   std::filesystem::path output;
   std::string dtype = "f32";
   int64_t max_shard_bytes = 5'000'000'000;
-  FIELDS(flags, About(checkpoint, "newest, or a step (120 or step_0000000120)", {.unit = "WHICH"}),
-         format,
+  FIELDS(flags, from, format,
          About(output, "where to write it: a new or empty directory, or an earlier export",
                {.unit = "DIR"}),
          About(dtype, "of the weights: f32, bf16, f16 or f64", {.unit = "DTYPE"}),
@@ -26,13 +25,13 @@ struct ExportCommand {
 
   void check() const {
     flags.check();
-    parse_checkpoint(checkpoint, CheckpointCount::kOne);
+    from.choice();
     format.check();
     if (output.empty()) fail("--mode=export writes a directory: give --output=DIR");
   }
 
   Ending run(const CommandContext& context) const {
-    const ExportOptions options{.checkpoint = parse_checkpoint(checkpoint, CheckpointCount::kOne),
+    const ExportOptions options{.checkpoint = from.choice(),
                                 .output = output,
                                 .dtype = dtype,
                                 .max_shard_bytes = max_shard_bytes};

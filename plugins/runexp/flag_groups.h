@@ -158,7 +158,22 @@ struct TrainFlags {
   void check() const;
 };
 
-// Of commands that move weights.
+// Which checkpoints a command reads.
+enum class CheckpointCount { kOne, kSeveral };
+// "newest", a step's number or the name of its directory; where several are read also "all" and
+// "follow". Error for anything else.
+CheckpointChoice parse_checkpoint(const std::string& given, CheckpointCount count);
+
+// For commands that read one checkpoint of the run.
+struct CheckpointFlags {
+  static constexpr bool kInlined = true;
+  std::string checkpoint = "newest";
+  FIELDS(About(checkpoint, "newest, or a step (120 or step_0000000120)", {.unit = "WHICH"}))
+
+  CheckpointChoice choice() const { return parse_checkpoint(checkpoint, CheckpointCount::kOne); }
+};
+
+// For commands that import or export weights.
 struct FormatFlags {
   static constexpr bool kInlined = true;
   std::string format = "hf";
@@ -170,11 +185,6 @@ struct FormatFlags {
 
 // The whole number of a part of a flag's value. Error if it is not one, or below `least`.
 int64_t whole_number(std::string_view flag, std::string_view text, int64_t least);
-
-// --checkpoint of a command that reads one: newest, or a step's number or the name of its
-// directory, or all or follow where `several` are read.
-enum class CheckpointCount { kOne, kSeveral };
-CheckpointChoice parse_checkpoint(const std::string& given, CheckpointCount count);
 
 // --hardware; Error for an unknown name. `reason`: why a command needs it if it is not given.
 Hardware required_hardware(const std::string& given, std::string_view reason);
