@@ -23,6 +23,7 @@ namespace tessera {
 
 // Reads "1000", "+1000", "1_000" and "1e3"; nullopt if it is not an integer or does not fit.
 std::optional<int64_t> parse_integer(std::string_view text);
+// Reads "0.5", "1e-3" and "inf"; nullopt if it is not a number.
 std::optional<double> parse_real(std::string_view text);
 
 // Typed reading of one tree node. `path` is for messages: every function throws an Error
