@@ -45,6 +45,8 @@ void check_title(const std::string& title) {
 void check_products(const HardwareFile& file) {
   if (file.tiles && file.kind != HardwareKind::kGpu)
     fail("tiles: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(file.kind));
+  if (file.attention && file.kind != HardwareKind::kGpu)
+    fail("attention: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(file.kind));
   if (!file.products) return;
   if (file.tiles)
     fail("tiles and products both say how fast products of a shape are: expected one of them");

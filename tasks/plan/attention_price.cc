@@ -7,6 +7,7 @@
 #include "core/ops/attention.h"
 #include "tasks/plan/attention_work.h"
 #include "tasks/plan/launch_cost.h"
+#include "tasks/plan/roofline.h"
 
 namespace tessera {
 namespace {
@@ -26,10 +27,10 @@ constexpr double kDeterministicShare = 0.73, kCappedShare = 0.3, kCappedGradient
 // A multiprocessor, in each cycle.
 constexpr double kSharedBytes = 128.0, kExponentials = 16.0, kVectorLanes = 128.0;
 constexpr double kCacheBytes = 38.0;  // From L2: 5120 bytes on 132 of them.
-// Of one lane for a score, beside its exponential.
+// Instructions of a lane for a score, beside its exponential.
 constexpr double kInstructions = 4.0;
-// Of a multiprocessor for a capped score, whose exponential and reciprocal wait for each other:
-// fitted to c4.Spmd1B on an H100, whose attention and gradient differ by 8 % then.
+// Cycles of a multiprocessor for a capped score, whose exponential and reciprocal wait for each
+// other: fitted to c4.Spmd1B on an H100, whose attention and gradient differ by 8 % then.
 constexpr double kCapCycles = 0.85;
 // Blocks of a multiprocessor hide each other's waits, the third one half as well as the second; a
 // block waits so many cycles at a barrier for its warps and copies; and the last round is half
@@ -60,6 +61,10 @@ double cudnn_share(const Graph& graph, const Node& node) {
 }
 
 double own_seconds(const AttentionWork& work, DType dtype, bool capped, const Hardware& hardware) {
+  if (work.multiply_adds == 0) {  // Row sums, which read each operand once.
+    const double bytes = to_double(work.global_bytes);
+    return bytes / reachable_bandwidth(hardware, bytes);
+  }
   const AttentionHardware& gpu = *hardware.attention;
   const double multiprocessors = to_double(gpu.multiprocessors);
   const double products = hardware.peak_flops(dtype) / 2.0 / gpu.clock / multiprocessors *

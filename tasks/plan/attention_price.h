@@ -14,7 +14,7 @@ struct AttentionPrice {
   double seconds = 0.0;
   double determinism = 0.0;  // The part of it that task.train.deterministic=false saves.
 };
-// Of a node of `flops` FLOPs; bytes and the overhead of one launch are not in it.
+// Prices a node of `flops` FLOPs, without its bytes and the overhead of one launch.
 AttentionPrice attention_price(const Graph& graph, const Node& node, double flops,
                                const Hardware& hardware);
 

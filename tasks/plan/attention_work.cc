@@ -167,11 +167,10 @@ AttentionWork work_of_keys(const AttentionShape& shape, int64_t shared_capacity)
 
 // delta = sum(cotangent·out) of each row.
 AttentionWork work_of_delta(const AttentionShape& shape) {
-  constexpr int64_t kWarps = 4, kMostResident = 16;
+  constexpr int64_t kWarps = 4;
   const int64_t rows = shape.batch * shape.queries * shape.heads;
   return {.kernel = shape.element_bytes == 2 ? "attention_delta_bf16" : "attention_delta_f32",
           .blocks = ceil_div(rows, kWarps),
-          .resident_blocks = kMostResident,
           .global_bytes = rows * (2 * shape.head_dim * shape.element_bytes + kFloatBytes)};
 }
 

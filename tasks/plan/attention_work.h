@@ -19,7 +19,7 @@ struct AttentionShape {
   int64_t element_bytes = 2;  // 2: bf16, 4: f32.
   bool causal = false, has_logit_cap = false;
 };
-// Of an attention node or its gradient.
+// Reads the shape of an attention node or its gradient.
 AttentionShape attention_shape(const Graph& graph, const Node& node);
 
 // One launch. Bytes are read and written ones together, as often as they are; a copy from global to
@@ -27,12 +27,12 @@ AttentionShape attention_shape(const Graph& graph, const Node& node);
 struct AttentionWork {
   std::string kernel;  // "attention_grad_keys_bf16_64".
   int64_t blocks = 0;
-  int64_t resident_blocks = 0;  // Of a multiprocessor, by its registers and shared memory.
+  int64_t resident_blocks = 0;  // That a multiprocessor holds, by registers and shared memory.
   int64_t global_bytes = 0, shared_bytes = 0;
-  int64_t multiply_adds = 0;  // Of products, those of hidden elements of a tile included.
+  int64_t multiply_adds = 0;  // In products, with hidden elements of a tile; 0: row sums alone.
   int64_t scores = 0;         // Elements of products q·k.
   int64_t exponentials = 0;   // And reciprocals: a capped score takes two and one.
-  int64_t barriers = 0;       // Of blocks.
+  int64_t barriers = 0;       // All blocks together.
 };
 
 // The launches of the forward pass, or of the gradient. `shared_capacity`: bytes of a

@@ -269,6 +269,15 @@ TEST_CASE("mistakes in curves, topologies and rates are refused") {
                Catch::StartsWith("kernels.attention.f32 is -1"));
   REQUIRE(refused("\"cpu\"", "\"gpu\"") ==
           "processor: only for kind = \"cpu\"; got kind = \"gpu\"");
+  REQUIRE_THAT(error_for(kGood + "[attention]\nforward = \"ours\"\n"),
+               Catch::Contains("attention.forward: got 'ours', expected one of own, cudnn, "
+                               "published"));
+  REQUIRE_THAT(error_for(kGood + "[attention]\nforward = \"own\"\n"),
+               Catch::Contains("missing fields: attention.gradient, attention.multiprocessors"));
+  REQUIRE(error_for(measured_with() +
+                    "[attention]\nforward = \"own\"\ngradient = \"own\"\nmultiprocessors = 1\n"
+                    "clock = 1e9\nmatrix_share = 1\nshared_memory_bytes = 100000\n") ==
+          "mine.toml: attention: only for kind = \"gpu\"; got kind = \"cpu\"");
   REQUIRE(
       error_for(kGood + "[products]\nf32 = [{m = 1, n = 1, k = 1, share = 0.5}]\n") ==
       "mine.toml: tiles and products both say how fast products of a shape are: expected one of "
