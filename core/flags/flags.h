@@ -126,7 +126,7 @@ Flag flag_of(std::string_view name, T& member, const FieldInfo* info) {
 
 }  // namespace detail
 
-// Those of the struct, which outlives them.
+// Lists the flags of a struct, which must outlive them.
 template <typename Struct>
 std::vector<Flag> flags_of(Struct& values) {
   std::vector<Flag> flags;
@@ -144,7 +144,7 @@ std::vector<Flag> flags_of(Struct& values) {
   return flags;
 }
 
-// The flag of this name; null if there is none.
+// Finds a flag by its name; null if there is no such flag.
 const Flag* find_flag(const std::vector<Flag>& flags, std::string_view name);
 std::vector<std::string> names_of(const std::vector<Flag>& flags);
 

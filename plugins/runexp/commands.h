@@ -38,7 +38,7 @@ std::unique_ptr<Command> watch_command();
 using MakeCommand = std::unique_ptr<Command> (*)();
 std::vector<MakeCommand>& command_table();
 std::vector<std::unique_ptr<Command>> all_commands();
-// Those of --mode, in the order of --help.
+// The values of --mode, in the order of --help.
 std::vector<std::string> mode_names();
 
 // The flags that every command of --mode has beside its own.

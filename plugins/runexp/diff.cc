@@ -42,7 +42,7 @@ struct Diff {
   }
 
  private:
-  // Of another experiment, or the configuration in a run's directory.
+  // Reads the configuration of another experiment, or the one in a run's directory.
   Tree other_tree() const {
     const std::string other = diff.string();
     fs::path file = diff;

@@ -44,13 +44,13 @@ bool sets_mesh_shape(std::string_view set) {
   return set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
 }
 
-// Of one of several devices: a kernel's scratch memory depends on its threads.
+// Threads of each device of a plan, which decide how much scratch memory its kernels need.
 int threads_of_device(const RunSetting& setting) {
   const int64_t threads = setting.threads > 0 ? setting.threads : usable_processors();
   return static_cast<int>(std::max<int64_t>(1, threads / setting.devices));
 }
 
-// Of each process: as many as the mesh needs.
+// The number of devices of each process that the mesh needs.
 int64_t devices_for(const MeshConfig& mesh, const ProcessGroup& processes) {
   const int64_t needed = planned_mesh(mesh, processes.size()).num_devices();
   return std::max<int64_t>(1, needed / processes.size());

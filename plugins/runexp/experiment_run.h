@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all commands on an experiment share: its configuration, the same in all processes, and a run
-// of it on devices.
+// What all commands on an experiment share: they configure it, check that all processes have the
+// same configuration, and run it on devices.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ namespace tessera {
 ConfiguredExperiment configured_by(const ExperimentFlags& flags,
                                    const std::vector<std::string>& sets = {});
 
-// The same, and compares it with that of the other processes.
+// Configures the experiment and checks that the other processes have the same configuration.
 ConfiguredExperiment configured_together(const ExperimentFlags& flags,
                                          const CommandContext& context);
 
@@ -63,7 +63,7 @@ struct JobParts {
 // Configures the experiment, makes its devices and runs what `make` returns.
 Ending run_experiment(const ExperimentJob& job, const CommandContext& context,
                       const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make);
-// The same with the run of a mode.
+// Does this with make_run() of these options.
 Ending run_mode(const ExperimentJob& job, const CommandContext& context,
                 const ModeOptions& options);
 

@@ -95,7 +95,7 @@ struct DirectoryFlags {
                {.unit = "DIR"}))
 };
 
-// Of commands that write a run.
+// For commands that write a run.
 struct ResumeFlags {
   static constexpr bool kInlined = true;
   bool restart = false;
@@ -112,7 +112,7 @@ struct DryRunFlags {
   FIELDS(About(dry_run, "do everything but step, and write nothing"))
 };
 
-// Of commands that run an experiment in its directory.
+// For commands that run an experiment in its directory.
 struct RunFlags {
   static constexpr bool kInlined = true;
   ExperimentFlags experiment;
@@ -127,7 +127,7 @@ struct RunFlags {
   }
 };
 
-// Of a training run. Other commands make such a command, or may be added to one.
+// For training, and for commands that print a training command or may be added to one.
 struct TrainFlags {
   static constexpr bool kInlined = true;
   RunFlags flags;

@@ -72,7 +72,7 @@ struct SweepCommand {
   Ending run(const CommandContext& context) const;
 };
 
-// Of the command line, or else the experiment's own; flags change parts of it.
+// Reads the space from --sweep, or else from the experiment's search(); other flags change parts.
 Sweep space_of(const SweepCommand& flags) {
   Sweep sweep;
   if (flags.sweep.empty()) {

@@ -95,8 +95,7 @@ std::string counts_text(const SearchResult& result, const SearchOptions& options
                                                 "them need too much memory; {} refused",
                                                 counts.planned, result.combinations, result.elapsed,
                                                 counts.too_large, counts.refused),
-                                    2)
-                                .substr(0);
+                                    2);
   if (result.smaller_state_saves > 0 && counts.too_large > 0)
     text += wrapped(
         fmt::format("Optimizer state in bf16 would save {} of the best. It changes what a run "

@@ -106,7 +106,7 @@ std::vector<Rules> all_rules(const Recipe& recipe) {
   return list;
 }
 
-// Of the global batch, with the axes that divide it.
+// The type of the global batch, with the axes that divide it.
 Type batch_type(const Recipe& recipe, const AxisRules& rules, const Mesh& mesh) {
   return apply_rules(rules.activations, mesh,
                      make_type(DType::kI32, {{"batch", recipe.global_batch, {}}}));

@@ -18,9 +18,9 @@ enum class AttentionSetting { kChecked, kOwn, kCudnn };
 AttentionSetting attention_setting();
 
 // The kernel of an attention node or of its gradient. Own and cuDNN's kernels save and expect the
-// same values for the gradient. The choice is not timed, but it needs memory to compare two kernels
-// of one layer, so it is kept with those that are (RunChoices). Error if cuDNN is asked for and
-// this GPU cannot use it.
+// same values for the gradient. The choice is not timed. It depends on whether there was memory to
+// compare both kernels, so a run keeps it with its timed choices (RunChoices). Error if the user
+// asks for cuDNN and this GPU cannot use it.
 std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, Context& context,
                                          const OwnAttention& own);
 

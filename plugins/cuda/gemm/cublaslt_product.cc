@@ -44,7 +44,8 @@ std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
 
 std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
   AlgorithmWords words = {};
-  if (text.size() != words.size() * kWordDigits) return std::nullopt;
+  const bool is_hexadecimal = text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (text.size() != words.size() * kWordDigits || !is_hexadecimal) return std::nullopt;
   for (size_t i = 0; i < words.size(); ++i)
     words[i] = std::stoull(text.substr(i * kWordDigits, kWordDigits), nullptr, 16);
   return std::bit_cast<cublasLtMatmulAlgo_t>(words);

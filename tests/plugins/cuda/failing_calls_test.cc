@@ -69,7 +69,7 @@ bool check_failing_call(const TinyRun& run, const Sound& sound, const std::strin
   return true;
 }
 
-// The same command without a failure has the losses of a run that did not fail.
+// Repeats the command without a failure: it has the losses of a run that did not fail.
 void check_no_damage(const TinyRun& run, const Sound& sound) {
   run.train("failed", kSteps);
   REQUIRE(losses_of(run.folder() / "failed") == sound.losses);
