@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "plugins/cuda/device/choices.h"
 #include "tests/plugins/cuda/gpu_communicator.h"
 #include "tests/plugins/cuda/test_cublaslt.h"
 #include "tests/plugins/cuda/tiny_run.h"
@@ -75,10 +76,18 @@ TEST_CASE("choices of another GPU are made again with a note, and damaged ones e
                                         "cuBLASLt 13.1.0; here is Virtual GPU, cuBLASLt 13.2.0"));
   REQUIRE_THAT(read_bytes(file), Contains("cuBLASLt 13.1.0") && Contains("cuBLASLt 13.2.0"));
 
+  Choices foreign = parsed_choices(read_bytes(file));
+  for (auto& [key, choice] : foreign) choice.assign(128, 'z');  // No algorithm.
+  write_bytes(file, text_of(foreign));
+  const Outcome chosen = run.run("run", steps(3), environment_of("0"));
+  INFO(chosen.errors);
+  REQUIRE(chosen.exit_code == 0);
+  REQUIRE_THAT(chosen.errors, Contains("the library refuses them, so they are chosen again"));
+
   std::string damaged = read_bytes(file);
   damaged[damaged.size() / 2] ^= 1;
   write_bytes(file, damaged);
-  const Outcome refused = run.run("run", steps(3), environment_of("0"));
+  const Outcome refused = run.run("run", steps(4), environment_of("0"));
   REQUIRE(refused.exit_code == 2);
   REQUIRE_THAT(
       refused.errors,
