@@ -30,7 +30,7 @@ constexpr double kCacheBytes = 38.0;  // From L2: 5120 bytes on 132 of them.
 // Instructions of a lane for a score, beside its exponential.
 constexpr double kInstructions = 4.0;
 // Cycles of a multiprocessor for a capped score, whose exponential and reciprocal wait for each
-// other: fitted to c4.Spmd1B on an H100, whose attention and gradient differ by 8 % then.
+// other: fitted to c4.Spmd1B on an H100, whose attention and gradient differ by 6 % then.
 constexpr double kCapCycles = 0.85;
 // Blocks of a multiprocessor hide each other's waits, the third one half as well as the second; a
 // block waits so many cycles at a barrier for its warps and copies; and the last round is half
