@@ -7,7 +7,7 @@
 #include "core/ops/attention.h"
 #include "tasks/plan/attention_work.h"
 #include "tasks/plan/launch_cost.h"
-#include "tasks/plan/roofline.h"
+#include "tasks/plan/memory_price.h"
 
 namespace tessera {
 namespace {

@@ -14,6 +14,7 @@
 #include "core/hparams/fold_layers.h"
 #include "core/io/json.h"
 #include "core/ops/attention.h"
+#include "tasks/plan/memory_price.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/plan/text.h"
 #include "tasks/plan/timeline_text.h"

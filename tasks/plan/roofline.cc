@@ -21,12 +21,10 @@
 #include "core/passes/cost.h"
 #include "tasks/plan/attention_price.h"
 #include "tasks/plan/collective_price.h"
+#include "tasks/plan/memory_price.h"
 
 namespace tessera {
 namespace {
-
-// Kernels read more than their operands (halves of cache lines, partial sums): an estimate.
-constexpr double kTraffic = 1.1;
 
 // What the file says of kernels of this op. Elementwise ops without an entry run as fused loops do.
 const KernelRate* kernel_rate(const Node& node, const Hardware& hardware) {
@@ -220,23 +218,6 @@ double product_peak(const Graph& graph, const Node& node, const Hardware& hardwa
   const OpDef* const op = is_fused ? node.bodies[0]->nodes().begin()->op : node.op;
   const double peak = hardware.peak_flops(graph.type(node.inputs[0]).dtype);
   return op == &kFp8ProductOp ? fp8_peak(hardware).value_or(peak) : peak;
-}
-
-double reachable_bandwidth(const Hardware& hardware) {
-  return hardware.efficiency.copies / kTraffic * hardware.memory.bandwidth;
-}
-double reachable_bandwidth(const Hardware& hardware, double bytes) {
-  if (!hardware.memory.copies) return reachable_bandwidth(hardware);
-  // Measured with kernels, so that their traffic is part of it.
-  const std::vector<CopyPoint>& curve = *hardware.memory.copies;
-  const auto after = std::ranges::find_if(
-      curve, [&](const CopyPoint& point) { return to_double(point.bytes) >= bytes; });
-  if (after == curve.begin()) return curve.front().bandwidth;
-  if (after == curve.end()) return curve.back().bandwidth;
-  const CopyPoint &low = *std::prev(after), &high = *after;
-  const double part = std::log(bytes / to_double(low.bytes)) /
-                      std::log(to_double(high.bytes) / to_double(low.bytes));
-  return low.bandwidth * std::pow(high.bandwidth / low.bandwidth, part);
 }
 
 double kernel_operations(const Graph& graph, const Node& node) {

@@ -24,10 +24,6 @@ LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
 // multiplies those.
 double product_peak(const Graph& graph, const Node& node, const Hardware& hardware);
 
-// What kernels that are limited by memory reach, bytes per second: with large operands, and with
-// operands and results of so many bytes.
-double reachable_bandwidth(const Hardware& hardware);
-double reachable_bandwidth(const Hardware& hardware, double bytes);
 // Operations of a launch, as KernelRate counts them.
 double kernel_operations(const Graph& graph, const Node& node);
 

@@ -24,6 +24,7 @@
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
+#include "tasks/plan/memory_price.h"
 #include "tasks/plan/plan.h"
 #include "tasks/plan/text.h"
 #include "tasks/single_task.h"

@@ -24,6 +24,7 @@
 #include "core/ops/send.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
+#include "tasks/plan/memory_price.h"
 #include "tests/support/adam_step.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
