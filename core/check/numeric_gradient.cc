@@ -8,8 +8,8 @@
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/accumulate.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -12,7 +14,6 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/decompose.h"
+
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -7,8 +9,8 @@
 #include "core/graph/decomposition.h"
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse.h"
+
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -10,8 +12,8 @@
 
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse_norms.h"
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -7,7 +9,6 @@
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/norm.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse_products.h"
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -10,7 +12,6 @@
 #include "core/ops/fp8.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse_updates.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,7 +16,6 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

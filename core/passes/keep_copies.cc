@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/keep_copies.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -13,7 +15,6 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

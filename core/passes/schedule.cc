@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/schedule.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -8,7 +10,7 @@
 #include "core/graph/op.h"
 #include "core/ops/pipeline.h"
 #include "core/ops/send.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/accumulate.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

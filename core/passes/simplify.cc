@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/simplify.h"
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -13,15 +15,12 @@
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/send.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
-// Dead code elimination. Uses are found backwards and through the bodies of loops, where a carry
-// may be read only by the next iteration: a fixed point. What devices with other programs take part
-// in stays (core/ops/send.h).
+// Dead code elimination.
 
 using Names = std::vector<std::string>;
 

@@ -20,7 +20,7 @@
 #include "core/ops/order.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse.h"
 
 namespace tessera {
 namespace {

@@ -18,7 +18,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/simplify.h"
 #include "layers/feed_forward/feed_forward.h"
 #include "layers/models/language_model.h"
 #include "tests/support/catch.h"

@@ -10,7 +10,7 @@
 
 #include "core/check/op_cases.h"
 #include "core/io/file.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse.h"
 #include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/nvrtc.h"
 #include "plugins/cuda/kernels/elementwise/program.h"

@@ -7,7 +7,7 @@
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/accumulate.h"
 
 namespace tessera {
 

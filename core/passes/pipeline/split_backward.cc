@@ -9,8 +9,8 @@
 
 #include "core/graph/layer_pieces.h"
 #include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/optimizer.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/pipeline/availability.h"
 #include "core/passes/pipeline/layer_order.h"
@@ -16,6 +15,7 @@
 #include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/pipeline/stage_node.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {

@@ -16,10 +16,10 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/pipeline/added_nodes.h"
 #include "core/passes/pipeline/stage_axis.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {

@@ -11,10 +11,10 @@
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/remat/joint_loop.h"
 #include "core/passes/remat/loop_body.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {

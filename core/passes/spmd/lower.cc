@@ -20,9 +20,9 @@
 #include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
 #include "core/ops/send.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/pipeline/layer_order.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 #include "core/passes/spmd/ring_attention.h"
 
 namespace tessera {

@@ -9,8 +9,15 @@
 #include "core/ops/norm.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/accumulate.h"
+#include "core/passes/decompose.h"
+#include "core/passes/fuse.h"
+#include "core/passes/fuse_norms.h"
+#include "core/passes/fuse_products.h"
+#include "core/passes/fuse_updates.h"
+#include "core/passes/keep_copies.h"
 #include "core/passes/pipeline/fetch_inputs.h"
+#include "core/passes/schedule.h"
 #include "core/passes/spmd/lower.h"
 
 namespace tessera {

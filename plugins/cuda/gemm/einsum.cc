@@ -147,7 +147,7 @@ Activation activation_of(const OpDef* op) {
   return Activation::kSiluGradient;
 }
 
-// The body of a `fused_product` (core/passes/local_passes.h).
+// The body of a `fused_product` (core/passes/fuse_products.h).
 ProductNode read_fused_product(const Node& node) {
   const Graph& body = *node.bodies[0];
   const auto number_of = [&](ValueId value) -> std::optional<size_t> {

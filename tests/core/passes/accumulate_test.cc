@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that are summed over microbatches: adds that a loop over layers does slice by slice,
 // and sums of what a collective makes.
+#include "core/passes/accumulate.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,10 +20,10 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/memory/flat_program.h"
 #include "core/passes/memory/step_plan.h"
 #include "core/passes/remat/remat.h"
+#include "core/passes/schedule.h"
 #include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"

@@ -19,8 +19,8 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/remat/remat.h"
+#include "core/passes/simplify.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

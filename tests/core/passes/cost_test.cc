@@ -5,7 +5,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
 #include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

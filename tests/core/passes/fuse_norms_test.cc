@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse_norms.h"
+
 #include <string>
 #include <vector>
 
@@ -10,7 +12,6 @@
 #include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/fused_names.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse.h"
+
 #include <string>
 #include <vector>
 
@@ -14,7 +16,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse_updates.h"
+
 #include <string>
 #include <vector>
 
@@ -7,7 +9,6 @@
 #include "core/graph/verify.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/adam_step.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/keep_copies.h"
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -12,7 +14,8 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse_updates.h"
+#include "core/passes/simplify.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

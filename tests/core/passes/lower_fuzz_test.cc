@@ -8,7 +8,8 @@
 
 #include "core/graph/verify.h"
 #include "core/passes/cost.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse.h"
+#include "core/passes/schedule.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_layouts.h"
 #include "tests/support/simulated_mesh.h"

@@ -15,10 +15,10 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/memory/flat_program.h"
 #include "core/passes/memory/step_plan.h"
 #include "core/passes/remat/remat.h"
+#include "core/passes/schedule.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 

@@ -5,8 +5,9 @@
 
 #include "core/check/numeric_gradient.h"
 #include "core/graph/verify.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse.h"
 #include "core/passes/remat/remat.h"
+#include "core/passes/schedule.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_program.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/schedule.h"
+
 #include <string>
 #include <vector>
 
@@ -8,7 +10,6 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/memory/step_plan.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dead code elimination and merging of equal nodes, and which graphs they leave alone.
+#include "core/passes/simplify.h"
+
 #include "core/graph/text.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
-#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

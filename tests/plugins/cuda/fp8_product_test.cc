@@ -18,7 +18,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse_products.h"
 #include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/device.h"
 #include "tests/plugins/cuda/product_trial.h"

@@ -11,7 +11,7 @@
 #include "core/graph/text.h"
 #include "core/ops/einsum.h"
 #include "core/ops/repeat.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse_products.h"
 #include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/gemm/make_product.h"

@@ -25,7 +25,7 @@
 #include "core/ops/reshard.h"
 #include "core/ops/rotary.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse_norms.h"
 #include "tests/plugins/cuda/product_trial.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/kernel_check.h"

@@ -10,7 +10,7 @@
 #include "core/check/run_graph.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/rotary.h"
-#include "core/passes/local_passes.h"
+#include "core/passes/fuse_norms.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
