@@ -192,6 +192,17 @@ void make_thread_prompt() {
   ::syscall(SYS_sched_setattr, 0, &setting, 0);
 }
 
+int usable_processors() {
+  static const int processors = [] {
+    cpu_set_t set;
+    const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+    const int count =
+        known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+    return std::max(1, count);
+  }();
+  return processors;
+}
+
 bool program_exists(std::string_view name) {
   const char* path = std::getenv("PATH");
   std::string_view rest = path == nullptr ? "" : path;

@@ -54,6 +54,9 @@ std::thread start_thread(std::function<void()> work);
 // gets no more than its share of the processors. Does what the kernel allows and never fails.
 void make_thread_prompt();
 
+// Returns the number of processors that this process may use.
+int usable_processors();
+
 // Whether an absolute folder of PATH has an executable file of this name.
 bool program_exists(std::string_view name);
 

@@ -8,7 +8,7 @@
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/process.h"
 #include "core/base/error.h"
 #include "core/base/region.h"
 #include "core/base/shell_command.h"

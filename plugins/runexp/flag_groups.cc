@@ -5,7 +5,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/process.h"
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
 #include "plugins/loader.h"

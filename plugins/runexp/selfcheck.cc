@@ -2,7 +2,7 @@
 // --mode=selfcheck: checks this machine.
 #include "tasks/modes/selfcheck.h"
 
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/process.h"
 #include "plugins/launch.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/ostream.h>
 
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/process.h"
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
 #include "core/base/shell_command.h"

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/gemm/einsum.h"
+#include "core/backend/contraction.h"
 #include "core/ops/einsum.h"
 #include "tasks/plan/roofline.h"
 

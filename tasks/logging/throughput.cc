@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/process.h"
 #include "core/graph/op.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/gemm/einsum.h"
+#include "core/backend/contraction.h"
 #include "core/graph/decomposition.h"
 #include "core/graph/op.h"
 #include "core/ops/attention.h"

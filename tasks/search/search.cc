@@ -16,6 +16,7 @@
 
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/ops/pipeline.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/train/train_session.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/process.h"
 #include "core/backend/reference/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "layers/models/language_model.h"

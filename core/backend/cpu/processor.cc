@@ -23,6 +23,7 @@
 
 #include "core/backend/cpu/amx_tiles.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/base/seconds.h"
 
 namespace tessera {

@@ -2,7 +2,6 @@
 #include "core/backend/cpu/thread_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -59,17 +58,6 @@ uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t old) {
 }
 
 }  // namespace
-
-int usable_processors() {
-  static const int processors = [] {
-    cpu_set_t set;
-    const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
-    const int count =
-        known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
-    return std::max(1, count);
-  }();
-  return processors;
-}
 
 Range part_of(int64_t count, int thread, int threads, int64_t grain) {
   const int64_t grains = (count + grain - 1) / grain;

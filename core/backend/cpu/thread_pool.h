@@ -25,13 +25,10 @@ struct Range {
 // last, and as equal as that allows.
 Range part_of(int64_t count, int thread, int threads, int64_t grain = 1);
 
-// The number of processors that this process may use.
-int usable_processors();
-
 class ThreadPool {
  public:
-  // `threads` includes the caller of `run`; <= 0: usable_processors(). Error if the system cannot
-  // create them.
+  // `threads` includes the caller of `run`; <= 0: usable_processors() (core/base/process.h). Error
+  // if the system cannot create them.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

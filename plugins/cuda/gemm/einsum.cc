@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of einsum and fp8_product, alone or with an epilogue: batches of products; operands
 // whose axes form no matrix in memory are packed first, as on the CPU
-// (core/backend/cpu/gemm/einsum.h).
-#include "core/backend/cpu/gemm/einsum.h"
+// (core/backend/contraction.h).
+#include "core/ops/einsum.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/backend/contraction.h"
 #include "core/base/error.h"
-#include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/repeat.h"

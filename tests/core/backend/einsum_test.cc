@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "core/backend/contraction.h"
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/gemm/einsum.h"
 #include "core/check/run_graph.h"
 #include "core/ops/elementwise.h"
 #include "tests/support/catch.h"

@@ -13,30 +13,14 @@
 #include <string_view>
 #include <vector>
 
+#include "core/backend/contraction.h"
 #include "core/backend/cpu/gemm/gemm_kernels.h"
 #include "core/base/dtype.h"
 
 namespace tessera {
 
-// How a matrix is stored: row-major with `leading` elements from row to row, or transposed, with
-// `leading` from column to column.
-struct MatrixLayout {
-  int64_t leading = 0;
-  bool transposed = false;
-};
-
-// A is m×k, B is k×n, C is m×n and row-major. Accumulates in f32.
-struct GemmShape {
-  int64_t m = 0, n = 0, k = 0;
-  MatrixLayout a, b;
-  int64_t c_leading = 0;
-  DType input = DType::kF32;   // f32 or bf16.
-  DType output = DType::kF32;  // f32, or bf16 if the input is.
-  // Continues the sums that are in C (f32, with A stored transposed). The bits are those of one
-  // product if all but the last have a multiple of kWholeDepth as k.
-  bool adds = false;
-};
-inline constexpr int64_t kWholeDepth = 32;  // Of a tile of bf16 in AMX.
+// Sums are continued (GemmShape::adds) after multiples of this depth: a tile of bf16 in AMX.
+inline constexpr int64_t kWholeDepth = 32;
 
 // How a product is divided: the size of the fewest equal parts of `count` that are at most `most`
 // and multiples of `grain`, and grains with which few register tiles are incomplete.
