@@ -111,7 +111,7 @@ ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<T
 struct EmptyOutput {
   std::vector<std::string> names;
   std::vector<std::string> terms;
-  std::vector<Tensor> zeros;  // As flatten() orders them.
+  std::vector<Tensor> zeros;  // In the order of flatten().
 };
 
 template <typename T>
@@ -266,7 +266,7 @@ ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tens
 }
 
 int64_t most_microbatches(const Features& features, int64_t most) {
-  int64_t common = most;  // Of all features: examples of a batch are in each.
+  int64_t common = most;  // Divides the batch axis of every feature.
   for (const auto& [name, tensor] : features.tensors) {
     const Axis& batch = tensor.type().axis(kBatchAxis);
     const int64_t on_device = batch.size / traced_mesh().size_along(batch.split);

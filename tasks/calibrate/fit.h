@@ -19,14 +19,14 @@ struct MeasuredLaunch {
   const Graph* graph = nullptr;
   const Node* node = nullptr;
   double seconds = 0.0;  // With the gap before the next, of launches that are no collectives.
-  double weight = 1.0;   // Of its error.
+  double weight = 1.0;   // Factor on its error.
 };
 
 // A figure of a hardware file that was fitted.
 struct FittedField {
   std::string name;  // "efficiency.products"
   double before = 0.0, after = 0.0;
-  int64_t types = 0;  // Of launches that it was fitted to.
+  int64_t types = 0;  // Number of launch types that it was fitted to.
 };
 
 // Minimizes the sum of weight * |log(predicted / measured)| over the launches by coordinate

@@ -19,7 +19,7 @@ namespace tessera {
 struct RefitOptions {
   std::filesystem::path trace;      // trace.json.gz
   Hardware hardware;                // The file to start from, whose peaks are kept.
-  std::filesystem::path directory;  // Of the file; it may not exist yet.
+  std::filesystem::path directory;  // Where the file is written; it may not exist yet.
 };
 
 // `devices`: one of the kind that the traced run used. Errors of the constructor: the trace is

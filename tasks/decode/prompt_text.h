@@ -16,7 +16,8 @@ namespace tessera {
 class PromptText {
  public:
   // `tokenizer` may be null; it outlives this. Without one, ids are below `vocab_size`.
-  // `begins_with_start_id`: as the documents of the training data (BaseInput).
+  // `begins_with_start_id`: whether prompts do, like the documents of the training data
+  // (BaseInput).
   PromptText(const Tokenizer* tokenizer, int64_t vocab_size, bool begins_with_start_id = false);
 
   // Names of special tokens become their ids. The start id is added where documents begin with it,

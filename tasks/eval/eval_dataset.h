@@ -62,7 +62,7 @@ class DatasetScores {
 // What an evaluation asks and reports between batches.
 struct EvalMonitor {
   const StopSignal* stop = nullptr;  // Ends the evaluation early; null: nothing does.
-  // Is given "evaluating validation: 120 batches" once that takes longer than a second.
+  // Called with "evaluating validation: 120 batches" if that takes longer than a second.
   std::function<void(const std::string& text)> progress;
   // The file that gets the examples of a dataset with write_examples; null: none.
   std::function<std::filesystem::path(const std::string& dataset)> examples_file;

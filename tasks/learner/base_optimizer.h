@@ -32,7 +32,7 @@ struct UpdateInputs {
   std::string path;           // "lm.softmax.w".
   Tensor parameter;           // In its stored layout and dtype.
   std::vector<Tensor> slots;  // In the order of `slots()`.
-  Tensor gradient;            // Of the parameter's type.
+  Tensor gradient;            // Has the parameter's type.
   Tensor gradient_scale;      // Multiplies the gradient (clipping).
   Tensor learning_rate;       // With the schedule.
   Tensor count;               // Updates applied so far.
@@ -51,8 +51,8 @@ class BaseOptimizer {
   virtual ~BaseOptimizer() = default;
   // Error if the schedule's factor is negative or not finite.
   double learning_rate(int64_t step, int64_t num_train_steps) const;
-  int64_t warmup_steps() const;                          // Of the schedule.
-  double weight_decay() const { return weight_decay_; }  // Of parameters that no mask excludes.
+  int64_t warmup_steps() const;                          // The schedule's.
+  double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
   // The state of the parameter at this path.
   virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const = 0;
   virtual Updated update(const UpdateInputs& inputs) const = 0;

@@ -24,7 +24,7 @@ constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
 // and scores with a cap (docs/performance.md, "Measured on one H100").
 constexpr double kDeterministicShare = 0.73, kCappedShare = 0.3, kCappedGradientShare = 0.4;
 
-// A multiprocessor, in each cycle.
+// Per cycle of a multiprocessor.
 constexpr double kSharedBytes = 128.0, kExponentials = 16.0, kVectorLanes = 128.0;
 constexpr double kCacheBytes = 38.0;  // From L2: 5120 bytes on 132 of them.
 // Instructions of a lane for a score, beside its exponential.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The prediction of a step as text and as JSON: prediction_text() and prediction_json() of
+// tasks/plan/prediction.h.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -188,7 +190,7 @@ std::string_view limit_name(Limit limit) {
   return kNames[static_cast<size_t>(limit)];
 }
 
-// "790", "0.24": of a rate.
+// A rate in units of 10^12: "790", "0.24".
 std::string in_tera(double rate) {
   return fmt::format("{:.{}f}", rate / kTera, rate < 10.0 * kTera ? 2 : 0);
 }

@@ -87,7 +87,7 @@ std::vector<ProgramRow> rows_of(const StepPlan& step) {
   return rows;
 }
 
-// Those that move least go to `left_out`.
+// Moves the rows that move least bytes to `left_out`, if there are too many.
 void limit(std::vector<ProgramRow>& rows, ProgramRow& left_out) {
   if (rows.size() <= kMostRows) return;
   std::vector<size_t> order(rows.size());

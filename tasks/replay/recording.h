@@ -39,7 +39,7 @@ struct RecordingHeader {
 // Arrays that a launch read or wrote.
 struct RecordedArrays {
   std::vector<std::string> hashes;             // array_hash() of each.
-  std::vector<std::vector<std::byte>> values;  // Of each, or empty: not recorded.
+  std::vector<std::vector<std::byte>> values;  // Bytes of each array; empty: not recorded.
 };
 
 struct LaunchRecord {

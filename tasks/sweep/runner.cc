@@ -36,8 +36,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::chrono::seconds kLockPatience{180};  // More than stop_deadline_seconds by default.
 
-// Asked by the kernel to save and end if this process dies. In its own process group: Ctrl-C on the
-// terminal does not reach it.
+// Starts a process. If this process dies, the kernel signals it to save and end. It has its own
+// process group: Ctrl-C on the terminal does not reach it.
 std::unique_ptr<ChildProcess> process_of(const std::vector<std::string>& command,
                                          const fs::path& output) {
   std::vector<std::string> words = {"setpriv", "--pdeathsig", "TERM", "env"};

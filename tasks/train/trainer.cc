@@ -452,7 +452,7 @@ class Trainer final : public BaseRun {
 
   RunSetting setting_;
   TrainOptions options_;
-  std::optional<PlanOptions> plan_;  // Of a run that only plans.
+  std::optional<PlanOptions> plan_;  // Set in a run that only plans.
   Device& device_;                   // The first device; the others are of the same kind.
   ProcessGroup& processes_;
   fs::path directory_;
@@ -476,7 +476,7 @@ class Trainer final : public BaseRun {
   int64_t damaged_ = 0;      // Damaged checkpoints that were skipped at the start.
   std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
   std::string interrupted_;  // LoopState::interrupted
-  std::string computation_;  // Of the traced training step.
+  std::string computation_;  // Computation::record() of the traced training step.
   bool console_loss_logged_ = false;
 };
 
