@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// One for each file of this folder that defines a command.
+// Makes a command: one function for each file of this folder that defines a command.
 std::unique_ptr<Command> calibrate_command();
 std::unique_ptr<Command> compare_command();
 std::unique_ptr<Command> completion_command();
@@ -69,8 +69,8 @@ bool asks_help(const std::vector<std::string>& arguments);
 // Error for an unknown mode.
 std::string help_text(const std::vector<std::string>& arguments = {});
 
-// What may stand at the end of this line, which begins with the program: whole words, of which each
-// begins as the line's last word.
+// Completions of this line, which begins with the program: whole words that begin with the line's
+// last word.
 std::vector<std::string> completions(std::string_view line);
 
 // The values that a flag may have on this machine, for help and completion: kinds of devices,

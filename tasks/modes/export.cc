@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=export: writes a run's checkpoint as a Hugging Face directory. The run reads the checkpoint
-// tensor by tensor; the tables and conversions are in tasks/interop.
+// --mode=export: writes a run's checkpoint as a Hugging Face directory, tensor by tensor. The
+// tables and conversions are in tasks/interop.
 #include <algorithm>
 #include <memory>
 #include <set>

@@ -17,7 +17,7 @@ inline constexpr const char* kCollectivesVariable = "TESSERA_CUDA_COLLECTIVES";
 // NCCL is asked for and cannot be used.
 Collectives chosen_collectives();
 
-// Of the chosen kind. Error if it cannot connect these GPUs.
+// Makes a communicator of the chosen kind. Error if it cannot connect these GPUs.
 std::unique_ptr<Communicator> make_cuda_communicator(CommunicatorOptions options);
 
 // What memory planning needs to know about the kernels of the chosen kind.
