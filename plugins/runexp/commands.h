@@ -34,7 +34,7 @@ std::unique_ptr<Command> train_command();
 std::unique_ptr<Command> version_command();
 std::unique_ptr<Command> watch_command();
 
-// In the order of --help. Tests add commands of their own.
+// The table of commands, in the order of --help. Tests add commands of their own.
 using MakeCommand = std::unique_ptr<Command> (*)();
 std::vector<MakeCommand>& command_table();
 std::vector<std::unique_ptr<Command>> all_commands();
@@ -64,7 +64,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments);
 // unknown mode.
 std::unique_ptr<Command> chosen_command(const std::vector<std::string>& arguments);
 
-// Whether a command line asks for help: of the program, or of a command that other words choose.
+// Whether a command line asks for help, for the program or for a command that other words choose.
 bool asks_help(const std::vector<std::string>& arguments);
 // Error for an unknown mode.
 std::string help_text(const std::vector<std::string>& arguments = {});

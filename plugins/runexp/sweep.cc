@@ -117,7 +117,7 @@ class Commands {
     return words;
   }
 
-  // As a user types it.
+  // The command as a user types it.
   std::string text(const SweepTrial& trial) const {
     return "./runexp " + shell_command(arguments(trial));
   }

@@ -153,7 +153,7 @@ class Calibration {
              field.name.ends_with(".start") ? "multiply-adds" : "G operations/s");
   }
 
-  // From small and large messages.
+  // Measures links with small and large messages.
   void measure_links() {
     const int64_t devices = std::max<int64_t>(2, options_.devices);
     const KernelTimer timer(make_cpu_devices(devices, options_.threads),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fits a hardware file to what launches took, those that a calibration times or those of a traced
-// run: what kernels and links reach of the peaks, the latencies and the overhead of a launch, so
+// Fits a hardware file to measured times of launches, from a calibration or from a traced run: the
+// shares of the peaks that kernels and links reach, the latencies and the overhead of a launch, so
 // that the roofline (tasks/plan/roofline.h) predicts these launches as well as it can.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace tessera {
 struct MeasuredLaunch {
   const Graph* graph = nullptr;
   const Node* node = nullptr;
-  double seconds = 0.0;  // With the gap before the next, of launches that are no collectives.
+  double seconds = 0.0;  // With the gap before the next, except for collectives.
   double weight = 1.0;   // Factor on its error.
 };
 

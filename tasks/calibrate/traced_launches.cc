@@ -48,7 +48,7 @@ std::string launch_text(const Key& key) {
                      key.second.empty() ? "" : " at " + key.second);
 }
 
-// Where the layer of a launch of the program is.
+// The text of a launch with the path of its layer.
 std::string place_text(const ProgramLaunch& launch) {
   return fmt::format("{} in {}", launch_text(launch.key),
                      launch.node->path.empty() ? "the step" : launch.node->path);

@@ -48,7 +48,7 @@ enum class Strategy {
   kContext,
   kFullyShardedContext,        // Weights at rest over `data` and `ctx`.
   kFullyShardedTensorContext,  // In attention the heads over `mdl` and `ctx`.
-  // As the three above, but attention keeps the sequence over `ctx` and passes keys and values
+  // Like the three above, but attention keeps the sequence over `ctx` and passes keys and values
   // around (ring attention; Liu et al., 2023, arXiv 2310.01889).
   kRing,
   kFullyShardedRing,

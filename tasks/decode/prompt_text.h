@@ -24,7 +24,7 @@ class PromptText {
   // unless the prompt gives it. Error for an empty prompt, and without a tokenizer for anything but
   // ids.
   std::vector<int32_t> prompt_ids(std::string_view prompt) const;
-  // The ids before an unprompted text: as after the end of a document.
+  // The ids before a text without a prompt: those after the end of a document.
   std::vector<int32_t> beginning() const;
   std::string text(const std::vector<int32_t>& ids) const;
   // The text that `ids` add to `prompt`.

@@ -71,9 +71,9 @@ struct DeviceMemory {
          copies)
 };
 
-// How a message comes from a device to n - 1 others: in n - 1 hops or in log2 n.
+// How a message travels from a device to n - 1 others: in n - 1 hops or in log2 n.
 enum class LinkTopology { kRing, kTree };
-// What a device sends to the others.
+// The link from a device to the others.
 struct DeviceLink {
   double bandwidth = 0.0;  // Bytes per second that each device sends while all send.
   double latency = 0.0;    // Seconds that a collective takes beside its bytes; with a topology:
@@ -85,7 +85,7 @@ struct DeviceLink {
          topology, About(switch_sums, {.min = 1, .max = 16}))
 };
 
-// What kernels reach, as shares of the peaks.
+// Shares of the peaks that kernels reach.
 struct Efficiency {
   double products = 0.0;  // Products of large matrices.
   double copies = 0.0;    // A copy, as a share of the memory's bandwidth.
@@ -105,7 +105,7 @@ struct ProductTiles {
 // Whose attention kernels a plan prices (tasks/plan/attention_price.h): Tessera's own by what they
 // do, those of cuDNN as a run uses them, or the fastest that are published.
 enum class AttentionKernels { kOwn, kCudnn, kPublished };
-// What a run on a GPU computes attention with, and what own kernels depend on.
+// The attention kernels of a run on a GPU, and the figures that own kernels depend on.
 struct AttentionHardware {
   AttentionKernels forward = AttentionKernels::kPublished, gradient = AttentionKernels::kPublished;
   int64_t multiprocessors = 0;
@@ -159,7 +159,7 @@ struct HardwareFile {
   static constexpr std::string_view kName = "a hardware file";
   std::string title;  // "NVIDIA H200 SXM".
   HardwareKind kind = HardwareKind::kGpu;
-  // Seconds from the end of a kernel to the begin of the next.
+  // Seconds from the end of a kernel to the start of the next.
   double launch_overhead = 0.0;
   std::optional<double> price_per_hour;  // Per device, in any currency.
   PeakFlops peak_flops;
@@ -219,7 +219,7 @@ std::vector<std::string> hardware_names(const std::filesystem::path& folder);
 // the nearest name and all names for an unknown one.
 Hardware find_hardware(std::string_view given, const std::filesystem::path& folder);
 
-// What --mode=calibrate --trace writes into the directory of a run.
+// The file that --mode=calibrate --trace writes into the directory of a run.
 inline constexpr const char* kFittedHardwareFile = "hardware.toml";
 
 // The file of --launch_costs, or that of its directory, which process 0 reads: all processes must

@@ -32,7 +32,7 @@ struct HfConfig {
   bool tied = false;       // Embedding and softmax share a table.
   // GPT-2 only: divides the scores of layer i = 1, 2, … by i (scale_attn_by_inverse_layer_idx).
   bool inverse_layer_scale = false;
-  // Not GPT-2, which has every bias; Mixtral has none.
+  // Llama only: GPT-2 has every bias, Mixtral has none.
   bool attention_bias = false;
   bool mlp_bias = false;
   // With rotary positions.

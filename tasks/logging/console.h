@@ -44,7 +44,7 @@ class Console {
   // Prints a line that stays.
   void info(std::string_view line);
   // Why output has failed (a closed pipe, a full disk); "" if it has not. After a failure nothing
-  // is printed any more, and the run continues.
+  // more is printed, and the run continues.
   const std::string& loss() const { return loss_; }
 
  private:

@@ -17,7 +17,7 @@ struct MemoryAt {
   int64_t bytes() const { return used + gaps; }
 };
 
-// For each launch of the plan. The largest number of bytes is the planned peak.
+// Computes the memory at each launch of the plan. The largest number of bytes is the planned peak.
 std::vector<MemoryAt> memory_curve(const StepPlan& step);
 
 // Positions in the curve, for a drawing of at most `most` points. Where there are many launches,

@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-// In bytes per second: with large operands, and with operands and results of so many bytes.
+// Bandwidth in bytes per second: with large operands, and with operands and results of so many
+// bytes.
 double reachable_bandwidth(const Hardware& hardware);
 double reachable_bandwidth(const Hardware& hardware, double bytes);
 

@@ -195,7 +195,7 @@ std::string in_tera(double rate) {
   return fmt::format("{:.{}f}", rate / kTera, rate < 10.0 * kTera ? 2 : 0);
 }
 
-// What is known less well than for the GPUs that the prices were made for.
+// A line about figures that are less certain than for the GPUs that the prices were made for.
 std::string calibration_text(const Hardware& hardware, int64_t devices) {
   if (hardware.processor && devices > hardware.processor->devices)
     return fmt::format(
@@ -209,7 +209,7 @@ std::string calibration_text(const Hardware& hardware, int64_t devices) {
          "rate\n";
 }
 
-// Whose attention kernels were priced.
+// A line that says whose attention kernels were priced.
 std::string attention_text(const Prediction& prediction) {
   std::vector<std::string> texts;
   for (const PricedLaunch& launch : prediction.launches) {
@@ -222,7 +222,7 @@ std::string attention_text(const Prediction& prediction) {
   return fmt::format("  kernels priced: {} (docs/planner.md)\n", fmt::join(texts, ", "));
 }
 
-// Which launches have measured costs.
+// A line that says which launches have measured costs.
 std::string measured_text(const Prediction& prediction) {
   if (prediction.hardware.launches.empty()) return "";
   int64_t count = 0, all = 0;

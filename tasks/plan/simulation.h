@@ -55,7 +55,7 @@ struct Stall {
   double exposed = 0.0;  // Part in which the device communicates, this collective or one before it.
   double idle = 0.0;     // The rest, in which another device is awaited.
 };
-// In the order of the program.
+// Finds the stalls of a program, in its order.
 std::vector<Stall> stalls_of(const SimulatedProgram& program, const SimulatedTimes& times);
 
 }  // namespace tessera

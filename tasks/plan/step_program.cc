@@ -120,7 +120,8 @@ class Holders {
     std::ranges::sort(alive_, {}, [](const Held& held) { return held.block->offset; });
   }
 
-  // Their names without indices, with the bytes of all layers together; the largest first.
+  // The held values by name without indices, with the bytes of all layers together; the largest
+  // first.
   std::vector<HeldValue> values() {
     name_inputs();
     name_written();
@@ -159,7 +160,7 @@ class Holders {
         held->name = input.name;
   }
 
-  // By the last launch that has written to each.
+  // Names each block by the last launch that has written to it.
   void name_written() {
     struct Writer {
       const Launch* launch = nullptr;
@@ -189,7 +190,8 @@ class Holders {
   std::vector<Held> alive_;  // By offset; at one launch blocks do not overlap.
 };
 
-// In use at the peak: parameters, state, and blocks. The smallest ones are counted together.
+// Lists the values in use at the peak: parameters, state, and blocks. The smallest ones are counted
+// together.
 void name_values(const StepPlan& step, ProgramMemory& memory) {
   std::vector<HeldValue> values = Holders(step, memory.peak.launch).values();
   const auto count = [&](InputKind kind) {

@@ -33,7 +33,7 @@ enum class LmNorm { kLayerNorm, kRmsNorm };
 
 enum class LmOptimizer { kAdam, kAdafactor };
 
-// After a linear warm-up. Pax: LR_SCHEDULE.
+// The decay after a linear warm-up. Pax: LR_SCHEDULE.
 enum class LmSchedule { kExponential, kCosine, kConstant };
 
 struct TransformerLmRecipe : Experiment {

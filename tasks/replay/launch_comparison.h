@@ -32,7 +32,7 @@ struct LaunchDifference {
   std::vector<OutputDifference> outputs;
 };
 
-// What all devices have found.
+// The differences that all devices have found.
 class Comparison {
  public:
   void add_equal();
@@ -64,7 +64,7 @@ class LaunchObservation {
   explicit LaunchObservation(int64_t device) : device_(device) {}
 
   LaunchInspector inspector();  // Refers to this.
-  // Before the step. The list outlives it.
+  // Call it before the step. The list outlives it.
   void begin(const LaunchList& list, const LaunchSinks& sinks);
 
  private:

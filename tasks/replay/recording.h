@@ -19,8 +19,8 @@
 
 namespace tessera {
 
-// What a recording holds beside hashes: the elements that each launch wrote, or also those that it
-// read. Each includes those before it.
+// The contents of a recording beside hashes: the elements that each launch wrote, or also those
+// that it read. Each includes those before it.
 enum class RecordedValues { kNone, kOutputs, kAll };
 
 // The step and the program of a recording.

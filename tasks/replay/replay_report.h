@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replayed step has shown, as text.
+// The results of a replayed step as text.
 #pragma once
 
 #include <cstdint>

@@ -31,8 +31,8 @@ struct TraceSlice {
   std::optional<int64_t> step() const;
 };
 
-// In the order of the file. `where` names it in messages. Error if the text is not the trace of a
-// run, or has no launches.
+// The slices in the order of the file. `where` names it in messages. Error if the text is not the
+// trace of a run, or has no launches.
 std::vector<TraceSlice> trace_slices(std::string_view trace, const std::string& where);
 
 // The decompressed text of the file. Error if it is damaged or larger than 256 MiB.

@@ -57,7 +57,7 @@ class RunGuard {
   std::string what_;                  // in words.
 };
 
-// For a mode that writes. Null in a dry run.
+// Makes the guard of a mode that writes. Null in a dry run.
 std::unique_ptr<RunGuard> guard_run(const RunSetting& setting, const RunLock* lock);
 
 }  // namespace tessera

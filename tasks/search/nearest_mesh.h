@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a recipe on a mesh that it does not fit: the mesh shape nearest to it that does.
+// Finds the nearest mesh shape that fits a recipe, if the configured one does not.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ struct Recipe {
 // of a run.
 Recipe read_recipe(ExperimentConfig config, int64_t devices);
 
-// For Recipe::smaller_state.
+// Computes Recipe::smaller_state.
 SmallerState find_smaller_state(const Configure& configure, const Recipe& recipe);
 
 }  // namespace tessera

@@ -55,7 +55,7 @@ struct RecipePlan {
 struct SearchResult {
   RecipePlan recipe;
   std::vector<Searched> candidates;     // All that were considered.
-  std::optional<size_t> best;           // By the goal, of those that fit the memory.
+  std::optional<size_t> best;           // The best by the goal that fits the memory.
   std::vector<size_t> best_of_devices;  // For each number of devices that has one.
   std::vector<size_t> frontier;         // Planned and fitting, from fast to small.
   Exclusions exclusions;                // Layouts that are not possible.

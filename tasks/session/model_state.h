@@ -65,7 +65,7 @@ std::string few_names(const std::vector<std::string>& names);
 enum class OnDamage {
   kFail,
   kFallBack,          // Resume from the one before; rename the damaged ones.
-  kFallBackReadOnly,  // As kFallBack, but do not rename them (a dry run).
+  kFallBackReadOnly,  // Like kFallBack, but does not rename them (a dry run).
 };
 
 struct RestoredState {

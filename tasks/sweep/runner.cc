@@ -72,8 +72,8 @@ std::string last_lines(const fs::path& file) {
   return lines.empty() ? "" : fmt::format(":{}", fmt::join(lines, ""));
 }
 
-// Why the run in this directory cannot be started now: another process still writes to it. "" if
-// it can.
+// The reason why the run in this directory cannot be started now: another process still writes to
+// it. "" if it can.
 std::string use_of(const fs::path& run_directory) {
   if (!fs::exists(run_directory / "lock")) return "";
   try {

@@ -75,7 +75,7 @@ class CudnnGraph {
   // Products of the last two axes. An axis before them of b may be a divisor of a's: then several
   // matrices of a are multiplied by the same of b.
   void product(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& result);
-  // Over the axes on which the result is smaller; sums of groups where it is not 1.
+  // Reduces the axes on which the result is smaller, in groups where its size is not 1.
   void reduce(cudnnReduceTensorOp_t reduction, const CudnnTensor& x, const CudnnTensor& result);
   // The matrices of x, transposed: no data moves. In the dtype `type`.
   CudnnTensor transposed(const CudnnTensor& x, cudnnDataType_t type);

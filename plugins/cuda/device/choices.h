@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of several implementations trials on a GPU have chosen: the algorithm of cuBLASLt that was
-// fastest for a product, or who computes an attention. As text:
+// fastest for a product, or the implementation of an attention. As text:
 //   tessera kernel choices 1
 //   <the choice, one word> <GPU and library>, <what is computed>
 //   …

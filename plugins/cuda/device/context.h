@@ -48,8 +48,8 @@ class Context {
 
   // Makes this GPU the calling thread's. Every driver call that uses it needs that.
   void make_current() const;
-  // As make_current(), for destructors: false if the driver refuses every call, as after a fault of
-  // the GPU, or if give_up() was called.
+  // Like make_current(), for destructors: false if the driver refuses every call, as after a fault
+  // of the GPU, or if give_up() was called.
   bool can_destroy() const;
   // Some work of this GPU may never end, since a peer that it waits for has failed. Releasing what
   // it uses would wait for it, so all is left to the end of the process.

@@ -16,7 +16,7 @@
 
 namespace tessera::cuda {
 
-// Who computes a node.
+// Names of the implementations of a node.
 inline constexpr std::string_view kOwnKernels = "own kernels", kCublasLtName = "cuBLASLt",
                                   kCudnnName = "cuDNN", kNcclName = "NCCL";
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks of progress: words of page-locked host memory that a stream writes between its launches. A
-// fault of the GPU spares them, so they tell which launch failed, and who is missing from a
+// fault of the GPU spares them, so they tell which launch failed, and which GPU is missing from a
 // collective.
 #pragma once
 

@@ -138,7 +138,7 @@ class CublasLtProduct final : public Product {
     };
     const auto choose = [&] {
       const auto known = context_.part<ChoiceCache>().find(key_at(where), accepts, [&] {
-        context_.part<LoadedProducts>().add(key_at(where));  // By being timed.
+        context_.part<LoadedProducts>().add(key_at(where));  // Timing has loaded it.
         return fastest(candidates);
       });
       return known.value_or(text_of(algorithm_));

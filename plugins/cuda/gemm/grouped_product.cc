@@ -70,7 +70,7 @@ class GroupOrder {
     return sort_.scratch_bytes() + begins_bytes() + operands_ * rows_bytes();
   }
 
-  // In the scratch, after enqueue().
+  // Arrays in the scratch, after enqueue().
   struct Places {
     const int32_t *order, *begins;
     const int32_t* rows[2];  // Rows of each operand.

@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-// Threads of a block, at most.
+// Most threads of a block.
 inline constexpr int kSortThreads = 512;
 inline constexpr int kTopKThreads = 256;
 inline constexpr int kSumThreads = 256;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The pass that fuses matrix products with their epilogues.
 #include <string>
 #include <vector>
 

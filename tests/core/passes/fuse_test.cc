@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The pass that fuses elementwise ops into loops.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The order of nodes that the schedule pass chooses.
 #include <string>
 #include <vector>
 
