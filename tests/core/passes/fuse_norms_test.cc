@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that fuses norms and their gradients with the sums beside them.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that fuses matrix products with their epilogues.
 #include <string>
 #include <vector>
 

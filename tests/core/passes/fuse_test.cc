@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that fuses elementwise ops into loops.
 #include <string>
 #include <vector>
 

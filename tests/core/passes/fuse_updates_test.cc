@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that fuses the updates of several parameters into one launch.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that stores copies of parameters in bf16 for the next step.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of nodes that the schedule pass chooses.
 #include <string>
 #include <vector>
 
