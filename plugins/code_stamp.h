@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// This build, the loaded plugins (of our own only the experiment's) and the git revision of the
+// This build, the loaded plugins (among our own only the experiment's) and the git revision of the
 // repository that holds the experiment's plugin.
 CodeStamp code_stamp(const ExperimentEntry& entry);
 

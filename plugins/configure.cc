@@ -88,7 +88,7 @@ std::optional<Setting> steps_of_smoke(const ExperimentEntry& entry, const Experi
   return Setting{std::string(kStepsPath), std::to_string(kSmokeSteps)};
 }
 
-// Says of each knob that differs from the experiment's own value that --smoke has set it.
+// Notes for each knob that differs from the experiment's own value that --smoke has set it.
 void note_smoke(const Tree& usual, Tree& knobs) {
   for (size_t i = 0; i < knobs.items.size(); ++i) {
     const Tree* before = usual.find(knobs.keys[i]);

@@ -18,7 +18,7 @@ struct ConfiguredExperiment {
   ExperimentConfig config;
   // "path=value" of everything that --set sets in `config`; "--smoke path=value" of a flag.
   std::vector<std::string> overrides;
-  std::filesystem::path config_file;  // Of --config; or empty.
+  std::filesystem::path config_file;  // The file of --config; or empty.
 
   Tree config_tree() const;  // With provenance.
 };
@@ -44,7 +44,7 @@ struct StoredConfig {
 // line does not name an experiment, whose plugin must be loaded.
 StoredConfig read_config(const std::filesystem::path& path);
 
-// The configuration of the file in place of what build() gives, with each "path=value". Error as
+// The configuration of the file in place of the result of build(), with each "path=value". Error as
 // above; and for a knob, since knobs have no effect after build().
 ConfiguredExperiment configure(const ExperimentEntry& entry, const StoredConfig& stored,
                                const std::vector<std::string>& sets);

@@ -18,7 +18,7 @@ struct LaunchEnvironment {
   int local_rank = 0;  // Among the processes of this host.
 };
 
-// From the environment.
+// Reads the environment.
 LaunchEnvironment find_launch_environment();
 
 // Joins the processes started together; null for a single process. Loads the transport's plugin

@@ -39,7 +39,7 @@ std::vector<std::string> near_names(std::string_view name,
   return near;
 }
 
-// Those that the user names: the configuration may have classes of theirs.
+// The plugins that the user names: the configuration may use their classes.
 std::vector<std::filesystem::path> given_plugins(std::vector<std::filesystem::path> path) {
   std::erase(path, own_plugins("experiments"));
   return find_plugins(path);
@@ -78,7 +78,7 @@ ExperimentEntry match_experiment(std::string_view name,
   fail("no experiment '{}'; --list shows all {}", name, entries.size());
 }
 
-// By spelling, "gpu" would be near "cpu".
+// The kind that the user may have meant. By spelling alone, "gpu" would be near "cpu".
 std::string kind_meant(const std::string& name, const std::vector<std::string>& known) {
   const bool is_gpu = name == "gpu" || name == "GPU" || name == "nvidia";
   if (!is_gpu) return did_you_mean(name, known);

@@ -14,8 +14,8 @@
 namespace tessera {
 
 // The experiment called `name`, or the only one whose dotted name ends in it. Loads the plugins
-// that the user names, and of our own those needed to find it: its family's if the name begins with
-// one, else all. Error with near names, or with all matches if there are several.
+// that the user names, and those of our own that are needed to find it: its family's if the name
+// begins with one, else all. Error with near names, or with all matches if there are several.
 ExperimentEntry find_experiment(std::string_view name,
                                 const std::vector<std::filesystem::path>& path);
 

@@ -22,10 +22,11 @@ struct TraceSetting {
   Mesh mesh;
   AxisRules rules;
   Batch batch;  // The input's specification; it becomes the graph inputs "batch/ids", …
-  bool scores_tokens = false;  // Of an eval_graph: output the score of each label, too.
+  bool scores_tokens = false;  // Only eval_graph: also output the score of each label.
 };
 
-// The same for decode graphs. Programs that share a cache (prefill, step) differ only in `seq`.
+// What tracing a decode graph needs to know. Programs that share a cache (prefill, step) differ
+// only in `seq`.
 struct DecodeSetting {
   Mesh mesh;
   AxisRules rules;
@@ -62,7 +63,7 @@ inline constexpr std::string_view kWeightPrefix = "weight/";
 // The sum and the weight of each example, f32["batch"].
 inline constexpr std::string_view kRowSumPrefix = "rows/";
 inline constexpr std::string_view kRowWeightPrefix = "row_weights/";
-// Of each label: its log-probability times its weight, f32["batch …"].
+// The log-probability of each label times its weight, f32["batch …"].
 inline constexpr std::string_view kLogProbs = "log_probs";
 inline constexpr std::string_view kRowPrefix = "row/";  // Batch fields of each example: row/source.
 inline constexpr std::string_view kParameterNormPrefix = "parameter_norm/";  // By path.

@@ -32,8 +32,8 @@ struct ScoredExample {
   std::string_view source;  // For an example of a mixture; else "".
   const Batch& row;         // This row of each array of the batch: ids ["seq"], labels ["seq"], …
   const std::map<std::string, ExampleScore>& scores;  // By model metric, "loss" included.
-  // In nats, of each element of row.at("labels"), times its weight; empty if the model has no
-  // log_pplx.
+  // The log-probability in nats of each element of row.at("labels") times its weight; empty if the
+  // model has no log_pplx.
   std::span<const float> log_probs = {};
 
   // Sum over its labels with nonzero weight, in nats.

@@ -145,8 +145,8 @@ struct TrainHParams {
   int64_t num_microbatches = 1;
   // How they go through the stages of the mesh, if layers are split over those; unset: 1F1B.
   Template<PipelineSchedule> pipeline_schedule;
-  // Of each piece, in the order of the model; empty: equally many. A stage holds one piece, or one
-  // for each chunk of the schedule (core/passes/pipeline/table.h).
+  // Number of layers of each piece, in the order of the model; empty: equally many. A stage holds
+  // one piece, or one for each chunk of the schedule (core/passes/pipeline/table.h).
   std::vector<int64_t> layers_per_piece;
   std::string remat_policy = "save_everything";
 
@@ -216,7 +216,7 @@ struct EvaluationHParams {
   std::map<std::string, EvalHParams> datasets;  // By dataset name; defaults for those not listed.
   // Averages with a name: the members of each tag, "dataset" or "dataset/source".
   std::map<std::string, std::vector<std::string>> tags;
-  // Of --checkpoint=follow.
+  // For --checkpoint=follow.
   double follow_poll_seconds = 2.0;
   double follow_patience_seconds = 1800.0;
   FIELDS(datasets, tags,

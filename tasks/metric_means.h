@@ -17,14 +17,14 @@ class MetricMeans {
   };
 
   void add(const std::string& name, double sum, double weight);
-  // The same for each element of a metric with an axis. It has as many elements each time.
+  // Adds each element of a metric with an axis, whose size is the same each time.
   void add_histogram(const std::string& name, const std::vector<Total>& elements);
   void add(const MetricMeans& other);
   // Forgets the metric.
   void remove(const std::string& name);
 
-  // By metric; NaN where the weight is 0. Of a histogram: "<name>_min",
-  // "<name>_mean" and "<name>_max" of its elements with a weight.
+  // Means by metric; NaN where the weight is 0. A histogram gives "<name>_min", "<name>_mean" and
+  // "<name>_max" of its elements with a weight.
   std::map<std::string, double> means() const;
   // The mean of each element; NaN where its weight is 0.
   std::map<std::string, std::vector<double>> histograms() const;

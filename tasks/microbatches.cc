@@ -111,7 +111,7 @@ ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<T
 struct EmptyOutput {
   std::vector<std::string> names;
   std::vector<std::string> terms;
-  std::vector<Tensor> zeros;  // As flatten() orders them.
+  std::vector<Tensor> zeros;  // In the order of flatten().
 };
 
 template <typename T>
@@ -154,7 +154,7 @@ class MicrobatchFeatures {
     }
   }
   const std::vector<Tensor>& stacked() const { return stacked_; }
-  // In the body: from its slices of stacked().
+  // The features inside the body, from its slices of stacked().
   Features inside(const std::vector<Tensor>& slices) const {
     Features microbatch{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
     for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[names_[i]] = slices[i];
@@ -214,7 +214,8 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
         unreduced_gradients(output.loss.sum, select(inside, trained), mesh_axes);
     for (const Tensor& each : flatten(output)) terms.push_back(each);
     for (size_t i = 0; i < sums.size(); ++i) {
-      // In the phase of the product that makes the gradient, which can then add it to the sum.
+      // The add has the phase of the product that makes the gradient, so that the product can add
+      // it.
       const PhaseScope phase(i < trained.size() ? Phase::kBackward : Phase::kForward);
       sums[i] = sums[i] + terms[i];
     }
@@ -266,7 +267,7 @@ ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tens
 }
 
 int64_t most_microbatches(const Features& features, int64_t most) {
-  int64_t common = most;  // Of all features: examples of a batch are in each.
+  int64_t common = most;  // Divides the batch axis of every feature.
   for (const auto& [name, tensor] : features.tensors) {
     const Axis& batch = tensor.type().axis(kBatchAxis);
     const int64_t on_device = batch.size / traced_mesh().size_along(batch.split);

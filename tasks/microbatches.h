@@ -31,16 +31,16 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
                              int64_t num_microbatches,
                              MicrobatchLoop loop = MicrobatchLoop::kOfSeveral);
 
-// What the model gives for a batch.
+// Runs the model on a batch.
 ModelOutput score(const BaseModel& model, const std::vector<Tensor>& parameters,
                   const Features& features);
-// The same in a loop over microbatches. The terms are summed for each
+// Runs the model in a loop over microbatches. The terms are summed for each
 // example, f32["batch"] in the order of the batch; nothing is partial. Error for terms without an
 // axis `batch`.
 ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tensor>& parameters,
                                   const Features& features, int64_t num_microbatches);
 
-// The most microbatches, up to `most`, that the batch can be divided into on the traced mesh: of an
+// The most microbatches, up to `most`, that the batch can be divided into on the traced mesh. For
 // evaluation, whose batch may be smaller than that of training.
 int64_t most_microbatches(const Features& features, int64_t most);
 

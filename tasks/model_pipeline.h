@@ -21,7 +21,7 @@
 namespace tessera {
 
 struct ModelPipeline {
-  PipelineTable table;                    // Of a training step.
+  PipelineTable table;                    // Schedule of a training step.
   std::vector<int64_t> layers_of_pieces;  // In the order of the model.
 };
 
@@ -50,7 +50,7 @@ Mesh with_pieces(Mesh mesh, const ModelPipeline& pipeline);
 // microbatches, such as one that decodes: every device then gathers the layers of all stages.
 std::optional<PipelineTable> table_for(const ModelPipeline& pipeline, const Graph& traced);
 
-// What a run that decodes on such a mesh says about that.
+// The remark that a run prints if it decodes on such a mesh.
 std::string remark_on_decoding(const ModelPipeline& pipeline);
 
 // A warning for each weight that several stages hold, such as an embedding that is also the table

@@ -78,7 +78,7 @@ std::vector<std::string> private_includes(const std::string& file, const std::st
   return shown;
 }
 
-using Texts = std::map<std::string, std::string>;  // Of files, by path.
+using Texts = std::map<std::string, std::string>;  // Texts of files by path.
 
 const Texts& all_texts() {
   static const Texts texts = [] {

@@ -115,7 +115,7 @@ struct Refit {
     return file.has_parent_path() ? file : "." / file;
   }
 
-  // Without an experiment: that of the run.
+  // Without --exp, uses the experiment of the run.
   ExperimentFlags of_run(const fs::path& file) const {
     ExperimentFlags flags = experiment;
     if (flags.exp.empty() && flags.config.empty()) flags.config = file.parent_path();

@@ -32,7 +32,7 @@ inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kBadUsage = 2;
 
-// The result of this process if it were alone.
+// How a command ended in this process. All processes then return one code.
 struct Ending {
   int exit_code = kDone;
   std::string error = {};
@@ -41,12 +41,12 @@ struct Ending {
 
 struct CommandContext {
   ProcessGroup& processes;
-  Watchdog* watch = nullptr;  // Of a process that is not alone.
-  std::ostream& out;          // Of the first process; others print nothing.
+  Watchdog* watch = nullptr;  // Set in a process that is not alone.
+  std::ostream& out;          // Output of the first process; others print nothing.
   std::ostream& errors;
 };
 
-// How a command is chosen, and what --help says of it.
+// How a command is chosen, and what --help says about it.
 struct CommandInfo {
   std::string_view mode{};  // By --mode=MODE; "": by its flag alone.
   std::string_view flag{};  // By this flag of its own, with --mode if it has both; or "".

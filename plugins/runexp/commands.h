@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// One for each file of this folder that defines a command.
+// Makes a command: one function for each file of this folder that defines a command.
 std::unique_ptr<Command> calibrate_command();
 std::unique_ptr<Command> compare_command();
 std::unique_ptr<Command> completion_command();
@@ -34,7 +34,7 @@ std::unique_ptr<Command> train_command();
 std::unique_ptr<Command> version_command();
 std::unique_ptr<Command> watch_command();
 
-// In the order of --help. Tests add commands of their own.
+// The table of commands, in the order of --help. Tests add commands of their own.
 using MakeCommand = std::unique_ptr<Command> (*)();
 std::vector<MakeCommand>& command_table();
 std::vector<std::unique_ptr<Command>> all_commands();
@@ -64,13 +64,13 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments);
 // unknown mode.
 std::unique_ptr<Command> chosen_command(const std::vector<std::string>& arguments);
 
-// Whether a command line asks for help: of the program, or of a command that other words choose.
+// Whether a command line asks for help, for the program or for a command that other words choose.
 bool asks_help(const std::vector<std::string>& arguments);
 // Error for an unknown mode.
 std::string help_text(const std::vector<std::string>& arguments = {});
 
-// What may stand at the end of this line, which begins with the program: whole words, of which each
-// begins as the line's last word.
+// Completions of this line, which begins with the program: whole words that begin with the line's
+// last word.
 std::vector<std::string> completions(std::string_view line);
 
 // The values that a flag may have on this machine, for help and completion: kinds of devices,

@@ -42,7 +42,7 @@ std::string value_in(const Words& words, const std::string& flag) {
   return "";
 }
 
-// The names of experiments, and of those also the last parts, if some of it is typed.
+// The names of experiments; also their last parts, if part of a name is typed.
 Words experiments(bool with_last_parts) {
   load_plugins(find_plugins(plugin_path({})));
   Words names;
@@ -67,7 +67,7 @@ Words values(const Flag& flag, const std::string& begin, const Words& words) {
   return values_of(flag);
 }
 
-// What may stand in place of `last` after these words.
+// The words that may replace `last` after these words.
 Words candidates(const Words& words, const std::string& last) {
   CommonFlags common;
   const auto command = chosen_command(words);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all commands on an experiment share: they configure it, check that all processes have the
-// same configuration, and run it on devices.
+// The functions that all commands on an experiment share: they configure it, check that all
+// processes have the same configuration, and run it on devices.
 #pragma once
 
 #include <functional>
@@ -45,7 +45,7 @@ int thread_budget(const KindFlags& flags, const ProcessGroup& processes);
 struct ExperimentJob {
   const RunFlags& flags;
   ResumeFlags resume = {};
-  bool reads_data = false;                   // Without its data it says how to make them.
+  bool reads_data = false;                   // Without the data, prints how to make them.
   bool trains = false;                       // A failure is written to the run's directory.
   bool fits_mesh = false;                    // Without --devices: as many as the mesh needs.
   bool advises_mesh = false;                 // An error says which mesh would suit the model.

@@ -38,7 +38,7 @@ std::vector<std::filesystem::path> PluginFlags::folders() const {
 
 // More threads than processors only wait for each other; a much larger number is a mistake.
 void KindFlags::check() const {
-  constexpr int64_t kMostThreads = 256;  // Of a process on a small machine.
+  constexpr int64_t kMostThreads = 256;  // Most threads of a process on a small machine.
   const int processors = usable_processors();
   const int64_t most = std::max<int64_t>(kMostThreads, 4 * int64_t{processors});
   if (threads.value_or(0) > most)

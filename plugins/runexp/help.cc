@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --help: of the program, on one screen, and of each command.
+// --help, for the program, on one screen, and for each command.
 #include <algorithm>
 
 #include <fmt/ranges.h>

@@ -129,7 +129,8 @@ void ReplayCommand::check() const {
   if (other.kind == Side::kThreads) KindFlags{whole_number("threads", other.value, 1)}.check();
 }
 
-// This command with the other setting, without what is compared and recorded here.
+// The command of the other side: this command with the other setting, without the flags of
+// comparing and recording.
 std::vector<std::string> ReplayCommand::other_command(const OtherSideChoice& side,
                                                       const std::string& kernels) const {
   ReplayCommand other = *this;

@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-// How long a failed process waits until the others know, before it ends them.
+// How long a failed process waits for the others to learn of it before it ends them.
 constexpr std::chrono::seconds kFailurePatience{2};
 
 Ending catch_errors(const std::function<Ending()>& action) {

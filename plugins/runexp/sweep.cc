@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=sweep: from the command line to the trials of tasks/sweep, each a run of this program.
+// --mode=sweep: makes trials from the command line and runs each as a process of this program
+// (tasks/sweep).
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -116,7 +117,7 @@ class Commands {
     return words;
   }
 
-  // As a user types it.
+  // The command as a user types it.
   std::string text(const SweepTrial& trial) const {
     return "./runexp " + shell_command(arguments(trial));
   }

@@ -9,8 +9,8 @@ namespace tessera {
 namespace {
 
 // The steps that a run traces of its own accord, for its report: late enough that memory and caches
-// are warm. None of a short run, of which writing the trace would be a considerable part, or of one
-// that is resumed. All processes trace the same steps.
+// are warm. None in a short run, where writing the trace would take a considerable part of the
+// time, or in a resumed one. All processes trace the same steps.
 std::optional<ProfileWindow> early_steps(const JobParts& parts) {
   constexpr ProfileWindow kEarly{.start = 10, .steps = 2};
   constexpr int64_t kFewestSteps = 50;

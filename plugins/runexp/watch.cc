@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kRefresh(3);
 void watch_run(const std::filesystem::path& run_directory, uint16_t port,
                const std::function<void(const std::string& address)>& ready) {
   RunReport run(run_directory);
-  std::shared_ptr<const std::string> page, data;  // Of the run as it is; null: not made yet.
+  std::shared_ptr<const std::string> page, data;  // Current page and data; null: not made yet.
   HttpServer server(port, [&](std::string_view path) -> HttpAnswer {
     if (path != "/" && path != "/data.json")
       return HttpAnswer::text(404, "there are / and /data.json\n");

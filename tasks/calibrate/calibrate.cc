@@ -34,8 +34,8 @@ namespace fs = std::filesystem;
 constexpr double kKernelSeconds = 0.08, kQuickSeconds = 0.002;
 // Operands of products come from behind the caches of the cores, as in a step.
 constexpr int64_t kColdBytes = int64_t{16} << 20;
-constexpr double kLeastOperations = 1e3;  // Of hardware files.
-constexpr double kStart = 10.0;           // Of attention, to begin with.
+constexpr double kLeastOperations = 1e3;  // Least rate that hardware files accept.
+constexpr double kStart = 10.0;           // The first guess of attention's KernelRate::start.
 constexpr double kGiga = 1e9, kMicro = 1e-6;
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 
@@ -75,7 +75,7 @@ class Calibration {
     hardware_.memory.bytes = available_memory() / options_.devices;
     report("{} x {}", options_.devices, device.description());
     for (const DType dtype : kDTypes) {
-      // Of devices that compute at the same time on no more processors than there are.
+      // Devices compute at the same time, on no more processors than there are.
       const double peak = device.peak_flops(dtype);
       (dtype == DType::kBF16 ? hardware_.peak_flops.bf16 : hardware_.peak_flops.f32) = peak;
       report("{:<44} {:>9.1f} GFLOP/s", fmt::format("peak of {}", dtype_name(dtype)), peak / kGiga);
@@ -95,7 +95,7 @@ class Calibration {
     for (int64_t bytes = int64_t{1} << 14; bytes <= most; bytes *= 4) {
       const Graph graph = copy_graph(bytes);
       const double seconds = timer_.launch_seconds(graph, graph.nodes().front());
-      // Without the overhead, which prices add to each launch.
+      // The overhead is subtracted, since prices add it to each launch.
       const double rate =
           to_double(bytes) / std::max(seconds - hardware_.launch_overhead, 0.02 * seconds);
       points.push_back({bytes, rate});
@@ -153,7 +153,7 @@ class Calibration {
              field.name.ends_with(".start") ? "multiply-adds" : "G operations/s");
   }
 
-  // From small and large messages.
+  // Measures links with small and large messages.
   void measure_links() {
     const int64_t devices = std::max<int64_t>(2, options_.devices);
     const KernelTimer timer(make_cpu_devices(devices, options_.threads),

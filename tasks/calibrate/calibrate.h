@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=calibrate: measures the CPU device on this machine with its own kernels and writes what
-// they reach as a hardware file, from which --mode=plan predicts steps on it (docs/hardware.md).
+// --mode=calibrate: measures the CPU device on this machine with its own kernels and writes the
+// rates as a hardware file, from which --mode=plan predicts steps (docs/hardware.md).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct CalibrateOptions {
 // measured.
 void check_output(const CalibrateOptions& options);
 
-// Returns what it has written.
+// Measures, writes the file and returns its content.
 Hardware calibrate(const CalibrateOptions& options);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ enum class CalibrationSize {
 // ops, alone and in fused loops, at the sizes of a layer's activations.
 std::vector<BenchCase> calibration_cases(CalibrationSize size);
 
-// Its graph, with gradients and fused as a step's graph is.
+// The graph of a case, with gradients and fused like a step's graph.
 Graph calibration_graph(const BenchCase& row);
 
 // m×k · k×n, shapes of models: activations times weights, their gradients, and small ones.

@@ -17,12 +17,12 @@ namespace tessera {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr double kMost = 64.0;       // Times that a round makes a figure larger or smaller.
-constexpr size_t kMostShapes = 128;  // Of products, with a point of their own.
+constexpr double kMost = 64.0;       // The largest factor by which a round changes a figure.
+constexpr size_t kMostShapes = 128;  // Most shapes of products with a point of their own.
 
 struct Number {
   double* value = nullptr;
-  double least = 0.0, most = 0.0;  // What hardware files may have.
+  double least = 0.0, most = 0.0;  // The range that hardware files accept.
 };
 Number share_number(double& value) { return {&value, 1e-3, 1.0}; }
 Number rate_number(double& value) { return {&value, 1e3, 1e21}; }
@@ -32,8 +32,8 @@ Number seconds_number(double& value) { return {&value, 1e-12, 1.0}; }
 struct Figure {
   std::string name;
   std::vector<Number> numbers;
-  bool is_rate = true;                               // Or what launches take longer with.
-  std::vector<const MeasuredLaunch*> launches = {};  // That depend on it.
+  bool is_rate = true;                               // false: launches take longer if it is larger.
+  std::vector<const MeasuredLaunch*> launches = {};  // The launches that depend on it.
 
   using Values = std::vector<double>;
   Values values() const {
@@ -44,7 +44,7 @@ struct Figure {
   void set(const Values& values) {
     for (size_t i = 0; i < values.size(); ++i) *numbers[i].value = values[i];
   }
-  // So that what it adds to launches becomes as many times as long, within the limits.
+  // Makes the part of launch times that it causes `times` as long, within the limits.
   void slow(double times) {
     for (const Number& each : numbers)
       *each.value =
@@ -93,7 +93,7 @@ class Fit {
     figure.set(kept);
   }
 
-  // To the least error, between a sixty-fourth and 64 times the value: the best of a coarse grid of
+  // Scales the figure to the least error, by a factor from 1/64 to 64: the best of a coarse grid of
   // factors, then of finer ones around it.
   void scale(Figure& figure) const {
     constexpr double kRounding = 1e-9;  // A figure that changes nothing keeps its value.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fits a hardware file to what launches took, those that a calibration times or those of a traced
-// run: what kernels and links reach of the peaks, the latencies and the overhead of a launch, so
+// Fits a hardware file to measured times of launches, from a calibration or from a traced run: the
+// shares of the peaks that kernels and links reach, the latencies and the overhead of a launch, so
 // that the roofline (tasks/plan/roofline.h) predicts these launches as well as it can.
 #pragma once
 
@@ -18,15 +18,15 @@ namespace tessera {
 struct MeasuredLaunch {
   const Graph* graph = nullptr;
   const Node* node = nullptr;
-  double seconds = 0.0;  // With the gap before the next, of launches that are no collectives.
-  double weight = 1.0;   // Of its error.
+  double seconds = 0.0;  // With the gap before the next, except for collectives.
+  double weight = 1.0;   // Factor on its error.
 };
 
 // A figure of a hardware file that was fitted.
 struct FittedField {
   std::string name;  // "efficiency.products"
   double before = 0.0, after = 0.0;
-  int64_t types = 0;  // Of launches that it was fitted to.
+  int64_t types = 0;  // Number of launch types that it was fitted to.
 };
 
 // Minimizes the sum of weight * |log(predicted / measured)| over the launches by coordinate

@@ -88,7 +88,7 @@ class Operands {
   std::unique_ptr<Stream> stream_;
   DeviceAddress memory_;
   int64_t bytes_ = 0, set_bytes_ = 0;
-  std::vector<DeviceAddress> addresses_;  // Of each set: inputs, then outputs.
+  std::vector<DeviceAddress> addresses_;  // By set; in a set inputs, then outputs.
   size_t inputs_ = 0, in_set_ = 0;
 };
 

@@ -22,7 +22,7 @@ namespace tessera {
 namespace {
 
 constexpr double kMilli = 1e-3;
-constexpr size_t kTitleBytes = 60;  // Of a hardware file.
+constexpr size_t kTitleBytes = 60;  // Longest title of a hardware file.
 
 // "NVIDIA H100 SXM, fitted to c4.Spmd1B"
 std::string fitted_title(const Hardware& start, const std::string& experiment) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=calibrate --trace=RUN: from the trace of a run, a hardware file that is fitted to it and
-// has what its launches took, for predictions and for the schedule of overlapped collectives
+// --mode=calibrate --trace=RUN: fits a hardware file to the trace of a run and stores the measured
+// times of its launches, for predictions and for the schedule of overlapped collectives
 // (docs/launch_costs.md). It measures nothing and needs no devices.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace tessera {
 struct RefitOptions {
   std::filesystem::path trace;      // trace.json.gz
   Hardware hardware;                // The file to start from, whose peaks are kept.
-  std::filesystem::path directory;  // Of the file; it may not exist yet.
+  std::filesystem::path directory;  // Where the file is written; it may not exist yet.
 };
 
 // `devices`: one of the kind that the traced run used. Errors of the constructor: the trace is

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kTypeColumns = 200;  // Of a message.
+constexpr size_t kTypeColumns = 200;  // Most columns of a type in a message.
 
 using Key = std::pair<std::string, std::string>;  // Type and line.
 
@@ -26,7 +26,7 @@ struct ProgramLaunch {
   Key key;
 };
 
-// Without waits; nodes of a loop once for each iteration.
+// Lists the launches without waits; nodes of a loop appear once for each iteration.
 std::vector<ProgramLaunch> launches_of(const StepPlan& plan) {
   std::map<const Graph*, IndexedVector<NodeId, Key>> known;
   std::vector<ProgramLaunch> launches;
@@ -48,7 +48,7 @@ std::string launch_text(const Key& key) {
                      key.second.empty() ? "" : " at " + key.second);
 }
 
-// Where the layer of a launch of the program is.
+// The text of a launch with the path of its layer.
 std::string place_text(const ProgramLaunch& launch) {
   return fmt::format("{} in {}", launch_text(launch.key),
                      launch.node->path.empty() ? "the step" : launch.node->path);
@@ -177,8 +177,8 @@ std::vector<MeasuredLaunch> measured_launches(const std::vector<TracedStep>& ste
   for (const StagePlan& stage : stages)
     for (const ProgramLaunch& launch : programs[stage.stage] = launches_of(*stage.plan))
       types.try_emplace(launch.key.first, MeasuredLaunch{launch.graph, launch.node});
-  // By type, device, step, and the number of the launch among those of its type. Of a collective it
-  // is the least of all devices of the stage.
+  // By type, device, step, and the number of the launch among those of its type. For a collective:
+  // the least time on any device of the stage.
   std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, double> measured;
   std::vector<double> gaps = {0.0};
   for (const TracedStep& step : steps) {

@@ -99,8 +99,8 @@ RulesConfig strategy_rules(Strategy strategy) {
                  {kReplicas, kTensor, kSequence, kContext, kRing, kPipeline, kTensorPipeline}))
     weights.push_back(is_context ? "embed -> (data, ctx)" : "embed -> data");
   if (is_tensor) {
-    // The same for weights and activations, so that no weight moves along mdl: all-gathers are over
-    // `data` only.
+    // Weights and activations have the same rules, so that no weight moves along mdl: all-gathers
+    // are over `data` only.
     constexpr std::string_view kOverModel =
         "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
     weights.push_back(kOverModel);

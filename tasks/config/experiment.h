@@ -48,8 +48,8 @@ enum class Strategy {
   kContext,
   kFullyShardedContext,        // Weights at rest over `data` and `ctx`.
   kFullyShardedTensorContext,  // In attention the heads over `mdl` and `ctx`.
-  // The same with the sequence over `ctx` in attention too, where keys and values travel (ring
-  // attention; Liu et al., 2023, arXiv 2310.01889).
+  // Like the three above, but attention keeps the sequence over `ctx` and passes keys and values
+  // around (ring attention; Liu et al., 2023, arXiv 2310.01889).
   kRing,
   kFullyShardedRing,
   kFullyShardedTensorRing,
@@ -114,7 +114,7 @@ class Experiment {
  public:
   virtual ~Experiment() = default;
   virtual ExperimentConfig build() const = 0;
-  // What build() gives, with the rules and the mesh axes of `strategy` if that is set.
+  // Returns the result of build(), with the rules and the mesh axes of `strategy` if that is set.
   ExperimentConfig config() const;
 
   // Makes the experiment small for `runexp --smoke`, which trains kSmokeSteps steps on a few CPU

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of one run of runexp, and what all runs are told beside the experiment's
-// configuration. What one mode is told lies next to its run (tasks/modes/make_run.h).
+// The interface of one run of runexp, and the settings that all modes share beside the experiment's
+// configuration. Options of one mode are next to its run (tasks/modes/make_run.h).
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct CheckpointChoice {
 struct CodeStamp {
   std::string build;     // "0.1.0, interface 3f2a9c1d04b7, g++ 12.2.0"
   std::string plugins;   // "quickstart.so 1a2b3c4d": the files and their checksums.
-  std::string revision;  // Of the git repository that holds the experiment's plugin, or "".
+  std::string revision;  // Git revision of the experiment's plugin, or "" (no repository).
 };
 
 struct RunSetting {
@@ -44,8 +44,8 @@ struct RunSetting {
   SourceSite site;         // The line that registers it.
   CodeStamp code;
   std::filesystem::path job_log_dir;  // The run's directory.
-  int64_t devices = 1;                // Of this process. A plan for a mesh with a shape needs none.
-  int threads = 0;                    // Of this process; 0: all available.
+  int64_t devices = 1;                // In this process. A plan for a mesh with a shape needs none.
+  int threads = 0;                    // In this process; 0: all available.
   bool restart = false;               // Start over: set an existing run aside.
   bool allow_config_change = false;
   bool allow_code_change = false;

@@ -25,7 +25,7 @@
 
 namespace tessera {
 
-// A value as `--set` takes it. Of lists and templates, give that text: "[1,4,1]", "SiLU".
+// A value as `--set` takes it. For lists and templates, give that text: "[1,4,1]", "SiLU".
 class SweepValue {
  public:
   SweepValue(bool value) : text_(value ? "true" : "false") {}
@@ -59,7 +59,7 @@ struct SweepValues {
 
   Kind kind = Kind::kListed;
   std::vector<std::string> listed;  // In the syntax of --set.
-  double low = 0.0;                 // Of a distribution.
+  double low = 0.0;                 // Bounds of a distribution.
   double high = 0.0;
 };
 
@@ -80,7 +80,7 @@ struct Sweep {
   // 0: a grid, which is every combination of listed values. Otherwise this many trials, each with
   // one value drawn from every axis; of listed values, each with the same probability.
   int64_t num_trials = 0;
-  int64_t seed = 0;               // Of the draws.
+  int64_t seed = 0;               // Seed of the drawn values.
   std::string metric;             // By which trials are compared; empty: tasks/sweep/metric.h.
   std::optional<SweepGoal> goal;  // Unset: known from the metric.
 };

@@ -46,7 +46,7 @@ std::string sample_view(const DecodedExample& example, SampleIds ids = SampleIds
 // The JSON line of one sample; in samples.jsonl it begins with the number of training steps.
 std::string sample_line(const DecodedExample& example, size_t sample,
                         std::optional<int64_t> step = std::nullopt);
-// The same as a TensorBoard page.
+// One sample as Markdown for TensorBoard.
 std::string sample_markdown(const DecodedExample& example);
 
 // Writes decoder_out/<dataset>/step_<10 digits>.jsonl (docs/formats.md) atomically, replacing one

@@ -21,7 +21,7 @@ Type batch_type(const ModelSession& session, int64_t rows) {
 
 }  // namespace
 
-// What process 0 runs, as sent to the others.
+// The command that process 0 runs and sends to the others.
 struct DecodeProgram::Command {
   enum class Kind : int32_t { kEnd, kTokens, kReorder };
   Kind kind = Kind::kEnd;

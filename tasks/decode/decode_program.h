@@ -76,9 +76,9 @@ class Decoding {
   Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts, int64_t longest_prompt,
            const std::string& cache = "", bool keep_cast_weights = true);
 
-  // After the executor allocated. Only process 0 needs `text`, which outlives this.
+  // Call it after the executor allocated. Only process 0 needs `text`, which outlives this.
   void begin(const PromptText* text);
-  int64_t vocab_size() const { return program_.vocab_size(); }  // Of the model.
+  int64_t vocab_size() const { return program_.vocab_size(); }  // The model's.
   // A collective call: continues the examples' prompts and sets their samples. Only those of
   // process 0 are used. Returns the signal at which it ended early, with samples missing, or 0.
   int decode(std::vector<DecodedExample>* examples, const StopSignal* stop = nullptr);

@@ -51,7 +51,7 @@ class StopRules {
 // A continuation of a prompt.
 struct Continuation {
   std::vector<int32_t> ids;      // With the stop token, if any.
-  double log_probability = 0.0;  // Of all ids under the model: temperature 1, no filtering.
+  double log_probability = 0.0;  // Sum over all ids under the model: temperature 1, no filtering.
   double score = 0.0;            // Sorts n-best lists; without beam search, log_probability.
   Finish finish = Finish::kLength;
 };

@@ -16,14 +16,15 @@ namespace tessera {
 class PromptText {
  public:
   // `tokenizer` may be null; it outlives this. Without one, ids are below `vocab_size`.
-  // `begins_with_start_id`: as the documents of the training data (BaseInput).
+  // `begins_with_start_id`: whether prompts do, like the documents of the training data
+  // (BaseInput).
   PromptText(const Tokenizer* tokenizer, int64_t vocab_size, bool begins_with_start_id = false);
 
   // Names of special tokens become their ids. The start id is added where documents begin with it,
   // unless the prompt gives it. Error for an empty prompt, and without a tokenizer for anything but
   // ids.
   std::vector<int32_t> prompt_ids(std::string_view prompt) const;
-  // The ids before an unprompted text: as after the end of a document.
+  // The ids before a text without a prompt: those after the end of a document.
   std::vector<int32_t> beginning() const;
   std::string text(const std::vector<int32_t>& ids) const;
   // The text that `ids` add to `prompt`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the logits of one position to a token: greedy, or drawn after temperature, top-k and top-p.
-// Linear in the vocabulary size; only candidates are sorted.
+// Chooses a token from the logits of one position: greedily, or drawn after temperature, top-k and
+// top-p. Linear in the vocabulary size; only candidates are sorted.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ bool has_label(const Batch& batch) {
   });
 }
 
-// As docs/formats.md describes it.
+// Writes one line in the format of docs/formats.md.
 void write_example(const ScoredExample& example, NewFile& file) {
   const auto list = [](const auto& values) { return fmt::format("[{}]", fmt::join(values, ", ")); };
   JsonLine line;

@@ -45,8 +45,8 @@ class DatasetScores {
  public:
   explicit DatasetScores(size_t num_sources) : by_source_(num_sources) {}
 
-  // Skips rows whose sample weight is 0. Metrics that rows do not have, which layers add, count as
-  // the whole batch gives them, and not for sources.
+  // Skips rows whose sample weight is 0. Metrics without values per row, which layers add, are
+  // taken from the whole batch and not counted for sources.
   void add(const ScoredBatch& batch);
 
   const MetricMeans& whole() const { return whole_; }
@@ -59,10 +59,10 @@ class DatasetScores {
   std::vector<MetricMeans> by_source_;
 };
 
-// What an evaluation asks and reports between batches.
+// Callbacks of an evaluation between batches.
 struct EvalMonitor {
   const StopSignal* stop = nullptr;  // Ends the evaluation early; null: nothing does.
-  // Is given "evaluating validation: 120 batches" once that takes longer than a second.
+  // Called with "evaluating validation: 120 batches" if that takes longer than a second.
   std::function<void(const std::string& text)> progress;
   // The file that gets the examples of a dataset with write_examples; null: none.
   std::function<std::filesystem::path(const std::string& dataset)> examples_file;
@@ -84,7 +84,8 @@ class EvalDataset {
   // Adds the programs of predict metrics, if there are any.
   void compile_predictions(ModelSession& session, const Template<BaseInput>& input_tpl,
                            const std::filesystem::path& run_directory);
-  // After programs are compiled and the executor has allocated. Batches are checked by `bounds`.
+  // Call it after programs are compiled and the executor has allocated. Batches are checked by
+  // `bounds`.
   void begin(const EvalProgram& program, LookupBounds bounds);
   // Metrics of the model, of the whole dataset and of each source, sorted; and all reported
   // metrics:

@@ -89,7 +89,7 @@ class Evaluation {
   EvalTags tags_;
   std::vector<EvalDataset> datasets_;
   std::vector<int> programs_;         // One per dataset.
-  std::vector<LookupBounds> bounds_;  // The same.
+  std::vector<LookupBounds> bounds_;  // One per dataset.
 };
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostBytes = 1 << 22;  // Of a file.
+constexpr int64_t kMostBytes = 1 << 22;  // Largest file.
 constexpr size_t kTitleColumns = 60;
 
 // Fields without a default that the file does not have.

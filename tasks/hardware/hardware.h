@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device can do, as its datasheet and measurements say: what --mode=plan --hardware=…
-// predicts the speed from (tasks/plan/roofline.h). The devices are TOML files: those of hardware/,
-// the user's own (docs/hardware.md), and those that --mode=calibrate writes. A file that is fitted
-// to the trace of a run also has the measured time of each type of launch (docs/launch_costs.md).
-// Nothing here needs the device.
+// What a device can do, by its datasheet and measurements. --mode=plan --hardware=… predicts speed
+// from it (tasks/plan/roofline.h). The devices are TOML files: those of hardware/, the user's own
+// (docs/hardware.md), and those that --mode=calibrate writes. A file that is fitted to the trace of
+// a run also has the measured time of each type of launch (docs/launch_costs.md). Nothing here
+// needs the device.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace tessera {
 
-// Numbers outside of these are mistakes, such as of units.
+// Numbers outside of these ranges are mistakes, such as wrong units.
 namespace hardware_ranges {
 inline constexpr FieldInfo kPeak{.unit = "FLOP/s", .min = 1e6, .max = 1e21};
 inline constexpr FieldInfo kOperations{.unit = "operations per second", .min = 1e3, .max = 1e21};
@@ -44,13 +44,13 @@ inline constexpr FieldInfo kPrice{.min = 1e-6, .max = 1e9};
 enum class HardwareKind { kGpu, kTpu, kCpu };
 // Floating-point operations per second, a multiplication and its addition counted as two.
 struct PeakFlops {
-  double bf16 = 0.0, f32 = 0.0;       // Of matrix products, with f32 sums.
-  std::optional<double> fp8;          // The same of 8 bits; unset: the device emulates them.
-  std::optional<double> elementwise;  // Of f32 outside of products; unset: f32.
+  double bf16 = 0.0, f32 = 0.0;       // Matrix products, with f32 sums.
+  std::optional<double> fp8;          // Products of 8-bit floats; unset: emulated.
+  std::optional<double> elementwise;  // f32 outside of products; unset: f32.
   FIELDS(About(bf16, hardware_ranges::kPeak), About(f32, hardware_ranges::kPeak),
          About(fp8, hardware_ranges::kPeak), About(elementwise, hardware_ranges::kPeak))
 
-  // Of products. Other dtypes than bf16 run at the rate of f32.
+  // The peak of products. All dtypes but bf16 run at the rate of f32.
   double operator()(DType dtype) const { return dtype == DType::kBF16 ? bf16 : f32; }
 };
 
@@ -71,11 +71,11 @@ struct DeviceMemory {
          copies)
 };
 
-// How a message comes from a device to n - 1 others: in n - 1 hops or in log2 n.
+// How a message travels from a device to n - 1 others: in n - 1 hops or in log2 n.
 enum class LinkTopology { kRing, kTree };
-// What a device sends to the others.
+// The link from a device to the others.
 struct DeviceLink {
-  double bandwidth = 0.0;  // Bytes per second that one device sends, while all do.
+  double bandwidth = 0.0;  // Bytes per second that each device sends while all send.
   double latency = 0.0;    // Seconds that a collective takes beside its bytes; with a topology:
                            // that each of its hops takes.
   std::optional<LinkTopology> topology;
@@ -85,11 +85,11 @@ struct DeviceLink {
          topology, About(switch_sums, {.min = 1, .max = 16}))
 };
 
-// What kernels reach, as shares of the peaks.
+// Shares of the peaks that kernels reach.
 struct Efficiency {
-  double products = 0.0;  // Of large matrices.
-  double copies = 0.0;    // Of the memory's bandwidth, by a copy.
-  double links = 0.0;     // By large messages.
+  double products = 0.0;  // Products of large matrices.
+  double copies = 0.0;    // A copy, as a share of the memory's bandwidth.
+  double links = 0.0;     // Large messages.
   FIELDS(About(products, hardware_ranges::kReached), About(copies, hardware_ranges::kReached),
          About(links, hardware_ranges::kReached))
 };
@@ -105,13 +105,13 @@ struct ProductTiles {
 // Whose attention kernels a plan prices (tasks/plan/attention_price.h): Tessera's own by what they
 // do, those of cuDNN as a run uses them, or the fastest that are published.
 enum class AttentionKernels { kOwn, kCudnn, kPublished };
-// What a run on a GPU computes attention with, and what own kernels depend on.
+// The attention kernels of a run on a GPU, and the figures that own kernels depend on.
 struct AttentionHardware {
   AttentionKernels forward = AttentionKernels::kPublished, gradient = AttentionKernels::kPublished;
   int64_t multiprocessors = 0;
   double clock = 0.0;
-  double matrix_share = 0.0;        // Of the peak: what products of warps (mma.sync) reach.
-  int64_t shared_memory_bytes = 0;  // Of a multiprocessor.
+  double matrix_share = 0.0;        // Share of the peak that products of warps (mma.sync) reach.
+  int64_t shared_memory_bytes = 0;  // Per multiprocessor.
   FIELDS(forward, gradient, About(multiprocessors, hardware_ranges::kMultiprocessors),
          About(clock, hardware_ranges::kClock), About(matrix_share, hardware_ranges::kReached),
          About(shared_memory_bytes, hardware_ranges::kSharedBytes))
@@ -139,7 +139,7 @@ struct ProductCurve {
 // its FLOPs.
 struct KernelRate {
   std::optional<double> f32, bf16;  // By the dtype of the first operand; or that of the other.
-  // Of attention: multiply-adds of a score that take as long as its exponential.
+  // Attention only: multiply-adds of a score that take as long as its exponential.
   std::optional<double> start;
   FIELDS(About(f32, hardware_ranges::kOperations), About(bf16, hardware_ranges::kOperations),
          About(start, hardware_ranges::kStart))
@@ -149,19 +149,19 @@ struct KernelRate {
 
 // How the devices of a host share its processor; for kind = "cpu".
 struct SharedProcessor {
-  int64_t devices = 1;  // That computed at the same time when the file's figures were measured.
-  int64_t threads = 1;  // Of each device.
+  int64_t devices = 1;  // Devices that ran at the same time when the file was measured.
+  int64_t threads = 1;  // Per device.
   FIELDS(About(devices, hardware_ranges::kThreads), About(threads, hardware_ranges::kThreads))
 };
 
-// What a file says.
+// The content of a hardware file.
 struct HardwareFile {
   static constexpr std::string_view kName = "a hardware file";
   std::string title;  // "NVIDIA H200 SXM".
   HardwareKind kind = HardwareKind::kGpu;
-  // Seconds from the end of a kernel to the begin of the next.
+  // Seconds from the end of a kernel to the start of the next.
   double launch_overhead = 0.0;
-  std::optional<double> price_per_hour;  // Of one device, in any currency.
+  std::optional<double> price_per_hour;  // Per device, in any currency.
   PeakFlops peak_flops;
   DeviceMemory memory;
   DeviceLink link;     // Within a host or slice,
@@ -184,22 +184,21 @@ struct HardwareFile {
 };
 
 struct Hardware : HardwareFile {
-  std::string name;  // As given to --hardware: "h200", "my/gpu.toml".
+  std::string name;  // The argument of --hardware: "h200", "my/gpu.toml".
 };
 
-// Of products of 8-bit floats; nullopt if our kernels emulate them on this device.
+// Peak of products of 8-bit floats; nullopt if our kernels emulate them on this device.
 inline std::optional<double> fp8_peak(const Hardware& hardware) {
   return hardware.kind == HardwareKind::kGpu ? hardware.peak_flops.fp8 : std::nullopt;
 }
 
-// What a GPU's driver, its libraries, NCCL's buffers and CUDA graphs take of its memory. An
-// estimate.
+// Estimated bytes of GPU memory that the driver, its libraries, NCCL's buffers and CUDA graphs use.
 inline int64_t bytes_beside_arena(const Hardware& hardware) {
   constexpr int64_t kMost = int64_t{3} << 29;
   if (hardware.kind != HardwareKind::kGpu) return 0;
   return std::min(kMost, hardware.memory.bytes / 50);
 }
-// What is left for the arena of a plan.
+// Bytes that are left for the arena of a plan.
 inline int64_t arena_room(const Hardware& hardware) {
   return hardware.memory.bytes - bytes_beside_arena(hardware);
 }
@@ -220,7 +219,7 @@ std::vector<std::string> hardware_names(const std::filesystem::path& folder);
 // the nearest name and all names for an unknown one.
 Hardware find_hardware(std::string_view given, const std::filesystem::path& folder);
 
-// What --mode=calibrate --trace writes into the directory of a run.
+// The file that --mode=calibrate --trace writes into the directory of a run.
 inline constexpr const char* kFittedHardwareFile = "hardware.toml";
 
 // The file of --launch_costs, or that of its directory, which process 0 reads: all processes must

@@ -30,9 +30,9 @@ struct HfConfig {
   double norm_epsilon = 0.0;
   std::string activation;  // The first of its names.
   bool tied = false;       // Embedding and softmax share a table.
-  // Of GPT-2: the scores of layer i = 1, 2, … are divided by i (scale_attn_by_inverse_layer_idx).
+  // GPT-2 only: divides the scores of layer i = 1, 2, … by i (scale_attn_by_inverse_layer_idx).
   bool inverse_layer_scale = false;
-  // Not GPT-2, which has every bias; Mixtral has none.
+  // Llama only: GPT-2 has every bias, Mixtral has none.
   bool attention_bias = false;
   bool mlp_bias = false;
   // With rotary positions.

@@ -114,7 +114,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-// Of a tensor that each layer, or each expert of a layer, has; 0 otherwise.
+// Layer and expert of a tensor that each of them has; 0 for other tensors.
 struct Place {
   int64_t layer = 0, expert = 0;
 };

@@ -40,7 +40,8 @@ struct HfTensor {
   int64_t elements() const { return rows * row_elements; }
 };
 
-// In the order of writing. Error for a weight of the TransformerLm that no tensor holds.
+// The tensors in the order of writing. Error for a weight of the TransformerLm that no tensor
+// holds.
 std::vector<HfTensor> hf_tensors(const HfModel& model, const ParameterTable& table);
 
 // "head.w f32[…]" for each weight of a head around the TransformerLm, which no tensor holds.

@@ -32,7 +32,7 @@ struct UpdateInputs {
   std::string path;           // "lm.softmax.w".
   Tensor parameter;           // In its stored layout and dtype.
   std::vector<Tensor> slots;  // In the order of `slots()`.
-  Tensor gradient;            // Of the parameter's type.
+  Tensor gradient;            // Has the parameter's type.
   Tensor gradient_scale;      // Multiplies the gradient (clipping).
   Tensor learning_rate;       // With the schedule.
   Tensor count;               // Updates applied so far.
@@ -40,7 +40,7 @@ struct UpdateInputs {
   double weight_decay = 0.0;  // After masks.
 };
 
-// In the types of `parameter` and `slots`.
+// The results, in the types of `parameter` and `slots`.
 struct Updated {
   Tensor parameter;
   std::vector<Tensor> slots;
@@ -51,20 +51,20 @@ class BaseOptimizer {
   virtual ~BaseOptimizer() = default;
   // Error if the schedule's factor is negative or not finite.
   double learning_rate(int64_t step, int64_t num_train_steps) const;
-  int64_t warmup_steps() const;                          // Of the schedule.
-  double weight_decay() const { return weight_decay_; }  // Of parameters that no mask excludes.
+  int64_t warmup_steps() const;                          // The schedule's.
+  double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
   // The state of the parameter at this path.
   virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const = 0;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
 
  protected:
-  // From HParams with learning_rate, schedule_tpl and weight_decay,
+  // Takes HParams with learning_rate, schedule_tpl and weight_decay,
   template <typename HParams>
   explicit BaseOptimizer(const HParams& p)
       : learning_rate_(p.learning_rate),
         weight_decay_(p.weight_decay),
         schedule_(p.schedule_tpl.instantiate()) {}
-  // and with state (StatePolicy), of which the optimizer stores these moments.
+  // and also with `state` (StatePolicy); the optimizer stores these moments.
   template <typename HParams>
   BaseOptimizer(const HParams& p, const StoredMoments& stored) : BaseOptimizer(p) {
     check_state(class_name<HParams>(), p.state, stored);
@@ -76,8 +76,8 @@ class BaseOptimizer {
   std::unique_ptr<BaseSchedule> schedule_;
 };
 
-// What the two functions return. Error, naming the class, if it is not what the comments of Slot,
-// UpdateInputs and Updated say.
+// Call the two functions and return their results. Error, naming the class, unless these are as the
+// comments of Slot, UpdateInputs and Updated say.
 std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
                                 const Type& parameter);
 Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learner: from gradients to new weights and optimizer state, as graph ops. It clips, masks,
+// The learner: turns gradients into new weights and optimizer state, as graph ops. It clips, masks,
 // skips steps with a non-finite gradient, averages weights and counts; the optimizer only steps.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace tessera {
 
 // Scalars about one step, f32 unless said otherwise.
 struct LearnerReport {
-  Tensor grad_norm;  // Of all trained parameters, before clipping.
+  Tensor grad_norm;  // Over all trained parameters, before clipping.
   Tensor applied;    // bool: whether the step was applied.
   Tensor skipped;    // Steps skipped so far.
   Tensor skipped_in_a_row;
@@ -48,8 +48,8 @@ class Learner {
   struct HParams {
     static constexpr std::string_view kName = "Learner";
     Template<BaseOptimizer> optimizer_tpl = AdamW::HParams{};
-    double clip_gradient_norm_to_value = 0.0;         // Of all gradients together; 0: no clipping.
-    double clip_gradient_single_norm_to_value = 0.0;  // Of each tensor's; not both.
+    double clip_gradient_norm_to_value = 0.0;  // Norm of all gradients together; 0: no clipping.
+    double clip_gradient_single_norm_to_value = 0.0;  // Norm of each tensor; set at most one.
     // Regular expressions that match whole parameter paths.
     std::vector<std::string> weight_decay_exclusion;
     std::vector<std::string> bprop_variable_exclusion;  // Frozen.

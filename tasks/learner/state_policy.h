@@ -16,7 +16,7 @@ struct StatePolicy {
   static constexpr std::string_view kName = "StatePolicy";
   DType first_moment = DType::kF32;   // Averages of gradients or updates: m, and Sgd's momentum.
   DType second_moment = DType::kF32;  // Averages of squared gradients: v, v_row and v_column.
-  Rounding rounding = Rounding::kStochastic;  // Of state in bf16.
+  Rounding rounding = Rounding::kStochastic;  // How state is rounded to bf16.
   FIELDS(first_moment, second_moment, rounding)
   bool operator==(const StatePolicy&) const = default;
 };

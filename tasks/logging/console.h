@@ -38,13 +38,13 @@ class Console {
 
   // Rewrites the line on a terminal; elsewhere prints a line at intervals that grow to 10 s.
   void progress(const Progress& progress);
-  // The same for other work: a text of at most 80 columns. Elsewhere a line at intervals that grow
-  // to `longest_seconds`.
+  // Shows the progress of other work: a text of at most 80 columns. Off a terminal, a line at
+  // intervals that grow to `longest_seconds`.
   void progress(std::string_view text, double longest_seconds);
   // Prints a line that stays.
   void info(std::string_view line);
   // Why output has failed (a closed pipe, a full disk); "" if it has not. After a failure nothing
-  // is printed any more, and the run continues.
+  // more is printed, and the run continues.
   const std::string& loss() const { return loss_; }
 
  private:

@@ -22,7 +22,7 @@ class EventFile {
 
   void scalar(int64_t step, std::string_view tag, double value);
   void text(int64_t step, std::string_view tag, std::string_view markdown);
-  // Of the values that are finite; nothing if none is.
+  // Writes a histogram of the finite values; nothing if none is finite.
   void histogram(int64_t step, std::string_view tag, const std::vector<double>& values);
   void flush();
   const std::filesystem::path& path() const { return path_; }

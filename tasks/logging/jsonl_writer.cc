@@ -65,8 +65,8 @@ constexpr size_t kMostRanges = 3;
 
 // What the lines of a log contain, in order.
 struct Written {
-  std::set<int64_t> steps;               // Of training lines.
-  std::map<int64_t, int64_t> intervals;  // In effect after this step.
+  std::set<int64_t> steps;               // Steps with a training line.
+  std::map<int64_t, int64_t> intervals;  // The interval in effect after this step.
 };
 
 Written read_lines(std::string_view text, int64_t interval) {
@@ -176,7 +176,7 @@ std::string_view JsonlWriter::damage() const {
 
 std::string describe_log_gaps(std::string_view metrics, int64_t last_step, int64_t interval) {
   const Written written = read_lines(metrics, interval);
-  std::vector<std::pair<int64_t, int64_t>> ranges;  // Of missing lines: first and last step.
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // First and last step of missing lines.
   int64_t lost = 0;
   bool in_range = false;
   for (auto at = written.intervals.begin(); at != written.intervals.end(); ++at) {

@@ -23,7 +23,7 @@ std::string tail_of(const std::filesystem::path& path, int64_t most);
 struct LogEnd {
   int64_t step = 0;
   std::string event;   // "done", "failed", …; "" of a line with metrics.
-  std::string reason;  // Of "failed".
+  std::string reason;  // Why a run failed.
 };
 LogEnd end_of_log(const std::filesystem::path& run_directory);
 

@@ -32,7 +32,7 @@ class Throughput {
              int64_t devices);
 
   void add_step(double seconds);
-  // Of the last step; the MFU is negative if the peak is unknown.
+  // Figures of the last step; the MFU is negative if the peak is unknown.
   double step_seconds() const { return last_; }
   double tokens_per_second() const { return tokens_per_second_of(last_); }
   double mfu() const { return mfu_of(last_); }
@@ -53,7 +53,7 @@ class Throughput {
   std::map<DType, double> flops_;
   const Device* device_;
   double devices_ = 1.0;
-  double ideal_seconds_ = 0.0;  // Of a step at peak FLOP/s.
+  double ideal_seconds_ = 0.0;  // Time of a step at peak FLOP/s.
   double last_ = 0.0;
   double smooth_ = 0.0;
 };

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// --mode=export: writes a run's checkpoint as a Hugging Face directory, tensor by tensor. The
+// tables and conversions are in tasks/interop.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -28,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kValuesAtATime = int64_t{1} << 22;  // Of a tensor that is copied in row ranges.
+constexpr int64_t kValuesAtATime = int64_t{1} << 22;  // Values that are copied at once.
 constexpr const char* kNote = "tessera_export.json";
 
 // The dtype of the files: our name, and PyTorch's.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a configuration and the options of one mode to its run. make_run picks among the modes' own
+// Makes the run of a configuration and the options of one mode. make_run picks among the modes' own
 // functions by the type of the options; those of --mode=train and plan are in
 // tasks/train/trainer.h, that of --mode=import in tasks/modes/import.h.
 #pragma once

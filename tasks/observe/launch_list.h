@@ -17,8 +17,8 @@ struct ListedLaunch {
   const Graph* graph = nullptr;
   const Node* node = nullptr;
   int64_t number = 0;                     // From 1, in the order of the plan.
-  int64_t iteration = 1, iterations = 1;  // Of the node: loops are unrolled.
-  std::string path;                       // Of its layer, with its index in a loop over layers.
+  int64_t iteration = 1, iterations = 1;  // The iteration of the node: loops are unrolled.
+  std::string path;  // Path of its layer, with its index in a loop over layers.
 };
 
 // "launch 19 of 120: einsum [forward]", of a list of so many.
@@ -37,13 +37,13 @@ class LaunchList {
   const ListedLaunch& launch(int64_t number) const {
     return launches_[static_cast<size_t>(number - 1)];
   }
-  // Which launch is the `index`-th of its kind in a run; of a wait, its start. Null for those that
-  // are left out.
+  // The launch that is the `index`-th of its kind in a run; for a wait, its start. Null for
+  // launches that are left out.
   const ListedLaunch* find(LaunchKind kind, int64_t index) const;
   int64_t left_out() const { return left_out_; }
 
-  // A line for each launch: all that its results depend on but its operands. Programs with the
-  // same lines compute the same.
+  // A line for each launch with all that its results depend on except its operands. Programs with
+  // the same lines compute the same.
   std::vector<std::string> identity() const;
 
  private:

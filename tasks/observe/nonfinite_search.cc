@@ -36,7 +36,7 @@ bool has_finite(const ReferenceArray& array) {
   return std::ranges::all_of(array.values, [](double value) { return std::isfinite(value); });
 }
 
-// Of the ops that a launch fuses, the first with a result that is not finite; null: none found.
+// The first op that a launch fuses whose result is not finite; null: none found.
 const Node* first_of_fused(const Graph& body, const Arrays& inputs) {
   std::map<ValueId, ReferenceArray> known;
   for (size_t i = 0; i < inputs.size(); ++i) known[body.inputs()[i].value] = inputs[i];
@@ -93,8 +93,8 @@ std::string description(const ListedLaunch& launch, const ArrayBytesList& inputs
                                                fmt::join(earlier, ", ")));
 }
 
-// A launch that writes a value that is not finite. Of those of all devices, the one with the least
-// `order` was first.
+// A launch that writes a value that is not finite. The one with the least `order` on all devices
+// was first.
 struct Found {
   int64_t order = std::numeric_limits<int64_t>::max();
   std::string text;

@@ -19,13 +19,13 @@ namespace tessera {
 
 class NonfiniteSearch {
  public:
-  // Of runs on these devices, which outlive it. It outlives the executor.
+  // Searches runs on these devices, which outlive it. It outlives the executor.
   explicit NonfiniteSearch(const std::vector<Device*>& devices);
   ~NonfiniteSearch();
   NonfiniteSearch(const NonfiniteSearch&) = delete;
   NonfiniteSearch& operator=(const NonfiniteSearch&) = delete;
 
-  // What the executor runs on: the same devices, which can be looked at.
+  // The devices that the executor runs on: wrappers of the same devices that can be inspected.
   const std::vector<Device*>& in_order() const { return in_order_; }
 
   // Calls `step`, which runs the program once. The text names the first launch that writes a value
@@ -35,7 +35,7 @@ class NonfiniteSearch {
                    const std::function<void()>& step);
 
  private:
-  class Watch;                 // Of one device.
+  class Watch;                 // Watches one device.
   std::deque<Watch> watches_;  // The devices refer to them.
   std::vector<std::unique_ptr<Device>> owned_;
   std::vector<Device*> in_order_;

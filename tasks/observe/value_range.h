@@ -15,7 +15,7 @@ namespace tessera {
 
 using ArrayBytesList = std::vector<std::vector<std::byte>>;
 
-// Of values at these addresses, by the launch's own stream, whose work is done.
+// Copies the values at these addresses to the host, by the launch's own stream, whose work is done.
 ArrayBytesList read_arrays(const Graph& graph, const std::vector<ValueId>& values,
                            std::span<const DeviceAddress> addresses, Stream& stream);
 

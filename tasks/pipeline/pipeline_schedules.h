@@ -85,7 +85,7 @@ class WrittenPipeline final : public PipelineSchedule {
   struct HParams {
     using Instance = WrittenPipeline;
     std::vector<std::string> stages;  // One text for each: "F0 F1 . B0 . B1".
-    std::vector<int64_t> live_bound;  // Of live activations, one for each stage; empty: none.
+    std::vector<int64_t> live_bound;  // Bound of live activations on each stage; empty: none.
     FIELDS(stages, About(live_bound, kSize))
   };
   explicit WrittenPipeline(const HParams& p) : p_(p) {}

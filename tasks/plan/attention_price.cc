@@ -20,11 +20,11 @@ constexpr double kShareAt64 = 0.43, kShareAt128 = 0.67;
 constexpr double kKeysOfStart = 148.0;
 constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
 
-// What cuDNN 9.14 reaches of these on an H100: its gradients that have the same bits in each run,
-// and scores with a cap (docs/performance.md, "Measured on one H100").
+// The shares of these that cuDNN 9.14 reaches on an H100: its gradients that have the same bits in
+// each run, and scores with a cap (docs/performance.md, "Measured on one H100").
 constexpr double kDeterministicShare = 0.73, kCappedShare = 0.3, kCappedGradientShare = 0.4;
 
-// A multiprocessor, in each cycle.
+// Per cycle of a multiprocessor.
 constexpr double kSharedBytes = 128.0, kExponentials = 16.0, kVectorLanes = 128.0;
 constexpr double kCacheBytes = 38.0;  // From L2: 5120 bytes on 132 of them.
 // Instructions of a lane for a score, beside its exponential.
@@ -95,7 +95,7 @@ double own_seconds(const AttentionShape& shape, const Node& node, DType dtype,
   return seconds + (is_gradient(node) ? 2.0 * hardware.launch_overhead : 0.0);
 }
 
-// Whose kernels the device uses for the node.
+// The kernels that the device uses for the node.
 AttentionKernels kernels_of(const AttentionShape& shape, const Node& node, DType dtype,
                             const Hardware& hardware) {
   constexpr int64_t kElementsOfUnit = 8;  // cuDNN takes rows of whole units of 16 bytes.

@@ -15,7 +15,7 @@ using attention_tiles::AttentionKernel;
 using attention_tiles::TileShape;
 
 constexpr int64_t kLanes = 32, kWarpRows = 16, kFloatBytes = 4;
-constexpr int64_t kReservedShared = 1 << 10;  // Of a block.
+constexpr int64_t kReservedShared = 1 << 10;  // Bytes per block.
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

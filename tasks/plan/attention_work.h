@@ -27,11 +27,11 @@ AttentionShape attention_shape(const Graph& graph, const Node& node);
 struct AttentionWork {
   std::string kernel;  // "attention_grad_keys_bf16_64".
   int64_t blocks = 0;
-  int64_t resident_blocks = 0;  // That a multiprocessor holds, by registers and shared memory.
+  int64_t resident_blocks = 0;  // Per multiprocessor, limited by registers and shared memory.
   int64_t global_bytes = 0, shared_bytes = 0;
   int64_t multiply_adds = 0;  // In products, with hidden elements of a tile; 0: row sums alone.
   int64_t scores = 0;         // Elements of products q·k.
-  int64_t exponentials = 0;   // And reciprocals: a capped score takes two and one.
+  int64_t exponentials = 0;   // With reciprocals: a capped score takes two and one.
   int64_t barriers = 0;       // All blocks together.
 };
 

@@ -35,8 +35,8 @@ double hops_of(const Node& node, double devices, const DeviceLink& link) {
   return link.latency * hops * (node.op == &kAllReduceOp ? 2.0 : 1.0);
 }
 
-// Of all devices of a collective: `here` in each of its slices. The hops within slices come before
-// those between them; a latency of whole collectives has both.
+// Latency of a collective with `here` devices in each of its slices. The hops within slices come
+// before those between them; a latency of whole collectives includes both.
 double latency_of(const Node& node, double here, double slices, bool crosses,
                   const Hardware& hardware) {
   if (!crosses) return hops_of(node, here, hardware.link);

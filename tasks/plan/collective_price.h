@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Of a collective of a lowered graph that is alone on its links.
+// Prices a collective of a lowered graph that is alone on its links.
 LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                            const Hardware& hardware);
 

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostChanges = 20;  // Of a table; the rest is summed up.
+constexpr size_t kMostChanges = 20;  // Rows of a table; the rest is summed up.
 
 using Format = std::string (*)(double);
 
@@ -111,7 +111,7 @@ std::vector<Row> rows_of_step(const Json& before, const Json& now) {
   return rows;
 }
 
-// Of members with named bytes, such as `memory_per_device`.
+// Rows for a member with named bytes, such as `memory_per_device`.
 std::vector<Row> rows_of_names(const Json& before, const Json& now, std::string_view member) {
   std::vector<Row> rows;
   for (const auto& [name, bytes] : before.at(member).as_object())
@@ -176,7 +176,7 @@ std::vector<Line> lines_of(const JsonArray& before, const JsonArray& now, Format
 // Lines of code move: the first line that only the earlier plan has is the first one that only the
 // later plan has, if layer, phase and op are the same.
 std::vector<Row> paired(const std::vector<Line>& lines) {
-  std::map<std::string, std::deque<double>> moved;  // Of lines of the earlier plan alone.
+  std::map<std::string, std::deque<double>> moved;  // Lines that only the earlier plan has.
   for (const Line& line : lines)
     if (!line.is_now) moved[line.layer].push_back(line.row.before);
   std::vector<Row> rows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changes between two plans of a step: memory, bytes sent and predicted time, by line of layer
+// The changes between two plans of a step: memory, bytes sent and predicted time, by line of layer
 // code; --mode=plan --compare_plan=OTHER.
 #pragma once
 

@@ -14,8 +14,8 @@ std::vector<MemoryAt> memory_curve(const StepPlan& step) {
   const auto is_used = [&](const PackedBlock& block) {
     return block.first <= block.last && begin_of(&block) < launches;
   };
-  std::vector<int64_t> freed(step.launches.size() + 1, 0);  // Bytes, before each launch.
-  std::vector<size_t> begins(step.launches.size() + 1, 0);  // In `blocks`, of those of a launch.
+  std::vector<int64_t> freed(step.launches.size() + 1, 0);  // Bytes freed before each launch.
+  std::vector<size_t> begins(step.launches.size() + 1, 0);  // Positions in `blocks`.
   for (const PackedBlock& block : step.blocks) {
     if (!is_used(block)) continue;
     ++begins[static_cast<size_t>(begin_of(&block)) + 1];
@@ -29,7 +29,7 @@ std::vector<MemoryAt> memory_curve(const StepPlan& step) {
 
   std::vector<MemoryAt> curve;
   curve.reserve(step.launches.size());
-  std::priority_queue<std::pair<int64_t, int64_t>> ends;  // Of blocks, and their last launches.
+  std::priority_queue<std::pair<int64_t, int64_t>> ends;  // A block's end, its last launch.
   int64_t used = 0;
   size_t next = 0;
   for (int64_t launch = 0; launch < launches; ++launch) {

@@ -13,15 +13,16 @@ namespace tessera {
 struct MemoryAt {
   int64_t used = 0;  // Bytes of the arena that hold something, parameters and state included.
   int64_t gaps = 0;  // Bytes between those that do, up to the last one.
-  // What the arena must have at this launch.
+  // Bytes that the arena must have at this launch.
   int64_t bytes() const { return used + gaps; }
 };
 
-// For each launch of the plan. The largest number of bytes is the planned peak.
+// Computes the memory at each launch of the plan. The largest number of bytes is the planned peak.
 std::vector<MemoryAt> memory_curve(const StepPlan& step);
 
-// Positions in the curve, for a drawing of at most `most` points: of neighbouring launches, where
-// there are many, the one with most bytes, and of equal ones that with the fewest gaps.
+// Positions in the curve, for a drawing of at most `most` points. Where there are many launches,
+// each point is the launch with most bytes among its neighbours, and among equal ones that with the
+// fewest gaps.
 std::vector<size_t> fullest_launches(const std::vector<MemoryAt>& curve, size_t most);
 
 }  // namespace tessera

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bandwidth that kernels reach which are limited by memory: by the curve of copies that was
-// measured on the device, or by a share of the memory's bandwidth.
+// The bandwidth that kernels reach if memory limits them: from the measured curve of copies of the
+// device, or as a share of the memory's bandwidth.
 #pragma once
 
 #include "tasks/hardware/hardware.h"
 
 namespace tessera {
 
-// In bytes per second: with large operands, and with operands and results of so many bytes.
+// Bandwidth in bytes per second: with large operands, and with operands and results of so many
+// bytes.
 double reachable_bandwidth(const Hardware& hardware);
 double reachable_bandwidth(const Hardware& hardware, double bytes);
 

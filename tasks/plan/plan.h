@@ -42,12 +42,12 @@ struct Plan {
   int64_t devices = 1;
   std::vector<MeshAxis> mesh;
   int64_t tokens_per_step = 0;
-  double flops_per_step = 0.0;     // Of the model: no recomputation, causal half of attention.
+  double flops_per_step = 0.0;     // Model FLOPs: no recomputation, causal half of attention.
   double flops_per_device = 0.0;   // Executed by one device per step, with recomputation.
-  int64_t launches = 0;            // Of a device, per step.
+  int64_t launches = 0;            // Per device and step.
   std::vector<NamedBytes> memory;  // By class at the peak; sums to `peak`.
-  int64_t peak = 0;                // Of a training step.
-  int64_t arena = 0;               // Of all programs: what a device allocates.
+  int64_t peak = 0;                // Bytes of a training step.
+  int64_t arena = 0;               // Bytes for all programs: what a device allocates.
   std::vector<NamedBytes> saved;   // Saved for the backward pass, largest first.
   std::vector<PlannedCollective> collectives;  // In model order.
   std::vector<AxisTotal> totals;               // Largest first.
@@ -55,7 +55,7 @@ struct Plan {
   std::optional<Prediction> prediction;        // With --hardware.
 };
 
-// The program that a plan describes: of the stage that needs most memory.
+// The program that a plan describes: that of the stage that needs most memory.
 const StepPlan& described_program(ModelSession& session, int program);
 
 // The plan of a training step: its graph as traced, its program in the executor, and the tokens of

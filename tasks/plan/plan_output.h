@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// What --mode=plan is told.
+// Options of --mode=plan.
 struct PlanOptions {
   std::optional<GraphStage> dump_graph;
   std::optional<Hardware> hardware;      // What the speed is predicted on.

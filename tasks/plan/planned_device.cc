@@ -52,7 +52,7 @@ class PlannedKernel final : public Kernel {
   std::vector<int64_t> outputs_, inputs_;
 };
 
-// With the figures of a hardware file, and without memory.
+// A device with the figures of a hardware file and without memory.
 class DescribedDevice : public Device {
  public:
   explicit DescribedDevice(const Hardware& hardware) : hardware_(hardware) {}
@@ -78,7 +78,7 @@ class PlannedDevice final : public DescribedDevice {
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return std::make_unique<PlannedKernel>(graph, node);
   }
-  // Those of the CUDA device.
+  // Whether the CUDA device has a kernel for the op.
   bool has_kernel(const OpDef& op) const override {
     return &op != &kFp8ProductOp || fp8_peak(hardware()).has_value();
   }

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// A device of which only a plan can be made. For a CPU its kernels are those of the CPU device; for
-// others it has a kernel for every op, as CUDA has, and their scratch memory is not known.
+// Makes a device that can only be planned for. For a CPU its kernels are those of the CPU device;
+// for others it has a kernel for every op, as CUDA has, and their scratch memory is not known.
 std::unique_ptr<Device> make_planned_device(const Hardware& hardware);
 
 }  // namespace tessera

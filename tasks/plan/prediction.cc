@@ -18,8 +18,8 @@
 namespace tessera {
 namespace {
 
-// Numbers what stages do together, the same on all of them: each transfer between two stages, and
-// each collective along the axis of the stages, in their order (core/ops/send.h).
+// Numbers what stages do together, with the same numbers on all of them: each transfer between two
+// stages, and each collective along the axis of the stages, in their order (core/ops/send.h).
 class RendezvousNumbers {
  public:
   explicit RendezvousNumbers(std::span<const StagePlan> stages) {
@@ -32,7 +32,8 @@ class RendezvousNumbers {
     for (auto& [stages, series] : series_) series.reached = 0;
     series_of_.clear();
   }
-  // -1: only devices with the same program take part. `price` is that of the node in this stage.
+  // Returns -1 if only devices with the same program take part. `price` is that of the node in this
+  // stage.
   int64_t number_of(const Node& collective, size_t price) {
     if (price >= series_of_.size()) series_of_.resize(price + 1);
     std::optional<Series*>& known = series_of_[price];
@@ -44,10 +45,10 @@ class RendezvousNumbers {
   }
 
  private:
-  // What the same stages do together, in order.
+  // What one set of stages does together, in order.
   struct Series {
     std::vector<int64_t> numbers;
-    size_t reached = 0;  // By the current stage.
+    size_t reached = 0;  // How many the current stage has reached.
   };
 
   Series* series_between(std::pair<int64_t, int64_t> stages) {
@@ -69,7 +70,7 @@ class RendezvousNumbers {
   int64_t count_ = 0;
 };
 
-// Seconds before the first kernel: those to copy the device's part of a batch.
+// Seconds before the first kernel, in which the device's part of a batch is copied.
 double input_seconds(const StepPlan& step, const Hardware& hardware) {
   if (!hardware.host) return 0.0;
   int64_t bytes = 0;
@@ -152,7 +153,7 @@ std::vector<ExposedLine> exposed_lines(const std::vector<StageTimeline>& stages)
   return result;
 }
 
-// Seconds of the model's FLOPs at the peak, of all stages on average.
+// Seconds of the model's FLOPs at the peak, averaged over all stages.
 double ideal_seconds(const std::vector<StageTimeline>& stages) {
   double ideal = 0.0;
   for (const StageTimeline& stage : stages)

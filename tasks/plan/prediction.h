@@ -23,11 +23,12 @@ namespace tessera {
 // Collectives that serve a line of layer code, and how long kernels wait for them.
 struct ExposedLine {
   std::string source;          // "layers/feed_forward/feed_forward.cc:61"
-  double seconds = 0.0;        // Of all stages on average, as all seconds here.
+  double seconds = 0.0;        // Average over all stages, as all seconds here.
   double communication = 0.0;  // How long these collectives take.
 };
 
-// What the stream of kernels of a device of a stage does in a step. The four add up to the step.
+// How the stream of kernels of one device of a stage spends a step. The four times add up to the
+// step.
 struct StageTimes {
   int64_t stage = 0;
   double kernels = 0.0;
@@ -39,29 +40,29 @@ struct StageTimes {
 
 struct Prediction {
   Hardware hardware;
-  // Of the stage whose kernels take longest. Waits are not launches: their time is in `adds` of the
-  // collective that they wait for.
+  // Launches of the stage whose kernels take longest. Waits are not launches: their time is in
+  // `adds` of the collective that they wait for.
   std::vector<PricedLaunch> launches;
   double step_seconds = 0.0;
-  double tokens_per_second = 0.0;  // Of all devices.
+  double tokens_per_second = 0.0;  // All devices together.
   double mfu = 0.0;  // Model FLOPs, causal half of attention, at the datasheet's peak.
   int64_t tokens_per_step = 0;
-  std::optional<int64_t> num_train_steps;  // Of the whole run, for its time and cost.
+  std::optional<int64_t> num_train_steps;  // Steps of the whole run, for its time and cost.
   std::vector<StageTimes> stages;          // One without a pipeline.
   std::vector<ExposedLine> exposed;        // Longest first; lines that stop no kernel are left out.
   std::shared_ptr<const StepTimeline> timeline;
 
-  // Of all stages, as a part of their time.
+  // Fractions of the time of all stages.
   double bubble_share() const;
   double exposed_share() const;
   // The measured fraction of the summed time of all launches.
   double measured_share() const;
-  // Of training on a billion tokens, if the hardware file has a price.
+  // Cost of training on a billion tokens, if the hardware file has a price.
   std::optional<double> cost_per_billion_tokens(int64_t devices) const;
 };
 
-// Of a step whose stages have these programs (Executor::stage_plans). `tokens`: of the global
-// batch.
+// Predicts a step whose stages have these programs (Executor::stage_plans). `tokens`: tokens of the
+// global batch.
 Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
                    const Hardware& hardware, std::optional<int64_t> num_train_steps = std::nullopt);
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The prediction of a step as text and as JSON: prediction_text() and prediction_json() of
+// tasks/plan/prediction.h.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -188,12 +190,12 @@ std::string_view limit_name(Limit limit) {
   return kNames[static_cast<size_t>(limit)];
 }
 
-// "790", "0.24": of a rate.
+// A rate in units of 10^12: "790", "0.24".
 std::string in_tera(double rate) {
   return fmt::format("{:.{}f}", rate / kTera, rate < 10.0 * kTera ? 2 : 0);
 }
 
-// What is known less well than for the GPUs that the prices were made for.
+// A line about figures that are less certain than for the GPUs that the prices were made for.
 std::string calibration_text(const Hardware& hardware, int64_t devices) {
   if (hardware.processor && devices > hardware.processor->devices)
     return fmt::format(
@@ -207,7 +209,7 @@ std::string calibration_text(const Hardware& hardware, int64_t devices) {
          "rate\n";
 }
 
-// Whose attention kernels were priced.
+// A line that says whose attention kernels were priced.
 std::string attention_text(const Prediction& prediction) {
   std::vector<std::string> texts;
   for (const PricedLaunch& launch : prediction.launches) {
@@ -220,7 +222,7 @@ std::string attention_text(const Prediction& prediction) {
   return fmt::format("  kernels priced: {} (docs/planner.md)\n", fmt::join(texts, ", "));
 }
 
-// Which launches have measured costs.
+// A line that says which launches have measured costs.
 std::string measured_text(const Prediction& prediction) {
   if (prediction.hardware.launches.empty()) return "";
   int64_t count = 0, all = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch with its price: what it takes, and what of it counts for MFU.
+// A launch with its price: the time it takes, and the FLOPs that count for MFU.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ struct PricedLaunch {
   std::string source;  // "layers/feed_forward/feed_forward.cc:61"
   Phase phase = Phase::kForward;
   const OpDef* op = nullptr;
-  LaunchCost cost;           // Of one launch.
-  double model_flops = 0.0;  // Of one launch: what MFU counts of its FLOPs, no recomputation.
+  LaunchCost cost;           // Cost of one launch.
+  double model_flops = 0.0;  // FLOPs of one launch that MFU counts: no recomputation.
   double ideal = 0.0;        // Seconds of these at the datasheet's peak.
   int64_t count = 1;
   // Seconds that all of them add to the step: less than `cost` where they run beside others.
   double adds = 0.0;
-  bool crosses_slices = false;  // Of a collective.
+  bool crosses_slices = false;  // Only for a collective.
   bool is_recomputed = false;   // For the backward pass.
   bool is_measured = false;     // The seconds of `cost` are those of Hardware::launches.
 };
 
-// For the schedule of overlapped collectives: what launches took in a traced run, and the price of
-// those that it lacks. Unset without costs, and with those of no collective, which do not say when
-// one should start. The mesh must outlive it.
+// Seconds of launches for the schedule of overlapped collectives: those measured in a traced run,
+// and the price of launches that it lacks. Unset without costs, and with costs that include no
+// collective, since they do not say when one should start. The mesh must outlive it.
 LaunchSeconds schedule_seconds(const std::optional<Hardware>& costs, const Mesh& mesh);
 
 // Prices nodes once: as measured if the hardware has launches of the type, else by the roofline.

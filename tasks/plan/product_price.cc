@@ -46,7 +46,7 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Hard
   return least;
 }
 
-// Of the doublings between two sizes.
+// The square of log2(a / b).
 double squared_doublings(int64_t a, int64_t b) {
   const double logarithm =
       std::log2(to_double(std::max<int64_t>(1, a)) / to_double(std::max<int64_t>(1, b)));

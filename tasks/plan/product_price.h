@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Of a matrix product, batches × (m×k · k×n).
+// The size of a matrix product, batches × (m×k · k×n).
 struct ProductSize {
   int64_t m = 0, n = 0, k = 0, batches = 1;
   DType input = DType::kBF16, output = DType::kBF16;
@@ -21,7 +21,7 @@ struct ProductSize {
 double peak_flops(const ProductSize& product, const Hardware& hardware);
 double product_seconds(const ProductSize& product, const Hardware& hardware);
 
-// What products of large matrices reach.
+// FLOP/s that products of large matrices reach.
 double reachable_flops(DType dtype, const Hardware& hardware);
 
 // The share of the peak at a shape: that of a point of the curve; elsewhere the geometric mean of

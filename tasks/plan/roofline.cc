@@ -26,7 +26,8 @@
 namespace tessera {
 namespace {
 
-// What the file says of kernels of this op. Elementwise ops without an entry run as fused loops do.
+// The entry of the file for kernels of this op. Elementwise ops without an entry run as fused loops
+// do.
 const KernelRate* kernel_rate(const Node& node, const Hardware& hardware) {
   if (hardware.kernels.empty()) return nullptr;
   auto found = hardware.kernels.find(std::string(node.op->name));
@@ -190,7 +191,7 @@ LaunchCost contraction_cost(const Graph& graph, const Node& node, const Hardware
   return cost;
 }
 
-// Additions that would take the same time, of one execution.
+// Number of additions that take as long as one execution of the node.
 double vector_operations(const Graph& graph, const Node& node) {
   if (node.bodies.empty()) return node_flops(graph, node) * node.op->element.cost;
   double total = 0.0;

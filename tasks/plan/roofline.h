@@ -16,12 +16,12 @@
 
 namespace tessera {
 
-// Of a node of a lowered graph that is neither a loop nor a view.
+// Prices a node of a lowered graph that is neither a loop nor a view.
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                        const Hardware& hardware);
 
-// Of the contractions of a node, by the dtype of its operands; of 8 bits where the device
-// multiplies those.
+// Peak FLOP/s of the contractions of a node, by the dtype of its operands; that of 8-bit floats
+// where the device multiplies those.
 double product_peak(const Graph& graph, const Node& node, const Hardware& hardware);
 
 // Operations of a launch, as KernelRate counts them.

@@ -37,8 +37,8 @@ struct DeviceStreams {
   double links_free = 0.0;    // When the last collective ends.
   std::deque<size_t> queue;   // Collectives that were started and have not run.
   bool is_waiting = false;    // The first of them has reached its rendezvous.
-  size_t arrived_before = 0;  // Who reached this rendezvous before, or kNobody.
-  std::vector<bool> is_done;  // Of collectives.
+  size_t arrived_before = 0;  // The device that reached it before, or kNobody.
+  std::vector<bool> is_done;  // By launch: whether a collective is done.
   SimulatedTimes times;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each launch of a step runs, if launches take given times: a simulation of one device, or of
-// one device of each stage of a pipeline. What takes how long is not decided here (roofline.h).
+// Computes when each launch of a step runs, if launches take given times: a simulation of one
+// device, or of one device of each stage of a pipeline. The times come from roofline.h.
 //
 // A device has two streams, as in the executor: kernels run on one, one after another. Collectives
 // run on the other one, in the order of their starts, also those that use different links: they
@@ -22,9 +22,9 @@ namespace tessera {
 struct SimulatedLaunch {
   LaunchKind kind = LaunchKind::kRun;
   bool is_collective = false;
-  double seconds = 0.0;     // Of a wait: 0.
+  double seconds = 0.0;     // 0 for a wait.
   int64_t waits_for = -1;   // kWait: the position of the start in its program.
-  int64_t rendezvous = -1;  // A collective of several of the programs: its number, the same in all.
+  int64_t rendezvous = -1;  // Number of a collective of several programs, equal in all of them.
 };
 
 struct SimulatedProgram {
@@ -38,15 +38,15 @@ struct TimeSpan {
 };
 
 struct SimulatedTimes {
-  // Of each launch. A start, and a collective without a wait of its own, has the time in which its
-  // collective runs; a wait the time in which kernels stop.
+  // Time of each launch. A start, and a collective without a wait of its own, has the time in which
+  // its collective runs; a wait has the time in which kernels stop.
   std::vector<TimeSpan> launches;
   std::vector<double> reached;  // When the stream of kernels comes to each launch.
-  double kernels_end = 0.0;     // Of the stream of kernels.
-  double end = 0.0;             // Of both streams.
+  double kernels_end = 0.0;     // End of the stream of kernels.
+  double end = 0.0;             // End of both streams.
 };
 
-// Of each program. Error if programs wait for each other.
+// Simulates all programs together. Error if programs wait for each other.
 std::vector<SimulatedTimes> simulate(const std::vector<SimulatedProgram>& programs);
 
 // Time in which the stream of kernels waits for a collective.
@@ -55,7 +55,7 @@ struct Stall {
   double exposed = 0.0;  // Part in which the device communicates, this collective or one before it.
   double idle = 0.0;     // The rest, in which another device is awaited.
 };
-// In the order of the program.
+// Finds the stalls of a program, in its order.
 std::vector<Stall> stalls_of(const SimulatedProgram& program, const SimulatedTimes& times);
 
 }  // namespace tessera

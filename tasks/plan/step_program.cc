@@ -87,7 +87,7 @@ std::vector<ProgramRow> rows_of(const StepPlan& step) {
   return rows;
 }
 
-// Those that move least go to `left_out`.
+// Moves the rows that move least bytes to `left_out`, if there are too many.
 void limit(std::vector<ProgramRow>& rows, ProgramRow& left_out) {
   if (rows.size() <= kMostRows) return;
   std::vector<size_t> order(rows.size());
@@ -120,7 +120,8 @@ class Holders {
     std::ranges::sort(alive_, {}, [](const Held& held) { return held.block->offset; });
   }
 
-  // Their names without indices, with the bytes of all layers together; the largest first.
+  // The held values by name without indices, with the bytes of all layers together; the largest
+  // first.
   std::vector<HeldValue> values() {
     name_inputs();
     name_written();
@@ -159,7 +160,7 @@ class Holders {
         held->name = input.name;
   }
 
-  // By the last launch that has written to each.
+  // Names each block by the last launch that has written to it.
   void name_written() {
     struct Writer {
       const Launch* launch = nullptr;
@@ -189,7 +190,8 @@ class Holders {
   std::vector<Held> alive_;  // By offset; at one launch blocks do not overlap.
 };
 
-// In use at the peak: parameters, state, and blocks. The smallest ones are counted together.
+// Lists the values in use at the peak: parameters, state, and blocks. The smallest ones are counted
+// together.
 void name_values(const StepPlan& step, ProgramMemory& memory) {
   std::vector<HeldValue> values = Holders(step, memory.peak.launch).values();
   const auto count = [&](InputKind kind) {

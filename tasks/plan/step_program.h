@@ -29,7 +29,7 @@ struct ProgramRow {
   double sent = 0.0;   // Bytes, by collectives.
 };
 
-// A value, or what has its name in all layers.
+// A value, or all values with its name in all layers.
 struct HeldValue {
   std::string name;
   int64_t count = 0;
@@ -43,7 +43,7 @@ struct ProgramMemory {
     int64_t bytes = 0;   // and with the gaps between them (MemoryAt).
   };
   std::vector<Point> points;      // At most 256, which contain the peak.
-  Point peak;                     // The first one, of equal ones that with the fewest gaps.
+  Point peak;                     // The first maximum; among equal ones that with the fewest gaps.
   std::string at;                 // The name of the launch there, and its layer.
   std::vector<HeldValue> values;  // In use at the peak, the largest first: at most 24.
   HeldValue others;               // All smaller ones, and gaps. The sum of all is the peak.

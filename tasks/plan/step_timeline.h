@@ -20,7 +20,7 @@ namespace tessera {
 struct TimedLaunch {
   size_t price = 0;  // A position in StageTimeline::prices.
   LaunchKind kind = LaunchKind::kRun;
-  int64_t task = -1;     // Of a pipeline: a position in StageTimeline::tasks.
+  int64_t task = -1;     // Position in StageTimeline::tasks; -1 without a pipeline.
   double reached = 0.0;  // When the stream of kernels comes to it.
   TimeSpan span;         // When it runs; a wait: when kernels stop.
 };
@@ -48,8 +48,8 @@ struct StepTimeline {
 // neighbours of one task, or layer, are one slice.
 std::string timeline_trace(const StepTimeline& timeline);
 
-// How busy each stream is with what, and the memory in use and with the gaps between blocks, from
-// left to right. Of more than eight stages, eight. Readable on light and dark backgrounds.
+// A drawing with time from left to right: what each stream does, and the memory in use and with the
+// gaps between blocks. Shows at most eight stages. Readable on light and dark backgrounds.
 std::string timeline_svg(const StepTimeline& timeline);
 
 // Writes timeline.json and timeline.svg.

@@ -18,8 +18,9 @@ struct NamedBytes {
   int64_t bytes = 0;
 };
 
-// The begin of a drawing of this size in pixels, whose text is dark on a light page and light on a
-// dark one. It has no background of its own. `style` is CSS, `dark` replaces it on a dark page.
+// The beginning of a drawing of this size in pixels, whose text is dark on a light page and light
+// on a dark one. It has no background of its own. `style` is CSS, `dark` replaces it on a dark
+// page.
 std::string svg_opening(double width, double height, int font_size, std::string_view style,
                         std::string_view dark = "");
 

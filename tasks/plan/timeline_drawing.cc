@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws the timeline of a step as SVG: timeline_svg() of tasks/plan/step_timeline.h.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +21,7 @@ namespace {
 constexpr double kLeft = 96, kTop = 58, kTimeWidth = 820, kRight = 20, kBottom = 30;
 constexpr double kLaneHeight = 26, kLaneGap = 4, kMemoryHeight = 44, kStageGap = 16;
 constexpr size_t kMostDrawnStages = 8;
-constexpr size_t kBins = 820, kBinsOfMany = 410;  // Of a lane: with one or two stages, and more.
+constexpr size_t kBins = 820, kBinsOfMany = 410;  // For one or two stages, and for more.
 
 struct WorkColour {
   std::string_view name, light, dark;
@@ -76,7 +77,7 @@ class WorkLane {
   }
 
  private:
-  // From and to which height, in steps of a fifth of a pixel.
+  // Lower and upper end of a bar, in steps of a fifth of a pixel.
   std::pair<double, double> bar(size_t bin, size_t work) const {
     double below = 0.0;
     for (size_t i = 0; i < work; ++i) below += seconds_[bin][i];
@@ -131,7 +132,7 @@ std::string memory_path(std::string_view style, const StageTimeline& stage,
   return fmt::format("<path class=\"{}\" d=\"{}V{:.1f}z\"/>\n", style, path, bottom);
 }
 
-// What holds something, in front of what the arena must have, which gaps between blocks keep high.
+// The used memory in front of what the arena must have, which includes gaps between blocks.
 std::string memory_paths(const StageTimeline& stage, double end, int64_t most, double top) {
   const auto with_gaps = [](const MemoryAt& memory) { return memory.bytes(); };
   const auto used = [](const MemoryAt& memory) { return memory.used; };

@@ -16,9 +16,9 @@ namespace tessera {
 namespace {
 
 constexpr double kMillisecond = 1e-3;
-constexpr size_t kMostExposedLines = 6;  // Of exposed communication.
+constexpr size_t kMostExposedLines = 6;  // Lines of exposed communication.
 constexpr size_t kMostStageRows = 8;
-constexpr size_t kMostTimelinePoints = 256;  // Of memory in plan.json.
+constexpr size_t kMostTimelinePoints = 256;  // Points of memory in plan.json.
 
 double percent_of_step(double part, double whole) {
   return whole > 0.0 ? 100.0 * part / whole : 0.0;
@@ -45,7 +45,7 @@ struct Peak {
 };
 
 Peak peak_of(const StageTimeline& stage) {
-  // Of equal ones that with the fewest gaps.
+  // Among equal ones, the one with the fewest gaps wins.
   const auto more = [](const MemoryAt& a, const MemoryAt& b) {
     return std::pair(a.bytes(), a.used) > std::pair(b.bytes(), b.used);
   };
@@ -138,7 +138,7 @@ std::optional<double> cost_of_run(const Prediction& prediction, int64_t devices)
   return run_seconds(prediction, *steps) / 3600.0 * static_cast<double>(devices) * *price;
 }
 
-// At this price of a device and hour.
+// The cost at this price of a device per hour.
 std::string cost_text(const Prediction& prediction, int64_t devices, double price) {
   const std::optional<double> billion = prediction.cost_per_billion_tokens(devices);
   if (!billion) return "";

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The timeline of a step as a trace for Perfetto: timeline_trace() and write_timeline_files() of
+// tasks/plan/step_timeline.h.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -17,7 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostSlices = 200'000;
-// Beyond that: shorter gaps are not shown, as parts of the step, and smaller changes of memory.
+// Beyond that, gaps and changes of memory below these shares of the step are not shown.
 constexpr double kShortestGap = 1e-4;
 constexpr int64_t kMemorySteps = 64;
 constexpr int64_t kKernelThread = 1, kWithinThread = 2, kBetweenThread = 3;  // Threads.
@@ -77,7 +79,8 @@ std::string arguments_of(const PricedLaunch& price, std::string_view task) {
       .text();
 }
 
-// Of many launches only larger changes are kept, and each new maximum, so that the peak is exact.
+// Adds the counter of memory. With many launches only larger changes are kept, and each new
+// maximum, so that the peak is exact.
 void add_memory(std::string& events, const StageTimeline& stage, TraceTrack ids, bool all) {
   int64_t peak = 0, highest = -1;
   for (const MemoryAt& memory : stage.memory) peak = std::max(peak, memory.bytes());

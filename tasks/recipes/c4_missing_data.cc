@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// For a start: 10 of 1024 files with 1.5 billion tokens, and the validation files.
+// Enough to start with: 10 of 1024 files with 1.5 billion tokens, and the validation files.
 constexpr const char* kSomeFiles = "'en/c4-*.0000?-of-*.json.gz'";
 constexpr const char* kFolder = "en";  // In the data set, and so in the download.
 constexpr const char* kDownload = "hf download allenai/c4";

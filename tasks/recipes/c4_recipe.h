@@ -33,8 +33,8 @@ struct C4Recipe : TransformerLmAdamRecipe {
   std::string flat_tokens_path = "data/c4_en.h5";  // With splits `train` and `validation`.
   std::string train_shards = "data/en/c4-train.*.json.gz";
   std::string validation_shards = "data/en/c4-validation.*.json.gz";
-  std::string tokenizer = "data/c4_en.32000.model";  // Of the shards; at most vocab_size ids.
-  int64_t tokenizer_size = 32000;  // In the commands that train one; at most vocab_size.
+  std::string tokenizer = "data/c4_en.32000.model";  // For the shards; at most vocab_size ids.
+  int64_t tokenizer_size = 32000;  // Size in the commands that train it; at most vocab_size.
   FIELDS(data, flat_tokens_path, train_shards, validation_shards, tokenizer, tokenizer_size)
 
   void shrink() override;

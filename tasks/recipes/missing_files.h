@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For recipes whose data must be downloaded: which of their files are missing, and the commands
-// that make those.
+// Finds the missing files of recipes whose data must be downloaded, and the commands that make
+// those files.
 #pragma once
 
 #include <optional>

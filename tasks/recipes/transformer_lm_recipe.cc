@@ -25,10 +25,10 @@ RulesConfig pax_rules(bool use_pipeline) {
   return rules;
 }
 
-// Of MLPerf's rule.
+// Constants of MLPerf's rule.
 constexpr int64_t kReferenceBatch = 1536;
-constexpr int64_t kWarmupSteps = 265;   // Of the reference batch.
-constexpr int64_t kDecayEnd = 108'600;  // Of the reference batch.
+constexpr int64_t kWarmupSteps = 265;   // For the reference batch.
+constexpr int64_t kDecayEnd = 108'600;  // For the reference batch.
 constexpr int64_t kMediumBatch = 3584;  // The largest one with the lower rate.
 constexpr int64_t kLargestBatch = 8192;
 
@@ -78,7 +78,7 @@ void TransformerLmRecipe::shrink() {
   decay_end = kSmokeSteps;
 }
 
-// What building the model would find later, in terms of its layers, or would not find.
+// Finds errors that building the model would report later, in terms of its layers, or not at all.
 void TransformerLmRecipe::validate() const {
   Experiment::validate();
   if (num_kv_heads.has() && (num_kv_heads.get() < 1 || heads() % num_kv_heads.get() != 0))

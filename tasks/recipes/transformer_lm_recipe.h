@@ -33,7 +33,7 @@ enum class LmNorm { kLayerNorm, kRmsNorm };
 
 enum class LmOptimizer { kAdam, kAdafactor };
 
-// After a linear warm-up. Pax: LR_SCHEDULE.
+// The decay after a linear warm-up. Pax: LR_SCHEDULE.
 enum class LmSchedule { kExponential, kCosine, kConstant };
 
 struct TransformerLmRecipe : Experiment {
@@ -59,7 +59,7 @@ struct TransformerLmRecipe : Experiment {
   Template<Activation> activation_tpl = ReLU::HParams{};  // Pax: ACTIVATION_CLS.
   bool use_gated_activation = false;
   bool use_ffn_bias = true;         // praxis: TransformerFeedForward.has_bias.
-  bool use_attention_bias = false;  // Of queries, keys, values and the output. Pax: USE_BIAS.
+  bool use_attention_bias = false;  // For queries, keys, values and the output. Pax: USE_BIAS.
   bool combine_qkv = true;          // Without effect if num_kv_heads is set.
   bool use_per_dim_scale = true;    // praxis: DotProductAttention.internal_enable_per_dim_scale.
   double attention_logit_cap = 50.0;
@@ -68,13 +68,13 @@ struct TransformerLmRecipe : Experiment {
   LmNorm norm_kind = LmNorm::kLayerNorm;
   double norm_epsilon = 1e-6;  // praxis: LayerNorm.epsilon.
   NormPolicy norm_policy = NormPolicy::kPre;
-  double dropout_rate = 0.0;  // Of attention probabilities, hidden activations and residuals.
+  double dropout_rate = 0.0;  // For attention probabilities, hidden activations and residuals.
   bool use_separate_embedding = false;
   bool scale_embedding = true;   // By √model_dims. praxis: scale_sqrt_depth.
   bool use_softmax_bias = true;  // praxis: FullSoftmax.feed_forward_tpl.has_bias.
   double softmax_logit_cap = 30.0;
-  Field<double> init_std;          // Of normal initial weights; unset: Xavier, Pax's default.
-  Field<double> softmax_init_std;  // Of the softmax's table; 1/√model_dims unless set.
+  Field<double> init_std;  // Deviation of normal initial weights; unset: Xavier, Pax's default.
+  Field<double> softmax_init_std;  // For the softmax's table; 1/√model_dims unless set.
 
   // Repeated layers are one loop over stacked weights, otherwise each has its own nodes. Layers of
   // a pipeline are always stacked.
@@ -91,12 +91,12 @@ struct TransformerLmRecipe : Experiment {
   // Optimizer. Adam and Adafactor cap the root mean square of each tensor's update.
   LmOptimizer optimizer = LmOptimizer::kAdafactor;
   double beta1 = 0.9;
-  double beta2 = 0.99;  // Of Adam.
+  double beta2 = 0.99;  // Only Adam.
   double adam_epsilon = 1e-6;
   double update_rms_cap = 1.0;      // <= 0: none. Pax: ADAM_CLIP_THRESHOLD.
   double clip_gradient_norm = 5.0;  // 0: none. Pax: CLIP_GRADIENT_NORM_TO_VALUE.
-  double weight_decay = 1e-3;       // Of every weight, also biases and norms.
-  // Those of the next four that a recipe leaves unset follow MLPerf's rule for GPT-3
+  double weight_decay = 1e-3;       // For every weight, also biases and norms.
+  // If a recipe leaves one of the next four unset, it follows MLPerf's rule for GPT-3
   // (mlperf_gpt3_rule), as in Pax.
   Field<double> learning_rate = 2.5e-4;
   Field<int64_t> warmup_steps = 4000;
@@ -151,7 +151,7 @@ struct TransformerLmRecipe : Experiment {
   void validate() const override;
 
  protected:
-  static constexpr int64_t kTrainSeed = 9876;  // Of the order of data. Pax: TRAINING_SEED.
+  static constexpr int64_t kTrainSeed = 9876;  // Seed of the order of data. Pax: TRAINING_SEED.
 
   // Error if the mesh is not declared, or if the batch is not a whole number of sequences.
   int64_t batch_size() const;
@@ -162,7 +162,7 @@ struct TransformerLmRecipe : Experiment {
   virtual Template<UnaryLayer> feed_forward() const;
   Template<UnaryLayer> norm() const;
   virtual Learner::HParams learner() const;
-  // Of the split "train" or "validation".
+  // The input of the split "train" or "validation".
   virtual Template<BaseInput> input(std::string_view split) const;
   TrainHParams train() const;
 
@@ -192,7 +192,7 @@ struct TransformerLmAdamRecipe : TransformerLmRecipe {
 struct MlperfGpt3Rule {
   double learning_rate = 0.0;  // At the end of the warm-up.
   int64_t warmup_steps = 0;
-  int64_t decay_end = 0;  // Of the cosine, in steps from the start of the run.
+  int64_t decay_end = 0;  // End of the cosine, in steps from the start of the run.
 };
 
 // Error for batches of less than 1 or more than 8192 sequences, for which there is no rule.

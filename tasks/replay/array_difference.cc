@@ -24,7 +24,7 @@ double largest_magnitude(const std::vector<double>& values) {
   return largest;
 }
 
-// Of two values that differ.
+// The difference of two values that differ; infinite if it is NaN.
 double absolute_difference(double here, double there) {
   const double difference = std::abs(here - there);
   return std::isnan(difference) ? kInfinity : difference;

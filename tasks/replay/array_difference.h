@@ -14,9 +14,9 @@
 namespace tessera {
 
 struct ArrayDifference {
-  int64_t elements = 0;         // Of the array.
-  int64_t different = 0;        // Of these.
-  std::vector<int64_t> index;   // Of the first that differs.
+  int64_t elements = 0;         // Elements of the array.
+  int64_t different = 0;        // Elements that differ.
+  std::vector<int64_t> index;   // Index of the first that differs.
   double here = 0, there = 0;   // Its values.
   double largest_absolute = 0;  // Over all that differ; infinite if one side is not finite.
   double largest_relative = 0;  // |here - there| / max(|here|, |there|).

@@ -20,7 +20,7 @@
 namespace tessera {
 
 struct OutputDifference {
-  size_t output = 0;                      // Of the launch.
+  size_t output = 0;                      // Number of the output of the launch.
   std::optional<ArrayDifference> values;  // Nullopt: the other side has only hashes.
 };
 
@@ -28,11 +28,11 @@ struct OutputDifference {
 struct LaunchDifference {
   int64_t device = 0;
   int64_t launch = 0;          // ListedLaunch::number.
-  std::vector<size_t> inputs;  // Those whose bits differ.
+  std::vector<size_t> inputs;  // Inputs whose bits differ.
   std::vector<OutputDifference> outputs;
 };
 
-// What all devices have found.
+// The differences that all devices have found.
 class Comparison {
  public:
   void add_equal();
@@ -48,7 +48,7 @@ class Comparison {
   std::vector<LaunchDifference> differences_;
 };
 
-// Where the launches of a step go. What it points to outlives the step; null: not asked for.
+// Who receives the launches of a step. The pointers must outlive the step; null: not asked for.
 struct LaunchSinks {
   RecordingWriter* writer = nullptr;
   RecordedValues values = RecordedValues::kNone;
@@ -64,7 +64,7 @@ class LaunchObservation {
   explicit LaunchObservation(int64_t device) : device_(device) {}
 
   LaunchInspector inspector();  // Refers to this.
-  // Before the step. The list outlives it.
+  // Call it before the step. The list outlives it.
   void begin(const LaunchList& list, const LaunchSinks& sinks);
 
  private:

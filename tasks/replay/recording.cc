@@ -54,7 +54,7 @@ double number_or_nan(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.as_number();
 }
 
-// Of all lines before the last, and of the results in that.
+// The checksum of all lines before the last and of the results in the last line.
 uint32_t checksum_with_results(uint32_t lines, double loss, double grad_norm) {
   const std::string results = JsonLine().add("loss", loss).add("grad_norm", grad_norm).text();
   return crc32c(std::as_bytes(std::span(results)), lines);

@@ -19,8 +19,8 @@
 
 namespace tessera {
 
-// What a recording holds beside hashes: the elements that each launch wrote, or also those that it
-// read. Each includes those before it.
+// The contents of a recording beside hashes: the elements that each launch wrote, or also those
+// that it read. Each includes those before it.
 enum class RecordedValues { kNone, kOutputs, kAll };
 
 // The step and the program of a recording.
@@ -39,7 +39,7 @@ struct RecordingHeader {
 // Arrays that a launch read or wrote.
 struct RecordedArrays {
   std::vector<std::string> hashes;             // array_hash() of each.
-  std::vector<std::vector<std::byte>> values;  // Of each, or empty: not recorded.
+  std::vector<std::vector<std::byte>> values;  // Bytes of each array; empty: not recorded.
 };
 
 struct LaunchRecord {

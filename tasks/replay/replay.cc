@@ -294,7 +294,7 @@ class Replay final : public BaseRun {
 
   // The steps between the checkpoint and the replayed one.
   void train_to_step() {
-    constexpr std::chrono::seconds kInterval(10);  // Of lines about it.
+    constexpr std::chrono::seconds kInterval(10);  // Interval of progress lines.
     auto last = std::chrono::steady_clock::now();
     for (int64_t step = started_from_; step + 1 < p().step; ++step) {
       session_->train_program().run(next_batch(step), step);

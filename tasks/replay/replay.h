@@ -20,7 +20,7 @@ namespace tessera {
 
 struct ReplaySetting {
   ReplayOptions replay;
-  std::string build;  // Of this program, for recordings.
+  std::string build;  // Build of this program, for recordings.
   // The second process, without --record; empty if none is asked for.
   std::vector<std::string> other_command;
   std::string other_environment;  // "TESSERA_CPU_LEVEL=portable", or "".

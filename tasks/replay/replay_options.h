@@ -37,10 +37,10 @@ enum class LaunchInputs {
 };
 
 struct ReplayOptions {
-  int64_t step = 0;             // As in metrics.jsonl: the first step of a run is 1.
+  int64_t step = 0;             // Numbered as in metrics.jsonl: the first step of a run is 1.
   CheckpointChoice checkpoint;  // A step: where to begin.
   OtherSideChoice against;
-  double tolerance = 0;  // As of array_difference().
+  double tolerance = 0;  // The tolerance of array_difference().
   LaunchInputs inputs = LaunchInputs::kOwn;
   std::filesystem::path record;  // Where to write a recording; or empty.
   RecordedValues values = RecordedValues::kNone;

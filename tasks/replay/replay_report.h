@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replayed step has shown, as text.
+// The results of a replayed step as text.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct StepNumbers {
   double loss = 0, grad_norm = 0;
 };
 
-// Of a comparison of launches.
+// The result of a comparison of launches.
 struct ComparedLaunches {
   std::vector<const LaunchList*> lists;       // By device.
   int64_t compared = 0;                       // On all devices together.
   std::vector<LaunchDifference> differences;  // No launch depends on one behind it.
   double tolerance = 0;
   LaunchInputs inputs = LaunchInputs::kOwn;
-  int64_t trained_steps = 0;  // Before the replayed one, since the checkpoint.
+  int64_t trained_steps = 0;  // Steps between the checkpoint and the replayed one.
 };
 
 // Which launch differs first, how, and how the difference spreads; or that none differs.

@@ -132,9 +132,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   const HttpServer::Answer& answer_;
   beast::flat_buffer buffer_;
-  std::unique_ptr<Parser> parser_;  // Of the request under way.
+  std::unique_ptr<Parser> parser_;  // Parses the current request.
   std::shared_ptr<const std::string> body_;
-  http::response<Body> response_;  // Of these bytes.
+  http::response<Body> response_;  // Its body is body_.
   std::unique_ptr<Serializer> serializer_;
 };
 

@@ -19,8 +19,8 @@ namespace tessera {
 struct RunEvent {
   std::string name;  // "start", "save", …
   int64_t step = 0;
-  std::string reason;    // Of failed and console_lost.
-  double seconds = 0.0;  // Of save.
+  std::string reason;    // For failed and console_lost.
+  double seconds = 0.0;  // For save.
 };
 
 class MetricsLog {
@@ -38,7 +38,7 @@ class MetricsLog {
   const std::map<std::string, double>& last() const { return last_; }
   const std::map<std::string, double>& of_layers() const { return of_layers_; }
   const std::vector<RunEvent>& events() const { return events_; }  // The last kMostEvents.
-  int64_t step() const { return step_; }                           // Of the last line.
+  int64_t step() const { return step_; }                           // The step of the last line.
   int64_t damaged_lines() const { return damaged_lines_; }
   bool has_training_lines() const { return series_.contains("loss"); }
 

@@ -24,7 +24,7 @@ std::filesystem::path write_report(const std::filesystem::path& run_directory);
 // The report of a run while it goes on. No failure to write it stops the run.
 class LiveReport {
  public:
-  // Why the report cannot be written is printed on the console, once.
+  // Prints once on the console why the report cannot be written.
   LiveReport(std::filesystem::path run_directory, Console& console);
 
   // Writes the report if it is time to: at most every half minute, and so rarely that it takes at

@@ -40,7 +40,7 @@ void add_settings(const Tree& tree, const std::string& path, Settings* settings)
   }
 }
 
-// Of a damaged file none, which the run's page notes.
+// Returns no settings for a damaged file, which the run's page notes.
 Settings settings_of(const RunReport& run) {
   Settings settings;
   try {
@@ -91,8 +91,8 @@ bool is_final(const std::string& name) {
   return !kHidden.contains(name) && !name.ends_with("/weight") && !name.ends_with("/perplexity");
 }
 
-// The speed of one step depends on what else the machine does: of these the median of the second
-// half of the run.
+// Whether the metric is a speed. The speed of one step depends on what else the machine does, so
+// the median of the second half of the run is shown.
 bool is_speed(const std::string& name) {
   return name == "tokens_per_sec" || name == "step_time" || name == "mfu";
 }

@@ -13,14 +13,14 @@
 namespace tessera {
 
 struct RunComparison {
-  std::vector<std::string> names;  // Of the runs: the shortest ends of their paths that differ.
+  std::vector<std::string> names;  // The shortest ends of the runs' paths that differ.
   // A value for each run; nullopt: it has none.
   std::vector<std::pair<std::string, std::vector<std::optional<double>>>> finals;
   std::vector<std::pair<std::string, std::vector<std::optional<std::string>>>> differences;
   std::string page;  // HTML.
 };
 
-inline constexpr size_t kMostCompared = 100;  // A page has up to half a megabyte of each.
+inline constexpr size_t kMostCompared = 100;  // A page has up to half a megabyte per run.
 // Error unless there are at least two runs, at most kMostCompared, and each is the directory of
 // another run.
 RunComparison compare_runs(const std::vector<std::filesystem::path>& runs);
@@ -28,7 +28,7 @@ RunComparison compare_runs(const std::vector<std::filesystem::path>& runs);
 // The tables, at most 100 columns wide.
 std::string comparison_text(const RunComparison& comparison);
 
-// Of each path its last part, with as many parts before it as make it different: of settings
+// The last part of each path, with as many parts before it as make it unique: for settings
 // "num_layers", "learner.learning_rate".
 std::vector<std::string> short_names(const std::vector<std::string>& paths, char separator);
 

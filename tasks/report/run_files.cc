@@ -47,7 +47,7 @@ std::string integers_of(const Json& object) {
   return line.text();
 }
 
-// Of plan.json what the page shows; a plan of a large mesh is long.
+// The part of plan.json that the page shows; a plan of a large mesh is long.
 std::string shown_of_plan(const Json& plan) {
   JsonLine line;
   for (const char* name : {"parameters", "devices", "peak_bytes", "arena_bytes"})
@@ -167,7 +167,7 @@ class RunFilesReader {
                         name, static_cast<double>(size) / (1 << 20)));
         continue;
       }
-      // As a data URL: an image may neither run scripts nor load other files.
+      // Embedded as a data URL: an image may neither run scripts nor load other files.
       read_if_there(name, [&, what = what](const fs::path& file) {
         show("graph",
              JsonLine()

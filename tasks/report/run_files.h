@@ -19,7 +19,7 @@ void require_run(const std::filesystem::path& directory);
 
 struct RunFiles {
   std::string config;           // hparams.toml
-  std::vector<LaunchKey> rows;  // Of program.json.
+  std::vector<LaunchKey> rows;  // Rows of program.json.
   // What the page shows of each file that is there, as JSON, by the name that its script uses
   // (page/run_page.js).
   std::vector<std::pair<std::string, std::string>> shown;

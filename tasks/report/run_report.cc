@@ -121,7 +121,7 @@ std::vector<std::string> RunReport::notes() const {
   return notes;
 }
 
-// Of each row of the program; null where the trace has none, and where there is no trace.
+// Seconds of each row of the program; null where the trace has none, or without a trace.
 std::string RunReport::seconds_of_rows() const {
   if (!profile_) return "null";
   return json_list(files_.rows, [this](const LaunchKey& row) {

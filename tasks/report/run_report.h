@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-// Who makes the report. A log without an end is that of an interrupted run, unless the run itself
-// makes it.
+// Which program makes the report. A log without an end means an interrupted run, unless the run
+// itself makes the report.
 enum class ReportedBy { kRunItself, kOther };
 
 class RunReport {

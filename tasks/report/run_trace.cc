@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostBytes = size_t{256} << 20;  // Of a trace, decompressed.
+constexpr size_t kMostBytes = size_t{256} << 20;  // Largest decompressed trace.
 constexpr int64_t kCompute = 1;                   // "tid" of the compute track.
 
 int64_t nanoseconds(const Json& microseconds) {

@@ -14,7 +14,7 @@ namespace tessera {
 // Consecutive values that are drawn as one point.
 struct SeriesPoint {
   int64_t first = 0, last = 0;  // Steps.
-  double sum = 0.0;             // Of the finite values, `count` of them.
+  double sum = 0.0;             // Sum of the finite values, `count` of them.
   double low = 0.0, high = 0.0;
   int64_t count = 0;
 };

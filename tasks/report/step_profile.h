@@ -46,12 +46,12 @@ struct StepProfile {
   double idle = 0.0;     // and between launches; parts of step_seconds.
   std::vector<ProfileNode> phases;
   std::vector<ProfiledLaunch> launches;    // Longest first.
-  std::map<LaunchKey, double> seconds_of;  // Of all launches, by layer.
+  std::map<LaunchKey, double> seconds_of;  // Seconds of all launches, by name and layer.
 };
 
 // Reads the file. Error if it is damaged, too large to show, or not the trace of a run.
 StepProfile read_profile(const std::filesystem::path& file);
-// The same from its text; `where` names it in messages.
+// Reads the text of a trace; `where` names it in messages.
 StepProfile profile_of(std::string_view trace, const std::string& where);
 
 std::string profile_json(const StepProfile& profile);

@@ -43,8 +43,8 @@ class RunGuard {
   Finding look(std::string_view damage = "");
   // Error unless look() finds nothing: for a single write.
   void expect_in_place();
-  // The end of a run of which some process found something: whether it saves, if it can, by `save`,
-  // and the error, the same in all processes. A collective call.
+  // Ends a run after a process found something: calls `save` if the run can still be saved, and
+  // throws the same error in all processes. A collective call.
   [[noreturn]] void leave(ProcessGroup& processes, int64_t step, const std::function<void()>& save);
 
  private:
@@ -53,11 +53,11 @@ class RunGuard {
   std::filesystem::path directory_;
   HeldDirectory held_;
   const RunLock* lock_;
-  Finding finding_ = Finding::kNone;  // Of the last look(),
+  Finding finding_ = Finding::kNone;  // The result of the last look(),
   std::string what_;                  // in words.
 };
 
-// For a mode that writes. Null in a dry run.
+// Makes the guard of a mode that writes. Null in a dry run.
 std::unique_ptr<RunGuard> guard_run(const RunSetting& setting, const RunLock* lock);
 
 }  // namespace tessera

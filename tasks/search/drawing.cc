@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws the candidates of a search by time and memory, as SVG: search_svg() of
+// tasks/search/output.h.
 #include <algorithm>
 #include <cmath>
 #include <limits>

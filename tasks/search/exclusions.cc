@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostParts = 5;         // Numbers that a line lists.
-constexpr double kLittlePadding = 1.02;  // Of a size, which costs little time.
+constexpr double kLittlePadding = 1.02;  // Factor on a size that costs little time.
 
 std::string parts_text(const std::vector<int64_t>& parts) {
   if (parts.size() <= kMostParts) return fmt::format("{}", fmt::join(parts, ", "));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a search leaves out because a size cannot be divided, and what size would let it in.
+// Layouts that a search leaves out because a size cannot be divided, and sizes that would let them
+// in.
 #pragma once
 
 #include <cstdint>

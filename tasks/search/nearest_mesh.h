@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a recipe on a mesh that it does not fit: the mesh shape nearest to it that does.
+// Finds the nearest mesh shape that fits a recipe, if the configured one does not.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace tessera {
 // The ICI shape with as many devices and the same slices whose sizes differ least from the
 // configured ones (by the sum of their ratios' logarithms) and on which the training step can be
 // traced. nullopt if the configured mesh fits, if the configuration fails on one device too, so
-// that the mesh is not the reason, or if none of the nearest shapes fits. `devices`: of a mesh
-// without a shape.
+// that the mesh is not the reason, or if none of the nearest shapes fits. `devices`: how many a
+// mesh without a shape has.
 std::optional<std::vector<int64_t>> nearest_fitting_shape(const ExperimentConfig& config,
                                                           int64_t devices);
 

@@ -13,7 +13,7 @@ namespace tessera {
 
 struct SearchTexts {
   std::string experiment;  // "c4.Spmd1B"
-  std::string command;     // Of the user, without --search: "./runexp --exp=c4.Spmd1B".
+  std::string command;     // The user's command without --search: "./runexp --exp=c4.Spmd1B".
   std::string set_file;    // Where the settings were written; or empty.
 };
 
@@ -32,7 +32,7 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
 std::string nothing_fits(const SearchResult& result, const SearchOptions& options);
 
 struct SearchCounts {
-  int64_t planned = 0, too_large = 0;  // Of the planned ones, for the memory.
+  int64_t planned = 0, too_large = 0;  // too_large: planned ones that do not fit the memory.
   int64_t refused = 0;
 };
 SearchCounts counts_of(const SearchResult& result, const SearchOptions& options);

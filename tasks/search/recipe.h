@@ -23,12 +23,12 @@ using Configure = std::function<ExperimentConfig(const std::vector<std::string>&
 // Optimizer state in bf16.
 struct SmallerState {
   std::vector<std::string> settings;  // Empty: the optimizer has no such setting, or uses it.
-  std::vector<Parameter> stored;      // As Recipe::stored.
+  std::vector<Parameter> stored;      // See Recipe::stored.
 };
 
 struct Recipe {
   ExperimentConfig config;
-  int64_t devices = 1;       // Of its mesh.
+  int64_t devices = 1;       // Size of its mesh.
   int64_t slices = 1;        // The product of its DCN shape.
   int64_t global_batch = 1;  // Sequences.
   int64_t seq_len = 0;
@@ -36,23 +36,24 @@ struct Recipe {
   std::string remat_policy;
   std::vector<std::string> remat_policies;  // It, and others that save other values.
   bool has_schedule = false;                // A pipeline schedule is set.
-  bool has_stack = false;                   // Of layers, which a pipeline can divide.
-  int64_t layers = 0;                       // Of the stack.
-  bool has_experts = false;                 // A mixture of experts.
+  bool has_stack = false;    // It has a stack of layers, which a pipeline can divide.
+  int64_t layers = 0;        // Layers of the stack.
+  bool has_experts = false;  // A mixture of experts.
   // Parameters and arrays of optimizer state: a parameter with the type of the array, unsplit.
   std::vector<Parameter> stored;
   SmallerState smaller_state;
 
-  // With these settings of the state (Candidate::state).
+  // The stored arrays with these settings of the state (Candidate::state).
   const std::vector<Parameter>& stored_with(const std::vector<std::string>& state) const {
     return state.empty() ? stored : smaller_state.stored;
   }
 };
 
-// `devices`: of a mesh without a shape. Traces the step on one device. Error as of a run.
+// Traces the step on one device. `devices`: how many a mesh without a shape has. Throws the errors
+// of a run.
 Recipe read_recipe(ExperimentConfig config, int64_t devices);
 
-// For Recipe::smaller_state.
+// Computes Recipe::smaller_state.
 SmallerState find_smaller_state(const Configure& configure, const Recipe& recipe);
 
 }  // namespace tessera

@@ -149,8 +149,8 @@ class Search {
     }
   }
 
-  // What settings_of() gives, but the settings that candidates share are applied once for all of
-  // them.
+  // The configuration of a candidate by settings_of(). Settings that candidates share are applied
+  // once for all of them.
   ExperimentConfig config_of(const Candidate& candidate) {
     Candidate shared = candidate;
     shared.layout = {};
@@ -235,10 +235,10 @@ class Search {
     int64_t limit = 0, devices = 1;
     SearchGoal goal = SearchGoal::kTime;
     std::set<Order> open = {};                                 // Some neighbours are not planned.
-    std::map<size_t, std::vector<Candidate>> neighbours = {};  // Those that are left.
+    std::map<size_t, std::vector<Candidate>> neighbours = {};  // Those not planned yet.
     std::optional<Order> best = {};
     int steps = 0;
-    std::map<std::string, int> turns = {};  // Of each strategy.
+    std::map<std::string, int> turns = {};  // Turns of each strategy.
     int finished = 0;  // Candidates without a better neighbour, since the best was found.
   };
 
@@ -259,8 +259,8 @@ class Search {
     return {std::max<int64_t>(0, bytes - walk.limit), score_of(i, walk.goal), bytes, i};
   }
 
-  // Every other time the best candidate of the strategy that had the fewest turns, so that a search
-  // whose time is short looks at all of them.
+  // The next candidate to advance: every other time the best one of the strategy that had the
+  // fewest turns, so that a short search looks at all strategies.
   Order next_of(Walk& walk) {
     Order next = *walk.open.begin();
     if (walk.steps++ % 2 == 0) return next;
@@ -333,7 +333,7 @@ class Search {
         stored_bytes(recipe_, layout, {}) - stored_bytes(recipe_, layout, smaller.settings);
   }
 
-  // So that the message can name the candidate that needs least.
+  // Finds the candidate that needs least memory, for the message.
   void find_least_memory() {
     for (const int64_t devices : options_.space.devices)
       best_under(std::numeric_limits<int64_t>::max(), devices, SearchGoal::kMemory);
@@ -347,7 +347,7 @@ class Search {
   std::vector<std::unique_ptr<Device>> devices_;  // One for each worker.
   Recipe recipe_;
   std::optional<Space> space_;
-  std::unordered_map<std::string, ExperimentConfig> configs_;  // Of all meshes, by other settings.
+  std::unordered_map<std::string, ExperimentConfig> configs_;  // For all meshes, by other settings.
   std::set<std::string> known_;                                // Texts of candidates.
   SearchResult result_;
   Clock::time_point start_ = Clock::now();

@@ -20,20 +20,20 @@ namespace tessera {
 
 enum class SearchGoal {
   kTime,
-  kCost,    // Of a step: devices × time × price.
-  kMemory,  // Of a device.
+  kCost,    // Cost of a step: devices × time × price.
+  kMemory,  // Memory of a device.
 };
 struct SearchOptions {
   Hardware hardware;
   SpaceOptions space;  // No devices: as many as the recipe has.
   SearchGoal goal = SearchGoal::kTime;
-  double seconds = 60.0;                // When to end with what was found.
+  double seconds = 60.0;                // When to end with the best found so far.
   std::filesystem::path run_directory;  // Where inputs may find a snapshot of their corpus.
 };
 
 struct Searched {
   Candidate candidate;
-  double seconds = 0.0;  // Of a step.
+  double seconds = 0.0;  // Time of a step.
   int64_t bytes = 0;     // On each device.
   double mfu = 0.0;
   std::string refusal = {};  // Why there is no plan.
@@ -54,12 +54,12 @@ struct RecipePlan {
 
 struct SearchResult {
   RecipePlan recipe;
-  std::vector<Searched> candidates;     // Those that were looked at.
-  std::optional<size_t> best;           // By the goal, of those that fit the memory.
+  std::vector<Searched> candidates;     // All that were considered.
+  std::optional<size_t> best;           // The best by the goal that fits the memory.
   std::vector<size_t> best_of_devices;  // For each number of devices that has one.
   std::vector<size_t> frontier;         // Planned and fitting, from fast to small.
-  Exclusions exclusions;                // Layouts that cannot be.
-  int64_t combinations = 0;             // That can be.
+  Exclusions exclusions;                // Layouts that are not possible.
+  int64_t combinations = 0;             // Number of possible candidates.
   bool is_complete = true;              // No start was left when the time ran out.
   int64_t smaller_state_saves = 0;      // Bytes of the best one, with state in bf16.
   double elapsed = 0.0;                 // Seconds.
@@ -67,8 +67,8 @@ struct SearchResult {
   const Searched& best_candidate() const;  // Error if none fits.
 };
 
-// By the goal; less is better. The cost of a step is its share of an hour of all devices, times
-// Hardware::price_per_hour if the file has one.
+// The score by the goal; less is better. The cost of a step is its share of an hour of all devices,
+// times Hardware::price_per_hour if the file has one.
 double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double seconds,
              int64_t bytes);
 
@@ -76,7 +76,7 @@ double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double 
 SearchResult search(const Configure& configure, SettingStyle style, int64_t recipe_devices,
                     const SearchOptions& options);
 
-// Of candidates that are planned and fit: those that no other one beats in time and memory.
+// Candidates that are planned and fit, and that no other one beats in time and memory.
 std::vector<size_t> frontier_of(const std::vector<Searched>& candidates, int64_t memory);
 
 }  // namespace tessera

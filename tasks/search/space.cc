@@ -262,7 +262,7 @@ Space::Space(const Recipe& recipe, const SpaceOptions& options)
   }
 }
 
-// Notes all reasons why it is not.
+// Whether the layout is possible. Notes all reasons why it is not.
 bool Space::is_possible(const Layout& layout) {
   const Mesh mesh = layout.mesh();
   exclusions_.consider(mesh);
@@ -362,7 +362,7 @@ std::vector<Candidate> Space::neighbours(const Candidate& of) const {
   vary(schedules(of.layout), &Candidate::schedule);
   vary(recipe_.remat_policies, &Candidate::remat_policy);
   vary(states(), &Candidate::state);
-  // Those with another number of stages last: pipelines take longer to plan.
+  // Layouts with another number of stages come last: pipelines take longer to plan.
   for (const bool same_stages : {true, false})
     for (const Layout& layout : layouts_) {
       if ((layout.stages() == of.layout.stages()) != same_stages || !are_near(layout, of.layout))

@@ -29,8 +29,8 @@ struct Layout {
 };
 
 struct ScheduleChoice {
-  std::string name;    // Of the template; empty: that of the recipe, or none.
-  int64_t chunks = 1;  // Of layers on each stage.
+  std::string name;    // Name of the template; empty: that of the recipe, or none.
+  int64_t chunks = 1;  // Chunks of layers on each stage.
   bool operator==(const ScheduleChoice&) const = default;
 };
 
@@ -68,14 +68,15 @@ class Space {
 
   // Every combination of a layout with the other choices.
   std::vector<Candidate> candidates(const Layout& layout) const;
-  // With the recipe's other choices, or those nearest to them; none if a pipeline has one row.
+  // The candidate with the recipe's other choices, or those nearest to them; nullopt if a pipeline
+  // has one row.
   std::optional<Candidate> start(const Layout& layout) const;
-  // Those that differ in one choice: the next number of microbatches, another schedule, remat
+  // Candidates that differ in one choice: the next number of microbatches, another schedule, remat
   // policy or dtype of state, another strategy on the same mesh, or a mesh on which a prime factor
   // of an axis is part of another one, with any strategy. Where the layout is another one, other
   // choices that it does not permit are the nearest ones.
   std::vector<Candidate> neighbours(const Candidate& of) const;
-  // The same in the next larger number of microbatches.
+  // The candidate with the next larger number of microbatches.
   std::optional<Candidate> more_microbatches(Candidate candidate) const;
 
  private:

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr int32_t kIgnoredLabel = -100;  // Of PyTorch's losses.
+constexpr int32_t kIgnoredLabel = -100;  // ignore_index of PyTorch's losses.
 
 // The array of the batch whose elements a value holds; "": none.
 using ArrayNames = IndexedVector<ValueId, std::string>;

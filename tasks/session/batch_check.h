@@ -19,7 +19,7 @@ struct LookupBound {
 };
 using LookupBounds = std::map<std::string, LookupBound>;  // By array of the batch: "ids", "labels".
 
-// Of the arrays of the batch that a traced step uses as ids as they are, in any layout.
+// The bounds of the arrays of the batch that a traced step uses as ids unchanged, in any layout.
 LookupBounds lookup_bounds(const Graph& traced);
 
 // Error for an element that is negative or not below its bound. Labels of weight 0 may be anything:

@@ -65,7 +65,7 @@ void check_stage_rules(std::string_view which, const std::vector<AxisRule>& rule
           which, rules_text({rule}), rule.axis);
 }
 
-// The same of layouts and rules of layers.
+// Error for a value of the graph with an axis other than `layers` split over `stage`.
 void check_stage_types(const Graph& graph) {
   for (const Value& value : graph.values())
     for (const Axis& axis : value.type->axes)

@@ -16,8 +16,8 @@ namespace tessera {
 void check_rules(const AxisRules& rules, const Mesh& mesh);
 
 // Error, with the nearest name, for a rule whose logical axis is neither in `traced` nor in the
-// vocabulary (docs/graph.md). With the rule layers -> stage, also for a value of which another axis
-// is split over `stage`.
+// vocabulary (docs/graph.md). With the rule layers -> stage, also for a value that has another axis
+// split over `stage`.
 void check_rules(const AxisRules& rules, const Graph& traced);
 
 // A warning for each mesh axis of size > 1 over which `traced` shards no tensor: its devices repeat

@@ -22,7 +22,8 @@ namespace tessera {
 // Only process 0 prints, and nothing if the setting asks for silence.
 Console::Mode console_mode(const RunSetting& setting, const ProcessGroup& processes);
 
-// In a run's directory: what its devices have chosen by trials (Device::share_choices).
+// File of a run's directory with the kernels that its devices have chosen by trials
+// (Device::share_choices).
 inline constexpr const char* kKernelChoicesFile = "kernel_choices.txt";
 
 class ModelSession {
@@ -52,8 +53,8 @@ class ModelSession {
   int64_t bytes_sent() const;  // By this process's devices, in collectives so far.
   // The weights that evaluation and decoding read: the moving average, if the learner keeps one.
   Weights eval_weights() const;
-  // For this mesh. All programs are added before the executor allocates. A collective call: what
-  // one process chooses by trials, the others choose, too.
+  // Adds a program for this mesh, before the executor allocates. A collective call: all processes
+  // use the kernels that one of them chose by trials.
   int add_program(Graph graph, CompileOptions options = {});
 
  protected:

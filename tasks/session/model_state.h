@@ -45,7 +45,7 @@ void expect_known_weights(const Checkpoint& checkpoint, const ParameterTable& ta
 int64_t restore_state(Executor& executor, const ParameterTable& table,
                       const Checkpoint& checkpoint);
 
-// What load_weights() took.
+// The result of load_weights().
 struct LoadedWeights {
   std::vector<std::string> taken;     // "destination <- source"
   std::vector<std::string> left_out;  // Weights of the other run that nothing here reads.
@@ -65,7 +65,7 @@ std::string few_names(const std::vector<std::string>& names);
 enum class OnDamage {
   kFail,
   kFallBack,          // Resume from the one before; rename the damaged ones.
-  kFallBackReadOnly,  // The same, but leave them where they are (a dry run).
+  kFallBackReadOnly,  // Like kFallBack, but does not rename them (a dry run).
 };
 
 struct RestoredState {

@@ -62,14 +62,14 @@ class TrainProgram {
   std::vector<std::string> norms_;
   std::vector<std::string> scalars_;   // The norms and all other scalars, but not the metrics.
   std::vector<std::string> outputs_;   // The scalars, then the metrics.
-  std::deque<double> learning_rates_;  // Of the steps that were started and not finished.
+  std::deque<double> learning_rates_;  // Rates of the steps that were started and not finished.
 };
 
 // The scores of a global batch, the same in every process.
 struct ScoredBatch {
-  MetricMeans totals;                                     // Of all metrics, "loss" included.
+  MetricMeans totals;                                     // All metrics, "loss" included.
   std::map<std::string, std::vector<ExampleScore>> rows;  // Empty: only totals are available.
-  std::vector<float> log_probs;  // Of each label, row by row; empty if the program has none.
+  std::vector<float> log_probs;  // One per label, row by row; empty if the program has none.
   // Per-row fields of the batch; empty if it has none.
   std::vector<float> sample_weights;
   std::vector<float> label_bytes;

@@ -18,14 +18,14 @@ struct SweepMetric {
 };
 
 // The metric of the sweep among those that every trial logs. Unset: the loss of the evaluation
-// dataset `validation`, or else of the first dataset, or else the training loss. Of an unset goal,
-// accuracies and speeds are best when high, all others when low. Error, with the nearest name, for
-// a metric that is not logged.
+// dataset `validation`, or else of the first dataset, or else the training loss. If the goal is
+// unset, accuracies and speeds are best when high, all others when low. Error, with the nearest
+// name, for a metric that is not logged.
 SweepMetric choose_metric(const Sweep& sweep, const std::vector<std::string>& logged);
 
 // What a trial has logged of the metric so far.
 struct Score {
-  int64_t step = 0;  // Of the final value.
+  int64_t step = 0;  // Step of the final value.
   double final = 0.0;
   int64_t best_step = 0;
   double best = 0.0;

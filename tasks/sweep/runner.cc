@@ -36,8 +36,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::chrono::seconds kLockPatience{180};  // More than stop_deadline_seconds by default.
 
-// Asked by the kernel to save and end if this process dies. In its own process group: Ctrl-C on the
-// terminal does not reach it.
+// Starts a process. If this process dies, the kernel signals it to save and end. It has its own
+// process group: Ctrl-C on the terminal does not reach it.
 std::unique_ptr<ChildProcess> process_of(const std::vector<std::string>& command,
                                          const fs::path& output) {
   std::vector<std::string> words = {"setpriv", "--pdeathsig", "TERM", "env"};
@@ -72,8 +72,8 @@ std::string last_lines(const fs::path& file) {
   return lines.empty() ? "" : fmt::format(":{}", fmt::join(lines, ""));
 }
 
-// Why the run in this directory cannot be started now: another process still writes to it. "" if
-// it can.
+// The reason why the run in this directory cannot be started now: another process still writes to
+// it. "" if it can.
 std::string use_of(const fs::path& run_directory) {
   if (!fs::exists(run_directory / "lock")) return "";
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sweep asks of each trial before the first one starts: whether it could start, how far its
-// run is already, and what it logs. Nothing is allocated or written.
+// Checks each trial of a sweep before the first one starts: whether it could start, how far its run
+// is, and what it logs. Nothing is allocated or written.
 #pragma once
 
 #include <string>

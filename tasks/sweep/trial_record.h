@@ -29,7 +29,7 @@ struct TrialRecord {
   SweepTrial trial;
   TrialState state = TrialState::kWaiting;
   std::string
-      reason;  // Of kFailed: how its process ended, and its last lines; or its log's reason.
+      reason;  // For kFailed: how its process ended, with its last lines; or its log's reason.
   std::optional<Score> score;
   double seconds = 0.0;  // How long this sweep has run it.
 };

@@ -36,15 +36,15 @@ void check_axis(const SweepAxis& axis, bool is_grid) {
     fail("{}: the lower bound of log_uniform is {}, expected more than 0", axis.path, values.low);
 }
 
-// In [0, 1), with 53 bits. A function of the seed, the axis and the trial: an axis that is added
-// leaves the draws of the others as they are.
+// A number in [0, 1) with 53 random bits, a function of the seed, the axis and the trial: adding an
+// axis does not change the draws of the others.
 double draw(uint64_t seed, const std::string& path, int64_t trial) {
   const PhiloxBlock bits = philox(random_key(seed, path), static_cast<uint64_t>(trial), 0);
   const uint64_t word = (uint64_t{bits[0]} << 32 | bits[1]) >> 11;
   return static_cast<double>(word) * 0x1p-53;
 }
 
-// With four significant digits, and within the bounds.
+// The value with four significant digits, within the bounds.
 std::string rounded(double value, const SweepValues& values) {
   const double near = std::stod(fmt::format("{:.4g}", value));
   return double_text(std::clamp(near, values.low, values.high));

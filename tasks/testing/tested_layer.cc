@@ -97,7 +97,7 @@ std::map<std::string, std::vector<double>> TestedLayer::metrics() const {
   return outputs(kMetricPrefix);
 }
 
-// Those whose names begin with the prefix, without it.
+// Outputs whose names begin with the prefix, by the rest of their names.
 std::map<std::string, std::vector<double>> TestedLayer::outputs(const std::string& prefix) const {
   const Mesh mesh = planned_mesh(setting_.mesh, 1);
   const Graph graph = traced(false, mesh);

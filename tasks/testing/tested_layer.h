@@ -24,7 +24,8 @@
 
 namespace tessera {
 
-// What a layer is tested with. Mesh axes of size 1 find the same layout errors as larger ones.
+// The setting in which a layer is tested. Mesh axes of size 1 find the same layout errors as larger
+// ones.
 struct LayerSetting {
   MeshConfig mesh;
   RulesConfig rules;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says about settings of its learner that are valid but rarely meant.
+// Warnings about settings of a run's learner that are valid but rarely intended.
 #pragma once
 
 #include <cstdint>

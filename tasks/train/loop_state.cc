@@ -91,7 +91,7 @@ LoopState loop_state_of(const CheckpointInfo& info) {
 
 InputState merged_input_states(const InputState& mine, ProcessGroup& processes) {
   if (processes.size() == 1) return mine;
-  InputState all;  // The same in every process; so are errors.
+  InputState all;  // Equal in every process, and so are errors.
   const std::vector<std::string> states =
       processes.all_gather(pack(mine.position, mine.cursors), "the inputs' positions");
   for (size_t rank = 0; rank < states.size(); ++rank) {

@@ -40,7 +40,7 @@ class EarlyStopper {
 
 struct LoopState {
   InputState input;
-  std::map<std::string, InputState> evals;  // Of eval datasets that continue, by name.
+  std::map<std::string, InputState> evals;  // States of eval datasets that continue, by name.
   std::string stop_reason;  // Why the run ended before its last step; "" if it did not.
   EarlyStopper::State early_stopper;
   std::string mesh;  // "replica=1 data=4 mdl=2".

@@ -42,7 +42,7 @@ Graph traced_step(const ExperimentConfig& config, const std::string& mesh_text) 
   return task->train_graph({mesh, rules, global_specification(*make_input(config.input))});
 }
 
-// What this code computes differently; nullopt: nothing.
+// The first difference in what this code computes; nullopt: none.
 std::optional<std::string> difference(const CheckpointInfo& info, const LoopState& state) {
   try {
     const ExperimentConfig config = parse_config(info.hparams, "the checkpoint's hparams");

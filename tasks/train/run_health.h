@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says of the values in its steps: when it has failed although every step ran, since too
-// many steps were skipped, or a loss is not finite; what layers inspect; and how much memory its
-// process has.
+// Checks and reports the values of a run's steps: whether the run has failed although every step
+// ran, because too many steps were skipped or a loss is not finite; what layers inspect; and how
+// much memory its process uses.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,20 @@ namespace tessera {
 
 class RunHealth {
  public:
-  // Of a run of `num_steps` steps that ends after `max_skipped_in_a_row` (0: no limit).
+  // For a run of `num_steps` steps that fails after `max_skipped_in_a_row` skipped ones (0: no
+  // limit).
   RunHealth(int64_t num_steps, int64_t max_skipped_in_a_row)
       : num_steps_(num_steps), max_in_a_row_(max_skipped_in_a_row) {}
 
   // Logs a step that was skipped, and `nonfinite` (FinishedStep). Error if the run has failed.
   void check(const StepResult& result, int64_t step, const std::string& nonfinite, RunLog& log,
              Console& console);
-  // The same for a run that ends after `steps` steps.
+  // Error if a run that ends after `steps` steps has failed.
   void check_end(int64_t steps) const;
 
  private:
   int64_t num_steps_, max_in_a_row_;
-  int64_t skipped_ = 0;  // Of the steps so far, those before a resume included.
+  int64_t skipped_ = 0;  // Skipped steps so far, those before a resume included.
 };
 
 // Prints and logs what layers inspect (layers/inspect.h).

@@ -35,8 +35,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kVocabAxis = "vocab";
-constexpr int64_t kMostBatchTokens = int64_t{1}
-                                     << 28;  // Of a batch: each takes some 20 bytes on the host.
+constexpr int64_t kMostBatchTokens = int64_t{1} << 28;  // Each takes some 20 bytes on the host.
 
 // The smallest batch that the mesh can hold: one copy of the example per shard of the batch axis.
 Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input) {

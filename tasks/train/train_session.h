@@ -37,14 +37,14 @@ namespace tessera {
 struct SessionOptions {
   std::filesystem::path run_directory;    // Where inputs find an existing corpus snapshot,
   std::filesystem::path input_directory;  // and where they write a new one.
-  int64_t devices = 1;                    // Of this process; used if the mesh has no shape.
+  int64_t devices = 1;                    // In this process; used if the mesh has no shape.
   bool keeps_tokenizer = true;            // Write the tokenizer to the run's directory.
   bool trains = true;                     // false: evaluation only.
   bool allocates = true;                  // false: plan only, for any mesh, on the first device.
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // For the training graph.
   bool inspects = false;  // Whether it outputs what layers inspect() (layers/inspect.h).
-  std::optional<Communication> communication;  // Of the training step (CompileOptions),
-  std::optional<Hardware> launch_costs;        // whose overlapped collectives these schedule.
+  std::optional<Communication> communication;  // In the training step (CompileOptions).
+  std::optional<Hardware> launch_costs;        // For the schedule of its overlapped collectives.
 };
 
 class Session : public ModelSession {
@@ -59,12 +59,12 @@ class Session : public ModelSession {
   int64_t tokens_per_step() const;
 
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
-  // With the time of a step on this hardware.
+  // The plan with the time of a step on this hardware.
   Plan predicted_plan(const Hardware& hardware);
   // Writes plan.txt, plan.json, program.json and the choices of kernels.
   void write_plan(const std::filesystem::path& run_directory);
-  const Graph& train_graph() const { return train_graph_; }  // As traced.
-  // What --mode=export will not write, if that is not obvious; "" of a plan.
+  const Graph& train_graph() const { return train_graph_; }  // The traced graph.
+  // What --mode=export will not write, if that is not obvious; "" for a plan.
   const std::string& export_note() const { return export_note_; }
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_.get(); }  // Null if disabled.
@@ -102,7 +102,7 @@ struct FinishedStep {
   StepResult result;
   double seconds = 0.0;     // From the end of the step before, or from begin_step(), to its end.
   double input_wait = 0.0;  // Part of it, in which training waited for a batch.
-  // Of the first step since this start whose loss or gradient is not finite: where that begins, or
+  // For the first step since this start whose loss or gradient is not finite: where that begins, or
   // how to find it. Else "".
   std::string nonfinite;
 };
@@ -122,7 +122,7 @@ class StepRunner {
   void begin_step();
   // Starts the step numbered `step`, from 0, on this batch, which the input gets back.
   void start(Batch batch, int64_t step, double input_wait);
-  // The oldest step that was started.
+  // Waits for the oldest step that was started.
   FinishedStep finish();
   // Steps that were started and not finished, and how many may be when the next one is started. A
   // traced step is alone.
@@ -149,7 +149,7 @@ class StepRunner {
   bool has_searched_ = false;
   std::deque<Started> started_;  // Steps under way.
   LaunchTrace trace_;
-  Clock::time_point last_end_;     // Of a step, or begin_step() after that.
+  Clock::time_point last_end_;     // End of the last step, or begin_step() after it.
   double input_wait_ = 0.0;        // Since then.
   int64_t taken_ = 0;              // Steps since this start.
   std::optional<int64_t> traced_;  // The step under way, if it is traced.

@@ -39,7 +39,7 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // The channel on which ProcessGroup agrees about saving; steps use channel 0.
 constexpr int kSavingChannel = 1;
 
-// In place of a signal: the directory was moved or removed.
+// Used like a signal's number: the directory was moved or removed.
 constexpr int kDirectoryChanged = 1000;
 
 class Trainer final : public BaseRun {
@@ -269,7 +269,7 @@ class Trainer final : public BaseRun {
     return 0;
   }
 
-  // Where a run writes.
+  // The directory that a run writes to.
   const fs::path& files() const { return guard_ ? guard_->held() : directory_; }
 
   // 0, or kDirectoryChanged in this process.
@@ -289,7 +289,7 @@ class Trainer final : public BaseRun {
     save();
   }
 
-  // What all processes agree on before a step.
+  // The agreement of all processes before a step.
   struct Outlook {
     int signal = 0;  // A stop signal that some process received, or kDirectoryChanged; 0: none.
     bool has_batch = false;  // Whether some process has rows for the step.
@@ -325,8 +325,8 @@ class Trainer final : public BaseRun {
     return true;
   }
 
-  // Starts the next step, unless there is a stop signal, which it returns. Of what prevents the
-  // step, an earlier step may be the cause; if not, it has results to report.
+  // Starts the next step, unless there is a stop signal, which it returns. If starting fails,
+  // earlier steps are finished first: one may be the cause; if not, their results are reported.
   int start_step(const StopSignal& stop) try {
     runner_.begin_step();
     const Outlook outlook = agreed_outlook(stop);
@@ -345,7 +345,7 @@ class Trainer final : public BaseRun {
     throw;
   }
 
-  // Until at most `left` steps are under way.
+  // Finishes steps until at most `left` are under way.
   void finish_steps(size_t left) {
     while (runner_.under_way() > left) {
       const FinishedStep finished = runner_.finish();
@@ -452,7 +452,7 @@ class Trainer final : public BaseRun {
 
   RunSetting setting_;
   TrainOptions options_;
-  std::optional<PlanOptions> plan_;  // Of a run that only plans.
+  std::optional<PlanOptions> plan_;  // Set in a run that only plans.
   Device& device_;                   // The first device; the others are of the same kind.
   ProcessGroup& processes_;
   fs::path directory_;
@@ -476,7 +476,7 @@ class Trainer final : public BaseRun {
   int64_t damaged_ = 0;      // Damaged checkpoints that were skipped at the start.
   std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
   std::string interrupted_;  // LoopState::interrupted
-  std::string computation_;  // Of the traced training step.
+  std::string computation_;  // Computation::record() of the traced training step.
   bool console_loss_logged_ = false;
 };
 

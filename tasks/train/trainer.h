@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-// What --mode=train is told.
+// Options of --mode=train.
 struct TrainOptions {
   bool falls_back = false;  // Resume from the newest checkpoint that is not damaged.
   std::optional<GraphStage> dump_graph;

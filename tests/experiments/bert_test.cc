@@ -73,7 +73,7 @@ TEST_CASE("in bert a token's logits depend on later tokens of its row") {
   const TokenRows rows = {{3, 1, 4, 1, 5, 9, 2, 6}, {3, 1, 4, 1, 5, 9, 2, 7}};
   const auto logits = whole_logits(*task, 8, rows);
   double difference = 0.0;
-  for (size_t i = 0; i < 64; ++i)  // Of the first token.
+  for (size_t i = 0; i < 64; ++i)  // Logits of the first token.
     difference = std::max<double>(difference, std::abs(logits[0][i] - logits[1][i]));
   REQUIRE(difference > 1e-3);
 }

@@ -56,7 +56,7 @@ TEST_CASE("gpt2's learning rate rises over one per cent of the steps and falls t
   REQUIRE(fast->learner().optimizer().learning_rate(25, 20'000) == Approx(5e-4));
 }
 
-// As Levanter's default mask: no biases, norms or embeddings.
+// Levanter's default mask: no biases, norms or embeddings.
 TEST_CASE("gpt2 decays the matrices of its blocks and nothing else") {
   const bool is_scaled = GENERATE(true, false);
   std::vector<std::string> settings = kNarrow;

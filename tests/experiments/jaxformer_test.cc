@@ -45,7 +45,7 @@ int64_t weights_of(const std::string& name) {
 }
 
 TEST_CASE("jaxformer's models have JAXformer's weights, but for its shared experts and biases") {
-  const int64_t more_rows = 3 * kWidth;  // Of the table: 100280 are divisible by eight.
+  const int64_t more_rows = 3 * kWidth;  // Rows added to the table: 100280 is divisible by eight.
   REQUIRE(weights_of("jaxformer.Dense") == original_weights(false) + more_rows);
   // Shared experts are feed-forward layers, and experts and routers have no biases.
   const int64_t shared = kSharedExperts * 2 * kWidth * kHidden - dense(kWidth, 2 * kWidth);

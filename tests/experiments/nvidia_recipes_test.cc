@@ -40,7 +40,7 @@ TransformerLm::HParams lm_of(const std::string& name) {
       .lm_tpl.as<TransformerLm::HParams>();
 }
 
-// Of a block's attention: D wide, H heads of d dimensions, K of them with keys and values.
+// Sizes of a block's attention: D wide, H heads of d dimensions, K of them with keys and values.
 struct Heads {
   int64_t D, H, d, K;
   int64_t products() const { return 2 * D * H * d + 2 * D * K * d; }
@@ -279,7 +279,7 @@ TEST_CASE("nvidia: Meta's Llama 2 differs from Pax's in these points of the mode
   remove(under({"separate_embedding_tpl.", "softmax_tpl.vocab_size", "softmax_tpl.params_init",
                 block + "attention_tpl.params_init", block + "ffn_tpl.params_init"},
                rest));
-  // The same written in another way: as many heads of keys as of queries; scales that are stored
+  // Differences in notation only: as many heads of keys as of queries; scales that are stored
   // with or without 1 subtracted; fans, which a normal distribution does not use.
   remove({
       block + "attention_tpl.num_kv_heads: 32 -> unset",

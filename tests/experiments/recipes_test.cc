@@ -35,7 +35,7 @@ namespace {
 const std::string kPage = TESSERA_SOURCE_DIR "/docs/recipes.md";
 constexpr size_t kSpread = 10;  // Recipes of the fast tier.
 
-// Those of the build's own libraries, by name.
+// All experiments of the build's own libraries, by name.
 const std::vector<ExperimentEntry>& all_experiments() {
   static const std::vector<ExperimentEntry> entries = [] {
     const auto problems = load_plugins(find_plugins({own_plugins("experiments")}));
@@ -216,13 +216,13 @@ int64_t split_axes(const ExperimentEntry& entry) {
 std::vector<ExperimentEntry> spread() {
   struct Candidate {
     ExperimentEntry entry;
-    int64_t axes = 0;  // That the mesh splits.
+    int64_t axes = 0;  // Axes that the mesh splits.
     size_t turn = 0;
   };
   std::vector<Candidate> candidates;
   for (const ExperimentEntry& entry : recipes()) candidates.push_back({entry, split_axes(entry)});
   std::ranges::stable_sort(candidates, std::greater<>(), &Candidate::axes);
-  std::map<std::string, size_t> turns;  // Of the next recipe of each family.
+  std::map<std::string, size_t> turns;  // Turn of the next recipe of each family.
   for (Candidate& each : candidates) each.turn = turns[family_of(each.entry.name)]++;
   std::ranges::stable_sort(candidates, {}, &Candidate::turn);
   std::vector<ExperimentEntry> first;

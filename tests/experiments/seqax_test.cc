@@ -116,7 +116,7 @@ TEST_CASE("seqax's five tasks all occur, and each follows its rule") {
   REQUIRE(by_task.size() == 5);
   for (const auto& [task, of_task] : by_task) {
     INFO("task " << task);
-    REQUIRE(of_task.size() >= 15);  // Of about 200, drawn uniformly.
+    REQUIRE(of_task.size() >= 15);  // Out of about 200, drawn uniformly.
     for (const Tokens& tokens : of_task) REQUIRE(tokens.size() < 1024);
   }
   // A full sequence has 1023 tokens after the task token, so its first half has 512.

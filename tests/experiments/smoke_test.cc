@@ -29,7 +29,7 @@ TEST_CASE("--smoke runs on the devices of the small mesh, in a directory of its 
   const auto directory = folder / "runs/c4.Spmd1B.smoke";
   REQUIRE(values_of(directory, "loss").size() == 5);
   REQUIRE_FALSE(std::filesystem::exists(folder / "runs/c4.Spmd1B"));
-  // The same command continues the run, and its file is its configuration.
+  // Repeating the command continues the run; the run's file is its configuration.
   REQUIRE_THAT(runexp(folder, "--exp=c4.Spmd1B --smoke").out,
                Catch::Contains("is complete: 5 steps done"));
   const std::string compare = "--exp=c4.Spmd1B --smoke --diff=runs/c4.Spmd1B.smoke";

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// What a case may have beside the usual.
+// Optional parts of a case.
 struct Parts {
   bool experts = false, stages = false;
 };

@@ -47,7 +47,7 @@ Table table_of(const std::vector<CollectiveUse>& uses) {
   return table;
 }
 
-// As lines, for a readable failure.
+// The table as lines, for a readable failure.
 std::string text(const Table& table) {
   std::string lines;
   for (const auto& [what, traffic] : table)
@@ -71,7 +71,7 @@ int64_t twice_share(int64_t bytes, int64_t k) { return 2 * share(bytes, k); }
 struct WeightSize {
   std::string path;
   std::vector<std::string> axes;
-  int64_t elements = 0;  // Of one layer.
+  int64_t elements = 0;  // Elements of one layer.
   int64_t layers = 1;
   bool in_block = false;
   bool has(std::string_view axis) const {

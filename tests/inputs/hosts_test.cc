@@ -60,7 +60,7 @@ Hosts::Open opener(typename Input::HParams p) {
   return [input_tpl = Template<BaseInput>(p)] { return input_tpl.instantiate(); };
 }
 
-// Of tokens.h5 and the set beside it, with changing weights.
+// Opens a mixture of tokens.h5 and the set beside it, with changing weights.
 Hosts::Open mixture_opener(const Data& data, Exhausted exhausted, bool tokens_repeat = true) {
   const FlatTokensInput::HParams tokens{.path = (data.directory / "tokens.h5").string(),
                                         .repeat = tokens_repeat};

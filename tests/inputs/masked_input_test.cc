@@ -98,7 +98,7 @@ TEST_CASE("masks depend on the row's number and the seed only", "[masked_input]"
   const Batch first = sixteen->get_next().value();
   const std::optional<Batch> peeked = sixteen->peek();
   REQUIRE(same_batch(peeked, sixteen->get_next()));
-  // The same rows in batches of half the size, from the second of them on.
+  // Equal rows come in batches of half the size, from the second batch on.
   const auto eight = opened(hparams(8));
   InputState state = eight->state();
   state.position = 1;
@@ -164,7 +164,7 @@ TEST_CASE("a mask token may be beyond the vocabulary, and random tokens stay wit
     const int32_t id = batch.at("ids").data<int32_t>()[i];
     if (id != 1000) largest = std::max(largest, id);
   }
-  REQUIRE(largest == 60);  // Of 61 tokens: 50 letters, four distances, six others and id 0.
+  REQUIRE(largest == 60);  // 61 tokens: 50 letters, four distances, six others and id 0.
 }
 
 TEST_CASE("a masked input says what is wrong with its configuration", "[masked_input]") {

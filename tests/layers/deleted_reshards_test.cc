@@ -61,7 +61,7 @@ Graph forward(LanguageModel::HParams p, const TrialRules& rules) {
   return graph;
 }
 
-// The same without one node, a reshard, and with gradients.
+// Copies the graph without one node, a reshard, and adds gradients.
 Graph without(const Graph& traced, NodeId left_out) {
   Graph graph;
   const AxisRules no_rules;

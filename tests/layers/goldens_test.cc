@@ -183,7 +183,7 @@ TEST_CASE("models compute the losses and gradients of an independent implementat
   }
 }
 
-// The same through all passes and the CPU's kernels, in f32.
+// Runs all passes and the CPU's kernels, in f32.
 TEST_CASE("models in f32 on the CPU compute the goldens, under every remat policy") {
   const auto device = make_test_device(2);
   for (const Model& model : models()) {

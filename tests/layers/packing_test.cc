@@ -68,7 +68,7 @@ class LossSum {
     output("sum", model(features).loss.sum);
   }
 
-  // Of the labels of one segment of a row.
+  // The sum over the labels of one segment of a row.
   double operator()(const Batch& batch, int64_t row, int32_t segment) {
     set(batch, row, segment);
     return evaluate(graph_, inputs_).at("sum").values.at(0);

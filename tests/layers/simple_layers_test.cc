@@ -38,7 +38,7 @@ TEST_CASE("Bias adds along its axis") {
 }
 
 TEST_CASE("RmsNorm divides by the root mean square") {
-  const double unit = 1 / std::sqrt(12.5 + 1e-6);  // Of 3 and 4.
+  const double unit = 1 / std::sqrt(12.5 + 1e-6);  // 1 / RMS of 3 and 4.
   LayerTrial trial;
   const Tensor x = trial.in("x", "f32[\"embed=2\"]", {3, 4});
   const auto scaled = [&](bool direct) {
@@ -53,7 +53,7 @@ TEST_CASE("RmsNorm divides by the root mean square") {
 }
 
 TEST_CASE("LayerNorm subtracts the mean, divides by the deviation, scales and shifts") {
-  const double unit = 1 / std::sqrt(1.0 + 1e-6);  // Of 1 and 3: mean 2, variance 1.
+  const double unit = 1 / std::sqrt(1.0 + 1e-6);  // For 1 and 3: mean 2, variance 1.
   const auto normed = [](const LayerNorm::HParams& p) {
     LayerTrial trial;
     return trial.apply(p, trial.in("x", "f32[\"embed=2\"]", {1, 3}),

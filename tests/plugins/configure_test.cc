@@ -190,7 +190,7 @@ TEST_CASE("--smoke changes knobs before --set, and both are cited") {
   REQUIRE(std::regex_search(knobs, std::regex("num_animals = 2 +# --smoke\n")));
   REQUIRE(std::regex_search(knobs, std::regex("ici_mesh_shape = \\[1, 2, 2\\] +# --smoke\n")));
   REQUIRE(std::regex_search(knobs, std::regex("speed = 1.5 +# default\n")));
-  // What --set gives is a mesh of the user, also if it is that of the experiment.
+  // A mesh from --set is the user's, even if it equals that of the experiment.
   REQUIRE(smoke(herd, {"ici_mesh_shape=[1,8,4]"}).config.mesh.ici_mesh_shape ==
           std::vector<int64_t>{1, 8, 4});
 }

@@ -109,7 +109,7 @@ TEST_CASE("exceeding the file size limit is an error that names the file") {
     REQUIRE_THAT(outcome.errors, Catch::StartsWith("runexp: ") && Contains("File too large"));
   }
   REQUIRE(one_ended_well);
-  // The same command succeeds without the limit.
+  // Without the limit the command succeeds.
   REQUIRE(first_of(folder, run + " >/dev/null").exit_code == 0);
   const std::string build = fmt::format(
       "ulimit -f 4\n'{}/bin/flat_tokens' build --output=t.h5 text.txt", TESSERA_BINARY_DIR);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs print where something outside of them is odd: exceptions of a plugin's
+// The output of programs when something outside of them is faulty: exceptions of a plugin's
 // experiment, the terminal, and the environment that a launcher left.
 #include <algorithm>
 #include <string>

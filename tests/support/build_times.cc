@@ -53,7 +53,8 @@ std::vector<Compared> in_both(const std::vector<CompileStep>& steps,
   return both;
 }
 
-// Of the other files that were compiled at about the same time; 0 if they are too few to tell.
+// The usual ratio of the other files that were compiled at about the same time; 0 if they are too
+// few.
 double usual_ratio(const Compared& one, const std::vector<Compared>& all) {
   std::vector<double> ratios;
   for (const Compared& other : all) {

@@ -16,7 +16,7 @@ struct CompileStep {
   std::string object;   // Below CMakeFiles/.
   double seconds = 0;   // Wall time; ninja records no other.
   double began_at = 0;  // Seconds since a common start for all builds in one folder.
-  int64_t lines = 0;    // Of the sources; 0 if unknown.
+  int64_t lines = 0;    // Lines of the sources; 0 if unknown.
 };
 
 // The last compilation of each object, slowest first; `lines` is not set.

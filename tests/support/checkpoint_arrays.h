@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole arrays of a checkpoint, of which any damage is an error.
+// Reads whole arrays of a checkpoint; any damage is an error.
 #pragma once
 
 #include <cstddef>

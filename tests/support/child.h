@@ -63,7 +63,7 @@ struct Outcome {
 Outcome shell(const std::filesystem::path& folder, const std::string& command,
               std::chrono::seconds limit = std::chrono::seconds(60));
 
-// The same for a bash script, which is stored outside `folder`.
+// Runs a bash script, which is stored outside `folder`, in the same way.
 Outcome bash(const std::filesystem::path& folder, const std::string& script,
              std::chrono::seconds limit = std::chrono::seconds(60));
 

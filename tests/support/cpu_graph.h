@@ -23,7 +23,7 @@ std::map<std::string, std::vector<double>> run_on_cpu(const Graph& graph,
                                                       Device& device);
 
 struct Tolerance {
-  double relative = 2e-6;  // Of the largest magnitude in the output.
+  double relative = 2e-6;  // Share of the largest magnitude in the output.
   double absolute = 0.0;
 };
 

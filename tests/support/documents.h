@@ -17,7 +17,7 @@ struct DocumentBlock {
   int line = 0;          // Line number of its first line of text.
   std::string language;  // "sh"; empty if the fence names none.
   std::string text;      // Without the indentation of its fence.
-  // Of each `<!-- test: KEY: VALUE -->` or `<!-- test: KEY -->` directly before it.
+  // Key and value of each `<!-- test: KEY: VALUE -->` or `<!-- test: KEY -->` directly before it.
   std::vector<std::pair<std::string, std::string>> annotations;
 
   std::string place() const;  // "docs/data.md:22"

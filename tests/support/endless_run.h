@@ -27,7 +27,7 @@ std::optional<int> process_of(const std::filesystem::path& folder, int rank,
                               const std::string& variable = "OMPI_COMM_WORLD_RANK");
 
 // Sends a signal to a process of a run. A process that SIGKILL ends is suspended first, until the
-// others wait for it: what they say of it does not depend on what they were computing.
+// others wait for it: their report then does not depend on what they were computing.
 void send_signal(int process, int signal);
 
 int64_t last_step(const std::filesystem::path& folder);   // From its log; 0 without a line.

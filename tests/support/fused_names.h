@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fusion pass made of a graph, as names.
+// The result of a fusion pass as names of ops.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// The ops of a graph and of its loops in order; of a fused node with those of its body:
+// The ops of a graph and of its loops in order; a fused node is followed by those of its body:
 // "fused_product(einsum cast)".
 inline std::vector<std::string> fused_names(const Graph& graph) {
   std::vector<std::string> names;

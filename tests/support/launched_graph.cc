@@ -94,7 +94,7 @@ class LaunchedGraph {
   std::vector<std::unique_ptr<DeviceMemory>> memory_;
   std::map<ValueId, DeviceAddress> addresses_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
-  std::vector<DeviceAddress> scratch_;  // Of each kernel.
+  std::vector<DeviceAddress> scratch_;  // Scratch memory of each kernel.
 };
 
 }  // namespace

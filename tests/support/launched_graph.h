@@ -27,7 +27,7 @@ struct OperandPlace {
 GraphResults run_launched(Device& device, const Graph& graph, const ReferenceInputs& inputs,
                           const OperandPlace& placement = {});
 
-// What the reference interpreter gives, rounded to the dtypes of the outputs.
+// The results of the reference interpreter, rounded to the dtypes of the outputs.
 GraphResults rounded_reference(const Graph& graph, const ReferenceInputs& inputs);
 
 // "y[3]: got 1.5, expected 1.25" for the first element that differs by more than the tolerance,

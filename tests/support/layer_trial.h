@@ -29,7 +29,7 @@ class LayerTrial {
   // Adds an input with its values, or returns the existing input of this name.
   Tensor in(const std::string& name, const std::string& type, const std::vector<double>& values);
 
-  // The same, as a feature of the batch.
+  // Adds an input as a feature of the batch.
   void feature(const std::string& name, const std::string& type,
                const std::vector<double>& values) {
     features_.tensors[name] = in(name, type, values);

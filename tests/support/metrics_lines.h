@@ -11,7 +11,7 @@ namespace tessera {
 
 // The text of the value of `key` in each line that has it.
 std::vector<std::string> values_of(const std::filesystem::path& directory, const std::string& key);
-// The same as numbers.
+// The values as numbers.
 std::vector<double> numbers_of(const std::filesystem::path& directory, const std::string& key);
 // Loss by step.
 std::map<std::string, std::string> losses_of(const std::filesystem::path& directory);

@@ -28,11 +28,11 @@ std::string mpirun_command(const std::string& options, const std::string& progra
 std::string mpirun_two_commands(const std::filesystem::path& folder, const std::string& first,
                                 const std::string& second);
 
-// Whether mpirun gives the processes of a job that it ends the time to say what they waited for.
+// Whether mpirun, when it ends a job, leaves the processes time to report what they waited for.
 // Open MPI 5 may kill them at once.
 bool mpirun_waits_after_sigterm();
 
-// The same command on two hosts, with options of two_hosts.sh.
+// A command on two hosts, with options of two_hosts.sh.
 std::string two_hosts_command(const std::string& options, const std::string& command);
 
 // Why a Slurm cluster is not possible on this machine; empty if it is. Error if it should be

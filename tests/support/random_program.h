@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// The same seed gives the same graph. Parameters and states are f32, with values in [-1, 1]
+// A function of the seed alone. Parameters and states are f32, with values in [-1, 1]
 // expected; all ops keep that magnitude.
 Graph random_program(uint64_t seed);
 

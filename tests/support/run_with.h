@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run of a test is told: the setting that all runs have, and the options of its mode.
+// How a test runs a mode: the setting that all runs have, and the options of the mode.
 #pragma once
 
 #include <variant>
@@ -11,7 +11,7 @@ namespace tessera {
 struct RunWith : RunSetting {
   ModeOptions mode = TrainOptions{};
 
-  // The options of this mode, which the run then has.
+  // Sets the options of the mode that is run.
   template <typename Options>
   Options& of_mode() {
     if (!std::holds_alternative<Options>(mode)) mode = Options{};

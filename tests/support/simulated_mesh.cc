@@ -32,7 +32,7 @@ void each_place(const Type& type, const Region& block, const Visit& visit) {
   });
 }
 
-// The same for all elements of a device's part of a value.
+// Visits all elements of a device's part of a value.
 template <typename Visit>
 void each_place_on(const Type& type, const Mesh& mesh, int64_t device, const Visit& visit) {
   const Type local = local_type(type, mesh);

@@ -51,12 +51,12 @@ struct SpmdCase {
   std::string remat = "save_everything";
   int64_t microbatches = 1;
   int64_t layers = 0;  // 0: as many as the model has.
-  // Of a mesh axis `stage` before the others. More than 1: needs `repeated`, and rules whose
+  // Size of a mesh axis `stage` before the others. More than 1: needs `repeated`, and rules whose
   // weights have layers -> stage.
   int64_t stages = 1;
   Template<PipelineSchedule> schedule;    // Unset: 1F1B.
   std::vector<int64_t> layers_per_piece;  // Empty: equally many.
-  int64_t chunk_tokens = 0;               // Of the loss; 0: all at once.
+  int64_t chunk_tokens = 0;               // Tokens of a chunk of the loss; 0: no chunks.
   DType compute = DType::kF32;
   double learning_rate = 1e-3;
   double clip_norm = 0.0;  // Bound on the global norm; 0: no clipping.
@@ -67,7 +67,7 @@ struct SpmdCase {
   Mesh mesh() const;
   const TrialRules& rules() const;
   std::string text() const;        // For messages.
-  SpmdCase on_one_device() const;  // The same case without mesh, rules and chunks of the loss.
+  SpmdCase on_one_device() const;  // Without mesh, rules and chunks of the loss.
   AxisRules axis_rules() const;
 };
 

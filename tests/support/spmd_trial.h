@@ -18,9 +18,9 @@ using NamedFloats = std::map<std::string, std::vector<float>>;  // By parameter 
 // The results of a run. Arrays are global on any mesh.
 struct SpmdRun {
   NamedFloats weights;                // Before the first step.
-  NamedFloats gradients;              // Of the first step.
+  NamedFloats gradients;              // Gradients of the first step.
   NamedFloats trained;                // Weights after the last step.
-  std::vector<double> losses, norms;  // Of each step.
+  std::vector<double> losses, norms;  // One per step.
   std::vector<int64_t> bytes_sent;    // Per device, in all steps.
   int64_t planned_bytes = 0;          // Planned bytes per device and step, without permutes.
   int64_t planned_moves = 0;  // Planned bytes of permutes, which move only some devices' shards.

@@ -29,10 +29,10 @@ struct TransferTrial {
   Graph graph(int64_t stage) const;
 };
 
-// What a device did.
+// The result of one device.
 struct TransferResult {
-  std::vector<std::vector<float>> outputs;  // Of stage 0, by microbatch: this device's rows.
-  int64_t planned_bytes = 0;                // That the device sends in a step, by its graph.
+  std::vector<std::vector<float>> outputs;  // This device's rows, by microbatch; stage 0 only.
+  int64_t planned_bytes = 0;                // Bytes sent in a step, by its graph.
 };
 
 // The results of one device, which runs `steps` steps of different operands: those of the last.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an input of one's own may put into a batch: ids and labels that the model has no row for end
-// a run before the step, and an evaluation set without labels ends it before the first step.
+// Faulty batches of a user's input: ids and labels without a row in the model end a run before the
+// step, and an evaluation set without labels ends it before the first step.
 #include "tasks/session/batch_check.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using Catch::Contains;
 
 }  // namespace
 
-// A synthetic input, of which one element of an array of batch 1 is another: row 2, position 5.
+// A synthetic input in which one element of an array of batch 1 is changed: row 2, position 5.
 class OddInput final : public BaseInput {
  public:
   struct HParams {
@@ -35,7 +35,7 @@ class OddInput final : public BaseInput {
     static constexpr std::string_view kName = "OddInput";
     std::string array = "ids";
     int64_t value = 0;
-    double weight = 1.0;  // Of this element, or with `weighs_all` of every label.
+    double weight = 1.0;  // Weight of this element, or with `weighs_all` of every label.
     bool weighs_all = false;
     int64_t num_batches = -1;
     FIELDS(array, value, weight, weighs_all, num_batches)

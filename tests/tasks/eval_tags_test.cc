@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Means of eval tags, and the table of scores.
 #include <cmath>
 
 #include "core/base/error.h"

@@ -51,7 +51,7 @@ class Collector final : public ScoreMetric {
   std::vector<std::string> names() const override { return {"examples", "nats"}; }
   void add(const ScoredExample& example) override {
     const HostArray& labels = example.row.at("labels");
-    CHECK(labels.axes == std::vector<std::string>{"seq"});  // Of several threads, as in evaluate().
+    CHECK(labels.axes == std::vector<std::string>{"seq"});  // Not REQUIRE: several threads.
     examples_.push_back({example.number,
                          std::string(example.source),
                          {labels.data<int32_t>(), labels.data<int32_t>() + labels.shape[0]},

@@ -72,7 +72,7 @@ TEST_CASE("a mixture of experts resumes on other splits of its experts, and on o
       for (size_t i = 0; i < got.size(); ++i) {
         INFO(key << " of step " << i + 1);
         REQUIRE(got[i] == Approx(expected[i]).epsilon(1e-4));
-        // The same batch twice would be seen.
+        // Training twice on one batch would be detected.
         if (i > 0 && key == std::string("grad_norm"))
           REQUIRE(std::abs(expected[i] / expected[i - 1] - 1.0) > 2e-4);
       }

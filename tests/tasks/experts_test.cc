@@ -273,7 +273,7 @@ TEST_CASE("routers report losses, load, entropy and dropped tokens by their form
   REQUIRE(reported(layer_of(router), "router_z_loss", true) == Approx(0.7 * z_loss));
   REQUIRE(reported(layer_of(router), "router_entropy", false) == Approx(entropy));
   REQUIRE(reported(layer_of(router), "dropped_tokens", false) == Approx(dropped));
-  // Of the first expert, relative to an equal share.
+  // The load of the first expert, relative to an equal share.
   REQUIRE(reported(layer_of(router), "expert_load", false) ==
           Approx(all_counts[0] / (2.0 * kTokens / kExperts)));
   router.load_balance_scope = BalanceScope::kExample;

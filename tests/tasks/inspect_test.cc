@@ -263,7 +263,7 @@ TEST_CASE("what is inspected is the same in a loop, over microbatches, on meshes
   const Looked expected = looked({.repeated = false}, 2);
   REQUIRE(expected.values.size() == 4);  // Two layers in two steps.
   REQUIRE(expected.values.contains("4 lm.transformer.x_layers[1].ffn.result"));
-  REQUIRE(expected.losses == looked({.repeated = false}, 0).losses);  // The same bits.
+  REQUIRE(expected.losses == looked({.repeated = false}, 0).losses);  // Equal bits.
   const Setting settings[] = {
       {},
       {.microbatches = 4},

@@ -84,7 +84,7 @@ TEST_CASE("a layer reads its index in an unrolled and in a repeated stack") {
   REQUIRE(result_of(Repeated::HParams{.num_layers = 4, .block_tpl = digits}) == 10123);
   const AppendsIndex::HParams outside{.before_a_loop = true};
   REQUIRE(result_of(Repeated::HParams{.num_layers = 2, .block_tpl = outside}) == 10011);
-  // Of nested stacks the inner one counts.
+  // In nested stacks the index of the inner one counts.
   const StackedTransformer::HParams inner{.num_layers = 2, .block_tpl = digits};
   REQUIRE(result_of(Repeated::HParams{.num_layers = 2, .block_tpl = inner}) == 10101);
 }

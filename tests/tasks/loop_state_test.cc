@@ -80,7 +80,7 @@ TEST_CASE("a merged state has the entries of every process") {
                                                   {"lane/2", ""}};
   for (const Outcome& outcome : outcomes) {
     REQUIRE(outcome.error.empty());
-    REQUIRE(outcome.state.position == 7);  // Of the processes that have input left.
+    REQUIRE(outcome.state.position == 7);  // The position of the processes that have input left.
     REQUIRE(outcome.state.cursors == all);
   }
 }

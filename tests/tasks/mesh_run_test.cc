@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same run on meshes of several devices: its metrics match one device, and its memory and
+// One run on meshes of several devices: its metrics match one device, and its memory and
 // traffic match the plan.
 #include <cmath>
 #include <csignal>

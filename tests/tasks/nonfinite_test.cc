@@ -27,7 +27,7 @@ namespace {
 
 using Catch::Contains;
 
-constexpr int64_t kBadStep = 3, kSteps = 5;  // As in metrics.jsonl.
+constexpr int64_t kBadStep = 3, kSteps = 5;  // Numbered as in metrics.jsonl.
 
 Tensor line_of_log(const Tensor& x) { return log(x); }
 constexpr int kLogLine = __LINE__ - 1;

@@ -11,7 +11,7 @@ namespace tessera {
 
 struct OptimizerTrial {
   Template<BaseOptimizer> optimizer_tpl;
-  Type type;                      // Of the parameter.
+  Type type;                      // Type of the parameter.
   std::vector<double> parameter;  // Updated by run().
   double weight_decay = 0.0;
   double gradient_scale = 1.0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer, a loss and an input of one's own, as docs/own_parts.md explains them, in a run.
+// A user-defined optimizer, loss and input, as in docs/own_parts.md, in a run.
 #include <filesystem>
 #include <sstream>
 

@@ -109,7 +109,7 @@ TEST_CASE("a batch of evaluation that the microbatches of training do not divide
 }
 
 TEST_CASE("an evaluation in stages scores each example, in the order of the batch") {
-  // Of several sources, whose means need the scores of single examples.
+  // Several sources, whose means need the scores of single examples.
   const TemporaryDirectory directory;
   const auto scores = [&](const ExperimentConfig& config) {
     const TinyDevices devices(options_for(config).devices);
@@ -180,7 +180,7 @@ TEST_CASE("a run resumes in other stages, or in none") {
     REQUIRE(run_tiny(part, directory / "moved", options) == 0);
   }
   require_close(numbers(directory / "moved", "loss"), numbers(directory / "one", "loss"));
-  // Of the moving averages.
+  // Evaluation uses the moving averages.
   REQUIRE(numbers(directory / "moved", "eval/validation/log_pplx").back() ==
           Approx(numbers(directory / "one", "eval/validation/log_pplx").back()).epsilon(1e-4));
 }

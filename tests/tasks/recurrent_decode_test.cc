@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding of layers that are no attention: a layer with a linear recurrence keeps decoding state
 // of its own, of several types, and decodes to what the whole forward pass computes, with padding
-// on either side of a prompt. And what the check of such layers refuses.
+// on either side of a prompt. Also tests which layers the check refuses.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,7 +26,7 @@
 
 namespace tessera {
 
-// What a Recurrence tells the decoding cache.
+// The state that a Recurrence declares to the decoding cache.
 enum class StateKind { kWhole, kNone, kOtherDtype, kNoBatch };
 constexpr std::array<EnumName<StateKind>, 4> enum_names(StateKind) {
   using enum StateKind;

@@ -49,8 +49,8 @@ TEST_CASE("a stop signal ends an evaluation between batches, and a resume repeat
   const TemporaryDirectory whole;
   REQUIRE(run_tiny(config, whole.path()) == 0);
   struct Stop {
-    int batch;         // Of all evaluations: 2 before the first step, then 6 in each with the end.
-    int64_t step;      // After which the evaluation is.
+    int batch;         // Batch of all evaluations: 2 before step 0, then 6 in each, with the end.
+    int64_t step;      // The step after which the evaluation is.
     size_t evaluated;  // Evaluations before it.
   };
   for (const auto& [batch, step, evaluated] : {Stop{4, 2, 0}, {8, 2, 0}, {10, 4, 1}}) {

@@ -34,7 +34,7 @@ class TinyDevices {
 // Builds a run on options.devices devices and runs it; returns the exit code.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunWith options = {});
-// The same, as one of several processes.
+// Builds and runs it as one of several processes.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunWith options, ProcessGroup& processes);
 

@@ -22,7 +22,7 @@ static_assert(kEmptyLse == tessera::kEmptyLse);
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kWarpsPerBlock = 4;  // Of kernels with a warp per row.
+constexpr int kWarpsPerBlock = 4;  // In kernels with a warp per row.
 
 int size_as_int(const Type& type, size_t axis) { return static_cast<int>(type.axes[axis].size); }
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -35,7 +35,8 @@ int width_of(const Node& node, int64_t head_dim) {
        node.op->name, head_dim);
 }
 
-// Of q["batch queries heads head_dim"]; `keys` and `kv_heads` are axes of the key operand.
+// The parameters for q["batch queries heads head_dim"]; `keys` and `kv_heads` are axes of the key
+// operand.
 AttentionParameters parameters_of(const Graph& graph, const Node& node, size_t keys,
                                   size_t kv_heads) {
   const Type& q = graph.type(node.inputs[0]);

@@ -14,7 +14,7 @@ struct SegmentBounds {
 };
 inline constexpr int kSegmentRun = 32;
 
-inline constexpr float kEmptyLse = -1e30f;  // As in core/ops/attention.h.
+inline constexpr float kEmptyLse = -1e30f;  // The value in core/ops/attention.h.
 
 // Decoding splits the keys into runs at fixed positions, so that the bits of a row's result do not
 // depend on other rows.
@@ -26,7 +26,7 @@ using attention_tiles::gradient_tiles;
 using attention_tiles::shared_bytes;
 using attention_tiles::TileShape;
 
-// Of a row over one run of keys, scores in base 2: the largest score, and the sum of
+// Statistics of a row over one run of keys, scores in base 2: the largest score, and the sum of
 // 2^(score - maximum).
 struct RunStatistics {
   float maximum, sum;
@@ -37,7 +37,7 @@ struct RunStatistics {
 struct AttentionParameters {
   const void *query, *key, *value;
   const int32_t *segments, *key_segments;    // ["batch queries"], ["batch keys"]; or null.
-  const SegmentBounds *bounds, *key_bounds;  // Of these, per kSegmentRun rows of a batch row.
+  const SegmentBounds *bounds, *key_bounds;  // Bounds per kSegmentRun rows of a batch row.
   const int32_t* starts;                     // ["batch"]: position of query 0; null: 0.
   int64_t key_batch_stride, key_head_stride, key_row_stride;
   int batch, queries, keys, heads, kv_heads, head_dim;

@@ -89,7 +89,7 @@ __device__ void differentiate(const AttentionParameters& p, float (&scores)[N][4
 // A block of keys of one key head.
 struct KeyItem {
   int batch, kv_head, first_row;
-  int first_column;  // Of dk and dv.
+  int first_column;  // Column of dk and dv.
 };
 
 template <typename T, int kWidth>

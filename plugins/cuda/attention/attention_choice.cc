@@ -44,7 +44,7 @@ std::string describe_attention(Context& context) {
 
 const DescriptionRegistrar kDescribeAttention{describe_attention};
 
-// Says on standard error, once in a process, that cuDNN is not used for a node.
+// Prints on standard error, once in a process, that cuDNN is not used for a node.
 void note_own_attention(const Node& node, const std::string& difference) {
   static std::atomic<bool> noted = false;
   if (noted.exchange(true)) return;

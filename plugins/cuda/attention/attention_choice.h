@@ -14,7 +14,7 @@ namespace tessera::cuda {
 inline constexpr const char* kAttentionVariable = "TESSERA_CUDA_ATTENTION";
 
 enum class AttentionSetting { kChecked, kOwn, kCudnn };
-// From the environment. Error for an unknown word.
+// Reads the environment. Error for an unknown word.
 AttentionSetting attention_setting();
 
 // The kernel of an attention node or of its gradient. Own and cuDNN's kernels save and expect the

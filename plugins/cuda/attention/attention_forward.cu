@@ -14,7 +14,7 @@ struct Item {
   int batch, head, first_row, run;  // `head`: of p.heads / p.pack.
 };
 
-// Neighbouring blocks work on one head, so that its keys stay in L2; the rows that see most keys
+// Neighbouring blocks work on one head, so that its keys stay in L2; rows that see most keys come
 // first.
 __device__ Item item_of(const AttentionParameters& p, int tile_rows) {
   int rest = static_cast<int>(blockIdx.x);

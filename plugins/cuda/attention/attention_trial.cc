@@ -26,7 +26,7 @@ constexpr std::string_view kNoMemory =
     "results cannot be compared with theirs: the GPU has no memory for it";
 constexpr int kDocuments = 3;  // In a row with segments.
 
-// Of f32 or bf16.
+// Converts f32 or bf16 to double.
 std::vector<double> numbers_of(DType dtype, std::span<const std::byte> bytes) {
   std::vector<double> numbers(bytes.size() / static_cast<size_t>(dtype_bytes(dtype)));
   const std::byte* from = bytes.data();
@@ -67,7 +67,7 @@ class AttentionTrial {
   }
 
  private:
-  using Values = std::vector<std::vector<double>>;  // Of each result.
+  using Values = std::vector<std::vector<double>>;  // Elements of each result.
 
   const Type& type(size_t input) const { return graph_.type(node_.inputs[input]); }
   bool is_gradient() const { return node_.op == &kAttentionGradOp; }

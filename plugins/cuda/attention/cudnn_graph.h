@@ -28,7 +28,7 @@ struct CudnnTensor {
 // A finalized plan.
 class CudnnPlan {
  public:
-  // Of the library and of tensors that live in scratch memory; a multiple of kAlignment.
+  // Bytes for the library and for tensors in scratch memory; a multiple of kAlignment.
   int64_t scratch_bytes() const { return workspace_at_ + workspace_bytes_; }
   // Enqueues the graph on the handle's stream. Operands in the order of CudnnGraph::operand(), at
   // multiples of 16 bytes; scratch memory at a multiple of kAlignment.
@@ -44,8 +44,8 @@ class CudnnPlan {
   const Cudnn& library_;
   std::deque<CudnnDescriptor> parts_;  // What the plan refers to.
   CudnnDescriptor plan_;
-  std::vector<int64_t> ids_;         // Of operands, tensors in scratch memory, and scalars.
-  std::vector<int64_t> scratch_at_;  // Of tensors in scratch memory.
+  std::vector<int64_t> ids_;         // Ids of operands, tensors in scratch memory, and scalars.
+  std::vector<int64_t> scratch_at_;  // Offsets of tensors in scratch memory.
   std::vector<float> scalars_;
   int64_t workspace_at_ = 0, workspace_bytes_ = 0;
 };
@@ -68,21 +68,20 @@ class CudnnGraph {
                         const CudnnTensor& condition = {});
   void pointwise_into(const CudnnTensor& result, cudnnPointwiseMode_t mode, const CudnnTensor& x,
                       const CudnnTensor& y = {});
-  // Comparisons, and positions along an axis of x: of booleans and of 32-bit integers.
+  // Comparisons, which give booleans, and positions along an axis of x, as 32-bit integers.
   CudnnTensor compare(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor& y);
   CudnnTensor integers(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor& y);
   CudnnTensor positions(const CudnnTensor& x, int64_t axis);
   // Products of the last two axes. An axis before them of b may be a divisor of a's: then several
   // matrices of a are multiplied by the same of b.
   void product(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& result);
-  // Over the axes on which the result is smaller; sums of groups where it is not 1.
+  // Reduces the axes on which the result is smaller, in groups where its size is not 1.
   void reduce(cudnnReduceTensorOp_t reduction, const CudnnTensor& x, const CudnnTensor& result);
   // The matrices of x, transposed: no data moves. In the dtype `type`.
   CudnnTensor transposed(const CudnnTensor& x, cudnnDataType_t type);
 
-  // The library's first choice for this GPU, of those that have the same bits in every run if that
-  // is asked for; nullopt if it does not support the graph. Once, since the plan takes the
-  // descriptors.
+  // The library's first choice for this GPU; with kSame the first that has the same bits in every
+  // run. nullopt if it does not support the graph. Once, since the plan takes the descriptors.
   enum class Bits { kSame, kAny };
   std::optional<CudnnPlan> plan(const CudnnTarget& target, Bits bits);
 

@@ -106,7 +106,7 @@ struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   const CudnnDescriptor* description = nullptr;
 };
-// From the JSON text of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
+// Makes it from the JSON text of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
 CudnnDescriptor cudnn_description(const Cudnn& library, std::string_view json);
 
 // The library's handle on a GPU, if both are usable: a part of the context.

@@ -59,10 +59,10 @@ struct Mask {
 // Segments of the resident rows of a block, against those of streamed tiles.
 struct SegmentRange {
   SegmentBounds resident;
-  const SegmentBounds* streamed;  // Of runs of rows; null: no segments.
+  const SegmentBounds* streamed;  // Bounds of runs of rows; null: no segments.
   int count;                      // Streamed rows.
 
-  // Of rows [first, min(first + rows, count)).
+  // The bounds of rows [first, min(first + rows, count)).
   __device__ static SegmentBounds over(const SegmentBounds* runs, int first, int rows, int count) {
     const int last = (min(first + rows, count) - 1) / kSegmentRun;
     SegmentBounds all = runs[first / kSegmentRun];
@@ -100,7 +100,7 @@ struct SegmentRange {
 
 __device__ inline int runs_of(int rows) { return (rows + kSegmentRun - 1) / kSegmentRun; }
 
-// Of the resident rows [first, first + rows) of a batch row. Bounds are null without segments.
+// The segments of resident rows [first, first + rows) of a batch row. Null bounds: no segments.
 __device__ inline SegmentRange segments_of(const SegmentBounds* resident, int resident_count,
                                            const SegmentBounds* streamed, int streamed_count,
                                            int batch, int first, int rows) {

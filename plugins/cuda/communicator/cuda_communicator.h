@@ -13,14 +13,14 @@ enum class Collectives { kPeer, kNccl };
 // "peer" or "nccl".
 inline constexpr const char* kCollectivesVariable = "TESSERA_CUDA_COLLECTIVES";
 
-// What that variable says; otherwise NCCL if it can be used here. Error for another word, and if
-// NCCL is asked for and cannot be used.
+// The choice of that variable; by default NCCL if it can be used here. Error for another word, and
+// if NCCL is asked for and cannot be used.
 Collectives chosen_collectives();
 
-// Of the chosen kind. Error if it cannot connect these GPUs.
+// Makes a communicator of the chosen kind. Error if it cannot connect these GPUs.
 std::unique_ptr<Communicator> make_cuda_communicator(CommunicatorOptions options);
 
-// What memory planning needs to know about the kernels of the chosen kind.
+// Requirements of the kernels of the chosen kind, for memory planning.
 CollectiveNeeds cuda_collective_needs(const Graph& graph, const Node& node);
 
 }  // namespace tessera::cuda

@@ -40,7 +40,7 @@ enum DataType : int {
 };
 enum RedOp : int { ncclSum = 0, ncclMax = 2 };
 
-inline constexpr int kVersion = 21400;  // Of these declarations; newer libraries know them.
+inline constexpr int kVersion = 21400;  // These declarations'; newer libraries have them.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef, version = kVersion;

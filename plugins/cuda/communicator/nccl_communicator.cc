@@ -35,7 +35,7 @@ constexpr int kCountBits = 16;
 constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
 constexpr uint32_t kMostCollectives = kLeft >> kCountBits;
 
-// Of the process group that compares GPUs; the one that saves checkpoints has channel 1.
+// The channel of the process group that compares GPUs; channel 1 is for saving checkpoints.
 constexpr int kConnectingChannel = 2;
 
 const Nccl& require_nccl() {

@@ -60,17 +60,17 @@ class NcclCommunicator final : public Communicator {
     // How far the GPU is, which it writes into the host's memory: the collective that it arrived at
     // last, and whether it has left that.
     std::shared_ptr<PinnedBuffer> position;
-    uint32_t current = 0;             // What the last collective wrote; of the device's thread.
+    uint32_t current = 0;  // What the last collective wrote; only used by the device's thread.
     std::atomic<int64_t> joined = 0;  // The number of the collective that was enqueued last.
-    std::atomic<int64_t> runs = 0;    // Of programs: a graph that is replayed writes the same.
-    std::atomic<int64_t> sent = 0;    // Bytes.
-    // Of the device's thread: how many collectives the run has enqueued so far, what `sent` was
-    // when it began, and what each program sends in a run.
+    std::atomic<int64_t> runs = 0;  // Runs of programs: a replayed graph writes the same position.
+    std::atomic<int64_t> sent = 0;  // Bytes.
+    // Only used by the device's thread: how many collectives the run has enqueued so far, what
+    // `sent` was when it began, and what each program sends in a run.
     int64_t enqueued = 0, sent_before = 0;
     std::map<int, int64_t> sent_by;
     std::vector<std::shared_ptr<const CollectiveInfo>> collectives;   // By number; under mutex_.
     std::map<std::vector<int64_t>, std::shared_ptr<NcclRank>> ranks;  // By group; under mutex_.
-    // As the watching thread saw it last.
+    // What the watching thread saw last.
     uint32_t seen_position = 0;
     int64_t seen_runs = 0;
     WaitDeadline deadline;

@@ -92,7 +92,7 @@ class NcclKernel : public CudaKernel {
 
   const CollectiveInfo& info() const { return *info_; }
   bool is_own(int64_t index) const { return index == info_->index; }
-  // Of one member.
+  // Bytes of one member's part.
   int64_t part_bytes() const { return info_->part(info_->index).bytes(); }
 
   // call(library, comm) enqueues; all of it is in the stream on return.

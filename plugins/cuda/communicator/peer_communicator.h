@@ -35,8 +35,8 @@ struct PeerGroup {
 
 class PeerCommunicator final : public Communicator {
  public:
-  // Of one process: device i is GPU i of those that the driver shows. Error if the GPUs cannot read
-  // each other's memory.
+  // For one process: device i is GPU i of those that the driver shows. Error if the GPUs cannot
+  // read each other's memory.
   explicit PeerCommunicator(CommunicatorOptions options);
 
   std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) override;
@@ -58,7 +58,7 @@ class PeerCommunicator final : public Communicator {
 
   CpuCommunicator host_;
   std::vector<std::shared_ptr<Context>> contexts_;  // By device.
-  std::mutex mutex_;                                // Of what follows.
+  std::mutex mutex_;                                // Guards what follows.
   std::map<std::vector<int64_t>, std::shared_ptr<PeerGroup>> groups_;
 };
 

@@ -150,7 +150,7 @@ class PeerKernel : public CudaKernel {
   std::shared_ptr<PeerGroup> group_;
   RectangleCopy rectangles_;
   RunCopy runs_;
-  WaitDeadline deadline_;  // Of the current collective.
+  WaitDeadline deadline_;  // Deadline of the current collective.
 };
 
 // all_gather and all_to_all: copies a part of each member's operand.

@@ -69,7 +69,7 @@ std::optional<std::string> ChoiceCache::find(const std::string& key, const Accep
   return chosen;
 }
 
-// Entries of its own count more.
+// Adds the entries of the file. Entries of this process take precedence.
 void ChoiceCache::read() {
   try {
     if (fs::exists(file_)) entries_.merge(parsed_choices(read_file(file_, kMostBytes)));

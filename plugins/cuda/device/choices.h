@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of several implementations trials on a GPU have chosen: the algorithm of cuBLASLt that was
-// fastest for a product, or who computes an attention. As text:
+// fastest for a product, or the implementation of an attention. As text:
 //   tessera kernel choices 1
 //   <the choice, one word> <GPU and library>, <what is computed>
 //   …
@@ -20,7 +20,7 @@
 
 namespace tessera::cuda {
 
-// By what it was chosen for, one line of text.
+// Choices by what they were made for, one line of text.
 using Choices = std::map<std::string, std::string>;
 
 std::string text_of(const Choices& choices);
@@ -32,8 +32,8 @@ using NoteChoice = std::function<void(const std::string& text)>;
 
 void note_on_standard_error(const std::string& text);
 
-// Choices of earlier runs in one file, and of this process. Of runs that write at the same time the
-// last one counts. A part of contexts. Any thread.
+// Choices of earlier runs in one file, and of this process. If runs write at the same time, the
+// last one wins. A part of contexts. Any thread.
 class ChoiceCache {
  public:
   using Choose = std::function<std::optional<std::string>()>;
@@ -63,14 +63,14 @@ class ChoiceCache {
 // $XDG_CACHE_HOME or ~/.cache, and in it tessera/kernel_choices; empty if neither is set.
 std::filesystem::path choice_cache_file();
 
-// The choices of the run that this process computes for. Those of its other processes and of its
-// directory count in place of trials, so that all compute the same bits. Any thread.
+// The choices of the run that this process computes for. Choices of its other processes and of its
+// directory replace trials, so that all compute the same bits. Any thread.
 class RunChoices {
  public:
   explicit RunChoices(NoteChoice note = note_on_standard_error) : note_(std::move(note)) {}
 
   // The choice for `what` of the GPU and library `where`: the run's, or else that of `choose`,
-  // which then is the run's. Says once that the run has another's choice, or one that is refused
+  // which then is the run's. Notes once that the run has another's choice, or one that is refused
   // here.
   std::string find(const std::string& where, const std::string& what, const AcceptsChoice& accepts,
                    const std::function<std::string()>& choose);
@@ -85,7 +85,7 @@ class RunChoices {
   bool noted_ = false;
 };
 
-// As a part of contexts: one for all GPUs of the process, while it uses any.
+// The RunChoices as a part of contexts: one for all GPUs of the process, while it uses any.
 struct SharedChoices {
   explicit SharedChoices(Context&);
   std::shared_ptr<RunChoices> run;

@@ -48,8 +48,8 @@ class Context {
 
   // Makes this GPU the calling thread's. Every driver call that uses it needs that.
   void make_current() const;
-  // The same for destructors: false if the driver refuses every call, as after a fault of the GPU,
-  // or if give_up() was called.
+  // Like make_current(), for destructors: false if the driver refuses every call, as after a fault
+  // of the GPU, or if give_up() was called.
   bool can_destroy() const;
   // Some work of this GPU may never end, since a peer that it waits for has failed. Releasing what
   // it uses would wait for it, so all is left to the end of the process.
@@ -66,8 +66,8 @@ class Context {
   void permit_nondeterminism() { deterministic_ = false; }
   bool is_deterministic() const { return deterministic_; }
 
-  // What lives as long as the context, such as a library's handle on this GPU: one object of each
-  // type, made as T(context) at the first call. Any thread.
+  // An object that lives as long as the context, such as a library's handle on this GPU: one of
+  // each type, made as T(context) at the first call. Any thread.
   template <typename T>
   T& part() {
     const std::lock_guard lock(parts_mutex_);
@@ -86,14 +86,14 @@ class Context {
   std::string name_;
   int capability_ = 0, multiprocessors_ = 0;
   std::atomic<bool> given_up_ = false, deterministic_ = true;
-  std::mutex mutex_;  // Of what follows.
+  std::mutex mutex_;  // Guards what follows.
   std::map<std::string, CUmodule, std::less<>> modules_;
   std::recursive_mutex parts_mutex_;  // A part may use another.
   std::map<std::type_index, std::shared_ptr<void>> parts_;
 };
 
-// The context of a GPU, which lives while anybody holds it: its kernels are loaded once, however
-// many devices and communicators use the GPU. Any thread.
+// The context of a GPU, which lives while a pointer to it exists: its kernels are loaded once,
+// however many devices and communicators use the GPU. Any thread.
 std::shared_ptr<Context> shared_context(int ordinal);
 
 // For a loop over `items` in steps of the grid: a thread an item, up to a few waves of blocks.

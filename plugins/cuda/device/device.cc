@@ -37,7 +37,8 @@ double operations_per_cycle(int capability, DType dtype) {
   return capability >= 100 && capability < 120 ? 8192 : 512;
 }
 
-// What the driver allocates after the arena: CUDA graphs, and the stacks of kernels. An estimate.
+// Estimated bytes that the driver allocates after the arena: CUDA graphs, and the stacks of
+// kernels.
 constexpr int64_t kRoomBeside = int64_t{256} << 20;
 
 class CudaDevice final : public Device {

@@ -14,8 +14,8 @@ namespace tessera::cuda {
 
 // "off" launches the kernels of each step one by one.
 inline constexpr const char* kGraphVariable = "TESSERA_CUDA_GRAPH";
-// By default they are used, unless a kernel says why not (CudaKernel::why_not_captured). Error for
-// an unknown value of the variable.
+// Whether steps use graphs: by default, unless a kernel says why not
+// (CudaKernel::why_not_captured). Error for an unknown value of the variable.
 bool uses_graphs();
 
 class ExecutableGraph {
@@ -38,7 +38,7 @@ class ExecutableGraph {
 // Whether work for the stream goes into a graph now.
 bool is_captured(const Context& context, CUstream stream);
 
-// Says on standard error, once in a process, that steps run without graphs.
+// Prints on standard error, once in a process, that steps run without graphs.
 void note_no_graph(const std::string& why);
 
 }  // namespace tessera::cuda

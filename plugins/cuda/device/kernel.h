@@ -16,7 +16,7 @@
 
 namespace tessera::cuda {
 
-// Who computes a node.
+// Names of the implementations of a node.
 inline constexpr std::string_view kOwnKernels = "own kernels", kCublasLtName = "cuBLASLt",
                                   kCudnnName = "cuDNN", kNcclName = "NCCL";
 
@@ -65,7 +65,7 @@ std::unique_ptr<Kernel> make_kernel(const Graph& graph, const Node& node, Contex
   return std::make_unique<K>(graph, node, context);
 }
 
-// An address as kernels take it.
+// Converts an address to a pointer for kernels.
 template <typename T>
 T* pointer_as(DeviceAddress address) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(address.value()));

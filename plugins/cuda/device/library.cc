@@ -18,13 +18,13 @@ namespace {
 
 namespace filesystem = std::filesystem;
 
-// Also false if it cannot be looked at.
+// Whether the file exists; false if that cannot be checked.
 bool is_there(const filesystem::path& file) {
   std::error_code ignored;
   return filesystem::exists(file, ignored);
 }
 
-// The folders that python3 may be a program of, in the order of library_files().
+// Prefixes of the Python environments that python3 may belong to, in the order of library_files().
 std::vector<filesystem::path> python_prefixes() {
   std::vector<filesystem::path> prefixes;
   for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})

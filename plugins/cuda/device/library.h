@@ -25,7 +25,7 @@ class Library {
   // The first of these files that can be loaded. Error with the loader's reason, or with the files.
   explicit Library(const std::vector<std::string>& files);
 
-  const std::string& file() const { return file_; }  // As the loader found it.
+  const std::string& file() const { return file_; }  // The name by which the loader found it.
   // Sets a pointer to the function of this name. Error if the library lacks it.
   template <typename Pointer>
   void find(Pointer& function, const char* name) const {

@@ -39,7 +39,7 @@ class CudaEvent final : public Event {
   }
   CUevent get() const { return event_; }
 
-  // Of the stream when it last recorded the event: its run, and the buffers it had staged.
+  // State of the stream when it last recorded the event: its run, and the buffers it had staged.
   uint32_t run = 0;
   int64_t staged = 0;
 
@@ -316,13 +316,13 @@ class CudaStream final : public Stream {
   const int64_t captured_per_mark_;  // Launches per mark of progress in a graph,
   int64_t per_mark_ = 1;             // and in what was enqueued since begin_run().
   PinnedBuffer progress_;
-  int64_t launches_ = 0;  // Enqueued or captured since begin_run() or synchronize().
-  uint32_t runs_ = 0;     // Begun.
+  int64_t launches_ = 0;  // Launches enqueued or captured since begin_run() or synchronize().
+  uint32_t runs_ = 0;     // Runs begun.
   std::vector<std::unique_ptr<PinnedBuffer>> staged_;  // Copies from them may be under way.
   int64_t freed_ = 0;                                  // How many were staged and are free again.
   std::vector<std::unique_ptr<PinnedBuffer>> free_;
   std::vector<Timing> timings_;
-  std::unique_ptr<CudaEvent> base_;  // Of the timings: at base_ns_ of the host's clock.
+  std::unique_ptr<CudaEvent> base_;  // Base of the timings: at base_ns_ of the host's clock.
   int64_t base_ns_ = 0;
 };
 

@@ -143,8 +143,9 @@ void CublasLtProblem::set(cublasLtMatmulDescAttributes_t attribute, T value) {
       "describing a matrix product");
 }
 
-// Those of our A and B; its A is our B. CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off: the tensor cores
-// of Hopper add fewer bits than f32 has, so that the library moves their sums to f32 often.
+// Sets the inverse scales of our A and B; its A is our B. CUBLASLT_MATMUL_DESC_FAST_ACCUM stays
+// off: the tensor cores of Hopper add fewer bits than f32 has, so that the library moves their sums
+// to f32 often.
 void CublasLtProblem::set_inverse_scales(CUdeviceptr scales) {
   set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales + kScaleStride * sizeof(float));
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales);

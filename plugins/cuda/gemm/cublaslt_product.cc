@@ -28,7 +28,7 @@ constexpr int kCandidates = 16;
 constexpr float kRefused = std::numeric_limits<float>::max();
 constexpr int64_t kWorkspaceAlignment = 256;
 
-// As cuBLAS recommends: 32 MiB from Hopper on, else 4 MiB.
+// The size that cuBLAS recommends: 32 MiB from Hopper on, else 4 MiB.
 int64_t workspace_bytes(const Context& context) {
   return int64_t{context.compute_capability() >= 90 ? 32 : 4} << 20;
 }
@@ -138,7 +138,7 @@ class CublasLtProduct final : public Product {
     };
     const auto choose = [&] {
       const auto known = context_.part<ChoiceCache>().find(key_at(where), accepts, [&] {
-        context_.part<LoadedProducts>().add(key_at(where));  // By being timed.
+        context_.part<LoadedProducts>().add(key_at(where));  // Timing has loaded it.
         return fastest(candidates);
       });
       return known.value_or(text_of(algorithm_));
@@ -158,7 +158,7 @@ class CublasLtProduct final : public Product {
     return text_of(candidates[static_cast<size_t>(least - all.begin())].algo);
   }
 
-  // In milliseconds; kRefused if the library refuses the algorithm. None without memory.
+  // Times in milliseconds; kRefused if the library refuses the algorithm. Empty without memory.
   std::vector<float> times(const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     context_.make_current();
     const ProductTrial trial(context_, shape_, scratch_bytes());
@@ -190,7 +190,7 @@ class CublasLtProduct final : public Product {
   std::unique_ptr<Product> unaligned_;
 };
 
-// What the library has no epilogue for, or one with demands that the shape does not meet.
+// Whether the library has an epilogue for the product whose demands the shape meets.
 bool has_fused_epilogue(const ProductShape& shape) {
   const Epilogue& epilogue = shape.epilogue;
   if (epilogue.activation == Activation::kSilu || epilogue.activation == Activation::kSiluGradient)

@@ -56,7 +56,7 @@ class Packer {
   PackParameters p_ = {};
 };
 
-using Offsets = std::array<int64_t, 3>;  // Of A, B and C.
+using Offsets = std::array<int64_t, 3>;  // Offsets of A, B and C.
 
 // The batch dimension that is one product's batch, as it has the most elements; nullopt: no batch.
 std::optional<size_t> inner_dimension(const IterationSpace& batch) {

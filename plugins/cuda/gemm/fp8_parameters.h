@@ -16,11 +16,11 @@ struct QuantizeParameters {
   const void* from;  // bf16 or f32; lines along the depth (…_n) or along the rows (…_t).
   const void* amax;  // The largest |element|, a scalar of the same dtype.
   uint8_t* to;
-  float* inverse_scale;  // What the 8-bit floats are to be multiplied by.
+  float* inverse_scale;  // The factor from the 8-bit floats to the values.
   int64_t batches, from_stride, to_stride;
   int64_t from_leading;
   int32_t rows, depth, padded_depth;
-  int32_t lanes_shift;  // Of …_n: 2^lanes_shift threads have a row.
+  int32_t lanes_shift;  // For …_n: 2^lanes_shift threads have a row.
   Float8Format format;
   bool aligned;  // Each line of `from` begins at a multiple of 16 bytes.
 };
@@ -35,7 +35,7 @@ inline constexpr int kScaleStride = 4;
 // product_fp8_…: the products of 8-bit floats whose lines run along the depth.
 struct Fp8Parameters {
   ProductParameters product;    // A and B point to 8-bit floats; k is a multiple of 16.
-  const float* inverse_scales;  // Of A, and at kScaleStride that of B.
+  const float* inverse_scales;  // Scale of A, and at kScaleStride that of B.
   Float8Format a, b;
 };
 

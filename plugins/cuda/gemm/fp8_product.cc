@@ -19,7 +19,7 @@ constexpr int64_t kScratchAlignment = 256, kCodes = 16;
 // Rounds one operand of all products of the batch.
 class Quantizer {
  public:
-  // `layout` is of rows × depth: of A, or of the transpose of B.
+  // `layout` is that of rows × depth: A, or the transpose of B.
   Quantizer(Context& context, const ProductShape& shape, MatrixLayout layout, int64_t stride,
             int64_t rows, Float8 format)
       : context_(&context) {

@@ -61,7 +61,7 @@ class Quantizer {
   uint32_t least_, digits_shift_;  // In the exponent bits of f32.
 };
 
-// Of the code in the lowest byte, which is that of a number.
+// The value of the code in the lowest byte, which must be a number.
 __device__ float decoded(const Float8Format& format, uint32_t code) {
   const uint32_t bits = (code & 0x7f) << missing_digits(format) | (code & 0x80) << 24;
   return __uint_as_float(bits) * power_of_two(bias_difference(format));
@@ -76,7 +76,7 @@ __device__ Quantizer quantizer_of(const QuantizeParameters& p) {
   return quantizer;
 }
 
-constexpr int kCodes = 16;  // That a thread stores at once.
+constexpr int kCodes = 16;  // Codes that a thread stores at once.
 
 template <typename T>
 __device__ void quantize_lines(const QuantizeParameters& p) {

@@ -21,13 +21,13 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr size_t kIdsOperand = 2;            // Of both ops.
+constexpr size_t kIdsOperand = 2;            // Position of the ids in both ops.
 constexpr int64_t kMostGroupBlocks = 65535;  // In the third dimension of a grid.
 
 int64_t tiles_along(int64_t length, int64_t tile) { return (length + tile - 1) / tile; }
 int64_t in_64_bytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// A size as the kernels take it.
+// A size as a 32-bit integer, as the kernels take it.
 int32_t checked_size(const Node& node, const Axis& axis) {
   if (axis.size > std::numeric_limits<int32_t>::max())
     fail("{}: {}={} on one device, expected at most 2^31 - 1; split the axis over more devices",
@@ -70,10 +70,10 @@ class GroupOrder {
     return sort_.scratch_bytes() + begins_bytes() + operands_ * rows_bytes();
   }
 
-  // In the scratch, after enqueue().
+  // Arrays in the scratch, after enqueue().
   struct Places {
     const int32_t *order, *begins;
-    const int32_t* rows[2];  // Of each operand.
+    const int32_t* rows[2];  // Rows of each operand.
   };
   Places enqueue(CUstream stream, const LaunchArgs& args) const {
     const DeviceAddress ids = args.inputs[kIdsOperand];
@@ -174,7 +174,7 @@ class GroupedProductKernel final : public CudaKernel {
 
   Context& context_;
   GroupOrder order_;
-  int64_t bytes_;  // Of an element.
+  int64_t bytes_;  // Per element.
   bool transposed_ = false;
   GroupedProduct p_ = {};
   LaunchShape shape_;
@@ -224,7 +224,7 @@ class GroupedOuterProductKernel final : public CudaKernel {
 
   Context& context_;
   GroupOrder order_;
-  int64_t bytes_;  // Of an element.
+  int64_t bytes_;  // Per element.
   GroupedOuterProduct p_ = {};
   LaunchShape shape_;
   Function function_;

@@ -14,9 +14,9 @@ namespace tessera::cuda {
 struct GroupedRows {
   SelectedRows selected;  // Row g is group g.
   const int32_t* order;   // The id at each place.
-  int32_t* begins;        // Of each group, of the ids of no group, and the number of ids.
+  int32_t* begins;        // First place of each group, then of ids of no group; the number of ids.
   int32_t* rows[2];       // Null: not needed.
-  int64_t count;          // Of ids.
+  int64_t count;          // Number of ids.
   StridedSpace<2> space;  // An id -> the operands' rows.
 };
 

@@ -75,7 +75,7 @@ std::unique_ptr<Product> fused_product(Context& context, const ProductShape& sha
   return make_reference_product(context, shape);
 }
 
-// Says on standard error, once in a process, that a product is slower than it might be.
+// Prints on standard error, once in a process, that a product is slower than it might be.
 void note_own_product(const ProductShape& shape) {
   static std::atomic<bool> noted = false;
   if (noted.exchange(true)) return;

@@ -17,8 +17,8 @@
 
 namespace tessera::cuda {
 
-// What is done to a product in f32 before it is stored. `adds` another matrix, which may be C
-// itself, and goes with nothing else; `saves_operand` goes with an activation that is no gradient.
+// The operation on a product in f32 before it is stored. `adds` another matrix, which may be C
+// itself, and cannot be combined; `saves_operand` goes with an activation that is no gradient.
 struct Epilogue {
   Activation activation = Activation::kNone;
   bool bias = false;
@@ -36,7 +36,7 @@ struct Epilogue {
 enum class Float8 { kE4M3, kE5M2 };
 constexpr Float8Format format_of(Float8 format) { return format == Float8::kE4M3 ? kE4M3 : kE5M2; }
 
-// Of operands that are 8-bit floats.
+// The formats of operands that are 8-bit floats.
 struct Fp8Formats {
   Float8 a = Float8::kE4M3, b = Float8::kE4M3;
   bool operator==(const Fp8Formats&) const = default;
@@ -56,7 +56,7 @@ struct ProductShape {
   int64_t a_extent() const;
   int64_t b_extent() const;
   int64_t c_extent() const;
-  int64_t input_bytes() const;  // Of an element of A or B.
+  int64_t input_bytes() const;  // Bytes of an element of A or B.
   // "bf16->f32 m=8 n=16 k=4 a=4n b=16n c=16 batches=1 strides=0,0,0 epilogue=bias,gelu";
   // "e5m2·e4m3->bf16 …".
   std::string text() const;
@@ -68,8 +68,8 @@ struct ProductOperands {
   CUdeviceptr a = 0, b = 0, c = 0;
   CUdeviceptr bias = 0, slopes = 0, addend = 0, saved = 0;
   CUdeviceptr scratch = 0;
-  CUdeviceptr inverse_scales = 0;      // Of 8-bit A, and at kScaleStride that of B; f32.
-  CUdeviceptr a_amax = 0, b_amax = 0;  // Of operands that are rounded to them (fp8_product.h).
+  CUdeviceptr inverse_scales = 0;      // Scale of 8-bit A, and at kScaleStride that of B; f32.
+  CUdeviceptr a_amax = 0, b_amax = 0;  // For rounding operands to 8 bits (fp8_product.h).
 };
 
 class Product {
@@ -96,7 +96,7 @@ ProductSettings product_settings();
 
 inline constexpr int64_t kMostBatchBlocks = 65535;  // In the third dimension of a grid.
 
-// Kernels of product.cu: any size, stride and alignment. Of 8-bit floats: kernels of
+// Kernels of product.cu: any size, stride and alignment. For 8-bit floats: kernels of
 // fp8_product.cu.
 std::unique_ptr<Product> make_reference_product(Context& context, const ProductShape& shape);
 

@@ -16,7 +16,7 @@ struct ProductParameters {
   const void *a, *b;
   void* c;
   const void* bias;    // Null, or n elements of C's dtype.
-  const void* slopes;  // Of the gradients: the activation's operand, like C.
+  const void* slopes;  // For the gradients: the activation's operand, like C.
   const void* addend;  // Null, or like C; may be C.
   void* saved;         // Null, or where A·B + bias is stored, like C.
   int64_t batches;

@@ -34,7 +34,7 @@ __device__ inline float slope_of(Activation activation, float x) {
          0.5f * x * (1.0f - t * t) * kGeluSlope * (1.0f + 3.0f * kGeluCubic * x * x);
 }
 
-// What is stored at element `i` of C, in this column, for the sum x.
+// The value to store at element `i` of C, in this column, for the sum x.
 __device__ inline float finished(const ProductParameters& p, float x, int64_t i, int column) {
   if (p.bias != nullptr) x += load_element(p.bias, column, p.c_is_bf16);
   if (p.saved != nullptr) store_element(p.saved, i, p.c_is_bf16, x);

@@ -34,7 +34,7 @@ struct Matrix {
   __device__ const T* at(int line, int position) const { return data + line * leading + position; }
 };
 
-// The same with lines anywhere: line i is number `numbers[i]` of the lines in memory.
+// A matrix with lines anywhere: line i is number `numbers[i]` of the lines in memory.
 template <typename T>
 struct GatheredMatrix {
   const T* data;
@@ -72,7 +72,7 @@ struct Tile {
  private:
   template <int kThreads, typename AnyMatrix>
   __device__ void copy(const AnyMatrix& matrix, Origin origin) {
-    constexpr int kChunks = kLength / kVector<T>;  // Of 16 bytes, in a line.
+    constexpr int kChunks = kLength / kVector<T>;  // Accesses of 16 bytes in a line.
     static_assert(kLines * kChunks % kThreads == 0);
     if (matrix.aligned) {
 #pragma unroll

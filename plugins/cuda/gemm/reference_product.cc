@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Matrix products by Tessera's own kernels (product.cu, fp8_product.cu), for shapes and systems
+// that cuBLASLt cannot serve: make_reference_product() of plugins/cuda/gemm/product.h.
 #include <algorithm>
 #include <limits>
 #include <optional>

@@ -10,7 +10,7 @@
 namespace tessera::cuda {
 namespace {
 
-// What all four ops have: the function, the shape, the logits and the labels.
+// The base of all four kernels: the function, the shape, the logits and the labels.
 class LogitKernel : public CudaKernel {
  protected:
   LogitKernel(const Graph& graph, const Node& node, Context& context)

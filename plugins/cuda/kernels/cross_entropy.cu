@@ -165,7 +165,7 @@ __device__ void cross_entropy_shard(const CrossEntropyShardParameters& p) {
   const Place at = place_of(p.z.rows, blockIdx.x, 1);
   const T* const logits = static_cast<const T*>(p.z.logits) + at.row * p.z.rows.width;
   const float center = finite_center(at.width > 0 ? p.maximum[at.row] : 0.0f);
-  float sums[2] = {0.0f, 0.0f};  // Of exp(z - maximum) and of z.
+  float sums[2] = {0.0f, 0.0f};  // Sums of exp(z - maximum) and of z.
   for_logits(logits, at, true, [&]<int kCount>(int64_t, float(&z)[kCount]) {
     apply_cap(p.z, z);
 #pragma unroll

@@ -26,7 +26,7 @@ struct CrossEntropyGradParameters {
   float smoothing, z_loss;
   const float *lse, *cotangent;
   void* dlogits;     // May be the logits.
-  bool same_offset;  // From a multiple of 16 bytes, for logits and dlogits.
+  bool same_offset;  // Equal offsets of logits and dlogits from a multiple of 16 bytes.
 };
 
 // A shard of the vocabulary, which begins at entry `origin` of the whole.

@@ -88,11 +88,11 @@ class PermutationKernel final : public CudaKernel {
 
   Context& context_;
   const OpDef& op_;
-  int64_t bytes_;         // Of an element.
+  int64_t bytes_;         // Per element.
   IterationSpace space_;  // Operand 0: read; operand 1: written.
   RectangleCopy rectangle_;
   RunCopy runs_;
-  Function elements_, vectors_;  // Of a transpose.
+  Function elements_, vectors_;  // For a transpose.
   Transpose transpose_ = {};
   IterationSpace planes_;
 };
@@ -129,7 +129,7 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node, const std::st
   if (node.op == &kShiftRightOp)
     return {{.count = std::min<int64_t>(1, whole), .fill = node.attributes.get<double>("fill")},
             {.begin = 1, .count = whole - 1, .input = 0}};
-  std::vector<Piece> pieces;  // Of concat.
+  std::vector<Piece> pieces;  // For concat.
   int64_t begin = 0;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const int64_t count = size(node.inputs[i]);
@@ -189,7 +189,7 @@ class PiecesKernel final : public CudaKernel {
 
   RectangleCopy copy_;
   std::vector<Move> moves_;
-  std::vector<ByteRectangle> rectangles_;  // Of the last launch.
+  std::vector<ByteRectangle> rectangles_;  // Rectangles of the last launch.
 };
 
 const KernelRegistrar kRegisterPieces{{&kSliceOp, &kPadOp, &kConcatOp, &kShiftRightOp},

@@ -66,7 +66,7 @@ __device__ void transpose_tile_at(const T* from, T* to, const Transpose& p, int6
                                   int64_t column) {
   using Tile = Tile<T, vectors>;
   constexpr int kStep = kWidth<T, vectors>;
-  constexpr int kAccesses = Tile::kSide / kStep;  // Of a line or row of the tile.
+  constexpr int kAccesses = Tile::kSide / kStep;  // Accesses to a line or row of the tile.
   __shared__ Tile tile;
   for (int i = threadIdx.x; i < Tile::kSide * kAccesses; i += blockDim.x) {
     const int c = i / kAccesses, r = i % kAccesses * kStep;

@@ -12,8 +12,8 @@ namespace tessera::cuda {
 
 class IdSort {
  public:
-  // Of `count` ids that select `selected`, whose `ids` are not read yet. Error naming `op` if there
-  // are too many.
+  // Sorts `count` ids that select `selected`, whose `ids` are not read yet. Error naming `op` if
+  // there are too many.
   IdSort(Context& context, const OpDef& op, const SelectedRows& selected, int64_t count);
 
   int64_t scratch_bytes() const { return counts_bytes() + 2 * order_bytes(); }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kWidest = 16;
 
-// The same rectangle in as few rows as possible.
+// Returns the rectangle as few, longer rows where they are adjacent.
 ByteRectangle flattened(ByteRectangle rectangle) {
   const bool gaps = rectangle.to_pitch != rectangle.row_bytes ||
                     (!rectangle.from.is_null() && rectangle.from_pitch != rectangle.row_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels that move data share on the host: the width of an access, strided loops, and copies
+// Shared by kernels that move data, on the host: the width of an access, strided loops, and copies
 // of rectangles of bytes.
 #pragma once
 

@@ -19,7 +19,7 @@ struct NoiseSpace {
   int64_t strides[kMostRank];
 };
 
-// Of stochastic_round_… in rounding.cu.
+// Parameters of stochastic_round_… in rounding.cu.
 struct RoundParameters {
   const float *x, *count;
   void* y;  // bf16

@@ -12,12 +12,12 @@
 namespace tessera::cuda {
 
 struct NoisePart {
-  int64_t begin = 0, elements = 0;  // Of the shard.
+  int64_t begin = 0, elements = 0;  // Position in the shard.
   NoiseSpace noise = {};
 };
 
 // All elements of a shard of local type `type` that `node` rounds stochastically. There is one
-// part, except of layers in pieces and of shards that are split along more axes than a space has.
+// part, except for layers in pieces and for shards that are split along more axes than a space has.
 std::vector<NoisePart> noise_parts(const Type& type, const Node& node);
 
 }  // namespace tessera::cuda

@@ -150,7 +150,7 @@ class NormGradKernel final : public RowKernel {
  private:
   // The sums have one term a block, so the number of blocks depends on the sizes and not on the
   // GPU: all give the same bits. The most are those that fit on the 132 multiprocessors of an H100
-  // or H200. Of few rows the sums have more bytes than dx, but fewer blocks would have too few
+  // or H200. With few rows the sums have more bytes than dx, but fewer blocks would have too few
   // loads in flight to reach the bandwidth.
   int64_t blocks(const RowForm& form) const {
     const int64_t resident = centered_ ? kLayerNormGradBlocks : kRmsNormGradBlocks;

@@ -214,7 +214,7 @@ class GradRow {
   const Place& at_;
   HeldRow<T, kElements, kGradPacks> x_, cotangent_, addend_;
   float mean_, rstd_;
-  float normal_[kElements], dy_[kElements], scaled_[kElements];  // Of the current pack.
+  float normal_[kElements], dy_[kElements], scaled_[kElements];  // Values of the current pack.
 };
 
 template <bool kCentered, typename T, int kElements>

@@ -27,7 +27,7 @@ struct Update {
   std::array<size_t, AdamOperand::kApply + 1> inputs = {};
   std::array<size_t, 3> outputs = {};
   std::optional<size_t> copy;    // The result that is the new parameter in bf16.
-  std::vector<NoisePart> parts;  // Of the shard; one of all elements if there is no noise.
+  std::vector<NoisePart> parts;  // Parts of the shard; one with all elements if there is no noise.
   float weight_decay = 0.0f;
 };
 

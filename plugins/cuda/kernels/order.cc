@@ -26,7 +26,7 @@ std::string function_name(std::string_view kernel, const Graph& graph, const Nod
   return fmt::format("{}_{}", kernel, integers ? "i32" : float_suffix(graph, node, node.inputs[0]));
 }
 
-// Of argsort and top_k.
+// The kernel of argsort and top_k.
 class OrderKernel final : public CudaKernel {
  public:
   OrderKernel(const Graph& graph, const Node& node, Context& context) : context_(context) {

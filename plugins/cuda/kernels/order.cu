@@ -136,7 +136,7 @@ __device__ void cumulative_sum(const CumulativeSum& p) {
   const auto place = [&](int64_t step) {
     return row + (p.reverse ? size - 1 - step : step) * p.inner;
   };
-  Sum before = 0;  // Of earlier steps.
+  Sum before = 0;  // Sum of earlier steps.
   const int64_t tile = int64_t{kSumItems} * (blockDim.x >> p.columns_shift);
   for (int64_t begin = 0; begin < p.size; begin += tile) {
     const int64_t first = begin + int64_t{kSumItems} * part;

@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-// Threads of a block, at most.
+// Most threads of a block.
 inline constexpr int kSortThreads = 512;
 inline constexpr int kTopKThreads = 256;
 inline constexpr int kSumThreads = 256;
@@ -18,7 +18,7 @@ inline constexpr int kSumThreads = 256;
 inline constexpr int64_t kSharedKeys = 4096;
 
 // argsort_…: the first `kept` positions of each row in the order of its values; a block sorts a
-// row. top_k_…: the same, by a search of the row for each position; 2^lanes_shift threads of a
+// row. top_k_…: the same positions, by a search of the row for each; 2^lanes_shift threads of a
 // block (32 or all) search a row.
 struct Order {
   const void* x;
@@ -41,7 +41,7 @@ struct CumulativeSum {
   const void* x;
   void* y;  // May be x.
   int64_t size, inner;
-  Divider blocks;  // Of the rows of one `outer`.
+  Divider blocks;  // Blocks of the rows of one `outer`.
   int columns_shift;
   bool exclusive, reverse;
 };

@@ -17,7 +17,7 @@ inline constexpr int kMostPeers = 32;
 struct PeerReduce {
   const void* from[kMostPeers];  // At the first row.
   void* to;
-  int64_t accesses;  // Of all rows.
+  int64_t accesses;  // Accesses of all rows.
   Divider columns;
   int64_t pitch;
   int peers;

@@ -22,7 +22,7 @@ using Numbers = std::vector<int64_t>;
 // How the shard lies in the global array: the strides of its elements there, and the global number
 // of the first one. The examples of a microbatch are `part` apart (0: the whole batch).
 struct ShardSpace {
-  IterationSpace space;  // Of one operand, the global array.
+  IterationSpace space;  // Its one operand is the global array.
   int64_t first = 0, example_elements = 0;
 };
 

@@ -10,7 +10,7 @@ namespace tessera::cuda {
 // first + offset of i in `space`, + *first_example * example_elements, of the global array.
 struct RandomParameters {
   StridedSpace<1> space;
-  int64_t elements;  // Of the shard.
+  int64_t elements;  // Elements of the shard.
   int64_t first, example_elements;
   uint64_t path_hash;
   int64_t layer;

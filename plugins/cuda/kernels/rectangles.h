@@ -14,7 +14,7 @@ struct Rectangle {
   const void* from;  // Null: filled with `pattern`.
   void* to;
   uint64_t pattern;  // The element, repeated.
-  int64_t units;     // Of all rows.
+  int64_t units;     // Units of all rows.
   Divider columns;
   int64_t from_pitch, to_pitch;  // From row to row.
 };

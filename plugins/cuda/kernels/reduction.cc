@@ -20,11 +20,11 @@ constexpr int64_t kFewBlocks = 512;       // Fewer of them do not fill a GPU: pi
 constexpr int64_t kAccessesOfThread = 8;  // The fewest of a piece.
 constexpr int64_t kBlockOnResult = 1024;  // Accesses from which a block has one result.
 
-// What a launch reads.
+// The operand of a launch.
 struct Operand {
   std::string_view dtype;  // "f32" or "bf16".
   IterationSpace kept, reduced;
-  bool divisible = true;  // Into pieces.
+  bool divisible = true;  // Whether it may be divided into pieces.
   int64_t bytes() const { return dtype == "f32" ? 4 : 2; }
   int64_t width() const { return 16 / bytes(); }
 };

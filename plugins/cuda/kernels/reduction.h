@@ -12,16 +12,16 @@ namespace tessera::cuda {
 
 inline constexpr int kReduceShift = 8, kReduceThreads = 1 << kReduceShift;
 
-// Numbers are of elements, but in `reduced` of reduce_rows, where an access of `width` elements is
-// one: width is 1 or 16 bytes of elements.
+// Numbers count elements, but in `reduced` of reduce_rows accesses of `width` elements: width is 1
+// or 16 bytes of elements.
 struct Reduce {
   const void* from;
   void* to;              // reduce_rows: [results pieces]; reduce_columns: [pieces results columns].
   StridedSpace<1> kept;  // The results; those of reduce_columns without the columns.
   StridedSpace<1> reduced;  // The terms of one result.
   int64_t results, terms;
-  int64_t columns;  // Of reduce_columns: kept elements that are contiguous.
-  int tail;         // Of reduce_rows: elements behind the last access, if `reduced` is contiguous.
+  int64_t columns;  // For reduce_columns: kept elements that are contiguous.
+  int tail;         // For reduce_rows: elements after the last access, if `reduced` is contiguous.
   int pieces;
   int64_t piece;  // Terms of a piece.
   // 2^lanes_shift threads have a result in reduce_rows (up to 32, or 256), a term of neighbouring

@@ -87,7 +87,7 @@ class RotaryKernel final : public CudaKernel {
     shape_.threads = kRotaryThreads;
     shape_.blocks_y = quotient_up(p_.pairs, kRotaryPairs);
     shape_.blocks_z = quotient_up(p_.repeat, p_.rows_of_block);
-    // As many positions as the table holds, but fewer where that leaves multiprocessors idle.
+    // A block takes all positions that the table holds, or fewer if multiprocessors would be idle.
     const int64_t busy = quotient_up(p_.groups, 4LL * context_.multiprocessors());
     const int64_t most = std::min<int64_t>(kRotaryTable / pairs, kRotaryGroups);
     p_.groups_of_block = static_cast<int>(std::min(most, busy));

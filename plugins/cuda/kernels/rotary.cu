@@ -95,7 +95,7 @@ __device__ void rotary(const RotaryParameters& p) {
   alignas(16) __shared__ float sine[kRotaryTable];
   const Tile tile = tile_of(p);
   make_table(p, tile, cosine, sine);
-  const int packs = tile.pairs / kPairs;  // Of a row.
+  const int packs = tile.pairs / kPairs;  // Packs of a row.
   const int items = tile.groups * tile.rows * packs;
   for (int item = threadIdx.x; item < items; item += kRotaryThreads) {
     const int row = item / packs, group = row / tile.rows;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The CUDA kernel of stochastic_round (core/ops/rounding.h).
 #include "core/ops/rounding.h"
 
 #include <vector>

@@ -19,7 +19,7 @@ struct RowForm {
 
 class RowKernel : public CudaKernel {
  protected:
-  // Of kernels/<file>.cu; rows and dtype of input 0. A thread holds up to `held` packs.
+  // Uses kernels/<file>.cu, and rows and dtype of input 0. A thread holds up to `held` packs.
   RowKernel(const Graph& graph, const Node& node, Context& context, std::string_view file,
             int held);
 

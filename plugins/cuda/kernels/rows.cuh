@@ -16,8 +16,9 @@ struct Place {
   __device__ bool leads() const { return first == 0 && width > 0; }  // One thread of each row.
 };
 
-// `number`: of the rows of a block, counted over the grid. Beyond the last row the width is 0, so
-// that a thread without a row takes part in shuffles and barriers but touches no memory.
+// `number`: the index of a block's set of rows, counted over the grid. Beyond the last row the
+// width is 0, so that a thread without a row takes part in shuffles and barriers but touches no
+// memory.
 __device__ inline Place place_of(const RowShape& rows, int64_t number, int pack) {
   const int lane = static_cast<int>(threadIdx.x) & (rows.lanes - 1);
   const int64_t row = number * (blockDim.x >> rows.lane_bits) + (threadIdx.x >> rows.lane_bits);

@@ -73,8 +73,8 @@ class ScatterAddKernel final : public CudaKernel {
   ScatterAdd sums_;
   IdSort sort_;
   Function sum_, join_;
-  int64_t bytes_ = 4;   // Of an element.
-  int64_t chunks_ = 0;  // Of updates.
+  int64_t bytes_ = 4;   // Per element.
+  int64_t chunks_ = 0;  // Chunks of updates.
 };
 
 const KernelRegistrar kRegisterScatterAdd{&kScatterAddOp, make_kernel<ScatterAddKernel>};

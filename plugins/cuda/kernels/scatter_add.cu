@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(kDigits) scatter_add_count(const So
 extern "C" __global__ void __launch_bounds__(kDigits) scatter_add_place(const SortPass p) {
   __shared__ Counts counts;
   count_digits(p, counts);
-  // Of digit threadIdx.x: in earlier blocks, and in all.
+  // Counts of digit threadIdx.x: in earlier blocks, and in all.
   uint32_t earlier = 0, all = 0;
 #pragma unroll 8
   for (uint32_t block = 0; block < gridDim.x; ++block) {

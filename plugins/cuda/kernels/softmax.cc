@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 namespace {
 
-// Of softmax and softmax_grad.
+// The kernel of softmax and softmax_grad.
 class SoftmaxKernel final : public RowKernel {
  public:
   SoftmaxKernel(const Graph& graph, const Node& node, Context& context)

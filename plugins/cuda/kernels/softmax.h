@@ -8,7 +8,7 @@ namespace tessera::cuda {
 
 struct SoftmaxParameters {
   RowShape rows;
-  const void* x;  // Of the gradient: the softmax.
+  const void* x;  // For the gradient: the softmax.
   const void* cotangent;
   void* y;  // May be x or the cotangent.
 };

@@ -25,11 +25,11 @@ inline constexpr int kMostSortBlocks = 128;
 // another.
 struct SortPass {
   SelectedRows selected;
-  const int32_t* order;  // Of the pass before; null: 0, 1, 2, …
+  const int32_t* order;  // Order of the pass before; null: 0, 1, 2, …
   int32_t* next_order;
   uint32_t* counts;  // [blocks][kDigits]
   int64_t updates, part;
-  int shift;  // Of the digit.
+  int shift;  // Shift of the digit.
 };
 
 }  // namespace tessera::cuda

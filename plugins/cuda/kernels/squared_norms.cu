@@ -21,7 +21,7 @@ __device__ float sum_of_squares(const SquaredTensor& t, BlockRange range) {
     float x[kWidth];
     if (t.aligned) {
       load_vector(from + i, x);
-    } else {  // The same additions.
+    } else {  // Adds in the same order.
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) x[k] = to_float(from[i + k]);
     }

@@ -13,7 +13,7 @@ struct SquaredTensor {
   int64_t elements;
   uint32_t first_block;
   bool is_bf16;
-  bool aligned;  // At a multiple of 16 bytes.
+  bool aligned;  // Whether it begins at a multiple of 16 bytes.
 };
 
 struct SquaredNormParameters {

@@ -21,14 +21,14 @@ __device__ inline Division divide(uint64_t dividend, const Divider& by) {
   return {quotient, low - quotient * static_cast<uint32_t>(by.divisor)};
 }
 
-// Of the numbers begin, begin + 2^shift, …: those below `end`. A loop over this count can be
+// How many of the numbers begin, begin + 2^shift, … are below `end`. A loop over this count can be
 // unrolled without a division.
 __device__ inline int64_t count_steps(int64_t begin, int64_t end, int shift) {
   return (end - begin + (int64_t{1} << shift) - 1) >> shift;
 }
 
-// The offsets of some elements of the space in each operand. Together, so that the code of their
-// divisions is there once.
+// The offsets of some elements of the space in each operand. Computed together, so that the code of
+// their divisions exists once.
 template <int operands, int batch>
 __device__ inline void offsets_in(const StridedSpace<operands>& space, uint64_t (&indices)[batch],
                                   int64_t (&offsets)[operands][batch]) {

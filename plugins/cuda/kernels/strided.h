@@ -40,8 +40,8 @@ struct StridedSpace {
   int64_t strides[operands][kMostRank] = {};
 };
 
-// Of copy_strided_… in data_movement.cu, in units of 1 to 16 bytes: from operand 0 of the space to
-// operand 1.
+// Parameters of copy_strided_… in data_movement.cu, in units of 1 to 16 bytes: from operand 0 of
+// the space to operand 1.
 struct StridedCopy {
   const void* from;
   void* to;

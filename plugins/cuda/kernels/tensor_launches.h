@@ -36,7 +36,7 @@ class TensorLaunches {
   CUstream stream_;
   const Function& function_;
   Parameters p_;
-  int64_t blocks_ = 0;  // Of all launches.
+  int64_t blocks_ = 0;  // Blocks of all launches.
 };
 
 }  // namespace tessera::cuda

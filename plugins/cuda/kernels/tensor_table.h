@@ -19,7 +19,7 @@ struct TensorTable {
   static constexpr int64_t kBlockElements = kBlock;
   static constexpr int64_t blocks_of(int64_t elements) { return (elements + kBlock - 1) / kBlock; }
   int tensors;
-  uint32_t blocks_before;   // Of earlier launches.
+  uint32_t blocks_before;   // Blocks of earlier launches.
   Entry entries[kTensors];  // By first_block.
 };
 

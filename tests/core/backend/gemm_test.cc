@@ -127,8 +127,8 @@ void multiply(const Path& path, const Case& c, Product& p, bool adds = false) {
   gemm.run(p.a.data(), p.b.data(), p.result.data(), scratch.get());
 }
 
-// The largest difference from a plain loop in f64, beyond the rounding of the result. Of many rows,
-// only some of each panel and block are checked.
+// The largest difference from a plain loop in f64, beyond the rounding of the result. With many
+// rows, only some of each panel and block are checked.
 double worst_error(const Case& c, const Product& p) {
   double worst = 0.0;
   const int64_t step = c.m > 200 ? 17 : 1;

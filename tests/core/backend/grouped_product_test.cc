@@ -40,7 +40,7 @@ Numbers numbers(int64_t count, double step) {
   return made;
 }
 
-// Of 3 tokens in 4 the first choice is expert 2, and expert 1 has no rows.
+// The first choice of 3 tokens in 4 is expert 2, and expert 1 has no rows.
 Numbers unbalanced_ids(int64_t tokens) {
   const Numbers others = {0, 3, -1, kExperts};
   Numbers ids;

@@ -185,7 +185,7 @@ TEST_CASE("random numbers and dropout of a shard have the bits of the whole") {
   for (const std::string dtype : {"f32", "bf16"})
     REQUIRE(shards_match({dtype + "[\"" + axes + "\"]", "i32[\"\"]"},
                          [](const Tensors& in) { return dropout(in[0], 0.4, in[1]); }));
-  // The same for a microbatch, with and without gaps between its examples.
+  // A microbatch, with and without gaps between its examples.
   for (const int64_t stride : {1, 3})
     REQUIRE(
         shards_match({"f32[\"" + axes + "\"]", "i32[\"\"]", "i32[\"\"]"}, [&](const Tensors& in) {

@@ -103,7 +103,7 @@ TEST_CASE(
   fs::create_symlink(directory / "precious", directory / ".f.new.4");
   {
     const NewDirectory used(directory / "f");
-    fs::rename(used.place(), directory / ".f.new.5");  // As if by another process.
+    fs::rename(used.place(), directory / ".f.new.5");  // Imitates another process.
     age(".f.new.5");
     write_file_atomically(directory / "f", "text");
     REQUIRE(fs::exists(directory / ".f.new.5"));

@@ -53,7 +53,7 @@ void require_plain_agrees(const Graph& graph, const Node& node) {
   }
 }
 
-// Of a node with unsplit types: decomposition and gradient, and the gradient's decomposition.
+// Checks a node with unsplit types: decomposition and gradient, and the gradient's decomposition.
 void require_consistent(Traced& traced) {
   const Node node = traced.last();
   require_plain_agrees(traced.graph, node);

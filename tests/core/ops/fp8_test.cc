@@ -39,7 +39,7 @@ double decoded(const Format& format, int code) {
 
 using Values = std::vector<double>;
 
-// The same from the reference interpreter and the CPU's kernel.
+// The rounded values by the reference interpreter and the CPU's kernel.
 Values rounded_by(const Format& format, const Values& x, double amax, DType dtype = DType::kF32) {
   Graph graph;
   const Mesh mesh;
@@ -71,7 +71,7 @@ TEST_CASE("the largest codes have the values of the paper") {
 TEST_CASE(
     "numbers round to the nearest code, halfway to the even one, and beyond all to the largest") {
   for (const Format& format : kFormats) {
-    for (const int power : {0, -40, 50}) {  // Of the scale.
+    for (const int power : {0, -40, 50}) {  // Power of the scale.
       Values x, expected;
       const auto add = [&](double from, double to) {
         for (const double sign : {1.0, -1.0}) {

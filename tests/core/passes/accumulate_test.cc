@@ -34,7 +34,7 @@ namespace {
 
 constexpr int64_t kMicrobatches = 3, kDevices = 4;
 constexpr int64_t kEmbed = 32, kMlp = 64;
-// Of one layer and device: two weights in f32, divided over the devices.
+// Bytes of one layer on a device: two weights in f32, divided over the devices.
 constexpr int64_t kShardBytes = 2 * kEmbed * kMlp * 4 / kDevices;
 
 // A mesh that divides nothing.

@@ -18,7 +18,8 @@
 namespace tessera {
 namespace {
 
-// Of central differences with step 1e-5 on values near 1: rounding 1e-11, curvature 1e-10.
+// Tolerance of central differences with step 1e-5 on values near 1: rounding 1e-11, curvature
+// 1e-10.
 constexpr double kTolerance = 1e-8;
 
 double error_in(const std::map<std::string, std::string>& parameters, const LossFunction& loss) {

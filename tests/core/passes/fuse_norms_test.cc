@@ -147,7 +147,7 @@ TEST_CASE("the gradients of two norms of one array add up one after the other") 
   const Names names = fused([](Tensor x, Tensor y, Tensor dz, Tensor scale) {
     const Tensor dx = norm_gradient(x, scale);
     const Node gradient(traced_graph().nodes().back());
-    // The same gradient of another x.
+    // A second gradient, with another x.
     std::vector<Tensor> operands;
     for (const ValueId value : gradient.inputs) operands.emplace_back(&traced_graph(), value);
     operands[0] = y;

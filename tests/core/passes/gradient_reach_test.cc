@@ -45,7 +45,7 @@ TEST_CASE("a loss reaches the operands of a loop that its result depends on, acr
              });
   REQUIRE(reached(trial, reduce_sum(result.carries[2])) == std::vector<bool>{false, false, true});
   REQUIRE(reached(trial, reduce_sum(result.carries[1])) == std::vector<bool>{false, false, true});
-  // Of any number of iterations: after one, `a` is what `b` was.
+  // Any number of iterations counts: after one, `a` is what `b` was.
   REQUIRE(reached(trial, reduce_sum(result.carries[0])) == std::vector<bool>{false, true, true});
 }
 

@@ -26,7 +26,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kLayers = 6, kEmbed = 64, kMlp = 128;
-// Of the two gathered bf16 weights of a layer.
+// Bytes of the two gathered bf16 weights of a layer.
 constexpr int64_t kLayerBytes = 2 * kEmbed * kMlp * 2;
 
 enum class Layers { kRepeated, kUnrolled };
@@ -227,7 +227,7 @@ TEST_CASE("With times, a gather that takes long starts earlier, and one that doe
     REQUIRE(slow.size() == by_bytes.size());
     // The first layer has nothing before it.
     for (size_t i = 4; i < by_bytes.size(); ++i) {
-      // Of a tenth of a second, during the product before it.
+      // A gather of a tenth of a second runs during the product before it.
       REQUIRE(quick[i] >= 1);
       REQUIRE(quick[i] <= by_bytes[i]);
       REQUIRE(slow[i] >= by_bytes[i]);

@@ -20,7 +20,7 @@ namespace {
 
 struct RingCase {
   Mesh mesh;
-  std::string split;  // Of the sequence: "/ctx".
+  std::string split;  // Split of the sequence: "/ctx".
   AttentionMask mask = AttentionMask::kCausal;
   bool packed = true;
   int64_t seq = 24;

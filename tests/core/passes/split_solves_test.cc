@@ -51,7 +51,7 @@ Values value_of(const std::vector<std::string>& types, const ReferenceInputs& in
   return evaluate(traced({}, types, apply), inputs).at("result").values;
 }
 
-// The same numbers on a mesh whose axes split the operands as `split` says.
+// REQUIREs equal numbers on a mesh whose axes split the operands as in `split`.
 void require_same_when_split(const std::vector<std::string>& whole,
                              const std::vector<std::string>& split, const Application& apply) {
   const Mesh mesh = Mesh::standard({1, 2, 2});

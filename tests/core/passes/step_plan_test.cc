@@ -35,7 +35,7 @@ TEST_CASE("Blocks in use at the same time never overlap") {
     }
     REQUIRE(bytes == end);
     REQUIRE(bytes >= max_live_bytes(blocks));
-    REQUIRE(bytes <= max_live_bytes(blocks) * 5 / 4);  // Of what a good packing wastes.
+    REQUIRE(bytes <= max_live_bytes(blocks) * 5 / 4);  // A good packing wastes less.
   }
 }
 

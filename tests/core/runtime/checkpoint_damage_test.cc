@@ -47,7 +47,7 @@ class TwoHostStore {
 
  public:
   CheckpointStore store;
-  std::vector<fs::path> files;  // Of step 20.
+  std::vector<fs::path> files;  // Files of step 20.
 };
 
 // The error when one bit of a byte is flipped. Restores the file.

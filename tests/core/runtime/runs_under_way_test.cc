@@ -24,7 +24,7 @@
 namespace tessera {
 namespace {
 
-// Where a device waits until the test lets it go on.
+// A point at which a device waits until the test opens it.
 class Gate {
  public:
   void set_open(bool open) {

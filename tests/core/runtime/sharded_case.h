@@ -18,7 +18,7 @@ namespace tessera {
 struct ShardedArray {
   std::string path;
   Type type;                         // Global.
-  std::vector<int64_t> stages = {};  // That hold it; empty: all.
+  std::vector<int64_t> stages = {};  // Stages that hold it; empty: all.
 };
 
 // Weights with FSDP and tensor parallelism, in each axis order, and replicated weights. On a mesh

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts that have token files of equal names and sizes but other tokens find it out at the start.
+// Hosts whose token files have equal names and sizes but different tokens fail at the start.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Entries = std::map<std::string, std::string>;
 
-// One document of 100,000 tokens, of which the one at `other` is another one.
+// Writes one document of 100,000 tokens; the one at `other` differs.
 void write_tokens(const fs::path& path, int64_t other = -1, int compression = 0) {
   fs::create_directories(path.parent_path());
   FlatTokensWriter writer(path, unknown_tokenizer(100), {.compression = compression});

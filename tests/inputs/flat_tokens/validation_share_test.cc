@@ -21,7 +21,7 @@ TEST_CASE("there is a validation split if there is enough text, else a warning")
   write_bytes(directory / "two/b.txt", std::string(50, 'b'));
   const TokenBuilt two =
       run_build(small_build_of({(directory / "two").string()}, directory / "t.h5"), &notes);
-  REQUIRE(two.tokens[kValidation] == 11);  // Of 102.
+  REQUIRE(two.tokens[kValidation] == 11);  // Out of 102.
   REQUIRE(documents_of(directory / "t.h5", "validation")[0] == std::string(10, 'b') + "|");
   REQUIRE(documents_of(directory / "t.h5", "train")[1] == std::string(40, 'b'));
   REQUIRE_THAT(notes, Contains("it is the last 11 of 102 tokens instead"));
@@ -125,7 +125,7 @@ TEST_CASE("a tail begins at a document only if that leaves half of the fraction"
     run_build(small_build_of({(directory / "a.jsonl").string()}, directory / "t.h5"));
     return tokens_of(documents_of(directory / "t.h5", "validation"));
   };
-  REQUIRE(held_out(1879, 119) == 120);  // Of 2000: more than half of 200, at a document.
+  REQUIRE(held_out(1879, 119) == 120);  // Out of 2000: more than half of 200, at a document.
   REQUIRE(held_out(1899, 99) == 100);
   REQUIRE(held_out(1900, 98) == 200);
   REQUIRE(held_out(1993, 5) == 200);

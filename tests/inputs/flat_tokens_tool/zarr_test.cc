@@ -118,7 +118,7 @@ TEST_CASE("an import replaces other files only with --overwrite") {
   REQUIRE_THAT(refused.errors, Contains("is not a token file") && Contains("--overwrite replaces"));
   REQUIRE(read_file(output) == "not to be lost");
   REQUIRE(import_store(kStores / "seqax", output, {"--overwrite"}).code == 0);
-  REQUIRE(import_store(kStores / "seqax", output).code == 0);  // The same vocabulary size.
+  REQUIRE(import_store(kStores / "seqax", output).code == 0);  // With an equal vocabulary size.
   REQUIRE_THAT(import_store(kStores / "seqax", output, {"--vocab_size=70000"}).errors,
                Contains("--overwrite replaces it"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts that have shards of equal names and sizes but other contents find it out at the start.
+// Hosts whose shards have equal names and sizes but different contents fail at the start.
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -48,7 +48,7 @@ TEST_CASE("other bytes in shards of equal names and sizes are found") {
   REQUIRE(contents("two").at("content/a.txt") != one.at("content/a.txt"));
   REQUIRE(contents("two").at("content/sub/b.txt") == one.at("content/sub/b.txt"));
 
-  // Of a file of more than 64 MB a sample is compared.
+  // For a file of more than 64 MB only a sample is compared.
   constexpr size_t kLarge = (size_t{64} << 20) + 12289;
   for (const char* host : {"one", "two"}) fs::resize_file(directory / host / "a.txt", kLarge);
   REQUIRE(contents("two") == contents("one"));  // A difference that is in no block of the sample.

@@ -456,7 +456,7 @@ TEST_CASE("the state of another stream is refused with both descriptions") {
   InputState partial = state;
   partial.cursors.erase("lane/000002");
   REQUIRE_THROWS_WITH(second->restore(partial), Contains("has no row 2"));
-  fs::rename(directory / "a", directory / "moved");  // The same data in another location.
+  fs::rename(directory / "a", directory / "moved");  // Equal data in another location.
   open(hparams(directory / "moved"))->restore(state);
 }
 

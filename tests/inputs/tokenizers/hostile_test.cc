@@ -61,7 +61,7 @@ TEST_CASE(
   };
   const int64_t model_size = make_tokenizer(kGoldens + "bpe.model")->vocab_size();
   REQUIRE(tokenizer_of(R"({"model": {"type" : "Unigram"}})")->vocab_size() == model_size);
-  // The same words elsewhere do not matter.
+  // These words do not matter elsewhere.
   REQUIRE(tokenizer_of(file_of(kVocabulary, R"("notes": {"type": "Unigram"},)"))->vocab_size() ==
           3);
   for (const char* json : {"[]", "{}", R"({"model": "Unigram"})", R"({"model": {"type": 1}})"})

@@ -45,7 +45,8 @@ Outcome signal_process_1(const TemporaryDirectory& folder, const EndlessRun& end
           .seconds = std::chrono::duration<double>(Clock::now() - signalled).count()};
 }
 
-// The same command resumes from the last checkpoint, and stops when told to.
+// REQUIREs that repeating the command resumes from the last checkpoint, and that the run stops on
+// request.
 void require_resumes(const TemporaryDirectory& folder, const EndlessRun& endless) {
   const int64_t saved = last_saved(folder.path());
   Background run(folder.path(), command_of(endless));

@@ -81,7 +81,7 @@ TEST_CASE("stages in processes of their own have the losses of one process and o
   const std::string four = base + staged("pipeline", "[4,1,1,1]");
   const Losses together = losses(alone(four + "--devices=4"));
   require_near(together, one);
-  REQUIRE(losses(mpirun_command("-n 4", "runexp", four)) == together);  // The same bits.
+  REQUIRE(losses(mpirun_command("-n 4", "runexp", four)) == together);  // Equal bits.
   // Two devices in each process, where a stage is one process or the half of each.
   const std::string two = base + staged("fsdp_pipeline", "[2,1,2,1]", "ZeroBubbleH1");
   require_near(losses(mpirun_command("-n 2", "runexp", two + "--devices=2")), one);
@@ -100,7 +100,7 @@ TEST_CASE("a checkpoint of stages in two processes resumes in one process, and b
   const auto two_processes = [&](const std::string& schedule) {
     return mpirun_command("-n 2", "runexp", moved + staged("pipeline", "[2,1,1,1]", schedule));
   };
-  // As if the run had ended at an earlier step.
+  // Makes the run look as if it had ended at an earlier step.
   const auto forget = [&](int64_t step) {
     std::filesystem::remove_all(folder / fmt::format("run/checkpoints/step_{:010}", step));
   };

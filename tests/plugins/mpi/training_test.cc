@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same run with one process and with several, on one host and on two.
+// One run with one process and with several, on one host and on two.
 #include <cmath>
 #include <cstdlib>
 

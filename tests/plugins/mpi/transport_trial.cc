@@ -36,7 +36,7 @@ std::byte byte_of(int from, int to, int tag, size_t number, size_t at) {
 struct Item {
   int peer = 0;
   int tag = 0;
-  size_t number = 0;  // Of its tag; messages of one tag arrive in order.
+  size_t number = 0;  // Number within its tag; messages of one tag arrive in order.
   std::vector<std::byte> bytes;
   std::unique_ptr<Request> request;
 };

@@ -100,7 +100,7 @@ TEST_CASE("a traced run gives a fitted hardware file and the costs of all its la
                    Contains("\n\"all_gather over data") && Contains("\n\"einsum ("));
   // The files of the run itself, from which the rest of the tests starts.
   REQUIRE(fs::exists(run / "run/hardware.toml"));
-  // The same once more.
+  // Repeats it.
   run.succeed(
       "--mode=calibrate --config=run --trace=run --hardware=run/hardware.toml "
       "--job_log_dir=again");

@@ -122,7 +122,7 @@ TEST_CASE("the cache of latent attention holds one latent and one rotary key a t
     ++caches;
     numbers += graph.type(input.value).elements();
   }
-  REQUIRE(caches == 2 * 2);  // Of each layer.
+  REQUIRE(caches == 2 * 2);  // Two caches in each layer.
   REQUIRE(numbers == 2 * 4 * kLength * (12 + 6));
 }
 

@@ -26,7 +26,7 @@ std::vector<float> PrefixProgram::logits_after(std::span<const int32_t> tokens,
   return logits;
 }
 
-// As in a real cache, a call writes all of its positions in every row, padding included, and drops
+// Like a real cache, a call writes all of its positions in every row, padding included, and drops
 // what lies beyond the end.
 std::span<const float> PrefixProgram::run(std::span<const RowTokens> rows, int64_t seq) {
   REQUIRE(static_cast<int64_t>(rows.size()) == sizes_.rows);

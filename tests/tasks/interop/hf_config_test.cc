@@ -64,7 +64,7 @@ TEST_CASE("config.json as written by earlier transformers versions is read too")
   REQUIRE(config.activation == "silu");
   REQUIRE(config.norm_epsilon == 1e-6);
 
-  // As published for Mixtral 8x7B: other defaults than Llama's, and no head_dim.
+  // The published file of Mixtral 8x7B: other defaults than Llama's, and no head_dim.
   const HfConfig mixtral = parse_hf_config(
       R"({"model_type": "mixtral", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
           "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,

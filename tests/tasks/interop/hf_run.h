@@ -20,7 +20,7 @@ std::vector<std::string> hf_golden_names();
 
 // An experiment with this model, on synthetic tokens of its vocabulary, with seq = 20.
 ExperimentConfig hf_experiment(const LanguageModel::HParams& model);
-// The same with the model of a golden config.json.
+// An experiment with the model of a golden config.json.
 ExperimentConfig hf_experiment(const std::string& golden, HfStack stack = HfStack::kUnrolled);
 TransformerBlock::HParams& block_of(ExperimentConfig& config);
 TransformerLm::HParams& lm_of(ExperimentConfig& config);

@@ -161,7 +161,7 @@ TEST_CASE("experts are imported and exported by the devices that hold them") {
 }
 
 TEST_CASE("processes import together, each its own shards") {
-  // Of the Mixtral each process holds two of four experts.
+  // For the Mixtral, each process holds two of four experts.
   const std::string name = GENERATE("llama", "mixtral");
   const TemporaryDirectory directory;
   ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of one's own around a TransformerLm: their TransformerLm is exported, whatever the loss,
-// and what an export leaves out is said before training.
+// User-defined models around a TransformerLm: the TransformerLm is exported, whatever the loss, and
+// a note before training lists what an export leaves out.
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"

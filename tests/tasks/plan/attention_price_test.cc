@@ -51,7 +51,7 @@ Hardware h100(Kernels kernels) {
   return hardware;
 }
 
-// The rates in TFLOP/s, of which a gradient counts as two forward passes.
+// Checks the rates in TFLOP/s, where a gradient counts as two forward passes.
 void check_rates(const Prices& prices, double forward, double gradient, double tolerance) {
   constexpr double kTera = 1e12;
   REQUIRE(prices.forward_flops / prices.forward.seconds / kTera ==

@@ -194,7 +194,7 @@ TEST_CASE("a plan says what sums in the switch, among eight devices, and atomics
     double sums = 0.0, gradients = 0.0;
     for (const PricedLaunch& launch : plan.prediction->launches) {
       const auto count = static_cast<double>(launch.count);
-      if (launch.name == "all_reduce")  // Of their bytes, without their latency.
+      if (launch.name == "all_reduce")  // The share of their bytes, without latency.
         sums += count * (launch.cost.bytes / 370e9) * (1.0 - 1.0 / 1.297);
       if (launch.name == "attention_grad") gradients += count * launch.cost.determinism;
     }

@@ -85,7 +85,7 @@ TEST_CASE("without tiles, products of all shapes run at the same share of the pe
   for (const ProductSize& size :
        {ProductSize{8192, 8192, 8192}, ProductSize{64, 64, 65536}, ProductSize{129, 257, 64, 3}})
     REQUIRE(size.flops() / product_seconds(size, tpu) == Approx(790.0 / 989.4 * 275e12));
-  // The same GPU with and without.
+  // One GPU with and without tiles.
   Hardware gpu = h200();
   const ProductSize small{512, 512, 512};
   const double with_tiles = product_seconds(small, gpu);
@@ -239,7 +239,7 @@ TEST_CASE("hops of a ring grow with the devices, those of a tree with their loga
   // An all-reduce goes there and back.
   REQUIRE(latency(LinkTopology::kRing, eight, true) == Approx(2 * 7 * 10.0).epsilon(0.01));
   REQUIRE(latency(LinkTopology::kTree, eight, true) == Approx(2 * 3 * 10.0).epsilon(0.01));
-  // Of sixteen devices in two slices: hops within a slice, then one between them.
+  // Sixteen devices in two slices: hops within a slice, then one between them.
   REQUIRE(latency(std::nullopt, slices, false) == Approx(20.0).epsilon(0.01));
   REQUIRE(latency(LinkTopology::kRing, slices, false) == Approx(7 * 10.0 + 20.0).epsilon(0.01));
   REQUIRE(latency(LinkTopology::kTree, slices, false) == Approx(3 * 10.0 + 20.0).epsilon(0.01));

@@ -137,7 +137,7 @@ TEST_CASE("a timeline's trace has a process for each stage, all launches and the
   const StepTimeline& timeline = *result.plan.prediction->timeline;
   const Json trace = parse_json(timeline_trace(timeline), "timeline.json");
   std::map<int64_t, int64_t> peaks;
-  std::map<std::pair<int64_t, int64_t>, double> ends;  // Of threads, in microseconds.
+  std::map<std::pair<int64_t, int64_t>, double> ends;  // Last end in each thread, microseconds.
   std::map<std::string, int> names;
   size_t slices = 0;
   for (const Json& event : trace.at("traceEvents").as_array()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server of --watch, asked over real sockets: by several at once, and by what is no browser.
+// The server of --watch over real sockets: several clients at once, and clients that are no
+// browser.
 #include "tasks/report/http_server.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a search leaves out is told in a few lines, with a size that would let it in.
+// The lines that say what a search leaves out, with a size that would let it in.
 #include "tasks/search/exclusions.h"
 
 #include "tests/support/catch.h"
@@ -15,7 +15,7 @@ std::vector<std::string> texts_of(const Exclusions& exclusions) {
   return texts;
 }
 
-// Of the small recipe with this setting.
+// Exclusions of the small recipe with this setting.
 std::vector<std::string> excluded_with(const std::string& setting, int64_t devices) {
   const Recipe recipe = read_recipe(with_settings(small_recipe(), {setting}), 1);
   return texts_of(Space(recipe, {.devices = {devices}}).exclusions());

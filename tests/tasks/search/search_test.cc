@@ -34,7 +34,7 @@ struct Planned {
   int64_t bytes = 0;
 };
 
-// Of all candidates.
+// Plans all candidates.
 std::vector<Planned> plan_everything(const SearchOptions& options) {
   const Configure configure = small_configure();
   const Recipe recipe = read_recipe(configure({}), 1);

@@ -52,7 +52,7 @@ inline Configure small_configure() {
   return [](const std::vector<std::string>& sets) { return with_settings(small_recipe(), sets); };
 }
 
-// Of the small recipe on devices with this much memory.
+// Options of a search for the small recipe on devices with this much memory.
 inline SearchOptions small_options(std::vector<int64_t> devices, int64_t memory = 1'000'000'000) {
   SearchOptions options;
   options.hardware = hardware_named("h100");

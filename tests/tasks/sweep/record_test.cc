@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sweep knows of its trials: the metric and the table.
+// A sweep's records of its trials: the metric and the table.
 #include "tasks/sweep/table.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

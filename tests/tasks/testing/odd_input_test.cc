@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs of plugins that return what they must not, or throw: every function that they override
+// Inputs of plugins that return invalid results, or throw: every function that they override
 // ends in an Error that names the class, in training and in evaluation.
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers, schedules, metrics and pipeline schedules of plugins that return what they must not,
-// or throw: every function that they override ends in an Error that names the class.
+// Optimizers, schedules, metrics and pipeline schedules of plugins that return invalid results, or
+// throw: every function that they override ends in an Error that names the class.
 #include <cmath>
 #include <limits>
 

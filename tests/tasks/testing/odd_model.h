@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run of two steps of a small model, into which tests put classes that return what they must not.
+// A run of two steps of a small model, into which tests put classes that return invalid results.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace tessera {
 
-// What a faulty function throws.
+// Throws the exception of a faulty function.
 inline void throw_if(const std::string& fault, const std::string& function) {
   if (fault == function + " throws") throw std::runtime_error("boom");
   if (fault == function + " throws a number") throw 7;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers, models and tasks of plugins that return what they must not, or throw: every function that
+// Layers, models and tasks of plugins that return invalid results, or throw: every function that
 // they override ends in an Error that names the class, and for a layer its path and line.
 #include "tests/tasks/testing/odd_model.h"
 

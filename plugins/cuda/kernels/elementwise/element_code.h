@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA C++ of elementwise ops: what stands in the text of generated kernels (program.h).
+// CUDA C++ of elementwise ops, for the text of generated kernels (program.h).
 #pragma once
 
 #include <string_view>

@@ -65,7 +65,7 @@ struct Source {
 
 // Nodes as statements on one element. Source k is the variable s<k>, statement n makes v<n>.
 struct LoopBody {
-  std::vector<Axis> axes;  // Of the loop.
+  std::vector<Axis> axes;  // Axes of the loop.
   std::vector<Source> sources;
   std::vector<std::string> statements;
   std::vector<OperandLayout> results;
@@ -100,7 +100,7 @@ class BodyBuilder {
 
   LoopBody body_;
   std::map<ValueId, std::string> names_;
-  std::set<ValueId> unrounded_;  // Which may have more digits than bf16.
+  std::set<ValueId> unrounded_;  // Values that may have more digits than bf16.
 };
 
 std::string BodyBuilder::add_source(Source source) {
@@ -277,7 +277,7 @@ bool LoopText::linear(const Strides& strides) const {
   return !sizes_.empty();
 }
 
-// Of the first element of an item.
+// The offset of the first element of an item.
 std::string LoopText::offset(const Strides& strides) const {
   if (linear(strides)) return "base";
   std::vector<std::string> terms;

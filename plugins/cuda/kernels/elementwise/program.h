@@ -32,7 +32,8 @@ struct ElementwiseProgram {
 // Whether nodes of this op can be made a program.
 bool has_program(const OpDef& op);
 
-// Of a node with local types. Error, in terms of the user, for an op or dtype without device code.
+// Makes the program of a node with local types. Error, in terms of the user, for an op or dtype
+// without device code.
 ElementwiseProgram make_program(const Graph& graph, const Node& node);
 
 }  // namespace tessera::cuda
