@@ -40,6 +40,7 @@ MDL_SIZES = (1, 2, 4, 8)
 WAYS = {"replicas": "replicas over the network, 16 sequences for each device",
         "fixed": "the same, 4096 sequences in all",
         "sharded": "weights over all devices, 16 sequences for each"}
+TABLES = ("replicas", "fixed")  # Of all ways, which are drawn.
 WAY_HUES = {"replicas": "#1f9e89", "fixed": "#b0487a", "sharded": "#9a7b3c"}
 
 
@@ -224,16 +225,15 @@ def multislice_table(plans, way):
     for slices, plan in zip(multislice_cases(way), plans):
         rate = plan["tokens_per_second"] / plan["devices"]
         kept = rate / (first["tokens_per_second"] / first["devices"])
-        longest = max(("ici", "dcn"), key=lambda link: plan["seconds"][link])
         lines.append([str(slices), str(plan["devices"]),
                       str(plan["tokens_per_step"] // plan["devices"] // PAX_SEQUENCE),
                       seconds(plan), f"{100 * plan['mfu']:.1f}", f"{100 * kept:.1f}",
                       f"{100 * MAXTEXT[slices] / MAXTEXT[1]:.1f}" if slices in MAXTEXT else "",
-                      *waits(plan), "slice" if longest == "ici" else "network", gib(plan)])
+                      *waits(plan), gib(plan)])
     titles = ["slices", "devices", "sequences of a device", "step, s", "MFU", "of the first row, %",
               "MaxText, of one slice, %", "waits within slices, %", "for the network, %",
-              "longer wait", "GiB of 32"]
-    sides = "rrrrrrrrrlr"
+              "GiB of 32"]
+    sides = "r" * len(titles)
     if way != "replicas":
         drop = titles.index("MaxText, of one slice, %")
         titles.pop(drop)
@@ -299,7 +299,7 @@ def main():
         plans[name], made = made[:len(jobs)], made[len(jobs):]
     blocks = {"weak scaling": pax_table(plans["pax"], plans["three"]),
               "seqax": seqax_table(plans["seqax"]), "meshes": mesh_table(plans["meshes"])}
-    blocks |= {f"multislice, {way}": multislice_table(plans[way], way) for way in WAYS}
+    blocks |= {f"multislice, {way}": multislice_table(plans[way], way) for way in TABLES}
     images = TREE / "docs/images"
     drawings = {} if args.quick else {
         images / "scaling_weak.svg": pax_drawing(plans["pax"], plans["three"]),
