@@ -100,6 +100,9 @@ struct OpDef {
 
   // A linear op of one operand through which a cotangent may stay partial (docs/design.md §2).
   bool linear_view = false;
+  // Another linear op of one operand: applied to a sum, it is the sum of what it makes of the
+  // terms.
+  bool linear = false;
   // The result is the operand, bit for bit, where both have the same dtype. Lowering removes it.
   bool identity = false;
   // Changes the dtype or the layout only. Equal ones of a value in a remat region are traced once.

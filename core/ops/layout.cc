@@ -234,7 +234,11 @@ const Op kSliceOp{[] {
   op.bytes = selected_bytes;
   return op;
 }()};
-const Op kPadOp{movement("pad", infer_pad, pad_vjp)};
+const Op kPadOp{[] {
+  OpDef op = movement("pad", infer_pad, pad_vjp);
+  op.linear = true;
+  return op;
+}()};
 const Op kConcatOp{movement("concat", infer_concat, concat_vjp)};
 const Op kShiftRightOp{movement("shift_right", infer_shift, shift_vjp)};
 const Op kCopyOp{movement("copy", infer_same, nullptr)};

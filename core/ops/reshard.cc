@@ -192,7 +192,11 @@ Types infer_all_to_all(const InferContext& context) {
 }
 
 constexpr OpDef collective(std::string_view name, decltype(OpDef::infer) infer) {
-  return {.name = name, .op_class = OpClass::kCollective, .infer = infer, .flops = no_flops};
+  return {.name = name,
+          .op_class = OpClass::kCollective,
+          .infer = infer,
+          .flops = no_flops,
+          .linear = true};
 }
 
 }  // namespace

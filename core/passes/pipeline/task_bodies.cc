@@ -53,10 +53,7 @@ struct Division {
 };
 
 bool is_linear(const Node& node) {
-  return node.inputs.size() == 1 &&
-         (node.op->linear_view || node.op == &kCastOp || node.op == &kAllReduceOp ||
-          node.op == &kReduceScatterOp || node.op == &kSliceOp || node.op == &kAllGatherOp ||
-          node.op == &kAllToAllOp || node.op == &kPermuteOp || node.op == &kPadOp);
+  return node.inputs.size() == 1 && (node.op->linear_view || node.op->linear);
 }
 
 // Divides the terms of sums so that no stage sends a gradient to another one, such as the two
