@@ -22,7 +22,7 @@ using Group = std::vector<Axis>;  // The axes of one role: batch, m, n or k.
 
 int64_t elements_of(const Group& group) { return element_count(sizes_of(group)); }
 
-// Strides of `type` along a group of its axes.
+// Returns the strides of `type` along a group of its axes.
 Strides strides_of(const Type& type, const Group& group) {
   Strides strides;
   const Strides all = strides_in(type, type.axes);
@@ -30,7 +30,7 @@ Strides strides_of(const Type& type, const Group& group) {
   return strides;
 }
 
-// The stride of a group as a single dimension; nullopt if its axes do not merge into one.
+// Returns the stride of a group as a single dimension; nullopt if its axes do not merge into one.
 std::optional<int64_t> single_stride(const Type& type, const Group& group) {
   const IterationSpace space = collapse(sizes_of(group), {strides_of(type, group)});
   if (space.sizes.empty()) return 1;
@@ -38,7 +38,7 @@ std::optional<int64_t> single_stride(const Type& type, const Group& group) {
   return space.operands[0][0];
 }
 
-// The layout of rows × columns, if they form a matrix in memory.
+// Returns the layout of rows × columns, if they form a matrix in memory.
 std::optional<MatrixLayout> matrix_layout(const Type& type, const Group& rows,
                                           const Group& columns) {
   const auto row = single_stride(type, rows), column = single_stride(type, columns);
@@ -127,8 +127,8 @@ struct Grid {
   int batch = 1, m = 1, n = 1;
 };
 
-// Cycles to pack an element, measured on Zen 4. Each thread packs its own parts of A and B, so the
-// best grid is the one that packs least.
+// Returns the cycles to pack an element, measured on Zen 4. Each thread packs its own parts of A
+// and B, so the best grid is the one that packs least.
 double packing_cost(const MatrixLayout& layout, bool is_left) {
   if (is_left) return layout.transposed ? 0.25 : 0.15;
   return layout.transposed ? 0.5 : 0.35;
@@ -155,7 +155,7 @@ Grid choose_grid(const GemmShape& shape, int64_t batches, int threads) {
   return best;
 }
 
-// The part of one thread.
+// The part of the product that one thread computes.
 struct Part {
   Range batch, m, n;
   Gemm gemm;

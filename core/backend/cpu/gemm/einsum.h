@@ -21,7 +21,7 @@ struct Packing {
 struct Contraction {
   // Whether the second operand of the einsum is A, because the result is stored transposed.
   bool swapped = false;
-  GemmShape shape;  // Of one product of the batch.
+  GemmShape shape;  // Shape of one product of the batch.
   // Batch dimensions, outermost first; operands 0, 1, 2 are A, B, C.
   IterationSpace batch;
   std::optional<Packing> pack_a, pack_b, pack_c;
