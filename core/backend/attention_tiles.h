@@ -5,8 +5,7 @@
 
 namespace tessera::attention_tiles {
 
-// Returns the tile width of the kernels for heads of `head_dim` elements; 0 if no kernel is wide
-// enough.
+// Returns the tile width of the kernels for heads of `head_dim` elements; 0 if none is wide enough.
 constexpr int width_of(int head_dim) {
   for (const int width : {32, 64, 128, 256})
     if (head_dim <= width) return width;

@@ -133,8 +133,7 @@ class Device {
   virtual std::string description() const = 0;       // "cpu: 2 threads, avx512 on AMD EPYC"
   virtual double peak_flops(DType dtype) const = 0;  // Rate of arithmetic in registers only.
 
-  // Returns the bytes that can be allocated, without those that other devices of this process may
-  // take.
+  // Returns the bytes that can be allocated, without those other devices of this process may take.
   virtual int64_t available_bytes() const = 0;
   // Allocates zeroed memory for the one arena, aligned to at least 64 bytes; null if there is not
   // enough. Not null for 0 bytes, the arena of a program without operands.
@@ -173,8 +172,7 @@ class Device {
     stream->synchronize();
   }
 
-  // Returns whether streams run concurrently with the host's thread, so that it can be ahead of
-  // them.
+  // Returns whether streams run concurrently with the host's thread, which may be ahead of them.
   virtual bool is_asynchronous() const { return false; }
   // Returns host memory to which copy_to_host() copies without blocking the host's thread.
   virtual std::shared_ptr<std::byte[]> host_memory(int64_t bytes) {

@@ -45,8 +45,8 @@ class Mesh {
   std::vector<int64_t> coordinates(int64_t device) const;  // In axes() order.
   int64_t device(const std::vector<int64_t>& coordinates) const;
 
-  // Returns the row-major index of a device along several mesh axes, the first outermost: 0 … size
-  // - 1.
+  // Returns the row-major index (0 … size - 1) of a device along several mesh axes, the first
+  // outermost.
   int64_t index_along(int64_t device, const std::vector<std::string>& mesh_axes) const;
   int64_t size_along(const std::vector<std::string>& mesh_axes) const;
   // Returns the devices whose coordinates differ from this one's only along these mesh axes, itself

@@ -95,8 +95,7 @@ struct OpDef {
   // Returns multiplications and additions of one execution, from the node's types in `graph`; null:
   // one per output element.
   double (*flops)(const Graph& graph, const Node& node) = nullptr;
-  // Returns the bytes that one execution reads and writes; null: those of every operand and result,
-  // once.
+  // Returns the bytes that one execution reads and writes; null: those of each operand and result.
   double (*bytes)(const Graph& graph, const Node& node) = nullptr;
 
   // A linear op of one operand through which a cotangent may stay partial (docs/design.md §2).

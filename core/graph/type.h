@@ -104,9 +104,8 @@ struct ShardBlock {
 };
 
 // Returns the regions of a value of this type that `device` holds (for a partial value: holds terms
-// of), in the order of its memory. There is one, and it is the whole part, except for layers in
-// pieces: then one for each chunk of the device's stage, and they are less than the part if it has
-// padding.
+// of), in the order of its memory. It is one, the whole part, except for layers in pieces: then one
+// for each chunk of the device's stage, and they are less than the part if it has padding.
 std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t device);
 // Returns the only region. CHECKs that it is the whole part.
 Region shard_block(const Type& type, const Mesh& mesh, int64_t device);

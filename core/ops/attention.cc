@@ -70,7 +70,7 @@ void check_query_key_value(const InferContext& context, std::string_view key_nam
   check_heads(context);
 }
 
-// Checks for whole sequences, or queries and keys split alike. A causal ring needs 2 chunks per
+// Checks for whole sequences, or queries and keys split alike; causal rings need 2 chunks per
 // device.
 void check_sequences(const InferContext& context) {
   const Axis& seq = context.inputs[kQuery].axis("seq");
@@ -180,8 +180,7 @@ Attended attend(const Scores& scores, const Tensor& value) {
           ungrouped(where(empty, constant(kEmptyLse, sum.dtype()), maximum + log(divisor)))};
 }
 
-// Returns [batch kv_heads group seq] from the [batch heads seq] or [batch seq heads] of the
-// results.
+// Returns [batch kv_heads group seq] from the op's results [batch heads seq] or [batch seq heads].
 Tensor grouped_rows(const Tensor& x, const Tensor& k) {
   return transpose(grouped(x, k), "batch kv_heads group seq");
 }

@@ -93,8 +93,8 @@ extern const Op kTanhGradOp, kSigmoidGradOp, kReluGradOp, kSiluGradOp, kGeluGrad
 // The arithmetic of backends: f32 for f32 and bf16, 32-bit integers, truth values.
 enum class Lane { kFloat, kInt, kTruth };
 
-// Returns the lane; Error, naming the backend, for u32 and f64, which only the reference
-// interpreter has.
+// Returns the lane; Error, naming the backend, for u32 and f64: only the reference interpreter has
+// them.
 Lane lane_of(DType dtype, std::string_view backend);
 
 // Returns whether a loop that keeps the result in an f32 lane must round it before another node
@@ -102,8 +102,7 @@ Lane lane_of(DType dtype, std::string_view backend);
 // stored, recomputed, or stays in the loop.
 bool needs_rounding(const Graph& graph, const Node& node);
 
-// Returns the dtype of the first operand of an elementwise op that is not a condition; bool if all
-// are.
+// Returns the dtype of an elementwise op's first operand that is not a condition; bool if all are.
 DType operand_dtype(const Graph& graph, const Node& node);
 
 }  // namespace tessera

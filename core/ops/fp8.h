@@ -24,8 +24,7 @@ namespace tessera {
 Tensor round_e4m3(Operand x, Operand amax);
 Tensor round_e5m2(Operand x, Operand amax);
 
-// Returns the largest |element| of x, of all its shards: a scalar in x's dtype, replicated. No
-// gradient.
+// Returns the largest |element| of all shards of x: a scalar in x's dtype, replicated. No gradient.
 Tensor absolute_maximum(Operand x);
 
 // einsum of two operands that are rounded to E4M3. Its gradient rounds the cotangent to E5M2, which

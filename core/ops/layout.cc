@@ -23,8 +23,8 @@ int64_t number(const Attributes& attributes, std::string_view name) {
   return attributes.get<int64_t>(name);
 }
 
-// Returns the operand's type and sets `position` to that of axis `name`, or raises an Error if it
-// lacks the axis.
+// Returns the operand's type and sets `position` to that of axis `name`; Error if it lacks the
+// axis.
 Type with_axis(const InferContext& context, std::string_view name, size_t& position) {
   refuse_maximum(context);
   axis_of(context, 0, name);
@@ -293,7 +293,7 @@ Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSit
   return trace_op(kConcatOp, parts, {{"axis", std::string(axis)}}, site);
 }
 
-// A slice of size 1 is merged into the axis before it. A first axis is first moved after the next
+// A slice of size 1 is merged into the axis before it. A first axis first moves behind the next
 // one.
 std::vector<Tensor> unbind(Operand x, std::string_view axis) {
   Names names = x.tensor.type().names();

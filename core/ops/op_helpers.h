@@ -58,8 +58,8 @@ Types infer_nonlinear(const InferContext& context);
 constexpr auto infer_nonlinear_floating = checked<infer_nonlinear, check_floating>;
 // Infers the types of the results of a body: for a node that a pass makes from several.
 Types infer_fused(const InferContext& context);
-// Infers from operands (saved, dy), linear in dy: only dy may be partial. For gradients of
-// nonlinear ops.
+// Infers from operands (saved, dy), of which only dy may be partial. For gradients of nonlinear
+// ops.
 Types infer_gradient(const InferContext& context);
 
 // Check operand `i`: its dtype, or that it has the dtype of operand `a`; that it is not partial,

@@ -53,8 +53,7 @@ class Pipeline {
   const std::vector<int64_t>& reads(size_t b) const;
   const std::vector<int64_t>& writes(size_t b) const;
   std::vector<PipelineCall> calls() const;
-  // Returns the task of a call, such as "F3" and "F3.1" (core/passes/pipeline/table.h); "" for a
-  // transfer.
+  // Returns the task of a call: "F3" or "F3.1" (core/passes/pipeline/table.h); "" for a transfer.
   std::string task_name(const PipelineCall& call) const;
 
   bool is_carry(int64_t number) const { return static_cast<size_t>(number) < carries_; }

@@ -69,8 +69,7 @@ std::vector<Tensor> all_slices(std::vector<Tensor> slices, const std::vector<Sta
   return slices;
 }
 
-// Splits the outputs of a loop's node: some for its caller, the others for those who requested
-// stacks.
+// Splits the outputs of a loop's node: some for its caller, others for those that requested stacks.
 RepeatResult handed_out(const std::vector<Tensor>& outputs, size_t carries, size_t slices,
                         const std::vector<Stacking>& stackings) {
   auto next = outputs.begin();

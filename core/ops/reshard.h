@@ -57,8 +57,7 @@ Tensor reduced(Operand x);
 Tensor replicated(Operand x);
 // Gathers `axis` of x on each device; other axes and a partial sum stay.
 Tensor whole_along(Operand x, std::string_view axis);
-// Puts x in the layout of the experiment's activation rules; `role` selects scoped rules
-// ("residual").
+// Puts x in the layout of the activation rules; `role` selects scoped rules ("residual").
 Tensor place(Operand x, std::string_view role = "");
 
 // Offers x to the remat policy, under this name, to be saved for the backward pass.
@@ -93,8 +92,7 @@ int64_t collective_bytes(const Graph& graph, const Node& node);
 // and the global sizes.
 inline constexpr std::string_view kOrigin = "origin";
 inline constexpr std::string_view kExtent = "extent";
-// Returns the global index of the first element along an axis of the anchor; 0 if the axis is not
-// split.
+// Returns the global index of the first element along an anchor's axis; 0 if it is not split.
 int64_t origin_along(const Attributes& attributes, int64_t axis);
 
 extern const Op kAllGatherOp, kReduceScatterOp, kAllReduceOp, kAllToAllOp, kPermuteOp,

@@ -175,8 +175,7 @@ Range shard_range(const Node& node, const Type& anchor, int64_t axis) {
 
 const int32_t* ids_of(const HostArgs& args) { return input_as<int32_t>(args, 1); }
 
-// The row of a table that each id selects: rows of `table` along its axis, counted over all
-// batches.
+// The table row that each id selects: rows of `table` along its axis, counted over all batches.
 class SelectedRows {
  public:
   SelectedRows(const Graph& graph, const Node& node, const Type& table) {
@@ -240,8 +239,7 @@ class ScatterAddKernel final : public HostKernel {
     dtype_ = result.dtype;
   }
 
-  // Returns the bytes of the start of each row in the order, the order, and a row of sums per
-  // thread.
+  // Returns the bytes of each row's start in the order, the order, and a row of sums per thread.
   int64_t scratch_bytes() const override {
     return (rows_ + 1 + updates_) * 4 + (pool_.size() * columns_) * 4 + 64;
   }

@@ -104,8 +104,7 @@ int64_t system_available() {
   return number_after("MemAvailable:", "/proc/meminfo", kUnlimited / 1024) * 1024;
 }
 
-// Returns the bytes that the control groups of this process still allow: each level up to the root
-// may set a limit.
+// Returns the bytes that the control groups of this process allow: each level may set a limit.
 int64_t group_available() {
   int64_t least = kUnlimited;
   const auto consider = [&](const std::filesystem::path& folder, const char* limit,

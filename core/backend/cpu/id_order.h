@@ -12,8 +12,7 @@ namespace tessera {
 
 // Sorts the positions i in [0, count) by value_of(i), with a stable counting sort; those of a
 // negative value are left out. order[begins[v]] to order[begins[v + 1] - 1] are the positions of
-// value v, ascending. `begins` has values + 1 elements; begins[values] is the number of sorted
-// positions.
+// value v, ascending. `begins` has values + 1 elements; begins[values] is the number sorted.
 template <typename ValueOf>
 void order_by_value(int64_t count, int64_t values, ValueOf value_of, int32_t* begins,
                     int32_t* order) {

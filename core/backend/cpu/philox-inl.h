@@ -59,8 +59,7 @@ HWY_INLINE Blocks philox_blocks(const RandomStream& stream, int64_t counter) {
 }
 
 inline constexpr int64_t kChunk = 1024;  // Elements drawn at a time.
-// Size of a buffer for the words of a chunk: whole vectors of blocks, and loads of vectors from any
-// element.
+// Buffer size for the words of a chunk: whole vectors of blocks, loads of vectors from any element.
 inline constexpr int64_t kWordsOfChunk = kChunk + 4 * HWY_MAX_BYTES;
 
 // Draws the words of the elements from `begin` on, rounded down to a whole block: the word of
@@ -85,8 +84,7 @@ HWY_INLINE V noise_of(V words, NoiseHalf half) {
                                   : hn::And(words, hn::Set(hn::DFromV<V>(), 0xffffu));
 }
 
-// Computes stochastic_bf16_bits() of core/base/random.h, in the upper halves of floats: a value of
-// bf16.
+// Computes stochastic_bf16_bits() of core/base/random.h, in the upper halves of bf16-valued floats.
 template <class V>
 HWY_INLINE Vec rounded_to_bf16(Vec value, V noise) {
   const Words words;

@@ -30,12 +30,10 @@ std::string_view level_name(CpuLevel level);
 // Returns the levels of this processor, lowest first, beginning with kPortable.
 const std::vector<CpuLevel>& machine_levels();
 
-// Returns the level of TESSERA_CPU_LEVEL; nullopt if it is unset or empty. Error for an unknown
-// name.
+// Returns the level of TESSERA_CPU_LEVEL; nullopt if unset or empty. Error for an unknown name.
 std::optional<CpuLevel> requested_level();
 
-// Returns the brand string of the processor, such as "AMD EPYC 9R14 96-Core Processor"; may be
-// empty.
+// Returns the processor's brand string, such as "AMD EPYC 9R14 96-Core Processor"; may be empty.
 std::string processor_name();
 
 // Returns the level in use, fixed by the first call, which also restricts the dispatch of Highway

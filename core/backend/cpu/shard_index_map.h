@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps the elements of a shard to their indices in the global array, both row-major, for ops whose
-// result depends on them (core/ops/reshard.h). It gives contiguous runs, so that inner loops are
-// long.
+// result depends on them (core/ops/reshard.h). It maps contiguous runs, for long inner loops.
 #pragma once
 
 #include <algorithm>

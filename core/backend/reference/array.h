@@ -21,8 +21,7 @@ struct ReferenceArray {
 // Returns the number of elements along these axes.
 int64_t element_count(const std::vector<Axis>& axes);
 
-// Returns strides of an array along each of `axes`, by name; 0 along axes it lacks (it is
-// broadcast).
+// Returns strides of an array along each of `axes`, by name; 0 (broadcast) along axes it lacks.
 std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vector<Axis>& axes);
 
 // Calls visit(position, offsets) for each index of `axes` in row-major order. `position` counts

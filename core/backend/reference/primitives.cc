@@ -268,8 +268,7 @@ std::vector<double> run_aligned_copy(const ReferenceCall& call) {
   return pointwise(call, [](const double* x) { return x[0]; });
 }
 
-// Shifts: position p of the result along `axis` is position p + shift of the operand, or `fill`
-// outside it.
+// Shifts: position p of the result is position p + shift of the operand, or `fill` outside it.
 std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double fill) {
   const ReferenceArray& x = call.input(0);
   const std::string& name = call.node.attributes.get<std::string>("axis");

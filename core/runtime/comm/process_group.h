@@ -85,8 +85,7 @@ class ProcessGroup {
 
   // Probes of what this process waits for, here or elsewhere; for watchdog threads.
   StallProbes& stall_probes() { return stall_probes_; }
-  // Returns "process 0 (host a) is busy since 'step 12'…" or what it waits for; for watchdog
-  // threads.
+  // Returns, for watchdogs, "process 0 (host a) is busy since 'step 12'…" or what it waits for.
   std::string status() const;
 
  private:

@@ -60,8 +60,8 @@ class WaitDeadline {
   std::chrono::milliseconds suspended_{0};
 };
 
-// Keeps requests that are never done, and objects that they or hanging threads may use, until the
-// process ends.
+// Keeps objects, such as requests that are never done, until the process ends: hanging threads may
+// still use them.
 void keep_until_exit(std::shared_ptr<void> objects);
 
 // Carries messages between processes. Thread-safe. An Error means that the transport itself failed
@@ -75,8 +75,8 @@ class Transport {
   virtual const std::string& host(int rank) const = 0;  // Equal for all processes of a host.
 
   // Start a transfer; `bytes` must stay valid until the request is done. A message matches the
-  // receive of the same (sender, receiver, tag) in the order posted, and both have the same size,
-  // which may be 0.
+  // receive of the same (sender, receiver, tag) in the order posted, with the same size, which may
+  // be 0.
   virtual std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) = 0;
   virtual std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) = 0;
 

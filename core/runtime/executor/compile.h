@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the passes that turn a traced graph into the graph of one device, the input of memory
-// planning.
+// Runs the passes from a traced graph to the graph of one device, the input of memory planning.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ class DeviceExecutor {
 
   // Returns what plan_memory needs to know about kernels; valid as long as this object.
   KernelFacts facts();
-  // Prepares the collectives of a plan, for which devices may connect. Conditions as of
+  // Prepares the collectives of a plan, for which devices may connect. Arguments as in
   // add_program().
   void prepare_collectives(const StepPlan& plan, const Graph& graph);
   // Allocates the arena, zeroed; false if the device has not enough memory.

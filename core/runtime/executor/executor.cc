@@ -100,9 +100,9 @@ struct Executor::Impl {
     programs.set_mesh(wanted);
   }
 
-  // Overlaps where transfers are slow: in a pipeline a stage would otherwise wait for each one. A
-  // mesh of several slices has slow links, wherever its devices are, so that a run allocates what
-  // its plan says.
+  // Overlaps where transfers are slow: a pipeline's stage would otherwise wait for each one. A mesh
+  // of several slices has slow links, wherever its devices are, so that a run allocates what its
+  // plan says.
   Communication usual_communication(const CompileOptions& options) const {
     const Mesh& mesh = programs.mesh();
     bool beside =

@@ -84,7 +84,7 @@ class Executor {
   const std::vector<Buffer>& persistent() const;
   // Return the parts that this process's devices hold, in the order of the devices: one for each
   // block (shard_blocks()), none for a device whose stage lacks the array. Call shards() before
-  // every write to their memory; it makes copies of parameters outdated. shards_to_read() is for
+  // every write to their memory: it marks copies of parameters as outdated. shards_to_read() is for
   // reads.
   std::vector<Shard> shards(std::string_view name);
   std::vector<Shard> shards_to_read(std::string_view name) const;

@@ -35,7 +35,7 @@ struct LaunchTimes {
 // Returns a name: "einsum", "fused add silu mul", "wait for all_gather".
 std::string launch_name(const Node& node, LaunchKind kind);
 
-// Called for each launch of a run, in order, when the run is done; by the threads of all devices
+// Called for each launch of a run, in order, when the run is done; devices' threads call
 // concurrently.
 using LaunchObserver = std::function<void(const Graph&, const Node&, const LaunchTimes&)>;
 

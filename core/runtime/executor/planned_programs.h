@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs of an executor as plans over arenas. Devices of one stage of a pipeline share a
 // plan, since their graphs differ only in attributes; every stage has its own arena size. Without
-// the mesh axis `stage`, all devices are one stage. This class compiles and plans; it allocates and
-// runs nothing.
+// the mesh axis `stage`, all devices are one stage. It compiles and plans; it allocates and runs
+// nothing.
 #pragma once
 
 #include <cstdint>

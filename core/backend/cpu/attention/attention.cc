@@ -211,7 +211,7 @@ class CachedAttentionKernel final : public HostKernel {
   }
 
  private:
-  // Returns the number of runs of keys that any query of a row may see; at least one, to write
+  // Returns the number of runs of keys that queries of a row may see; at least one, to write
   // results.
   int64_t runs_of(const AttentionOperands& operands, int64_t row) const {
     const int64_t end = std::min(shape_.keys, operands.starts[row] + shape_.queries);

@@ -40,8 +40,7 @@ void differentiate_block(const BlockMask& mask, float scale, float cap, int64_t 
   }
 }
 
-// Computes the gradients of one key head of one example and its query heads. `kPairs`: multiplies
-// bf16 pairs.
+// Computes the gradients of one key head and its query heads. `kPairs`: multiplies bf16 pairs.
 template <typename T, bool kPairs>
 class HeadGradient {
  public:

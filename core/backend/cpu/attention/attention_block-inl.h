@@ -131,8 +131,7 @@ HWY_INLINE Factor pairs_in_place(HeadRows<const BFloat16> from) {
   return {reinterpret_cast<const float*>(from.data), from.stride / 2, 1};
 }
 
-// Packs scores ["keys", kQueryBlock] to pairs of neighbouring keys, ["keys / 2", kQueryBlock], in
-// place.
+// Packs scores ["keys", kQueryBlock] in place to pairs of adjacent keys, ["keys / 2", kQueryBlock].
 HWY_INLINE void pair_keys(int64_t keys, float* scores) {
   for (int64_t key = 0; key < keys; key += 2) {
     for (int64_t column = 0; column < kQueryBlock; column += lanes()) {

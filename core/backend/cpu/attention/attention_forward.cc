@@ -89,8 +89,7 @@ struct F32Products {
 };
 
 #if HWY_TARGET <= HWY_AVX3
-// The two products with pairs of bf16: query times key along head_dim, weight times value along
-// keys.
+// The two products with bf16 pairs: query times key along head_dim, weight times value along keys.
 struct PairProducts {
   using Element = BFloat16;
   static float softmax_scale(const AttentionShape& shape) { return shape.scale; }
@@ -205,8 +204,7 @@ struct Part {
   float *maximum, *sum, *values;
 };
 
-// Computes scores[query][key] = q·k·scale, all queries of a key together so that keys are read
-// once.
+// Computes scores[query][key] = q·k·scale for all queries of a key, so that keys are read once.
 template <typename T>
 void scores_of(const AttentionShape& shape, const T* const* queries, int64_t rows, const T* key,
                int64_t keys, float* scores) {

@@ -159,8 +159,7 @@ class Compiler {
                    .strides = std::move(strides)});
   }
 
-  // Emits an instruction; one of fewer than three operands repeats the first. Returns the result's
-  // slot.
+  // Emits an instruction and returns its result's slot; missing operands repeat the first.
   int32_t emit(const OpDef* op, LaneLoop loop, int32_t a, int32_t b = kNoSlot,
                int32_t c = kNoSlot) {
     program_.instructions.push_back(

@@ -18,8 +18,7 @@ namespace tessera {
 
 // Words of k in a block; a multiple of the words in a row of an AMX tile (16).
 inline constexpr int64_t kBlockWords = 384;
-// Words from row to row of a packed A. At this distance twelve rows do not share a set of the L1
-// cache.
+// Words from row to row of a packed A. At this distance 12 rows do not share a set of the L1 cache.
 inline constexpr int64_t kRowWords = kBlockWords + 16;
 
 // An AMX tile has 16 rows of 64 bytes: 16 sums in f32, or 16 words. A panel is two tiles wide.

@@ -207,8 +207,7 @@ constexpr int64_t kOuterRows = 256, kOuterColumns = 512;
 // Cost of a matrix besides its rows, in rows.
 constexpr int64_t kCostOfMatrix = 16;
 
-// The division of a matrix into tiles of at most kOuterRows by kOuterColumns, equal for all
-// matrices.
+// Divides each matrix into equal tiles of at most kOuterRows by kOuterColumns.
 struct Tiles {
   int64_t height = 0, width = 0;  // Size of the matrix.
   int64_t rows = 0, columns = 0;  // Size of a tile.

@@ -219,8 +219,7 @@ struct Rows {
   int64_t stride = 0;
 };
 
-// The left factor of a product, row-major or column-major: word (i, k) is at data[i * row + k *
-// column].
+// The left factor, row-major or column-major: word (i, k) is at data[i * row + k * column].
 struct Factor {
   const float* data = nullptr;
   int64_t row = 0;

@@ -69,8 +69,7 @@ HWY_INLINE void write_row(const SkinnyGemm& p, const float* sums, int64_t row, i
   }
 }
 
-// Multiplies by a row-major B: its rows are read once for each span of columns whose sums fit in
-// the L1 cache.
+// Multiplies by a row-major B, read once for each span of columns whose sums fit in the L1 cache.
 template <class Format, class Multiply>
 void multiply_rows_of_b(const SkinnyGemm& p) {
   const int64_t span = kSkinnySums / p.m / kMostLanes * kMostLanes;
