@@ -24,7 +24,7 @@ std::string state_name(const Parameter& parameter, DType dtype) {
   return fmt::format("cache/{}/{}", dtype_name(dtype), parameter.path);
 }
 
-// A loop over `layers` needs them all.
+// Returns whether layers are split. A loop over `layers` needs them all.
 bool has_split_layers(const Type& type) {
   return type.rank() > 0 && type.axes.front().name == kLayersAxis &&
          !type.axes.front().split.empty();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model reads apart from the arguments of fprop. Features are its batch. FpropScope gives
+// The inputs of a model besides the arguments of fprop. Features are its batch. FpropScope gives
 // the weights, mode and step, which tokens are padding, and in decoding the state of the traced
-// graph: DecodeCache, what layers keep of earlier tokens, and CastWeights, the weights in the
-// compute dtype. The model's caller (a task, a test) makes them.
+// graph: DecodeCache, the data that layers keep of earlier tokens, and CastWeights, the weights in
+// the compute dtype. The model's caller (a task, a test) makes them.
 #pragma once
 
 #include <cstdint>
@@ -33,36 +33,36 @@ struct Features {
 };
 
 // Keys and values, which attention layers read and extend, and the state of other layers. While an
-// FpropScope holds a cache the model decodes: the batch is a few new tokens of each row, each row
-// at its own position.
+// FpropScope has a cache the model decodes: the batch is a few new tokens of each row, each row at
+// its own position.
 class DecodeCache {
  public:
-  // For the graph being traced. `starts` i32["batch"]: the position of each row's first new token;
-  // new tokens at negative positions are padding. `last` i32["batch"]: the index of each row's last
-  // new token; those behind it are padding, and a row with -1 has none. `length`: the number of
-  // cached positions. `name` distinguishes the caches of one executor.
+  // Makes a cache for the graph being traced. `starts` i32["batch"]: the position of each row's
+  // first new token; new tokens at negative positions are padding. `last` i32["batch"]: the index
+  // of each row's last new token; later ones are padding, and a row with -1 has none. `length`: the
+  // number of cached positions. `name` distinguishes the caches of one executor.
   DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name = "");
   DecodeCache(const DecodeCache&) = delete;
   DecodeCache& operator=(const DecodeCache&) = delete;
 
   int64_t length() const { return length_; }
-  // `starts` with the layout of the batch axis of x["batch …"].
+  // Returns `starts` with the layout of the batch axis of x["batch …"].
   Tensor starts_like(Operand x) const;
-  // i32["batch seq"], positions of `seq` new tokens a row. Clamped to length() - 1, since padding
-  // after a row's last token may lie beyond the cache.
+  // Returns i32["batch seq"], positions of `seq` new tokens a row. Clamped to length() - 1, since
+  // padding after a row's last token may lie beyond the cache.
   Tensor positions(int64_t seq) const;
-  // bool["batch seq"]: false for padding. With the layout of these axes of x["batch seq …"].
+  // Returns bool["batch seq"], laid out as these axes of x["batch seq …"]: false for padding.
   Tensor token_mask(const Tensor& x) const;
 
-  // The cache `name` of the layer being traced, after writing rows["batch seq kv_heads head_dim"]
-  // of the new tokens: ["batch kv_heads key_seq head_dim"] with key_seq = length(). The state is
-  // "cache/<layer path>/<name>", or "cache/<the cache's name>/<layer path>/<name>", split like the
-  // rows; stacked on `layers` inside a loop.
+  // Returns cache `name` of the layer being traced, after writing rows["batch seq kv_heads
+  // head_dim"] of the new tokens: ["batch kv_heads key_seq head_dim"] with key_seq = length(). The
+  // state is "cache/<layer path>/<name>", or "cache/<the cache's name>/<layer path>/<name>", split
+  // like the rows; stacked on `layers` inside a loop.
   Tensor extended(std::string_view name, const Tensor& rows);
-  // State of any other type, whose first axis is "batch" as the layer has it: of the layer being
-  // traced, named as above. `update` maps the state after the earlier tokens of each row to the
-  // state after its new tokens, which is returned. A row without earlier tokens has `initial`.
-  // token_mask() says which new tokens are padding; a row with padding only keeps its state.
+  // Returns state of any other type, whose first axis is "batch" as the layer has it: of the layer
+  // being traced, named as above. `update` maps the state after the earlier tokens of each row to
+  // the state after its new tokens, which is returned. A row without earlier tokens has `initial`.
+  // token_mask() marks padding among the new tokens; a row with padding only keeps its state.
   Tensor updated(std::string_view name, const Type& type,
                  const std::function<Tensor(const Tensor& earlier)>& update, double initial = 0.0);
 
@@ -71,22 +71,22 @@ class DecodeCache {
                     const std::function<Tensor(const Tensor& state)>& next);
   Tensor like_batch(const Tensor& per_row, Operand x) const;
   Graph& graph_;
-  std::string prefix_;  // Of the names of states.
+  std::string prefix_;  // Prefix of the names of states.
   Tensor starts_, last_;
   int64_t length_;
 };
 
-// Weights in the dtype that a model computes in, as state beside the originals, so that a decoding
+// Weights in the dtype that a model computes in, as state besides the originals, so that a decoding
 // step, which reads every weight for a few tokens, does not cast all of them.
 class CastWeights {
  public:
-  // For the graph being traced; the table must outlive it.
+  // Makes the state for the graph being traced; the table must outlive it.
   explicit CastWeights(const ParameterTable& table);
   CastWeights(const CastWeights&) = delete;
   CastWeights& operator=(const CastWeights&) = delete;
 
-  // The weight in this dtype, in the layout of FpropScope::parameter, the whole stack if stacked:
-  // state "cache/<dtype>/<path>".
+  // Returns the weight in this dtype, in the layout of FpropScope::parameter, the whole stack if
+  // stacked: state "cache/<dtype>/<path>".
   Tensor get(int32_t index, DType dtype);
   // Adds updates to the graph being traced, from `parameters`, of those states that `reader`, a
   // graph traced with CastWeights, reads.
@@ -116,15 +116,15 @@ class FpropScope {
   static const FpropScope& current();  // CHECKs that a scope is open.
   static bool decodes();               // Whether a scope with a cache is open.
 
-  // In its stored layout, except that an axis `layers` is not split.
+  // Returns the parameter in its stored layout, except that an axis `layers` is not split.
   const Tensor& parameter(int32_t index) const;
   Mode mode() const { return mode_; }
   const Tensor& step() const { return step_; }                 // i32 scalar; invalid if not given.
   CastWeights* cast_weights() const { return cast_weights_; }  // Null: cast at each use.
   DecodeCache* cache() const { return cache_; }  // Null: whole sequences, from position 0.
-  // Which tokens of x["batch seq …"] are no padding: bool["batch seq"], laid out as x. In a batch
-  // padding has the segment id 0. Invalid if nothing says so: the batch has no segment_ids of these
-  // sizes. Weights do not count: a token with weight 0 may be read by later ones.
+  // Returns which tokens of x["batch seq …"] are not padding: bool["batch seq"], laid out as x. In
+  // a batch padding has the segment id 0. Invalid if that is unknown: the batch has no segment_ids
+  // of these sizes. Weights do not count: a token with weight 0 may be read by later ones.
   Tensor token_mask(const Tensor& x) const;
 
  private:
@@ -136,10 +136,10 @@ class FpropScope {
   const FpropScope* outer_;
 };
 
-// The rules without activation rules for `seq`: a single new token has no sequence to split.
+// Returns the rules without activation rules for `seq`: one new token has no sequence to split.
 AxisRules without_sequence(AxisRules rules);
 
-// x["batch seq …"] -> ["batch …"]: in each row the element numbered `last` i32["batch"].
+// Returns ["batch …"] from x["batch seq …"]: in each row the element numbered `last` i32["batch"].
 Tensor at_last(Operand x, const Tensor& last);
 
 }  // namespace tessera

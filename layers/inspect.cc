@@ -24,7 +24,7 @@ namespace {
 
 thread_local bool inspecting = false;
 
-// The last axis of what is output: the statistics of a tensor, by their place.
+// The last axis of outputs: the statistics of a tensor, by their place.
 constexpr std::string_view kAxis = "statistic";
 enum Place { kElements, kNonfinite, kZeros, kMean, kSquares, kLeast, kGreatest, kPlaces };
 constexpr double kLowest = std::numeric_limits<float>::lowest();
@@ -36,8 +36,8 @@ Tensor greatest_of(const Tensor& x, const Tensor& is_finite) {
   return replicated(reduce_max(finite, fmt::format("{}", fmt::join(x.type().names(), " "))));
 }
 
-// f32["statistic"]. Squares are of the differences from the mean, so that rounding does not hide a
-// small deviation.
+// Computes f32["statistic"]. Squares are of the differences from the mean, so that rounding does
+// not hide a small deviation.
 Tensor statistics(Tensor x) {
   if (x.type().rank() == 0) x = broadcast(x, {{"value", 1, {}}});
   const Tensor zero = constant(0.0, DType::kF32), one = constant(1.0, DType::kF32);
@@ -126,7 +126,7 @@ std::vector<Inspected> inspected_values(const std::string& metric, const Type& s
   const std::string type = metric.substr(space + 1);
   const int64_t stack = sum.find(kLayersAxis);
   const bool is_stacked = stack >= 0 && name.find("[]") != std::string::npos;
-  int64_t inner = 1;  // Rows of one layer that follow each other.
+  int64_t inner = 1;  // Consecutive rows of one layer.
   for (size_t i = static_cast<size_t>(stack + 1); is_stacked && i + 1 < sum.axes.size(); ++i)
     inner *= sum.axes[i].size;
   const int64_t layers = is_stacked ? sum.axis(kLayersAxis).size : 1;

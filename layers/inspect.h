@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A look at what layers compute while a model trains:
+// Prints statistics of tensors in layers while a model trains:
 //
 //   inspect(scores, "scores");
 //
@@ -17,8 +17,9 @@
 
 namespace tessera {
 
-// In any fprop, as add_metric() (layers/summaries.h). Error if x is not of numbers, if the name is
-// not lower-case letters, digits and '_', or if the layer has used it before.
+// Inspects x, in any fprop, as add_metric() does (layers/summaries.h). Error if x is not of
+// numbers, if the name is not lower-case letters, digits and '_', or if the layer has used it
+// before.
 void inspect(Operand x, std::string_view name);
 
 // inspect() traces something while one is alive.
@@ -33,8 +34,8 @@ class InspectScope {
   bool outer_;
 };
 
-// What is said of one tensor, in all its microbatches and shards. Mean, deviation and extremes are
-// those of its finite elements; NaN if it has none.
+// The statistics of one tensor, in all its microbatches and shards. Mean, deviation and extremes
+// are those of its finite elements; NaN if it has none.
 struct Inspected {
   std::string name;  // "lm.transformer.x_layers[1].ffn.scores"
   std::string type;  // bf16["batch/data=32 seq=128"]
@@ -43,8 +44,8 @@ struct Inspected {
 };
 std::string text_of(const Inspected& inspected);
 
-// What the sum of a metric says that is_inspected() (layers/summaries.h), of all layers. The type
-// of the sum has an axis for each loop around inspect().
+// Returns the statistics in the sum of a metric that is_inspected() (layers/summaries.h), for all
+// layers. The type of the sum has an axis for each loop around inspect().
 std::vector<Inspected> inspected_values(const std::string& metric, const Type& sum,
                                         std::span<const float> elements);
 

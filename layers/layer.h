@@ -25,8 +25,8 @@
 
 namespace tessera {
 
-// What a layer with initialised weights configures. As a member `layer` of its HParams the
-// fields are inlined: their paths are "ffn_tpl.dtypes", "ffn_tpl.params_init", "ffn_tpl.rules".
+// The common HParams of layers with initialised weights. As a member `layer` of a layer's HParams
+// they are inlined: their paths are "ffn_tpl.dtypes", "ffn_tpl.params_init", "ffn_tpl.rules".
 struct LayerHParams {
   static constexpr std::string_view kName = "Layer";
   static constexpr bool kInlined = true;
@@ -38,7 +38,7 @@ struct LayerHParams {
   WeightInit init() const { return params_init.get_or(WeightInit{}); }
 };
 
-// The same without params_init, for layers whose weights start as zeros or ones.
+// LayerHParams without params_init, for layers whose weights start as zeros or ones.
 struct FixedInitLayerHParams {
   static constexpr std::string_view kName = "Layer";
   static constexpr bool kInlined = true;
@@ -65,7 +65,7 @@ class Layer {
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
-  // All weights of the model that the layer belongs to.
+  // Returns all weights of the model that the layer belongs to.
   const ParameterTable& parameters() const { return *table_; }
   const std::string& path() const { return path_; }
   const DTypePolicy& dtypes() const { return dtypes_; }
@@ -88,7 +88,7 @@ class Layer {
     const ChildScope scope(*this, name, 0);
     return ChildLayer<Base>(layer_tpl.instantiate());
   }
-  // The same, with every weight below it stacked `count` times (Repeated).
+  // Makes a layer with every weight below it stacked `count` times (Repeated).
   template <typename Base>
   ChildLayer<Base> stacked_child(std::string_view name, int64_t count,
                                  const Template<Base>& layer_tpl) {
@@ -96,22 +96,21 @@ class Layer {
     return ChildLayer<Base>(layer_tpl.instantiate());
   }
 
-  // The weight for computing: this iteration's slice if stacked, cast to `dtype` (the compute dtype
-  // by default) and then placed, so that an all-gather moves the narrower type. Its communication
-  // is attributed to the caller's line.
+  // Returns the weight for computing: this iteration's slice if stacked, cast to `dtype` (the
+  // compute dtype by default) and then placed, so that an all-gather sends the narrower type. Its
+  // communication is attributed to the caller's line.
   Tensor param(Weight weight, SourceSite site = SourceSite::current()) const {
     return param(weight, dtypes_.compute, site);
   }
   Tensor param(Weight weight, DType dtype, SourceSite site = SourceSite::current()) const;
-  // Slice `index` of the weight along `axis`, without that axis. It is sliced before it is placed,
-  // so that its gradient is reduce-scattered like a whole weight's.
+  // Returns slice `index` of the weight along `axis`, without that axis. It is sliced before it is
+  // placed, so that its gradient is reduce-scattered like a whole weight's.
   Tensor param_slice(Weight weight, std::string_view axis, int64_t index,
                      SourceSite site = SourceSite::current()) const;
-  // The weight as FpropScope::parameter has it, the whole stack if stacked; in `dtype` where
-  // CastWeights hold it in that type, otherwise in its own. For models that write their layouts
-  // out.
+  // Returns the weight as FpropScope::parameter has it, the whole stack if stacked; in `dtype` if
+  // CastWeights have it in that type, otherwise in its own. For models with explicit layouts.
   Tensor stored(Weight weight, DType dtype) const;
-  // A bias or scale for `partner`: shared axes get the layout they have there.
+  // Returns a bias or scale for `partner`: shared axes get the layout they have there.
   Tensor param_like(Weight weight, const Tensor& partner,
                     SourceSite site = SourceSite::current()) const {
     return param_like(weight, partner, dtypes_.compute, site);
@@ -119,16 +118,18 @@ class Layer {
   Tensor param_like(Weight weight, const Tensor& partner, DType dtype,
                     SourceSite site = SourceSite::current()) const;
 
-  // The layer's index in its stack, i32 scalar, the same in a stack that loops and one that is
-  // unrolled, and on every stage of a pipeline. Of nested stacks, that of the inner one. Error if
-  // the layer is in none, or if it is asked for in a loop inside the layer: ask before the loop.
+  // Returns the layer's index in its stack, i32 scalar: equal in a stack that loops and in an
+  // unrolled one, and on every stage of a pipeline. In nested stacks, that of the inner one. Error
+  // if the layer is in none, or if it is called in a loop inside the layer: call it before the
+  // loop.
   Tensor layer_index() const;
 
-  // einsum(x, w, contracted) in the precision of dtypes().matmul. A model that decodes computes in
-  // the compute dtype: there the scale of 8-bit floats would make a row depend on the other rows.
+  // Computes einsum(x, w, contracted) in the precision of dtypes().matmul. A model that decodes
+  // uses the compute dtype: there the scale of 8-bit floats would make a row depend on the other
+  // rows.
   Tensor product(Operand x, const Tensor& w, const Over& contracted) const;
 
-  // The result of one of its functions that calls an override of it. Error if it is invalid.
+  // Checks the result of a function that calls an override of it. Error if it is invalid.
   Tensor returned(std::string_view function, const Tensor& result) const;
 
  private:
@@ -137,7 +138,7 @@ class Layer {
   Tensor unplaced(Weight weight, DType dtype) const;
 
   friend class LayerScope;
-  // What a layer under construction takes from its parent.
+  // The properties that a layer under construction takes from its parent.
   struct Construction {
     std::shared_ptr<ParameterTable> table;
     std::string name;

@@ -24,7 +24,7 @@ std::string layer_of(const Parameter& parameter) {
   return dot == std::string::npos ? "" : parameter.path.substr(0, dot);
 }
 
-// A rule about an axis that no weight of the layer has is an error.
+// Checks rules: one about an axis that no weight of the layer has is an error.
 void check_layer_rules(const ParameterTable& table) {
   for (const Parameter& ruled : table.parameters()) {
     const std::string layer = layer_of(ruled);
@@ -45,7 +45,7 @@ void check_layer_rules(const ParameterTable& table) {
 
 using Distribution = Draw::Distribution;
 
-// The weight's own axes: those of one layer of a stack.
+// Returns the weight's own axes: those of one layer of a stack.
 std::vector<Axis> layer_axes(const Parameter& parameter) {
   const std::vector<Axis>& axes = parameter.type.axes;
   return {axes.begin() + (parameter.stack > 0 ? 1 : 0), axes.end()};
@@ -102,7 +102,7 @@ void draw_rows(const Draw& draw, uint64_t key, const StreamRows& rows, std::span
   for (float& value : out) value *= factor;
 }
 
-// A random orthogonal matrix (rows or columns orthonormal, whichever are fewer): normals,
+// Draws a random orthogonal matrix (rows or columns orthonormal, whichever are fewer): normals,
 // orthogonalised by Gram-Schmidt, twice for accuracy.
 void draw_orthogonal(double factor, uint64_t key, const std::vector<Axis>& axes,
                      std::span<float> out) {
@@ -145,9 +145,9 @@ void store(std::span<const float> values, DType dtype, std::byte* destination) {
 
 // The part of one layer's block that a thread draws at a time.
 struct Portion {
-  int64_t offset = 0;  // In the block, in elements.
+  int64_t offset = 0;  // Offset in the block, in elements.
   int64_t elements = 0;
-  StreamRows rows;  // Of the layer's weight.
+  StreamRows rows;  // Rows of the layer's weight.
 };
 
 // One layer's block as rows of its weight. A row is the last axes that the block covers whole and
@@ -219,7 +219,7 @@ class BlockRows {
 
  private:
   int64_t start_ = 0, length_ = 1, stride_ = 0, count_ = 1;
-  std::vector<int64_t> groups_;  // The start of each.
+  std::vector<int64_t> groups_;  // Starts of the groups.
 };
 
 // Joins its threads when it goes out of scope.

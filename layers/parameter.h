@@ -29,8 +29,8 @@ struct FanAxes {
 inline WeightInit zeros() { return {InitKind::kConstant, 0.0}; }
 inline WeightInit ones() { return {InitKind::kConstant, 1.0}; }
 
-// A weight that no gradient trains: each training step moves every element by `rate` towards the
-// mean of the metric's sums, up where its own is below the mean and down where it is above.
+// A weight without a gradient: each training step moves every element by `rate` towards the mean of
+// the metric's sums, up where its own is below the mean and down where it is above.
 struct BalancedBy {
   std::string metric;  // The full name of a metric of layers with the weight's axes.
   double rate = 0.0;
@@ -44,8 +44,8 @@ struct Parameter {
   std::string random_path;      // `path` with its first layer index removed: x_layers[].
   int64_t layer = -1;           // That index, or -1. Slice i of a stacked weight has index i.
   int64_t stack = 0;            // Number of stacked layers; 0: not stacked.
-  std::vector<AxisRule> rules;  // Of its layer; they precede the experiment's.
-  std::vector<Axis> layout;     // As declared, if that has splits; the rules then do not apply.
+  std::vector<AxisRule> rules;  // Rules of its layer, before the experiment's.
+  std::vector<Axis> layout;  // The declared axes, if they have splits; the rules then do not apply.
   std::optional<BalancedBy> balanced_by;  // None: trained by gradients.
 };
 
@@ -63,12 +63,13 @@ class ParameterTable {
   std::vector<Parameter> parameters_;
 };
 
-// Its type in storage: the declared layout, or what the rules give on this mesh, by default those
-// being traced.
+// Returns its type in storage: the declared layout, or that of the rules on this mesh, by default
+// those being traced.
 Type stored_type(const Parameter& parameter, const AxisRules& rules, const Mesh& mesh);
 Type stored_type(const Parameter& parameter);
 
-// One graph input of kind kParameter for each parameter, named by its path, with its stored_type.
+// Makes one graph input of kind kParameter for each parameter, named by its path, with its
+// stored_type.
 // Error for a layer's rule about an axis that none of its weights has.
 std::vector<Tensor> parameter_inputs(const ParameterTable& table);
 

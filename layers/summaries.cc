@@ -59,8 +59,8 @@ BodyScope& body_of_loop() {
   return *body;
 }
 
-// What a loop has stacked: one value for each layer of a stack, else the sum of all iterations.
-// Inspected values keep the axis.
+// Returns the values that a loop has stacked: one for each layer of a stack, else the sum of all
+// iterations. Inspected values keep the axis.
 Tensor out_of_loop(const std::string& name, const Tensor& stacked) {
   if (is_inspected(name)) return stacked;
   const std::string axis = stacked.type().axes.front().name;
@@ -123,7 +123,7 @@ std::string SummaryScope::full_name(std::string_view name, Kind kind) {
   return full;
 }
 
-// A value of a loop's body is kept when the loop has been traced, and so on outwards.
+// Keeps a value of a loop's body when the loop has been traced, and so on outwards.
 void SummaryScope::keep_loss(const std::string& name, const Tensor& loss) {
   if (&traced_graph() == &graph_) {
     losses_[name] = replicated(loss);
@@ -162,7 +162,7 @@ void SummaryScope::check_names(const std::map<std::string, Metric>& of_model) co
 }
 
 std::string_view short_name(std::string_view summary) {
-  return summary.substr(summary.rfind('.') + 1);  // All of it without a dot.
+  return summary.substr(summary.rfind('.') + 1);  // The whole summary if it has no dot.
 }
 
 std::string name_in_stack(std::string_view summary, int64_t index) {

@@ -39,16 +39,16 @@ void add_loss(std::string_view name, Operand loss);
 void add_metric(std::string_view name, const Metric& metric,
                 SourceSite site = SourceSite::current());
 
-// Whether somebody collects what layers add. In decoding nobody does: the two functions do nothing,
-// and a layer need not compute what it would add.
+// Returns whether a scope collects summaries. In decoding none does: the two functions do nothing,
+// and a layer need not compute their arguments.
 bool collects_summaries();
 
-// Collects what layers add to the graph being traced while it is alive. BaseModel and TestedLayer
+// Collects the summaries of the graph being traced while it is alive. BaseModel and TestedLayer
 // open one.
 //
-// Names are "<path of the layer>.<name>". What a loop over `layers` adds, below Repeated, is
+// Names are "<path of the layer>.<name>". Summaries in a loop over `layers`, below Repeated, are
 // stacked on that axis, under a path with "[]": "lm.transformer.x_layers[].ffn.load_balance". Other
-// loops add up their iterations.
+// loops sum their iterations.
 class SummaryScope {
  public:
   SummaryScope();
@@ -56,15 +56,15 @@ class SummaryScope {
   SummaryScope(const SummaryScope&) = delete;
   SummaryScope& operator=(const SummaryScope&) = delete;
 
-  // f32 scalars or f32["layers"], of the graph that was traced when the scope was opened; not
-  // partial.
+  // Returns f32 scalars or f32["layers"], of the graph that was traced when the scope was opened;
+  // not partial.
   const std::map<std::string, Tensor>& losses() const { return losses_; }
-  // f32, with the leading axis `layers` if stacked; neither split nor partial. Also what layers
-  // inspect(), with a name that is_inspected().
+  // Returns f32, with the leading axis `layers` if stacked; neither split nor partial. Also values
+  // of inspect(), with a name that is_inspected().
   const std::map<std::string, Metric>& metrics() const { return metrics_; }
   bool empty() const { return losses_.empty() && metrics_.empty(); }
-  // Error if one of the names under which values are reported is also that of a metric of the
-  // model, or if a name of the model's metrics looks like one with a path.
+  // Checks names: Error if one of the names under which values are reported is also that of a
+  // metric of the model, or if a name of the model's metrics looks like one with a path.
   void check_names(const std::map<std::string, Metric>& of_model) const;
 
  private:
@@ -73,7 +73,7 @@ class SummaryScope {
   friend void inspect(Operand x, std::string_view name);
 
   enum class Kind { kScalar, kHistogram, kInspected };
-  static SummaryScope* current();  // The innermost; null: nobody collects.
+  static SummaryScope* current();  // The innermost; null: none is alive.
   std::string full_name(std::string_view name, Kind kind);
   void keep_loss(const std::string& name, const Tensor& loss);
   void keep_metric(const std::string& name, const Metric& metric);
@@ -81,14 +81,14 @@ class SummaryScope {
   const Graph& graph_;
   std::map<std::string, Tensor> losses_;
   std::map<std::string, Metric> metrics_;
-  std::set<std::string> names_;                     // Of everything added.
+  std::set<std::string> names_;                     // Names of everything added.
   std::map<std::string, Kind, std::less<>> kinds_;  // By name without the path.
   SummaryScope* outer_;
 };
 
-// The name without the path of its layer: "load_balance".
+// Returns the name without the path of its layer: "load_balance".
 std::string_view short_name(std::string_view summary);
-// The name of layer `index` of a stack: the first "[]" becomes "[<index>]".
+// Returns the name of layer `index` of a stack: the first "[]" becomes "[<index>]".
 std::string name_in_stack(std::string_view summary, int64_t index);
 
 // The metric of a tensor that a layer inspects (layers/inspect.h) is called "inspect/<path of the
@@ -96,9 +96,9 @@ std::string name_in_stack(std::string_view summary, int64_t index);
 inline constexpr std::string_view kInspectPrefix = "inspect/";
 inline bool is_inspected(std::string_view metric) { return metric.starts_with(kInspectPrefix); }
 
-// The sum of all auxiliary losses, as a metric.
+// Name of the sum of all auxiliary losses, as a metric.
 inline constexpr std::string_view kAuxLoss = "aux_loss";
-// What is reported of a histogram, besides the histogram: "<name>_min", …
+// Suffixes of the reported values of a histogram: "<name>_min", …
 inline constexpr std::string_view kHistogramParts[] = {"_min", "_mean", "_max"};
 
 }  // namespace tessera

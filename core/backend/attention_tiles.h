@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the attention kernels of GPUs divide their work: what the kernels (plugins/cuda/attention)
-// and their prices (tasks/plan/attention_work.h) must agree on.
+// The division of work in the attention kernels of GPUs. The kernels (plugins/cuda/attention) and
+// their prices (tasks/plan/attention_work.h) must agree on it.
 #pragma once
 
 namespace tessera::attention_tiles {
 
-// The tile width of the kernels for heads of `head_dim` elements; 0 if no kernel is wide enough.
+// Returns the tile width of the kernels for heads of `head_dim` elements; 0 if none is wide enough.
 constexpr int width_of(int head_dim) {
   for (const int width : {32, 64, 128, 256})
     if (head_dim <= width) return width;
@@ -43,8 +43,8 @@ constexpr int shared_bytes(int element_bytes, int width, TileShape tiles, int re
 // because the sums of one would not fit into registers.
 constexpr int gradient_columns(int width) { return width <= 128 ? width : 128; }
 
-// Blocks that the registers of a multiprocessor hold at least, as nvcc compiles the kernels (a test
-// compares): of the forward pass, of the gradient of keys and values, and of that of queries.
+// A lower bound on the blocks that fit into the registers of a multiprocessor, as nvcc compiles the
+// kernels (a test compares): forward, gradient of keys and values, gradient of queries.
 enum class AttentionKernel { kForward, kKeyGradient, kQueryGradient };
 constexpr int blocks_by_registers(AttentionKernel kernel, int element_bytes, int width) {
   if (kernel != AttentionKernel::kKeyGradient) return width <= 64 ? 3 : 2;

@@ -18,7 +18,7 @@
 namespace tessera {
 
 // An address in a device's memory (CUDA: a CUdeviceptr). It is not a pointer: the host reads and
-// writes a device's memory by copies alone.
+// writes a device's memory only by copies.
 class DeviceAddress {
  public:
   constexpr DeviceAddress() = default;  // Null.
@@ -39,18 +39,18 @@ class DeviceAddress {
 struct LaunchArgs {
   std::span<const DeviceAddress> inputs;
   std::span<const DeviceAddress> outputs;
-  DeviceAddress scratch;       // scratch_bytes() of it, 64-byte aligned.
-  const Node* node = nullptr;  // For profilers; null for what Stream::capture() returned.
+  DeviceAddress scratch;       // scratch_bytes() bytes, 64-byte aligned.
+  const Node* node = nullptr;  // For profilers; null for a kernel that Stream::capture() returned.
 };
 
-// One node made ready to run: shapes resolved, library primitives created. Each backend derives
-// kernels that its own streams know how to run. Running allocates nothing and may be repeated.
+// A prepared node: shapes resolved, library primitives created. Each backend derives kernels that
+// its own streams can run. Running allocates nothing and may be repeated.
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual int64_t scratch_bytes() const { return 0; }
-  // Whether output `output` may lie in the buffer of input `input` (same bytes), each element being
-  // read before it is written.
+  // Returns whether output `output` may lie in the buffer of input `input` (same bytes), each
+  // element being read before it is written.
   virtual bool may_overwrite(int64_t output, int64_t input) const {
     static_cast<void>(output), static_cast<void>(input);
     return false;
@@ -63,50 +63,51 @@ class Event {
   virtual ~Event() = default;
 };
 
-// When a launch ran, or how long a wait took; nanoseconds of the host's steady clock.
+// Time at which a launch ran, or duration of a wait; nanoseconds of the host's steady clock.
 struct LaunchTime {
   int64_t begin_ns = 0, end_ns = 0;
 };
 
-// How far a stream is known to be.
+// Known progress of a stream.
 struct LaunchProgress {
   int64_t done = 0;     // Launches since begin_run() or synchronize() that are done.
-  int64_t unknown = 1;  // If one has failed, it is one of this many that follow.
+  int64_t unknown = 1;  // If one has failed, it is one of the next `unknown`.
 };
 
-// A queue of work on a device, done in order; several streams run at the same time. A call may
-// return before its work is done. What it refers to must live, and stay as it is, until
-// synchronize() returns. If a launch fails, the work behind it is not done. One thread at a time.
+// A queue of work on a device, done in order; several streams run concurrently. A call may return
+// before its work is done. Objects that it refers to must live, unchanged, until synchronize()
+// returns. If a launch fails, later work is not done. One thread at a time.
 class Stream {
  public:
-  // Ends at the next launch; does not wait for the rest.
+  // Stops before the next launch; does not wait for the remaining work.
   virtual ~Stream() = default;
   // Runs a kernel that this stream's device, or its communicator, has prepared. `time` may be null.
   virtual void launch(Kernel& kernel, const LaunchArgs& args, LaunchTime* time = nullptr) = 0;
-  // The caller may change `from` as soon as the call returns.
+  // Copies from the host; the caller may change `from` as soon as the call returns.
   virtual void copy_from_host(DeviceAddress to, std::span<const std::byte> from) = 0;
   virtual void copy_to_host(std::span<std::byte> to, DeviceAddress from) = 0;
 
-  // The event happens when the work so far is done, or has failed. It may be recorded again.
+  // Records an event, which happens when the work so far is done, or has failed. May be repeated.
   virtual void record(Event& event) = 0;
-  // Later work waits for the event as last recorded, at once if it never was. Fails if the work
-  // before the event failed.
+  // Makes later work wait for the event as last recorded; no wait if it never was. Fails if the
+  // work before the event failed.
   virtual void wait(Event& event, LaunchTime* time = nullptr) = 0;
   // Returns when the work so far is done. Throws the first failure, now and ever after.
   virtual void synchronize() = 0;
 
-  // Records what `enqueue` asks of this stream, and of streams that wait for it and that it waits
-  // for again, without doing it. A launch of the returned kernel on this stream, without operands,
-  // does all of it; it counts as all of its launches. Null if the device runs work one by one only,
-  // or cannot record this work, which it then notes on standard error. Right after synchronize().
+  // Records what `enqueue` requests from this stream, and from streams that wait for it and that it
+  // waits for again, without doing it. A launch of the returned kernel on this stream, without
+  // operands, does all of it; it counts as all of its launches. Null if the device runs work one by
+  // one only, or cannot record this work, which it then notes on standard error. Call it right
+  // after synchronize().
   virtual std::unique_ptr<Kernel> capture(const std::function<void()>& enqueue) {
     static_cast<void>(enqueue);
     return nullptr;
   }
-  // After a LaunchFailure of any stream of the device (launch_failure.h).
+  // Returns the progress after a LaunchFailure of any stream of the device (launch_failure.h).
   virtual LaunchProgress progress() const { return {}; }
 
-  // Several runs of programs may be enqueued at a time.
+  // Functions for several runs of programs enqueued at a time:
 
   // Begins the next run. progress() counts the launches of this stream from 0 as soon as `order`,
   // which is this stream or another, has done all that was enqueued in it before this call.
@@ -116,12 +117,12 @@ class Stream {
   virtual void synchronize(Event& event) = 0;
 };
 
-// What a stream is for. A device may give the streams of one kind their own priority or thread.
+// The use of a stream. A device may give the streams of one kind their own priority or thread.
 enum class StreamUse { kCompute, kCommunication, kCopy };
 
 enum class HostAccess {
   kRead,
-  kWrite,  // All bytes are written; what they were is not read.
+  kWrite,  // All bytes are written; old values are not read.
   kUpdate,
 };
 
@@ -130,23 +131,23 @@ class Device {
   virtual ~Device() = default;
   virtual std::string_view kind() const = 0;         // "cpu"
   virtual std::string description() const = 0;       // "cpu: 2 threads, avx512 on AMD EPYC"
-  virtual double peak_flops(DType dtype) const = 0;  // Of arithmetic in registers alone.
+  virtual double peak_flops(DType dtype) const = 0;  // Rate of arithmetic in registers only.
 
-  // How much can be allocated, beside what other devices of this process may take.
+  // Returns the bytes that can be allocated, without those other devices of this process may take.
   virtual int64_t available_bytes() const = 0;
-  // Zeroed memory for the one arena, aligned to at least 64 bytes; null if there is not enough. Not
-  // null for 0 bytes, the arena of a program without operands.
+  // Allocates zeroed memory for the one arena, aligned to at least 64 bytes; null if there is not
+  // enough. Not null for 0 bytes, the arena of a program without operands.
   virtual DeviceAddress allocate(int64_t bytes) = 0;
   virtual void release(DeviceAddress memory, int64_t bytes) = 0;
 
-  // A kernel for a node of a lowered graph. Error naming the op if this backend has none.
+  // Makes a kernel for a node of a lowered graph. Error naming the op if this backend has none.
   virtual std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) = 0;
   virtual bool has_kernel(const OpDef& op) const = 0;
-  // What the devices of this kind in this process have chosen by trials of kernels, whose outcome
-  // may differ elsewhere, as text; "" if they make none. The choices of `others`, such a text,
-  // count from now on.
+  // Returns, as text, the kernels that devices of this kind in this process have chosen by trials,
+  // whose outcome may differ elsewhere; "" if they make none. From now on the devices use the
+  // choices in `others`, such a text.
   virtual std::string share_choices(const std::string& others) { return others; }
-  // Lets prepare() choose kernels whose bits differ from run to run, from now on.
+  // Lets prepare() choose, from now on, kernels whose bits differ from run to run.
   virtual void permit_nondeterminism() {}
 
   virtual std::unique_ptr<Stream> make_stream(StreamUse use) = 0;
@@ -154,7 +155,7 @@ class Device {
 
   // Calls `use` with `bytes` bytes of memory as the host sees them: a copy, which is written back
   // if `access` says so. A device whose memory the host can address passes that memory itself. No
-  // launch may write these bytes during the call. Any thread.
+  // launch may write these bytes during the call. Any thread may call it.
   using UseBytes = std::function<void(std::span<std::byte>)>;
   virtual void map(DeviceAddress memory, int64_t bytes, HostAccess access, const UseBytes& use) {
     const auto size = static_cast<size_t>(bytes);
@@ -171,9 +172,9 @@ class Device {
     stream->synchronize();
   }
 
-  // Whether streams work beside the host's thread, so that it can be ahead of the device.
+  // Returns whether streams run concurrently with the host's thread, which may be ahead of them.
   virtual bool is_asynchronous() const { return false; }
-  // Memory of the host to which copy_to_host() copies beside the host's thread.
+  // Returns host memory to which copy_to_host() copies without blocking the host's thread.
   virtual std::shared_ptr<std::byte[]> host_memory(int64_t bytes) {
     return std::make_shared<std::byte[]>(static_cast<size_t>(bytes));
   }

@@ -14,7 +14,7 @@ using Group = std::vector<Axis>;  // The axes of one role: batch, m, n or k.
 
 int64_t elements_of(const Group& group) { return element_count(sizes_of(group)); }
 
-// Strides of `type` along a group of its axes.
+// Returns the strides of `type` along a group of its axes.
 Strides strides_of(const Type& type, const Group& group) {
   Strides strides;
   const Strides all = strides_in(type, type.axes);
@@ -22,7 +22,7 @@ Strides strides_of(const Type& type, const Group& group) {
   return strides;
 }
 
-// The stride of a group as a single dimension; nullopt if its axes do not merge into one.
+// Returns the stride of a group as a single dimension; nullopt if its axes do not merge into one.
 std::optional<int64_t> single_stride(const Type& type, const Group& group) {
   const IterationSpace space = collapse(sizes_of(group), {strides_of(type, group)});
   if (space.sizes.empty()) return 1;
@@ -30,7 +30,7 @@ std::optional<int64_t> single_stride(const Type& type, const Group& group) {
   return space.operands[0][0];
 }
 
-// The layout of rows × columns, if they form a matrix in memory.
+// Returns the layout of rows × columns, if they form a matrix in memory.
 std::optional<MatrixLayout> matrix_layout(const Type& type, const Group& rows,
                                           const Group& columns) {
   const auto row = single_stride(type, rows), column = single_stride(type, columns);

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// How a matrix is stored: row-major with `leading` elements from row to row, or transposed, with
+// The storage of a matrix: row-major with `leading` elements from row to row, or transposed, with
 // `leading` from column to column.
 struct MatrixLayout {
   int64_t leading = 0;
@@ -40,7 +40,7 @@ struct Packing {
 struct Contraction {
   // Whether the second operand of the einsum is A, because the result is stored transposed.
   bool swapped = false;
-  GemmShape shape;  // Of one product of the batch.
+  GemmShape shape;  // Shape of one product of the batch.
   // Batch dimensions, outermost first; operands 0, 1, 2 are A, B, C.
   IterationSpace batch;
   std::optional<Packing> pack_a, pack_b, pack_c;

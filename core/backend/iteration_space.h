@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The iteration space of an elementwise loop or copy: the fewest nested dimensions for all
+// The iteration space of an elementwise loop or copy: the fewest nested dimensions that suit all
 // operands, with the stride of each operand in each dimension.
 #pragma once
 
@@ -18,16 +18,16 @@ struct IterationSpace {
   std::vector<int64_t> sizes;     // Outermost first; empty for a scalar.
   std::vector<Strides> operands;  // operands[i][d]: stride of operand i in dimension d.
   int64_t elements() const;
-  // The offset in an operand of element `index`, in row-major order.
+  // Returns the offset in an operand of element `index`, in row-major order.
   int64_t offset(size_t operand, int64_t index) const;
 };
 
 std::vector<int64_t> sizes_of(const std::vector<Axis>& axes);
 
-// Row-major strides of `type` along the axes of `space`, by name; 0 for axes that it lacks.
+// Returns row-major strides of `type` along the axes of `space`, by name; 0 for axes that it lacks.
 Strides strides_in(const Type& type, const std::vector<Axis>& space);
 
-// An array as [outer size inner], where `size` is that of one axis.
+// The shape of an array as [outer size inner], where `size` is that of one axis.
 struct AxisShape {
   AxisShape(const Type& type, std::string_view axis);
   int64_t outer = 1, size = 1, inner = 1;

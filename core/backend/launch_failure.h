@@ -12,7 +12,7 @@ struct LaunchRefused : Error {
 };
 
 // A launch that was enqueued before has failed, perhaps one of another stream of the device.
-// Stream::progress() says which launches it may be.
+// Stream::progress() tells which launches it may be.
 struct LaunchFailure : Error {
   using Error::Error;
 };

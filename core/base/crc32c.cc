@@ -24,7 +24,7 @@ constexpr std::array<uint32_t, 256> make_table() {
 }
 
 #if defined(__x86_64__)
-// The product of two polynomials modulo the CRC polynomial.
+// Returns the product of two polynomials modulo the CRC polynomial.
 constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
@@ -34,7 +34,7 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^(8 * bytes): the factor by which `bytes` following zeros change a checksum.
+// Returns x^(8 * bytes): the factor by which `bytes` following zeros change a checksum.
 constexpr uint32_t shift_by(uint64_t bytes) {
   uint32_t result = 0x80000000u;  // 1
   uint32_t power = 0x00800000u;   // x^8

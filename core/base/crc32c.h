@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// The checksum of `bytes`, continued from the `crc` of the preceding bytes.
+// Returns the checksum of `bytes`, continued from the `crc` of the preceding bytes.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
-// The table-driven form, which crc32c() falls back to.
+// Computes it by a table, for processors without the instruction.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 }  // namespace tessera

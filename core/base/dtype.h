@@ -16,8 +16,8 @@ bool is_floating(DType dtype);
 
 // Accepts the names above and those of PyTorch, NumPy and JAX. Error with the nearest name.
 DType parse_dtype(std::string_view name);
-// The name used here for another tool's: "bf16" for "bfloat16", "f32" for "float32", "f16" for
-// "half". Other text is returned unchanged.
+// Returns the name used here for another tool's: "bf16" for "bfloat16", "f32" for "float32", "f16"
+// for "half". Other text is returned unchanged.
 std::string_view short_dtype_name(std::string_view name);
 
 // The upper half of an f32. Conversion rounds to nearest even; NaN stays NaN.
@@ -76,7 +76,7 @@ struct Float16 {
   bool operator==(const Float16&) const = default;
 };
 
-// The bits of `value` as an element of `dtype`, in the low bytes.
+// Returns the bits of `value` as an element of `dtype`, in the low bytes.
 uint64_t element_bits(double value, DType dtype);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace {
 
 thread_local std::vector<std::string> context_frames;
 thread_local std::vector<std::string> prefixes;
-// The frames that the last exception left, and how many of them have not been left yet.
+// The frames that the last exception left, and how many of them are still on the stack.
 thread_local std::string left_frames;
 thread_local size_t frames_to_leave = 0;
 
@@ -26,7 +26,7 @@ std::string with_frames(std::string text) {
     tail.insert(0, *frame);
     const bool continues = frame->starts_with('.') && frame + 1 != context_frames.rend();
     if (continues) continue;
-    // The message of another Error has the frames in which that was thrown.
+    // The message of another Error already contains the frames in which that was thrown.
     const std::string where = tail.empty() ? "" : fmt::format(" [in {}]", tail);
     if (text.find(where) == std::string::npos) text += where;
     tail.clear();
@@ -40,7 +40,8 @@ std::string with_context(std::string_view message) {
                                 : std::string(message));
 }
 
-// Levenshtein distance in which a swap of neighbours costs one (optimal string alignment).
+// Returns the Levenshtein distance in which a swap of neighbours costs one (optimal string
+// alignment).
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -56,7 +57,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-// How a user can fix a file system error, as "; …", or "".
+// Returns how a user can fix a file system error, as "; …", or "".
 std::string_view remedy(const std::error_code& code) {
   const auto is = [&](std::errc condition) { return code == condition; };
   if (is(std::errc::permission_denied) || is(std::errc::operation_not_permitted))
@@ -73,7 +74,7 @@ std::string_view remedy(const std::error_code& code) {
   return "";
 }
 
-// What an error of the library is about that has no path.
+// Returns the subject of a library error that has no path.
 std::string unnamed_place(const std::filesystem::filesystem_error& error) {
   const std::string_view what = error.what();
   if (what.find("current path") != what.npos) return "the current directory";
@@ -92,8 +93,8 @@ struct BuiltByPair {
   std::string_view file;
 };
 
-// The folder of the C++ library's headers, "/usr/include/c++/12/": std::pair's constructor passes
-// its own line to BuiltByPair.
+// Returns the folder of the C++ library's headers, "/usr/include/c++/12/": std::pair's constructor
+// passes its own line to BuiltByPair.
 std::string_view library_folder() {
   static const std::string_view folder = [] {
     const std::string_view header =
@@ -131,7 +132,7 @@ ErrorContext::ErrorContext(std::string where) {
   context_frames.push_back(std::move(where));
 }
 
-// An Error has the frames in its message; of any other exception error_text adds them.
+// Adds the frames for error_text, except to an Error, whose message has them.
 ErrorContext::~ErrorContext() {
   if (std::uncaught_exceptions() > 0) {
     try {

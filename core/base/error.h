@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `Error` for what a user can fix, CHECK for bugs in Tessera, context frames that add "where" to
-// every Error thrown below them, the source lines that errors cite, and what many messages need.
-// Not for control flow.
+// `Error` for mistakes that a user can fix, CHECK for bugs in Tessera, context frames that add
+// "where" to every Error thrown below them, the source lines that errors cite, and helpers of
+// messages. Not for control flow.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ template <typename... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// The message of an exception for users. For std::filesystem errors it is "PATH: REASON; what to
-// do", for std::bad_alloc "out of memory".
+// Returns the message of an exception for users. For std::filesystem errors it is "PATH: REASON;
+// what to do", for std::bad_alloc "out of memory".
 std::string error_text(const std::exception& error);
 
 // While alive, Errors thrown on this thread end with "[in <where>]". Frames nest; one that begins
@@ -68,30 +68,30 @@ struct SourceSite {
   std::string text() const;  // "layers/feed_forward/feed_forward.cc:41"; "" if unknown.
 };
 
-// The candidate nearest to `name` by edit distance, or "" if none could be a misspelling of it.
+// Returns the candidate nearest to `name` by edit distance, or "" if none could be a misspelling of
+// it.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
-// "; did you mean 'x'?" for the nearest candidate, or "".
+// Returns "; did you mean 'x'?" for the nearest candidate, or "".
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
 // Prints and aborts; only CHECK calls it.
 [[noreturn]] void check_failed(const char* condition, const char* file, int line,
                                const std::string& message);
 
-// Checks of configured numbers. Each throws an Error such as
-// "AdamW: learning_rate is -1, expected 0 or more". Real numbers must be finite in f32, in which a
-// step computes.
+// Check configured numbers. Each throws an Error such as "AdamW: learning_rate is -1, expected 0 or
+// more". Real numbers must be finite in f32, in which a step computes.
 void check_finite(std::string_view owner, std::string_view field, double value);
 void check_not_negative(std::string_view owner, std::string_view field, double value);
-// 0 <= value < 1.
+// Requires 0 <= value < 1.
 void check_fraction(std::string_view owner, std::string_view field, double value);
 void check_at_least(std::string_view owner, std::string_view field, int64_t value, int64_t least);
 
-// The positive multiple of `step` nearest to `size`: what a message suggests for a size that `step`
+// Returns the positive multiple of `step` nearest to `size`: the suggestion for a size that `step`
 // does not divide.
 int64_t nearest_multiple(int64_t size, int64_t step);
 
-// `value`, or for any NaN the one without a sign bit: on x86, 0/0 is a NaN that prints as "-nan".
+// Returns `value`, and any NaN without a sign bit: on x86, 0/0 is a NaN that prints as "-nan".
 double plain_nan(double value);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as a text that the processes of a run send each other (ProcessGroup::broadcast and
+// Serializes values that the processes of a run send each other (ProcessGroup::broadcast and
 // all_gather). Numbers are their bytes in memory, since all processes run the same build; strings,
 // vectors and maps are their size and their elements.
 #pragma once
@@ -18,7 +18,7 @@ namespace tessera {
 template <typename T>
 concept NumberOrEnum = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-// Strings and vectors of plain values.
+// Appends strings and vectors of plain values.
 template <typename T>
 concept Resizable = std::is_trivially_copyable_v<typename T::value_type> && requires(T value) {
   value.resize(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as texts.
+// Formats numbers as text.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 
 namespace tessera {
 
-// For texts that are built often, for which a format takes too long.
+// Appends a number, faster than a format, for texts that are built often.
 inline void append_number(int64_t number, std::string& text) {
   std::array<char, 24> digits;
   text.append(digits.data(), std::to_chars(digits.data(), std::end(digits), number).ptr);
 }
 
-// "0:34", "1:02:03"
+// Formats "0:34", "1:02:03".
 inline std::string duration_text(double seconds) {
   const auto total = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 3.6e8)));
   const int64_t hours = total / 3600, minutes = total / 60 % 60;
@@ -28,7 +28,7 @@ inline std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, total % 60);
 }
 
-// "12.3k", "1.10B"
+// Formats "12.3k", "1.10B".
 inline std::string count_text(double count) {
   if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
   if (count >= 1e6) return fmt::format("{:.2f}M", count / 1e6);

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// " of /path/mine.so": the library or program that defines the class, or "".
+// Returns " of /path/mine.so": the library or program that defines the class, or "".
 std::string file_of(const std::type_info& type) {
   Dl_info info{};
   const bool is_known = dladdr(&type, &info) != 0 && info.dli_fname != nullptr;

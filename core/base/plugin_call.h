@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of functions that a plugin's class overrides. Whatever such a function throws or returns
-// becomes an Error that names the class and the function; of an exception, also the file that the
-// class was loaded from.
+// Calls functions that a plugin's class overrides. Any exception or invalid result of such a
+// function becomes an Error that names the class and the function; for an exception, also the file
+// that the class was loaded from.
 #pragma once
 
 #include <string>
@@ -13,14 +13,15 @@
 
 namespace tessera {
 
-// "mine::Ffn::fprop()" of "fprop()"; of "", "the constructor of mine::Ffn".
+// Returns "mine::Ffn::fprop()" for "fprop()"; for "", "the constructor of mine::Ffn".
 std::string function_name(const std::type_info& of, std::string_view function);
 
-// In a catch block. Errors, filesystem errors and std::bad_alloc have messages of their own and
-// pass; anything else, whatever its type, becomes an Error that names the function and the file.
+// Call it in a catch block. Errors, filesystem errors and std::bad_alloc have messages of their own
+// and pass; anything else, of any type, becomes an Error that names the function and the file.
 [[noreturn]] void rethrow_from(const std::type_info& of, std::string_view function);
 
-// The result of `call`, which calls this function of the class, or of the class of `object`.
+// Returns the result of `call`, which calls this function of the class, or of the class of
+// `object`.
 template <typename Call>
 decltype(auto) calling_class(const std::type_info& of, std::string_view function,
                              const Call& call) {
@@ -35,7 +36,7 @@ decltype(auto) calling(const Object& object, std::string_view function, const Ca
   return calling_class(typeid(object), function, call);
 }
 
-// Error for what a function of the object has returned: "mine::Sgd::slots(): …".
+// Throws an Error about the result of a function of the object: "mine::Sgd::slots(): …".
 template <typename Object, typename... Args>
 [[noreturn]] void fail_in(const Object& object, std::string_view function,
                           fmt::format_string<Args...> format, Args&&... args) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
-// The code point of a valid UTF-8 character.
+// Returns the code point of a valid UTF-8 character.
 uint32_t code_of(std::string_view character) {
   const auto lead = static_cast<uint8_t>(character[0]);
   if (character.size() == 1) return lead;
@@ -21,8 +21,8 @@ uint32_t code_of(std::string_view character) {
   return code;
 }
 
-// The size of the UTF-8 character at the start of `text`; 0 if it is invalid: overlong, a surrogate
-// or beyond U+10FFFF.
+// Returns the size of the UTF-8 character at the start of `text`; 0 if it is invalid: overlong, a
+// surrogate or beyond U+10FFFF.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -41,8 +41,8 @@ bool is_within(uint32_t code, uint32_t first, uint32_t last) {
   return code >= first && code <= last;
 }
 
-// Whether a terminal interprets the character: control characters, direction marks and overrides,
-// line separators, and characters without width, among them tags (U+E0000 to U+E007F).
+// Returns whether a terminal interprets the character: control characters, direction marks and
+// overrides, line separators, and characters without width, among them tags (U+E0000 to U+E007F).
 bool acts_on_terminal(uint32_t code) {
   if (code == '\n' || code == '\t') return false;
   return code < 0x20 || is_within(code, 0x7f, 0x9f) || code == 0xad || code == 0x61c ||

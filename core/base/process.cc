@@ -45,13 +45,13 @@ void occupy_descriptor(int descriptor, int flags) {
   ::close(opened);
 }
 
-// Whether the other end of a pipe or socket is closed.
+// Returns whether the other end of a pipe or socket is closed.
 bool reader_has_left(int descriptor) {
   pollfd state{.fd = descriptor, .events = POLLOUT, .revents = 0};
   return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-// Threads of this process; 0 if unknown.
+// Returns the number of threads of this process; 0 if unknown.
 int64_t running_threads() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -59,7 +59,8 @@ int64_t running_threads() {
   return 0;
 }
 
-// The descriptors of a run: one for each file that it reads, and for each connection.
+// Raises the limit on open files, for the descriptors of a run: one per file read and per
+// connection.
 void raise_open_files() {
   constexpr rlim_t kEnough = 1 << 20;  // Programs that close all descriptors would take long.
   rlimit limit{};
@@ -96,8 +97,8 @@ struct SchedulerSetting {
   uint64_t period = 0;
 };
 
-// Folders of PATH that are relative, or empty, mean the current directory, where anybody may have
-// left a program: they are removed.
+// Removes folders of PATH that are relative or empty: they mean the current directory, in which
+// anybody may have left a program.
 void keep_absolute_path() {
   const char* const path = std::getenv("PATH");
   if (path == nullptr) return;
@@ -126,7 +127,7 @@ int64_t address_space_left() {
   return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
 }
 
-// Nothing but the C library is initialised. Allocations could fail.
+// Uses only the C library: nothing else is initialised, and allocations could fail.
 void require_address_space(int argc, char** argv, char**) {
   const std::string_view name = argc > 0 ? argv[0] : "";
   const int64_t left = address_space_left();
@@ -178,7 +179,7 @@ std::thread start_thread(std::function<void()> work) {
 void make_thread_prompt() {
   ::prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds);
   const int policy = ::sched_getscheduler(0);
-  if (policy == SCHED_FIFO || policy == SCHED_RR) {  // As the program was started (chrt).
+  if (policy == SCHED_FIFO || policy == SCHED_RR) {  // Set when the program was started (chrt).
     sched_param parameters{};
     if (::sched_getparam(0, &parameters) != 0) return;
     ++parameters.sched_priority;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program asks of the operating system: its standard streams, its threads and the programs
+// Uses of the operating system by a program: its standard streams, its threads and the programs
 // that it starts.
 #pragma once
 
@@ -15,26 +15,25 @@
 
 namespace tessera {
 
-// Signals that end a process by default and are no sign of a bug in it: requests to stop, and
-// limits.
+// Signals that end a process by default without a bug in it: requests to stop, and limits.
 inline constexpr int kStopSignals[] = {SIGTERM, SIGINT,  SIGUSR1,   SIGUSR2, SIGHUP,
                                        SIGXCPU, SIGALRM, SIGVTALRM, SIGPROF, SIGPWR};
 
 // Call first in main. Afterwards, writing to a pipe without a reader or beyond a file size limit is
 // an error of the write (EPIPE, EFBIG) instead of a signal (SIGPIPE, SIGXFSZ). A closed standard
 // descriptor is opened on /dev/null, so that no file opened later gets its number. The limit on
-// open files is raised as far as the system allows, and standard output and error escape what would
-// control a terminal. PATH keeps its absolute folders only.
+// open files is raised as far as the system allows, and standard output and error escape characters
+// that would control a terminal. PATH keeps only its absolute folders.
 void prepare_program();
 
-// Bytes that the limit on address space (ulimit -v) leaves; the largest int64_t without a limit.
+// Returns the bytes left below the limit on address space (ulimit -v); max int64_t without a limit.
 int64_t address_space_left();
-// What a program needs of it besides the memory that it asks for and checks: with less, libraries
+// Least address space for a program besides memory whose allocation it checks: with less, libraries
 // crash that do not check their allocations.
 inline constexpr int64_t kLeastAddressSpace = int64_t{64} << 20;
 
-// Ends a program that has less, with a message and exit code 1. For the section .preinit_array of
-// the program, because libraries may crash while they are initialised.
+// Ends a program that has less, with a message and exit code 1. Called from the section
+// .preinit_array of the program, because libraries may crash while they are initialised.
 void require_address_space(int, char**, char**);
 using BeforeLibraries = void (*)(int, char**, char**);
 
@@ -44,20 +43,20 @@ std::string flush_standard_output();
 
 // Starts a thread. Error if the system refuses another thread (limits on processes, containers or
 // memory); the caller must then join the threads it started before. (A std::thread that is dropped
-// ends the program: reserve a vector for threads before they are started.) `work` catches what its
-// owner can report. An exception that leaves it, when even that fails, is reported on standard
-// error and ends the program with exit code 1, because threads may wait for this one.
+// ends the program: reserve a vector for threads before they are started.) `work` catches the
+// errors that its owner can report. An exception that escapes, when even that fails, is reported on
+// standard error and ends the program with exit code 1, because threads may wait for this one.
 std::thread start_thread(std::function<void()> work);
 
-// For a thread that mostly waits and should run at once when it is woken, even if others compute on
-// every processor: short time slices, for which the scheduler runs it sooner, and exact timers. It
-// gets no more than its share of the processors. Does what the kernel allows and never fails.
+// Makes a thread that mostly waits run at once when it is woken, even if others compute on every
+// processor: short time slices, for which the scheduler runs it sooner, and exact timers. It gets
+// no more than its share of the processors. Uses what the kernel allows and never fails.
 void make_thread_prompt();
 
 // Returns the number of processors that this process may use.
 int usable_processors();
 
-// Whether an absolute folder of PATH has an executable file of this name.
+// Returns whether an absolute folder of PATH has an executable file of this name.
 bool program_exists(std::string_view name);
 
 // A child process in its own process group. Its standard input is /dev/null.
@@ -70,11 +69,12 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Lets the program go on by itself when this is destroyed.
+  // Lets the program continue when this object is destroyed.
   void release() { is_released_ = true; }
-  // The exit status; -1 if a signal ended the process. nullopt if it still runs at `deadline`.
+  // Returns the exit status; -1 if a signal ended the process. nullopt if it still runs at
+  // `deadline`.
   std::optional<int> wait(std::chrono::steady_clock::time_point deadline);
-  int signal() const { return signal_; }  // That ended the process; 0: none.
+  int signal() const { return signal_; }  // Signal that ended the process; 0: none.
   void ask_to_stop() const;               // Sends SIGTERM.
 
  private:

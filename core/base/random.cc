@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// ln x for a normal number x > 0 (polynomials of Moshier's Cephes library).
+// Returns ln x for a normal number x > 0 (polynomials of Moshier's Cephes library).
 inline float natural_log(float x) {
   constexpr uint32_t kRootHalf = 0x3f3504f3u;  // x = 2^e·m with √½ <= m < √2.
   const uint32_t bits = std::bit_cast<uint32_t>(x);
@@ -47,7 +47,7 @@ inline NormalPair box_muller(uint32_t radius_bits, uint32_t angle_bits) {
   const float radius = std::sqrt(-2.0f * natural_log(1.0f - u));
 
   // The angle as quarter turns (0 to 4, where 4 is 0 again) and a remainder of at most an eighth.
-  const int32_t turn = static_cast<int32_t>(angle_bits >> 8);  // Of 2^24.
+  const int32_t turn = static_cast<int32_t>(angle_bits >> 8);  // In units of 2^-24 turns.
   const int32_t quarter = (turn + (1 << 21)) >> 22;
   const float x = static_cast<float>(turn - (quarter << 22)) * (1.57079633f * 0x1p-22f);
   const float z = x * x;
@@ -70,7 +70,7 @@ inline NormalPair box_muller(uint32_t radius_bits, uint32_t angle_bits) {
 constexpr int64_t kBlocks = 64;  // Philox blocks computed together, one per lane.
 using Lane = std::array<uint32_t, kBlocks>;
 
-// Philox of all counters, round by round over all lanes: words[w][b] is word w of lane b.
+// Computes Philox of all counters, round by round over all lanes: words[w][b] is word w of lane b.
 void philox_lanes(uint64_t key, const std::array<uint64_t, kBlocks>& counters,
                   std::array<Lane, 4>& words) {
   for (size_t b = 0; b < kBlocks; ++b) {
@@ -141,7 +141,7 @@ void draw(uint64_t key, const StreamRows& rows, std::span<float> out, Convert co
   }
 }
 
-// The inverse of erf for |x| <= erf(√2), accurate to 1e-6 (Giles, "Approximating the erfinv
+// Returns the inverse of erf for |x| <= erf(√2), accurate to 1e-6 (Giles, "Approximating the erfinv
 // function", 2012, the central branch).
 inline float inverse_erf(float x) {
   const float w = -natural_log((1.0f - x) * (1.0f + x)) - 2.5f;

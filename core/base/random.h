@@ -13,7 +13,7 @@ namespace tessera {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-// Ten rounds. Element i of a tensor is word i % 4 of the block at counter i / 4.
+// Runs ten rounds. Element i of a tensor is word i % 4 of the block at counter i / 4.
 PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high);
 
 // One round of Philox at a time, for loops over many blocks. This and the other constexpr functions
@@ -48,9 +48,9 @@ constexpr uint64_t mixed_bits(uint64_t word) {
   return word ^ (word >> 31);
 }
 
-// The 64-bit key of a tensor's stream: a hash of seed, path and layer. `layer` is the logical index
-// of a layer in a stack, whose path then contains "[]" in place of the index, or -1. Repeated and
-// unrolled stacks therefore draw the same values.
+// Returns the 64-bit key of a tensor's stream: a hash of seed, path and layer. `layer` is the
+// logical index of a layer in a stack, whose path then contains "[]" in place of the index, or -1.
+// Repeated and unrolled stacks therefore draw the same values.
 uint64_t random_key(uint64_t seed, std::string_view path, int64_t layer = -1);
 
 // random_key() in two steps, for layers that are known later: the hash of seed and path, and the
@@ -66,12 +66,12 @@ struct RandomStream {
   uint64_t step = 0;
 };
 
-// In [0, 1), from the upper 24 bits.
+// Returns a number in [0, 1), from the upper 24 bits.
 constexpr float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f);
 }
 
-// Stochastic rounding of an f32 to bf16, on their bits: away from zero if the 16 bits that are cut
+// Rounds an f32 to bf16 stochastically, on their bits: away from zero if the 16 bits that are cut
 // off and the noise, 16 uniform bits, sum to a carry, so the mean is the f32. Values of bf16 and
 // infinities stay as they are; NaN stays NaN.
 constexpr uint32_t stochastic_bf16_bits(uint32_t f32_bits, uint32_t noise) {
@@ -79,8 +79,8 @@ constexpr uint32_t stochastic_bf16_bits(uint32_t f32_bits, uint32_t noise) {
   return (f32_bits + noise) >> 16;
 }
 
-// Standard normals by the Box-Muller transform, in f32: words (0, 1) give elements 0 and 1, words
-// (2, 3) give elements 2 and 3. The bits are the same on every machine.
+// Computes standard normals by the Box-Muller transform, in f32: words (0, 1) give elements 0 and
+// 1, words (2, 3) give elements 2 and 3. The bits are the same on every machine.
 std::array<float, 4> normals_from_block(const PhiloxBlock& block);
 
 // Equally spaced ranges of a stream: elements [first + i·stride, first + i·stride + length) for

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Regions of one shape at multiples of it, as a mesh divides arrays.
+// Returns whether the regions have one shape and lie at multiples of it, as a mesh divides arrays.
 bool are_on_a_grid(const std::vector<Region>& regions) {
   return std::all_of(regions.begin(), regions.end(), [&](const Region& region) {
     if (region.shape != regions.front().shape) return false;

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// The number of elements of an array of this shape.
+// Returns the number of elements of an array of this shape.
 int64_t element_count(std::span<const int64_t> shape);
 
 // The box [origin, origin + shape) of an array, in elements along each axis. A region of an array
@@ -31,32 +31,32 @@ struct Region {
   bool operator==(const Region&) const = default;
 };
 
-// The elements that two regions of one array share; nullopt if they share none.
+// Returns the elements that two regions of one array share; nullopt if they share none.
 std::optional<Region> intersect(const Region& a, const Region& b);
-// Whether no two of these regions of one array share an element.
+// Returns whether no two of these regions of one array share an element.
 bool are_disjoint(const std::vector<Region>& regions);
 
-// Where a region lies in the memory of a row-major array: the analogue of an MPI subarray type. It
-// has an order of its own, the row-major order of the region; "packed" bytes are in that order.
-// Holds no pointer and allocates nothing.
+// The place of a region in the memory of a row-major array: the analogue of an MPI subarray type.
+// It has an order of its own, the row-major order of the region; "packed" bytes are in that order.
+// It holds no pointer and allocates nothing.
 class Subarray {
  public:
   static constexpr size_t kMaxAxes = 32;  // HDF5 has the same limit.
 
-  // The array in memory is itself the region `held` of a larger array, and contains `region`.
+  // `held`: the array in memory is itself this region of a larger array, and contains `region`.
   Subarray(const Region& held, const Region& region, int64_t element_bytes);
-  // The same with the region relative to the array in memory.
+  // `origin`: the region begins there, relative to the array in memory.
   Subarray(std::span<const int64_t> array_shape, std::span<const int64_t> origin,
            std::span<const int64_t> shape, int64_t element_bytes);
-  // The bytes [begin, begin + bytes) of an array.
+  // Makes the bytes [begin, begin + bytes) of an array.
   static Subarray contiguous(int64_t begin, int64_t bytes);
 
   int64_t begin() const { return begin_; }  // Byte of the array where the first element lies.
   int64_t bytes() const;
   bool is_contiguous() const;  // In the array, as packed bytes always are.
 
-  // visit(byte in the array, packed byte, bytes) for each run of consecutive bytes in the packed
-  // range [from, to).
+  // Calls visit(byte in the array, packed byte, bytes) for each run of consecutive bytes in the
+  // packed range [from, to).
   template <typename Visit>
   void for_each_run(int64_t from, int64_t to, const Visit& visit) const;
   // Copies the packed range [from, to) between the array and a buffer that begins with it.
@@ -75,7 +75,7 @@ class Subarray {
     struct Loop {
       int64_t size, step, other_step;
     };
-    int64_t bytes = 0;  // Of one run.
+    int64_t bytes = 0;  // Length of one run.
     size_t rank = 0;
     std::array<Loop, kMaxAxes> loops;
 
@@ -86,7 +86,7 @@ class Subarray {
     }
   };
   Subarray() = default;
-  // The longest runs that are consecutive here and, if given, in the other subarray too.
+  // Returns the longest runs that are consecutive here and, if given, in the other subarray too.
   Runs runs(const Subarray* other = nullptr) const;
 
   int64_t begin_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of the steady clock as numbers.
+// Converts times of the steady clock to seconds.
 #pragma once
 
 #include <chrono>

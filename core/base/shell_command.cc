@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Octal escapes, because a hexadecimal one takes the digits that follow.
+// Uses octal escapes, because a hexadecimal one takes the digits that follow.
 std::string ansi_quoted(const std::string& word) {
   std::string text = "$'";
   for (const char c : word) {

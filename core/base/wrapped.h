@@ -9,7 +9,7 @@ namespace tessera {
 
 inline constexpr size_t kTextColumns = 100;
 
-// Lines of at most kTextColumns, broken at spaces, each indented and ended.
+// Returns lines of at most kTextColumns, broken at spaces, each indented and ended.
 std::string wrapped(const std::string& text, size_t indent);
 
 }  // namespace tessera

@@ -35,7 +35,7 @@ BenchCase attention_case(const std::string& dtype, const BenchAttention& s) {
           [](const Tensors& in) { attention(in[0], in[1], in[2], {.scale = 0.125}); }};
 }
 
-// Ops on the activations between products.
+// Adds ops on the activations between products.
 void add_activation_cases(std::vector<BenchCase>& cases, const std::string& dtype,
                           const BenchSizes& s) {
   const std::string ids = fmt::format("i32[\"batch={} seq={}\"]", s.batch, s.seq);
@@ -74,7 +74,7 @@ void add_activation_cases(std::vector<BenchCase>& cases, const std::string& dtyp
   cases.back().integers = s.vocab;
 }
 
-// Rows times the matrices of their experts, and as many rows times one matrix.
+// Adds rows times the matrices of their experts, and as many rows times one matrix.
 void add_products(std::vector<BenchCase>& cases, const std::string& dtype, const BenchSizes& s) {
   const std::string rows =
       fmt::format("{}[\"row={} embed={}\"]", dtype, s.routed_rows, s.expert_embed);
@@ -90,7 +90,7 @@ void add_products(std::vector<BenchCase>& cases, const std::string& dtype, const
                    [](const Tensors& in) { einsum(in[0], in[1], over("embed")); }});
 }
 
-// In bf16 with both gradients, and the product alone of 8-bit floats.
+// Adds a product in bf16 with both gradients, and the product alone with 8-bit floats.
 void add_model_product(std::vector<BenchCase>& cases, const BenchProduct& s) {
   const std::vector<std::string> inputs = {
       fmt::format("bf16[\"token={} embed={}\"]", s.tokens, s.inputs),

@@ -24,8 +24,8 @@ struct BenchProduct {
 
 struct BenchSizes {
   int64_t batch = 8, seq = 512, embed = 768, vocab = 50257;
-  int64_t loss_rows = 1024;    // Of cross_entropy.
-  int64_t weights = 16 << 20;  // Of adam_update.
+  int64_t loss_rows = 1024;    // Rows of cross_entropy.
+  int64_t weights = 16 << 20;  // Weights of adam_update.
   int64_t routed_rows = 4096, experts = 8, expert_embed = 256, expert_mlp = 1024;
   std::vector<BenchAttention> attention = {
       {8, 256, 8, 8, 32}, {4, 512, 12, 12, 64}, {1, 2048, 16, 4, 128}};
@@ -36,13 +36,13 @@ struct BenchCase {
   std::string name;                 // "attention/bf16/b4/s512/h12/kv12/d64"
   std::vector<std::string> inputs;  // Types.
   std::function<void(const Tensors&)> trace;
-  bool gradient = true;     // Also of the first node.
+  bool gradient = true;     // Whether to add the gradient of the first node.
   int64_t integers = 1000;  // Exclusive bound of integer inputs.
 };
 
 std::vector<BenchCase> bench_cases(const BenchSizes& sizes = {});
 
-// Its graph, with the gradient. Every result is an output.
+// Returns the graph of a case, with the gradient. Every result is an output.
 Graph traced_bench(const BenchCase& row);
 
 }  // namespace tessera

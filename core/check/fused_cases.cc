@@ -57,7 +57,7 @@ std::vector<OpCase> fused_product_cases(const FusedProducts& products) {
 
 std::vector<OpCase> fused_packed_cases() {
   std::vector<OpCase> rows;
-  // The result is unpacked, and with it the operands like it.
+  // Unpacks the result, and the operands whose layout it has.
   const std::vector<std::string> packed = {
       "float[\"b=2 m=3 p=4 k=5\"]", "float[\"b=2 n=6 p=4 k=5\"]", "float[\"m=3 b=2 n=6 p=4\"]"};
   const std::string equation = "b m p k, b n p k -> m b n p";

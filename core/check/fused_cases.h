@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test cases of products that fuse_products() fuses with what follows them, for devices with such
+// Test cases of products that fuse_products() fuses with their epilogues, for devices with such
 // kernels.
 #pragma once
 
@@ -14,13 +14,13 @@ namespace tessera {
 struct FusedProducts {
   int64_t m = 5, n = 9, k = 7;
   std::string layouts = "nn";  // "nt": the second operand is stored transposed.
-  bool fp8 = false;            // Of 8-bit floats, in place of einsum.
+  bool fp8 = false;            // Uses products of 8-bit floats instead of einsum.
 };
 
-// Each epilogue once; the first is a sum with an array.
+// Returns each epilogue once; the first is a sum with an array.
 std::vector<OpCase> fused_product_cases(const FusedProducts& products = {});
 
-// The result is unpacked, and with it the operands like it.
+// Returns cases that unpack the result, and the operands whose layout it has.
 std::vector<OpCase> fused_packed_cases();
 
 }  // namespace tessera

@@ -37,7 +37,7 @@ double GradientDifference::relative_size() const { return size() / std::max(1.0,
 
 namespace {
 
-// The graph with the output "loss" only, without dead nodes.
+// Returns the graph with the output "loss" only, without dead nodes.
 Graph loss_of(const Graph& graph) {
   Rewriter rewriter(graph);
   rewriter.copy_inputs();

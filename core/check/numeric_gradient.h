@@ -17,8 +17,8 @@ namespace tessera {
 using NamedTensors = std::map<std::string, Tensor>;
 using LossFunction = std::function<Tensor(const NamedTensors&)>;
 
-// A graph with the given parameters (name to text of the type), the output "loss" and one output
-// "gradient of <name>" per parameter.
+// Makes a graph with the given parameters (name to text of the type), the output "loss" and one
+// output "gradient of <name>" per parameter.
 Graph trace_gradients(const std::map<std::string, std::string>& parameters,
                       const LossFunction& loss, const Mesh& mesh = {});
 
@@ -33,13 +33,13 @@ struct GradientDifference {
   double relative_size() const;  // size() / max(scale, 1).
 };
 
-// The largest difference, relative to the gradient's scale, between the outputs "gradient of …" and
-// central differences of the output "loss" at these inputs; the first NaN if there is any.
-// Evaluates the loss twice per element.
+// Returns the largest difference, relative to the gradient's scale, between the outputs "gradient
+// of …" and central differences of the output "loss" at these inputs; the first NaN if there is
+// any. Evaluates the loss twice per element.
 GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inputs,
                                   const Mesh& mesh = {});
 
-// The largest absolute difference at sample inputs; NaN if there is any.
+// Returns the largest absolute difference at sample inputs; NaN if there is any.
 double gradient_error(const Graph& graph, const Mesh& mesh = {});
 
 }  // namespace tessera

@@ -40,7 +40,7 @@ struct Comparison {
   int64_t element = -1;  // Where it is.
 };
 
-// The element with the largest error. NaN equals only NaN.
+// Returns the element with the largest error. NaN equals only NaN.
 Comparison compare(const std::vector<double>& got, const std::vector<double>& expected,
                    double tolerance) {
   double largest = 1e-3;
@@ -94,7 +94,7 @@ class LaunchMemory {
   DeviceAddress memory_;
 };
 
-// The results of one node's kernel on these operands.
+// Returns the results of one node's kernel on these operands.
 std::vector<std::vector<double>> run_node(const Graph& graph, const Node& node, Device& device,
                                           const std::vector<std::vector<double>>& operands) {
   const std::unique_ptr<Kernel> kernel = device.prepare(graph, node);
@@ -127,7 +127,7 @@ std::string operand_types(const Graph& graph, const Node& node) {
   return fmt::format("{}", fmt::join(types, ", "));
 }
 
-// "tanh", or "fused (mul, add)".
+// Returns "tanh", or "fused (mul, add)".
 std::string kernel_name(const Node& node) {
   if (node.bodies.empty()) return std::string(node.op->name);
   std::vector<std::string_view> inner;
@@ -135,8 +135,8 @@ std::string kernel_name(const Node& node) {
   return fmt::format("{} ({})", node.op->name, fmt::join(inner, ", "));
 }
 
-// The interpreter's results of a node. Those of nodes of a fused loop are rounded to their dtypes
-// before other nodes read them, as the loop rounds them.
+// Returns the interpreter's results of a node. Those of nodes of a fused loop are rounded to their
+// dtypes before other nodes read them, as the loop rounds them.
 std::vector<ReferenceArray> expected_results(const Graph& graph, const Node& node,
                                              const std::vector<const ReferenceArray*>& operands) {
   if (node.op != &kFusedOp) return evaluate_node(graph, node, operands);
@@ -156,8 +156,8 @@ std::vector<ReferenceArray> expected_results(const Graph& graph, const Node& nod
   return expected;
 }
 
-// How the kernel's results differ from the interpreter's on the interpreter's operands, rounded to
-// their dtypes; empty if within tolerance.
+// Describes how the kernel's results differ from the interpreter's on the interpreter's operands,
+// rounded to their dtypes; empty if within tolerance.
 std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& row, DType dtype,
                           Device& device, const std::map<std::string, ReferenceArray>& values) {
   std::vector<std::vector<double>> operands;
@@ -183,7 +183,8 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
   return "";
 }
 
-// The first kernel of a compiled case that is wrong on correct operands; empty if all are right.
+// Returns the first kernel of a compiled case that is wrong on correct operands; empty if all are
+// right.
 std::string wrong_kernel(Graph compiled, const ReferenceInputs& inputs, const OpCase& row,
                          DType dtype, Device& device) {
   for (const ValueId id : compiled.values().ids()) compiled.add_output(fmt::format("{}", id), id);

@@ -23,7 +23,7 @@ namespace tessera {
 
 using Tensors = std::vector<Tensor>;
 
-// What a case computes: one tensor or several.
+// The results of a case: one tensor or several.
 struct CaseResults : Tensors {
   CaseResults(Tensor result) : Tensors{std::move(result)} {}     // NOLINT: implicit.
   CaseResults(Tensors results) : Tensors(std::move(results)) {}  // NOLINT: implicit.
@@ -34,7 +34,7 @@ struct OpCase {
   std::vector<std::string> inputs;  // Types. "float[…]" takes each floating dtype under test.
   std::function<CaseResults(const Tensors&)> build;
 
-  bool differentiable = true;  // With respect to the floating inputs, at the sample points.
+  bool differentiable = true;  // Whether it is so in the floating inputs, at the sample points.
   int ids = 3;                 // Integers are drawn from [0, ids).
   // Tolerances of a backend's results, relative to the largest element of a result.
   double tolerance_f32 = 1e-5;
@@ -42,14 +42,14 @@ struct OpCase {
   std::optional<double> tolerance_f32_of_kernel;  // Where the op is not run as its decomposition.
 };
 
-// Of products of 8-bit floats in f32: tensor cores add them with fewer bits than f32 has.
+// Tolerance of products of 8-bit floats in f32: tensor cores add them with fewer bits than f32 has.
 inline constexpr double kFp8KernelTolerance = 2e-3;
 
 // Appends a case with the defaults, to be changed.
 OpCase& add_case(std::vector<OpCase>& rows, const OpDef& op, std::vector<std::string> inputs,
                  std::function<CaseResults(const Tensors&)> build);
 
-// The family that a case is reported under: "elementwise", "einsum", "norm".
+// Returns the family that a case is reported under: "elementwise", "einsum", "norm".
 std::string family_of(const OpCase& row);
 
 std::vector<OpCase> primitive_cases();
@@ -62,13 +62,13 @@ std::string type_with(std::string_view type, std::string_view dtype);
 // Checks compile and run a case on a device, like a training step, and compare the results with
 // the reference interpreter's.
 
-// Whether the case runs in several floating dtypes.
+// Returns whether the case runs in several floating dtypes.
 bool takes_floats(const OpCase& row);
 
-// "add of f32["row=5"], f32["row=5"]".
+// Returns "add of f32["row=5"], f32["row=5"]".
 std::string case_name(const OpCase& row, DType dtype);
 
-// The case's graph: inputs x0, x1, … and outputs y0, y1, …
+// Returns the case's graph: inputs x0, x1, … and outputs y0, y1, …
 Graph traced_case(const OpCase& row, DType dtype, const Mesh& mesh);
 
 struct CaseReport {
@@ -77,7 +77,7 @@ struct CaseReport {
   std::string mismatch;
 };
 
-// `dtype` of the floating operands: f32 or bf16.
+// Checks a case. `dtype` of the floating operands: f32 or bf16.
 CaseReport check_case(const OpCase& row, DType dtype, Device& device);
 
 }  // namespace tessera

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The test cases of ops with a decomposition (op_cases.h): attention, losses, norms, optimizers and
+// others, with a row for each variant. Gradients, layouts and kernels of all backends are tested on
+// them.
 #include <array>
 
 #include <fmt/core.h>
@@ -55,7 +58,7 @@ void add_sorts(std::vector<OpCase>& rows) {
   });
 }
 
-// Recurrences over even and odd numbers of positions, and solutions of triangular systems.
+// Adds recurrences over even and odd numbers of positions, and solutions of triangular systems.
 void add_recurrences(std::vector<OpCase>& rows) {
   for (const int size : {1, 7, 12}) {
     const std::string type = fmt::format("float[\"batch=2 seq={} embed=3\"]", size);
@@ -78,7 +81,7 @@ void add_recurrences(std::vector<OpCase>& rows) {
   }
 }
 
-// The cotangents of a composite op's operands from that of its first result.
+// Returns the cotangents of a composite op's operands from that of its first result.
 Tensors called_vjp(const Tensor& output, const Tensor& cotangent) {
   Graph& graph = traced_graph();
   const Node node = graph.node(graph.value(output.id()).producer);  // A copy: tracing changes it.
@@ -93,7 +96,7 @@ Tensors called_vjp(const Tensor& output, const Tensor& cotangent) {
   return gradients;
 }
 
-// Only the gradient op of a composite op, called as by its vjp.
+// Makes a case of only the gradient op of a composite op, called as by its vjp.
 OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
   OpCase row = forward;
   row.op = &gradient;
@@ -112,7 +115,8 @@ OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
   return row;
 }
 
-// A vocabulary that is sharded (over one device): the whole loss, and only the op of one shard.
+// Adds a vocabulary that is sharded (over one device): the whole loss, and only the op of one
+// shard.
 void add_split_cross_entropies(std::vector<OpCase>& rows,
                                const std::vector<CrossEntropyOptions>& options) {
   const std::string logits = "float[\"batch=2 seq=3 vocab/mdl=7\"]";
@@ -162,8 +166,8 @@ void add_cross_entropies(std::vector<OpCase>& rows) {
   add_split_cross_entropies(rows, options);
 }
 
-// Without finite differences, since products of rounded numbers have steps, and without other ops,
-// since a backend's rounding of their results moves the steps.
+// Adds products without finite differences, since products of rounded numbers have steps, and
+// without other ops, since a backend's rounding of their results moves the steps.
 void add_fp8_products(std::vector<OpCase>& rows) {
   const std::string x = "float[\"batch=3 seq=5 embed=16\"]", w = "float[\"embed=16 mlp=8\"]";
   add_case(rows, kAbsoluteMaximumOp, {x}, [](const Tensors& in) {
@@ -274,7 +278,7 @@ void add_random(std::vector<OpCase>& rows) {
   });
 }
 
-// Moments in bf16, rounded to nearest and stochastically.
+// Adds moments in bf16, rounded to nearest and stochastically.
 void add_rounded_moments(std::vector<OpCase>& rows) {
   const std::string slot = "f32[\"row=3 column=5\"]", narrow = "bf16[\"row=3 column=5\"]";
   const std::string scalar = "f32[\"\"]";
@@ -332,7 +336,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
            });
 }
 
-// Sizes of several blocks of each kernel, in rows and sequence.
+// Adds sizes of several blocks of each kernel, in rows and sequence.
 void add_large_composites(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<CaseResults(const Tensors&)> build) {
@@ -382,8 +386,8 @@ void add_composite_gradients(std::vector<OpCase>& rows) {
   }
 }
 
-// Start positions before, inside and after the cache; one and several queries; few keys and several
-// blocks.
+// Adds start positions before, inside and after the cache; one and several queries; few keys and
+// several blocks.
 void add_caches(std::vector<OpCase>& rows) {
   rows.push_back(
       {.op = &kCacheUpdateOp,

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The test cases of primitive ops (op_cases.h). Those of elementwise ops follow from their scalar
+// functions, for each shape and dtype; the others are listed.
 #include <map>
 
 #include <fmt/format.h>
@@ -91,7 +93,7 @@ void add_einsums(std::vector<OpCase>& rows) {
              [equation = equation](const Tensors& in) { return einsum(equation, in[0], in[1]); });
 }
 
-// Sizes that libraries and blocking handle differently from small ones.
+// Adds sizes that libraries and blocking handle differently from small ones.
 void add_large(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<CaseResults(const Tensors&)> build) {
@@ -205,7 +207,7 @@ void add_generators(std::vector<OpCase>& rows) {
   }).differentiable = false;
 }
 
-// x = tanh(x·w + b), with a different w in each iteration; every x is collected.
+// Adds x = tanh(x·w + b), with a different w in each iteration; every x is collected.
 void add_loops(std::vector<OpCase>& rows) {
   add_case(
       rows, kRepeatOp,
@@ -229,8 +231,8 @@ const std::string kMatrix = "[\"row=5 column=7\"]";
 const std::string kColumns = "[\"column=7\"]";
 const std::string kThin = "[\"row=1 column=3\"]";
 
-// The shapes on which an op of this many operands is tested: equal ones, and operands broadcast
-// to the other's axes, to both operands' axes, or from a scalar.
+// Returns the shapes on which an op of this many operands is tested: equal ones, and operands
+// broadcast to the other's axes, to both operands' axes, or from a scalar.
 std::vector<Shapes> shapes_for(size_t operands) {
   switch (operands) {
     case 1:
@@ -247,7 +249,7 @@ std::vector<Shapes> shapes_for(size_t operands) {
   CHECK(false, "elementwise ops have one to three operands, got {}", operands);
 }
 
-// Large enough for several threads and many vectors; too large for finite differences.
+// Enlarges a case for several threads and many vectors; too large for finite differences.
 OpCase large(OpCase row) {
   for (std::string& type : row.inputs) {
     const size_t five = type.find("row=5"), seven = type.find("column=7");
@@ -258,8 +260,8 @@ OpCase large(OpCase row) {
   return row;
 }
 
-// The op on operands in its domain: x² + ½ where they must be positive. Rounding to 8 bits takes
-// |x| as its largest element: bf16 does not round it, so its scale is the same in each dtype.
+// Calls the op on operands in its domain: x² + ½ where they must be positive. Rounding to 8 bits
+// takes |x| as its largest element: bf16 does not round it, so its scale is the same in each dtype.
 Tensors call_on_domains(const OpDef& op, const Tensors& inputs) {
   Tensors operands;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -270,7 +272,7 @@ Tensors call_on_domains(const OpDef& op, const Tensors& inputs) {
   return {trace_op(op, operands, {}, SourceSite::current())};
 }
 
-// The cases of an op that is a scalar function.
+// Adds the cases of an op that is a scalar function.
 void add_function(std::vector<OpCase>& rows, const OpDef& op) {
   size_t operands = 0;
   while (operands < op.element.operands.size() && op.element.operands[operands] != Domain::kAbsent)
@@ -287,7 +289,7 @@ void add_function(std::vector<OpCase>& rows, const OpDef& op) {
   }
 }
 
-// Ops that also take integers, and ops with attributes.
+// Adds ops that also take integers, and ops with attributes.
 void add_integers(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, Tensor (*call)(Operand, Operand)) {
     add_case(rows, op, {"i32[\"row=5 column=7\"]", "i32[\"column=7\"]"}, [call](const Tensors& in) {

@@ -14,24 +14,24 @@
 
 namespace tessera {
 
-// Every output by name, including updates. Inputs are rounded to their dtypes first.
+// Returns every output by name, including updates. Inputs are rounded to their dtypes first.
 std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
                                                      const ReferenceInputs& inputs, Device& device,
                                                      const CompileOptions& options = {});
 
-// Smooth, distinct values for every input of the graph, the same on every run; integers count up
-// from 0, modulo `ids` (bools: modulo 2).
+// Returns smooth, distinct values for every input of the graph, the same on every run; integers
+// count up from 0, modulo `ids` (bools: modulo 2).
 ReferenceInputs sample_inputs(const Graph& graph, int ids = 3);
 
 // Traces `node`'s gradient. The cotangent is a new graph input "dy" with the type of the first
 // result.
 std::vector<Tensor> traced_gradient(Graph& graph, const Node& node);
 
-// Values as the bytes of a dtype, and rounded to the dtype of `type`.
+// Return values as the bytes of a dtype, and rounded to the dtype of `type`.
 std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values);
 std::vector<double> rounded(const Type& type, const std::vector<double>& values);
 
-// The inputs rounded to their dtypes.
+// Returns the inputs rounded to their dtypes.
 ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs);
 
 }  // namespace tessera

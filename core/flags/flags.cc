@@ -18,7 +18,7 @@ namespace options = boost::program_options;
 
 using Words = std::vector<std::string>;
 
-// "a whole number, 1 or more", "a number from 0 to 1".
+// Returns "a whole number, 1 or more", "a number from 0 to 1".
 std::string expected_number(FieldInfo info, std::string_view kind) {
   info.unit = {};
   const bool is_closed = std::isfinite(info.min) && std::isfinite(info.max);
@@ -72,7 +72,8 @@ options::options_description description_of(const std::vector<Flag>& flags) {
        advice.for_word ? advice.for_word(word) : "--help lists them");
 }
 
-// Boost takes "--prompt=" for a flag without a value. One that is repeated may have an empty one.
+// Adds an empty value to "--prompt=", which Boost takes for a flag without a value; repeated flags
+// may have one.
 Words with_empty_values(const std::vector<Flag>& flags, const Words& arguments) {
   Words words;
   for (const std::string& argument : arguments) {
@@ -118,14 +119,14 @@ options::variables_map parse(const std::vector<Flag>& flags, const Words& argume
   return values;
 }
 
-// ": cpu, cuda", if the placeholder does not say it.
+// Returns ": cpu, cuda", if the placeholder does not say it.
 std::string choices_of(const Flag& flag) {
   const bool is_said = flag.placeholder == fmt::format("{}", fmt::join(flag.choices, "|"));
   if (is_said || flag.choices.empty()) return "";
   return fmt::format(": {}", fmt::join(flag.choices, ", "));
 }
 
-// " (1 to 256; default: 1)"; that N is neither negative nor huge need not be said.
+// Returns " (1 to 256; default: 1)"; it does not say that N is neither negative nor huge.
 std::string limits_of(const Flag& flag) {
   constexpr double kHuge = 1e9;
   FieldInfo range = flag.info;
@@ -219,7 +220,7 @@ std::vector<std::string> to_arguments(const std::vector<Flag>& flags) {
 }
 
 std::string flags_help(const std::vector<Flag>& flags) {
-  constexpr size_t kTexts = 25;  // The column at which they begin.
+  constexpr size_t kTexts = 25;  // Column at which texts begin.
   std::string help;
   for (const Flag& flag : flags) {
     const std::string head = "  " + flag.spelling();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flags of a program or command: a struct with FIELDS (core/hparams/fields.h) whose members are
-// the values. Parsing, --help, the arguments that give the same struct again and what a shell
-// completes follow from the one list:
+// the values. Parsing, --help, the arguments that give the same struct again and the completions of
+// a shell follow from the one list:
 //
 //   struct Eval {
 //     std::string checkpoint = "newest";
@@ -40,11 +40,11 @@ struct Flag {
   std::string placeholder;           // "N", "DIR", "min|max"; "": the flag takes no value.
   bool repeats = false;              // It may be given several times.
   std::vector<std::string> choices;  // The only values, if there are few.
-  std::vector<std::string> usual;    // The words of the member's default; none: unset or false.
+  std::vector<std::string> usual;    // Words of the member's default; none: unset or false.
 
   // Sets the member. Error for an invalid value.
   std::function<void(const std::vector<std::string>& words)> read;
-  std::function<std::vector<std::string>()> words;  // Of the member as it is.
+  std::function<std::vector<std::string>()> words;  // Words of the member's current value.
 
   bool is_plain() const { return placeholder.empty(); }
   bool takes_several() const { return placeholder.ends_with("..."); }
@@ -53,12 +53,12 @@ struct Flag {
 
 namespace detail {
 
-// Error if the word is no such number, or out of the flag's range.
+// Reads a number; Error if the word is no such number, or out of the flag's range.
 void read_word(const Flag& flag, const std::string& word, int64_t& value);
 void read_word(const Flag& flag, const std::string& word, double& value);
 void read_word(const Flag& flag, const std::string& word, std::string& value);
 void read_word(const Flag& flag, const std::string& word, std::filesystem::path& value);
-// The index of the word among the flag's choices; Error if it is not one of them.
+// Returns the index of the word among the flag's choices; Error if it is not one of them.
 size_t read_choice(const Flag& flag, const std::string& word);
 
 template <typename T>
@@ -154,11 +154,11 @@ struct GivenFlag {
   std::vector<std::string> words;
 };
 
-// What a program adds to errors about words that are no flag of it: "num_layers=2", "ChatLm".
+// Hints that a program adds to errors about unknown words, such as "num_layers=2", "ChatLm".
 struct ParseAdvice {
   std::vector<std::string> first = {};  // Flags that are suggested rather than others.
   std::function<std::string(const std::string& given)> for_flag = {};  // Unknown: "num_layers=2".
-  std::function<std::string(const std::string& word)> for_word = {};   // That begins with no dash.
+  std::function<std::string(const std::string& word)> for_word = {};   // A word without dashes.
 };
 
 // Sorts a command line by flags. Error for an unknown flag, with the nearest one, for a missing or
@@ -171,14 +171,15 @@ std::vector<GivenFlag> split_flags(const std::vector<Flag>& flags,
 // invalid value.
 void read_flags(const std::vector<Flag>& flags, const std::vector<GivenFlag>& given);
 
-// The command line that sets the members as they are: each that differs from its default.
+// Returns the command line that sets the members: each that differs from its default.
 std::vector<std::string> to_arguments(const std::vector<Flag>& flags);
 template <typename Struct>
 std::vector<std::string> to_arguments(Struct values) {
   return to_arguments(flags_of(values));
 }
 
-// For --help, in lines of at most 100 columns: "  --threads=N   threads to use (1 or more)".
+// Returns text for --help, in lines of at most 100 columns: "  --threads=N   threads to use (1 or
+// more)".
 std::string flags_help(const std::vector<Flag>& flags);
 
 }  // namespace tessera

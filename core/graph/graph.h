@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph: typed values, nodes in topological order, named inputs and outputs. Plain data that
-// passes read and rebuild. trace.h builds it; core/runtime runs what passes make of it. Tensor is a
-// handle to one of its values.
+// passes read and rebuild. trace.h builds it; core/runtime runs the result of the passes. Tensor is
+// a handle to one of its values.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,8 @@ class Attributes {
 enum class Phase { kForward, kBackward, kUpdate };
 std::string_view phase_name(Phase phase);  // "forward", …
 
-// What a graph input is. Parameters and state persist between steps and may be updated in place;
-// batch inputs and scalars are written by the host before each step.
+// The kind of a graph input. Parameters and state persist between steps and may be updated in
+// place; batch inputs and scalars are written by the host before each step.
 enum class InputKind { kParameter, kState, kBatch, kScalar, kLoop };
 
 // A type that does not change, shared by its copies: passes copy values more often than they make
@@ -100,8 +100,8 @@ struct Node {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   Attributes attributes;
-  std::vector<std::shared_ptr<const Graph>> bodies;  // Of `repeat` and `fused`.
-  SourceSite site;                                   // The line of layer code that caused it.
+  std::vector<std::shared_ptr<const Graph>> bodies;  // Graphs of `repeat`, `fused` and the like.
+  SourceSite site;                                   // The line of layer code it comes from.
   std::string path;                                  // The layer path: "lm.x_layers[3].ffn".
   Phase phase = Phase::kForward;
   RematBlockId remat_block;  // The rematerialised region of the forward pass it belongs to.
@@ -158,7 +158,7 @@ class Graph {
   const GraphInput* find_input(std::string_view name) const;  // nullptr if absent.
   const GraphOutput* find_output(std::string_view name) const;
 
-  // The name of a value in messages: its name, else "<op> of <path>".
+  // Returns the name of a value for messages: its name, else "<op> of <path>".
   std::string describe(ValueId id) const;
 
  private:
@@ -168,7 +168,7 @@ class Graph {
   Nodes nodes_;  // In topological order: the producers of a node's inputs precede it.
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
-  // Those of copy_inputs(), which graphs share, and those added since.
+  // Positions of the inputs of copy_inputs(), shared by graphs; input_positions_ has later ones.
   std::shared_ptr<const Positions> copied_input_positions_;
   Positions input_positions_;
   Positions output_positions_;
@@ -177,7 +177,7 @@ class Graph {
 using ValueFlags = IndexedVector<ValueId, bool>;
 using NodeFlags = IndexedVector<NodeId, bool>;
 
-// For each value the nodes that read it, once per operand, in the order of the graph.
+// The nodes that read each value, once per operand, in the order of the graph.
 class Consumers {
  public:
   explicit Consumers(const Graph& graph);
@@ -187,12 +187,12 @@ class Consumers {
   }
 
  private:
-  std::vector<size_t> begins_;  // Of each value in `nodes_`, and the end.
+  std::vector<size_t> begins_;  // Position in `nodes_` of each value's first reader, and the end.
   std::vector<NodeId> nodes_;
 };
 
-// What layers compute with: a handle to a value of the graph being traced. Arithmetic operators are
-// in core/ops/elementwise.h.
+// A handle to a value of the graph being traced, with which layers compute. Arithmetic operators
+// are in core/ops/elementwise.h.
 class Tensor {
  public:
   Tensor() = default;  // Invalid: type() and named() are then Errors.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the layers of a stack are divided among the stages of a pipeline, and where their rows are in
-// the shards of stacked weights. It has no layers, weights or devices.
+// The division of the layers of a stack among the stages of a pipeline, and the places of their
+// rows in the shards of stacked weights. It has no layers, weights or devices.
 #pragma once
 
 #include <cstdint>
@@ -30,19 +30,19 @@ class LayerPieces {
   bool empty() const { return layers_.empty(); }
   int64_t stages() const { return stages_; }
   int64_t pieces() const { return static_cast<int64_t>(layers_.size()); }
-  int64_t chunks() const { return empty() ? 0 : pieces() / stages_; }  // On each stage.
+  int64_t chunks() const { return empty() ? 0 : pieces() / stages_; }  // Pieces of each stage.
   int64_t piece(int64_t stage, int64_t chunk) const { return chunk * stages_ + stage; }
   int64_t stage_of(int64_t piece) const { return piece % stages_; }
 
-  int64_t layers() const;                    // Of all pieces.
-  int64_t layers(int64_t piece) const;       // Of one piece.
-  int64_t first_layer(int64_t piece) const;  // Of the stack.
+  int64_t layers() const;                    // Layers of all pieces.
+  int64_t layers(int64_t piece) const;       // Layers of one piece.
+  int64_t first_layer(int64_t piece) const;  // Index in the stack.
   int64_t layers_of_stage(int64_t stage) const;
-  // The row at which a piece begins in the shard of its stage.
+  // Returns the row at which a piece begins in the shard of its stage.
   int64_t first_row(int64_t piece) const;
-  // Rows of every shard, padding included.
+  // Returns the rows of every shard, padding included.
   int64_t rows() const;
-  // Whether every shard is one block of the stack without padding.
+  // Returns whether every shard is one block of the stack without padding.
   bool is_equal_blocks() const;
 
   std::string text() const;  // "3 2"

@@ -45,24 +45,25 @@ class Mesh {
   std::vector<int64_t> coordinates(int64_t device) const;  // In axes() order.
   int64_t device(const std::vector<int64_t>& coordinates) const;
 
-  // The row-major index of a device along several mesh axes, the first outermost: 0 … size - 1.
+  // Returns the row-major index (0 … size - 1) of a device along several mesh axes, the first
+  // outermost.
   int64_t index_along(int64_t device, const std::vector<std::string>& mesh_axes) const;
   int64_t size_along(const std::vector<std::string>& mesh_axes) const;
-  // The devices whose coordinates differ from this one's only along these mesh axes, itself
+  // Returns the devices whose coordinates differ from this one's only along these mesh axes, itself
   // included, in the order of index_along().
   std::vector<int64_t> group(int64_t device, const std::vector<std::string>& mesh_axes) const;
 
-  // The size of the axis `stage` (1 without it), and a device's coordinate along it (0).
+  // Return the size of the axis `stage` (1 without it), and a device's coordinate along it (0).
   int64_t stages() const;
   int64_t stage_of(int64_t device) const;
   // Divides the axis `layers` of all types that split it over `stage`: piece p, on stage p % S, has
   // the p-th of these numbers of layers. Error if the mesh has no axis `stage`, and see
   // LayerPieces.
   void divide_layers(std::vector<int64_t> layers_of_pieces);
-  // As divided; empty if they were not, and types are split into equal blocks.
+  // Returns the pieces; empty if layers were not divided and types are split into equal blocks.
   const LayerPieces& layer_pieces() const { return layer_pieces_; }
-  // The pieces of a stack of this many layers: as divided, else one for each stage. Error if they
-  // are not that many, or if the stages do not divide them.
+  // Returns the pieces of a stack of this many layers: as divided, else one for each stage. Error
+  // if the number differs from the division's, or if the stages do not divide them.
   LayerPieces layer_pieces_of(int64_t layers) const;
 
   bool operator==(const Mesh&) const = default;

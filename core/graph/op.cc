@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// In a function, so that it exists before the first op of any file.
+// Registry in a function, so that it exists before the first op of any file.
 std::map<std::string_view, const OpDef*>& registry() {
   static std::map<std::string_view, const OpDef*> ops;
   return ops;

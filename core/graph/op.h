@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an op is: its type rule, its gradient, its decomposition and its cost. One OpDef a row,
-// in the file of its family under ops/. Kernels live in the backends, by name.
+// The definition of an op: its type rule, its gradient, its decomposition and its cost. Each op has
+// one OpDef, in the file of its family under ops/. Kernels live in the backends, by name.
 #pragma once
 
 #include <array>
@@ -12,27 +12,27 @@
 
 namespace tessera {
 
-// What a type rule sees. Operand names are for messages: "add: y is a partial sum over mdl, …".
+// The input of a type rule. Operand names are for messages: "add: y is a partial sum over mdl, …".
 struct InferContext {
   std::string_view op;
   const Mesh& mesh;
   std::span<const Type> inputs;
   const Attributes& attributes;
-  std::span<const std::string> names;  // Of the inputs.
+  std::span<const std::string> names;  // Names of the inputs.
   std::span<const std::shared_ptr<const Graph>> bodies = {};
   // For messages about an operand that another layer made; null where the rule is only checked.
   const Graph* graph = nullptr;
-  std::span<const ValueId> values = {};  // The inputs in it.
+  std::span<const ValueId> values = {};  // The inputs in `graph`.
   SourceSite site = {};                  // The line that applies the op.
 };
 
-// What a gradient or a decomposition sees. Tensors are in the graph being traced.
+// The input of a gradient or a decomposition. Tensors are in the graph being traced.
 struct VjpContext {
   const Node& node;
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  // One per output, in the layout the cotangent rule asks; an invalid Tensor where the output does
-  // not reach the loss.
+  // One per output, in the layout that the cotangent rule requires; an invalid Tensor where the
+  // output does not reach the loss.
   std::span<const Tensor> cotangents;
 };
 
@@ -77,25 +77,25 @@ struct OpDef {
   std::string_view name;
   OpClass op_class = OpClass::kOther;
 
-  // Output types from input types; throws Error for what the typing table refuses.
+  // Infers output types from input types; throws Error for types that the typing table rejects.
   std::vector<Type> (*infer)(const InferContext&) = nullptr;
 
-  // Cotangents of the inputs (an invalid Tensor: none). Null: no gradient, an Error when asked for
-  // one, except for inputs that are not floating. The Error says what to do instead.
+  // Returns cotangents of the inputs (an invalid Tensor: none). Null: no gradient, an Error if one
+  // is requested, except for inputs that are not floating. The Error names an alternative.
   std::vector<Tensor> (*vjp)(const VjpContext&) = nullptr;
   std::string_view instead_of_gradient = "stop_gradient its operand";
 
-  // Elementwise ops without attributes.
+  // Set for elementwise ops without attributes.
   ElementFunction element = {};
 
-  // For composite ops: the same outputs from primitive ops. Tests compare kernels with it, the
-  // reference interpreter runs it. Null: a primitive.
+  // For composite ops: computes the same outputs by primitive ops. Tests compare kernels with it,
+  // the reference interpreter runs it. Null: a primitive.
   std::vector<Tensor> (*decomposition)(const Node&, std::span<const Tensor> inputs) = nullptr;
 
-  // Multiplications and additions of one execution, from the node's types in `graph`; null: one
-  // per output element.
+  // Returns multiplications and additions of one execution, from the node's types in `graph`; null:
+  // one per output element.
   double (*flops)(const Graph& graph, const Node& node) = nullptr;
-  // Bytes that one execution reads and writes; null: those of every operand and result, once.
+  // Returns the bytes that one execution reads and writes; null: those of each operand and result.
   double (*bytes)(const Graph& graph, const Node& node) = nullptr;
 
   // A linear op of one operand through which a cotangent may stay partial (docs/design.md §2).
@@ -103,7 +103,7 @@ struct OpDef {
   // Another linear op of one operand: applied to a sum, it is the sum of what it makes of the
   // terms.
   bool linear = false;
-  // The result is the operand, bit for bit, where both have the same dtype. Lowering removes it.
+  // The result equals the operand, bit for bit, if both have the same dtype. Lowering removes it.
   bool identity = false;
   // Changes the dtype or the layout only. Equal ones of a value in a remat region are traced once.
   bool conversion = false;
@@ -111,7 +111,7 @@ struct OpDef {
   bool stops_gradient = false;
 
   // Fusion: whether it may be part of a fused loop, and whether it is so cheap that each fused loop
-  // that reads its result computes it again.
+  // that reads its result recomputes it.
   bool fusible = op_class == OpClass::kElementwise;
   bool foldable = false;
 
@@ -121,7 +121,7 @@ struct OpDef {
 };
 
 // An op that registers itself. Ops are constants at namespace scope, declared in the header of
-// their family, so that `node.op == &kSliceOp` asks which op a node is.
+// their family, so that `node.op == &kSliceOp` tests for an op.
 struct Op : OpDef {
   explicit Op(const OpDef& definition);
   Op(const Op&) = delete;
@@ -129,6 +129,6 @@ struct Op : OpDef {
 };
 
 const OpDef& find_op(std::string_view name);  // Error with the nearest name.
-std::vector<const OpDef*> all_ops();          // By name.
+std::vector<const OpDef*> all_ops();          // Sorted by name.
 
 }  // namespace tessera

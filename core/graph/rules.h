@@ -29,14 +29,14 @@ struct AxisRules {
 std::vector<AxisRule> parse_rules(std::string_view text);
 std::string rules_text(const std::vector<AxisRule>& rules);
 
-// `own`, followed by the rules of `general` whose axis `own` does not name in the same role or for
-// all roles. For a layer's rules before those of the experiment.
+// Returns `own`, followed by the rules of `general` whose axis `own` does not name in the same role
+// or for all roles. Puts a layer's rules before those of the experiment.
 std::vector<AxisRule> overlay_rules(const std::vector<AxisRule>& own,
                                     const std::vector<AxisRule>& general);
 
-// The type with the layout that the rules give its axes. Rules of `role` precede rules without a
-// role; the first axis that claims a mesh axis gets it. Existing splits and the partial are
-// removed. Error with the nearest name if the mesh lacks a mesh axis.
+// Gives a type the layout of the rules for its axes. Rules of `role` precede rules without a role;
+// the first axis that claims a mesh axis gets it. Existing splits and the partial are removed.
+// Error with the nearest name if the mesh lacks a mesh axis.
 Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type,
                  std::string_view role = "");
 

@@ -103,12 +103,12 @@ enum class Look {
 };
 
 struct Style {
-  std::string_view name;  // In the legend.
+  std::string_view name;  // Name in the legend.
   std::string_view fill;
   std::string_view border;
 };
 
-// By Look.
+// Styles, indexed by Look.
 constexpr std::array<Style, 10> kStyles = {{{"contraction", "#dbe8ff", "#3b6fd4"},
                                             {"elementwise", "#e6f4e1", "#5a9e4b"},
                                             {"reduction", "#fff0d6", "#d98e1f"},
@@ -159,7 +159,7 @@ std::string dot_quoted(std::string_view text) {
   return result + '"';
 }
 
-// bf16["batch/data=8"] without brackets and quotes.
+// Formats bf16["batch/data=8"] without brackets and quotes.
 std::string short_type(const Type& type) {
   std::string text = type.text_sized();
   std::erase(text, '"');
@@ -168,7 +168,7 @@ std::string short_type(const Type& type) {
   return text;
 }
 
-// `name` without the layer path that precedes it.
+// Returns `name` without the layer path that precedes it.
 std::string local_name(const std::string& name, const std::string& path) {
   const bool inside = !path.empty() && name.starts_with(path + ".");
   return inside ? name.substr(path.size() + 1) : name;
@@ -222,7 +222,7 @@ class Drawing {
     std::vector<size_t> children;
   };
 
-  // The colours in use, as the label of the drawing.
+  // Returns the colours in use, as the label of the drawing.
   std::string legend() const {
     std::string cells;
     for (const Look look : looks_) {
@@ -273,7 +273,7 @@ class GraphDrawer {
     return found->second;
   }
 
-  // The cluster of a phase and layer path. The path of the enclosing loop is left out.
+  // Returns the cluster of a phase and layer path. The path of the enclosing loop is left out.
   size_t cluster_of(Phase phase, std::string path) {
     if (!path_above_.empty() && path.starts_with(path_above_))
       path = path.substr(std::min(path.size(), path_above_.size() + 1));
@@ -315,8 +315,8 @@ class GraphDrawer {
     for (const auto& body : node.bodies) GraphDrawer(drawing_, *body, cluster, node.path).draw();
   }
 
-  // The box an edge starts at: the producer's, or a label in the reader's cluster for graph inputs
-  // and values of other phases.
+  // Returns the box an edge starts at: the producer's, or a label in the reader's cluster for graph
+  // inputs and values of other phases.
   size_t source_box(ValueId id, Phase phase, size_t cluster, const std::string& path) {
     const auto made = boxes_.find({phase, id});
     if (made != boxes_.end()) return made->second;
@@ -346,7 +346,7 @@ class GraphDrawer {
     return producer == kNone ? nullptr : &graph_.node(producer);
   }
 
-  // The ops of a fused node.
+  // Returns the ops of a fused node.
   static std::string ops_of(const Node& node) {
     std::string ops;
     for (const auto& body : node.bodies)

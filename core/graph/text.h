@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-// Inputs, one line per node below its layer path, outputs; bodies are indented.
+// Lists inputs, one line per node below its layer path, and outputs; bodies are indented.
 std::string graph_text(const Graph& graph);
 
-// Eight hexadecimal digits that differ between graphs with different text, except by chance.
+// Returns eight hexadecimal digits, except by chance different for graphs with different text.
 std::string graph_hash(const Graph& graph);
 
-// Graphviz's DOT: a box per node within clusters for its phase and layer path, with the types of
-// its outputs and its source line as tooltip. Pending sums and maxima are dashed red edges.
+// Writes Graphviz's DOT: a box per node within clusters for its phase and layer path, with output
+// types and the source line as tooltip. Pending sums and maxima are dashed red edges.
 std::string graph_dot(const Graph& graph);
 
 }  // namespace tessera

@@ -17,8 +17,8 @@ namespace {
 struct Frame {
   Graph* graph = nullptr;
   const Mesh* mesh = nullptr;
-  const AxisRules* rules = nullptr;          // In force.
-  const AxisRules* general_rules = nullptr;  // Of the TraceScope.
+  const AxisRules* rules = nullptr;          // The rules in force.
+  const AxisRules* general_rules = nullptr;  // The rules of the TraceScope.
   BodyScope* body = nullptr;
   RematBlockId next_remat_block{0};
   std::multimap<ValueId, NodeId> conversions = {};  // Reshards and casts, by operand.
@@ -27,12 +27,12 @@ struct Frame {
 // The tracing state of this thread besides the frames.
 struct TraceState {
   std::string path;
-  SourceSite served;  // Of the innermost ServeScope or SiteScope.
+  SourceSite served;  // Source line of the innermost ServeScope or SiteScope.
   Phase phase = Phase::kForward;
   RematBlockId remat_block;
 };
 
-thread_local std::deque<Frame> frames;  // References to them stay valid.
+thread_local std::deque<Frame> frames;  // A deque: references to frames stay valid.
 thread_local TraceState state;
 
 Frame& innermost() {
@@ -49,16 +49,16 @@ std::vector<std::string> describe_all(const Graph& graph, const std::vector<Valu
   return names;
 }
 
-// `wanted`, with a number appended if the graph already has an input of that name.
+// Returns `wanted`, with a number appended if the graph already has an input of that name.
 std::string unused_input_name(const Graph& graph, const std::string& wanted) {
   std::string name = wanted;
   for (int i = 2; graph.find_input(name) != nullptr; ++i) name = fmt::format("{}#{}", wanted, i);
   return name;
 }
 
-// The result of an equal reshard or cast in the same remat region, or an invalid Tensor. Sharing it
-// sums the cotangents of all readers before they are reduced over the mesh: the gradient of a tied
-// embedding table is reduce-scattered once.
+// Returns the result of an equal reshard or cast in the same remat region, or an invalid Tensor.
+// Sharing it sums the cotangents of all readers before they are reduced over the mesh: the gradient
+// of a tied embedding table is reduce-scattered once.
 Tensor converted_before(const OpDef& op, const Tensor& from, const Attributes& attributes) {
   const Frame& frame = innermost();
   const RematBlockId block = state.phase == Phase::kForward ? state.remat_block : RematBlockId();
@@ -84,8 +84,8 @@ std::vector<Type> inferred_types(const Frame& frame, const Node& node,
   return results;
 }
 
-// The types of the results of a node with operands of these types. An error names the operands and
-// the line: as texts these would take as long as the rest, so they are made after an error only.
+// Returns the types of the results of a node with operands of these types. An error names the
+// operands and the line. Their texts take as long as all other work, so only an error makes them.
 std::vector<Type> inferred_types(const Frame& frame, const Node& node,
                                  const std::vector<Type>& types) {
   try {

@@ -42,7 +42,7 @@ class Restored {
   T outer_;
 };
 
-// The graph, mesh and rules of the innermost scope; CHECK that there is one.
+// Return the graph, mesh and rules of the innermost scope; CHECK that there is one.
 Graph& traced_graph();
 const Mesh& traced_mesh();
 const AxisRules& traced_rules();
@@ -79,8 +79,8 @@ class RematScope {
   Restored<RematBlockId> block_;
 };
 
-// For tracing the gradient or decomposition of `node`: new nodes, and errors, get its source line
-// and layer path.
+// Scope for tracing the gradient or decomposition of `node`: new nodes, and errors, get its source
+// line and layer path.
 class ServeScope {
  public:
   explicit ServeScope(const Node& node);
@@ -119,7 +119,7 @@ struct Capture {
   ValueId inner;
 };
 
-// Values of a loop's body that leave it stacked, and what gets the stacks.
+// Values of a loop's body that leave it stacked, and the function that gets the stacks.
 struct Stacking {
   std::vector<Tensor> values;
   std::function<void(const std::vector<Tensor>& stacked)> then;
@@ -138,11 +138,11 @@ class BodyScope {
 
   Tensor index() const;
   Axis axis() const { return {axis_, count_, {}}; }  // The axis of the loop.
-  // This iteration's slice of an outer tensor whose leading axis is the axis of the loop.
+  // Returns this iteration's slice of an outer tensor whose leading axis is the axis of the loop.
   Tensor slice(const Tensor& outer);
-  // The loop also stacks these values of the body along its axis, which leads. `then` is called
-  // with the stacks, in the enclosing trace, when the loop has been traced: so that what a body
-  // computes deep inside can leave the loop without passing through its layers.
+  // Makes the loop also stack these values of the body along its axis, which leads. `then` is
+  // called with the stacks, in the enclosing trace, when the loop has been traced: so results from
+  // deep inside a body can leave the loop without passing through its layers.
   void stack(std::vector<Tensor> values, std::function<void(const std::vector<Tensor>&)> then) {
     stackings_.push_back({std::move(values), std::move(then)});
   }
@@ -177,7 +177,7 @@ std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& input
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site);
 
-// `tensor` in the innermost trace: itself, or the loop constant that captures it.
+// Returns `tensor` in the innermost trace: itself, or the loop constant that captures it.
 Tensor imported(const Tensor& tensor);
 
 // Adds a graph input.

@@ -106,8 +106,8 @@ class LayoutReader {
   size_t position_ = 0;
 };
 
-// Texts of types are appended, without formats: they are the keys of caches that passes ask about
-// each node.
+// Texts of types are appended, without formats: they are the keys of caches, in which passes look
+// up each node.
 
 void append_axis(const Axis& axis, std::string& text) {
   text += axis.name;
@@ -144,7 +144,7 @@ std::string quoted(const Type& type, bool sized) {
   return text;
 }
 
-// What is wrong with the mesh axes that split a type or over which it is partial, or nullopt.
+// Returns the error of the mesh axes that split a type or over which it is partial, or nullopt.
 std::optional<std::string> mesh_axes_problem(const Type& type, const Mesh& mesh) {
   struct Use {
     std::string mesh_axis;
@@ -179,7 +179,7 @@ std::optional<std::string> mesh_axes_problem(const Type& type, const Mesh& mesh)
   return std::nullopt;
 }
 
-// Why the size of an axis cannot be split as it is, or nullopt.
+// Returns the reason why the size of an axis cannot be split so, or nullopt.
 std::optional<std::string> split_problem(const Axis& axis, const Mesh& mesh) {
   if (is_in_pieces(axis, mesh)) {
     const LayerPieces& pieces = mesh.layer_pieces();
@@ -199,7 +199,7 @@ std::optional<std::string> split_problem(const Axis& axis, const Mesh& mesh) {
                      nearest_multiple(axis.size, shards));
 }
 
-// A part of an axis that a device holds, and where it is in the device's part.
+// A part of an axis that a device holds, and its place in the device's part.
 struct AxisBlock {
   int64_t begin = 0, size = 0, local_begin = 0;
 };

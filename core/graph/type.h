@@ -23,7 +23,7 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 44;
 
 struct Axis {
   std::string name;
-  int64_t size = 0;                // Global.
+  int64_t size = 0;                // Global size.
   std::vector<std::string> split;  // Mesh axes, outermost first.
   std::string text() const;        // "batch/replica/data"
   bool split_over(std::string_view mesh_axis) const;
@@ -48,7 +48,7 @@ struct Type {
   bool operator==(const Type&) const = default;
 
   int64_t rank() const { return static_cast<int64_t>(axes.size()); }
-  int64_t elements() const;                   // Global.
+  int64_t elements() const;                   // Of the global array.
   int64_t bytes() const;                      // Global.
   int64_t find(std::string_view axis) const;  // Position, or -1.
   bool has(std::string_view axis) const { return find(axis) >= 0; }
@@ -65,7 +65,7 @@ struct Type {
 // a mesh axis used twice.
 std::vector<Axis> parse_axes(std::string_view text);
 
-// The same, with optional sizes ("batch/data=32") and partial ("… + sum(mdl)"). The dtype is not
+// Parses axes with optional sizes ("batch/data=32") and partial ("… + sum(mdl)"). The dtype is not
 // set.
 Type parse_layout(std::string_view text);
 
@@ -75,26 +75,27 @@ Type parse_type(std::string_view text);
 // Parses "embed mlp" into {"embed", "mlp"}. Error on splits, sizes and partials.
 std::vector<std::string> parse_names(std::string_view text);
 
-// For example make_type(DType::kF32, {{"batch", 4}, {"seq", 8, {"data"}}}).
+// Makes a type; for example make_type(DType::kF32, {{"batch", 4}, {"seq", 8, {"data"}}}).
 Type make_type(DType dtype, std::vector<Axis> axes);
 
-// Why a type is illegal on a mesh, or nullopt: a repeated axis, an unknown mesh axis, a mesh axis
-// used twice (or both split and partial), a size that the split does not divide ("heads=4 cannot be
-// split by mdl*data=8; the nearest size that can is …"), layers that are not those of the mesh's
-// pieces, more than kMaxElements elements.
+// Returns why a type is illegal on a mesh, or nullopt: a repeated axis, an unknown mesh axis, a
+// mesh axis used twice (or both split and partial), a size that the split does not divide ("heads=4
+// cannot be split by mdl*data=8; the nearest size that can is …"), layers that are not those of the
+// mesh's pieces, more than kMaxElements elements.
 std::optional<std::string> type_problem(const Type& type, const Mesh& mesh);
 
-// Whether this is the axis `layers`, split over `stage` into the pieces of Mesh::divide_layers().
+// Returns whether this is the axis `layers`, split over `stage` into the pieces of
+// Mesh::divide_layers().
 bool is_in_pieces(const Axis& axis, const Mesh& mesh);
 
-// The type of one device's part: sizes divided by their splits, no splits, no partial. Of layers in
-// pieces, LayerPieces::rows().
+// Returns the type of one device's part: sizes divided by their splits, no splits, no partial. For
+// layers in pieces the size is LayerPieces::rows().
 Type local_type(const Type& type, const Mesh& mesh);
 
-// Whether any axis of `type` is split over `mesh_axis`.
+// Returns whether any axis of `type` is split over `mesh_axis`.
 bool split_over(const Type& type, std::string_view mesh_axis);
 
-// A region of a value that a device holds, and where it is in the device's part (local_type).
+// A region of a value that a device holds, and its place in the device's part (local_type).
 struct ShardBlock {
   Region global;
   std::vector<int64_t> local_origin;
@@ -102,14 +103,14 @@ struct ShardBlock {
   bool operator==(const ShardBlock&) const = default;
 };
 
-// The regions of a value of this type that `device` holds (for a partial value: holds terms of), in
-// the order of its memory. There is one, and it is the whole part, except of layers in pieces: then
-// one for each chunk of the device's stage, and they are less than the part if it has padding.
+// Returns the regions of a value of this type that `device` holds (for a partial value: holds terms
+// of), in the order of its memory. It is one, the whole part, except for layers in pieces: then one
+// for each chunk of the device's stage, and they are less than the part if it has padding.
 std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t device);
-// The only one. CHECKs that it is the whole part.
+// Returns the only region. CHECKs that it is the whole part.
 Region shard_block(const Type& type, const Mesh& mesh, int64_t device);
 
-// Whether `device` is the first of the devices that hold the same blocks. It writes them to
+// Returns whether `device` is the first of the devices that hold the same blocks. It writes them to
 // checkpoints, and sums over the array count only its copy. `stages`: those that hold the array
 // (ascending); empty: all.
 bool owns_block(const Type& type, const Mesh& mesh, int64_t device,
@@ -123,9 +124,9 @@ struct RowRange {
   bool operator==(const RowRange&) const = default;
 };
 
-// The rows of a value that devices [first_device, first_device + count) hold together, as ascending
-// ranges that do not touch. There may be several if the first axis is split over several slices or
-// is that of layers in pieces.
+// Returns the rows of a value that devices [first_device, first_device + count) hold together, as
+// ascending ranges that do not touch. There may be several if the first axis is split over several
+// slices or is that of layers in pieces.
 std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_device,
                               int64_t count);
 

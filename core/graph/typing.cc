@@ -31,8 +31,8 @@ std::optional<SplitUse> find_split(const InferContext& context, const std::strin
   return std::nullopt;
 }
 
-// The node at which the partial of operand `i` starts: its own operands are not partial. Null if it
-// is not in this graph.
+// Returns the node at which the partial of operand `i` starts: its own operands are not partial.
+// Null if it is not in this graph.
 const Node* maker_of_partial(const InferContext& context, size_t i) {
   const Graph& graph = *context.graph;
   ValueId id = context.values[i];
@@ -133,7 +133,7 @@ Partial partial_of_sum(const InferContext& context, std::initializer_list<size_t
 Partial partial_of_product(const InferContext& context) {
   refuse_maximum(context);
   Partial product;
-  std::vector<size_t> owners;  // Of the product's mesh axes: the operand partial over it.
+  std::vector<size_t> owners;  // For each mesh axis of the product: the partial operand.
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     for (const std::string& mesh_axis : context.inputs[i].partial.mesh_axes) {
       if (product.over(mesh_axis)) {

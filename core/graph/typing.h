@@ -23,16 +23,16 @@ template <typename Arg, typename... Args>
   refuse(context, fmt::format(format, std::forward<Arg>(arg), std::forward<Args>(args)...));
 }
 
-// "place(y)", or "place it" if the name is not an expression.
+// Returns "place(y)", or "place it" if the name is not an expression.
 std::string place_hint(std::string_view name);
-// The hint for the partial operand `i`. If it became partial in another source file, that line is
-// the one to change: "place the result of einsum at ffn.cc:31".
+// Returns the hint for the partial operand `i`. If it became partial in another source file, that
+// line must be changed: "place the result of einsum at ffn.cc:31".
 std::string place_hint(const InferContext& context, size_t i);
 
-// "mdl", "data, mdl".
+// Joins names: "mdl", "data, mdl".
 std::string mesh_text(const std::vector<std::string>& mesh_axes);
 
-// The union of mesh axes, in mesh order.
+// Returns the union of mesh axes, in mesh order.
 std::vector<std::string> mesh_union(const Mesh& mesh, const std::vector<std::string>& a,
                                     const std::vector<std::string>& b);
 
@@ -54,9 +54,9 @@ Partial partial_of_product(const InferContext& context);
 // Axes that operands `a` and `b` share must have the same size and the same ordered split.
 void check_agreement(const InferContext& context, size_t a, size_t b);
 
-// The axes of an elementwise result: those of the operand that has them all; otherwise those of the
-// first operand followed by the ones that the others add. Checks agreement, and that no mesh axis
-// is used twice.
+// Returns the axes of an elementwise result: those of the operand that has them all; otherwise
+// those of the first operand followed by the ones that the others add. Checks agreement, and that
+// no mesh axis is used twice.
 std::vector<Axis> aligned_axes(const InferContext& context);
 
 // A mesh axis may not split two axes of the result, nor split an axis and be part of the partial.
@@ -68,10 +68,10 @@ void check_floating(const InferContext& context);
 void check_numeric(const InferContext& context);  // No bool.
 void check_dtype(const InferContext& context, size_t i, DType dtype);
 
-// The axis of operand `i`; Error that lists its axes.
+// Returns the axis of operand `i`; Error that lists its axes.
 const Axis& axis_of(const InferContext& context, size_t i, std::string_view name);
 
-// The axis of operand `i`, which must not be split.
+// Returns the axis of operand `i`, which must not be split.
 const Axis& unsplit_axis_of(const InferContext& context, size_t i, std::string_view name);
 
 }  // namespace tessera

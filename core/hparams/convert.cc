@@ -39,7 +39,7 @@ std::optional<Number> parse_number(std::string_view text) {
   return value;
 }
 
-// Integers in exponent notation, if exact in a double.
+// Parses integers in exponent notation, if exact in a double.
 std::optional<int64_t> whole_exponent(std::string_view text) {
   constexpr double kMostExact = 9007199254740992.0;  // 2^53
   if (text.find_first_of("eE") == std::string_view::npos) return std::nullopt;

@@ -38,18 +38,18 @@ struct TreeReader {
   double to_double() const;
   std::string to_string() const;
   DType to_dtype() const;
-  // The value's index in `names`.
+  // Returns the value's index in `names`.
   size_t to_enumerator(const std::vector<std::string>& names) const;
 
-  bool unsets() const;  // Unset, or the text "unset".
-  // The node as a list or table. Command line text is parsed: "1,4,1" or "[1,4,1]", "{a = 1}" or
-  // "a=1,b=2".
+  bool unsets() const;  // Returns whether it is unset, or the text "unset".
+  // Returns the node as a list or table. Command line text is parsed: "1,4,1" or "[1,4,1]", "{a =
+  // 1}" or "a=1,b=2".
   Tree to_list() const;
   Tree to_table() const;
 
-  // Error if a key of this table is not one of `fields`.
+  // Throws an Error if a key of this table is not one of `fields`.
   void reject_unknown(std::string_view class_name, const std::vector<std::string>& fields) const;
-  // "<path>: got <value>, expected <expected>".
+  // Throws "<path>: got <value>, expected <expected>".
   [[noreturn]] void fail_type(std::string_view expected) const;
 };
 
@@ -66,7 +66,8 @@ void from_tree(const Tree& tree, T& value) {
   from_tree(TreeReader{tree, ""}, value);
 }
 
-// The name of a struct in messages and dumps: its kName, or that of the class it configures.
+// Returns the name of a struct in messages and dumps: its kName, or that of the class it
+// configures.
 template <typename P>
 constexpr std::string_view class_name() {
   if constexpr (requires { P::kName; }) {
@@ -104,7 +105,8 @@ std::shared_ptr<const Tree> prototype() {
   }
 }
 
-// Error if the struct has another field of this name, in its base or in an inlined struct.
+// Adds a field; Error if the struct has another field of this name, in its base or in an inlined
+// struct.
 void add_field(Tree& tree, std::string_view name, Tree value, const FieldInfo* info,
                const std::type_info& owner);
 

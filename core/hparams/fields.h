@@ -87,7 +87,7 @@ struct Provenance {
   }
 };
 
-// The name of an enumerator in TOML, --set and messages.
+// Returns the name of an enumerator in TOML, --set and messages.
 template <typename E>
 struct EnumName {
   E value;
@@ -110,7 +110,7 @@ consteval size_t count_enumerators() {
   }
 }
 
-// "shift_right" of kShiftRight.
+// Returns "shift_right" for kShiftRight.
 template <auto enumerator>
 inline constexpr auto kWords = [] {
   constexpr std::string_view name = member_name<enumerator>();
@@ -200,11 +200,11 @@ class Required : public Field<T> {
   using Field<T>::Field;
 };
 
-// What is known of a field beyond its type; everything is optional. The range is that of a number,
-// or of each number in a list or map. Without one a real number must still be finite in f32, in
-// which a step computes. A field that is unset has no number. check_values (tree.h) enforces it.
+// Optional facts about a field beyond its type. The range is that of a number, or of each number in
+// a list or map. Without one a real number must still be finite in f32, in which a step computes. A
+// field that is unset has no number. check_values (tree.h) enforces it.
 struct FieldInfo {
-  std::string_view text{};  // What it means, for --describe and messages: "share of … set to 0".
+  std::string_view text{};  // Meaning, for --describe and messages: "share of … set to 0".
   std::string_view unit{};  // "s", "tokens"; not needed where the name says it.
   double min = -std::numeric_limits<double>::infinity();    // min <= value,
   double above = -std::numeric_limits<double>::infinity();  // above < value,
@@ -217,13 +217,13 @@ struct FieldInfo {
 };
 
 // Ranges that many fields have.
-inline constexpr FieldInfo kSize{.min = 1, .max = 1 << 24};  // Of an axis, or a number of things.
+inline constexpr FieldInfo kSize{.min = 1, .max = 1 << 24};  // Size of an axis, or a count.
 inline constexpr FieldInfo kPositive{.above = 0};
 inline constexpr FieldInfo kNotNegative{.min = 0};
 inline constexpr FieldInfo kShare{.min = 0, .max = 1};
-inline constexpr FieldInfo kRate{.min = 0, .below = 1};  // Of dropout, or the decay of an average.
+inline constexpr FieldInfo kRate{.min = 0, .below = 1};  // Rate of dropout; decay of an average.
 
-// A member in FIELDS with what is known of it.
+// A member in FIELDS with its facts.
 template <typename Member>
 struct About {
   About(Member& about_member, const FieldInfo& about_info)

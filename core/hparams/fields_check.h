@@ -33,13 +33,13 @@ struct Name {
 
 // The message is the name of the deleted function and its [with …].
 template <typename Struct>
-void FIELDS_is_missing() = delete;  // Of a struct of members: FIELDS(member, …), or FIELDS().
+void FIELDS_is_missing() = delete;  // Add FIELDS(member, …), or FIELDS().
 template <typename Struct, auto member>
 void member_is_not_in_FIELDS() = delete;
 template <typename Struct>
 void FIELDS_lists_more_names_than_members() = delete;
 template <typename Struct, typename DirectBase>
-void using_Base_is_missing() = delete;  // Of a derived struct: using Base = DirectBase;
+void using_Base_is_missing() = delete;  // Add using Base = DirectBase;
 template <typename HParams, typename Base>
 void Instance_is_missing_or_not_derived_from_Base() = delete;  // using Instance = …;
 template <typename HParams>
@@ -49,8 +49,8 @@ void HParams_are_in_an_anonymous_namespace() = delete;  // Name it: namespace mi
 
 namespace detail {
 
-// Where the first item of "a, About(b, {.text = \"c, d\"}), e" ends: at a comma outside of brackets
-// and quotes.
+// Returns where the first item of "a, About(b, {.text = \"c, d\"}), e" ends: at a comma outside of
+// brackets and quotes.
 constexpr size_t end_of_item(std::string_view items) {
   int depth = 0;
   bool is_quoted = false;
@@ -121,8 +121,8 @@ constexpr size_t arity() {
 
 consteval auto pointers_to(const auto&... members) { return std::tuple(&members...); }
 
-// Pointers to the `count` members of the aggregate `object`; none if there are more than 24. The
-// language has no way to write this once for all counts.
+// Returns pointers to the `count` members of the aggregate `object`; none if there are more than
+// 24. The language has no way to write this once for all counts.
 template <size_t count>
 consteval auto pointers_to_members(const auto& object) {
   // clang-format off
@@ -173,7 +173,7 @@ consteval std::string_view text_of_pointer() {
   return {static_cast<const char*>(__PRETTY_FUNCTION__)};
 }
 
-// "width" from "… [with auto pointer = (& kNeverMade<mine::HParams>.…::width); …]".
+// Returns "width" from "… [with auto pointer = (& kNeverMade<mine::HParams>.…::width); …]".
 template <auto pointer>
 consteval std::string_view member_name() {
   std::string_view text = text_of_pointer<pointer>();
@@ -187,7 +187,7 @@ consteval std::string_view text_of_type() {
   return {static_cast<const char*>(__PRETTY_FUNCTION__)};
 }
 
-// "Linear" from "… [with T = mine::Linear; …]".
+// Returns "Linear" from "… [with T = mine::Linear; …]".
 template <typename T>
 consteval std::string_view type_name() {
   std::string_view text = text_of_type<T>();

@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-// The list and number of an element: {"", 12} of "[12]", {".part", 12} of ".part12". "[]", "[x]",
-// leading zeros, very long numbers and those of other names are parts of a name.
+// Parses the list and number of an element: {"", 12} for "[12]", {".part", 12} for ".part12". "[]",
+// "[x]", leading zeros, very long numbers and those of other names are parts of a name.
 std::optional<std::pair<std::string, int64_t>> index_of(const std::string& token) {
   static const std::regex kIndex(R"((?:\[|(\.?part))(0|[1-9][0-9]{0,8})\]?)");
   std::smatch match;
@@ -23,7 +23,7 @@ std::optional<std::pair<std::string, int64_t>> index_of(const std::string& token
   return std::pair(match[1].str(), int64_t{std::stoll(match[2])});
 }
 
-// The pieces of a path: "lm", ".transformer", ".part0", ".x_layers", "[3]", ".ffn".
+// Splits a path into pieces: "lm", ".transformer", ".part0", ".x_layers", "[3]", ".ffn".
 std::vector<std::string> tokens_of(std::string_view path) {
   std::vector<std::string> tokens;
   size_t begin = 0;
@@ -47,7 +47,7 @@ std::vector<std::string> tokens_of(std::string_view path) {
 // The paths as a prefix tree of pieces.
 struct Part {
   std::string token;
-  std::vector<size_t> rows;  // Whose path ends here.
+  std::vector<size_t> rows;  // Rows whose path ends here.
   std::vector<Part> parts;
 };
 
@@ -77,7 +77,7 @@ class Folding {
  public:
   explicit Folding(const std::vector<PathRow>& given) : given_(given) {}
 
-  // The rows of an element by the rest of their paths.
+  // Returns the rows of an element by the rest of their paths.
   std::vector<FoldedRow> fold(const Part& part) const {
     std::vector<FoldedRow> rows;
     for (const size_t row : part.rows) rows.push_back({"", {row}});
@@ -98,7 +98,7 @@ class Folding {
     for (FoldedRow& row : from) to.push_back({token + row.path, std::move(row.rows)});
   }
 
-  // First what all elements have in common.
+  // Appends first the rows that all elements have in common.
   static void append(const Alike& alike, std::vector<FoldedRow>& to) {
     for (const bool common : {true, false})
       for (const std::vector<ElementRow>& kinds : alike.rows)
@@ -132,7 +132,7 @@ class Folding {
     kind->row.rows.insert(kind->row.rows.end(), row.rows.begin(), row.rows.end());
   }
 
-  // The elements of a list, in order of first appearance.
+  // Returns the elements of a list, in order of first appearance.
   std::vector<Alike> elements(const Part& part) const {
     std::multimap<int64_t, const Part*> sorted;
     for (const Part& each : part.parts)
@@ -153,7 +153,7 @@ class Folding {
   const std::vector<PathRow>& given_;
 };
 
-// "0..2,4,6"
+// Formats "0..2,4,6".
 std::string runs_text(const std::vector<int64_t>& indices) {
   std::string text;
   for (size_t i = 0; i < indices.size();) {
@@ -167,7 +167,7 @@ std::string runs_text(const std::vector<int64_t>& indices) {
   return text;
 }
 
-// "0,2,..,46": equal steps, if enough indices are left out to be shorter.
+// Formats "0,2,..,46": equal steps, if enough indices are left out to be shorter.
 std::optional<std::string> steps_text(const std::vector<int64_t>& indices) {
   if (indices.size() < 5) return std::nullopt;
   const int64_t step = indices[1] - indices[0];

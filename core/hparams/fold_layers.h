@@ -20,7 +20,7 @@ struct PathRow {
 
 struct FoldedRow {
   std::string path;          // "lm.transformer.x_layers[0..3].ffn.up"
-  std::vector<size_t> rows;  // The indices of the given rows that it stands for.
+  std::vector<size_t> rows;  // Indices of the folded rows.
 };
 
 // Elements of a list are folded if their rows agree, in order, in the rest of the path, and at
@@ -29,11 +29,11 @@ struct FoldedRow {
 // Children of one parent come out together, in order of first appearance.
 std::vector<FoldedRow> fold_layers(const std::vector<PathRow>& rows);
 
-// The text between the brackets for sorted, distinct indices: "0..3", "0..2,4,6", "0,2,..,46",
-// "0..46 except 3,7,..,43"; the shortest form.
+// Returns the text between the brackets for sorted, distinct indices: "0..3", "0..2,4,6",
+// "0,2,..,46", "0..46 except 3,7,..,43"; the shortest form.
 std::string index_text(const std::vector<int64_t>& indices);
 
-// "x_layers[3].ffn" -> "x_layers[].ffn", "part3.ffn" -> "part[].ffn".
+// Removes indices: "x_layers[3].ffn" -> "x_layers[].ffn", "part3.ffn" -> "part[].ffn".
 std::string without_indices(std::string_view path);
 
 }  // namespace tessera

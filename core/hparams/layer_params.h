@@ -13,7 +13,7 @@ namespace tessera {
 
 // The precision of products of activations with weights.
 enum class MatmulPrecision {
-  kCompute,  // That of the compute dtype.
+  kCompute,  // In the compute dtype.
   kFp8,      // Operands rounded to 8-bit floats with a scale per tensor: core/ops/fp8.h.
 };
 
@@ -24,7 +24,7 @@ struct DTypePolicy {
   DType compute = DType::kF32;  // Activations, and weights in layers.
   DType reduce = DType::kF32;   // Gradients in collectives.
   DType output = DType::kF32;   // Logits and other outputs of the model.
-  MatmulPrecision matmul = MatmulPrecision::kCompute;  // Not of logits, nor inside attention.
+  MatmulPrecision matmul = MatmulPrecision::kCompute;  // Products with weights, except logits.
   FIELDS(param, compute, reduce, output, matmul)
   bool operator==(const DTypePolicy&) const = default;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists in text that a user types: parts between separators that are in neither brackets nor
+// Splits lists in text that a user types: parts between separators that are in neither brackets nor
 // quotes.
 #pragma once
 
@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-// Without spaces, tabs and line ends around it.
+// Returns the text without spaces, tabs and line ends around it.
 std::string_view trimmed(std::string_view text);
 
 struct SplitText {
-  std::vector<std::string_view> parts;  // Trimmed. None of an empty text.
-  char open_quote = '\0';               // That is not closed.
+  std::vector<std::string_view> parts;  // Trimmed; an empty text has none.
+  char open_quote = '\0';               // A quote that is not closed.
   int open_brackets = 0;                // Negative: more are closed than opened.
 };
 

@@ -31,7 +31,7 @@ Registry& registry() {
   return *instance;
 }
 
-// nullptr if no class of this base has this name. Classes are never removed.
+// Returns nullptr if no class of this base has this name. Classes are never removed.
 const Registered* find_registered(const std::type_info& base, std::string_view name) {
   const std::lock_guard lock(registry().mutex);
   const auto family = registry().by_base.find(base.name());
@@ -59,15 +59,15 @@ std::unique_ptr<TemplateHolder> make_holder(const TreeReader& reader, const std:
        near.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : near);
 }
 
-// "mine::Ffn" from the type of mine::Ffn::HParams. HParams that are no member of their class, such
-// as the shape S of Schedule<S>, name it by their member Instance: "mine::S::Instance".
+// Returns "mine::Ffn" from the type of mine::Ffn::HParams. HParams that are no member of their
+// class, such as the shape S of Schedule<S>, name it by their member Instance: "mine::S::Instance".
 std::string class_of(const std::string& mangled_hparams) {
   const std::string name = boost::core::demangle(mangled_hparams.c_str());
   const std::string_view suffix = "::HParams";
   return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name + "::Instance";
 }
 
-// What is wrong with the class of a set template, or "".
+// Returns the error of the class of a set template, or "".
 std::string registration_problem(const Tree& tree) {
   const std::string held = class_of(tree.hparams->name());
   const Registered* named = find_registered(*tree.template_base, tree.class_name);
@@ -91,8 +91,8 @@ void check_registered_at(const Tree& tree, const std::string& path) {
     check_registered_at(tree.items[i], tree.item_path(path, i));
 }
 
-// When a template's class is replaced by name, fields that were set and exist in the new class with
-// the same type keep their values.
+// Keeps fields when a template's class is replaced by name: values that were set and that exist in
+// the new class with the same type.
 void keep_common_fields(const Tree& old, TemplateHolder& fresh) {
   const Tree defaults = fresh.to_tree();
   Tree kept = Tree::table(fresh.name());

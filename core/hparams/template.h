@@ -28,7 +28,7 @@ class TemplateHolder {
   virtual ~TemplateHolder() = default;
   virtual std::unique_ptr<TemplateHolder> clone() const = 0;
   virtual std::string_view name() const = 0;
-  virtual const std::type_info& type() const = 0;  // Of the HParams.
+  virtual const std::type_info& type() const = 0;  // Type of the HParams.
   virtual Tree to_tree() const = 0;
   virtual void read(const TreeReader& reader) = 0;
   virtual void* hparams() = 0;
@@ -38,12 +38,12 @@ using TemplateFactory = std::unique_ptr<TemplateHolder> (*)();
 
 void register_template(const std::type_info& base, std::string_view name,
                        const std::type_info& hparams, TemplateFactory factory);
-// One message for each name registered twice.
+// Returns one message for each name registered twice.
 std::vector<std::string> template_clashes();
-// Error if a template in the tree holds a class without a TemplateRegistrar: the configuration
-// could be written but not read back.
+// Checks that every template in the tree holds a class with a TemplateRegistrar; Error otherwise:
+// the configuration could be written but not read back.
 void check_registered(const Tree& tree);
-// The names registered for this base class, sorted.
+// Returns the names registered for this base class, sorted.
 std::vector<std::string> template_names(const std::type_info& base);
 
 // The parts of Template<Base> that do not depend on Base. A null holder is an unset template.
@@ -168,7 +168,7 @@ class Template {
   bool holds() const {
     return holder_ && holder_->type() == typeid(P);
   }
-  // The HParams; Error if they are of another class.
+  // Returns the HParams; Error if they are of another class.
   template <typename P>
   P& as() {
     is_complete_ = false;

@@ -91,8 +91,8 @@ class Writer {
   std::string text_;
 };
 
-constexpr size_t kMostBytes = size_t{1} << 22;     // Of a file; a configuration has a few thousand.
-constexpr size_t kMostElements = size_t{1} << 16;  // Of a list or table: each is a Tree.
+constexpr size_t kMostBytes = size_t{1} << 22;     // File size; a configuration has a few thousand.
+constexpr size_t kMostElements = size_t{1} << 16;  // Elements of a list or table: each is a Tree.
 
 void check_size(size_t elements, const toml::node& node, const Provenance& provenance,
                 const std::string& path) {
@@ -150,8 +150,8 @@ struct Line {
   }
 };
 
-// Printed on one line: plain values, lists unless of templates, and structs in a Field, which are
-// set and inherited as a whole.
+// Returns whether it is printed on one line: plain values, lists except of templates, and structs
+// in a Field, which are set and inherited as a whole.
 bool is_leaf(const Tree& tree) {
   if (tree.is_list())
     return std::none_of(tree.items.begin(), tree.items.end(),
@@ -181,7 +181,7 @@ std::vector<Line> flat(const Tree& tree) {
   return lines;
 }
 
-// TOML has no escapes for other bytes, and the text must be readable again.
+// Checks for UTF-8: TOML has no escapes for other bytes, and the text must be readable again.
 void check_utf8(const std::string& toml) {
   if (valid_utf8(toml) == toml) return;
   std::istringstream lines(toml);
@@ -243,7 +243,7 @@ std::vector<std::string> diff(const Tree& before, const Tree& after) {
     std::string before = "absent", after = "absent";
   };
   std::map<std::string, Change> changes;
-  std::vector<std::string> paths;  // Those of `after`, then those that only `before` has.
+  std::vector<std::string> paths;  // Paths of `after`, then those only in `before`.
   for (const Line& line : flat(after)) {
     changes[line.path].after = line.value;
     paths.push_back(line.path);

@@ -11,22 +11,22 @@
 
 namespace tessera {
 
-// `heading` becomes comment lines at the top. Inherited values are written as comments, so that
-// they are inherited again on reading.
+// Writes TOML. `heading` becomes comment lines at the top. Inherited values are written as
+// comments, so that they are inherited again on reading.
 std::string to_toml(const Tree& tree, std::string_view heading = "");
 
-// Error "<name>:<line>: …" if the text is not TOML. `name` is the provenance of every value.
+// Parses TOML; Error "<name>:<line>: …" for other text. `name` is the provenance of every value.
 Tree parse_toml(std::string_view text, std::string_view name);
 
-// One value in TOML syntax, such as {type = "SiLU"} or "a\tb".
+// Parses one value in TOML syntax, such as {type = "SiLU"} or "a\tb".
 Tree parse_toml_value(std::string_view text, const Provenance& provenance);
 
-// One line per value, inherited ones included, with where it was set and what FIELDS says about it:
+// Returns one line per value, inherited ones included, with its provenance and its facts in FIELDS:
 // "task.train.seed = 1234  # default; of initial weights and dropout". Equal layers share their
 // lines (fold_layers.h).
 std::string describe(const Tree& tree);
 
-// "path: old -> new" for each difference; "absent" for a path that only one of them has.
+// Returns "path: old -> new" for each difference; "absent" for a path that only one of them has.
 std::vector<std::string> diff(const Tree& before, const Tree& after);
 
 }  // namespace tessera

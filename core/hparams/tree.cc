@@ -68,7 +68,7 @@ void inherit(Tree& item, std::string_view key, const Scope& from) {
   item.provenance = std::move(provenance);
 }
 
-// The first line, in the order of fields, at which an experiment set something in the tree.
+// Returns the first line, in the order of fields, at which an experiment set something in the tree.
 SourceSite first_site(const Tree& tree) {
   if (tree.provenance.origin == Origin::kExperiment && tree.provenance.site.known())
     return tree.provenance.site;
@@ -77,7 +77,8 @@ SourceSite first_site(const Tree& tree) {
   return {};
 }
 
-// For a value without a known line: that of something inside it, else that of what encloses it.
+// Returns, for a value without a known line, that of something inside it, else of its enclosing
+// struct.
 SourceSite likely_site(const Tree& item, SourceSite enclosing) {
   const SourceSite inside =
       item.is_template || !enclosing.known() ? first_site(item) : SourceSite{};
@@ -110,7 +111,7 @@ void find_missing(const Tree& tree, const std::string& path, std::vector<std::st
     find_missing(tree.items[i], tree.item_path(path, i), missing);
 }
 
-// What is expected of the number of a field, or "" if it is as expected.
+// Returns the expected range of the number of a field, or "" if the number is in it.
 std::string expected_number(const Tree& tree, const FieldInfo& info) {
   const bool is_int = tree.kind == Tree::Kind::kInt;
   const double number = is_int ? static_cast<double>(tree.integer) : tree.number;
@@ -120,9 +121,9 @@ std::string expected_number(const Tree& tree, const FieldInfo& info) {
   return info.range();
 }
 
-enum class Values { kSet, kAll };  // Without those that are inherited, or with them.
+enum class Values { kSet, kAll };  // Whether inherited values count too.
 
-// `info` is that of the field to which the node belongs, as an element or by itself.
+// Checks values; `info` is of the field to which the node belongs, as an element or by itself.
 void check_values_at(const Tree& tree, const std::string& path, const FieldInfo& info,
                      std::string_view what, Values values) {
   if (values == Values::kSet && tree.provenance.origin == Origin::kInherited) return;
@@ -220,7 +221,7 @@ size_t list_index(const Tree& list, const std::string& parent, const std::string
   return index;
 }
 
-// The item `name` of a node; null if the node is a map without that key.
+// Returns the item `name` of a node; null if the node is a map without that key.
 Tree* step(const Tree& root, Tree& node, const std::string& parent, const std::string& name) {
   if (node.is_list()) return &node.items[list_index(node, parent, name)];
   if (!node.is_table()) {
@@ -233,12 +234,12 @@ Tree* step(const Tree& root, Tree& node, const std::string& parent, const std::s
   return item;
 }
 
-// The path of an item of the table or list at `parent`.
+// Returns the path of an item of the table or list at `parent`.
 std::string path_of(const Tree& node, const Tree& item, const std::string& parent) {
   return node.item_path(parent, static_cast<size_t>(&item - node.items.data()));
 }
 
-// Before one of its fields is set, an unset struct gets its inherited or default value.
+// Gives an unset struct its inherited or default value, before one of its fields is set.
 void begin_struct(Tree& node, const Tree& whole, const std::string& path) {
   if (node.is_set() || node.prototype == nullptr) return;
   const Tree& inherited = at_path(whole, path);

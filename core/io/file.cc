@@ -23,7 +23,7 @@ namespace {
 
 std::string errno_text() { return std::strerror(errno); }
 
-// Whether a failed open means that there is no such regular file. (A socket is ENXIO.)
+// Returns whether a failed open means that there is no such regular file. (A socket is ENXIO.)
 bool is_missing(int reason) {
   return reason == ENOENT || reason == ENOTDIR || reason == ELOOP || reason == EISDIR ||
          reason == ENXIO || reason == ENODEV;
@@ -47,7 +47,7 @@ void sync_path(const std::filesystem::path& path, int flags) {
   if (result != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
 }
 
-// ".<name>.<tag>.<pid>"
+// Returns whether a name is ".<name>.<tag>.<pid>".
 bool is_temporary(const std::string& name) {
   const size_t dot = name.rfind('.');
   return name.starts_with('.') && dot + 1 < name.size() &&
@@ -56,7 +56,7 @@ bool is_temporary(const std::string& name) {
                      [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// Error that names the kind of file unless `status` is that of a regular file.
+// Throws an Error that names the kind of file unless `status` is that of a regular file.
 void check_regular_file(const std::filesystem::path& path, const struct stat& status) {
   if (S_ISREG(status.st_mode)) return;
   const std::string_view kind = S_ISDIR(status.st_mode)    ? "a directory"
@@ -66,7 +66,7 @@ void check_regular_file(const std::filesystem::path& path, const struct stat& st
   fail("{}: expected a regular file, got {}", path.string(), kind);
 }
 
-// Whether a process has locked this file or directory, as far as this host can tell.
+// Returns whether a process has locked this file or directory, as far as this host can tell.
 bool is_in_use(const std::filesystem::path& path) {
   const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   const int descriptor = ::open(path.c_str(), flags);
@@ -96,11 +96,11 @@ std::filesystem::path with_directories(std::filesystem::path path) {
   return path;
 }
 
-constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Of one request.
+constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Bytes of one request.
 
 }  // namespace
 
-// O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
+// Opens with O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
 ByteFile::ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place)
     : path_(std::move(path)),
       descriptor_(::open(place.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {

@@ -29,11 +29,11 @@ class NoAccess : public Error {
 // transfers. Errors name the file.
 class ByteFile {
  public:
-  // Error if the file does not exist or is not regular (a directory, or a FIFO or device, which
-  // could block forever); NoAccess for any other reason.
+  // Opens a file. Error if it does not exist or is not regular (a directory, or a FIFO or device,
+  // which could block forever); NoAccess for any other reason.
   static ByteFile open(const std::filesystem::path& path);
   static ByteFile open_to_write(const std::filesystem::path& path);  // An existing file.
-  // A new, empty file. A regular file or a link of this name is replaced, not written through.
+  // Creates an empty file. A regular file or a link of this name is replaced, not written through.
   static ByteFile create(const std::filesystem::path& path);
 
   ByteFile(ByteFile&& other) noexcept;
@@ -48,7 +48,7 @@ class ByteFile {
   // Reads as many bytes as one system call returns; 0 at the end of the file.
   size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const;
   void write_at(int64_t offset, std::span<const std::byte> bytes);
-  // Hints: these bytes will be read soon; these written bytes should go to the disk soon.
+  // Hints that these bytes will be read soon; that these written bytes should go to the disk soon.
   void prefetch(int64_t offset, int64_t bytes) const;
   void start_sync(int64_t offset, int64_t bytes) const;
   void sync();  // Returns when all bytes are on disk.
@@ -64,15 +64,15 @@ class ByteFile {
 };
 
 // The temporary name that a file has in the directory of `path` until it is complete. The directory
-// is held, so that the file is created and renamed in it even if another one takes its name.
+// is held open, so that the file is created and renamed in it even if another one takes its name.
 class TemporaryName {
  public:
-  // Error if `path` exists and is not a regular file, or if there is no such directory. Removes
-  // what killed processes left.
+  // Removes the files that killed processes left. Error if `path` exists and is not a regular file,
+  // or if there is no such directory.
   explicit TemporaryName(std::filesystem::path path);
   ~TemporaryName();  // Removes the file unless it is finished.
 
-  const std::filesystem::path& path() const { return path_; }    // When it is complete,
+  const std::filesystem::path& path() const { return path_; }    // The name when it is complete,
   const std::filesystem::path& place() const { return place_; }  // and until then.
   void finish();  // Renames the file to `path` and syncs the directory. Its bytes are synced.
 
@@ -97,9 +97,8 @@ class NewFile {
   int64_t end_ = 0;
 };
 
-// Renames `from` to `to` atomically. If `to` exists, the two are exchanged where the file system
-// can do that; otherwise `to` is removed first. `directory`: the one that both are in, if it is
-// held.
+// Renames `from` to `to` atomically. If `to` exists, the two are exchanged if the file system
+// supports it; otherwise `to` is removed first. `directory`: their parent, if it is held open.
 void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to,
                         const HeldDirectory* directory = nullptr);
 
@@ -107,7 +106,7 @@ void rename_or_exchange(const std::filesystem::path& from, const std::filesystem
 class NewDirectory {
  public:
   explicit NewDirectory(const std::filesystem::path& path);
-  ~NewDirectory();  // Removes what has the temporary name.
+  ~NewDirectory();  // Removes the directory if it still has the temporary name.
   NewDirectory(const NewDirectory&) = delete;
   NewDirectory& operator=(const NewDirectory&) = delete;
 
@@ -122,22 +121,22 @@ class NewDirectory {
   int descriptor_ = -1;  // Locked: it is in use.
 };
 
-// Error unless `path`, after symbolic links, is a regular file. Call it before a library opens the
-// file: opening a FIFO blocks, and reading a device may never end.
+// Checks that `path`, after symbolic links, is a regular file; Error otherwise. Call it before a
+// library opens the file: opening a FIFO blocks, and reading a device may never end.
 void require_regular_file(const std::filesystem::path& path);
 
-// The contents of a regular file. Error for any other file, and for more than `max_bytes`.
+// Returns the contents of a regular file. Error for any other file, and for more than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 
 // Replaces a file atomically: writes a temporary file beside it, syncs it and renames it.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// Error if `path` exists and is not a regular file: renaming a new file to it would replace a
-// device, a FIFO or a directory.
+// Throws an Error if `path` exists and is not a regular file: renaming a new file to it would
+// replace a device, a FIFO or a directory.
 void require_replaceable(const std::filesystem::path& path);
 
-// Error if `path` exists and is not a regular file that begins so, as what is to replace it does:
-// the name is probably a mistake. `kind`: "a plan of --mode=plan".
+// Throws an Error if `path` exists and is not a regular file that begins with `begin`, like the
+// text that is to replace it: the name is probably a mistake. `kind`: "a plan of --mode=plan".
 void require_same_kind(const std::filesystem::path& path, std::string_view begin,
                        std::string_view kind);
 
@@ -150,7 +149,7 @@ int open_own_file(const std::filesystem::path& path);
 void sync_file(const std::filesystem::path& path);
 void sync_directory(const std::filesystem::path& path);
 
-// A temporary name beside `path` that is unique to this process: "<dir>/.<name>.<tag>.<pid>".
+// Returns a name beside `path` that is unique to this process: "<dir>/.<name>.<tag>.<pid>".
 std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag);
 
 // Removes temporary files and directories of `path` that killed processes left. Those in use are

@@ -47,18 +47,18 @@ class Hdf5Dataset {
   const std::vector<int64_t>& shape() const { return shape_; }
   int64_t elements() const { return element_count(shape_); }
 
-  // Row-major bytes of a region, or of the whole. Sizes must agree (CHECK). A chunk whose checksum
-  // does not match its bytes is an Error.
+  // Reads row-major bytes of a region, or of the whole. Sizes must agree (CHECK). A chunk whose
+  // checksum does not match its bytes is an Error.
   void read(const Region& region, std::span<std::byte> bytes) const;
   void read(std::span<std::byte> bytes) const { read(Region::whole(shape_), bytes); }
   void write(const Region& region, std::span<const std::byte> bytes);
   void write(std::span<const std::byte> bytes) { write(Region::whole(shape_), bytes); }
   // Appends elements to a one-dimensional growable dataset.
   void append(std::span<const std::byte> bytes);
-  // False if a part was never written, which HDF5 would read as zeros.
+  // Returns false if a part was never written, which HDF5 would read as zeros.
   bool fully_stored() const;
   bool is_virtual() const;
-  // File offset of a reserved dataset; 0 if it has no elements.
+  // Returns the file offset of a reserved dataset; 0 if it has no elements.
   int64_t file_offset() const;
   int64_t id() const { return handle_.id(); }  // Borrowed hid_t.
 
@@ -94,7 +94,7 @@ struct Hdf5Source {
 
 class Hdf5File {
  public:
-  // Read-only. Error if it is missing, unreadable, truncated or not an HDF5 file.
+  // Opens to read. Error if it is missing, unreadable, truncated or not an HDF5 file.
   static Hdf5File open(const std::filesystem::path& path);
   // Creates or replaces a file, in the format of HDF5 1.10, whose metadata is checksummed. Datasets
   // of 64 KiB or more begin at multiples of `alignment`. Errors name the file `shown`; if that is
@@ -114,8 +114,8 @@ class Hdf5File {
   Hdf5Dataset dataset(const std::string& path) const;
 
   void create_group(const std::string& path);
-  // Creates parent groups. A dataset of at most one element is stored in the checksummed object
-  // header; any other is chunked and checksummed (Fletcher-32).
+  // Creates a dataset and its groups. A dataset of at most one element is stored in the checksummed
+  // object header; any other is chunked and checksummed (Fletcher-32).
   Hdf5Dataset create_dataset(const std::string& path, StoredType type,
                              const std::vector<int64_t>& shape, const Hdf5Layout& layout = {});
   // Allocates a contiguous run of the file for the dataset. The caller writes it without HDF5, at
@@ -124,10 +124,10 @@ class Hdf5File {
                               const std::vector<int64_t>& shape);
   void create_virtual(const std::string& path, StoredType type, const std::vector<int64_t>& shape,
                       const std::vector<Hdf5Source>& sources);
-  // A string of any length as a checksummed dataset.
+  // Writes a string of any length as a checksummed dataset.
   void write_text(const std::string& path, std::string_view text);
 
-  // Attributes of the group or dataset `object` ("/" for the root).
+  // Access attributes of the group or dataset `object` ("/" for the root).
   bool has_attribute(const std::string& object, const std::string& name) const;
   void set_attribute(const std::string& object, const std::string& name, std::string_view text);
   void set_attribute(const std::string& object, const std::string& name, int64_t value);
@@ -137,15 +137,15 @@ class Hdf5File {
   int64_t integer_attribute(const std::string& object, const std::string& name) const;
 
  private:
-  // "file:path", for errors.
+  // Returns "file:path", for errors.
   std::string place(const std::string& path) const;
   // Creates a dataset and the groups above it.
   Hdf5Dataset add_dataset(const std::string& path, StoredType type,
                           const std::vector<int64_t>& shape, const Hdf5Handle& space,
                           const Hdf5Handle& properties);
 
-  std::filesystem::path path_;   // In errors.
-  std::filesystem::path place_;  // Of a file that is written.
+  std::filesystem::path path_;   // Name in errors.
+  std::filesystem::path place_;  // Name of a file that is being written.
   Hdf5Handle handle_;
 };
 
@@ -164,7 +164,7 @@ class Hdf5DirectReader {
   // since it was opened.
   void read(int64_t begin, std::span<std::byte> bytes) const;
 
-  // The number of pieces with a known file offset, and of all: for tests and benchmarks.
+  // Return the number of pieces with a known file offset, and of all: for tests and benchmarks.
   int64_t pieces_found() const;
   int64_t num_pieces() const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datasets of hdf5.h, element types, and the helpers of hdf5_internal.h.
+// Implements datasets of hdf5.h, element types, and the helpers of hdf5_internal.h.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -78,7 +78,7 @@ Hdf5Handle creation_list(hid_t list_class) {
   return list;
 }
 
-// The type in memory and on disk; all supported machines are little-endian.
+// Returns the type in memory and on disk; all supported machines are little-endian.
 hid_t type_id(StoredType type) {
   static const std::array<hid_t, 8> ids = {H5T_STD_U8LE,   H5T_STD_U32LE, H5T_STD_U64LE,
                                            H5T_STD_I32LE,  H5T_STD_I64LE, H5T_IEEE_F32LE,

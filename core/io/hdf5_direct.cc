@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements Hdf5DirectReader of hdf5.h. HDF5 reads each piece once, and the reader looks for the
+// same bytes at the expected file offset, then in the chunk index. Later reads of the piece are one
+// pread.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,7 +33,7 @@ constexpr int64_t kLeastChunkElements = 1024;
 constexpr int64_t kMostChunkBytes = int64_t{16} << 20;
 constexpr int64_t kFletcherBytes = 4;  // Checksum after a chunk.
 
-// The file offset of a piece, or one of these.
+// The file offset of a piece, or one of these special values.
 constexpr int64_t kUnseen = 0;
 constexpr int64_t kThroughHdf5 = -1;
 
@@ -63,8 +66,8 @@ int64_t read_at(int descriptor, int64_t offset, std::span<std::byte> bytes) {
   return static_cast<int64_t>(done);
 }
 
-// The file descriptor of HDF5, so that both read the same file even if it is renamed. -1 if HDF5
-// does not use the POSIX driver.
+// Returns the file descriptor of HDF5, so that both read the same file even if it is renamed. -1 if
+// HDF5 does not use the POSIX driver.
 int descriptor_of(hid_t dataset) {
   const Hdf5Handle file(H5Iget_file_id(dataset));
   const Hdf5Handle access(H5Fget_access_plist(file.id()));
@@ -141,7 +144,7 @@ struct Hdf5DirectReader::Impl {
     piece_elements = size;
   }
 
-  // By the chunk index of HDF5, which is searched linearly: expensive with many chunks.
+  // Asks the chunk index of HDF5, which is searched linearly: expensive with many chunks.
   std::optional<int64_t> place_by_index(int64_t piece) const {
     if (!chunked) return std::nullopt;
     const auto offset = static_cast<hsize_t>(piece) * static_cast<hsize_t>(piece_elements);
@@ -162,8 +165,8 @@ struct Hdf5DirectReader::Impl {
            std::memcmp(found.data(), truth.data(), truth.size()) == 0;
   }
 
-  // Pieces are mostly adjacent, so a piece is first looked for at its distance from the nearest
-  // known ones, then in the index of HDF5.
+  // Finds a piece. Pieces are mostly adjacent, so it is first looked for at its distance from the
+  // nearest known ones, then in the index of HDF5.
   int64_t find(int64_t piece, std::span<const std::byte> truth) const {
     std::vector<int64_t> candidates;
     const auto after = known.upper_bound(piece);
@@ -199,7 +202,7 @@ struct Hdf5DirectReader::Impl {
     place = found;
   }
 
-  // Reads the elements from `begin` on of a piece.
+  // Reads the elements of a piece from `begin` on.
   void read_within(int64_t piece, int64_t begin, std::span<std::byte> bytes) const {
     const int64_t place = places[static_cast<size_t>(piece)].load(std::memory_order_acquire);
     if (place == kUnseen) return read_first(piece, begin, bytes);

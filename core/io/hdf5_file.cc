@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements Hdf5File of hdf5.h: opening, creating and closing files, their groups, datasets,
+// attributes and virtual datasets.
 #include <algorithm>
 #include <system_error>
 
@@ -14,10 +16,10 @@ using namespace hdf5_internal;
 namespace {
 
 constexpr hsize_t kAlignedBytes = 65536;
-// The chunk cache of a dataset, for random reads (shuffled tokens).
+// Size of the chunk cache of a dataset, for random reads (shuffled tokens).
 constexpr size_t kChunkCacheBytes = size_t{32} << 20;
-constexpr int64_t kMostNestedGroups = 32;  // Of groups: a checkpoint has as many as a layer's path.
-constexpr herr_t kTooDeep = 1;             // Of a visitor: positive values end a visit.
+constexpr int64_t kMostNestedGroups = 32;  // A checkpoint has as many as a layer's path.
+constexpr herr_t kTooDeep = 1;             // Result of a visitor: positive values end a visit.
 
 Hdf5Handle dataset_creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& shape,
                                  int64_t element_bytes) {
@@ -42,7 +44,7 @@ void add_group(hid_t file, const std::string& path, const std::string& where) {
         "create the group", where);
 }
 
-// Creates the groups above it too, which HDF5 would give timestamps.
+// Creates an object and the groups above it, which HDF5 would give timestamps.
 Hdf5Handle create_object(hid_t file, const std::string& path, hid_t type, hid_t space,
                          hid_t creation, const std::string& where) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos;
@@ -58,8 +60,8 @@ Hdf5Handle create_object(hid_t file, const std::string& path, hid_t type, hid_t 
                "create the dataset", where);
 }
 
-// Whether the file itself has an object of this path. Links are not followed: one could lead to any
-// file, or to a FIFO, which blocks.
+// Returns whether the file itself has an object of this path. Links are not followed: one could
+// lead to any file, or to a FIFO, which blocks.
 bool has_object(hid_t file, const std::string& path) {
   for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
@@ -85,7 +87,7 @@ Hdf5Handle open_dataset(hid_t file, const std::string& path, hid_t access,
 
 }  // namespace
 
-// The divided axis is divided evenly, because the file stores the last chunk at full size.
+// Divides an axis evenly, because the file stores the last chunk at full size.
 std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes,
                                 int64_t max_bytes) {
   std::vector<int64_t> chunk(shape.size(), 1);
@@ -333,7 +335,7 @@ std::string Hdf5File::text_attribute(const std::string& object, const std::strin
   const Attribute attribute = open_attribute(handle_.id(), path_.string(), object, name);
   const Hdf5Handle type(H5Aget_type(attribute.handle.id()));
   if (H5Tget_class(type.id()) != H5T_STRING) fail("{}: expected a text", attribute.where);
-  if (H5Tis_variable_str(type.id()) > 0) {  // h5py writes strings so.
+  if (H5Tis_variable_str(type.id()) > 0) {  // h5py writes such strings.
     char* text = nullptr;
     checked(H5Aread(attribute.handle.id(), type.id(), &text), "read", attribute.where);
     std::string result = text == nullptr ? "" : text;

@@ -21,16 +21,16 @@ namespace tessera::hdf5_internal {
 
 static_assert(sizeof(hid_t) == sizeof(int64_t));
 
-// Call before any HDF5 function: stops this thread from printing its error stack.
+// Stops this thread from printing its error stack. Call it before any HDF5 function.
 void silence();
-// The innermost reason on the error stack of this thread.
+// Returns the innermost reason on the error stack of this thread.
 std::string reason();
 // Returns the identifier or status; Error "<where>: cannot <what>: <reason>" if it is negative.
 hid_t checked(hid_t id, std::string_view what, std::string_view where);
 Hdf5Handle owned(hid_t id, std::string_view what, std::string_view where);
 
-// A property list for creating files, groups or datasets without timestamps, so that equal content
-// gives equal files.
+// Makes a property list for creating files, groups or datasets without timestamps, so that equal
+// content gives equal files.
 Hdf5Handle creation_list(hid_t list_class);
 
 hid_t type_id(StoredType type);  // Borrowed.

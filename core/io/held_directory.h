@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory that is held by its descriptor: what is written by its path() is in this directory
-// even after it is moved, or replaced by another directory or a link of its name.
+// A directory that is held open by its descriptor: files that are written by its path() are in this
+// directory even after it is moved, or replaced by another directory or a link of its name.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ class HeldDirectory {
   HeldDirectory& operator=(const HeldDirectory&) = delete;
 
   int descriptor() const { return descriptor_; }
-  // "/proc/self/fd/<descriptor>", or the directory's own path where there is no /proc.
+  // Returns "/proc/self/fd/<descriptor>", or the directory's own path where there is no /proc.
   const std::filesystem::path& path() const { return path_; }
 
  private:

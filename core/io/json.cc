@@ -16,10 +16,10 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostLevels = 256;
-constexpr size_t kLongestPlace = 200;  // Bounds the memory that long nested keys take.
+constexpr size_t kLongestPlace = 200;  // Limits the memory of places with long nested keys.
 
-// "config.json: a" and "b" make "config.json: a.b"; at level 0, "config.json" and "b" make
-// "config.json: b".
+// Joins places: "config.json: a" and "b" to "config.json: a.b"; at level 0, "config.json" and "b"
+// to "config.json: b".
 std::string member_place(const std::string& where, std::string_view name, size_t level) {
   if (where.size() > kLongestPlace) return where;
   return fmt::format("{}{}{}", where, level == 0 ? ": " : ".", name.substr(0, kLongestPlace));
@@ -35,7 +35,7 @@ std::string element_place(const std::string& where, size_t index, size_t level) 
 // Converts the tape of the parser to values.
 class JsonReader {
  public:
-  // Whether the document was rewritten by lenient_json.
+  // `lenient`: the document was rewritten by lenient_json.
   explicit JsonReader(bool lenient) : is_lenient_(lenient) {}
 
   Json read(simdjson::dom::element element, std::string where, size_t level) const {
@@ -96,7 +96,7 @@ class JsonReader {
 
 void Json::fail_kind(std::string_view expected) const {
   constexpr std::array<std::string_view, 7> kKinds = {
-      // In the order of value_.
+      // Ordered like the alternatives of value_.
       "null", "a boolean", "a whole number", "a number", "a string", "a list", "an object"};
   if (const NotJson* value = std::get_if<NotJson>(&value_))
     fail("{} is {}, expected {}", where_, value->text, expected);

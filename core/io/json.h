@@ -41,11 +41,11 @@ class Json {
   const JsonArray& as_array() const { return get<JsonArray>("a list"); }
   const JsonObject& as_object() const { return get<JsonObject>("an object"); }
 
-  // The last member of this name of an object, as in Python; nullptr if it has none.
+  // Returns the last member of this name of an object, as in Python; nullptr if it has none.
   const Json* find(std::string_view name) const;
-  // The same; Error if it has none.
+  // Returns that member; Error if there is none.
   const Json& at(std::string_view name) const;
-  // The place for messages: "config.json: architectures[0]".
+  // Returns the place for messages: "config.json: architectures[0]".
   const std::string& where() const { return where_; }
 
  private:
@@ -66,8 +66,9 @@ class Json {
   std::string where_;
 };
 
-// `where` names the document in messages, such as its path. Error beyond 256 levels of nesting.
-// NaN, Infinity and numbers beyond f64 are values of no kind, so only their use is an error.
+// Parses JSON. `where` names the document in messages, such as its path. Error beyond 256 levels of
+// nesting. NaN, Infinity and numbers beyond f64 are values of no kind, so only their use is an
+// error.
 Json parse_json(std::string_view text, const std::string& where);
 
 // One object on one line, written member by member.
@@ -84,7 +85,7 @@ class JsonLine {
   std::string members_;
 };
 
-// A JSON string literal.
+// Returns a JSON string literal.
 std::string json_quoted(std::string_view text);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists in JSON texts that are written (json.h has objects), and base64 in their strings.
+// Writes lists in JSON texts (json.h has objects), and base64 in their strings.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// "[1, 2]": numbers, JSON texts, or the JSON that `text` makes of each element.
+// Writes "[1, 2]": numbers, JSON texts, or the JSON that `text` makes of each element.
 template <typename List, typename Text = std::identity>
 std::string json_list(const List& list, const Text& text = {}, std::string_view between = ", ") {
   std::string all;
@@ -19,7 +19,7 @@ std::string json_list(const List& list, const Text& text = {}, std::string_view 
   return "[" + all + "]";
 }
 
-// RFC 4648.
+// Encodes as RFC 4648 defines.
 std::string base64(std::string_view bytes);
 
 }  // namespace tessera

@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// Whether the whole token is a number that the type can represent (error: std::errc()), or cannot.
+// Returns whether the whole token is a number that the type can represent (error: std::errc()), or
+// cannot.
 template <typename Number>
 bool reads_as(std::string_view token, std::errc expected) {
   Number number{};
@@ -49,7 +50,7 @@ class Rewriter {
     is_changed_ = true;
   }
 
-  // 0: no escape of a code unit at `at`.
+  // Returns 0 if there is no escape of a code unit at `at`.
   unsigned code_unit(size_t at) const {
     const std::string_view digits = text_.substr(std::min(at, text_.size()), 6);
     unsigned unit = 0;
@@ -78,7 +79,7 @@ class Rewriter {
     copy(1);
   }
 
-  // A number or a word.
+  // Copies a number or a word.
   void copy_token() {
     size_t end = at_ + 1;
     while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 ||

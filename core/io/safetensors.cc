@@ -23,10 +23,10 @@ constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr int64_t kLengthBytes = 8;
 constexpr size_t kMostAxes = 16;
-constexpr int64_t kReadBytes = 1 << 20;  // Read and converted at a time.
+constexpr int64_t kReadBytes = 1 << 20;  // Bytes read and converted at a time.
 
 using enum SafetensorsType;
-// By SafetensorsType: the name in headers, and the C++ type of an element.
+// Indexed by SafetensorsType: the name in headers, and the C++ type of an element.
 constexpr std::array<std::string_view, 13> kTypeNames = {
     "F64", "F32", "BF16", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"};
 using ElementTypes = std::tuple<double, float, BFloat16, Float16, int64_t, int32_t, int16_t, int8_t,
@@ -285,8 +285,8 @@ int64_t bytes_of(const SafetensorsTensor& tensor) {
   return tensor.elements() * safetensors_type_bytes(tensor.type);
 }
 
-// Eight bytes of length, then JSON, padded with blanks to a multiple of eight, as transformers
-// writes it. transformers reads only files with the metadata {"format": "pt"}.
+// Returns eight bytes of length, then JSON, padded with blanks to a multiple of eight, as
+// transformers writes it. transformers reads only files with the metadata {"format": "pt"}.
 std::string head_of(std::span<const SafetensorsTensor> tensors) {
   std::string json = R"({"__metadata__":{"format":"pt"})";
   int64_t begin = 0;
@@ -341,7 +341,7 @@ struct SafetensorsWriter::Impl {
   SafetensorsPlan plan;
   std::vector<SafetensorsPlan::Range> ranges;
   std::vector<std::string> written;
-  std::unique_ptr<NewFile> file;  // Of ranges[number].
+  std::unique_ptr<NewFile> file;  // File of ranges[number].
   size_t number = 0;
   size_t tensor = 0;  // The tensor of the next value,
   int64_t done = 0;   // of which so many are written.

@@ -51,10 +51,11 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;  // The member __metadata__.
 };
 
-// Longer headers are refused.
+// Longest header that is accepted.
 inline constexpr int64_t kLongestSafetensorsHeader = 100'000'000;
 
-// The number of bytes before the tensors of a file of `file_bytes`, from its first eight bytes.
+// Returns the number of bytes before the tensors of a file of `file_bytes`, from its first eight
+// bytes.
 int64_t safetensors_head_bytes(std::string_view first_bytes, int64_t file_bytes,
                                const std::string& where);
 // Parses those bytes. Error unless the tensors fill the rest of the file without gap or overlap,
@@ -99,7 +100,7 @@ class SafetensorsModel {
   std::map<std::string, Place> places_;
 };
 
-// The file of each tensor, from the text of an index. Error for a name with a directory.
+// Returns the file of each tensor, from the text of an index. Error for a name with a directory.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text,
                                                            const std::string& where);
 

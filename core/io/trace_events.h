@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events of Chrome's trace event format, which Perfetto and chrome://tracing show. Each function
-// gives one event as a JSON object; trace_document() makes a file of them. Times are in
+// Writes events of Chrome's trace event format, which Perfetto and chrome://tracing show. Each
+// function gives one event as a JSON object; trace_document() makes a file of them. Times are in
 // microseconds.
 #pragma once
 
@@ -27,7 +27,7 @@ std::string trace_slice(TraceTrack track, std::string_view name, double begin, d
 std::string trace_counter(TraceTrack track, std::string_view name, double time,
                           const std::string& series);
 
-// The file of events that are separated by ",\n".
+// Makes the file of events that are separated by ",\n".
 std::string trace_document(const std::string& events);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths as users write them.
+// Reads paths as users write them.
 #pragma once
 
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-// The path with ~ and ~/ replaced by the home directory, as a shell does only at the beginning of
-// a word. Error for ~name, and for a URL such as gs://bucket/name, of which a local folder `gs:`
-// would be made; `what` says in the message what the path is: "--output", "input path".
+// Returns the path with ~ and ~/ replaced by the home directory, as a shell does only at the
+// beginning of a word. Error for ~name, and for a URL such as gs://bucket/name, of which a local
+// folder `gs:` would be made; `what` says in the message what the path is: "--output", "input
+// path".
 std::string user_path(std::string_view path, std::string_view what);
 
 }  // namespace tessera

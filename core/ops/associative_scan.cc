@@ -26,7 +26,7 @@ Tensors concatenated(const Tensors& first, const Tensors& second, const std::str
   return all;
 }
 
-// The elements at even and at odd positions of an axis of even size.
+// Returns the elements at even and at odd positions of an axis of even size.
 std::pair<Tensors, Tensors> by_parity(const Tensors& all, const std::string& axis,
                                       const std::string& pair) {
   std::pair<Tensors, Tensors> parts;
@@ -39,7 +39,7 @@ std::pair<Tensors, Tensors> by_parity(const Tensors& all, const std::string& axi
   return parts;
 }
 
-// The inverse of by_parity.
+// Interleaves elements: the inverse of by_parity.
 Tensor interleaved(const Tensor& even, const Tensor& odd, const std::string& axis,
                    const std::string& pair) {
   std::string order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running results of an associative function along an axis, such as linear recurrences. The
-// function is traced on halves, quarters and so on of the axis: this is no op with a kernel.
+// function is traced on halves, quarters and so on of the axis; there is no op and no kernel.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-// Combines elements with those that follow them, position by position of the axis.
+// Combines elements with later ones, position by position of the axis.
 using Combine = std::function<std::vector<Tensor>(const std::vector<Tensor>& earlier,
                                                   const std::vector<Tensor>& later)>;
 
-// Tensors of the same types as `elements`: position t of `axis` has the combination of elements 0
-// to t, in their order. The linear recurrence h_t = a_t·h_{t-1} + b_t of elements (a, b) has h as
-// the second result:
+// Returns tensors of the same types as `elements`: position t of `axis` has the combination of
+// elements 0 to t, in their order. The linear recurrence h_t = a_t·h_{t-1} + b_t of elements (a, b)
+// has h as the second result:
 //   associative_scan([](const auto& x, const auto& y) -> std::vector<Tensor> {
 //     return {x[0] * y[0], y[0] * x[1] + y[1]};
 //   }, {a, b}, "seq")

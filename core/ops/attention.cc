@@ -44,7 +44,7 @@ struct AttentionAttributes {
   double scale, logit_cap;
 };
 
-// kv_heads divides heads and is split like it; a single kv head may be unsplit.
+// Checks that kv_heads divides heads and is split like it; a single kv head may be unsplit.
 void check_heads(const InferContext& context) {
   const Axis& heads = context.inputs[kQuery].axis("heads");
   const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
@@ -58,7 +58,7 @@ void check_heads(const InferContext& context) {
                        context.names[kQuery], heads.text(), context.names[kKey], kv_heads.text()));
 }
 
-// Queries, and keys and values whose axes are `key_names` in this order.
+// Checks queries, and keys and values, whose axes are `key_names` in this order.
 void check_query_key_value(const InferContext& context, std::string_view key_names) {
   refuse_partial(context);
   check_axis_names(context, kQuery, "batch seq heads head_dim");
@@ -70,7 +70,8 @@ void check_query_key_value(const InferContext& context, std::string_view key_nam
   check_heads(context);
 }
 
-// Whole sequences, or queries and keys split alike. A causal ring needs two chunks for each device.
+// Checks for whole sequences, or queries and keys split alike; causal rings need 2 chunks per
+// device.
 void check_sequences(const InferContext& context) {
   const Axis& seq = context.inputs[kQuery].axis("seq");
   const Axis& key_seq = context.inputs[kKey].axis("key_seq");
@@ -100,8 +101,8 @@ void check_attention_operands(const InferContext& context) {
   check_same_axes(context, kKeySegments, {q.axes[0], context.inputs[kKey].axes[1]});
 }
 
-// FLOPs of `kProducts` matrix products over the scores, half of that if causal. Recomputation in
-// the gradient is not counted, as usual for MFU.
+// Returns the FLOPs of `kProducts` matrix products over the scores, half of that if causal.
+// Recomputation in the gradient is not counted, as usual for MFU.
 template <int kProducts>
 double score_flops(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kQuery]);
@@ -110,7 +111,7 @@ double score_flops(const Graph& graph, const Node& node) {
   return kProducts * 2.0 * scores * (AttentionAttributes(node.attributes).causal ? 0.5 : 1.0);
 }
 
-// Query heads are grouped by the key head they read.
+// Groups query heads by the key head they read.
 Tensor grouped(const Tensor& x, const Tensor& k) {
   const int64_t kv_heads = k.size("kv_heads");
   return split_axis(x, "heads", {.name = "kv_heads", .size = kv_heads},
@@ -124,7 +125,7 @@ struct Scores {
   Tensor grouped_query, values, mask;
 };
 
-// Without the mask.
+// Computes scores without the mask.
 Scores unmasked_scores(const Attributes& attributes, const Tensor& query, const Tensor& key) {
   Scores scores;
   scores.grouped_query = grouped(widened(query), key);
@@ -151,7 +152,7 @@ Scores scores_of(const AttentionAttributes& attention, std::span<const Tensor> i
   return scores;
 }
 
-// values where the mask allows, else `otherwise`.
+// Returns values where the mask allows, else `otherwise`.
 Tensor masked(const Scores& scores, const Tensor& values, double otherwise) {
   if (!scores.mask) return values;
   return where(scores.mask, values, constant(otherwise, values.dtype()));
@@ -179,7 +180,7 @@ Attended attend(const Scores& scores, const Tensor& value) {
           ungrouped(where(empty, constant(kEmptyLse, sum.dtype()), maximum + log(divisor)))};
 }
 
-// [batch kv_heads group seq] from the [batch heads seq] or [batch seq heads] of the op's results.
+// Returns [batch kv_heads group seq] from the op's results [batch heads seq] or [batch seq heads].
 Tensor grouped_rows(const Tensor& x, const Tensor& k) {
   return transpose(grouped(x, k), "batch kv_heads group seq");
 }
@@ -254,7 +255,7 @@ Tensors vjp_attention(const VjpContext& context) {
 }
 
 enum : size_t { kCache, kRows, kUpdateStarts };
-enum : size_t { kStarts = 3 };  // Of cached_attention, after query, key and value.
+enum : size_t { kStarts = 3 };  // Operand of cached_attention after query, key and value.
 
 void check_starts(const InferContext& context, size_t i, const Axis& batch) {
   check_dtype(context, i, DType::kI32);
@@ -278,13 +279,13 @@ Types infer_cache_update(const InferContext& context) {
   return {cache};
 }
 
-// i32["batch key_seq"]: key position minus the row's start.
+// Returns i32["batch key_seq"]: key position minus the row's start.
 Tensor behind_start(const Axis& key_seq, const Tensor& starts) {
   const Tensor position = iota({.name = key_seq.name, .size = key_seq.size});
   return neg(sub(starts, position));
 }
 
-// Key position start + i takes new row i, if that exists.
+// Writes new row i, if it exists, at key position start + i.
 Tensors decompose_cache_update(const Node&, std::span<const Tensor> inputs) {
   const Tensor& cache = inputs[kCache];
   const Tensor& rows = inputs[kRows];
@@ -311,7 +312,7 @@ Types infer_cached_attention(const InferContext& context) {
   return {q};
 }
 
-// Visible: key position <= start + query index.
+// Query i sees key positions <= start + i.
 Tensors decompose_cached_attention(const Node& node, std::span<const Tensor> inputs) {
   Scores scores = unmasked_scores(node.attributes, inputs[kQuery], inputs[kKey]);
   const Tensor number = iota({.name = "seq", .size = inputs[kQuery].size("seq")});
@@ -320,14 +321,14 @@ Tensors decompose_cached_attention(const Node& node, std::span<const Tensor> inp
   return {attend(scores, inputs[kValue]).out};
 }
 
-// Two products over the whole cache: the visible part is known only at run time.
+// Counts two products over the whole cache: the visible part is known only at run time.
 double flops_cached_attention(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kQuery]);
   const Type& key = graph.type(node.inputs[kKey]);
   return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(key.axis("key_seq").size);
 }
 
-// Of the rows alone: the cache is updated in place.
+// Counts the rows only: the cache is updated in place.
 double cache_update_bytes(const Graph& graph, const Node& node) {
   return 2.0 * static_cast<double>(graph.type(node.inputs[1]).bytes());
 }

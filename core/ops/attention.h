@@ -14,7 +14,7 @@ enum class AttentionMask { kCausal, kFull };
 struct AttentionOptions {
   AttentionMask mask = AttentionMask::kCausal;
   double scale = 1.0;      // Multiplies q·k.
-  double logit_cap = 0.0;  // cap·tanh(score/cap), if > 0.
+  double logit_cap = 0.0;  // If > 0: cap·tanh(score/cap).
   Tensor segment_ids;      // i32["batch seq"]: attend only within equal ids; invalid: one segment.
   Tensor key_segment_ids;  // i32["batch key_seq"]; invalid: segment_ids renamed.
 };
@@ -35,10 +35,10 @@ extern const Op kAttentionOp, kAttentionGradOp;
 // attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.
 inline constexpr float kEmptyLse = -1e30f;
 
-// x["… kv_heads …"] for more devices than kv heads: unsplit kv_heads are repeated to one per device
-// that splits `heads`, and split like `heads`. x itself if heads are unsplit, or if kv_heads is
-// split or divisible by the devices. The gradient is a partial sum over those devices. Error if the
-// number of kv heads does not divide the number of devices.
+// Repeats kv heads of x["… kv_heads …"] if there are more devices than kv heads: unsplit kv_heads
+// become one per device that splits `heads`, split like `heads`. Returns x itself if heads are
+// unsplit, or if kv_heads is split or divisible by the devices. The gradient is a partial sum over
+// those devices. Error if the number of kv heads does not divide the number of devices.
 Tensor shared_heads(Operand x, const Axis& heads);
 
 // Incremental decoding: each call writes the keys and values of its new tokens to the cache, and
@@ -51,7 +51,7 @@ Tensor cache_update(Operand cache, Operand rows, Operand starts);
 
 struct CachedAttentionOptions {
   double scale = 1.0;      // Multiplies q·k.
-  double logit_cap = 0.0;  // cap·tanh(score/cap), if > 0.
+  double logit_cap = 0.0;  // If > 0: cap·tanh(score/cap).
 };
 
 // q["batch seq heads head_dim"] over key and value["batch kv_heads key_seq head_dim"] -> like q.

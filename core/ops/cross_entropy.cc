@@ -27,7 +27,7 @@ Axis terms_axis(const Attributes& attributes) {
   return {"terms", attributes.get<int64_t>("total") != 0 ? 3 : 2, {}};
 }
 
-// The attributes with the shard position of the node, for a primitive on the same shard.
+// Returns the attributes with the shard position of the node, for a primitive on the same shard.
 Attributes placed(Attributes attributes, const Node& node) {
   for (const std::string_view name : {kOrigin, kExtent}) {
     if (!node.attributes.has(name)) continue;
@@ -127,13 +127,13 @@ struct Terms {
   double smoothing, z_loss, soft_cap;
 };
 
-// Per row of capped logits z: the maximum, the sum of exp(z - maximum), the label's z, and the sum
-// of z (if labels are smoothed).
+// Values of each row of capped logits z: the maximum, the sum of exp(z - maximum), the label's z,
+// and the sum of z (if labels are smoothed).
 struct Row {
   Tensor maximum, sum, picked, total;
 };
 
-// Loss, log-likelihood, correctness and logsumexp.
+// Computes loss, log-likelihood, correctness and logsumexp.
 Tensors losses(const Terms& terms, const Row& row, int64_t vocab) {
   const Tensor lse = row.maximum + log(row.sum);
   Tensor loss = lse - row.picked * (1.0 - terms.smoothing);
@@ -144,7 +144,7 @@ Tensors losses(const Terms& terms, const Row& row, int64_t vocab) {
   return {loss, row.picked - lse, correct, lse};
 }
 
-// On a split vocabulary: one maximum and one sum per row cross the mesh.
+// Computes the losses of a split vocabulary: one maximum and one sum per row cross the mesh.
 Tensors split_losses(const Terms& terms, const Operand& logits, const Tensor& labels) {
   const double cap = terms.soft_cap;
   const Tensor largest = reduce_max({stop_gradient(logits), logits.site}, terms.axis);

@@ -12,7 +12,7 @@ namespace tessera {
 struct CrossEntropyOptions {
   double label_smoothing = 0.0;  // ε: target (1-ε)·onehot + ε/vocab.
   double z_loss = 0.0;           // Adds z_loss·logsumexp² (Chowdhery et al., 2022, §5).
-  double soft_cap = 0.0;         // cap·tanh(logits/cap) first, if > 0.
+  double soft_cap = 0.0;         // If > 0, first computes cap·tanh(logits/cap).
 };
 
 struct CrossEntropy {
@@ -26,10 +26,10 @@ struct CrossEntropy {
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options = {});
 
-// The part of one shard of a split vocabulary, for cross_entropy only. Returns terms along a
-// leading axis "terms": with z the capped logits, the sum of exp(z - maximum), the label's logit
-// before capping, and, if asked for, the sum of z. They are a partial sum over the mesh axes that
-// split the vocabulary, so that all terms cross in one reduction. `maximum` (f32, over all shards)
+// Computes the part of one shard of a split vocabulary, for cross_entropy only. Returns terms along
+// a leading axis "terms": with z the capped logits, the sum of exp(z - maximum), the label's logit
+// before capping, and, if requested, the sum of z. They are a partial sum over the mesh axes that
+// split the vocabulary, so that one reduction serves all terms. `maximum` (f32, over all shards)
 // only keeps the numbers in range: it has no gradient.
 enum class ShardTotal { kNone, kOfLogits };
 Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,

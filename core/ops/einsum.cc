@@ -89,7 +89,7 @@ double einsum_flops(const Graph& graph, const Node& node) {
   return 2.0 * multiplications;
 }
 
-// "batch/data seq" of an equation: sizes are not written there.
+// Parses "batch/data seq" of an equation: sizes are not written there.
 Type equation_part(const SourceSite& site, std::string_view equation, std::string_view part) {
   if (part.find_first_not_of(' ') == std::string_view::npos) return {};
   const ErrorPrefix where(fmt::format("{}: einsum \"{}\"", site.text(), equation));

@@ -162,7 +162,7 @@ Tensors mask_vjp(const VjpContext& c) {
 
 double truth(bool value) { return value ? 1.0 : 0.0; }
 
-// A number as a scalar of the operand's dtype.
+// Returns a number as a scalar of the operand's dtype.
 Operand scalar_like(const Operand& x, double value) {
   return {constant(value, x.tensor.dtype(), {}, x.site).named(fmt::format("{}", value)), x.site};
 }
@@ -174,12 +174,12 @@ OpDef activation(std::string_view name, decltype(OpDef::vjp) vjp,
   return elementwise(name, infer_nonlinear_floating, vjp, {{Domain::kReal}, f, cost});
 }
 
-// The gradient of a function, on (saved, dy).
+// Makes the gradient op of a function, on (saved, dy).
 OpDef gradient(std::string_view name, decltype(ElementFunction::apply) f, double cost) {
   return elementwise(name, infer_gradient, nullptr, {{Domain::kReal, Domain::kReal}, f, cost});
 }
 
-// vjp of an op whose gradient op reads its operand, or its result.
+// Is the vjp of an op whose gradient op reads its operand, or its result.
 template <Tensor (*kGradient)(Operand, Operand)>
 Tensors from_operand(const VjpContext& c) {
   return {kGradient(c.inputs[0], c.cotangents[0])};
@@ -193,7 +193,7 @@ Tensors softplus_vjp(const VjpContext& c) { return {mul(c.cotangents[0], sigmoid
 
 double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// The density φ and the distribution function Φ of the standard normal distribution.
+// Return the density φ and the distribution function Φ of the standard normal distribution.
 double normal_density(double x) {
   return std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise ops. Operands align axes by name; an operand may lack axes of the other (it is then
 // broadcast). The result has the axes of the operand that has them all, else those of the left one
-// followed by the right one's others. docs/graph.md says what split and partial operands give.
-// Results have the operands' dtype; operands of different dtypes are an Error (cast one).
+// followed by the others of the right one. docs/graph.md has the results for split and partial
+// operands. Results have the operands' dtype; operands of different dtypes are an Error (cast one).
 #pragma once
 
 #include <string_view>
@@ -90,18 +90,19 @@ Tensor gelu_grad(Operand x, Operand dy);
 Tensor gelu_tanh_grad(Operand x, Operand dy);
 extern const Op kTanhGradOp, kSigmoidGradOp, kReluGradOp, kSiluGradOp, kGeluGradOp, kGeluTanhGradOp;
 
-// What backends compute in: f32 for f32 and bf16, 32-bit integers, truth values.
+// The arithmetic of backends: f32 for f32 and bf16, 32-bit integers, truth values.
 enum class Lane { kFloat, kInt, kTruth };
 
-// Error, naming the backend, for u32 and f64, which only the reference interpreter computes in.
+// Returns the lane; Error, naming the backend, for u32 and f64: only the reference interpreter has
+// them.
 Lane lane_of(DType dtype, std::string_view backend);
 
-// Whether a loop that keeps the result in an f32 lane must round it before another node reads it:
-// it is bf16, and the op may give more digits. So a value has the same bits whether it is stored,
-// recomputed, or stays in the loop.
+// Returns whether a loop that keeps the result in an f32 lane must round it before another node
+// reads it: it is bf16, and the op may give more digits. So a value has the same bits whether it is
+// stored, recomputed, or stays in the loop.
 bool needs_rounding(const Graph& graph, const Node& node);
 
-// The dtype of the first operand of an elementwise op that is not a condition; bool if all are.
+// Returns the dtype of an elementwise op's first operand that is not a condition; bool if all are.
 DType operand_dtype(const Graph& graph, const Node& node);
 
 }  // namespace tessera

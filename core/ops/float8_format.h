@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of the 8-bit floats E4M3 and E5M2 (Micikevicius et al., "FP8 formats for deep
+// The formats of the 8-bit floats E4M3 and E5M2 (Micikevicius et al., "FP8 formats for deep
 // learning", 2022, Table 1), for code that rounds to them, on a GPU too.
 #pragma once
 
@@ -9,8 +9,8 @@
 namespace tessera {
 
 struct Float8Format {
-  int digits;        // Of the fraction.
-  int min_exponent;  // Of normal numbers.
+  int digits;        // Bits of the fraction.
+  int min_exponent;  // Exponent of the smallest normal number.
   int max_exponent;  // The largest number is 1.75·2^max_exponent.
 };
 inline constexpr Float8Format kE4M3{.digits = 3, .min_exponent = -6, .max_exponent = 8};

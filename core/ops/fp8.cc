@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The largest k for which amax·2^k is in the range of the format.
+// Returns the largest k for which amax·2^k is in the range of the format.
 int scale_exponent(const Float8Format& format, double amax) {
   amax = std::max(amax, static_cast<double>(kLeastAmax));
   const int exponent = std::ilogb(amax);
@@ -48,7 +48,7 @@ OpDef rounding(std::string_view name, decltype(ElementFunction::apply) function)
   return op;
 }
 
-// Of the elements that a device has: over split axes a partial maximum.
+// Infers the maximum over the elements that a device has: over split axes a partial maximum.
 Types infer_absolute_maximum(const InferContext& context) {
   const Attributes over_all = {{"axes", context.inputs[0].names()}};
   return kReduceMaxOp.infer({context.op, context.mesh, context.inputs, over_all, context.names,

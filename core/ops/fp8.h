@@ -12,11 +12,11 @@
 
 namespace tessera {
 
-// x rounded to the values of an 8-bit float times a power of two, in x's dtype. `amax` is a scalar,
+// Rounds x to the values of an 8-bit float times a power of two, in x's dtype. `amax` is a scalar,
 // the largest |element| of the whole tensor. The scale is the largest power of two for which
-// amax·scale is in the range of the format, and that of 2^-100 for all smaller amax. Then the
-// result is q/scale, where q is x·scale rounded to nearest even. Larger x saturate: E5M2's
-// infinities are not used. If amax is infinite or NaN, the result is NaN. No gradient.
+// amax·scale is in the range of the format; amax below 2^-100 counts as 2^-100. The result is
+// q/scale, where q is x·scale rounded to nearest even. Larger x saturate: E5M2's infinities are not
+// used. If amax is infinite or NaN, the result is NaN. No gradient.
 //
 // A power of two changes no digits: multiplying by scales and dividing the product by them rounds
 // nothing, so that a product of such results has the value that 8-bit operands and a scaled result
@@ -24,7 +24,7 @@ namespace tessera {
 Tensor round_e4m3(Operand x, Operand amax);
 Tensor round_e5m2(Operand x, Operand amax);
 
-// The largest |element| of x, of all its shards: a scalar in x's dtype, replicated. No gradient.
+// Returns the largest |element| of all shards of x: a scalar in x's dtype, replicated. No gradient.
 Tensor absolute_maximum(Operand x);
 
 // einsum of two operands that are rounded to E4M3. Its gradient rounds the cotangent to E5M2, which

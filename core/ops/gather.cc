@@ -21,7 +21,7 @@ using Names = std::vector<std::string>;
 
 constexpr std::string_view kBatchAxes = "batch_axes";
 
-// The number of batch axes: leading axes that table and ids share. Error if they share others.
+// Returns the number of batch axes: leading axes of both table and ids. Error if they share others.
 size_t batch_axes_of(const InferContext& context) {
   const Type &table = context.inputs[0], &ids = context.inputs[1];
   size_t count = 0;

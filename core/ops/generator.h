@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The same value everywhere; with no axes, a scalar.
+// Makes a tensor with one value everywhere; with no axes, a scalar.
 Tensor constant(double value, DType dtype, std::vector<Axis> axes = {},
                 SourceSite site = SourceSite::current());
 // 0, 1, … along `axis` (i32).

@@ -22,9 +22,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr size_t kIds = 2;  // The operand, of both ops.
+constexpr size_t kIds = 2;  // Index of the operand of ids, in both ops.
 
-// Operand `i` has some axes of ids, in their order, and then one of its own.
+// Checks that operand `i` has some axes of ids, in their order, and then one of its own.
 void check_rows(const InferContext& context, size_t i) {
   const Type &rows = context.inputs[i], &ids = context.inputs[kIds];
   check_agreement(context, i, kIds);
@@ -94,7 +94,7 @@ Types infer_grouped_outer_product(const InferContext& context) {
                       std::move(partial));
 }
 
-// one_hot of ids, at the place of the node's shard of the axis.
+// Returns one_hot of ids, at the place of the node's shard of the axis.
 Tensor chosen_of(const Node& node, const Tensor& ids, const Axis& axis, DType dtype) {
   Attributes attributes = {{"axis", axis.name},
                            {"size", axis.size},
@@ -115,7 +115,7 @@ Tensor contract(const Node& node, const Tensor& a, const Tensor& b, Names contra
                   node.site);
 }
 
-// The axes of `type` that `other` lacks.
+// Returns the axes of `type` that `other` lacks.
 Names names_beside(const Type& type, const Type& other) {
   Names names;
   for (const std::string& name : type.names())
@@ -123,8 +123,8 @@ Names names_beside(const Type& type, const Type& other) {
   return names;
 }
 
-// Each row at the place of its expert, zeros at the others: one product with all matrices, whose
-// contracted axes are the experts and the given one.
+// Decomposes into one product with all matrices: each row is put at the place of its expert, zeros
+// at the others, and the contracted axes are the experts and the given one.
 Tensors decompose_grouped_product(const Node& node, std::span<const Tensor> inputs) {
   const Tensor &weights = inputs[0], &rows = inputs[1], &ids = inputs[kIds];
   const Axis& axis = weights.type().axis(axis_attribute(node.attributes));
@@ -135,8 +135,8 @@ Tensors decompose_grouped_product(const Node& node, std::span<const Tensor> inpu
                    std::move(output))};
 }
 
-// The operand with more axes of ids is spread over the experts, and first summed over those that
-// the other lacks.
+// Decomposes: the operand with more axes of ids is spread over the experts, and first summed over
+// those that the other lacks.
 Tensors decompose_grouped_outer_product(const Node& node, std::span<const Tensor> inputs) {
   const bool swapped = inputs[1].type().rank() > inputs[0].type().rank();
   const Tensor &rows = inputs[swapped ? 1 : 0], &other = inputs[swapped ? 0 : 1];
@@ -182,14 +182,14 @@ Tensors grouped_outer_product_vjp(const VjpContext& c) {
   return {cotangent(0), cotangent(1), Tensor()};
 }
 
-// A shard of the experts has its share of the rows, on average.
+// Returns a shard's share of the rows, on average.
 double share_of_rows(const Node& node, const Axis& axis) {
   if (!node.attributes.has(kExtent)) return 1.0;
   return static_cast<double>(axis.size) /
          static_cast<double>(node.attributes.get<std::vector<int64_t>>(kExtent)[0]);
 }
 
-// The rows that are multiplied, by the elements of one matrix.
+// Returns the rows that are multiplied, times the elements of one matrix.
 double grouped_flops(const Graph& graph, const Node& node) {
   const Type& matrices =
       graph.type(node.op == &kGroupedProductOp ? node.inputs[0] : node.outputs[0]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of rows with matrices that integer ids choose: the experts of a mixture of experts
+// Products of rows with matrices selected by integer ids: the experts of a mixture of experts
 // without a capacity ("dropless", Gale et al., "MegaBlocks", 2022). Typed like einsum with
 // one_hot(ids), but each row is multiplied by its own matrix only.
 #pragma once
@@ -18,7 +18,7 @@ namespace tessera {
 // position is read for every choice. Ids are positions in the whole axis, also where it is split;
 // an id outside it gives zeros.
 //
-// Errors: other axes than these; ids that are partial, or split over a mesh axis of `axis`.
+// Errors: other axes; ids that are partial, or split over a mesh axis of `axis`.
 Tensor grouped_product(Operand rows, Operand weights, Operand ids, std::string_view axis,
                        const Over& contracted);
 

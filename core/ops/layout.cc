@@ -23,7 +23,7 @@ int64_t number(const Attributes& attributes, std::string_view name) {
   return attributes.get<int64_t>(name);
 }
 
-// The operand's type; sets `position` to that of axis `name`, or raises an Error if it lacks the
+// Returns the operand's type and sets `position` to that of axis `name`; Error if it lacks the
 // axis.
 Type with_axis(const InferContext& context, std::string_view name, size_t& position) {
   refuse_maximum(context);
@@ -188,7 +188,7 @@ Tensors concat_vjp(const VjpContext& c) {
   return parts;
 }
 
-// Shifted left by one; the last element has no gradient.
+// Shifts left by one; the last element has no gradient.
 Tensors shift_vjp(const VjpContext& c) {
   const std::string& axis = text(c.node.attributes, "axis");
   const int64_t size = c.inputs[0].size(axis);
@@ -205,7 +205,7 @@ constexpr OpDef movement(std::string_view name, decltype(OpDef::infer) infer,
           .flops = no_flops};
 }
 
-// Selects or permutes elements of its operand; a view moves no data.
+// Makes an op that selects or permutes elements of its operand; a view moves no data.
 constexpr OpDef selection(std::string_view name, decltype(OpDef::infer) infer,
                           decltype(OpDef::vjp) vjp) {
   OpDef op = movement(name, infer, vjp);
@@ -297,7 +297,8 @@ Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSit
   return trace_op(kConcatOp, parts, {{"axis", std::string(axis)}}, site);
 }
 
-// A slice of size 1 is merged into the axis before it. A first axis is moved behind the next one.
+// A slice of size 1 is merged into the axis before it. A first axis first moves behind the next
+// one.
 std::vector<Tensor> unbind(Operand x, std::string_view axis) {
   Names names = x.tensor.type().names();
   if (names.size() < 2) {

@@ -13,8 +13,8 @@ namespace tessera {
 Tensor rename(Operand x, std::string_view from, std::string_view to);
 Tensor transpose(Operand x,
                  std::string_view order);  // "heads batch seq": all axes, in a new order.
-// x with `axis` moved last (composite ops reduce over their last axis), and x in the axis order of
-// `like`; x itself if the order is right.
+// Move an axis: x with `axis` last (composite ops reduce over their last axis), and x in the axis
+// order of `like`; x itself if the order is right.
 Tensor axis_last(Operand x, std::string_view axis);
 Tensor in_order_of(Operand x, const Type& like);
 // axis -> outer inner; the outer axis takes the axis's split ("heads/mdl" of 8x64).
@@ -23,7 +23,7 @@ Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner);
 Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner, std::string_view axis);
 // Elements [begin, end) of an unsplit axis.
 Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end);
-// The gradient of slice: zeros around x along an unsplit axis.
+// Adds zeros around x along an unsplit axis: the gradient of slice.
 Tensor pad(Operand x, std::string_view axis, int64_t before, int64_t after);
 Tensor concat(const std::vector<Tensor>& parts, std::string_view axis,
               SourceSite site = SourceSite::current());

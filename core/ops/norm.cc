@@ -54,7 +54,7 @@ void check_weights(const InferContext& context, size_t begin, size_t end, const 
   }
 }
 
-// Sums over every axis but `axis`.
+// Sums over every axis except `axis`.
 Tensor sum_to_axis(const Tensor& x, std::string_view axis) {
   std::vector<std::string> names = x.type().names();
   std::erase(names, axis);
@@ -108,7 +108,7 @@ Types infer_norm(const InferContext& context) {
   return {x, statistic};
 }
 
-// With primitive ops; the normalised axis may be split.
+// Normalises by primitive ops; the normalised axis may be split.
 Tensors normalised(const NormAttributes& norm, std::span<const Tensor> inputs) {
   Tensor x = widened(inputs[0]);
   Tensor mean;

@@ -23,11 +23,11 @@ Tensor layer_norm(Operand x, const Tensor& scale, const Tensor& bias, std::strin
 
 Tensor softmax(Operand x, std::string_view axis);
 
-// log Σ exp(x) over `axis`, of which nothing overflows; -inf where all elements are -inf. Over a
+// Computes log Σ exp(x) over `axis` without overflow; -inf where all elements are -inf. Over a
 // split axis the maxima and the sums are reduced. Its gradient is the softmax.
 Tensor logsumexp(Operand x, std::string_view axis);
 
-// A norm and the add before it, or the gradient of a norm and the add behind it
+// A norm and the add before it, or the gradient of a norm and the add after it
 // (core/passes/fuse_norms.h). Never traced.
 extern const Op kFusedNormOp;
 

@@ -17,7 +17,7 @@ namespace tessera {
 using Tensors = std::vector<Tensor>;
 using Types = std::vector<Type>;
 
-// OpDef::flops of an op that only moves or generates values, and of an op with `kEach` operations
+// OpDef::flops for an op that only moves or generates values, and for an op with `kEach` operations
 // for each element of its first operand.
 inline double no_flops(const Graph&, const Node&) { return 0.0; }
 template <int kEach>
@@ -25,17 +25,17 @@ double flops_per_element(const Graph& graph, const Node& node) {
   return kEach * static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-// OpDef::bytes of an op that reads as much of its first operand as it returns.
+// OpDef::bytes for an op that reads as much of its first operand as it returns.
 double selected_bytes(const Graph& graph, const Node& node);
 
-// "batch seq embed" from names, and names from such a text. An Error names the operand's line.
+// Convert names to "batch seq embed", and such a text to names. An Error names the operand's line.
 std::string joined(const std::vector<std::string>& names);
 std::vector<std::string> names_at(const Operand& operand, std::string_view text);
 inline bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// An elementwise op, and one of them marked as a linear view (OpDef::linear_view).
+// Make an elementwise op, and one that is a linear view (OpDef::linear_view).
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,
                   const ElementFunction& element = {});
 OpDef linear_view(OpDef op);
@@ -49,21 +49,22 @@ Types checked(const InferContext& context) {
   return kRule(context);
 }
 
-// The type of the first operand.
+// Infers the type of the first operand.
 inline Types infer_same(const InferContext& context) { return {context.inputs[0]}; }
-// The same, of one operand; a partial sum stays partial.
+// Infers the type of one operand; a partial sum stays partial.
 constexpr auto infer_linear = checked<infer_same, refuse_maximum>;
-// Any number of operands of one dtype, aligned by axis name; none may be partial.
+// Infers from any number of operands of one dtype, aligned by axis name; none may be partial.
 Types infer_nonlinear(const InferContext& context);
 constexpr auto infer_nonlinear_floating = checked<infer_nonlinear, check_floating>;
-// Of a node that a pass makes of several: the types of its body's results.
+// Infers the types of the results of a body: for a node that a pass makes from several.
 Types infer_fused(const InferContext& context);
-// Operands (saved, dy), linear in dy: only dy may be partial. For gradients of nonlinear ops.
+// Infers from operands (saved, dy), of which only dy may be partial. For gradients of nonlinear
+// ops.
 Types infer_gradient(const InferContext& context);
 
-// Checks of operand `i`: its dtype, or that it has the dtype of operand `a`; that it is not
-// partial, where `role` names it ("the divisor"); that it lacks the axis; that it has these axes in
-// this order ("batch seq"), or these sizes and splits too, of any dtype.
+// Check operand `i`: its dtype, or that it has the dtype of operand `a`; that it is not partial,
+// where `role` names it ("the divisor"); that it lacks the axis; that it has these axes in this
+// order ("batch seq"), or these sizes and splits too, of any dtype.
 void check_floating_operand(const InferContext& context, size_t i);
 void check_dtypes_agree(const InferContext& context, size_t a, size_t i);
 void refuse_partial_operand(const InferContext& context, size_t i, std::string_view role);
@@ -71,30 +72,30 @@ void refuse_axis(const InferContext& context, size_t i, std::string_view name);
 void check_axis_names(const InferContext& context, size_t i, std::string_view names);
 void check_same_axes(const InferContext& context, size_t i, const std::vector<Axis>& expected);
 
-// Checks of ids, operand `i`: i32 and not partial; and, since the ops are typed like
-// one_hot(ids, axis), which cannot use a mesh axis twice, not split over a mesh axis of `axis`.
+// Checks ids, operand `i`: i32 and not partial; and, since the ops are typed like one_hot(ids,
+// axis), which cannot use a mesh axis twice, not split over a mesh axis of `axis`.
 void check_ids(const InferContext& context, size_t i);
 void check_one_hot(const InferContext& context, const Axis& axis, size_t i);
 
-// The partial of a sum along an axis that is split over these mesh axes too.
+// Returns the partial of a sum along an axis that is split over these mesh axes too.
 Partial plus_split(const InferContext& context, Partial partial,
                    const std::vector<std::string>& split);
 
-// Attribute "axis"; and the axis of attributes "axis", "size" and "split".
+// Return attribute "axis"; and the axis of attributes "axis", "size" and "split".
 inline const std::string& axis_attribute(const Attributes& attributes) {
   return attributes.get<std::string>("axis");
 }
 Axis new_axis(const Attributes& attributes);
 
-// The type without one of its axes, in another dtype.
+// Returns the type without one of its axes, in another dtype.
 Type without_axis(Type type, std::string_view axis, DType dtype);
 
-// The last axis of operand `i`, which must have this name, and be unsplit.
+// Returns the last axis of operand `i`, which must have this name, and be unsplit.
 const Axis& last_axis_of(const InferContext& context, size_t i, std::string_view name);
 const Axis& unsplit_last_axis_of(const InferContext& context, size_t i, std::string_view name);
 
-// The type of a sum over every axis of `summed` but `axis`: partial over the mesh axes that split
-// the summed axes.
+// Returns the type of a sum over every axis of `summed` except `axis`: partial over the mesh axes
+// that split the summed axes.
 Type sum_to_axis_type(const InferContext& context, const Type& summed, std::string_view axis,
                       DType dtype);
 

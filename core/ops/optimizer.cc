@@ -34,7 +34,8 @@ Types infer_adam(const InferContext& context) {
   return {parameter, context.inputs[kFirst], context.inputs[kSecond]};
 }
 
-// A moment as the node stores it: `old` unless `apply`. The noise is that of stochastic_round().
+// Returns a moment as the node stores it: `old` unless `apply`. The noise is that of
+// stochastic_round().
 Tensor stored_moment(const Node& node, const Tensor& next, const Tensor& old, const Tensor& apply,
                      const Tensor& count, NoiseHalf half) {
   if (old.dtype() == DType::kF32) return where(apply, next, old);
@@ -45,7 +46,7 @@ Tensor stored_moment(const Node& node, const Tensor& next, const Tensor& old, co
   return trace_op(kStochasticRoundOp, {value, count}, attributes, node.site);
 }
 
-// β^count, and the bias-corrected decay (Shazeer and Stern, 2018, §7.1).
+// Return β^count, and the bias-corrected decay (Shazeer and Stern, 2018, §7.1).
 Tensor power(double base, const Tensor& exponent) {
   return pow(constant(base, DType::kF32), exponent);
 }

@@ -68,7 +68,7 @@ Tensors decompose_sort(const Node& node, std::span<const Tensor> inputs) {
   return {pick(inputs[0], inputs[1], axis_attribute(node.attributes))};
 }
 
-// The inverse of a permutation is its argsort. A pick by it is faster than adding to zeros.
+// Picks by the inverse of the permutation, its argsort; this is faster than adding to zeros.
 Tensors sort_vjp(const VjpContext& c) {
   const std::string& axis = axis_attribute(c.node.attributes);
   return {pick(c.cotangents[0], argsort(c.inputs[1], axis), axis), Tensor()};
@@ -81,7 +81,7 @@ Tensors cumulative_sum_vjp(const VjpContext& c) {
                           .reverse = !flag_attribute(c.node, "reverse")})};
 }
 
-// Comparisons of a sort by merging, n·log2(n) for each row.
+// Returns the comparisons of a merge sort, n·log2(n) for each row.
 double sort_flops(const Graph& graph, const Node& node) {
   const Type& x = graph.type(node.inputs[0]);
   const int64_t size = x.axis(axis_attribute(node.attributes)).size;

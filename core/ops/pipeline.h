@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one stage of a pipeline does in a step: the tasks of a schedule and the transfers between
+// The work of one stage of a pipeline in a step: the tasks of a schedule and the transfers between
 // stages, in order. Lowering makes it from a loop over microbatches
 // (core/passes/pipeline/stage_graph.h); layers never trace it. Node layout of op "pipeline":
 //   attributes: axis, count (microbatches), carries, stacked, outputs, slots, calls; works (of each
@@ -53,7 +53,7 @@ class Pipeline {
   const std::vector<int64_t>& reads(size_t b) const;
   const std::vector<int64_t>& writes(size_t b) const;
   std::vector<PipelineCall> calls() const;
-  // The task of a call, such as "F3" and "F3.1" (core/passes/pipeline/table.h); "" of a transfer.
+  // Returns the task of a call: "F3" or "F3.1" (core/passes/pipeline/table.h); "" for a transfer.
   std::string task_name(const PipelineCall& call) const;
 
   bool is_carry(int64_t number) const { return static_cast<size_t>(number) < carries_; }
@@ -72,10 +72,10 @@ class Pipeline {
 std::string reads_attribute(size_t body);
 std::string writes_attribute(size_t body);
 
-// Whether the bodies of a node are graphs that it runs, as those of a loop or a pipeline; not one
-// kernel, as that of `fused`.
+// Returns whether the bodies of a node are graphs that it runs, as for a loop or a pipeline, and
+// not one kernel, as for `fused`.
 bool runs_bodies(const Node& node);
-// These graphs, and how often each runs when the node runs once; empty for other nodes.
+// Returns these graphs, and how often each runs when the node runs once; empty for other nodes.
 std::vector<std::pair<const Graph*, int64_t>> run_bodies(const Node& node);
 
 }  // namespace tessera

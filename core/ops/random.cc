@@ -32,7 +32,7 @@ struct Stream {
   Tensors scalars;  // step, [loop index], [first example].
 };
 
-// The number of random nodes in the trace that use this path.
+// Returns the number of random nodes in the trace that use this path.
 int64_t uses_of(const StreamPath& stream) {
   int64_t uses = 0;
   for (const Node& node : traced_graph().nodes()) {
@@ -104,7 +104,7 @@ Tensors decompose_dropout(const Node& node, std::span<const Tensor> inputs) {
   return {as_dtype(mask(x / keep, kept), inputs[0].dtype())};
 }
 
-// The same mask, computed again from the same counters.
+// Recomputes the mask from the same counters.
 Tensors vjp_dropout(const VjpContext& context) {
   Tensors operands(context.inputs.begin(), context.inputs.end());
   operands[0] = context.cotangents[0];
@@ -163,7 +163,7 @@ Tensor dropout(Operand x, double rate, Operand step) {
     fail("dropout: rate is {}, expected a number from 0 (keep all) to below 1", rate);
   if (rate == 0.0) return x.tensor;
   Stream stream = stream_here(step.tensor);
-  // Rounded to f32 like in kernels, so that every backend compares with the same number.
+  // Rounded to f32 as in kernels, so that every backend compares with the same number.
   stream.attributes.set("keep", static_cast<double>(static_cast<float>(1.0 - rate)));
   Tensors operands = {x.tensor};
   operands.insert(operands.end(), stream.scalars.begin(), stream.scalars.end());

@@ -17,7 +17,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// x without the axes of attribute "axes"; adds the mesh axes that split them to `split`.
+// Returns x without the axes of attribute "axes"; adds the mesh axes that split them to `split`.
 Type without_reduced_axes(const InferContext& context, Names& split) {
   Type type = make_type(context.inputs[0].dtype, {});
   const Names& reduced = context.attributes.get<Names>("axes");

@@ -69,7 +69,7 @@ std::vector<Tensor> all_slices(std::vector<Tensor> slices, const std::vector<Sta
   return slices;
 }
 
-// The outputs of a loop's node for its caller, and the others for those who asked for stacks.
+// Splits the outputs of a loop's node: some for its caller, others for those that requested stacks.
 RepeatResult handed_out(const std::vector<Tensor>& outputs, size_t carries, size_t slices,
                         const std::vector<Stacking>& stackings) {
   auto next = outputs.begin();

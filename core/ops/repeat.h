@@ -91,7 +91,7 @@ class Loop {
   ValueId carry_out(size_t carry) const { return output_in(carry); }
   ValueId slice_out(size_t k) const { return output_in(carries_ + k); }
 
-  // The iteration, counted from 0, that runs as number `step`.
+  // Returns the iteration, counted from 0, that runs as number `step`.
   int64_t iteration(int64_t step) const { return reversed_ ? count_ - 1 - step : step; }
 
  private:
@@ -103,11 +103,11 @@ class Loop {
   std::string axis_;
 };
 
-// The type of a stack of `count` slices of a type, and the type of one slice of a stack.
+// Return the type of a stack of `count` slices of a type, and the type of one slice of a stack.
 Type stacked_type(const Type& slice, const std::string& axis, int64_t count);
 Type slice_type(const Type& stacked);
 
-// The attributes of a repeat node.
+// Makes the attributes of a repeat node.
 Attributes loop_attributes(const std::string& axis, int64_t count, size_t carries, size_t slices,
                            size_t constants, bool reversed);
 

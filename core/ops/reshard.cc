@@ -21,8 +21,8 @@
 namespace tessera {
 namespace {
 
-// Attributes: "dtype"; "through_partial" (0/1); "reduce", of cast_weight; "excess" (1): a rounding
-// that a cast back to the dtype before it removes.
+// Attributes: "dtype"; "through_partial" (0/1); "reduce", for cast_weight; "excess" (1): a rounding
+// that is removed by a cast back to the previous dtype.
 Types infer_cast(const InferContext& context) {
   refuse_maximum(context);
   Type type = context.inputs[0];
@@ -52,7 +52,7 @@ std::optional<DType> reduce_dtype(const Node& node) {
   return parse_dtype(node.attributes.get<std::string>("reduce"));
 }
 
-// Of PendingGradientScope.
+// Mesh axes of the current PendingGradientScope.
 thread_local std::vector<std::string> pending_mesh_axes;
 
 // Sums over all mesh axes but the pending ones.
@@ -65,8 +65,8 @@ Tensor reduced_unless_pending(const Tensor& x) {
   return type == x.type() ? x : reshard(x, type);
 }
 
-// A partial sum is summed here, in the reduce dtype, if that is not the weight's dtype, in which
-// the caller of autodiff sums it.
+// Sums a partial sum here, in the reduce dtype, unless that is the weight's dtype: then the caller
+// of autodiff sums it.
 Tensors cast_vjp(const VjpContext& c) {
   const DType own = c.inputs[0].dtype();
   if (!is_floating(own)) return {Tensor()};
@@ -122,9 +122,9 @@ Types infer_reshard(const InferContext& context) {
   return {target};
 }
 
-// The cotangent of a reshard of `x` to `resharded`: `cotangent` resharded to `target`. If x is a
-// weight's cast, the sum is in its reduce dtype; the rounding after it is marked as excess, which a
-// cast back to the reduce dtype removes.
+// Reshards the cotangent of a reshard of `x` to `resharded` to `target`. If x is a weight's cast,
+// the sum is in its reduce dtype; the rounding after it is marked as excess, which a cast back to
+// the reduce dtype removes.
 Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x,
                         const Tensor& resharded) {
   const Node* const made_by = producer(x);
@@ -171,8 +171,8 @@ Axis& axis_in(Type& type, const InferContext& context, std::string_view attribut
   return type.axes[static_cast<size_t>(position)];
 }
 
-// The operand with the axis of attribute `split` divided over the group, and that of `concat`
-// multiplied by it; "": none.
+// Infers the operand with the axis of attribute `split` divided over the group, and that of
+// `concat` multiplied by it; "": none.
 Types resized(const InferContext& context, std::string_view split, std::string_view concat) {
   const int64_t devices = group_size(context.attributes);
   Type type = context.inputs[0];

@@ -17,23 +17,23 @@ namespace tessera {
 enum class CastPartial { kRefuse, kThrough };
 Tensor cast(Operand x, DType dtype, CastPartial partial = CastPartial::kRefuse);
 
-// x in `dtype`; itself if it is that already.
+// Casts x to `dtype`; returns x itself if it has it already.
 Tensor as_dtype(const Tensor& x, DType dtype);
-// The dtype of arithmetic and statistics inside composite ops: f32; f64 for f64.
+// Returns the dtype of arithmetic and statistics inside composite ops: f32; f64 for f64.
 DType wide_dtype(DType dtype);
 Tensor widened(const Tensor& x);
 
-// For gradients, through partial sums. x rounded to the dtype of its primal, marked as a rounding
-// that nobody asked for; and x in a dtype, where such a rounding is removed instead of widened.
+// Cast in gradients, through partial sums: round x to the dtype of its primal and mark this as a
+// rounding that nobody requested; and cast x to a dtype, where such a rounding is removed.
 Tensor rounded_in_excess(const Tensor& x, DType dtype);
 Tensor widened_back(const Tensor& x, DType dtype);
 
-// A weight in the dtype of its use. Its gradient is summed across devices in `reduce`, both where
-// the weight was gathered and where it was cast.
+// Casts a weight to the dtype of its use. Its gradient is summed across devices in `reduce`, both
+// where the weight was gathered and where it was cast.
 Tensor cast_weight(Operand x, DType dtype, DType reduce);
 
 // While it lives, gradients of cast_weight stay pending sums over these mesh axes, in the weight's
-// dtype: who opens it reduces them later.
+// dtype: the code that opens it reduces them later.
 class PendingGradientScope {
  public:
   explicit PendingGradientScope(std::vector<std::string> mesh_axes);
@@ -45,19 +45,19 @@ class PendingGradientScope {
   std::vector<std::string> outer_;
 };
 
-// x in another layout: "batch/data seq embed/mdl", axes in x's order, or "… + sum(mdl)". The only
-// op of layers that communicates; on global arrays it is the identity.
+// Changes the layout of x: "batch/data seq embed/mdl", axes in x's order, or "… + sum(mdl)". The
+// only op of layers that communicates; on global arrays it is the identity.
 Tensor reshard(Operand x, std::string_view layout);
 Tensor reshard(Operand x, const Type& type);
-// Zeros of any type, a partial sum included.
+// Makes zeros of any type, a partial sum included.
 Tensor zeros(const Type& type);
-// x with its partial sum or maximum computed on all devices; x itself if it is not partial.
+// Computes the partial sum or maximum of x on all devices; returns x itself if it is not partial.
 Tensor reduced(Operand x);
-// All of x on all devices: neither split nor partial.
+// Replicates x: neither split nor partial.
 Tensor replicated(Operand x);
-// x with `axis` whole on each device; other axes and a partial sum stay.
+// Gathers `axis` of x on each device; other axes and a partial sum stay.
 Tensor whole_along(Operand x, std::string_view axis);
-// x in the layout of the experiment's activation rules; `role` selects scoped rules ("residual").
+// Puts x in the layout of the activation rules; `role` selects scoped rules ("residual").
 Tensor place(Operand x, std::string_view role = "");
 
 // Offers x to the remat policy, under this name, to be saved for the backward pass.
@@ -65,8 +65,8 @@ Tensor save_for_backward(Operand x, std::string_view name);
 
 extern const Op kCastOp, kReshardOp, kSaveForBackwardOp;
 
-// The ops that lowering replaces reshards by, in the graph of one device with its local types.
-// Layers never trace them. Collectives communicate; the runtime runs them.
+// The ops that replace reshards in lowered graphs: those of one device with its local types. Layers
+// never trace them. Collectives communicate; the runtime runs them.
 //
 // all_gather      x -> x with `axis` k times as long: the group's shards, in its order.
 // reduce_scatter  x -> x with `axis` k times shorter: this device's part of the group's sum.
@@ -83,8 +83,8 @@ extern const Op kCastOp, kReshardOp, kSaveForBackwardOp;
 
 bool is_collective(const Node& node);
 
-// Bytes a device sends in one execution with the best algorithm: (k-1)/k of the whole for a gather
-// or a scatter, twice that for an all_reduce, and so on.
+// Returns the bytes a device sends in one execution with the best algorithm: (k-1)/k of the whole
+// for a gather or a scatter, twice that for an all_reduce, and so on.
 int64_t collective_bytes(const Graph& graph, const Node& node);
 
 // Attributes that lowering to several devices adds to ops that need the position of their shard in
@@ -92,7 +92,7 @@ int64_t collective_bytes(const Graph& graph, const Node& node);
 // and the global sizes.
 inline constexpr std::string_view kOrigin = "origin";
 inline constexpr std::string_view kExtent = "extent";
-// The global index of the first element along an axis of the anchor; 0 if the axis is not split.
+// Returns the global index of the first element along an anchor's axis; 0 if it is not split.
 int64_t origin_along(const Attributes& attributes, int64_t axis);
 
 extern const Op kAllGatherOp, kReduceScatterOp, kAllReduceOp, kAllToAllOp, kPermuteOp,

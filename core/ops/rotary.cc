@@ -41,7 +41,7 @@ Types infer_rotary(const InferContext& context) {
   return {x};
 }
 
-// Both elements of each pair, and their inverse.
+// Both elements of each pair, and the inverse operation.
 struct Pairs {
   Tensor first, second;
 };
@@ -63,7 +63,7 @@ Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
   return merge_axes(concat({column(pairs.first), column(pairs.second)}, "of"), axis, "of", axis);
 }
 
-// Attributes of the stretch; absent without one.
+// Attributes of the stretch; absent if there is none.
 constexpr const char* kFactor = "stretch_factor";
 constexpr const char* kLow = "stretch_low";
 constexpr const char* kHigh = "stretch_high";

@@ -14,9 +14,9 @@ enum class RotaryStyle {
   kInterleaved  // Pairs (2i, 2i + 1): the paper, Llama's own release.
 };
 
-// RoPE scaling of Llama 3.1 for longer sequences: pairs that turn less than `low` times in `length`
-// positions have their angle divided by `factor`, pairs that turn more than `high` times keep it,
-// and in between the two are interpolated.
+// RoPE scaling of Llama 3.1 for longer sequences: pairs that rotate less than `low` times in
+// `length` positions have their angle divided by `factor`, pairs that rotate more than `high` times
+// keep it, and in between the two are interpolated.
 struct RotaryStretch {
   double factor = 1.0;  // 1: none.
   double low = 1.0;

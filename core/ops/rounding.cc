@@ -26,7 +26,7 @@ Types infer_stochastic_round(const InferContext& context) {
 
 }  // namespace
 
-// Ten rounds of Philox for four elements, and the rounding.
+// Cost: ten rounds of Philox for four elements, and the rounding.
 const Op kStochasticRoundOp{{.name = "stochastic_round",
                              .infer = infer_stochastic_round,
                              .flops = flops_per_element<20>,

@@ -16,27 +16,27 @@ enum class Rounding {
   kStochastic,  // Up or down with probabilities that make the mean exact (Gupta et al., 2015).
 };
 
-// Which 16 bits of an element's 32 random bits are its noise.
+// The 16 bits of an element's 32 random bits that are its noise.
 enum class NoiseHalf : int64_t { kLow, kHigh };
-// The streams of a parameter, by a suffix of its path, and the half.
+// The noise of a stream: a suffix of the parameter's path, and the half.
 struct Noise {
   std::string_view stream = "";
   NoiseHalf half = NoiseHalf::kLow;
 };
 
-// x (f32) in bf16, rounded stochastically. The random bits of an element are a pure function of
+// Rounds x (f32) to bf16 stochastically. The random bits of an element are a pure function of
 // (seed, traced path, noise, global element index, count), so they do not depend on the mesh.
 // `count`: a whole number in f32, scalar. Element i of layer l of a stack is element l·n + i, n
 // being the elements of a layer, in stacked and in unrolled weights.
 Tensor stochastic_round(Operand x, Operand count, const Noise& noise);
 
-// The attributes of an op that rounds tensors of this type so: "seed", "stream", and "first", the
-// number of the first element.
+// Returns the attributes of an op that rounds tensors of this type stochastically: "seed",
+// "stream", and "first", the number of the first element.
 Attributes noise_attributes(const Type& type, std::string_view stream);
-// Whether a node rounds stochastically, and depends on the position of its shard.
+// Returns whether a node rounds stochastically, and so depends on the position of its shard.
 bool rounds_stochastically(const Node& node);
-// An attribute that lowering adds to such a node beside `origin` and `extent` (core/ops/reshard.h)
-// where its leading axis is that of layers in pieces: the global index of each row of the shard, in
+// An attribute that lowering adds to such a node besides `origin` and `extent` (core/ops/reshard.h)
+// if its leading axis is that of layers in pieces: the global index of each row of the shard, in
 // place of the origin along this axis.
 inline constexpr std::string_view kRows = "rows";
 

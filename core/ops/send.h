@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-// The pass that divides a graph into stages makes them, in the graph of one stage with its local
+// Ops that the pass that divides a graph into stages adds to the graph of one stage with its local
 // types. Layers never trace them.
 //
 // send     x ->    : x goes to the device with the same coordinates except that along the mesh axis
 //                 it is at `peer`.
-// receive    -> x : what that device sends.
+// receive    -> x : the value that the other device sends.
 //
 // Attributes: mesh_axes (the mesh axis of the stages, alone), peer (the stage of the other device),
 // slot (a name of the value, the same on both sides), type (of receive: its result's type).
@@ -34,11 +34,11 @@ Node receive_node(const Type& type, std::string_view mesh_axis, int64_t peer,
 
 bool is_transfer(const Node& node);
 
-// The mesh axes along which the graph sends and receives, in its bodies too. Devices at different
-// places along such an axis run different programs, which have only what they communicate in
-// common: all collectives along these axes. Passes keep them, and their order.
+// Returns the mesh axes along which the graph sends and receives, in its bodies too. Devices at
+// different places along such an axis run different programs, which share only what they
+// communicate: all collectives along these axes. Passes keep them, and their order.
 std::vector<std::string> transfer_axes(const Graph& graph);
-// Whether the node is a collective along one of these axes, or has one in a body.
+// Returns whether the node is a collective along one of these axes, or has one in a body.
 bool communicates_along(const std::vector<std::string>& mesh_axes, const Node& node);
 
 }  // namespace tessera

@@ -57,7 +57,7 @@ struct Triangle {
         inside(solve.options.upper ? less(rows, cols) : less(cols, rows)),
         diagonal(equal(rows, cols)) {}
 
-  // The elements in one diagonal block of this size, a power of 2: the quotients are exact.
+  // Returns the elements in one diagonal block of this size, a power of 2: the quotients are exact.
   Tensor same_block(int64_t size) const {
     const auto block_of = [&](const Tensor& position) {
       return cast(cast(position, DType::kF32) / static_cast<double>(size), DType::kI32);
@@ -68,7 +68,7 @@ struct Triangle {
   Tensor rows, cols, inside, diagonal;
 };
 
-// The inverse of a["… row col"], with the same axes. That of the diagonal comes first; inverses of
+// Inverts a["… row col"]; the axes stay. The inverse of the diagonal comes first; inverses of
 // diagonal blocks then give those of blocks of twice the size, here for a lower triangle:
 //   [A 0; B C]^-1 = [A^-1 0; -C^-1·B·A^-1 C^-1].
 Tensor inverse(const Tensor& a, const SolveAttributes& solve) {
@@ -95,7 +95,7 @@ Tensors decompose_triangular_solve(const Node& node, std::span<const Tensor> inp
   return {as_dtype(ordered, inputs[1].dtype())};
 }
 
-// With b's cotangent db = a^-T·dx that of a is -db·x^T in its triangle.
+// With b's cotangent db = a^-T·dx, the cotangent of a is -db·x^T in its triangle.
 Tensors triangular_solve_vjp(const VjpContext& c) {
   const SolveAttributes solve(c.node.attributes);
   const Tensor &a = c.inputs[0], &x = c.outputs[0];
@@ -113,7 +113,7 @@ Tensors triangular_solve_vjp(const VjpContext& c) {
   return {neg(mask(da, read)), db};
 }
 
-// Those of substitution: a product and a sum with half of the matrix.
+// Counts substitution: a product and a sum with half of the matrix.
 double triangular_solve_flops(const Graph& graph, const Node& node) {
   const int64_t size = graph.type(node.inputs[0]).axis(SolveAttributes(node.attributes).row).size;
   return static_cast<double>(graph.type(node.outputs[0]).elements() * size);

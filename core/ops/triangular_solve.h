@@ -10,7 +10,7 @@
 namespace tessera {
 
 struct TriangularSolveOptions {
-  bool upper = false;          // The other triangle is not read.
+  bool upper = false;          // Whether the upper triangle is read; the other is not.
   bool unit_diagonal = false;  // Ones on the diagonal, which is not read.
 };
 

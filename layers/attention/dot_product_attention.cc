@@ -36,7 +36,7 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
   return dims / heads;
 }
 
-// bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
+// Returns bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
 Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   Tensor mask;
   if (options.mask == AttentionMask::kCausal)
@@ -47,8 +47,8 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   return mask.valid() ? logical_and(same, mask) : same;
 }
 
-// attention(q, k, v, options) with `dropout` applied to the probabilities. It stores all scores,
-// which the fused op avoids, so it is for training with attention dropout only.
+// Computes attention(q, k, v, options) with `dropout` applied to the probabilities. It stores all
+// scores, which the fused op avoids, so it is for training with attention dropout only.
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
   // All scores of a query are on one device.
@@ -73,7 +73,7 @@ Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptio
   return merge_axes(context, "kv_heads", "group", "heads");
 }
 
-// x["… kv_heads …"] with each key head repeated, so that as many devices as split the heads in
+// Repeats each key head of x["… kv_heads …"], so that as many devices as split the heads in
 // attention have equal numbers. Query heads read the same keys as before. The repetition is local,
 // and the all-to-all after it sends at most as many bytes as an all-gather of x would.
 Tensor divisible_heads(const Tensor& x) {
@@ -175,16 +175,16 @@ DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) c
           project(value_, value_bias_, "value_proj")};
 }
 
-// Pax's per-dim scale: softplus(s)/softplus(0)/√head_dim, so that s = 0 is the usual scale.
+// Applies Pax's per-dim scale: softplus(s)/softplus(0)/√head_dim; s = 0 gives the usual scale.
 Tensor DotProductAttention::scaled_query(Tensor query) const {
   const double unit = 1.0 / (std::numbers::ln2 * std::sqrt(static_cast<double>(head_dim_)));
   const Tensor factor = softplus(param_like(per_dim_scale_, query, DType::kF32)) * unit;
   return query * cast(factor, query.dtype());
 }
 
-// Rules of the role "attention" exchange a split of the sequence for one of the heads, by
-// all-to-alls (DeepSpeed-Ulysses; Jacobs et al., 2023). Without them a sequence that is split stays
-// so, and keys travel (ring attention).
+// Applies rules of the role "attention", which exchange a split of the sequence for one of the
+// heads, by all-to-alls (DeepSpeed-Ulysses; Jacobs et al., 2023). Without them a sequence that is
+// split stays so, and keys are passed around (ring attention).
 DotProductAttention::Heads DotProductAttention::as_attended(Heads heads) const {
   const auto& rules = traced_rules().activations;
   if (std::ranges::find(rules, kAttention, &AxisRule::role) != rules.end()) {

@@ -23,14 +23,14 @@ class DotProductAttention final : public SequenceLayer {
     Field<int64_t> dims_per_head;  // model_dims / num_heads unless set.
     bool causal = true;
     bool combine_qkv = false;        // One weight ["embed qkv heads head_dim"]; not with GQA.
-    bool use_bias = false;           // On queries, keys and values.
+    bool use_bias = false;           // Adds biases to queries, keys and values.
     Field<bool> use_output_bias;     // use_bias unless set.
     Field<double> query_scale;       // Multiplies q·k; 1/√dims_per_head unless set.
     bool use_per_dim_scale = false;  // A learned factor for each dimension of the query (Pax).
-    double logit_cap = 0.0;          // cap·tanh(score/cap), if > 0. Pax: atten_logit_cap.
-    double dropout_rate = 0.0;       // Of probabilities; if > 0, training stores all scores.
+    double logit_cap = 0.0;          // If > 0: cap·tanh(score/cap). Pax: atten_logit_cap.
+    double dropout_rate = 0.0;       // For probabilities; if > 0, training stores all scores.
     Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: no rotary embedding.
-    Template<UnaryLayer> query_norm_tpl;           // Over head_dim; unset: no norm.
+    Template<UnaryLayer> query_norm_tpl;           // Norm over head_dim; unset: none.
     Template<UnaryLayer> key_norm_tpl;
     // Fans of the initialisers. false: embed in, heads·head_dim out (for the output projection the
     // reverse). true: the last two axes times all others, Pax's default, which makes Xavier's range

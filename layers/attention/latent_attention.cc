@@ -52,7 +52,7 @@ Tensor padded(const Tensor& x, int64_t width) {
   return missing == 0 ? x : pad(x, "head_dim", 0, missing);
 }
 
-// x["batch seq axis"] as rows of a cache with one head, and from the cache ["batch seq axis"] of
+// Writes x["batch seq axis"] as rows of a cache with one head, and returns ["batch seq axis"] of
 // all cached tokens.
 Tensor through_cache(DecodeCache& cache, std::string_view name, const Tensor& x,
                      std::string_view axis) {
@@ -154,7 +154,7 @@ LatentAttention::Rotary LatentAttention::rotary_parts(const Tensor& x, const Ten
           rotary_(project(of_key, key_rope_, "key_rope_proj"), positions)};
 }
 
-// The keys and values of all heads.
+// Returns the keys and values of all heads.
 LatentAttention::Heads LatentAttention::expanded(const Tensor& kv_latent,
                                                  const Tensor& rotary_key) const {
   Heads heads{project(kv_latent, key_, "key_proj"), project(kv_latent, value_, "value_proj")};
@@ -213,7 +213,7 @@ Tensor LatentAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
                                     : attend(query, expanded(kv_latent, rotary.key), sequence);
   if (context.size("head_dim") != value_dim_) context = slice(context, "head_dim", 0, value_dim_);
   context = save_for_backward(context, "context");
-  // The layout of the queries, if the role "attention" has another one.
+  // The layout of the queries, if rules of the role "attention" change it.
   Type outside = context.type();
   for (Axis& axis : outside.axes) axis.split = query.type().axis(axis.name).split;
   context = reshard(context, outside);

@@ -4,11 +4,11 @@
 // Positions enter by further dimensions of queries and keys, the rotary part, whose keys all heads
 // share. In decoding a cache holds the latent and the rotary key: kv_lora_rank + rope_dims numbers
 // a token, whatever the number of heads. Each call expands it to the keys and values of all cached
-// tokens; the paper's shortcut, key projections multiplied into the queries, is not made.
+// tokens; the paper's optimization, key projections multiplied into the queries, is not used.
 //
-// The fused attention op wants values as wide as keys: the narrower ones are padded with zeros,
-// which changes no number but takes the memory and the time of the wider ones. The FLOPs of
-// attention, as counted for plans and MFU, are those of the wider ones too.
+// The fused attention op needs values as wide as keys: narrower values are padded with zeros, which
+// changes no number but takes the memory and the time of the wider ones. The FLOPs of attention, as
+// counted for plans and MFU, are also those of the wider values.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@
 
 namespace tessera {
 
-// What the rotary parts of keys and queries are projected from.
+// The source of the projections to the rotary parts of keys and queries.
 enum class RotarySource {
-  kInput,    // Keys from x; queries from what their other part is projected from (DeepSeek).
+  kInput,    // Keys from x; queries from the source of their other part (DeepSeek).
   kLatents,  // Both from the two latents, concatenated (JAXformer); needs q_lora_rank.
 };
 // x["batch seq embed"] -> the same axes, laid out as the residual. Heads are split by rules for
@@ -39,17 +39,17 @@ class LatentAttention final : public SequenceLayer {
     Required<int64_t> model_dims;
     Required<int64_t> num_heads;
     Required<int64_t> kv_lora_rank;  // Width of the latent of keys and values.
-    Field<int64_t> q_lora_rank;    // Width of that of queries; unset: queries are projected from x.
-    Field<int64_t> dims_per_head;  // Without the rotary part; model_dims / num_heads unless set.
+    Field<int64_t> q_lora_rank;      // Width of the latent of queries; unset: projected from x.
+    Field<int64_t> dims_per_head;    // Without the rotary part; model_dims / num_heads unless set.
     Field<int64_t> value_dims_per_head;  // dims_per_head unless set.
-    int64_t rope_dims = 64;              // Of each head, added to dims_per_head; even. 0: none.
+    int64_t rope_dims = 64;  // Dimensions of each head, added to dims_per_head; even. 0: none.
     RotarySource rope_source = RotarySource::kInput;
     Template<RotaryPositionEmbedding> rotary_tpl =
         RotaryPositionEmbedding::HParams{.interleaved = true};
     bool normalize_latents = true;  // RmsNorm of both latents.
     double norm_epsilon = 1e-6;
     bool causal = true;
-    bool use_bias = false;      // On every projection.
+    bool use_bias = false;      // Adds a bias to every projection.
     Field<double> query_scale;  // Multiplies q·k; 1/√(dims_per_head + rope_dims) unless set.
     LayerHParams layer;
     Field<WeightInit> output_init;  // params_init unless set.

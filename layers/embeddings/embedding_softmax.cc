@@ -24,7 +24,7 @@ REGISTER_TEMPLATE(BaseSoftmax, SharedEmbeddingSoftmax);
 
 namespace {
 
-// Rows of table["vocab embed"], multiplied by √embed if `scaled`.
+// Returns rows of table["vocab embed"], multiplied by √embed if `scaled`.
 Tensor embedded(Tensor table, Tensor ids, bool scaled) {
   const Tensor rows = place(gather(table, ids, "vocab"), "residual");
   return scaled ? scale(rows, std::sqrt(static_cast<double>(rows.size("embed")))) : rows;
@@ -35,7 +35,7 @@ Tensor project(Tensor matrix, Tensor bias, Tensor x) {
   return bias.valid() ? logits + bias : logits;
 }
 
-// The axes of x with `axis` moved before the axis `next`; "": to the front.
+// Returns the axes of x with `axis` moved before the axis `next`; "": to the front.
 std::string order_with(const Tensor& x, std::string_view axis, std::string_view next) {
   std::string order(next.empty() ? axis : "");
   for (const std::string& name : x.type().names()) {
@@ -46,8 +46,8 @@ std::string order_with(const Tensor& x, std::string_view axis, std::string_view 
   return order;
 }
 
-// x["batch seq/ctx …"] -> ["batch shards/ctx seq …"]: the part of a sequence that a device holds is
-// an axis of its own, which can be cut without communication. x itself if seq is not split.
+// Reshapes x["batch seq/ctx …"] -> ["batch shards/ctx seq …"]: a device's part of a sequence is an
+// axis of its own, which can be cut without communication. Returns x itself if seq is not split.
 Tensor split_shards(const Tensor& x) {
   const Axis& seq = x.type().axis("seq");
   if (seq.split.empty()) return x;
@@ -59,7 +59,7 @@ Tensor join_shards(const Tensor& x) {
   return x.has("shards") ? merge_axes(x, "shards", "seq", "seq") : x;
 }
 
-// ["batch seq …"] -> ["chunks batch seq …"]: each device's part of the sequence is cut into
+// Cuts ["batch seq …"] -> ["chunks batch seq …"]: each device's part of the sequence is cut into
 // consecutive chunks of `size` positions, the last filled with zeros.
 Tensor split_chunks(Tensor x, int64_t size) {
   x = split_shards(x);
@@ -70,7 +70,7 @@ Tensor split_chunks(Tensor x, int64_t size) {
   return join_shards(transpose(parts, order_with(parts, "chunks", "")));
 }
 
-// The reverse, for tokens of this type.
+// Joins chunks again, for tokens of this type.
 Tensor join_chunks(const Tensor& chunks, const Type& tokens) {
   const Tensor parts = split_shards(chunks);
   const Tensor in_order = transpose(parts, order_with(parts, "chunks", "seq"));
@@ -130,12 +130,12 @@ CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
   return size == 0 ? whole_loss(weights, x, labels) : chunked_loss(weights, x, labels, size);
 }
 
-// The positions of a device's part of a sequence in each chunk; 0: no chunks. All rows of a device
-// are in each chunk, so their layout stays.
+// Returns the positions of a device's part of a sequence in each chunk; 0: no chunks. All rows of a
+// device are in each chunk, so their layout stays.
 int64_t BaseSoftmax::chunk_size(const Tensor& x) const {
   if (options_.chunk_tokens == 0 || !x.has("seq")) return 0;
   const Type local = local_type(x.type(), traced_mesh());
-  int64_t tokens = 1;  // Of one device.
+  int64_t tokens = 1;  // Tokens of one device.
   for (const Axis& axis : local.axes)
     if (axis.name != "embed") tokens *= axis.size;
   const int64_t chunks = (tokens + options_.chunk_tokens - 1) / options_.chunk_tokens;
@@ -147,7 +147,7 @@ CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor
                        {options_.label_smoothing, options_.z_loss, options_.soft_cap});
 }
 
-// A loop over chunks. Its gradients do not depend on other chunks, so the passes compute them in
+// Loops over chunks. Gradients of a chunk do not depend on others, so the passes compute them in
 // the same iteration (core/passes/remat/joint_loop.h): logits are neither kept nor recomputed.
 CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tensor labels,
                                        int64_t size) const {

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// ids i32["batch seq"] -> ["batch seq embed"], rows of a learned table.
+// Looks up rows of a learned table: ids i32["batch seq"] -> ["batch seq embed"].
 class Embedding final : public LayerOf<Tensor(Tensor ids)> {
  public:
   struct HParams {
@@ -36,7 +36,7 @@ struct SoftmaxOptions {
   static constexpr std::string_view kName = "SoftmaxOptions";
   double label_smoothing = 0.0;  // Pax: label_smoothing_prob.
   double z_loss = 0.0;           // Pax: z_loss_weight.
-  double soft_cap = 0.0;         // cap·tanh(logits/cap), if > 0. Pax: soft_cap_logits.
+  double soft_cap = 0.0;         // If > 0: cap·tanh(logits/cap). Pax: soft_cap_logits.
   // The loss of a longer batch is computed in chunks of about this many tokens per device, so that
   // only one chunk's logits exist at a time. 0: all at once.
   int64_t chunk_tokens = 4096;
@@ -49,7 +49,7 @@ class BaseSoftmax : public Layer {
  public:
   // x["… embed"] -> ["… vocab"] in the output dtype, with soft_cap.
   Tensor logits(Tensor x) const;
-  // Against labels i32[…], with smoothing and z-loss.
+  // Returns the loss against labels i32[…], with smoothing and z-loss.
   CrossEntropy loss(Tensor x, Tensor labels) const;
 
   // ids i32[…] -> ["… embed"]; Error unless shares_embedding().
@@ -103,7 +103,7 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     bool scale_sqrt_depth = false;  // Multiply the embedded rows by √model_dims; not the logits.
-    bool use_bias = false;          // On the logits. Pax's default is true.
+    bool use_bias = false;          // Adds a bias to the logits. Pax's default is true.
     SoftmaxOptions loss;
     LayerHParams layer;
     FIELDS(About(vocab_size, kSize), About(model_dims, kSize), scale_sqrt_depth, use_bias, loss,

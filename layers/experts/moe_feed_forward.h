@@ -4,10 +4,10 @@
 // outputs of shared experts, which process every token (DeepSeekMoE, Dai et al., 2024).
 //
 // With a rule `experts -> data` for weights and activations, experts are spread over the devices of
-// `data` (expert parallelism). With a capacity, slots travel to the devices of their experts and
-// back, an all-to-all each (GShard, Lepikhin et al., 2020). Without one, nobody knows before a step
-// how many tokens an expert gets; then the weights of the experts are gathered before use, as those
-// of other layers are under FSDP.
+// `data` (expert parallelism). With a capacity, slots are sent to the devices of their experts and
+// back, by an all-to-all each (GShard, Lepikhin et al., 2020). Without one, the number of tokens of
+// an expert is unknown before a step; then the weights of the experts are gathered before use, as
+// those of other layers are under FSDP.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ class MoeFeedForward final : public UnaryLayer {
   struct HParams {
     using Instance = MoeFeedForward;
     Required<int64_t> model_dims;
-    Required<int64_t> hidden_dims;  // Of each expert.
+    Required<int64_t> hidden_dims;  // Width of each expert.
     Required<int64_t> num_experts;
     Template<BaseRouter> router_tpl = TopKRouter::HParams{};
     Template<Activation> activation_tpl = ReLU::HParams{};
     bool use_gated_activation = false;  // activation(x·gate) ⊙ (x·up): SwiGLU with SiLU.
     int64_t num_shared_experts = 0;     // One FeedForward of this many times hidden_dims.
     LayerHParams layer;
-    Field<WeightInit> down_init;  // Of the second matrix; params_init unless set.
+    Field<WeightInit> down_init;  // For the second matrix; params_init unless set.
     FIELDS(About(model_dims, kSize), About(hidden_dims, kSize), About(num_experts, kSize),
            router_tpl, activation_tpl, use_gated_activation,
            About(num_shared_experts, kNotNegative), layer, down_init)
@@ -44,8 +44,8 @@ class MoeFeedForward final : public UnaryLayer {
   Tensor fprop(Tensor x) const override;
   Tensor processed(const Tensor& x, const TokenChoices& choices) const;
   Tensor processed(const Tensor& x, const ExpertSlots& slots) const;
-  // The hidden activations of rows x["… embed"], where product(x, matrix) multiplies each row by
-  // the matrix of its expert.
+  // Returns the hidden activations of rows x["… embed"], where product(x, matrix) multiplies each
+  // row by the matrix of its expert.
   template <typename Product>
   Tensor hidden(const Tensor& x, const Product& product) const;
 

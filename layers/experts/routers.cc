@@ -28,41 +28,41 @@ namespace {
 constexpr std::string_view kTopK = "top_k", kChoice = "choice", kCapacity = "capacity",
                            kExpertLoad = "expert_load";
 
-// x["batch seq …"] with zeros at padding.
+// Returns x["batch seq …"] with zeros at padding.
 Tensor without_padding(const Tensor& x) {
   const Tensor is_token = FpropScope::current().token_mask(x);
   return is_token.valid() ? mask(x, is_token) : x;
 }
 
-// The mean over tokens of (log Σ exp(logits))², possibly a partial sum; padding counts as none.
+// Returns the mean over tokens, without padding, of (log Σ exp(logits))²; it may be a partial sum.
 Tensor mean_squared_log_sum(const Tensor& logits, const Tensor& tokens) {
   return reduce_sum(without_padding(square(logsumexp(logits, kExpertsAxis)))) / tokens;
 }
 
-// The number of tokens, at least 1: each token makes top_k of the choices that `counts` has by
-// expert.
+// Returns the number of tokens, at least 1: each token makes top_k of the choices that `counts` has
+// by expert.
 Tensor tokens_of(const Tensor& counts, int64_t top_k) {
   const Tensor choices = reduce_sum(counts, kExpertsAxis);
   return maximum(choices / static_cast<double>(top_k), constant(1.0, DType::kF32));
 }
 
-// f32["batch experts"]: how often each expert is chosen in each example, from i32["batch …"].
+// Counts how often each expert is chosen in each example: i32["batch …"] -> f32["batch experts"].
 Tensor counts_of(const Tensor& choices, int64_t num_experts) {
   const Tensor ones = constant(1.0, DType::kF32, choices.type().axes);
   return scatter_add(ones, choices, {std::string(kExpertsAxis), num_experts, {}}, 1);
 }
 
-// ["batch seq top_k"] -> ["batch choice"]: all first choices in the order of tokens, then all
-// second ones.
+// Reorders ["batch seq top_k"] -> ["batch choice"]: all first choices in the order of tokens, then
+// all second ones.
 Tensor in_order_of_choice(const Tensor& x) {
   return merge_axes(transpose(x, "batch top_k seq"), kTopK, "seq", kChoice);
 }
 
-// The first `capacity` choices of each expert, in the order of choices. `counts` as counts_of.
+// Returns the first `capacity` choices of each expert, in order of choice. `counts`: counts_of().
 ExpertSlots slots_of(const TokenChoices& choices, const Tensor& counts, int64_t capacity) {
   const Tensor experts = in_order_of_choice(choices.experts);
   const Tensor numbers = cast(counts, DType::kI32);
-  // Choices sorted by expert: those of an expert begin behind those of all earlier ones.
+  // Choices sorted by expert: those of an expert begin after those of all earlier ones.
   const Tensor sorted = argsort(experts, kChoice);
   const Tensor begins = cumulative_sum(numbers, kExpertsAxis, {.exclusive = true});
   const Tensor slot = iota({std::string(kCapacity), capacity, {}});

@@ -2,7 +2,7 @@
 // Routers of a mixture of experts: which experts process which tokens, and with which weights.
 // Scores are computed in f32. A router adds its losses and metrics to those of the model
 // (layers/summaries.h). Its choices do not depend on the mesh: of equal scores the one with the
-// lower index wins, and capacity is counted in the order of tokens. Padding
+// lower index is chosen, and capacity is counted in the order of tokens. Padding
 // (FpropScope::token_mask) is processed by no expert: it takes no capacity and is in no loss or
 // metric.
 #pragma once
@@ -41,10 +41,10 @@ class BaseRouter : public LayerOf<Routing(Tensor x)> {
 
  protected:
   BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts);
-  // x·w in f32, ["batch seq experts"]; whole along experts, split as x along the other axes.
+  // Computes x·w in f32, ["batch seq experts"]; whole along experts, otherwise split as x.
   Tensor logits(const Tensor& x) const;
-  // The slots of an expert in an example of `seq` tokens: ceil(factor·seq·top_k/num_experts), but
-  // not more than `seq`.
+  // Returns the slots of an expert in an example of `seq` tokens:
+  // ceil(factor·seq·top_k/num_experts), but not more than `seq`.
   int64_t capacity(double factor, int64_t seq, int64_t top_k) const;
 
  private:
@@ -54,9 +54,9 @@ class BaseRouter : public LayerOf<Routing(Tensor x)> {
 
 enum class RouterScores {
   kSoftmax,  // Over the experts.
-  kSigmoid,  // Of each expert alone (DeepSeek-V3, 2024).
+  kSigmoid,  // For each expert by itself (DeepSeek-V3, 2024).
 };
-// Of what the shares of the load-balance loss are means.
+// The set of tokens over which the shares of the load-balance loss are means.
 enum class BalanceScope {
   kBatch,    // All tokens of the batch, or microbatch (Switch, Mixtral).
   kExample,  // The tokens of each example; the loss is the mean over examples (GShard's groups).
@@ -112,7 +112,7 @@ class TopKRouter final : public BaseRouter {
 
 // Each expert chooses the tokens of an example with the highest scores, as many as it has slots, so
 // that the load is equal by construction (Zhou et al., 2022). A token's choice depends on later
-// tokens: not for models that generate text token by token, and an Error in decoding.
+// tokens: it is not for models that generate text token by token, and an Error in decoding.
 class ExpertChoiceRouter final : public BaseRouter {
  public:
   struct HParams {

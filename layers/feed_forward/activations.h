@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// A kind of its own, so that activation_tpl accepts activations only.
+// A separate kind, so that activation_tpl accepts activations only.
 class Activation : public UnaryLayer {};
 
 // The activation without options that is registered as `name` and computes `function`.
@@ -45,7 +45,7 @@ using Tanh = ActivationOf<"Tanh", tanh>;
 using Softplus = ActivationOf<"Softplus", softplus>;
 using Exp = ActivationOf<"Exp", exp>;
 
-// max(x, slope·x).
+// Computes max(x, slope·x).
 class LeakyReLU final : public Activation {
  public:
   struct HParams {
@@ -61,7 +61,7 @@ class LeakyReLU final : public Activation {
   HParams p_;
 };
 
-// x·Φ(x) (Hendrycks and Gimpel, 2016), or its tanh approximation as in GPT-2 and Pax.
+// Computes x·Φ(x) (Hendrycks and Gimpel, 2016), or its tanh approximation as in GPT-2 and Pax.
 class GELU final : public Activation {
  public:
   struct HParams {

@@ -65,9 +65,9 @@ class FeedForward final : public UnaryLayer {
     Template<Activation> activation_tpl = ReLU::HParams{};
     bool use_gated_activation = false;  // activation(x·gate) ⊙ (x·up): SwiGLU with SiLU.
     bool use_bias = false;
-    double dropout_rate = 0.0;  // Of the hidden activations. Pax: relu_dropout.
+    double dropout_rate = 0.0;  // For the hidden activations. Pax: relu_dropout.
     LayerHParams layer;
-    Field<WeightInit> down_init;  // Of the second matrix; params_init unless set.
+    Field<WeightInit> down_init;  // For the second matrix; params_init unless set.
     FIELDS(About(model_dims, kSize), About(hidden_dims, kSize), activation_tpl,
            use_gated_activation, use_bias, About(dropout_rate, kRate), layer, down_init)
   };
@@ -89,10 +89,10 @@ class Mlp final : public UnaryLayer {
   struct HParams {
     using Instance = Mlp;
     Required<int64_t> input_dims;
-    std::vector<int64_t> hidden_dims;  // One a layer; at least one.
+    std::vector<int64_t> hidden_dims;  // One for each layer; at least one.
     std::string input_axis = "features";
     Template<Activation> activation_tpl = ReLU::HParams{};
-    LayerHParams layer;  // Of each linear map.
+    LayerHParams layer;  // For each linear map.
     FIELDS(About(input_dims, kSize), About(hidden_dims, kSize), input_axis, activation_tpl, layer)
   };
   explicit Mlp(const HParams& p);

@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-// The sum of all losses. Those of unrolled layers are stacked and added as those of a loop are, so
-// that both give the same bits.
+// Returns the sum of all losses. Those of unrolled layers are stacked and added like those of a
+// loop, so that both give the same bits.
 Tensor sum_of(const std::map<std::string, Tensor>& losses) {
   std::map<std::string, std::map<int64_t, Tensor>> layers;  // By name without the layer's index.
   for (const auto& [name, loss] : losses) {
@@ -35,9 +35,9 @@ Tensor sum_of(const std::map<std::string, Tensor>& losses) {
   return total;
 }
 
-// Auxiliary losses have the weight of the model's loss, so that sums over microbatches and batches
-// are means weighted by tokens. Evaluation does not optimise, and its loss is a mean over examples,
-// in whatever batches they come: it leaves them out.
+// Adds auxiliary losses with the weight of the model's loss, so that sums over microbatches and
+// batches are means weighted by tokens. Evaluation leaves them out: it does not optimise, and its
+// loss is a mean over examples, in whatever batches they come.
 void add_losses(const std::map<std::string, Tensor>& losses, Mode mode, ModelOutput* output) {
   if (losses.empty()) return;
   const Tensor weight = reduced(output->loss.weight);

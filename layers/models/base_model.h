@@ -24,18 +24,19 @@ struct ModelOutput {
   std::map<std::string, Metric> terms;
 };
 
-// The output of a model whose loss is a weighted mean of cross-entropies: metrics log_pplx (without
-// smoothing and z-loss) and accuracy. `weights` f32, shaped like the losses; invalid: all 1.
+// Returns the output for a loss that is a weighted mean of cross-entropies: metrics log_pplx
+// (without smoothing and z-loss) and accuracy. `weights` f32, shaped like the losses; invalid: all
+// 1.
 ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights);
 
 // `model(features)` gives the loss and the metrics.
 class BaseModel : public LayerOf<ModelOutput(const Features& features)> {
  public:
-  // What fprop returns, with the auxiliary losses and metrics of all layers below.
+  // Returns fprop's output, with the auxiliary losses and metrics of all layers below.
   ModelOutput operator()(const Features& features) const;
-  // f32["batch seq vocab"], or of the axes that the model scores.
+  // Returns f32["batch seq vocab"], or other axes that the model scores.
   Tensor logits(const Features& features) const;
-  // f32["batch vocab"], while decoding: scores of the token after the one numbered `last`
+  // Returns f32["batch vocab"], while decoding: scores of the token after the one numbered `last`
   // (i32["batch"]) in each row of `ids`, which continue the tokens in the FpropScope's cache. Error
   // if the model cannot decode token by token.
   Tensor next_logits(const Features& features) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network and a softmax over classes; one label an example.
+// A network and a softmax over classes; each example has one label.
 #pragma once
 
 #include "core/hparams/template.h"

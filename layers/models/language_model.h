@@ -41,16 +41,16 @@ class TransformerLm final : public Layer {
   };
   explicit TransformerLm(const HParams& p);
 
-  // Of each token of `ids`, against `labels`.
+  // Returns the loss of each token of `ids`, against `labels`.
   CrossEntropy loss(const Features& features) const;
-  // f32["batch seq vocab"].
+  // Returns f32["batch seq vocab"].
   Tensor logits(const Features& features) const;
-  // f32["batch vocab"] for the token numbered `last` in each row, while decoding.
+  // Returns f32["batch vocab"] for the token numbered `last` in each row, while decoding.
   Tensor next_logits(const Features& features) const;
 
  private:
   Tensor block_outputs(const Features& features) const;
-  Tensor normalised(Tensor x) const;  // By the final norm.
+  Tensor normalised(Tensor x) const;  // Applies the final norm.
   SequenceInfo sequence_info(const Features& features, Tensor ids) const;
 
   HParams p_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How this program divides the tile registers of AMX: eight tiles of 16 rows of 64 bytes (palette
-// 1; Intel, "Architecture Instruction Set Extensions", chapter on AMX).
+// The configuration of the tile registers of AMX: eight tiles of 16 rows of 64 bytes (palette 1;
+// Intel, "Architecture Instruction Set Extensions", chapter on AMX).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace tessera {
 
 #if defined(__x86_64__)
 // Sets all tiles to zero. Assembly: the intrinsic _tile_loadconfig of g++ 12 tells the compiler of
-// the first 8 bytes only, so the rest may never be written, and the processor refuses what it
-// finds.
+// the first 8 bytes only, so the others may never be written, and the processor rejects the
+// configuration.
 inline void configure_tiles() {
   struct alignas(64) Configuration {
     uint8_t palette = 1;

@@ -28,8 +28,8 @@ constexpr int64_t kChunk = 1024;  // Logits processed at a time, in the L1 cache
 
 // The result of one pass over a row.
 struct RowSummary {
-  double sum = 0.0;    // Of exp(z - maximum).
-  double total = 0.0;  // Of z.
+  double sum = 0.0;    // Sum of exp(z - maximum).
+  double total = 0.0;  // Sum of z.
   float maximum = -std::numeric_limits<float>::infinity();
   float picked = 0.0f;  // z of the label.
 };
@@ -62,7 +62,7 @@ HWY_INLINE float read_chunk(const T* logits, int64_t count, float cap, float* z,
   return max_of(maximum);
 }
 
-// The sum of exp(z - center) over a chunk that read_chunk has written.
+// Returns the sum of exp(z - center) over a chunk that read_chunk has written.
 HWY_INLINE double sum_of_exponentials(const float* z, int64_t count, float center) {
   const Vec middle = splat(center);
   return static_cast<double>(sum_of(sum_over(count, [&](int64_t i, int64_t) HWY_ATTR {
@@ -107,8 +107,8 @@ void CrossEntropy(const CrossEntropyRows& rows, int64_t begin, int64_t end) {
   }
 }
 
-// d loss/d logit = cotangent·((1 + 2·z_loss·lse)·p - smoothing/vocab - (1 - smoothing)·[label]),
-// times the derivative of the cap.
+// Writes d loss/d logit = cotangent·((1 + 2·z_loss·lse)·p - smoothing/vocab - (1 -
+// smoothing)·[label]), times the derivative of the cap.
 template <typename T>
 void grad_row(const CrossEntropyGradRows& rows, int64_t row) {
   const int64_t vocab = rows.vocab;

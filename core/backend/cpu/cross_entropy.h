@@ -34,9 +34,9 @@ struct CrossEntropyGradRows : LogitRows {
   const float* cotangent = nullptr;
 };
 
-// One array of all rows each: the sum of exp(z - maximum), the uncapped logit of the label (0 if it
-// is in another shard) and, unless null, the sum of z. `Float` is float for these results, and
-// const float for their cotangents.
+// Results of a shard, one array of all rows each: the sum of exp(z - maximum), the uncapped logit
+// of the label (0 if it is in another shard) and, unless null, the sum of z. `Float` is float for
+// these results, and const float for their cotangents.
 template <typename Float>
 struct CrossEntropyShardRows : LogitRows {
   const float* maximum = nullptr;

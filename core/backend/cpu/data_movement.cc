@@ -129,7 +129,7 @@ std::unique_ptr<Kernel> make_movement(const Graph& graph, const Node& node, Thre
 const KernelRegistrar kRegisterMovement{
     {&kCopyOp, &kTransposeOp, &kSliceOp, &kPadOp, &kConcatOp, &kShiftRightOp}, make_movement};
 
-// Copies `bytes` bytes; zeros if `from` is null.
+// Copies `bytes` bytes; writes zeros if `from` is null.
 void copy_or_zero(std::byte* to, const std::byte* from, int64_t bytes) {
   if (from != nullptr) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -139,7 +139,7 @@ void copy_or_zero(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 
 // Keeps a replicated value on one device and writes zeros on the others, so that it becomes a
-// partial sum. Not a multiplication by 0, which would turn infinities into NaN.
+// partial sum. A multiplication by 0 would turn infinities into NaN.
 class MaskToOwnerKernel final : public HostKernel {
  public:
   MaskToOwnerKernel(const Graph& graph, const Node& node, ThreadPool& pool)
@@ -167,7 +167,7 @@ class MaskToOwnerKernel final : public HostKernel {
 
 const KernelRegistrar kRegisterMaskToOwner{kMaskToOwnerOp, make_kernel<MaskToOwnerKernel>};
 
-// The global indices of a shard along an axis of the anchor.
+// Returns the global indices of a shard along an axis of the anchor.
 Range shard_range(const Node& node, const Type& anchor, int64_t axis) {
   const int64_t origin = origin_along(node.attributes, axis);
   return {origin, origin + anchor.axes[static_cast<size_t>(axis)].size};
@@ -175,7 +175,7 @@ Range shard_range(const Node& node, const Type& anchor, int64_t axis) {
 
 const int32_t* ids_of(const HostArgs& args) { return input_as<int32_t>(args, 1); }
 
-// Which row of a table each id names: rows of `table` along its axis, counted over all batches.
+// The table row that each id selects: rows of `table` along its axis, counted over all batches.
 class SelectedRows {
  public:
   SelectedRows(const Graph& graph, const Node& node, const Type& table) {
@@ -190,7 +190,7 @@ class SelectedRows {
 
   int64_t ids() const { return ids_; }
   int64_t all_rows() const { return all_rows_; }
-  // -1 for an id outside the axis.
+  // Returns -1 for an id outside the axis.
   int64_t row(const int32_t* ids, int64_t i) const {
     if (!rows_.contains(ids[i])) return -1;
     return i / ids_of_batch_ * rows_.size() + ids[i] - rows_.begin;
@@ -239,7 +239,7 @@ class ScatterAddKernel final : public HostKernel {
     dtype_ = result.dtype;
   }
 
-  // The start of each row in the order, the order, and a row of sums per thread.
+  // Returns the bytes of each row's start in the order, the order, and a row of sums per thread.
   int64_t scratch_bytes() const override {
     return (rows_ + 1 + updates_) * 4 + (pool_.size() * columns_) * 4 + 64;
   }
@@ -317,7 +317,7 @@ class PickKernel final : public HostKernel {
 
  private:
   int64_t count_ = 0, inner_ = 1, bytes_ = 0;  // `inner_` elements per position on the axis.
-  int64_t several_ = 1;                        // Ids that replace the axis.
+  int64_t several_ = 1;                        // Number of ids that replace the axis.
   Range ids_;
   ThreadPool& pool_;
 };

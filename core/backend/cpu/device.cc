@@ -59,7 +59,7 @@ class CpuDevice final : public Device {
   }
   bool has_kernel(const OpDef& op) const override { return find_kernel(op) != nullptr; }
 
-  // Compute is done by the caller. Collectives run beside it, on a thread of their own.
+  // The caller's thread computes. Collectives run concurrently, on a thread of their own.
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return use == StreamUse::kCommunication ? make_thread_stream() : make_inline_stream();
   }
@@ -72,7 +72,7 @@ class CpuDevice final : public Device {
  private:
   CpuLevel level_;  // Chosen before the first kernel is.
   mutable ThreadPool pool_;
-  int64_t sharers_;  // Devices that share the host's memory, this one included.
+  int64_t sharers_;  // Devices that share the host's memory, including this one.
 };
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
@@ -80,14 +80,14 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 int64_t round_up(int64_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
-// The number in a small kernel file; `otherwise` for "max", or if the file does not exist.
+// Returns the number in a small kernel file; `otherwise` for "max", or if the file does not exist.
 int64_t number_in(const std::filesystem::path& file, int64_t otherwise) {
   std::ifstream in(file);
   int64_t number = 0;
   return in >> number ? number : otherwise;
 }
 
-// The number after `key` at the start of a line of such a file.
+// Returns the number after `key` at the start of a line of such a file.
 int64_t number_after(std::string_view key, const std::filesystem::path& file, int64_t otherwise) {
   std::ifstream in(file);
   std::string name, rest;
@@ -99,19 +99,19 @@ int64_t number_after(std::string_view key, const std::filesystem::path& file, in
   return otherwise;
 }
 
-// Free memory, and what caches would give back.
+// Returns the free memory, including memory that caches would release.
 int64_t system_available() {
   return number_after("MemAvailable:", "/proc/meminfo", kUnlimited / 1024) * 1024;
 }
 
-// What the control groups of this process still allow: each level up to the root may set a limit.
+// Returns the bytes that the control groups of this process allow: each level may set a limit.
 int64_t group_available() {
   int64_t least = kUnlimited;
   const auto consider = [&](const std::filesystem::path& folder, const char* limit,
                             const char* used) {
     const int64_t most = number_in(folder / limit, kUnlimited);
     if (most == kUnlimited) return;
-    // Inactive file pages count as used, but the kernel would give them back first.
+    // Inactive file pages count as used, but the kernel would release them first.
     const int64_t inactive = number_after("inactive_file", folder / "memory.stat", 0);
     const int64_t available = most - number_in(folder / used, 0) + inactive;
     least = std::min(least, std::max<int64_t>(0, available));
@@ -158,7 +158,7 @@ int64_t available_memory() {
 std::byte* allocate_pages(int64_t bytes, ThreadPool& pool) {
   const int64_t size = std::max(round_up(bytes), kHugePage);
   if (size > available_memory()) return nullptr;
-  // One huge page more than needed, to find a boundary inside; the rest is unmapped.
+  // One huge page more than needed, to find a boundary inside; the excess is unmapped.
   const int64_t mapped = size + kHugePage;
   void* const map = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

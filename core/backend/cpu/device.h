@@ -12,22 +12,22 @@
 
 namespace tessera {
 
-// `threads` <= 0: all hardware threads this process may use.
+// Makes a device; `threads` <= 0: all hardware threads this process may use.
 std::unique_ptr<Device> make_cpu_device(int threads);
 
-// `count` devices that share `threads` and the memory of the host; at least one thread each.
+// Makes `count` devices that share `threads` and the memory of the host; at least one thread each.
 std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads,
                                                       int local_rank = 0);
 
-// Memory for the one arena of a device: zeroed, in huge pages where the system gives them, each
-// page first touched by the thread that will use it (NUMA). Nullptr if more than available_memory()
-// is asked for: memory that the system promises but does not have would end in a kill, not in an
+// Allocates the one arena of a device: zeroed, in huge pages where the system gives them, each page
+// first touched by the thread that will use it (NUMA). Nullptr for more than available_memory():
+// with memory that the system promises but does not have, the process would be killed without an
 // Error.
 std::byte* allocate_pages(int64_t bytes, ThreadPool& pool);
 void release_pages(std::byte* memory, int64_t bytes);
 
-// How much memory this process can still take: the least of what the system has free or can free,
-// what its control groups allow, and what RLIMIT_AS leaves.
+// Returns how much memory this process can still take: the least of the memory that the system has
+// free or can free, the limits of its control groups, and the rest of RLIMIT_AS.
 int64_t available_memory();
 
 }  // namespace tessera

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// A stable counting sort of the positions i in [0, count) by value_of(i); those of a negative value
-// are left out. order[begins[v]] to order[begins[v + 1] - 1] are the positions of value v,
-// ascending. `begins` has values + 1 elements; begins[values] is the number of sorted positions.
+// Sorts the positions i in [0, count) by value_of(i), with a stable counting sort; those of a
+// negative value are left out. order[begins[v]] to order[begins[v + 1] - 1] are the positions of
+// value v, ascending. `begins` has values + 1 elements; begins[values] is the number sorted.
 template <typename ValueOf>
 void order_by_value(int64_t count, int64_t values, ValueOf value_of, int32_t* begins,
                     int32_t* order) {
@@ -28,7 +28,7 @@ void order_by_value(int64_t count, int64_t values, ValueOf value_of, int32_t* be
   begins[0] = 0;
 }
 
-// The same of `count` ids by their place in `values`; others are left out.
+// Sorts `count` ids by their place in `values`; others are left out.
 inline void order_ids(const int32_t* ids, int64_t count, Range values, int32_t* begins,
                       int32_t* order) {
   const auto place = [&](int64_t i) {

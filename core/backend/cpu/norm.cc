@@ -90,7 +90,7 @@ void norm_grad_row(const NormGradRows& rows, int64_t row, float* dscale, float* 
   }
 }
 
-// out[i] = rows[0][i] + rows[1][i] + …, in that order; rows are `stride` apart.
+// Computes out[i] = rows[0][i] + rows[1][i] + …, in that order; rows are `stride` apart.
 template <typename T>
 void add_rows(const float* rows, int64_t count, int64_t stride, int64_t width, void* out) {
   for (int64_t i = 0; i < width; i += lanes()) {
@@ -145,7 +145,7 @@ void softmax_row(int64_t width, int64_t row, const void* operand, void* result) 
   }
 }
 
-// dx = y·(dy - Σ y·dy)
+// Computes dx = y·(dy - Σ y·dy).
 template <typename T>
 void softmax_grad_row(int64_t width, int64_t row, const void* output, const void* cotangent,
                       void* result) {
@@ -190,7 +190,7 @@ HWY_EXPORT(WidenBf16);
 HWY_EXPORT(SoftmaxRows);
 HWY_EXPORT(SoftmaxGradRows);
 
-// out = x in f32.
+// Writes x in f32 to out.
 void widen(const void* x, DType dtype, int64_t count, float* out) {
   if (dtype == DType::kF32) {
     std::copy_n(static_cast<const float*>(x), count, out);
@@ -199,10 +199,10 @@ void widen(const void* x, DType dtype, int64_t count, float* out) {
   }
 }
 
-constexpr int64_t kBlockElements = 8192;  // The fewest of a block of rows.
+constexpr int64_t kBlockElements = 8192;  // Fewest elements of a block of rows.
 constexpr int64_t kMostBlocks = 64;
 
-// The fewest rows of a thread.
+// Returns the fewest rows of a thread.
 int64_t grain_of(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
 
 // The shape and attributes of the norms and their gradients.
@@ -215,7 +215,7 @@ struct NormShape {
         has_scale(flag_attribute(node, "scale")),
         has_bias(flag_attribute(node, "bias")),
         weights(has_scale ? vector_dtype(graph, node, 1) : DType::kF32) {}
-  // The number of blocks of rows for sums over rows.
+  // Returns the number of blocks of rows for sums over rows.
   int64_t blocks() const {
     const int64_t most = std::min(kMostBlocks, count);
     return std::clamp<int64_t>(count * width / kBlockElements, 1, std::max<int64_t>(most, 1));

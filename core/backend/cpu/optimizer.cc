@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of adam_update (Kingma and Ba, 2015, with decoupled weight decay), in place if
 // outputs share the buffers of inputs: one pass over parameter, moments and gradient; and of
-// squared_norm. Moments in bf16 are rounded when they are stored, by words of random bits, whose
-// low half is the noise of the first moment and high half that of the second, or to nearest.
+// squared_norm. Moments in bf16 are rounded to nearest or stochastically when they are stored. A
+// word of random bits serves one element: its low half is the noise of the first moment, its high
+// half that of the second.
 #include "core/backend/cpu/optimizer.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ HWY_INLINE void store_moment(Vec value, const uint32_t* words, int64_t i, NoiseH
   store(value, to, left);
 }
 
-// `words`: of element `begin` and those behind it; null: moments are rounded to nearest.
+// `words`: for the elements from `begin` on; null: moments are rounded to nearest.
 template <typename First, typename Second>
 void adam_elements(const AdamStep& step, const HostArgs& args, const uint32_t* words, int64_t begin,
                    int64_t end) {
@@ -84,8 +85,8 @@ void adam_run(const AdamStep& step, const HostArgs& args, const RandomStream* st
   }
 }
 
-// Elements [begin, end), whose numbers in the stream are `offset` more. Without a stream, moments
-// are rounded to nearest.
+// Updates elements [begin, end), whose numbers in the stream are `offset` more. Without a stream,
+// moments are rounded to nearest.
 void AdamElements(const AdamStep& step, const HostArgs& args, const RandomStream* stream,
                   int64_t offset, int64_t begin, int64_t end) {
   const bool narrow1 = step.first == DType::kBF16, narrow2 = step.second == DType::kBF16;
@@ -184,7 +185,7 @@ class AdamKernel final : public HostKernel {
   ThreadPool& pool_;
 };
 
-// Pieces of all operands are summed in parallel, then their sums.
+// Computes the squared norm: pieces of all operands are summed in parallel, then their sums.
 class SquaredNormKernel final : public HostKernel {
  public:
   SquaredNormKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {

@@ -12,7 +12,7 @@ struct AdamStep {
   float unbias1 = 1.0f, unbias2 = 1.0f;  // Bias corrections of the moments in the update.
   float epsilon = 0.0f, epsilon_root = 0.0f, weight_decay = 0.0f;
   float learning_rate = 0.0f, gradient_scale = 1.0f;
-  DType first = DType::kF32, second = DType::kF32;  // Of the moments.
+  DType first = DType::kF32, second = DType::kF32;  // Dtypes of the moments.
 };
 
 }  // namespace tessera

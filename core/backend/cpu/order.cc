@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// Numbers whose order is that of the values; NaN is the largest.
+// Returns a number whose order is that of the value; NaN is the largest.
 uint32_t key_of(float value) {
   if (std::isnan(value)) return 0xffffffffu;
   const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 + 0 is 0.
@@ -23,8 +23,8 @@ uint32_t key_of(float value) {
 uint32_t key_of(BFloat16 value) { return key_of(static_cast<float>(value)); }
 uint32_t key_of(int32_t value) { return static_cast<uint32_t>(value) ^ 0x80000000u; }
 
-// Orders keys with their positions, so that no two are equal. argsort keeps all of a row, top_k the
-// first.
+// Sorts keys with their positions, so that no two are equal. argsort keeps all of a row, top_k only
+// the first ones.
 class OrderKernel final : public HostKernel {
  public:
   OrderKernel(const Graph& graph, const Node& node, ThreadPool& pool)
@@ -92,7 +92,7 @@ class CumulativeSumKernel final : public HostKernel {
   void run(const HostArgs& args) override {
     if (dtype_ == DType::kF32) return run_rows<float, float>(args);
     if (dtype_ == DType::kBF16) return run_rows<BFloat16, float>(args);
-    run_rows<uint32_t, uint32_t>(args);  // Of i32; wraps around.
+    run_rows<uint32_t, uint32_t>(args);  // i32; wraps around.
   }
 
  private:

@@ -30,7 +30,7 @@ struct Blocks {
   LongVec a, b, c, d;
 };
 
-// The product of the lower halves.
+// Returns the product of the lower halves.
 HWY_INLINE LongVec wide_product(LongVec x, uint32_t factor) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::Set(Longs(), (hn::GetLane(x) & 0xffffffffu) * factor);
@@ -59,11 +59,11 @@ HWY_INLINE Blocks philox_blocks(const RandomStream& stream, int64_t counter) {
 }
 
 inline constexpr int64_t kChunk = 1024;  // Elements drawn at a time.
-// A buffer of the words of a chunk: whole vectors of blocks, and loads of vectors from any element.
+// Buffer size for the words of a chunk: whole vectors of blocks, loads of vectors from any element.
 inline constexpr int64_t kWordsOfChunk = kChunk + 4 * HWY_MAX_BYTES;
 
-// The words of the elements from `begin` on, rounded down to a whole block: the word of element
-// `begin` is out[begin % 4].
+// Draws the words of the elements from `begin` on, rounded down to a whole block: the word of
+// element `begin` is out[begin % 4].
 inline void draw_words(const RandomStream& stream, int64_t begin, int64_t count, uint32_t* out) {
   const Longs longs;
   const LongVec lower = hn::Set(longs, 0xffffffffu);
@@ -77,14 +77,14 @@ inline void draw_words(const RandomStream& stream, int64_t begin, int64_t count,
   }
 }
 
-// The 16 bits of noise in each word.
+// Returns the 16 bits of noise in each word.
 template <class V>
 HWY_INLINE V noise_of(V words, NoiseHalf half) {
   return half == NoiseHalf::kHigh ? hn::ShiftRight<16>(words)
                                   : hn::And(words, hn::Set(hn::DFromV<V>(), 0xffffu));
 }
 
-// stochastic_bf16_bits() of core/base/random.h, in the upper halves of floats: a value of bf16.
+// Computes stochastic_bf16_bits() of core/base/random.h, in the upper halves of bf16-valued floats.
 template <class V>
 HWY_INLINE Vec rounded_to_bf16(Vec value, V noise) {
   const Words words;

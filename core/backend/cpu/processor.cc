@@ -33,8 +33,8 @@ constexpr std::array<std::string_view, 5> kNames = {"portable", "avx2", "avx512"
                                                     "amx"};
 
 #if defined(__x86_64__)
-// Bit `bit` of register `index` (a, b, c, d) of a CPUID leaf. __builtin_cpu_supports does not know
-// AVX512_BF16 and AMX.
+// Returns bit `bit` of register `index` (a, b, c, d) of a CPUID leaf. __builtin_cpu_supports does
+// not know AVX512_BF16 and AMX.
 bool cpuid_bit(unsigned leaf, unsigned subleaf, int index, int bit) {
   std::array<unsigned, 4> registers = {};
   if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2],
@@ -70,7 +70,7 @@ std::vector<CpuLevel> detect() {
   return levels;
 }
 
-// Highway targets are AVX-512, AVX2 and the baseline (CMakeLists.txt).
+// Restricts Highway's targets: AVX-512, AVX2 and the baseline (CMakeLists.txt).
 void restrict_highway(CpuLevel level) {
   int64_t avx512 = HWY_AVX3 | HWY_AVX3_DL;
 #if defined(HWY_AVX3_ZEN4)  // In later versions of Highway.
@@ -79,7 +79,7 @@ void restrict_highway(CpuLevel level) {
 #if defined(HWY_AVX3_SPR)
   avx512 |= HWY_AVX3_SPR;
 #endif
-  // One call: each replaces what the last one disabled.
+  // One call for all: each call replaces the targets disabled by the last.
   if (level < CpuLevel::kAvx512)
     hwy::DisableTargets(level < CpuLevel::kAvx2 ? avx512 | HWY_AVX2 : avx512);
 }
@@ -100,8 +100,8 @@ CpuLevel choose() {
 constexpr int kSums = 12;
 constexpr int kWideSums = 16;  // For 32 registers.
 
-// x * factor + term converges to 2: not to infinity or to slow subnormal numbers. Volatile, so that
-// the compiler cannot evaluate it.
+// With it, x * factor + term converges to 2: not to infinity or to slow subnormal numbers.
+// Volatile, so that the compiler cannot evaluate it.
 volatile float factor = 0.5f;
 volatile float term = 1.0f;
 thread_local volatile float kept = 0.0f;  // Written results cannot be optimized away.
@@ -114,7 +114,7 @@ struct PeakLoop {
 
 using Quad [[gnu::vector_size(16)]] = float;
 
-// Fused if the baseline has FMA.
+// Uses fused operations if the baseline has FMA.
 void multiply_and_add_quads(int64_t rounds) {
   const float f = factor, t = term;
   const Quad a = {f, f, f, f}, b = {t, t, t, t};
@@ -163,8 +163,8 @@ void multiply_and_add_quads(int64_t rounds) {
   for (const __m512& sum : sums) kept = _mm512_cvtss_f32(sum);
 }
 
-// Six tiles of 16 x 16 sums, from two tiles of 16 x 32 bf16 zeros. The tiles are released at the
-// end, because they make context switches slower.
+// Computes six tiles of 16 x 16 sums, from two tiles of 16 x 32 bf16 zeros. The tiles are released
+// at the end, because they make context switches slower.
 [[gnu::target("amx-tile,amx-bf16")]] void tile_products(int64_t rounds) {
   configure_tiles();
   _tile_zero(0);
@@ -207,9 +207,9 @@ double seconds_of(const PeakLoop& loop, int64_t rounds) {
   return seconds_since(begin);
 }
 
-// The rate of one thread while the others do the same: a warm-up of some milliseconds brings the
-// clock frequency to its value under load; then the best of several short runs, at least one of
-// which should not be interrupted.
+// Returns the rate of one thread while the others do the same: a warm-up of some milliseconds
+// brings the clock frequency to its value under load; then the best of several short runs, at least
+// one of which should not be interrupted.
 double measure_thread(const PeakLoop& loop) {
   constexpr double kWarmUp = 2e-3, kRun = 3e-4;
   constexpr int kRuns = 8;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processor can do: the instruction set levels that kernels are compiled for, and its peak
-// FLOP/s. Each level includes those before it. The level in use is the highest of this processor,
-// or a lower one from the environment variable TESSERA_CPU_LEVEL (portable, avx2, avx512,
-// avx512_bf16 or amx).
+// The capabilities of the processor: the instruction set levels that kernels are compiled for, and
+// its peak FLOP/s. Each level includes those before it. The level in use is the highest of this
+// processor, or a lower one from the environment variable TESSERA_CPU_LEVEL (portable, avx2,
+// avx512, avx512_bf16 or amx).
 #pragma once
 
 #include <optional>
@@ -27,21 +27,21 @@ enum class CpuLevel {
 
 std::string_view level_name(CpuLevel level);
 
-// The levels of this processor, lowest first, beginning with kPortable.
+// Returns the levels of this processor, lowest first, beginning with kPortable.
 const std::vector<CpuLevel>& machine_levels();
 
-// The level of TESSERA_CPU_LEVEL; nullopt if it is unset or empty. Error for an unknown name.
+// Returns the level of TESSERA_CPU_LEVEL; nullopt if unset or empty. Error for an unknown name.
 std::optional<CpuLevel> requested_level();
 
-// The brand string of the processor, such as "AMD EPYC 9R14 96-Core Processor"; may be empty.
+// Returns the processor's brand string, such as "AMD EPYC 9R14 96-Core Processor"; may be empty.
 std::string processor_name();
 
-// The level in use, fixed by the first call, which also restricts the dispatch of Highway to it.
-// Error if TESSERA_CPU_LEVEL is not a level of this processor.
+// Returns the level in use, fixed by the first call, which also restricts the dispatch of Highway
+// to it. Error if TESSERA_CPU_LEVEL is not a level of this processor.
 CpuLevel cpu_level();
 
-// Peak FLOP/s of the whole pool at cpu_level(), the denominator of MFU, measured by a loop on
-// registers on all threads at once: fused multiply-adds of the widest f32 vectors; for bf16
+// Returns the peak FLOP/s of the whole pool at cpu_level(), the denominator of MFU, measured by a
+// loop on registers on all threads at once: fused multiply-adds of the widest f32 vectors; for bf16
 // vdpbf16ps or AMX if the level has them, else f32, to which bf16 is then widened. No matrix
 // product is faster. A pool has at most the rate of as many threads as processors. The measurement
 // takes a few milliseconds. A call more than a second later measures again and keeps the maximum,

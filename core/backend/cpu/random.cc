@@ -24,7 +24,7 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The formula of core/base/random.h.
+// Computes the formula of core/base/random.h.
 HWY_INLINE Vec uniform_at(const uint32_t* words) {
   const auto bits = hn::ShiftRight<8>(hn::LoadU(Words(), words));
   return hn::Mul(hn::ConvertTo(kFloats, hn::BitCast(Ints(), bits)), splat(1.0f / 16777216.0f));
@@ -66,7 +66,7 @@ void DropoutElements(const RandomStream& stream, int64_t offset, float keep, DTy
                         : dropout<float>(stream, offset, keep, x, y, begin, end);
 }
 
-// Elements [begin, end), whose numbers in the stream are `offset` more.
+// Rounds elements [begin, end), whose numbers in the stream are `offset` more.
 void RoundElements(const RandomStream& stream, int64_t offset, NoiseHalf half, const float* x,
                    BFloat16* y, int64_t begin, int64_t end) {
   HWY_ALIGN uint32_t words[kWordsOfChunk];

@@ -29,7 +29,7 @@ struct Sum {
   static constexpr float kNeutral = 0.0f;
   static HWY_INLINE Vec combine(Vec a, Vec b) { return hn::Add(a, b); }
   static float combine(float a, float b) { return a + b; }
-  static HWY_INLINE Vec take(Vec a, Vec x) { return combine(a, x); }  // Another element.
+  static HWY_INLINE Vec take(Vec a, Vec x) { return combine(a, x); }  // Adds another element.
   static float take(float a, float x) { return combine(a, x); }
 };
 struct SumOfSquares : Sum {
@@ -120,10 +120,10 @@ HWY_EXPORT(ReduceRun);
 HWY_EXPORT(ReduceRow);
 HWY_EXPORT(StoreSums);
 
-constexpr int64_t kPiece = 8192;     // The fewest elements of a piece.
-constexpr int64_t kMostPieces = 64;  // Of one reduction.
+constexpr int64_t kPiece = 8192;     // Fewest elements of a piece.
+constexpr int64_t kMostPieces = 64;  // Most pieces of one reduction.
 
-// How the operand is read.
+// The order in which the operand is read.
 struct Plan {
   Reduction reduction = Reduction::kSum;
   DType dtype = DType::kF32;
@@ -131,7 +131,7 @@ struct Plan {
   IterationSpace reduced;  // The reduced dimensions without the run.
   int64_t run = 1;         // Elements of the last dimension, if it is contiguous.
   bool run_is_reduced = false;
-  int64_t pieces = 1;  // Of each reduction.
+  int64_t pieces = 1;  // Pieces of each reduction.
 };
 
 Plan make_plan(const Graph& graph, const Node& node) {

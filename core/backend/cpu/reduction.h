@@ -10,13 +10,13 @@
 
 namespace tessera {
 
-// kSumOfSquares: of reduce_run() alone.
+// kSumOfSquares is for reduce_run() only.
 enum class Reduction { kSum, kMax, kSumOfSquares };
 
 // Reduces `count` elements of an f32 or bf16 array.
 float reduce_run(Reduction reduction, DType dtype, const std::byte* from, int64_t count);
 
-// into[i] = into[i] + from[i], or the maximum (NaN if either is NaN).
+// Combines rows: into[i] = into[i] + from[i], or the maximum (NaN if either is NaN).
 void reduce_row(Reduction reduction, DType dtype, const std::byte* from, int64_t count,
                 float* into);
 inline void add_row(DType dtype, const std::byte* from, int64_t count, float* into) {

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// In functions, so that they exist before the first registrar of any file.
+// Registries in functions, so that they exist before the first registrar of any file.
 std::map<const OpDef*, KernelFactory>& kernels() {
   static std::map<const OpDef*, KernelFactory> map;
   return map;

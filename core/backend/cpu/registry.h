@@ -21,11 +21,11 @@ using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node
 struct KernelRegistrar {
   KernelRegistrar(const OpDef& op, KernelFactory factory);
   KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory);
-  // Every op of which `serves` is true and that has no kernel of its own.
+  // Registers a factory for every op of which `serves` is true and that has no kernel of its own.
   KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
 };
 
-// Null if no kernel is registered.
+// Returns an op's factory; null if no kernel is registered.
 KernelFactory find_kernel(const OpDef& op);
 
 template <typename T>
@@ -42,13 +42,13 @@ inline float* scratch_floats(const HostArgs& args) {
 }
 inline int64_t float_bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
 
-// The dtype of an operand, f32 or bf16; Error for any other.
+// Returns the dtype of an operand, f32 or bf16; Error for any other.
 DType vector_dtype(const Graph& graph, const Node& node, size_t i);
 
-// A number of floats rounded up to whole cache lines, so that threads do not share one.
+// Rounds a number of floats up to whole cache lines, so that threads do not share one.
 inline int64_t padded_floats(int64_t count) { return (count + 15) / 16 * 16; }
 
-// A KernelFactory.
+// Makes a kernel of class K; a KernelFactory.
 template <typename K>
 std::unique_ptr<Kernel> make_kernel(const Graph& graph, const Node& node, ThreadPool& pool) {
   return std::make_unique<K>(graph, node, pool);

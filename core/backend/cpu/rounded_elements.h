@@ -21,7 +21,7 @@ class RoundedElements {
         first_(node.attributes.get<int64_t>("first")),
         map_(type, node.attributes) {}
 
-  // After `count` updates.
+  // Returns the stream after `count` updates.
   RandomStream stream(float count) const {
     return {key_, static_cast<uint64_t>(static_cast<int64_t>(count))};
   }

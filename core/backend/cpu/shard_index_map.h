@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps the elements of a shard to their indices in the global array, both row-major, for ops whose
-// result depends on them (core/ops/reshard.h). In contiguous runs, so that inner loops are long.
+// result depends on them (core/ops/reshard.h). It maps contiguous runs, for long inner loops.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ struct Examples {
 
 class ShardIndexMap {
  public:
-  // The shard of local type `anchor` at the attributes `origin` and `extent`, or `rows`; without
-  // them, the whole array.
+  // Maps the shard of local type `anchor` at the attributes `origin` and `extent`, or `rows`;
+  // without them, the whole array.
   ShardIndexMap(const Type& anchor, const Attributes& attributes);
 
   // Calls run(offset, begin, end) for the runs of the elements [begin, end) of the shard that are
@@ -42,7 +42,7 @@ class ShardIndexMap {
   }
 
  private:
-  // The global index where run `number` over the axes from `outer` on begins.
+  // Returns the global index where run `number` over the axes from `outer` on begins.
   int64_t offset_of(int64_t number, size_t outer, Examples examples) const;
 
   std::vector<int64_t> shape_, origin_, strides_;  // Strides of the global array.

@@ -67,7 +67,7 @@ HWY_INLINE void store_floats(hn::Vec<D> value, D, BFloat16* to) {
 // Elementary functions, accurate to a few ulp; NaN and infinities give the results of the standard
 // library.
 
-// Horner's rule, coefficients from the highest power down.
+// Evaluates a polynomial by Horner's rule, coefficients from the highest power down.
 template <class V>
 HWY_INLINE V horner(V, V sum) {
   return sum;
@@ -83,7 +83,7 @@ HWY_INLINE V polynomial(V x, float first, Rest... rest) {
   return horner(x, hn::Set(d, first), rest...);
 }
 
-// x clamped to [low, high]; NaN stays NaN.
+// Clamps x to [low, high]; NaN stays NaN.
 template <class V>
 HWY_INLINE V clamped(V x, float low, float high) {
   const hn::DFromV<V> d;
@@ -92,8 +92,8 @@ HWY_INLINE V clamped(V x, float low, float high) {
   return hn::IfThenElse(hn::Gt(x, highest), highest, x);
 }
 
-// e^x: x = n·ln 2 + r, a polynomial in r (Cephes), scaled by 2^n in two steps, so that subnormal
-// numbers and infinity are reached.
+// Computes e^x: x = n·ln 2 + r, a polynomial in r (Cephes), scaled by 2^n in two steps, so that
+// subnormal numbers and infinity are reached.
 template <class V>
 HWY_INLINE V exp_of(V x) {
   const hn::DFromV<V> d;
@@ -204,8 +204,8 @@ HWY_INLINE void store(Vec value, T* p, int64_t left) {
 HWY_INLINE float sum_of(Vec value) { return hn::GetLane(hn::SumOfLanes(kFloats, value)); }
 HWY_INLINE float max_of(Vec value) { return hn::GetLane(hn::MaxOfLanes(kFloats, value)); }
 
-// The sum of term(i, elements left) over the vectors of [0, n), with four accumulators, which hide
-// the latency of addition. The order is fixed.
+// Returns the sum of term(i, elements left) over the vectors of [0, n), with four accumulators,
+// which hide the latency of addition. The order is fixed.
 template <typename Term>
 HWY_INLINE Vec sum_over(int64_t n, const Term& term) {
   const int64_t step = lanes();
@@ -221,10 +221,10 @@ HWY_INLINE Vec sum_over(int64_t n, const Term& term) {
   return hn::Add(hn::Add(a, b), hn::Add(c, d));
 }
 
-// e^x for x <= 0 (valid up to 88), to 2 ulp. Faster than exp_of: it does not clamp, and returns 0
-// below -86.5 instead of subnormal numbers, so that masked scores (-inf) are not slow.
+// Computes e^x for x <= 0 (valid up to 88), to 2 ulp. Faster than exp_of: it does not clamp, and
+// returns 0 below -86.5 instead of subnormal numbers, so that masked scores (-inf) are not slow.
 HWY_INLINE Vec falling_exp(Vec x) {
-  // Adding and subtracting 1.5·2^23 rounds to an integer, which is left in the lowest bits.
+  // Adding and subtracting 1.5·2^23 rounds to an integer, which remains in the lowest bits.
   const Vec rounder = splat(12582912.0f);
   const Vec shifted = hn::MulAdd(x, splat(1.44269504088896341f), rounder);
   const Vec n = hn::Sub(shifted, rounder);
@@ -236,7 +236,7 @@ HWY_INLINE Vec falling_exp(Vec x) {
   return hn::IfThenZeroElse(hn::Lt(x, splat(-86.5f)), scaled);
 }
 
-// Logits after soft capping, cap·tanh(x/cap), and the gradient `slope` through the cap; z are the
+// Caps logits softly, cap·tanh(x/cap), and computes the gradient `slope` through the cap; z are the
 // capped logits. A cap of 0 means none.
 HWY_INLINE Vec capped(Vec logits, float cap) {
   if (cap <= 0.0f) return logits;

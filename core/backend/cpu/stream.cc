@@ -80,7 +80,7 @@ class Launcher {
     outputs_.clear();
     for (const DeviceAddress input : args.inputs) inputs_.push_back(pointer(input));
     for (const DeviceAddress output : args.outputs) outputs_.push_back(pointer(output));
-    // Of this device or its communicator, so it is one.
+    // The cast is safe: the kernel belongs to this device or its communicator.
     static_cast<HostKernel&>(kernel).run({inputs_, outputs_, pointer(args.scratch)});
   }
 
@@ -94,7 +94,7 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// Sets `time`, if it is asked for, to when `work` ran.
+// Sets `time`, unless it is null, to the time at which `work` ran.
 template <typename Work>
 void timed(LaunchTime* time, const Work& work) {
   if (time == nullptr) return work();
@@ -188,8 +188,8 @@ class ThreadStream final : public Stream {
     HostEvent* awaited = nullptr;
     HostEvent* recorded = nullptr;
     uint64_t recording = 0;
-    std::vector<std::byte> staged = {};     // To the device's `memory`.
-    std::span<std::byte> destination = {};  // From there.
+    std::vector<std::byte> staged = {};     // Bytes to copy to the device's `memory`.
+    std::span<std::byte> destination = {};  // Destination of a copy from `memory`.
     DeviceAddress memory = {};
   };
 
@@ -222,7 +222,8 @@ class ThreadStream final : public Stream {
     });
   }
 
-  // After a failure, and when the stream ends, events still happen: others may wait for them.
+  // Runs a task unless one failed before. Events happen even after a failure and at the end of the
+  // stream: others may wait for them.
   std::exception_ptr outcome_of(const Task& task, const std::exception_ptr& failure) {
     if (task.recorded != nullptr) {
       task.recorded->complete(task.recording, failure);
@@ -255,10 +256,10 @@ class ThreadStream final : public Stream {
   }
 
   std::function<void()> before_each_;
-  Launcher launcher_;  // Of the thread.
-  std::mutex mutex_;   // Of what follows.
+  Launcher launcher_;  // Used by the thread only.
+  std::mutex mutex_;   // Guards the members below.
   std::condition_variable added_, drained_;
-  std::vector<Task> tasks_;  // Since the last synchronize() or begin_run().
+  std::vector<Task> tasks_;  // Tasks since the last synchronize() or begin_run().
   size_t done_ = 0;
   std::exception_ptr failure_;
   bool leaving_ = false;

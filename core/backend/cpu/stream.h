@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that are functions of the host, those of CPU devices and of their communicator, and the
+// Kernels that are functions of the host, used by CPU devices and their communicator, and the
 // streams that run them.
 #pragma once
 
@@ -12,24 +12,24 @@
 
 namespace tessera {
 
-// LaunchArgs as the host addresses them.
+// LaunchArgs with pointers that the host can use.
 struct HostArgs {
   std::span<const std::byte* const> inputs;
   std::span<std::byte* const> outputs;
   std::byte* scratch = nullptr;
 };
 
-// Thread-compatible: one run at a time.
+// A kernel that runs on the host. Thread-compatible: one run at a time.
 class HostKernel : public Kernel {
  public:
   virtual void run(const HostArgs& args) = 0;
 };
 
-// A kernel that a device of the host has prepared; std::bad_cast for any other.
+// Returns a kernel that a device of the host has prepared; std::bad_cast for any other.
 inline HostKernel& host_kernel(Kernel& kernel) { return dynamic_cast<HostKernel&>(kernel); }
 
-// Does its work in the calls themselves, on the caller's thread, and throws there; later calls and
-// synchronize() do not throw that failure again. Addresses are pointers.
+// Makes a stream that works on the caller's thread during the calls, and throws there; later calls
+// and synchronize() do not throw that failure again. Addresses are pointers.
 std::unique_ptr<Stream> make_inline_stream();
 
 struct ThreadStreamOptions {
@@ -37,11 +37,11 @@ struct ThreadStreamOptions {
   std::function<void()> before_each;  // Called before each launch and copy; tests delay there.
 };
 
-// Does its work on a thread of its own, which is woken promptly. Error if the system refuses a
-// thread.
+// Makes a stream that works on a thread of its own, which is woken promptly. Error if the system
+// refuses a thread.
 std::unique_ptr<Stream> make_thread_stream(ThreadStreamOptions options = {});
 
-// For these streams.
+// Makes an event for these streams.
 std::unique_ptr<Event> make_host_event();
 
 inline DeviceAddress address_of(const std::byte* pointer) {

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostRank = 16;
-constexpr int64_t kGrainBytes = 32 * 1024;  // The least work of a thread.
+constexpr int64_t kGrainBytes = 32 * 1024;  // Least work of a thread.
 
 // Iterates over a space in row-major order, without its `skip` innermost dimensions.
 class Walk {

@@ -24,7 +24,7 @@ constexpr auto kSpin = std::chrono::microseconds(60);
 
 std::atomic<uint32_t> forks{0};
 
-// The threads of all pools of this process, callers included.
+// Number of threads in all pools of this process, callers included.
 std::atomic<int> pool_threads{0};
 
 void watch_forks() {
@@ -71,7 +71,7 @@ struct ThreadPool::Shared {
   alignas(64) Call call = nullptr;             // Null: exit.
   const void* context = nullptr;
   std::mutex failing;
-  std::exception_ptr failure;  // Of any thread.
+  std::exception_ptr failure;  // Exception of any thread.
 
   void fail() {
     const std::lock_guard lock(failing);

@@ -21,8 +21,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// The contiguous part of [0, count) of thread `thread`. Parts are multiples of `grain`, except the
-// last, and as equal as that allows.
+// Returns the contiguous part of [0, count) of thread `thread`. Parts are multiples of `grain`,
+// except the last, and as equal as that allows.
 Range part_of(int64_t count, int thread, int threads, int64_t grain = 1);
 
 class ThreadPool {

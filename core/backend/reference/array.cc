@@ -26,7 +26,7 @@ void with_element(DType dtype, const Use& use) {
   }
 }
 
-// BFloat16 converts from and to float only.
+// Converts via float: BFloat16 has no other conversion.
 template <typename T>
 using Arithmetic = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 

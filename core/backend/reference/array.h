@@ -18,10 +18,10 @@ struct ReferenceArray {
   std::vector<double> values;  // 32-bit integers and bools (0 or 1) are exact.
 };
 
-// The number of elements along these axes.
+// Returns the number of elements along these axes.
 int64_t element_count(const std::vector<Axis>& axes);
 
-// Strides of an array along each of `axes`, by name; 0 along axes it lacks (it is broadcast).
+// Returns strides of an array along each of `axes`, by name; 0 (broadcast) along axes it lacks.
 std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vector<Axis>& axes);
 
 // Calls visit(position, offsets) for each index of `axes` in row-major order. `position` counts
@@ -30,8 +30,8 @@ void for_each_index(
     const std::vector<Axis>& axes, const std::vector<std::vector<int64_t>>& strides,
     const std::function<void(int64_t position, const std::vector<int64_t>& offsets)>& visit);
 
-// Elements of an array from and to the bytes of a device's tensor. Floats are rounded to the dtype;
-// bools take one byte.
+// Convert elements of an array from and to the bytes of a device's tensor. Floats are rounded to
+// the dtype; bools take one byte.
 void encode_values(DType dtype, const std::vector<double>& values, std::byte* bytes);
 std::vector<double> decode_values(const Type& type, const std::byte* bytes);
 

@@ -19,9 +19,9 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kArenaAlignment = 64;  // Of Device::allocate().
+constexpr size_t kArenaAlignment = 64;  // Alignment that Device::allocate() promises.
 
-// A graph of one node.
+// Runs a graph of one node.
 class ReferenceKernel final : public HostKernel {
  public:
   ReferenceKernel(const Graph& graph, const Node& node, const ReferenceDeviceOptions& options)

@@ -18,10 +18,10 @@ struct ReferenceDeviceOptions {
   bool may_overwrite = true;  // Whether an elementwise result may overwrite an operand of its type.
 };
 
-// Allocated memory is zeroed, as the interface requires.
+// Makes a device. Allocated memory is zeroed, as the interface requires.
 std::unique_ptr<Device> make_reference_device(const ReferenceDeviceOptions& options = {});
 
-// For DeviceKind::make_devices; each device computes on its caller's thread.
+// Makes devices for DeviceKind::make_devices; each computes on its caller's thread.
 std::vector<std::unique_ptr<Device>> make_reference_devices(int64_t count, int threads,
                                                             int local_rank);
 

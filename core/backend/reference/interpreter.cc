@@ -18,7 +18,7 @@ class Interpreter {
  public:
   explicit Interpreter(const Mesh& mesh) : mesh_(mesh) {}
 
-  // The graph's outputs, in order, from its inputs, in order.
+  // Returns the graph's outputs, in order, from its inputs, in order.
   std::vector<ReferenceArray> run(const Graph& graph, std::vector<ReferenceArray> inputs) const {
     IndexedVector<ValueId, ReferenceArray> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -55,7 +55,7 @@ class Interpreter {
     return copies;
   }
 
-  // core/ops/repeat.h gives the order of inputs and outputs.
+  // Runs a loop; core/ops/repeat.h gives the order of inputs and outputs.
   std::vector<ReferenceArray> run_repeat(const Graph& graph, const Node& node,
                                          const std::vector<const ReferenceArray*>& operands) const {
     const Graph& body = *node.bodies.front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise ops, sums and selections, data movement and generators.
+// Implements elementwise ops, sums and selections, data movement and generators.
 #include "core/backend/reference/primitives.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ std::vector<double> run_scale(const ReferenceCall& call) {
   return pointwise(call, [factor](const double* x) { return x[0] * factor; });
 }
 
-// A cast to a floating dtype is exact, to an integer rounds toward zero, to bool tests for nonzero.
+// Casts: exact to a floating dtype, toward zero to an integer, a test for nonzero to bool.
 std::vector<double> run_cast(const ReferenceCall& call) {
   const DType dtype = call.type.dtype;
   return pointwise(call, [dtype](const double* x) {
@@ -73,7 +73,7 @@ std::vector<Axis> axes_named(const std::vector<Axis>& axes, const Names& names) 
   return chosen;
 }
 
-// All axes of the result followed by the summed axes, and the result's strides along them.
+// The axes of the result followed by the summed axes, and the result's strides along them.
 struct SumSpace {
   std::vector<Axis> axes;
   std::vector<int64_t> result_strides;
@@ -120,9 +120,8 @@ std::vector<double> run_reduce_max(const ReferenceCall& call) {
                 [](double a, double b) { return std::max(a, b); });
 }
 
-// Rows of the first axis; an id outside it gives zeros.
-// Calls row_of_id(i, row) for each id that is in the axis of `table`: the table's row that it
-// names, counted over all batches.
+// Calls row_of_id(i, row) for each id that is in the first axis of `table`: the table's row that it
+// selects, counted over all batches. An id outside gives zeros.
 template <typename RowOfId>
 void for_each_selected_row(const ReferenceCall& call, const std::vector<Axis>& table,
                            RowOfId row_of_id) {
@@ -199,7 +198,7 @@ std::vector<double> run_scatter_along(const ReferenceCall& call) {
 // The rows of operand and result along attribute "axis", of which the result keeps the first
 // positions.
 struct RowPair {
-  int64_t from, to;  // The first elements.
+  int64_t from, to;  // Offsets of the first elements.
 };
 struct Rows {
   int64_t size, kept, stride;
@@ -220,7 +219,7 @@ struct Rows {
   }
 };
 
-// Of argsort and top_k, which keeps the first positions.
+// Runs argsort and top_k, which keeps the first positions.
 std::vector<double> run_order(const ReferenceCall& call) {
   const std::vector<double>& x = call.input(0).values;
   const bool descending = flag_attribute(call.node, "descending");
@@ -264,12 +263,12 @@ std::vector<double> run_cumulative_sum(const ReferenceCall& call) {
 
 std::vector<double> run_view(const ReferenceCall& call) { return call.input(0).values; }
 
-// By axis names: transpose, and broadcast along new axes.
+// Copies by axis names: transpose, and broadcast along new axes.
 std::vector<double> run_aligned_copy(const ReferenceCall& call) {
   return pointwise(call, [](const double* x) { return x[0]; });
 }
 
-// Position p of the result along `axis` is position p + shift of the operand, or `fill` outside it.
+// Shifts: position p of the result is position p + shift of the operand, or `fill` outside it.
 std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double fill) {
   const ReferenceArray& x = call.input(0);
   const std::string& name = call.node.attributes.get<std::string>("axis");
@@ -385,8 +384,8 @@ void for_each_element(const ReferenceCall& call, int64_t first, int64_t stride, 
   });
 }
 
-// Operands: step; the loop index if attribute "loop" is set; the number of the first example if
-// attribute "part" is (core/ops/random.cc).
+// Draws uniform numbers. Operands: step; the loop index if attribute "loop" is set; the number of
+// the first example if attribute "part" is (core/ops/random.cc).
 std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const Attributes& attributes = call.node.attributes;
   size_t operand = 0;
@@ -405,7 +404,7 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   return result;
 }
 
-// Operands: x, and the number of updates before this one (core/ops/rounding.cc).
+// Rounds. Operands: x, and the number of updates before this one (core/ops/rounding.cc).
 std::vector<double> run_stochastic_round(const ReferenceCall& call) {
   const Attributes& attributes = call.node.attributes;
   const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),

@@ -15,11 +15,11 @@ namespace tessera {
 struct ReferenceCall {
   const Node& node;
   std::span<const ReferenceArray* const> inputs;
-  const Type& type;  // Of the result.
+  const Type& type;  // Type of the result.
 
   const ReferenceArray& input(size_t i) const { return *inputs[i]; }
-  // The global index, along an axis, of the first element of the op's anchor (OpDef::anchor); 0 on
-  // one device.
+  // Returns the global index, along an axis, of the first element of the op's anchor
+  // (OpDef::anchor); 0 on one device.
   int64_t origin(size_t axis) const {
     const std::vector<int64_t> none(axis + 1, 0);
     return node.attributes.get_or(kOrigin, none)[axis];
@@ -29,7 +29,7 @@ struct ReferenceCall {
 // Returns the elements of an op's one result.
 using ReferenceFunction = std::vector<double> (*)(const ReferenceCall&);
 
-// Null for composite ops, which run their decompositions.
+// Returns an op's function; null for composite ops, which run their decompositions.
 ReferenceFunction find_reference(const OpDef& op);
 
 }  // namespace tessera

@@ -22,8 +22,8 @@
 namespace tessera {
 namespace {
 
-// Whether each value is floating and depends on a value in `seeds` through nodes before `end`, not
-// counting paths through stop_gradient.
+// Returns whether each value is floating and depends on a value in `seeds` through nodes before
+// `end`, not counting paths through stop_gradient.
 ValueFlags depends_on(const Graph& graph, const std::vector<ValueId>& seeds, NodeId end) {
   ValueFlags active(graph.values().size());
   for (const ValueId seed : seeds) active[seed] = is_floating(graph.type(seed).dtype);
@@ -37,7 +37,8 @@ ValueFlags depends_on(const Graph& graph, const std::vector<ValueId>& seeds, Nod
   return active;
 }
 
-// Whether each value is `active` and a value in `seeds` depends on it through active values.
+// Returns whether each value is `active` and a value in `seeds` depends on it through active
+// values.
 ValueFlags reached_from(const Graph& graph, const std::vector<ValueId>& seeds,
                         const ValueFlags& active, NodeId end) {
   ValueFlags reached(graph.values().size());
@@ -63,10 +64,10 @@ struct BodyBackward {
   std::vector<ValueId> slice_cotangent;
 };
 
-// The gradient of a loop. The backward pass of the body is traced at the end of a copy of the body
-// (the joint graph). Forward values that it reads become stacked outputs of the forward loop, and a
-// reversed loop runs it. Cotangents of carries are carries, those of stacked operands are stacked
-// outputs, and those of constants are accumulated in additional carries.
+// Makes the gradient of a loop. The backward pass of the body is traced at the end of a copy of the
+// body (the joint graph). Forward values that it reads become stacked outputs of the forward loop,
+// and a reversed loop runs it. Cotangents of carries are carries, those of stacked operands are
+// stacked outputs, and those of constants are accumulated in additional carries.
 class RepeatGradient {
  public:
   RepeatGradient(Graph& graph, NodeId id, const ValueFlags& active, Cotangents& cotangents)
@@ -88,7 +89,7 @@ class RepeatGradient {
   }
 
  private:
-  // In the outer trace, so that each sum is reduced or kept partial as its value requires.
+  // Sums in the outer trace, so that each sum is reduced or kept partial as its value requires.
   void sum_result_cotangents() {
     for (size_t k = 0; k < loop_.results(); ++k)
       result_cotangents_.push_back(cotangents_.sum(loop_.result(k)));
@@ -289,7 +290,7 @@ void trace_vjp(Graph& graph, const Node& node, const ValueFlags& active, Cotange
     if (gradients[i] && active[node.inputs[i]]) cotangents.add(node.inputs[i], gradients[i]);
 }
 
-// The first of the nodes before `end` that reads each value, or kNone.
+// Returns the first of the nodes before `end` that reads each value, or kNone.
 IndexedVector<ValueId, NodeId> first_readers(const Graph& graph, NodeId end) {
   IndexedVector<ValueId, NodeId> readers(graph.values().size());
   for (const NodeId id : IdRange(end).reversed())
@@ -297,8 +298,8 @@ IndexedVector<ValueId, NodeId> first_readers(const Graph& graph, NodeId end) {
   return readers;
 }
 
-// The node whose source line and layer path the reduction of a target's gradient gets: the first
-// reader of the target, in the loop body if that is a loop. Null if nothing reads it.
+// Returns the node whose source line and layer path the reduction of a target's gradient gets: the
+// first reader of the target, in the loop body if that is a loop. Null if nothing reads it.
 const Node* served(const Graph& graph, ValueId value,
                    const IndexedVector<ValueId, NodeId>& readers) {
   const NodeId reader = readers[value];
@@ -343,14 +344,14 @@ class ReaderScope {
   std::optional<ServeScope> serve_;
 };
 
-// Zeros of this type if the tensor is invalid.
+// Returns zeros of this type if the tensor is invalid.
 Tensor with_type(const Tensor& gradient, const Type& type, ValueId target) {
   if (!gradient) return zeros(type);
   if (gradient.type() == type) return gradient;
   return reshard(gradient, type).named("gradient of " + traced_graph().describe(target));
 }
 
-// `type_of` gives the type of the gradient of a target.
+// Traces gradients; `type_of` gives the type of the gradient of a target.
 std::vector<Tensor> trace_gradients(const Tensor& loss, const std::vector<Tensor>& targets,
                                     const Tensor& seed,
                                     const std::function<Type(const Type&)>& type_of) {

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sums of cotangents (autodiff.h). In: the contributions to each value of a traced graph. Out:
+// their sum in the layout of the value, reduced or still partial by the boundary rule
+// (docs/design.md §2). Contributions that are partial over the same mesh axes are added first, the
+// partial groups next, and the total is reduced at most once. Cost: linear in the contributions; an
+// add for each but the first.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -17,7 +22,7 @@
 namespace tessera {
 namespace {
 
-// A pending sum over these mesh axes, without repetitions, in mesh order.
+// Makes a pending sum over these mesh axes, without repetitions, in mesh order.
 Partial pending_sum(const std::vector<std::string>& mesh_axes) {
   Partial partial;
   partial.mesh_axes = mesh_union(traced_mesh(), mesh_axes, {});
@@ -36,7 +41,7 @@ struct Group {
   Tensor sum;
 };
 
-// The sums of contributions that are partial over the same mesh axes, in order of arrival.
+// Sums contributions that are partial over the same mesh axes, in order of arrival.
 std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
   std::vector<Group> groups;
   for (const Tensor& contribution : contributions) {
@@ -52,7 +57,7 @@ std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
   return groups;
 }
 
-// A sum over axes of size 1 is a view.
+// Returns whether a sum is over axes of size 1 only, and so a view.
 bool drops_unit_axes(const Graph& graph, const Node& node) {
   return node.op == &kReduceSumOp &&
          graph.type(node.inputs[0]).elements() == graph.type(node.outputs[0]).elements();

@@ -11,7 +11,7 @@ namespace {
 
 ValueFlags reached_from(const Graph& graph, const std::vector<ValueId>& ends);
 
-// For each operand of the loop, whether a flagged output depends on it.
+// Returns, for each operand of the loop, whether a flagged output depends on it.
 std::vector<bool> reached_operands(const Loop& loop, const ValueFlags& outer) {
   std::vector<bool> is_end(loop.outputs());
   for (size_t i = 0; i < loop.outputs(); ++i) is_end[i] = outer[loop.output(i)];
@@ -24,7 +24,7 @@ std::vector<bool> reached_operands(const Loop& loop, const ValueFlags& outer) {
     const ValueFlags inner = reached_from(loop.body(), ends);
     for (size_t i = 0; i < loop.operands(); ++i) {
       reached[i] = inner[loop.operand_in(i)];
-      // What a carry has in one iteration is its output of the iteration before.
+      // The value of a carry in one iteration is its output of the iteration before.
       if (i < loop.carries() && reached[i] && !is_end[i]) is_end[i] = grew = true;
     }
   }

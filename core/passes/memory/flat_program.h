@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lowered graph as a flat list of launches over buffers: loops and pipelines are unrolled, and
-// views and stacked results become parts of other buffers. What planning a step works on:
+// views and stacked results become parts of other buffers. It is the input of planning a step:
 // flatten.cc makes it, overlap.cc splits collectives, in_place.cc finds live ranges and overwrites
 // dead values, and step_plan.cc packs the buffers into the arena.
 //
 // A step has millions of launches, if it is one of a long pipeline: their operands are in blocks,
-// not allocated for each launch, and what depends on the node alone is found once for each node.
+// not allocated for each launch, and facts that depend on the node alone are found once for each
+// node.
 #pragma once
 
 #include <cstddef>
@@ -48,16 +49,16 @@ struct FlatValue {
 struct FlatLaunch {
   const Graph* graph = nullptr;
   NodeId node;
-  FlatNodeId flat_node;  // The same node, in FlatProgram::nodes.
-  // In FlatProgram::values. After flatten() no operand is in a buffer that has a parent.
+  FlatNodeId flat_node;  // The node's index in FlatProgram::nodes.
+  // Ranges of FlatProgram::values. After flatten() no operand is in a buffer that has a parent.
   std::span<FlatValue> inputs, outputs;
   BufferId scratch;
   LaunchKind kind = LaunchKind::kRun;
   LaunchId waits_for;  // kWait: the start, whose inputs and outputs are the inputs of the wait.
-  int64_t task = -1;   // Of a pipeline: an index of FlatProgram::tasks.
+  int64_t task = -1;   // For a pipeline: an index into FlatProgram::tasks.
 };
 
-// Keeps values in blocks. What it has returned stays where it is.
+// Keeps values in blocks. Returned spans stay valid.
 class FlatValues {
  public:
   std::span<FlatValue> add(size_t count);
@@ -65,7 +66,7 @@ class FlatValues {
 
  private:
   std::vector<std::unique_ptr<FlatValue[]>> blocks_;
-  std::span<FlatValue> free_;  // Of the last block.
+  std::span<FlatValue> free_;  // Rest of the last block.
 };
 
 struct FlatProgram {
@@ -73,13 +74,13 @@ struct FlatProgram {
   std::shared_ptr<Graph> helpers;  // Copies and loop indices added by planning.
   IndexedVector<LaunchId, FlatLaunch> launches;
   IndexedVector<BufferId, FlatBuffer> buffers;
-  IndexedVector<FlatNodeId, const Node*> nodes;  // That are launched.
+  IndexedVector<FlatNodeId, const Node*> nodes;  // The nodes that are launched.
   FlatValues values;
-  std::vector<FlatValue> inputs;   // Of the graph's inputs.
-  std::vector<FlatValue> outputs;  // Of the graph's outputs.
-  std::vector<std::string> tasks;  // As StepPlan::tasks.
+  std::vector<FlatValue> inputs;   // Values of the graph's inputs.
+  std::vector<FlatValue> outputs;  // Values of the graph's outputs.
+  std::vector<std::string> tasks;  // StepPlan::tasks.
 
-  // The value as part of the buffer without parent that contains it.
+  // Returns the value as part of the buffer without parent that contains it.
   FlatValue root(FlatValue value) const {
     for (;;) {
       const FlatBuffer& buffer = buffers[value.buffer];
@@ -94,8 +95,8 @@ struct FlatProgram {
 // Appends the launch of a copy, which needs no scratch memory.
 void add_copy(FlatProgram& program, const Type& type, FlatValue from, FlatValue to);
 
-// A stacked result that only loops read is kept as separate slices, each of which is freed after
-// its last use. Offsets in the arena follow later.
+// Makes the flat program of a graph. A stacked result that only loops read is kept as separate
+// slices, each freed after its last use. Offsets in the arena follow later.
 FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts);
 
 // Overlaps communication with computation: splits every collective into a start and a wait
@@ -105,9 +106,9 @@ FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts
 // A wait precedes the first other launch that uses the result. All-gathers of weights, with the
 // casts before them, are prefetched up to one layer's gathered bytes ahead (as in FSDP). Other
 // collectives, mainly reductions of gradients, start as soon as their operands are computed; the
-// oldest are waited for when more than one layer's bytes would be in flight. Sends add to these
-// what one task of a pipeline sends. These limits bound the additional memory. Receives start where
-// they are, and what devices with other programs take part in (core/ops/send.h) keeps its order.
+// oldest are waited for when the bytes in flight would exceed those of one layer and the sends of
+// one task of a pipeline. These limits bound the additional memory. Receives start where they are,
+// and launches shared with devices of other programs (core/ops/send.h) keep their order.
 //
 // With `seconds`, an all-gather of weights starts as late as it can without stopping kernels
 // (gather_starts.h), and at most two layers' gathered bytes ahead: one that takes long starts

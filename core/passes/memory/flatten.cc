@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Flattening (flat_program.h). In: the lowered graph of one device, and the scratch bytes of its
+// kernels. Out: its launches in order, and buffers. It walks the graph once and unrolls loops and
+// pipelines; views, slices of stacks and stacked results become parts of buffers, with a copy where
+// that is impossible. Cost: linear in the launches and operands of the unrolled step; the facts of
+// a node are computed once, not in each iteration.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -38,7 +43,7 @@ std::optional<int64_t> slice_offset(const Type& whole, const Node& node) {
   return node.attributes.get<int64_t>("begin") * inner;
 }
 
-// The node of `helpers` that copies a value of this type.
+// Adds to `helpers` a node that copies a value of this type.
 NodeId copy_node(Graph& helpers, const Type& type) {
   for (const NodeId id : helpers.nodes().ids()) {
     const Node& node = helpers.node(id);
@@ -51,7 +56,7 @@ NodeId copy_node(Graph& helpers, const Type& type) {
   return helpers.add_node(std::move(node), {type});
 }
 
-// A node that computes the indices 0, 1, … of a loop.
+// Adds a node that computes the indices 0, 1, … of a loop.
 NodeId index_node(Graph& helpers, const std::string& axis, int64_t count) {
   const Mesh mesh;
   const AxisRules rules;
@@ -59,7 +64,7 @@ NodeId index_node(Graph& helpers, const std::string& axis, int64_t count) {
   return helpers.value(iota(Axis{.name = axis, .size = count, .split = {}}).id()).producer;
 }
 
-// Whether each value is read only by loops, slice by slice.
+// Returns whether each value is read only by loops, slice by slice.
 ValueFlags find_sliced(const Graph& graph) {
   ValueFlags sliced(graph.values().size(), true);
   const auto whole = [&](ValueId value) { sliced[value] = false; };
@@ -104,7 +109,7 @@ class Flattener {
  private:
   using Values = IndexedVector<ValueId, FlatValue>;
 
-  // What each node of a graph becomes, found once for all iterations of a loop or pipeline.
+  // The kind of each node of a graph, found once for all iterations of a loop or pipeline.
   struct FlatNode {
     enum class Kind { kLoop, kPipeline, kView, kLaunch } kind = Kind::kLaunch;
     int64_t offset = 0;  // kView.
@@ -140,8 +145,8 @@ class Flattener {
     return facts_.scratch_bytes ? facts_.scratch_bytes(graph, node) : 0;
   }
 
-  // Each part refers to the buffer that contains it, not to another part: the passes after this one
-  // look it up for each operand of each launch.
+  // Makes each part refer to the buffer that contains it, not to another part: later passes look it
+  // up for each operand of each launch.
   void shorten_parents() {
     for (FlatBuffer& buffer : program_.buffers) {
       if (buffer.parent == kNone) continue;
@@ -208,7 +213,7 @@ class Flattener {
     return {.buffer = whole.buffer, .offset = whole.offset + number * bytes, .bytes = bytes};
   }
 
-  // Memory for a stacked result of a loop: one buffer, or separate slices if only loops read it.
+  // Returns memory for a stacked result of a loop: one buffer, or slices if only loops read it.
   FlatValue new_result(const Graph& graph, ValueId result, int64_t count, int64_t bytes) {
     const auto [sliced, added] = sliced_.try_emplace(&graph);
     if (added) sliced->second = find_sliced(graph);
@@ -247,8 +252,8 @@ class Flattener {
     for (size_t i = 0; i < loop.carries(); ++i) outer(loop.last(i)) = carries[i];
   }
 
-  // The tasks and transfers of a stage, in order. A slot has one value for each microbatch, whose
-  // memory is free after the last call that reads it.
+  // Runs the tasks and transfers of a stage, in order. A slot has one value for each microbatch,
+  // whose memory is free after the last call that reads it.
   void run_pipeline(const Node& node, Values& values) {
     const Pipeline pipeline(node);
     const auto body_inputs = [&](size_t b) -> const std::vector<GraphInput>& {
@@ -313,7 +318,7 @@ class Flattener {
     return std::ssize(program_.tasks) - 1;
   }
 
-  // Whether a loop's body reads the index, its first input.
+  // Returns whether a loop's body reads the index, its first input.
   static bool reads_index(const Graph& body) {
     const ValueId index = body.inputs()[0].value;
     return std::ranges::any_of(body.nodes(),
@@ -323,7 +328,7 @@ class Flattener {
            std::ranges::find(body.outputs(), index, &GraphOutput::value) != body.outputs().end();
   }
 
-  // The indices [0, count) of a loop.
+  // Launches the computation of the indices [0, count) of a loop.
   FlatValue loop_indices(const std::string& axis, int64_t count) {
     const NodeId node = index_node(*program_.helpers, axis, count);
     const Node& made = program_.helpers->node(node);
@@ -362,7 +367,7 @@ class Flattener {
   IndexedVector<StackId, std::vector<FlatValue>> stacks_;
   std::map<const Graph*, ValueFlags> sliced_;
   std::map<const Graph*, FlatGraph> flat_;
-  int64_t task_ = -1;  // Whose launches are being added.
+  int64_t task_ = -1;  // Task of the launches being added.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that each launch of a program reads and writes, by which it depends on others.
+// The memory that each launch of a program reads and writes, from which its dependencies follow.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ inline bool overlaps(FlatValue a, FlatValue b) {
 struct Footprint {
   std::span<const FlatValue> reads, writes;
   BufferId scratch;
-  uint64_t buffers = 0;  // A bit for each buffer, modulo 64: most pairs of launches share none.
+  uint64_t buffers = 0;  // Bit set of buffers, modulo 64: most pairs of launches share none.
 };
 
-// Whether `later` depends on `earlier`.
+// Returns whether `later` depends on `earlier`.
 bool depends(const Footprint& later, const Footprint& earlier);
 
-// Finds root buffers once, since all pairs of launches are compared. Operands have none but these.
+// Finds root buffers once, since all pairs of launches are compared. Only operands have footprints.
 class Footprints {
  public:
   explicit Footprints(const FlatProgram& program);

@@ -13,7 +13,7 @@ struct Interval {
   double begin = 0.0, end = 0.0;
 };
 
-// When the links are busy with other collectives, which run one after another.
+// Returns when the links are busy with other collectives, which run one after another.
 std::vector<Interval> busy_links(const std::vector<double>& begins,
                                  const std::vector<LinkUse>& others) {
   std::vector<Interval> busy;
@@ -26,12 +26,12 @@ std::vector<Interval> busy_links(const std::vector<double>& begins,
   return busy;
 }
 
-// Removes from the end of `busy` what begins at `time` or later.
+// Removes from the end of `busy` the intervals that begin at `time` or later.
 void drop_from(std::vector<Interval>& busy, double time) {
   while (!busy.empty() && busy.back().begin >= time) busy.pop_back();
 }
 
-// When work of `seconds` on the links must begin to be done at `end`.
+// Returns when work of `seconds` on the links must begin to be done at `end`.
 double begin_of_work(std::vector<Interval>& busy, double end, double seconds) {
   for (double begin = end;;) {
     drop_from(busy, begin);
@@ -52,7 +52,7 @@ std::vector<size_t> latest_starts(const std::vector<double>& kernels,
   for (const double seconds : kernels) begins.push_back(begins.back() + seconds);
   std::vector<Interval> busy = busy_links(begins, others);
   std::vector<size_t> positions(gathers.size(), 0);
-  double next = std::numeric_limits<double>::infinity();  // The begin of the gather after it.
+  double next = std::numeric_limits<double>::infinity();  // Start of the next gather.
   for (size_t k = gathers.size(); k-- > 0;) {
     const double end = std::min(begins[gathers[k].first_use], next);
     next = begin_of_work(busy, end, kReserve * gathers[k].seconds);

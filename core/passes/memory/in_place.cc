@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Updates in place (flat_program.h). In: a flat program, and which results may overwrite which
+// operands. Out: live ranges, and buffers merged: next values of states with the states, slices of
+// stacks and results with dead operands; copies at the end for other states. A greedy choice in
+// program order: a result takes the first dead operand of its size. Cost: some passes over all
+// operands; for values written by parts also all pairs of accesses to the two buffers.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -23,7 +28,7 @@ class InPlaceUpdates {
     for (Update& update : updates_) update.in_place = try_update_in_place(update);
     const int64_t before = end();
     copy_other_updates();
-    // Updates in place change the ranges of states alone, which are not packed.
+    // Updates in place change only the ranges of states, which are not packed.
     if (end() > before) find_live_ranges();
     overwrite_stacks();
     for (int64_t time = 0; time < end(); ++time) overwrite_dead_inputs(time);
@@ -108,8 +113,8 @@ class InPlaceUpdates {
     return root.buffer == update.state.buffer && root.offset == 0;
   }
 
-  // In place if the last read of the old value precedes the write of the next value, or is by the
-  // same launch and the kernel may overwrite its input.
+  // Updates in place if the last read of the old value precedes the write of the next value, or is
+  // by the same launch and the kernel may overwrite its input.
   bool try_update_in_place(const Update& update) {
     FlatBuffer& next = buffer(update.next);
     if (unchanged(update)) return true;
@@ -126,8 +131,8 @@ class InPlaceUpdates {
     return true;
   }
 
-  // The same for a state that a loop updates slice by slice: no part of the old value is read after
-  // it is written.
+  // Returns whether a loop may update a state slice by slice: no part of the old value is read
+  // after it is written.
   bool may_overwrite_by_parts(const Update& update) {
     if (buffer(update.state).last == end()) return false;  // The old value is an output.
     if (accesses_.empty()) {
@@ -161,10 +166,10 @@ class InPlaceUpdates {
     return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
   }
 
-  // The accesses of these buffers, in one pass over all launches.
+  // Finds the accesses of these buffers, in one pass over all launches.
   void find_accesses(const std::vector<BufferId>& buffers) {
     accesses_.clear();
-    accesses_.emplace_back();  // Of no buffer.
+    accesses_.emplace_back();  // Index 0 means no buffer.
     tracked_ = IndexedVector<BufferId, size_t>(program_.buffers.size());
     for (const BufferId id : buffers) {
       if (tracked_[id] > 0) continue;
@@ -185,7 +190,7 @@ class InPlaceUpdates {
     }
   }
 
-  // A loop reads slices of the stack `old` and makes those of `next`, as sums of gradients do.
+  // Stacks of a loop that reads slices of `old` and makes those of `next`, as sums of gradients do.
   struct StackPair {
     BufferId old, next;
   };
@@ -211,7 +216,7 @@ class InPlaceUpdates {
     return found;
   }
 
-  // The next stack takes the place of the old one, slice by slice.
+  // Places the next stack in the memory of the old one, slice by slice.
   void overwrite_stacks() {
     const std::vector<StackPair> pairs = stack_pairs();
     if (pairs.empty()) return;
@@ -236,7 +241,7 @@ class InPlaceUpdates {
     }
   }
 
-  // Whether the launch may write `output` over all of its inputs in the buffer `over`.
+  // Returns whether the launch may write `output` over all of its inputs in the buffer `over`.
   bool may_overwrite(int64_t time, FlatValue output, BufferId over) {
     const FlatLaunch& at = launch(time);
     const std::span<const Operand> results = find(operands_at(time).results, output.buffer);
@@ -250,7 +255,7 @@ class InPlaceUpdates {
     return true;
   }
 
-  // Answers are kept for all launches of a node.
+  // Asks the kernel; answers are kept for all launches of a node.
   bool kernel_allows(const FlatLaunch& at, int64_t result, int64_t operand) {
     if (!facts_.may_overwrite || at.graph == program_.helpers.get()) return false;
     constexpr int64_t kKept = 8;  // Results and operands.
@@ -269,12 +274,12 @@ class InPlaceUpdates {
   // The buffer of an operand (its root) or of a result, and its position.
   using Operand = std::pair<BufferId, size_t>;
   struct SortedOperands {
-    int64_t time = -1;  // Of which launch.
+    int64_t time = -1;  // Number of the launch.
     std::vector<Operand> operands, results;
   };
 
-  // The launch of all updates has thousands of operands and is asked about each, so they are sorted
-  // once.
+  // Returns sorted operands. The launch of all updates has thousands and needs each, so it is
+  // sorted once.
   const SortedOperands& operands_at(int64_t time) {
     if (sorted_.time == time) return sorted_;
     const FlatLaunch& at = launch(time);
@@ -293,7 +298,8 @@ class InPlaceUpdates {
     return std::ranges::equal_range(sorted, buffer, {}, &Operand::first);
   }
 
-  // Values that the copies would overwrite are spilled first.
+  // Copies the next values of other states. Values that the copies would overwrite are spilled
+  // first.
   void copy_other_updates() {
     const Graph& graph = *program_.graph;
     for (size_t i = 0; i < graph.outputs().size(); ++i)
@@ -305,7 +311,7 @@ class InPlaceUpdates {
       if (!update.in_place) add_copy(program_, update.type, update.next, update.state);
   }
 
-  // Whether `value` is the old value of a state.
+  // Returns whether `value` is the old value of a state.
   bool is_replaced(FlatValue value) const {
     const BufferId root = program_.root(value).buffer;
     return std::any_of(updates_.begin(), updates_.end(), [&](const Update& update) {
@@ -361,7 +367,7 @@ class InPlaceUpdates {
   const KernelFacts& facts_;
   IndexedVector<FlatNodeId, Answers> known_;
   std::vector<Update> updates_;
-  // Of find_accesses(): the accesses of buffer b are accesses_[tracked_[b]].
+  // From find_accesses(): the accesses of buffer b are accesses_[tracked_[b]].
   IndexedVector<BufferId, size_t> tracked_;
   std::vector<std::vector<Access>> accesses_;
   SortedOperands sorted_;

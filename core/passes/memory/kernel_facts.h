@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What memory planning is told about kernels, and how it runs their launches.
+// The facts about kernels that memory planning needs, and the kinds of their launches.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ enum class LaunchKind { kRun, kStart, kWait };
 
 using LaunchId = Id<struct LaunchTag>;
 
-// What planning needs to know about kernels. Unset: no scratch memory, and outputs may not
-// overwrite inputs.
+// Properties of kernels for planning. Unset: no scratch memory, and outputs may not overwrite
+// inputs.
 struct KernelFacts {
   std::function<int64_t(const Graph&, const Node&)> scratch_bytes;
   std::function<bool(const Graph&, const Node&, int64_t output, int64_t input)> may_overwrite;
 };
 
-// The seconds of one launch of a node, the same on all devices of a stage. Unset: not known.
+// Returns the seconds of one launch of a node, equal on all devices of a stage. Unset: not known.
 using LaunchSeconds = std::function<double(const Graph&, const Node&)>;
 
 }  // namespace tessera

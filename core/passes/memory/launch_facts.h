@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the overlap of communication asks of launches, found once for all launches of a node.
+// The facts about launches that the overlap of communication needs, found once per node.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace tessera {
 
 struct NodeFacts {
   bool is_collective = false, is_transfer = false, is_send = false, is_receive = false;
-  // May run later than the order has it, to not wait for a collective: an update, or a sum for the
-  // next microbatch (sums_of_collectives()).
+  // May run later than in the order, to not wait for a collective: an update, or a sum for the next
+  // microbatch (sums_of_collectives()).
   bool may_wait = false;
   // Devices with other programs take part (core/ops/send.h): such launches keep their order.
   bool is_shared = false;
@@ -28,7 +28,7 @@ class LaunchFacts {
   const NodeFacts& of(const FlatLaunch& launch) const { return facts_[launch.flat_node]; }
   const NodeFacts& operator[](size_t i) const { return of(program_.launches[LaunchId(i)]); }
 
-  // Of each launch.
+  // Returns the seconds of each launch.
   std::vector<double> seconds_of_launches(const LaunchSeconds& seconds_of) const;
 
  private:

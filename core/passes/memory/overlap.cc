@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Overlap of communication with computation (flat_program.h). In: a flat program whose collectives
+// run in place. Out: each one as a start and a wait, in a new order. Gathers of weights move ahead
+// within a budget of bytes, as in FSDP, or to the latest time at which no kernel waits
+// (gather_starts.h); others start when their operands are ready. Cost: near linear in the launches;
+// a collective is compared with all launches that it passes, a launch with all open collectives.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -19,7 +24,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kTimedLayers = 2;  // Whose gathered bytes may be ahead when times are known.
+constexpr int64_t kTimedLayers = 2;  // Layers of gathered bytes ahead, when times are known.
 
 bool may_move(const FlatLaunch& launch, const NodeFacts& facts) {
   return facts.is_inexpensive && !facts.may_wait && !launch.inputs.empty() && !facts.is_shared;
@@ -29,7 +34,7 @@ bool covers(FlatValue whole, FlatValue part) {
   return part.offset >= whole.offset && part.offset + part.bytes <= whole.offset + whole.bytes;
 }
 
-// Which launches have written which parts of buffers, in the order in which they are added.
+// Records which launches have written which parts of buffers, in the order in which they are added.
 class Writers {
  public:
   explicit Writers(size_t buffers) : ends_(buffers) {}
@@ -42,7 +47,7 @@ class Writers {
     writers_.push_back({root, launch, kNone});
   }
 
-  // The first launch that has written all of `part`.
+  // Returns the first launch that has written all of `part`.
   std::optional<size_t> of(FlatValue part) const {
     for (int32_t i = ends_[part.buffer].first; i >= 0;) {
       const Writer& writer = writers_[static_cast<size_t>(i)];
@@ -57,7 +62,7 @@ class Writers {
   struct Writer {
     FlatValue root;
     size_t launch = 0;
-    int32_t next = kNone;  // Of the same buffer.
+    int32_t next = kNone;  // Next writer of this buffer.
   };
   struct Ends {
     int32_t first = kNone, last = kNone;
@@ -67,7 +72,7 @@ class Writers {
   IndexedVector<BufferId, Ends> ends_;
 };
 
-// Collectives that bring weights to where they are used, and the casts and slices before them. They
+// Finds collectives that bring weights to their use, and the casts and slices before them. They
 // depend only on persistent values, so they may run at any earlier time. Launches are numbered by
 // their position in the program.
 class AllGatherPrefetch {
@@ -108,12 +113,13 @@ class AllGatherPrefetch {
     producers_begin_.push_back(producers_.size());
   }
 
-  // Whether launch `i` depends only on persistent values, through collectives and inexpensive ops.
+  // Returns whether launch `i` depends only on persistent values, through collectives and cheap
+  // ops.
   bool is_early(size_t i) const { return early_[i]; }
-  // Whether launch `i` is the last collective of such a chain.
+  // Returns whether launch `i` is the last collective of such a chain.
   bool is_gather(size_t i) const { return first_use_[i] != kNever; }
 
-  // In the order of their first uses.
+  // Returns the gathers in the order of their first uses.
   std::vector<size_t> gathers() const {
     std::vector<size_t> gathers;
     for (size_t i = 0; i < early_.size(); ++i)
@@ -123,7 +129,7 @@ class AllGatherPrefetch {
     return gathers;
   }
 
-  // The same with what their collectives take; one that several gathers read is of the first.
+  // Returns the gathers with their seconds; a collective that several read counts for the first.
   std::vector<TimedGather> timed_gathers(const std::vector<double>& seconds) const {
     std::vector<bool> counted(early_.size(), false);
     const auto with_producers = [&](auto& self, size_t i) -> double {
@@ -141,9 +147,9 @@ class AllGatherPrefetch {
     return timed;
   }
 
-  // An order of all launches in which gathers and what they depend on run as early as possible with
-  // at most `budget` gathered bytes that no launch has used yet, but not before the positions in
-  // `earliest`, of each of gathers() or none. The others keep their order.
+  // Returns an order of all launches in which gathers and their producers run as early as possible
+  // with at most `budget` gathered bytes that no launch has used yet, but not before the positions
+  // in `earliest`, one for each of gathers() or none. The others keep their order.
   std::vector<size_t> order(int64_t budget, const std::vector<size_t>& earliest) const {
     const std::vector<size_t> gathers = this->gathers();
     const std::vector<size_t> positions = this->positions(gathers, budget, earliest);
@@ -169,7 +175,7 @@ class AllGatherPrefetch {
  private:
   static constexpr size_t kNever = static_cast<size_t>(-1);
 
-  // The launch before which each gather is moved.
+  // Returns the launch before which each gather is moved.
   std::vector<size_t> positions(const std::vector<size_t>& gathers, int64_t budget,
                                 const std::vector<size_t>& earliest) const {
     const auto bytes = [&](size_t k) {
@@ -194,9 +200,9 @@ class AllGatherPrefetch {
   const FlatProgram& program_;
   const LaunchFacts& facts_;
   std::vector<bool> early_;
-  // Of early launches: the launches they depend on. Those of launch i begin at producers_begin_[i].
+  // Producers of early launches. Those of launch i begin at producers_begin_[i].
   std::vector<size_t> producers_, producers_begin_;
-  std::vector<size_t> first_use_;  // Of gathers: their first reader.
+  std::vector<size_t> first_use_;  // First reader of each gather.
 };
 
 int64_t bytes_of(const FlatLaunch& launch) {
@@ -215,7 +221,7 @@ class Splitter {
         facts_(facts),
         open_results_(program.buffers.size()) {}
 
-  // The budget limits neither prefetched collectives nor receives.
+  // Splits collectives. The budget limits neither prefetched collectives nor receives.
   void split(const std::vector<LaunchId>& order, const AllGatherPrefetch& weights, int64_t budget) {
     for (const LaunchId i : order) {
       const NodeFacts& facts = facts_[i.index()];
@@ -247,7 +253,7 @@ class Splitter {
 
   void start(LaunchId i, bool is_early, int64_t budget) {
     FlatLaunch launch = program_.launches[i];
-    // What is received is in memory until it is read, however early it is waited for.
+    // A received value is in memory until it is read, however early it is waited for.
     const bool unlimited = is_early || facts_[i.index()].is_receive;
     Open open{
         .start = {}, .bytes = unlimited ? 0 : bytes_of(launch), .results = footprints_[i].writes};
@@ -264,7 +270,7 @@ class Splitter {
     open_.push_back(open);
   }
 
-  // How many of the oldest open collectives must be complete before this launch.
+  // Returns how many of the oldest open collectives must be complete before this launch.
   size_t needed(LaunchId launch) const {
     size_t count = 0;
     each_value(launch, [&](FlatValue root) {
@@ -279,8 +285,9 @@ class Splitter {
     return count;
   }
 
-  // Updates, and sums of gradients, are deferred until something else has waited for their
-  // gradients; so is what depends on them.
+  // Updates, and sums of gradients, are deferred until another launch has waited for their
+  // gradients. Returns whether a launch depends on a deferred one, and so must be deferred or run
+  // after it.
   bool touches_deferred(LaunchId launch) const {
     if (deferred_.empty()) return false;
     bool touches = false;
@@ -343,13 +350,13 @@ class Splitter {
   const LaunchFacts& facts_;
   IndexedVector<LaunchId, FlatLaunch> result_;
   std::deque<Open> open_;
-  IndexedVector<BufferId, int32_t> open_results_;  // Of open_, by buffer.
+  IndexedVector<BufferId, int32_t> open_results_;  // Number of results of open_ in each buffer.
   std::deque<LaunchId> deferred_;
   int64_t in_flight_ = 0;
 };
 
-// The bytes of the chosen collectives of one layer in one phase: the maximum over path prefixes
-// such as "layers[i]" of each graph, and over what loop bodies have outside of layers.
+// Returns the bytes of the chosen collectives of one layer in one phase: the maximum over path
+// prefixes such as "layers[i]" of each graph, and over loop bodies without their layers.
 template <typename Chosen>
 int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   std::map<std::pair<const Graph*, std::string>, int64_t> layers;
@@ -391,8 +398,8 @@ void start_when_ready(const LaunchFacts& facts, const Footprints& footprints,
   }
 }
 
-// The most bytes that are sent between two computations: the values that one task of a pipeline
-// sends.
+// Returns the most bytes that are sent between two computations: the values that one task of a
+// pipeline sends.
 int64_t most_sent_together(const FlatProgram& program, const LaunchFacts& facts,
                            const std::vector<LaunchId>& order) {
   int64_t most = 0, sum = 0;
@@ -405,7 +412,7 @@ int64_t most_sent_together(const FlatProgram& program, const LaunchFacts& facts,
   return most;
 }
 
-// Before which launch each gather must start, for no kernel to wait for it.
+// Returns the launch before which each gather must start, so that no kernel waits for it.
 std::vector<size_t> starts_of_gathers(const LaunchFacts& facts, const AllGatherPrefetch& weights,
                                       const std::vector<double>& seconds) {
   std::vector<double> kernels = seconds;

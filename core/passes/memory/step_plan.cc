@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// With more blocks packing by size, which is quadratic in the worst case, takes too long.
+// Most blocks that are packed by size, which is quadratic in the worst case.
 constexpr size_t kMostBySize = 20000;
 
 bool live_together(const PackedBlock& a, const PackedBlock& b) {
@@ -39,7 +39,7 @@ class BlockTimes {
   int64_t last_ = 0;
 };
 
-// Sorted by counting: a step has millions of blocks, and about as many times.
+// Sorts by counting: a step has millions of blocks, and about as many times.
 std::vector<size_t> by_first_use(const std::vector<PackedBlock>& blocks) {
   const BlockTimes times(blocks);
   std::vector<size_t> begins(times.count() + 1, 0);
@@ -61,7 +61,7 @@ std::vector<size_t> largest_first(const std::vector<PackedBlock>& blocks) {
 // arrays are faster than trees.
 class FreeList {
  public:
-  // The smallest gap that fits, the first of equal ones.
+  // Takes the smallest gap that fits, the first of equal ones.
   int64_t take(int64_t bytes) {
     const auto best = std::ranges::lower_bound(by_size_, Gap{bytes, 0});
     if (best == by_size_.end()) return extend(bytes);
@@ -108,7 +108,7 @@ class FreeList {
     return offset;
   }
 
-  // The first gap that begins there or behind it.
+  // Returns the first gap that begins at or after `offset`.
   Gaps::iterator at(int64_t offset) {
     return std::ranges::lower_bound(gaps_, offset, {}, &Gap::offset);
   }
@@ -123,14 +123,14 @@ class FreeList {
   }
 
   Gaps gaps_;     // By offset; adjacent gaps are joined.
-  Gaps by_size_;  // The same.
+  Gaps by_size_;  // The same gaps by size.
   int64_t top_ = 0;
 };
 
 // Places blocks in order of first use, each into the smallest gap that fits (best fit).
 int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   const std::vector<size_t> order = by_first_use(blocks);
-  using LastUse = std::pair<int64_t, size_t>;  // Of a block, and which.
+  using LastUse = std::pair<int64_t, size_t>;  // Last use of a block, and its index.
   std::priority_queue<LastUse, std::vector<LastUse>, std::greater<>> live;
   FreeList memory;
   for (const size_t i : order) {
@@ -144,7 +144,7 @@ int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   return memory.top();
 }
 
-// Bytes of the arena that are in use.
+// A range of bytes of the arena that is in use.
 struct Extent {
   int64_t begin = 0, end = 0;
 };
@@ -165,9 +165,9 @@ void join(std::vector<Extent>& extents, Extent added) {
   }
 }
 
-// Placed blocks, by parts of time: what is in use throughout a part, and the blocks that begin or
-// end in it. A tree has what is in use at any time in all aligned ranges of parts, for blocks that
-// live through several.
+// Placed blocks, by parts of time: the extents that are in use throughout a part, and the blocks
+// that begin or end in it. For blocks that live through several parts, a tree has the extents that
+// are in use throughout each aligned range of parts.
 class PlacedBlocks {
  public:
   explicit PlacedBlocks(const std::vector<PackedBlock>& blocks)
@@ -177,7 +177,7 @@ class PlacedBlocks {
     part_time_ = end / static_cast<int64_t>(kParts) + 1;
   }
 
-  // Block i has its offset now.
+  // Adds block i, whose offset is set.
   void add(size_t i) {
     const PackedBlock& block = blocks_[i];
     const Extent extent = extent_of(block);
@@ -190,7 +190,7 @@ class PlacedBlocks {
       for (size_t node = low; node <= high; ++node) join(in_use_[node], extent);
   }
 
-  // What is in use while `block` is, in order. Extents may overlap.
+  // Returns the extents in use while `block` is, in order. They may overlap.
   std::span<const Extent> around(const PackedBlock& block) {
     found_.clear();
     const size_t first = part_of(block.first), last = part_of(block.last);
@@ -203,8 +203,8 @@ class PlacedBlocks {
  private:
   static constexpr size_t kParts = 128;
   struct Part {
-    std::vector<Extent> in_use;    // Throughout the part.
-    std::vector<uint32_t> blocks;  // That begin or end in the part, by offset.
+    std::vector<Extent> in_use;    // Extents in use throughout the part.
+    std::vector<uint32_t> blocks;  // Blocks that begin or end in the part, by offset.
   };
 
   static Extent extent_of(const PackedBlock& block) {
@@ -432,7 +432,7 @@ class Planner {
   }
 
   FlatProgram program_;
-  IndexedVector<BufferId, int64_t> offsets_;  // Of buffers without parent.
+  IndexedVector<BufferId, int64_t> offsets_;  // Offsets of buffers without parent.
   StepPlan plan_;
 };
 
@@ -450,7 +450,7 @@ int64_t pack_arena(std::vector<PackedBlock>& blocks) {
 
 int64_t max_live_bytes(const std::vector<PackedBlock>& blocks) {
   const BlockTimes times(blocks);
-  std::vector<int64_t> changes(times.count(), 0);  // Of the live bytes, by time.
+  std::vector<int64_t> changes(times.count(), 0);  // Changes of the live bytes, by time.
   for (const PackedBlock& block : blocks) {
     changes[times.index(block.first)] += aligned(block.bytes);
     changes[times.index(block.last + 1)] -= aligned(block.bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step as a backend runs it: launches of kernels and collectives over one arena. Planning is pure
-// arithmetic and needs no device. Its phases, each in a source of its own, are in flat_program.h.
+// The program of a step for a backend: launches of kernels and collectives over one arena. Planning
+// is pure arithmetic and needs no device. Its phases, each in a source of its own, are in
+// flat_program.h.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@ struct Launch {
   int64_t scratch = 0;
   LaunchKind kind = LaunchKind::kRun;
   LaunchId waits_for;  // kWait: the launch of the start, which has the same node.
-  int64_t task = -1;   // Of a pipeline: an index of StepPlan::tasks.
+  int64_t task = -1;   // For a pipeline: an index into StepPlan::tasks.
 };
 
-// Where a graph input or output is.
+// The place of a graph input or output.
 struct Placement {
   std::string name;
   InputKind kind = InputKind::kBatch;
@@ -33,9 +34,9 @@ struct Placement {
   int64_t offset = 0;
 };
 
-// Bytes in the arena at the moment of most use, by class. `activations` were computed by the
-// forward pass and are read by the backward pass, `gradients` are read by the update; `temporaries`
-// is the rest of the peak, including gaps between blocks.
+// Bytes in the arena at the time of its peak, by class. `activations` were computed by the forward
+// pass and are read by the backward pass, `gradients` are read by the update; `temporaries` is the
+// rest of the peak, including gaps between blocks.
 struct MemoryUse {
   int64_t parameters = 0, state = 0, batch = 0;
   int64_t activations = 0, gradients = 0, temporaries = 0;
@@ -59,7 +60,7 @@ struct StepPlan {
   IndexedVector<LaunchId, Launch> launches;
   std::vector<Placement> inputs;
   std::vector<Placement> outputs;  // Without updates, which are at the offset of their input.
-  std::vector<std::string> tasks;  // Of a pipeline, in order: "F0", "B3.1".
+  std::vector<std::string> tasks;  // Tasks of a pipeline, in order: "F0", "B3.1".
   int64_t persistent_bytes = 0;
   int64_t arena_bytes = 0;
   MemoryUse use;
@@ -69,16 +70,16 @@ struct StepPlan {
 // Whether collectives are split into starts and waits (overlap()) or run in place.
 enum class Communication { kInline, kOverlapped };
 
-// `persistent` are inputs that another program has placed in the same arena; they keep their
-// offsets. Error if their types differ. `seconds` are for overlap().
+// Plans a step. `persistent` are inputs that another program has placed in the same arena; they
+// keep their offsets. Error if their types differ. `seconds` are for overlap().
 StepPlan plan_memory(Graph lowered, const KernelFacts& facts,
                      const std::vector<Placement>& persistent = {},
                      Communication communication = Communication::kInline,
                      const LaunchSeconds& seconds = {});
 
-// The byte offset of a node's result within its first operand if the result is a view of it, else
-// nullopt. In row-major layout, slices of the leading axis are views, and so are transpositions and
-// broadcasts that move or add only axes of size 1.
+// Returns the byte offset of a node's result within its first operand if the result is a view of
+// it, else nullopt. In row-major layout, slices of the leading axis are views, and so are
+// transpositions and broadcasts that move or add only axes of size 1.
 std::optional<int64_t> view_offset(const Graph& graph, const Node& node);
 
 inline constexpr int64_t kAlignment = 64;
@@ -88,7 +89,7 @@ inline int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlign
 // and returns the size of the arena. Takes the better of two greedy heuristics.
 int64_t pack_arena(std::vector<PackedBlock>& blocks);
 
-// The most bytes in use at one time: a lower bound on the size of the arena.
+// Returns the most bytes in use at one time: a lower bound on the size of the arena.
 int64_t max_live_bytes(const std::vector<PackedBlock>& blocks);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that passes add for stacks of layers and for stages, on behalf of a node of the model.
+// Adds nodes for stacks of layers and for stages, on behalf of a node of the model.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class AddedNodes {
   ValueId add(const Op& op, std::vector<ValueId> inputs, Attributes attributes, const Type& type);
   ValueId zeros(const Type& type);
 
-  // Of values with the axis `layers`. Each returns its operand where there is nothing to do.
+  // For values with the axis `layers`. Each returns its operand if nothing needs to be done.
   ValueId rows(ValueId stack, int64_t begin, int64_t count);  // Rows [begin, begin + count).
-  ValueId padded(ValueId stack, int64_t rows);                // To this many rows, by zeros.
+  ValueId padded(ValueId stack, int64_t rows);                // Appends zeros up to this many rows.
   ValueId joined(std::vector<ValueId> parts);
 
-  // The sum over these stages, of which the device's is one; over all if the list is empty.
+  // Returns the sum over these stages, of which the device's is one; over all if the list is empty.
   ValueId sum_over_stages(ValueId value, const StageList& stages = {});
 
  private:

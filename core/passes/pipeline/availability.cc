@@ -50,7 +50,8 @@ bool Availability::at(ValueId value, int64_t stage) const {
   return std::ranges::binary_search(available_[value], stage);
 }
 
-// A weight is on the stages whose tasks read it. Stacked ones are on all: each has its own layers.
+// Places weights: each is on the stages whose tasks read it. Stacked ones are on all: each has its
+// own layers.
 void Availability::place_weights(NodeId loop_id, const TaskBodies& tasks) {
   const Loop loop(graph_.node(loop_id));
   std::vector<std::set<int64_t>> readers(loop.constants());
@@ -69,7 +70,7 @@ void Availability::place_weights(NodeId loop_id, const TaskBodies& tasks) {
   }
 }
 
-// The gradient of a weight is on the stages that have terms of it, metrics are on all.
+// Places sums: the gradient of a weight is on the stages that have terms of it, metrics are on all.
 void Availability::place_sums(NodeId loop_id, const TaskBodies& tasks) {
   const Loop loop(graph_.node(loop_id));
   for (const ValueId value : graph_.node(loop_id).outputs) available_[value] = all_;
@@ -85,7 +86,7 @@ void Availability::place_nodes(NodeId loop) {
   for (const NodeId id : graph_.nodes().ids()) {
     if (id == loop) continue;
     const Node& node = graph_.node(id);
-    // The norm of tensors on some stages is added up over the stages.
+    // The norm of tensors on some stages is summed over the stages.
     const bool is_norm =
         node.op == &kSquaredNormOp && std::ranges::any_of(node.inputs, [&](ValueId value) {
           return !is_everywhere(available_[value]);
@@ -102,7 +103,7 @@ void Availability::place_nodes(NodeId loop) {
   }
 }
 
-// A state is where its next value is computed. Returns whether any has changed.
+// Places states: each is where its next value is computed. Returns whether any place has changed.
 bool Availability::place_states() {
   bool changed = false;
   for (const GraphOutput& output : graph_.outputs()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which stages of a pipeline the values outside the loop over microbatches are computed: an
-// embedding and what updates it on the stages that use it, most others on all.
+// Finds on which stages of a pipeline the values outside the loop over microbatches are computed:
+// an embedding and its update on the stages that use it, most others on all.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ class Availability {
   // `loop` is the loop over microbatches in `graph`.
   Availability(const Graph& graph, NodeId loop, const TaskBodies& tasks, int64_t stages);
 
-  // The stages that compute or hold the value.
+  // Returns the stages that compute or hold the value.
   const StageList& of(ValueId value) const { return available_[value]; }
   bool at(ValueId value, int64_t stage) const;
   bool is_everywhere(const StageList& stages) const {
     return static_cast<int64_t>(stages.size()) == stages_;
   }
-  // Of a node whose operands are on these stages only, but whose results all stages need: the
-  // stages; empty for other nodes. A squared norm may have operands of different stages.
+  // Returns the stages that hold the operands of a node whose results all stages need; empty for
+  // other nodes. A squared norm may have operands of different stages.
   const StageList& broadcast_from(NodeId node) const { return broadcast_from_[node]; }
 
-  // The parameters and states that not all stages hold.
+  // Returns the parameters and states that not all stages hold.
   StageHomes homes() const;
 
  private:

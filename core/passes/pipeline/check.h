@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proves that a pipeline schedule is correct, whoever wrote it.
+// Proves that a pipeline schedule is correct, from any source.
 #pragma once
 
 #include "core/passes/pipeline/table.h"

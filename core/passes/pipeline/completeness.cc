@@ -34,9 +34,9 @@ void check_ranges(const PipelineTable& table) {
   }
 }
 
-using WorkCounts = std::array<int, 4>;  // Of the tasks of each kind, F, B, I, W.
+using WorkCounts = std::array<int, 4>;  // Number of tasks by kind: F, B, I, W.
 
-// "F3.1, twice B3.1": what there is of a piece and a microbatch; "nothing".
+// Formats the tasks found for a piece and a microbatch: "F3.1, twice B3.1"; "nothing".
 std::string found_text(PipelineTask task, const WorkCounts& counts) {
   std::string text;
   for (size_t work = 0; work < counts.size(); ++work) {

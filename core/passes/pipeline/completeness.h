@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a pipeline schedule contains the work of a step, each task once. Not whether the tasks
-// are in an order that works (check.h).
+// Checks whether a pipeline schedule contains the work of a step, each task once. It does not check
+// the order of tasks (check.h does).
 #pragma once
 
 #include "core/passes/pipeline/table.h"

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The value that the stages with a `term` have, on all stages. The graph is one device's already.
+// Returns the value of the stages with a `term` on all stages. The graph is that of one device.
 ValueId summed(Graph& graph, AddedNodes& nodes, ValueId term, const Mesh& mesh, int64_t device) {
   const ValueId sum = nodes.sum_over_stages(term);
   Attributes& attributes = graph.node(graph.value(sum).producer).attributes;

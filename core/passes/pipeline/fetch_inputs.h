@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs without a pipeline, such as one that samples, beside a pipeline's: its stages hold only
-// their own weights, of which such a program needs all on every device.
+// Supports programs without a pipeline, such as sampling, in a run with a pipeline: its stages hold
+// only their own weights, but such a program needs all of them on every device.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 
 namespace tessera {
 
-// The lowered graph of a device, where inputs that only some stages hold (`homes`) and that are
-// read come from the first of these stages, by an all-reduce over `stage` to which the others add
-// zeros. On stages that do not hold them, the graph lacks these inputs and their updates.
+// Returns the lowered graph of a device, in which inputs that are read and that only some stages
+// hold (`homes`) come from the first of these stages, by an all-reduce over `stage` to which the
+// others add zeros. On stages that do not hold them, the graph lacks these inputs and their
+// updates.
 Graph fetch_inputs(const Graph& lowered, const StageHomes& homes, const Mesh& mesh, int64_t device);
 
 }  // namespace tessera

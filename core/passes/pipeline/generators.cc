@@ -49,7 +49,7 @@ class OrderBuilder {
   int64_t tick_ = 0;
 };
 
-// All forwards, chunk by chunk, then the same in reverse.
+// Schedules all forwards, chunk by chunk, then the backwards in reverse.
 PipelineTable forwards_first(std::string_view name, int64_t stages, int64_t microbatches,
                              int64_t chunks) {
   OrderBuilder builder(name, stages, microbatches, chunks);
@@ -98,7 +98,7 @@ PipelineTable interleaved_table(int64_t stages, int64_t microbatches, int64_t ch
     fail("{}: got microbatches={}, expected a multiple of stages={}, such as {}", kName,
          microbatches, stages, nearest_multiple(microbatches, stages));
   // The forwards of a stage, numbered from 0: groups of S microbatches, each through all chunks.
-  // The backwards are the same with the chunks in reverse.
+  // The backwards are like them with the chunks in reverse.
   const auto add = [&](PipelineWork work, int64_t number) {
     const int64_t group = number / (stages * chunks);
     const int64_t chunk = number / stages % chunks;
@@ -141,7 +141,7 @@ PipelineTable zero_bubble_h1_table(int64_t stages, int64_t microbatches) {
 
 PipelineTable forward_table(int64_t stages, int64_t microbatches, int64_t chunks) {
   PipelineTable table = empty_table("forward", stages, microbatches, chunks);
-  std::vector<int64_t> idle_from(static_cast<size_t>(stages), 0);  // The next tick of each stage.
+  std::vector<int64_t> idle_from(static_cast<size_t>(stages), 0);  // Next idle tick of each stage.
   for (int64_t first = 0; first < microbatches; first += stages) {
     const int64_t end = std::min(first + stages, microbatches);
     std::vector<int64_t> arrivals(static_cast<size_t>(end - first), 0);  // At the next piece.

@@ -35,13 +35,13 @@ PipelineTable interleaved_table(int64_t stages, int64_t microbatches, int64_t ch
 PipelineTable circular_table(int64_t stages, int64_t microbatches, int64_t chunks);
 
 // ZB-H1 (Qi et al., 2024, arXiv 2401.10241): 1F1B with the backward in two tasks, I and W, so that
-// the previous stage waits for I only. Stage s puts off its W by s microbatches: it then holds S
-// activations, what stage 0 of 1F1B holds. If F, I and W take one tick each, there are
-// 3M+max(S-1, 2S-1-M) ticks, and for M >= S each stage is idle for S-1 of them, a third of 1F1B's
-// 3(S-1), whose backward takes two ticks. Every stage holds min(S, M) activations.
+// the previous stage waits for I only. Stage s delays its W by s microbatches: it then holds S
+// activations, as stage 0 of 1F1B. If F, I and W take one tick each, there are 3M+max(S-1, 2S-1-M)
+// ticks, and for M >= S each stage is idle for S-1 of them, a third of 1F1B's 3(S-1), whose
+// backward takes two ticks. Every stage holds min(S, M) activations.
 PipelineTable zero_bubble_h1_table(int64_t stages, int64_t microbatches);
 
-// The forwards alone, for evaluation: it has no task of a backward, so it does not pass
+// Only the forwards, for evaluation: it has no task of a backward, so it does not pass
 // check_pipeline, and declares no live_bound. At most S microbatches at a time go through all
 // chunks, in the same order at every stage. M·R+S-1 ticks if R = 1 or S divides M.
 PipelineTable forward_table(int64_t stages, int64_t microbatches, int64_t chunks);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which stages of a pipeline hold the inputs of a program. Every device's graph lacks the inputs
-// that its stage does not hold.
+// Maps the inputs of a program to the stages of a pipeline that hold them. Every device's graph
+// lacks the inputs that its stage does not hold.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// By the name of an input, the stages that hold it, ascending. Names that are not in it: all stages
-// hold them. The same on every device.
+// The stages that hold each input, ascending, by the input's name. All stages hold inputs without
+// an entry. Equal on every device.
 using StageHomes = std::map<std::string, std::vector<int64_t>, std::less<>>;
 
 inline bool is_home(const StageHomes& homes, std::string_view input, int64_t stage) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of the rows of a stack whose layers are in pieces (LayerPieces). Shards of all stages
-// one behind the other have the rows of each stage together, with padding; the stack itself has
+// Converts the order of the rows of a stack whose layers are in pieces (LayerPieces). Concatenated
+// shards of all stages have the rows of each stage together, with padding; the stack itself has
 // them in the order of the model.
 #pragma once
 
@@ -14,10 +14,10 @@ namespace tessera {
 // order of the model, without padding. `like` gives the nodes their line, path and phase.
 ValueId in_layer_order(Graph& graph, const Node& like, ValueId shards, const LayerPieces& pieces);
 
-// This stage's rows of the stack, padded by zeros.
+// Returns this stage's rows of the stack, padded by zeros.
 ValueId rows_of_stage(AddedNodes& nodes, ValueId stack, const LayerPieces& pieces, int64_t stage);
 
-// The rows of all stages, one behind the other: the inverse of in_layer_order().
+// Returns the concatenated rows of all stages: the inverse of in_layer_order().
 ValueId in_stage_order(Graph& graph, const Node& like, ValueId stack, const LayerPieces& pieces);
 
 }  // namespace tessera

@@ -77,7 +77,7 @@ void TaskPlacement::find_loops() {
       each.work = PipelineWork::kBackwardInput;
 }
 
-// From the results of backward loops through ops that keep the axis of the stack first.
+// Starts at the results of backward loops and follows ops that keep the axis of the stack first.
 void TaskPlacement::find_stacked_gradients() {
   for (const LayerLoop& each : loops_) {
     if (each.work == PipelineWork::kForward) continue;
@@ -95,7 +95,7 @@ void TaskPlacement::find_stacked_gradients() {
 
 void TaskPlacement::place_nodes() {
   Dependence forward(body_), backward(body_), weights(body_), batch(body_);
-  std::vector<ValueId> to_backward;  // What the backward loop starts from.
+  std::vector<ValueId> to_backward;  // Operands of the backward loop.
   bool splits = false;
   for (const LayerLoop& each : loops_) {
     const Node& node = body_.node(each.node);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which task of a pipeline computes each value of a microbatch. The layers that are stacked over
-// `stage` are cut into pieces; what the graph computes before them belongs to the first piece, what
-// it computes after them to the last one.
+// Finds which task of a pipeline computes each value of a microbatch. The layers that are stacked
+// over `stage` are cut into pieces; values that the graph computes before them belong to the first
+// piece, values after them to the last one.
 #pragma once
 
 #include <compare>
@@ -35,22 +35,24 @@ class TaskPlacement {
   TaskPlacement(const Loop& microbatches, int64_t pieces);
 
   const std::vector<LayerLoop>& loops() const { return loops_; }
-  // The loop of this node; null: another node.
+  // Returns the loop of this node; null: another node.
   const LayerLoop* loop(NodeId node) const;
-  int64_t layers() const { return layers_; }  // Of the stack.
+  int64_t layers() const { return layers_; }  // Layers of the stack.
 
-  // The task of a node that is not a loop over the layers. nullopt: each task that needs it
+  // Returns the task of a node that is not a loop over the layers. nullopt: each task that needs it
   // computes it, such as masks, positions and weights that are cast or gathered.
   std::optional<PieceTask> task(NodeId node) const { return tasks_[node]; }
-  // Whether the value is the gradient of stacked weights: each piece computes its own layers of it.
+  // Returns whether the value is the gradient of stacked weights: each piece computes its own
+  // layers of it.
   bool is_stacked_gradient(ValueId value) const { return stacked_[value]; }
-  // The task that makes a carry or a result of a loop, for one piece.
+  // Returns the task that makes a carry or a result of a loop, for one piece.
   PieceTask task_of_loop(const LayerLoop& loop, int64_t piece) const { return {loop.work, piece}; }
-  // The piece that comes before `piece` in the loop; nullopt for the first one.
+  // Returns the piece that comes before `piece` in the loop; nullopt for the first one.
   std::optional<int64_t> previous_piece(const LayerLoop& loop, int64_t piece) const;
   int64_t last_piece(const LayerLoop& loop) const;
   int64_t pieces() const { return pieces_; }
-  // kBackwardWeight if the backward loop was split in two (split_backward.h), else kBackward.
+  // Returns kBackwardWeight if the backward loop was split in two (split_backward.h), else
+  // kBackward.
   PipelineWork weight_work() const;
 
  private:

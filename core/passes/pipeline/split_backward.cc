@@ -27,7 +27,7 @@ class BodySplit {
     mark_crossing();
   }
 
-  // Values that the first loop stacks for the second, in this order.
+  // Returns the values that the first loop stacks for the second, in this order.
   const std::vector<ValueId>& crossing() const { return crossing_; }
 
   std::shared_ptr<const Graph> first() const {
@@ -43,7 +43,8 @@ class BodySplit {
     return std::make_shared<const Graph>(std::move(graph));
   }
 
-  // Its inputs: index, the slices of the loop, the crossing values, the constants of the loop.
+  // Returns the second body. Inputs: index, slices of the loop, crossing values, constants of the
+  // loop.
   std::shared_ptr<const Graph> second() const {
     Rewriter rewriter(body_);
     Graph& graph = rewriter.to();
@@ -65,7 +66,7 @@ class BodySplit {
   }
 
  private:
-  // The nodes that carries are computed from.
+  // Marks the nodes from which carries are computed.
   void mark_first() {
     const auto mark = [&](ValueId value) {
       if (const NodeId producer = body_.value(value).producer; producer != kNone)
@@ -104,8 +105,8 @@ class BodySplit {
   std::vector<ValueId> crossing_;
 };
 
-// Whether this is the gradient of a loop over layers. It need not read their weights: the forward
-// pass may have saved what it needs of them.
+// Returns whether this is the gradient of a loop over layers. It need not read their weights: the
+// forward pass may have saved all that it needs of them.
 bool is_backward_loop(const Node& node) {
   return is_repeat(node) && node.phase != Phase::kForward && Loop(node).axis() == kLayersAxis;
 }

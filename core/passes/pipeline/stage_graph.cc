@@ -94,13 +94,13 @@ class StageRewriter {
 
   AddedNodes for_node(const Node& like) { return {made_, like}; }
 
-  // A value that the stages `from` have, for all stages.
+  // Returns a value that the stages `from` have, for all stages.
   ValueId broadcast(const StageList& from, ValueId value, const Type& type, const Node& like) {
     AddedNodes added = for_node(like);
     return added.sum_over_stages(stage_ == from.front() ? value : added.zeros(type));
   }
 
-  // Of tensors on some stages: each is counted by the first of its stages.
+  // Adds a norm of tensors on some stages: each is counted by the first of its stages.
   void add_squared_norm(NodeId id) {
     if (available_.broadcast_from(id).empty()) {
       rewriter_.copy_node(id);
@@ -181,7 +181,7 @@ class StageRewriter {
         .rows(whole, pieces_.first_row(piece), pieces_.layers(piece));
   }
 
-  // This stage's part of a value that all stages have for all layers.
+  // Adds this stage's part of a value that all stages have for all layers.
   void add_own_layers(NodeId id) {
     const Node& node = graph_.node(id);
     CHECK(graph_.type(node.outputs[0]).axes[0].name == kLayersAxis);
@@ -189,7 +189,7 @@ class StageRewriter {
     set(node.outputs[0], rows_of_stage(added, rewriter_.at(node.inputs[0]), pieces_, stage_));
   }
 
-  // The rows of all chunks of this stage.
+  // Returns the rows of all chunks of this stage.
   ValueId stacked_sum(size_t carry, const std::vector<PartialSum>& sums,
                       const std::vector<ValueId>& outputs, const Node& like) {
     std::vector<ValueId> parts;

@@ -91,7 +91,7 @@ int64_t StageNode::body_of(const Transfer& transfer, const PieceTask& maker) {
   return found->second;
 }
 
-// This stage's side of a transfer.
+// Makes this stage's side of a transfer.
 StageNode::Body StageNode::transfer_body(const Transfer& transfer, const PieceTask& maker) {
   const TaskBody& made = tasks_.bodies.at(maker);
   const auto output = std::ranges::find_if(made.outputs, [&](const TaskOutput& each) {
@@ -130,7 +130,7 @@ StageNode::Body StageNode::transfer_body(const Transfer& transfer, const PieceTa
   return body;
 }
 
-// The tasks of the graph that a task of the table stands for.
+// Returns the tasks of the graph that correspond to a task of the table.
 std::vector<PieceTask> StageNode::tasks_of(const PipelineTask& task) const {
   using enum PipelineWork;
   std::vector<PieceTask> found;
@@ -146,8 +146,8 @@ std::vector<PieceTask> StageNode::tasks_of(const PipelineTask& task) const {
   return found;
 }
 
-// At each tick a stage runs its task, then all stages process the transfers of what was made at
-// that tick in the same order.
+// Adds calls: at each tick a stage runs its task, then all stages process, in the same order, the
+// transfers of the values made at that tick.
 void StageNode::add_calls() {
   std::map<int64_t, std::vector<PipelineTask>> by_tick;
   for (const PipelineTask& task : table_.tasks) by_tick[task.tick].push_back(task);
@@ -166,7 +166,7 @@ void StageNode::add_calls() {
   require_all_called();
 }
 
-// A task that the schedule forgets would leave its sums at zero.
+// Checks that every task is called: otherwise its sums would stay zero.
 void StageNode::require_all_called() const {
   std::vector<int64_t> times(bodies_.size());
   for (size_t i = 0; i < calls_.size(); i += 2) ++times[static_cast<size_t>(calls_[i])];
@@ -215,7 +215,7 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
   return graph.add_node(std::move(node), types);
 }
 
-// Slots are numbered after `others`, the operands or outputs of the node.
+// Numbers slots after `others`, the operands or outputs of the node.
 std::vector<int64_t> StageNode::numbers(const std::vector<Port>& ports, size_t others) const {
   std::vector<int64_t> numbers;
   for (const Port& port : ports) {

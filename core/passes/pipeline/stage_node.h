@@ -22,23 +22,23 @@ class StageNode {
   StageNode(const Node& loop_node, const TaskBodies& tasks, const PipelineTable& table,
             int64_t stage);
 
-  // The sums and stacked results that this stage has, in the order of the node's outputs.
+  // Returns the sums and stacked results of this stage, in the order of the node's outputs.
   const std::vector<PartialSum>& sums() const { return sums_; }
   const std::vector<size_t>& results() const { return results_; }
 
-  // Adds the node to `graph`. `initial` gives the value that a sum starts from, `outer` that of
+  // Adds the node to `graph`. `initial` returns the initial value of a sum, `outer` the value of
   // another operand of the loop.
   NodeId add_to(Graph& graph, const std::function<ValueId(const PartialSum&)>& initial,
                 const std::function<ValueId(ValueId)>& outer) const;
 
  private:
-  // One value on its way from the stage that makes it to one that reads it.
+  // The transfer of one value from the stage that makes it to one that reads it.
   struct Transfer {
     PieceValue value;
     int64_t from = 0, to = 0;
     auto operator<=>(const Transfer&) const = default;
   };
-  // The place of an operand or result among those of its kind.
+  // The index of an operand or result among those of its kind.
   struct Port {
     enum class Kind { kSum, kSlice, kConstant, kResult, kSlot };
     Kind kind = Kind::kSlot;
@@ -47,7 +47,7 @@ class StageNode {
   struct Body {
     std::shared_ptr<const Graph> graph;
     std::vector<Port> reads, writes;
-    std::string work;  // "F", "B.1"; "" of a transfer.
+    std::string work;  // "F", "B.1"; "" for a transfer.
   };
 
   int64_t stage_of(const PieceTask& task) const { return task.piece % table_.stages; }

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The output of a piece, and the gradient of its input.
+// Return the output of a piece, and the gradient of its input.
 PipelineValue activation_of(int64_t piece, int64_t microbatch) {
   return {PipelineValue::Kind::kActivation, piece, microbatch};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline schedule as data: which stage works on which microbatch at which tick. This is only
-// the table; generators.h makes tables, check.h proves that one is correct, text.h reads and prints
-// them, timeline.h shows what one costs.
+// A pipeline schedule as data: which stage works on which microbatch at which tick. This file has
+// only the table; generators.h makes tables, check.h proves that one is correct, text.h reads and
+// prints them, timeline.h computes what one costs.
 //
 // The layers of the model are cut into R·S pieces, numbered in the order of the model. Stage s
 // holds the R pieces s, S+s, 2S+s, …, which are its chunks 0, 1, …, R-1 (the virtual stages of
@@ -34,7 +34,7 @@ char work_letter(PipelineWork work);
 struct PipelineTask {
   int64_t tick = 0;
   int64_t stage = 0;
-  int64_t chunk = 0;  // Of the stage.
+  int64_t chunk = 0;  // Chunk of the stage.
   int64_t microbatch = 0;
   PipelineWork work = PipelineWork::kForward;
   auto operator<=>(const PipelineTask&) const = default;
@@ -46,7 +46,7 @@ struct PipelineTable {
   int64_t microbatches = 0;
   int64_t chunks = 1;  // Per stage.
   std::vector<PipelineTask> tasks;
-  // For each stage, how many activations it holds at most (live_activations); empty: not declared.
+  // Most activations that each stage holds (live_activations); empty: not declared.
   std::vector<int64_t> live_bound;
 
   int64_t pieces() const { return chunks * stages; }
@@ -54,7 +54,7 @@ struct PipelineTable {
   int64_t ticks() const;  // From tick 0 to that of the last task.
 };
 
-// What one task makes and another one needs.
+// A value that one task makes and another one needs.
 struct PipelineValue {
   enum class Kind { kActivation, kGradient };
   Kind kind = Kind::kActivation;
@@ -62,17 +62,17 @@ struct PipelineValue {
   int64_t microbatch = 0;
 };
 
-// The values that a task needs, and the one that it makes for others, by the rules above.
+// Return the values that a task needs, and the one that it makes for others, by the rules above.
 std::vector<PipelineValue> needed_values(const PipelineTable& table, const PipelineTask& task);
 std::optional<PipelineValue> made_value(const PipelineTable& table, const PipelineTask& task);
 
-// Which task makes a value. The table's tasks must be in its ranges.
+// Maps values to the tasks that make them. The table's tasks must be in its ranges.
 class ValueMakers {
  public:
   static constexpr int64_t kNobody = -1;
 
   explicit ValueMakers(const PipelineTable& table);
-  int64_t maker(const PipelineValue& value) const;  // An index of table.tasks, or kNobody.
+  int64_t maker(const PipelineValue& value) const;  // Returns an index of table.tasks, or kNobody.
 
  private:
   size_t slot(const PipelineValue& value) const;
@@ -82,18 +82,18 @@ class ValueMakers {
   std::vector<int64_t> makers_;
 };
 
-// For each stage the indices of its tasks in the order of their ticks.
+// Returns, for each stage, the indices of its tasks in the order of their ticks.
 std::vector<std::vector<int64_t>> stage_orders(const PipelineTable& table);
 
-// How many activations stage s holds at tick t, at [s][t]: one for each F of the stage, from its
-// tick to the tick of the last task that reads it (B, or I and W), both included. The unit is what
-// one chunk saves of one microbatch.
+// Returns how many activations stage s holds at tick t, at [s][t]: one for each F of the stage,
+// from its tick to the tick of the last task that reads it (B, or I and W), both included. The unit
+// is the data that one chunk saves for one microbatch.
 std::vector<std::vector<int64_t>> live_activations(const PipelineTable& table);
 
-// The maximum over the ticks, for each stage.
+// Returns the maximum over the ticks, for each stage.
 std::vector<int64_t> peak_live_activations(const PipelineTable& table);
 
-// "F3", or "F3.1" for chunk 1.
+// Formats "F3", or "F3.1" for chunk 1.
 std::string task_text(const PipelineTask& task);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks are built from what is needed: a task's graph has the terms of sums and the results that
-// are placed in it, the values that other tasks read from it, and all that these are computed from.
+// Builds tasks from the values that are needed: a task's graph has the terms of sums and the
+// results that are placed in it, the values that other tasks read from it, and all their producers.
 // So the readers of a value are built before the task that makes it.
 #include "core/passes/pipeline/task_bodies.h"
 
@@ -40,7 +40,7 @@ struct Division {
 
   const Graph& body() const { return microbatches.body(); }
 
-  // The type of a piece's part of a value that has the axis of the stack first.
+  // Returns the type of a piece's part of a value that has the axis of the stack first.
   Type type_in_piece(const Type& type, int64_t p) const {
     Type result = type;
     result.axes[0].size = pieces.layers(p);
@@ -185,7 +185,7 @@ class TaskBuilder {
     return graph_.add_input(fmt::format("input {}", inputs_.size()), InputKind::kLoop, type);
   }
 
-  // The value in the task's graph: computed here, or an input.
+  // Returns the value in the task's graph: computed here, or an input.
   ValueId get(PieceValue key) {
     if (const auto found = made_.find(key); found != made_.end()) return found->second;
     const ValueId made = make(key);
@@ -227,7 +227,7 @@ class TaskBuilder {
     return named(add_input(type, {.kind = TaskInput::Kind::kValue, .value = key}), key.value);
   }
 
-  // Whether a piece has layers of the value, not the whole.
+  // Returns whether a piece has layers of the value, not the whole.
   bool is_stacked(ValueId value) const {
     const Value& it = body_.value(value);
     const LayerLoop* const loop = division_.placement.loop(it.producer);
@@ -252,7 +252,7 @@ class TaskBuilder {
     return AddedNodes(graph_, body_.node(body_.value(value).producer)).joined(std::move(parts));
   }
 
-  // The loop over the layers of one piece.
+  // Adds the loop over the layers of one piece.
   void add_layers(const LayerLoop& layers, int64_t p) {
     Node node = body_.node(layers.node);
     const Loop loop(body_.node(layers.node));
@@ -277,7 +277,7 @@ class TaskBuilder {
     }
   }
 
-  // The layers of a piece of a stacked operand of the loop `reader`.
+  // Returns the layers of a piece of a stacked operand of the loop `reader`.
   ValueId rows(const LayerLoop& reader, ValueId stack, int64_t p) {
     if (is_stacked(stack)) return get({stack, p});
     const NodeId producer = body_.value(stack).producer;
@@ -289,14 +289,14 @@ class TaskBuilder {
         .rows(whole, division_.pieces.first_layer(p), division_.pieces.layers(p));
   }
 
-  // The layers of a piece of what its stage holds.
+  // Returns the layers of a piece from its stage's shard.
   ValueId rows_of_shard(const Node& like, ValueId shard, int64_t p) {
     const ValueId held = get({shard});
     return AddedNodes(graph_, like)
         .rows(held, division_.pieces.first_row(p), division_.pieces.layers(p));
   }
 
-  // An op on the gradients of stacked weights, for the layers of one piece.
+  // Adds an op on the gradients of stacked weights, for the layers of one piece.
   ValueId stacked_gradient(NodeId id, PieceValue key) {
     const PieceTask task{division_.placement.weight_work(), key.piece};
     if (task != task_) return from_other_task(key);
@@ -367,7 +367,7 @@ class TaskBuilder {
   std::map<PartialSum, ValueId> sums_;
 };
 
-// The task that makes a value which others read.
+// Returns the task that makes a value which others read.
 PieceTask maker_of(const Division& division, PieceValue key) {
   const NodeId producer = division.body().value(key.value).producer;
   const TaskPlacement& placement = division.placement;
@@ -379,8 +379,8 @@ PieceTask maker_of(const Division& division, PieceValue key) {
   return *task;
 }
 
-// The tasks so that each comes after those that read its values: backward passes before forward
-// passes, weights before inputs.
+// Returns the tasks so that each comes after those that read its values: backward passes before
+// forward passes, weights before inputs.
 std::vector<PieceTask> readers_first(const TaskPlacement& placement) {
   using enum PipelineWork;
   std::vector<PieceTask> tasks;

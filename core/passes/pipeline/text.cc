@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::string_view kIdle = ".";
 constexpr std::string_view kSpace = " \t\r";
-constexpr int64_t kMostNumbers = 1'000'000;  // Larger ones are misprints.
+constexpr int64_t kMostNumbers = 1'000'000;  // Larger numbers are misprints.
 
-// A whole number below kMostNumbers, of digits only.
+// Parses a whole number below kMostNumbers, of digits only.
 std::optional<int64_t> number_of(std::string_view text) {
   int64_t number = 0;
   const char* end = text.data() + text.size();
@@ -34,7 +34,7 @@ std::optional<PipelineWork> work_of(char letter) {
   return std::nullopt;
 }
 
-// The task of a cell such as "F3.1", without its place.
+// Parses the task of a cell such as "F3.1", without its place.
 std::optional<PipelineTask> task_of(std::string_view cell) {
   const size_t point = std::min(cell.find('.'), cell.size());
   const auto work = work_of(cell.front());
@@ -76,7 +76,7 @@ class TableParser {
     ++table_.stages;
   }
 
-  // The column after "stage 0:", or 0.
+  // Returns the column after "stage 0:", or 0.
   size_t parse_label(std::string_view line) const {
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) return 0;

@@ -18,11 +18,11 @@
 
 namespace tessera {
 
-// The text of a table with at most one task per stage and tick, with aligned columns.
+// Prints a table with at most one task per stage and tick, with aligned columns.
 std::string pipeline_text(const PipelineTable& table);
 
-// The table of a text. Lines count the stages; the largest numbers are those of the last microbatch
-// and chunk. The schedule is not checked (check.h) and declares no live_bound. Error for text of
+// Parses a table. Lines count the stages; the largest numbers are those of the last microbatch and
+// chunk. The schedule is not checked (check.h) and declares no live_bound. Error for text of
 // another form, with the line and the column.
 PipelineTable parse_pipeline(std::string_view name, std::string_view text);
 

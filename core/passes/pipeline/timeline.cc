@@ -48,7 +48,7 @@ void check_costs(const PipelineTable& table, const PipelineCosts& costs) {
   check_not_negative(table.name, "send", costs.send);
 }
 
-// Runs the stages side by side, each in its order.
+// Simulates the stages in parallel, each in its order.
 class OrderRun {
  public:
   using Duration = std::function<double(const PipelineTask&)>;
@@ -90,7 +90,7 @@ class OrderRun {
   bool has_next(int64_t stage) const { return next_[at(stage)] < orders_[at(stage)].size(); }
   int64_t next_task(int64_t stage) const { return orders_[at(stage)][next_[at(stage)]]; }
 
-  // The maker of the first needed value that is not there yet, or kNobody.
+  // Returns the maker of the first needed value that has not arrived, or kNobody.
   int64_t missing(int64_t id) const {
     for (const PipelineValue& value : needed_values(table_, task(id))) {
       const int64_t maker = makers_.maker(value);
@@ -127,8 +127,8 @@ class OrderRun {
     if (bubble.end > bubble.start) timeline_.bubbles.push_back(bubble);
   }
 
-  // Every stage that still has tasks waits for a task that another stage, or itself, has not
-  // reached. Following these waits from any stage ends in a cycle.
+  // Reports a deadlock: every stage with tasks left waits for a task that another stage, or itself,
+  // has not reached. Following these waits from any stage ends in a cycle.
   [[noreturn]] void fail_by_deadlock(int64_t stage) const {
     std::set<int64_t> seen;
     while (seen.insert(stage).second) stage = task(missing(next_task(stage))).stage;
@@ -152,13 +152,13 @@ class OrderRun {
   const double send_;
   const ValueMakers makers_;
   const std::vector<std::vector<int64_t>> orders_;
-  std::vector<size_t> next_;   // Of each stage, a position in its order.
-  std::vector<double> free_;   // When each stage has finished what it has run.
-  std::vector<bool> is_done_;  // Of each task.
+  std::vector<size_t> next_;   // For each stage: the position in its order.
+  std::vector<double> free_;   // When each stage finishes the tasks it has started.
+  std::vector<bool> is_done_;  // For each task: whether it is done.
   PipelineTimeline timeline_;
 };
 
-// 12 as "12", 1.25 as "1.25": at most four digits after the point.
+// Formats 12 as "12", 1.25 as "1.25": at most four digits after the point.
 std::string amount(double value) { return fmt::format("{:g}", std::round(value * 1e4) / 1e4); }
 
 }  // namespace

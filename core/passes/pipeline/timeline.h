@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pipeline schedule costs: when each task runs if tasks take given times, when the pipeline
+// The cost of a pipeline schedule: when each task runs if tasks take given times, when the pipeline
 // is finished, and where each stage is idle and why. Only the order of each stage is used, not the
-// ticks: a stage starts its next task as soon as it is free and what the task needs has arrived.
-// Sends are asynchronous, and a received value waits until it is used. It is a model, not a
-// measurement.
+// ticks: a stage starts its next task as soon as it is free and the values that the task needs have
+// arrived. Sends are asynchronous, and a received value waits until it is used. It is a model, not
+// a measurement.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct PieceCost {
 
 struct PipelineCosts {
   std::vector<PieceCost> pieces = {{}};  // One for each piece of the model, or one for all.
-  double send = 0.0;                     // From one stage to another, after the task that makes it.
+  double send = 0.0;  // Transfer between stages, after the task that makes the value.
 };
 
 struct TimedTask {
@@ -34,7 +34,7 @@ struct TimedTask {
 
 enum class BubbleCause {
   kWarmUp,   // Before the stage's first task.
-  kWaiting,  // Between two tasks: what the second one needs is not there yet.
+  kWaiting,  // Between two tasks: a value that the second one needs has not arrived.
   kDrain,    // After the stage's last task, until all stages are finished.
 };
 
@@ -42,7 +42,7 @@ enum class BubbleCause {
 struct Bubble {
   int64_t stage = 0;
   BubbleCause cause = BubbleCause::kWarmUp;
-  int64_t waits_for = -1;  // kWaiting: the stage that makes what is needed.
+  int64_t waits_for = -1;  // kWaiting: the stage that makes the missing value.
   double start = 0.0;
   double end = 0.0;
 };
@@ -54,21 +54,20 @@ struct PipelineTimeline {
   double finish = 0.0;
 
   double idle(int64_t stage) const;
-  // The idle time of all stages as a part of their total time.
+  // Returns the idle time of all stages as a fraction of their total time.
   double bubble_fraction() const;
 };
 
-// Error if the table is not complete (completeness.h); if stages wait for each other, which names
-// the stages, tasks and ticks; if there is neither one cost nor one for each piece; and if a cost
-// is negative.
+// Computes the timeline. Error if the table is not complete (completeness.h); if stages wait for
+// each other, which names the stages, tasks and ticks; if there is neither one cost nor one for
+// each piece; and if a cost is negative.
 PipelineTimeline pipeline_timeline(const PipelineTable& table, const PipelineCosts& costs);
 
-// The same table with each task at the earliest tick that the order of its stage permits. A
-// schedule can so be written as an order for each stage. Error if it is not
-// complete or stages wait for each other.
+// Moves each task to the earliest tick that the order of its stage permits, so a schedule can be
+// written as an order for each stage. Error if it is not complete or stages wait for each other.
 PipelineTable at_earliest_ticks(const PipelineTable& table);
 
-// A table of the idle time of each stage, by cause:
+// Prints a table of the idle time of each stage, by cause:
 //   stage      busy      idle   warm-up     drain   waiting for
 //       0        24         9         0         0   stage 1: 9
 std::string bubble_text(const PipelineTimeline& timeline);

@@ -18,7 +18,7 @@ namespace tessera {
 
 namespace {
 
-// Whether `backward` can be the gradient of `forward`: the same iterations over the same constants.
+// Returns whether `backward` can be the gradient of `forward`: equal iterations and constants.
 bool same_iterations(const Loop& forward, const Loop& backward) {
   if (forward.axis() != backward.axis() || forward.count() != backward.count()) return false;
   for (size_t i = 0; i < backward.constants(); ++i) {
@@ -114,7 +114,7 @@ void JointLoop::append(NodeId id) {
   }
 }
 
-// The forward node that `clone` recomputes. Which nodes are recomputed is decided again.
+// Returns the forward node that `clone` recomputes. Which nodes are recomputed is decided again.
 NodeId JointLoop::find_original(const Node& clone) const {
   for (const NodeId id : IdRange(forward_end_)) {
     const Node& node = body_.node(id);
@@ -127,7 +127,7 @@ NodeId JointLoop::find_original(const Node& clone) const {
 
 namespace {
 
-// Whether iterations only add to each carry, so that they may run in any order.
+// Returns whether iterations only add to each carry, so that they may run in any order.
 bool only_sums(const Loop& loop) {
   const Graph& body = loop.body();
   const Consumers readers(body);
@@ -135,13 +135,13 @@ bool only_sums(const Loop& loop) {
     const NodeId sum = body.value(loop.carry_out(i)).producer;
     if (sum == kNone || body.node(sum).op != &kAddOp) return false;
     if (!std::ranges::equal(readers[loop.carry_in(i)], std::array{sum})) return false;
-    if (!readers[loop.carry_out(i)].empty()) return false;  // It would see the order of iterations.
+    if (!readers[loop.carry_out(i)].empty()) return false;  // It would depend on their order.
   }
   return true;
 }
 
-// Whether a value that the backward loop reads, and the forward loop does not, needs a result of
-// the forward loop.
+// Returns whether a value that the backward loop reads, and the forward loop does not, needs a
+// result of the forward loop.
 bool waits_for_forward(const Graph& graph, NodeId forward, const JointLoop& joint) {
   ValueFlags later(graph.values().size());
   for (const ValueId value : graph.node(forward).outputs) later[value] = true;
@@ -176,8 +176,8 @@ class LoopMerge {
   }
 
  private:
-  // Copies a node after the producers of its operands. Those of the backward loop come later in the
-  // old graph than the forward loop.
+  // Copies a node after the producers of its operands. In the old graph, those of the backward loop
+  // come after the forward loop.
   void place(NodeId id) {
     if (id == kNone || placed_[id]) return;
     placed_[id] = true;
@@ -251,7 +251,8 @@ class LoopMerge {
   NodeFlags placed_;
 };
 
-// The graph with the first pair of loops merged that can be; then nodes are moved out of `graph`.
+// Returns the graph with the first possible pair of loops merged, moving nodes out of `graph`; or
+// nullopt.
 std::optional<Graph> merge_first(Graph& graph) {
   for (const NodeId id : graph.nodes().ids()) {
     const Node& node = graph.node(id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward loop and the backward loop that reads its results, with their bodies joined in one
-// graph; and the loops that can be run as one.
+// Joins the bodies of a forward loop and of the backward loop that reads its results in one graph,
+// and merges pairs of such loops into one loop.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-// The forward loop whose results the loop `backward` reads, or kNone.
+// Returns the forward loop whose results the loop `backward` reads, or kNone.
 NodeId find_forward_loop(const Graph& graph, const Node& backward);
 
-// The forward body followed by the nodes of the backward body. What the forward loop saves for the
-// backward loop is one value of this graph.
+// The forward body followed by the nodes of the backward body. A value that the forward loop saves
+// for the backward loop is one value of this graph.
 class JointLoop {
  public:
   JointLoop(const Graph& graph, NodeId forward, NodeId backward);
@@ -26,9 +26,9 @@ class JointLoop {
   const Loop& backward() const { return backward_; }
 
   const Graph& body() const { return body_; }
-  // Where the nodes of the backward body begin.
+  // Returns the first node of the backward body.
   NodeId forward_end() const { return forward_end_; }
-  // The value of the joined body for a value of the backward body.
+  // Returns the value of the joined body for a value of the backward body.
   ValueId joined(ValueId value) const { return map_[value]; }
 
   // Slices of the backward loop that do not come from the forward loop: in the joined body, and the
@@ -52,13 +52,13 @@ class JointLoop {
   std::vector<ValueId> other_slices_, other_stacks_;
 };
 
-// Runs a backward loop together with its forward loop, where an iteration of one needs only the
-// same iteration of the other: the forward loop has no carries, the backward loop only sums, and
-// what else the backward loop reads does not depend on the forward loop. Each iteration then
+// Runs a backward loop together with its forward loop, if an iteration of one needs only the same
+// iteration of the other: the forward loop has no carries, the backward loop only sums, and the
+// other operands of the backward loop do not depend on the forward loop. Each iteration then
 // computes its gradients at once, so nothing is saved or recomputed.
 //
-// This is how the chunks of an output head (layers/embeddings/embedding_softmax.h) keep the logits
-// of one chunk only. Their cotangents are the weights of the tokens, which are known beforehand.
+// So the chunks of an output head (layers/embeddings/embedding_softmax.h) keep only the logits of
+// one chunk. Their cotangents are the weights of the tokens, which are known beforehand.
 Graph merge_loops(Graph graph);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Values that are the same in every iteration: they depend on no carry, slice or index.
+// Finds values that are equal in every iteration: they depend on no carry, slice or index.
 ValueFlags find_invariant(const Graph& joint, const Loop& loop, NodeId forward_end) {
   ValueFlags invariant(joint.values().size());
   for (size_t i = 0; i < loop.constants(); ++i) invariant[loop.constant_in(i)] = true;
@@ -83,7 +83,7 @@ class CandidateSearch {
                        [&](const GraphOutput& output) { return output.value == value; });
   }
 
-  // Whether the backward pass reads `operand` anyway, or can get it at little cost.
+  // Returns whether the backward pass reads `operand` anyway, or can get it at little cost.
   bool is_available(ValueId operand, ValueId value) const {
     const NodeId producer = graph_.value(operand).producer;
     if (producer == kNone && passes_.persists(operand)) return true;
@@ -158,7 +158,7 @@ LoopBody::Source LoopBody::classify(ValueId value) {
   return Source::kBackward;  // An input added by tracing the backward pass.
 }
 
-// Decides where the backward pass gets a value from, and what that requires in turn.
+// Decides where the backward pass gets a value from, and what this requires in turn.
 void LoopBody::require(ValueId value) {
   Source& source = sources_[value];
   if (source != Source::kUnknown) return;
@@ -168,8 +168,8 @@ void LoopBody::require(ValueId value) {
     for (const ValueId operand : joint_.node(joint_.value(value).producer).inputs) require(operand);
 }
 
-// Finds the backward nodes that a result depends on. A vjp may compute cotangents that nobody
-// reads.
+// Finds the backward nodes that a result depends on. A vjp may compute cotangents that are not
+// read.
 void LoopBody::find_live() {
   const NodeId end = joint_.nodes().end_id();
   live_ = NodeFlags(joint_.nodes().size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What crosses from the forward to the backward pass: which values are worth recomputing, and the
-// split of a loop into a forward and a backward loop.
+// Decides which values pass from the forward to the backward pass: which are worth recomputing, and
+// the split of a loop into a forward and a backward loop.
 #pragma once
 
 #include <functional>
@@ -20,10 +20,10 @@ struct PassesOfGraph {
   std::function<bool(ValueId)> persists;  // Whether the backward pass can read a graph input.
 };
 
-// Forward values that the backward pass should recompute instead of reading them, whatever the
-// remat policy: elementwise results whose operands it has anyway and that only elementwise nodes
-// read. A fused loop recomputes them with the same bits, and they need not be stored. Values marked
-// by save_for_backward and outputs are not among them.
+// Returns forward values that the backward pass should recompute instead of reading them, whatever
+// the remat policy: elementwise results whose operands it has anyway and that only elementwise
+// nodes read. A fused loop recomputes them with the same bits, and they need not be stored. Values
+// marked by save_for_backward and outputs are not among them.
 ValueFlags recompute_candidates(const Graph& graph, const PassesOfGraph& passes);
 
 // Splits a joint graph, the forward nodes of a loop body followed by nodes of its backward pass,
@@ -48,8 +48,8 @@ class LoopBody {
 
   struct Built {
     std::shared_ptr<const Graph> forward_body;   // With `saved` as further results.
-    std::shared_ptr<const Graph> backward_body;  // Slices: those added, `saved`, `slices`.
-    std::vector<ValueId> saved;                  // Of the joint graph.
+    std::shared_ptr<const Graph> backward_body;  // Slices: the added ones, `saved`, `slices`.
+    std::vector<ValueId> saved;                  // Values of the joint graph.
     std::vector<size_t> slices;     // Stacked operands of the forward loop that are read again.
     std::vector<size_t> constants;  // Constants of the forward loop that are read again.
   };
@@ -81,7 +81,7 @@ class LoopBody {
   IndexedVector<ValueId, Source> sources_;
   NodeFlags live_;
   ValueFlags candidates_;
-  ValueFlags invariant_;  // The same in every iteration.
+  ValueFlags invariant_;  // Values that are equal in every iteration.
   std::vector<ValueId> saved_;
   std::vector<size_t> slices_, constants_;
 };

@@ -61,8 +61,8 @@ class LoopRemat {
   JointLoop joint_;
 };
 
-// For each backward loop that reads what a forward loop saved: saves only what the policy saves,
-// and recomputes the rest in the backward body. Loops within bodies are not changed.
+// For each backward loop that reads values saved by a forward loop: saves only what the policy
+// saves, and recomputes the rest in the backward body. Loops within bodies are not changed.
 Graph rematerialize_loops(Graph result, const RematPolicy& policy) {
   for (const NodeId id : result.nodes().ids()) {
     const Node& node = result.node(id);
@@ -77,8 +77,8 @@ bool in_region(const Node& node) {
   return node.phase == Phase::kForward && node.remat_block != kNone;
 }
 
-// Values that the backward pass recomputes. Values that leave their region are saved, since the
-// next region is recomputed from them.
+// Returns the values that the backward pass recomputes. Values that leave their region are saved,
+// since the next region is recomputed from them.
 ValueFlags find_dropped(const Graph& graph, const RematPolicy& policy) {
   const RematDecision saves(graph, policy);
   ValueFlags dropped(graph.values().size());
@@ -153,7 +153,7 @@ class Recomputation {
       clones_[original.outputs[i]] = to.node(id).outputs[i];
   }
 
-  // The node without its outputs, which stay.
+  // Moves the node out, without its outputs, which stay.
   static Node take(Node& node) {
     Node taken = std::move(node);
     node.outputs = std::move(taken.outputs);  // NOLINT(bugprone-use-after-move): given back.
@@ -163,10 +163,10 @@ class Recomputation {
   Graph graph_;
   ValueFlags dropped_;
   Rewriter rewriter_;
-  IndexedVector<ValueId, ValueId> clones_;  // From values of the old graph.
+  IndexedVector<ValueId, ValueId> clones_;  // Clones of values of the old graph.
 };
 
-// The value that `value` is an alias or reshard of.
+// Returns the value that `value` is an alias or reshard of.
 ValueId source_of(const Graph& graph, ValueId value) {
   for (NodeId producer = graph.value(value).producer; producer != kNone;
        producer = graph.value(value).producer) {
@@ -221,7 +221,7 @@ Graph rematerialize_graph(Graph result, const RematPolicy& policy) {
     ValueFlags dropped = find_dropped(result, policy);
     result = Recomputation(std::move(result), std::move(dropped)).run();
   }
-  result = dce(std::move(result));  // Cotangents that nobody reads do not count as readers.
+  result = dce(std::move(result));  // Unread cotangents do not count as readers.
   ValueFlags candidates = find_candidates(result);
   result = Recomputation(std::move(result), std::move(candidates)).run();
   for (const NodeId id : result.nodes().ids()) {

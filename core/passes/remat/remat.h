@@ -24,8 +24,8 @@ struct RematPolicy {
     kSaveUnbatchedContractions  // Results of einsums without a batch axis.
   };
   Kind kind = Kind::kSaveEverything;
-  std::vector<std::string> names;  // Of kSaveNamed.
-  std::string text() const;        // What parse_remat_policy reads.
+  std::vector<std::string> names;  // Saved names, for kSaveNamed.
+  std::string text() const;        // Input of parse_remat_policy.
   bool operator==(const RematPolicy&) const = default;
 };
 
@@ -34,8 +34,9 @@ struct RematPolicy {
 // policy for an unknown word that begins with "save_".
 RematPolicy parse_remat_policy(std::string_view text);
 
-// Error with the nearest name for a name of a list that save_for_backward marks nowhere in the
-// graph. The names of Pax's policies need not exist: they are those of all its layers.
+// Checks names: Error with the nearest name for a name of a list that save_for_backward marks
+// nowhere in the graph. The names of Pax's policies need not exist: they are those of all its
+// layers.
 void check_remat_names(const RematPolicy& policy, const Graph& traced);
 
 // The decision of a policy for each value of a graph.
@@ -43,11 +44,11 @@ class RematDecision {
  public:
   RematDecision(const Graph& graph, const RematPolicy& policy);
 
-  // Whether the policy saves `value`, the result of a node. Aliases of other values are never
-  // saved.
+  // Returns whether the policy saves `value`, the result of a node. Aliases of other values are
+  // never saved.
   bool operator()(ValueId value) const;
 
-  // The name under which `value` was marked to be saved, or "".
+  // Returns the name under which `value` was marked to be saved, or "".
   std::string mark(ValueId value) const;
 
  private:
@@ -58,18 +59,18 @@ class RematDecision {
   std::map<ValueId, std::string> marks_;  // By marked value.
 };
 
-// Whether the result of a node is an alias of its operand.
+// Returns whether the result of a node is an alias of its operand.
 bool is_alias(const Node& node);
 
 struct SavedValue {
   std::string name;  // The name of the mark, else of the op.
   std::string path;
-  Type type;  // Global; of all iterations of a loop.
+  Type type;  // Global type; for all iterations of a loop.
 };
 
-// The graph with recomputation inserted before the first use in the backward pass. Under every
-// policy the recompute_candidates() (loop_body.h) are recomputed. `saved`, if not null, receives
-// the values kept from the forward to the backward pass.
+// Returns the graph with recomputation inserted before the first use in the backward pass. Under
+// every policy the recompute_candidates() (loop_body.h) are recomputed. `saved`, if not null,
+// receives the values kept from the forward to the backward pass.
 Graph rematerialize(Graph graph, const RematPolicy& policy,
                     std::vector<SavedValue>* saved = nullptr);
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The policies of rematerialisation (remat.h; the named ones are Pax's). In: the text of a policy,
+// and a traced graph with its marks. Out: for each value whether it is saved: by the kind of its
+// op, or by its mark, also through aliases. Cost: one pass over the nodes for the marks, then one
+// look-up for each value; for the results of a loop one pass over its body.
 #include <algorithm>
 #include <set>
 
@@ -74,7 +78,7 @@ bool has_batch_axis(const Graph& graph, const Node& contraction) {
                      [&](const Axis& axis) { return a.has(axis.name) && b.has(axis.name); });
 }
 
-// The names of save_for_backward in the graph and its loops.
+// Collects the names of save_for_backward in the graph and its loops.
 void collect_marks(const Graph& graph, std::set<std::string>& marks) {
   for (const Node& node : graph.nodes()) {
     if (node.op == &kSaveForBackwardOp) marks.insert(node.attributes.get<std::string>("name"));
@@ -136,7 +140,7 @@ RematDecision::RematDecision(const Graph& graph, const RematPolicy& policy)
     ValueId value = node.inputs[0];
     const std::string& name = node.attributes.get<std::string>("name");
     marks_.emplace(value, name);
-    // A mark on an alias marks the value itself.
+    // A mark on an alias also marks its value.
     for (NodeId producer = graph.value(value).producer;
          producer != kNone && is_alias(graph.node(producer));
          producer = graph.value(value).producer) {

@@ -30,7 +30,7 @@ bool is_view(const Node& node) {
   return node.op->linear_view || node.op->op_class == OpClass::kView;
 }
 
-// The value that `value` is a view of, followed through the inputs of loops.
+// Returns the value that `value` is a view of, followed through the inputs of loops.
 Found source(const Place& place, ValueId value) {
   const Graph& graph = *place.graph;
   const NodeId producer = graph.value(value).producer;
@@ -46,7 +46,7 @@ Found source(const Place& place, ValueId value) {
   return {&place, value};
 }
 
-// The parameter that the value is a view of, or null.
+// Returns the parameter that the value is a view of, or null.
 const GraphInput* parameter_of(const Place& place, ValueId value) {
   const Found found = source(place, value);
   for (const GraphInput& input : found.place->graph->inputs())
@@ -59,7 +59,7 @@ bool permutes(const ReshardPlan& plan) {
                      [](const ReshardStep& step) { return step.kind == StepKind::kPermute; });
 }
 
-// `type` with the splits of each axis in the order whose reshard to `to` is cheapest.
+// Returns `type` with the splits of each axis in the order whose reshard to `to` is cheapest.
 Type best_order(Type type, const Type& to, ReshardPlanner& planner) {
   for (size_t i = 0; i < type.axes.size(); ++i) {
     std::vector<std::string> order = type.axes[i].split;
@@ -77,8 +77,8 @@ Type best_order(Type type, const Type& to, ReshardPlanner& planner) {
   return type;
 }
 
-// Whether the value is the result of a contraction that every device along the mesh axis computes
-// whole, possibly followed by elementwise ops and views.
+// Returns whether the value is the result of a contraction that every device along the mesh axis
+// computes whole, possibly followed by elementwise ops and views.
 bool computed_whole(const Graph& graph, ValueId value, const std::string& mesh_axis) {
   const Type& type = graph.type(value);
   if (split_over(type, mesh_axis) || type.partial.over(mesh_axis)) return false;

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Warnings "<source line>: … [in <path>]" in the order of the graph, without repetitions for other
-// layers of a stack.
+// Returns warnings "<source line>: … [in <path>]" in the order of the graph, without repetitions
+// for other layers of a stack.
 std::vector<std::string> layout_lint(const Graph& traced, const Mesh& mesh);
 
 }  // namespace tessera

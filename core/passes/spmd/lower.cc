@@ -30,7 +30,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The type of the tensor whose shard's position the op needs; null: none.
+// Returns the type of the tensor whose shard's position the op needs; null: none.
 const Type* anchor(const Graph& graph, const Node& node) {
   if (node.op == &kAdamUpdateOp && !rounds_stochastically(node)) return nullptr;
   switch (node.op->anchor) {
@@ -60,8 +60,8 @@ void expect_one_block(const Node& node, const Type& type, const Mesh& mesh) {
           node.site.text(), node.op->name, type.text(), mesh.layer_pieces().text(), axis.name);
 }
 
-// The `changing` mesh axes in the order of the splits and partial of `layout`, then in mesh order.
-// It numbers the devices of a permute by their shards.
+// Returns the `changing` mesh axes in the order of the splits and partial of `layout`, then in mesh
+// order. It numbers the devices of a permute by their shards.
 Names order_of(const Type& layout, const Names& changing, const Mesh& mesh) {
   Names order;
   const auto add = [&](const Names& mesh_axes) {
@@ -78,8 +78,8 @@ Names order_of(const Type& layout, const Names& changing, const Mesh& mesh) {
   return order;
 }
 
-// The attributes of a node of the global graph with local sizes and without splits. An op whose
-// result depends on the position of its shard gets the type of the split tensor as `anchor`.
+// Returns the attributes of a node of the global graph with local sizes and without splits. An op
+// whose result depends on the position of its shard gets the type of the split tensor as `anchor`.
 Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& mesh) {
   Attributes result;
   const AxisSizeAttribute& sized = node.op->axis_size;
@@ -104,8 +104,8 @@ Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& me
   return result;
 }
 
-// The attributes of the node for a step from `layout`, whose part on a device is `local`, to a part
-// of type `result`.
+// Returns the attributes of the node for a step from `layout`, whose part on a device is `local`,
+// to a part of type `result`.
 Attributes step_attributes(const ReshardStep& step, const Type& layout, const Type& local,
                            const Type& result) {
   Attributes attributes = {{"mesh_axes", step.mesh_axes}};
@@ -146,9 +146,9 @@ bool is_identity(const Graph& graph, const Node& node) {
   return node.op->identity && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
 }
 
-// Which steps on layers in pieces give rows in the order of the model. The others give them as they
-// are on the stages, for stage_graph(), which takes each stage's rows from its own shard: where
-// stacks are split, and where a loop (over microbatches) gathers them.
+// The steps on layers in pieces that give rows in the order of the model. The others give them as
+// they are on the stages, for stage_graph(), which takes each stage's rows from its own shard:
+// where stacks are split, and where a loop (over microbatches) gathers them.
 enum class OrderedRows { kAll, kGathered, kNone };
 
 // Makes the part of lowering that is the same for all devices.
@@ -220,8 +220,7 @@ class Localizer {
     replace_with(to, value);
   }
 
-  // Gathering layers that are in pieces gives the shards of all stages, and they are split from
-  // those.
+  // Gathering layers in pieces gives the shards of all stages; splits start from those.
   ValueId lower_step(const Node& reshard, const ReshardStep& step, const Type& layout,
                      ValueId value) {
     const LayerPieces& pieces = mesh_.layer_pieces();
@@ -253,7 +252,7 @@ class Localizer {
   Graph& local_;
 };
 
-// Attributes that differ between devices.
+// Computes attributes that differ between devices.
 class DeviceAttributes {
  public:
   DeviceAttributes(const Mesh& mesh, int64_t device) : mesh_(mesh), device_(device) {}
@@ -297,12 +296,12 @@ class DeviceAttributes {
   }
 
  private:
-  // Whether the shard may be several blocks.
+  // Returns whether the shard may be several blocks.
   bool has_rows(const Type& type) const {
     return !type.axes.empty() && is_in_pieces(type.axes[0], mesh_) &&
            !mesh_.layer_pieces().is_equal_blocks();
   }
-  // The global number of each row of the shard; padding is numbered 0.
+  // Returns the global number of each row of the shard; padding is numbered 0.
   std::vector<int64_t> rows_of_blocks(const Type& type, const std::vector<ShardBlock>& blocks) {
     std::vector<int64_t> rows(static_cast<size_t>(local_type(type, mesh_).axes[0].size), 0);
     for (const ShardBlock& block : blocks)
@@ -316,7 +315,7 @@ class DeviceAttributes {
     return found->second;
   }
 
-  // Of a collective of some stages only.
+  // Reduces the group of a collective to the stages that take part.
   void keep_stages(Attributes& attributes, int64_t own) {
     const auto& stages = attributes.get<std::vector<int64_t>>("stages");
     const auto& all = attributes.get<std::vector<int64_t>>("group");
@@ -326,7 +325,7 @@ class DeviceAttributes {
     attributes.set("group", std::move(kept));
   }
 
-  // The group is the pair of devices, which are at `own` and at the peer's place among the stages.
+  // Sets the group to the pair of devices at `own` and at the peer's place among the stages.
   static void fill_transfer(Node& node, const std::vector<int64_t>& stages, int64_t own) {
     Attributes& attributes = node.attributes;
     const int64_t peer = attributes.get<int64_t>("peer");
@@ -342,7 +341,7 @@ class DeviceAttributes {
   }
 
   // With `routes` each device of the group sends to the one that they give. Otherwise this device
-  // receives its shard from the device whose number before the permute is this device's number
+  // receives its shard from the device whose number before the permute equals this device's number
   // after it.
   void fill_permute(Attributes& attributes) {
     const Names changing = attributes.get<Names>("mesh_axes");

@@ -17,8 +17,8 @@
 namespace tessera {
 namespace {
 
-// Mesh axes of more than one device by their position in the mesh, in order. A mesh has at most 24
-// of them (kMaxDevices).
+// Mesh axes of more than one device, by their position in the mesh. A mesh has at most 24 of them
+// (kMaxDevices).
 enum class MeshAxisIndex : uint8_t {};
 
 // A list of mesh axes as a small value, for searches over layouts.
@@ -76,7 +76,7 @@ class MeshAxisList {
   uint8_t size_ = 0;
 };
 
-// Every non-empty subset, large ones first: fused collectives are tried first.
+// Returns every non-empty subset, large ones first: fused collectives are tried first.
 std::vector<MeshAxisList> subsets(const MeshAxisList& axes) {
   std::vector<MeshAxisList> all;
   for (uint64_t bits = (uint64_t{1} << axes.size()) - 1; bits > 0; --bits) {
@@ -133,7 +133,7 @@ class ReshardMoves {
 
   const Layout& from() const { return from_; }
   const Layout& to() const { return to_; }
-  // All moves from `layout`, in a fixed order.
+  // Visits all moves from `layout`, in a fixed order.
   void each(const Layout& layout, const Visit& visit) const {
     slices(layout, visit);
     masks(layout, visit);
@@ -185,7 +185,7 @@ class ReshardMoves {
     return product;
   }
 
-  // How many slices they span.
+  // Returns how many slices they span.
   int64_t slow_devices(const MeshAxisList& mesh_axes) const {
     int64_t product = 1;
     for (const MeshAxisIndex axis : mesh_axes)
@@ -204,19 +204,20 @@ class ReshardMoves {
     return type_.axes[axis].size % devices(layout.splits[axis]) == 0;
   }
 
-  // Whether layers are split into pieces over `stage`, which no other mesh axis can hold or split.
+  // Returns whether layers are split into pieces over `stage`, to which no other mesh axis can
+  // apply.
   bool is_in_pieces(const Layout& layout, size_t axis) const {
     return !mesh_.layer_pieces().empty() && type_.axes[axis].name == kLayersAxis &&
            layout.splits[axis].contains(static_cast<MeshAxisIndex>(mesh_.position(kStageAxis)));
   }
 
-  // A collective that sends `all` bytes, of which `fast` over fast links.
+  // Returns the cost of a collective that sends `all` bytes, `fast` of them over fast links.
   LinkUse collective(const MeshAxisList& mesh_axes, int64_t fast, int64_t all) const {
     const int64_t slow = slow_devices(mesh_axes) > 1 ? 1 : 0;
     return {fast, all - fast, 1 - slow, slow};
   }
 
-  // The cost of gathering to, or scattering, `whole` bytes.
+  // Returns the cost of gathering to, or scattering, `whole` bytes.
   LinkUse shared(int64_t whole, const MeshAxisList& mesh_axes) const {
     const int64_t all = devices(mesh_axes), fast = all / slow_devices(mesh_axes);
     return collective(mesh_axes, whole * (fast - 1) / fast, whole * (all - 1) / all);

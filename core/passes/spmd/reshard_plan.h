@@ -26,7 +26,7 @@ enum class StepKind {
   kAllToAll,       // Moves the innermost splits of an axis to another axis.
   kPermute,        // Moves whole shards between devices.
 };
-const OpDef& step_op(StepKind kind);  // The op of a step.
+const OpDef& step_op(StepKind kind);  // Returns the op of a step.
 
 struct ReshardStep {
   StepKind kind = StepKind::kSlice;
@@ -49,7 +49,7 @@ struct LinkCosts {
   static LinkCosts bytes_only() { return {1.0, 1.0, 0.0, 0.0}; }
 };
 
-// What each device sends in a step or plan.
+// Bytes and collectives of each device in a step or plan.
 struct LinkUse {
   int64_t ici_bytes = 0, dcn_bytes = 0;
   int64_t ici_collectives = 0, dcn_collectives = 0;  // `dcn` if it crosses slices.
@@ -70,7 +70,7 @@ class ReshardPlanner {
   explicit ReshardPlanner(Mesh mesh, LinkCosts costs = {})
       : mesh_(std::move(mesh)), costs_(costs) {}
 
-  // The plan with the least time, then the fewest steps, then a fixed order.
+  // Returns the plan with the least time, then the fewest steps, then a fixed order.
   const ReshardPlan& plan(const Type& from, const Type& to);
 
  private:

@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 using Tensors = std::vector<Tensor>;
-using Routes = std::vector<int64_t>;  // For each device of the ring, the one that it sends to.
+using Routes = std::vector<int64_t>;  // For each device of the ring: the device that it sends to.
 
 template <typename F>
 Tensors each(const Tensors& tensors, const F& f) {
@@ -30,7 +30,7 @@ Tensors each(const Tensors& tensors, const F& f) {
   return results;
 }
 
-// Half 0 or 1 of a sequence.
+// Returns half 0 or 1 of a sequence.
 Tensor half(const Tensor& x, std::string_view axis, int64_t number) {
   const int64_t size = x.size(axis) / 2;
   return slice(x, axis, number * size, (number + 1) * size);
@@ -63,7 +63,7 @@ class Ring {
   }
 
   int64_t size() const { return size_; }
-  // Whether the device that this one has the keys of in this step is before it in the ring.
+  // Returns whether the device whose keys this device has in this step is before it in the ring.
   Tensor keys_are_earlier(int64_t step) const {
     return less_equal(constant(static_cast<double>(step), DType::kF32), number_);
   }
@@ -71,8 +71,8 @@ class Ring {
     return each(tensors, [&](const Tensor& x) { return sent(x, next_); });
   }
 
-  // The order in which causal attention is the same work for all devices. Device d has chunks 2d
-  // and 2d + 1 of the sequence, and then d and 2k - 1 - d, of which one is even and one odd.
+  // Reorders so that causal attention is equal work for all devices. Device d has chunks 2d and 2d
+  // + 1 of the sequence, and then d and 2k - 1 - d, of which one is even and one odd.
   Tensor zigzag(const Tensor& x, std::string_view axis) const {
     const Tensor even = sent(half(x, axis, 0), even_), odd = sent(half(x, axis, 1), odd_);
     return concat({where(is_even_, even, odd), where(is_even_, odd, even)}, axis);
@@ -92,8 +92,9 @@ class Ring {
       result[static_cast<size_t>(routes[i])] = static_cast<int64_t>(i);
     return result;
   }
-  // The gradient sends keys again. Without the attribute `gradient` its permutes would be merged
-  // with equal ones of the forward pass, and every device would store the keys of all devices.
+  // Sends. The gradient sends keys again. Without the attribute `gradient` its permutes would be
+  // merged with equal ones of the forward pass, and every device would store the keys of all
+  // devices.
   Tensor sent(const Tensor& x, const Routes& routes) const {
     const Attributes attributes = {
         {"mesh_axes", mesh_axes_}, {"routes", routes}, {"gradient", int64_t{gradient_}}};
@@ -107,13 +108,13 @@ class Ring {
   Routes next_, even_, odd_;
 };
 
-// A result of attention to some of the keys.
+// The result of attention to some of the keys.
 struct Part {
   Tensor out;  // f32["batch seq heads head_dim"]
   Tensor lse;  // ["batch heads seq"]: the logarithm of the softmax's denominator.
 };
 
-// The result of attention to the keys of both parts.
+// Merges the results of attention to the keys of both parts.
 Part merged(const Part& a, const Part& b) {
   const Tensor maximum_lse = maximum(a.lse, b.lse);
   const Tensor of_a = exp(a.lse - maximum_lse), of_b = exp(b.lse - maximum_lse);
@@ -128,7 +129,7 @@ Part half_of(const Part& part, int64_t number) {
   return {half(part.out, "seq", number), half(part.lse, "seq", number)};
 }
 
-// The part where the condition holds, otherwise attention to no keys.
+// Returns the part where the condition holds, otherwise attention to no keys.
 Part part_if(const Tensor& condition, const Part& part) {
   return {mask(part.out, condition),
           where(condition, part.lse, constant(kEmptyLse, part.lse.dtype()))};
@@ -213,7 +214,7 @@ class RingAttention {
     return {result(all.out, "seq", queries[0].dtype()), result(all.lse, "seq", all.lse.dtype())};
   }
 
-  // The gradients of queries, keys and values in one step.
+  // Returns the gradients of queries, keys and values in one step.
   Tensors step_gradients(int64_t number, const Tensors& queries, const Tensors& keys) const {
     if (!causal_) return differentiate(queries, keys);
     const CausalStep step(ring_, number, queries, keys);
@@ -227,8 +228,8 @@ class RingAttention {
     return sums;
   }
 
-  // Sums of the gradients of keys and values travel with these and then to the device that has
-  // them.
+  // Sends the sums of the gradients of keys and values along with these, and then to the device
+  // that holds them.
   Tensors gradients(const Tensors& queries, Tensors keys) const {
     Tensors sums = differentiate(queries, keys, causal_);
     Tensors travelling;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over sequences that are split between devices: ring attention (Liu, Zaharia and Abbeel,
-// 2023, arXiv 2310.01889). Keys and values travel around the devices in k - 1 steps. In each step a
-// device attends to the keys that it holds, and partial results are merged by the logarithms of
-// their softmax denominators.
+// 2023, arXiv 2310.01889). Keys and values are passed around the devices in k - 1 steps. In each
+// step a device attends to the keys that it holds, and partial results are merged by the logarithms
+// of their softmax denominators.
 //
 // Causal attention would leave the devices with early tokens idle. So each sequence is cut into 2k
 // chunks, and during attention device d has chunks d and 2k - 1 - d (zig-zag order, as in
@@ -15,11 +15,12 @@
 
 namespace tessera {
 
-// Whether the node is attention, or its gradient, of sequences split over more than one device.
+// Returns whether the node is attention, or its gradient, of sequences split over more than one
+// device.
 bool is_ring_attention(const Graph& graph, const Node& node, const Mesh& mesh);
 
-// The program of one device for this node: a graph with the node's operands and results, in local
-// types. It is the same for all devices, up to the attributes that lowering adds.
+// Returns the program of one device for this node: a graph with the node's operands and results, in
+// local types. It is equal for all devices, up to the attributes that lowering adds.
 Graph ring_attention(const Graph& graph, const Node& node, const Mesh& mesh);
 
 }  // namespace tessera

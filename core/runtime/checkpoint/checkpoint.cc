@@ -14,13 +14,13 @@
 namespace tessera {
 namespace {
 
-// A region of a piece as a region of the array.
+// Returns a region of a piece as a region of the array.
 Region moved(Region region, const std::vector<int64_t>& by) {
   for (size_t i = 0; i < by.size(); ++i) region.origin[i] += by[i];
   return region;
 }
 
-// Pieces that do not overlap and have as many elements as the whole are the whole.
+// Checks that the pieces make up the whole array: they do not overlap and have as many elements.
 void check_whole(const OpenedCheckpoint& opened, const std::filesystem::path& directory) {
   for (const auto& [path, entry] : opened.entries) {
     std::vector<Region> blocks;

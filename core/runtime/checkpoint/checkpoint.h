@@ -47,16 +47,16 @@ class ArrayBytes {
 struct CheckpointArray {
   std::string path;  // "params/embedding/table", "learner/m/embedding/table", …
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;   // Of the whole array.
+  std::vector<int64_t> shape;   // Shape of the whole array.
   std::optional<Region> block;  // The piece; unset: the whole array.
   ArrayBytes bytes;
 };
 
-// What a host writes, in bytes.
+// Bytes that a host writes.
 struct ShardBytes {
-  int64_t file = 0;  // The HDF5 file.
+  int64_t file = 0;  // Bytes of the HDF5 file.
   int64_t table = 0;
-  int64_t arrays = 0;  // The contents of the arrays.
+  int64_t arrays = 0;  // Bytes of the arrays' contents.
 };
 
 // The two halves of writing a checkpoint: every host writes its shard into `directory`; when all

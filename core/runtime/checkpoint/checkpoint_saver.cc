@@ -55,7 +55,7 @@ void PendingReads::await_number(std::unique_lock<std::mutex>& lock, size_t numbe
 
 void PendingReads::await(const DeviceBuffer& buffer) {
   std::unique_lock lock(mutex_);
-  size_t last = 0;  // One past the last that overlaps.
+  size_t last = 0;  // One past the last buffer that overlaps.
   for (size_t i = finished_; i < buffers_.size(); ++i)
     if (overlap(buffers_[i], buffer)) last = i + 1;
   await_number(lock, last);
@@ -139,7 +139,7 @@ void CheckpointSaver::write(const CheckpointInfo& info,
       saved.removed = store_.outdated(policy_);
     }
     // Without the lock, or take_saved would wait for the disk.
-    if (processes_->is_first()) remove_temporaries(store_.directory());  // What remained before.
+    if (processes_->is_first()) remove_temporaries(store_.directory());  // Of killed saves.
     for (const int64_t step : saved.removed)
       if (const std::string problem = store_.remove(step);
           !problem.empty() && !std::exchange(warned_, true))

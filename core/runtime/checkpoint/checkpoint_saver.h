@@ -22,15 +22,15 @@
 
 namespace tessera {
 
-// Device memory that one thread will still read, and that others may change only after that. A
-// checkpoint is written directly from the memory of training. The next step may read it in the
+// Device memory that one thread will still read and that other threads may change only after that.
+// A checkpoint is written directly from the memory of training. The next step may read it in the
 // meantime; its update of an array waits until that array has been read.
 class PendingReads {
  public:
-  // These will be read, in this order. Nothing may be pending.
+  // Registers buffers that will be read in this order. Nothing may be pending.
   void begin(std::vector<DeviceBuffer> buffers);
-  void finish_next();  // The first that is still pending has been read.
-  void finish_all();   // The rest will not be read.
+  void finish_next();  // Marks the first pending buffer as read.
+  void finish_all();   // Drops all pending buffers: they will not be read.
 
   // Returns when nothing pending overlaps `buffer`. Thread-safe.
   void await(const DeviceBuffer& buffer);
@@ -48,8 +48,8 @@ class PendingReads {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<DeviceBuffer> buffers_;
-  size_t finished_ = 0;      // Of buffers_, from the first.
-  int waiting_ = 0;          // Callers now.
+  size_t finished_ = 0;      // How many of buffers_ have been read, from the first.
+  int waiting_ = 0;          // How many callers of await() are blocked now.
   Clock::time_point since_;  // Start of the earliest current wait.
   double waited_seconds_ = 0.0;
 };
@@ -57,9 +57,9 @@ class PendingReads {
 class CheckpointSaver {
  public:
   // Every process of the run has one, and they save together: `save` is called with the same steps
-  // in the same order, each with the pieces it owns. `processes` are for the writing thread alone
-  // (a channel of its own; null: this process is alone); their stall probes also report what waits
-  // for `reads`. Process 0 removes what killed saves left.
+  // in the same order, each with the pieces it owns. Only the writing thread uses `processes`,
+  // which has a channel of its own (null: this process is alone); its stall probes also report
+  // waits for `reads`. Process 0 removes the files that killed saves left.
   CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
                   std::unique_ptr<ProcessGroup> processes = nullptr);
   ~CheckpointSaver();  // Waits for the save, and prints a failure that was not thrown before.
@@ -73,15 +73,15 @@ class CheckpointSaver {
 
   struct Saved {
     int64_t step = 0;
-    int64_t bytes = 0;             // Of the arrays of all processes.
-    double seconds = 0.0;          // In the writing thread.
+    int64_t bytes = 0;             // Bytes of the arrays of all processes.
+    double seconds = 0.0;          // Time of the writing thread.
     double stall = 0.0;            // Seconds that training waited for it or an earlier save.
-    std::vector<int64_t> removed;  // Checkpoints that the policy removed; in process 0.
-    std::string remains;           // That one could not be removed, and why; the first time.
+    std::vector<int64_t> removed;  // Steps that the policy removed; in process 0.
+    std::string remains;           // Why a checkpoint could not be removed; the first time.
   };
-  // Those completed since the last call.
+  // Returns the saves completed since the last call.
   std::vector<Saved> take_saved();
-  // For RetentionPolicy::best.
+  // Sets the metric of a step for RetentionPolicy::best.
   void set_metric(int64_t step, double value);
 
  private:
@@ -94,9 +94,9 @@ class CheckpointSaver {
   std::shared_ptr<PendingReads> reads_;
   StallProbes::Registration stall_probe_;  // Reports waits for `reads_`.
   std::thread thread_;
-  bool warned_ = false;  // Of a checkpoint that remains; of the thread.
+  bool warned_ = false;  // Whether `remains` was reported; used by thread_ only.
 
-  std::mutex mutex_;  // Of what follows, and of the store's metrics.
+  std::mutex mutex_;  // Guards the members below and the store's metrics.
   double blocked_seconds_ = 0.0;
   std::vector<Saved> saved_;
   std::exception_ptr failure_;

@@ -33,7 +33,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// What each process reported: "<bytes of the file> <of its table> <of its arrays>".
+// Parses the reports of processes: "<bytes of the file> <of its table> <of its arrays>".
 std::vector<ShardBytes> parse_written(const std::vector<std::string>& written) {
   std::vector<ShardBytes> shards;
   for (const std::string& text : written) {
@@ -43,7 +43,7 @@ std::vector<ShardBytes> parse_written(const std::vector<std::string>& written) {
   return shards;
 }
 
-// On network file systems a host may see another host's file with a delay of some seconds.
+// Waits for shards: on network file systems a host may see another host's file seconds later.
 void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shards) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   const auto wait_for_file = [&](const fs::path& file, int64_t bytes, int64_t host) {
@@ -101,7 +101,7 @@ std::vector<int64_t> CheckpointStore::steps() const {
     const auto step = step_of(entry.path().filename().string());
     std::error_code why;
     if (step && entry.is_directory(why)) steps.push_back(*step);
-    // It may have been removed just now.
+    // Another process may have removed it just now.
     if (step && why && why != std::errc::no_such_file_or_directory)
       fail("{}: cannot read this checkpoint: {}; to continue without it, remove it",
            entry.path().string(), why.message());
@@ -161,7 +161,7 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
                              ProcessGroup& processes, const std::function<void()>& on_read) const {
   const fs::path path = path_of(info.step);
   const std::string save = fmt::format("saving step {}", info.step);
-  std::optional<NewDirectory> unfinished;  // Of process 0; removed if anything below throws.
+  std::optional<NewDirectory> unfinished;  // Process 0 only; removed if anything below throws.
   try {
     // Only the name is broadcast: hosts may have mounted the directory in different places.
     const std::string name = processes.run_on_all(save + ", making its directory", [&] {
@@ -192,7 +192,7 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
   }
 }
 
-// Renamed first, so that a partly removed checkpoint is never listed.
+// Renames first, so that a partly removed checkpoint is never listed.
 std::string CheckpointStore::remove(int64_t step) const {
   const fs::path doomed = temporary_beside(path_of(step), "old");
   std::error_code error;

@@ -17,12 +17,12 @@ namespace tessera {
 
 // A checkpoint is kept if any of these rules keeps it. The newest is always kept.
 struct RetentionPolicy {
-  int64_t newest = 3;       // How many of the newest; 0: all.
-  int64_t every_steps = 0;  // Multiples of it, forever; 0: none.
-  bool best = false;        // The one with the lowest metric (CheckpointStore::set_metric).
+  int64_t newest = 3;       // How many of the newest to keep; 0: all.
+  int64_t every_steps = 0;  // Keeps multiples of it forever; 0: none.
+  bool best = false;        // Keeps the one with the lowest metric (set_metric()).
 };
 
-// Which of `steps` (ascending) the policy removes.
+// Returns those of `steps` (ascending) that the policy removes.
 std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
                                      const RetentionPolicy& policy,
                                      const std::map<int64_t, double>& metrics);
@@ -45,17 +45,17 @@ class CheckpointStore {
   // Writes a checkpoint; one of the same step is replaced. Every process of the run calls it with
   // the pieces it owns. When all have written, process 0 adds the index and renames the directory.
   // If anything fails in any process, all throw the same Error, earlier checkpoints are unchanged,
-  // and nothing else is left. Returns the bytes of all arrays. `on_read` is that of
-  // write_checkpoint_shard.
+  // and nothing else is left. Returns the bytes of all arrays. `on_read` is as in
+  // write_checkpoint_shard().
   int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
               ProcessGroup& processes, const std::function<void()>& on_read = {}) const;
 
-  // The result of an evaluation at a step, for RetentionPolicy::best.
+  // Records the result of an evaluation at a step, for RetentionPolicy::best.
   void set_metric(int64_t step, double value) { metrics_[step] = value; }
-  // The steps of this directory that the policy removes.
+  // Returns the steps of this directory that the policy removes.
   std::vector<int64_t> outdated(const RetentionPolicy& policy) const;
-  // Returns what remains and why, or "". It may be removed later: with what killed saves left
-  // (remove_temporaries), or as a step that the policy still removes.
+  // Returns what remains and why, or "". It may be removed later, together with the files of killed
+  // saves (remove_temporaries), or as a step that the policy still removes.
   std::string remove(int64_t step) const;
 
  private:

@@ -22,7 +22,7 @@ constexpr std::string_view kEnd = "end ";
 constexpr size_t kEndBytes = kEnd.size() + 8 + 1;  // "end 0123abcd\n"
 constexpr int64_t kMostTableBytes = int64_t{1} << 30;
 constexpr int64_t kMostHosts = 1 << 20;
-constexpr size_t kMostAxes = 32;  // HDF5's.
+constexpr size_t kMostAxes = 32;  // HDF5's limit.
 
 uint32_t checksum(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
 
@@ -48,7 +48,7 @@ class TableText {
     if (!rest_.starts_with(expected)) refuse(expected);
     rest_.remove_prefix(expected.size());
   }
-  // A value and the text before it.
+  // Reads a value and the text before it.
   template <typename T = int64_t>
   T integer(std::string_view before = "") {
     literal(before);
@@ -58,7 +58,7 @@ class TableText {
     rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
     return value;
   }
-  uint32_t hex(std::string_view before) {  // Exactly eight lowercase digits.
+  uint32_t hex(std::string_view before) {  // Reads exactly eight lowercase digits.
     literal(before);
     const std::string digits = take(8);
     uint32_t value = 0;
@@ -66,7 +66,7 @@ class TableText {
     if (error != std::errc() || fmt::format("{:08x}", value) != digits) refuse("a checksum");
     return value;
   }
-  std::vector<int64_t> list(std::string_view before = "") {  // "[2 3]"
+  std::vector<int64_t> list(std::string_view before = "") {  // Reads "[2 3]".
     std::vector<int64_t> values;
     literal(before);
     literal("[");
@@ -103,7 +103,7 @@ class TableText {
   const std::string& where_;
 };
 
-// Whether the array's number of bytes fits in 64 bits.
+// Returns whether the array's number of bytes fits in 64 bits.
 bool product_fits(const std::vector<int64_t>& shape, int64_t element_bytes) {
   int64_t bytes = element_bytes;
   for (const int64_t size : shape)
@@ -111,7 +111,7 @@ bool product_fits(const std::vector<int64_t>& shape, int64_t element_bytes) {
   return true;
 }
 
-// Whether tiles of this shape are runs of the block's row-major elements.
+// Returns whether tiles of this shape are runs of the block's row-major elements.
 bool are_runs(const std::vector<int64_t>& tile, const std::vector<int64_t>& shape) {
   size_t axis = 0;
   while (axis < tile.size() && tile[axis] == 1) ++axis;
@@ -132,7 +132,7 @@ bool is_sound(const CheckpointPiece& piece, int64_t file_bytes) {
          Tiles(piece.block.shape, piece.tile).count() == std::ssize(piece.checksums);
 }
 
-// The runs of the file outside pieces; nullopt if two pieces overlap.
+// Computes the runs of the file outside pieces; nullopt if two pieces overlap.
 using Runs = std::vector<std::pair<int64_t, int64_t>>;
 std::optional<Runs> gaps(const ShardTable& table) {
   Runs runs, gaps;
@@ -155,7 +155,7 @@ DType dtype_named(const std::string& name, const TableText& text) {
   text.refuse("an element type");
 }
 
-// "f32 [10 64] at [0 0] of [6 64] in [6 64] from 4096 sums 0123abcd,… params/w"
+// Parses "f32 [10 64] at [0 0] of [6 64] in [6 64] from 4096 sums 0123abcd,… params/w".
 CheckpointPiece parse_piece(TableText& text) {
   CheckpointPiece piece;
   piece.dtype = dtype_named(text.up_to(' '), text);

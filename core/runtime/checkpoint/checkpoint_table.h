@@ -27,7 +27,7 @@ namespace tessera {
 
 constexpr int64_t kCheckpointVersion = 3;
 
-// What a checkpoint holds besides arrays.
+// The data of a checkpoint besides arrays.
 struct CheckpointInfo {
   int64_t step = 0;
   uint64_t seed = 0;
@@ -87,9 +87,9 @@ inline constexpr const char* kCheckpointArrays = "arrays";
 inline constexpr std::array<DType, 6> kCheckpointDTypes = {DType::kF64, DType::kF32, DType::kBF16,
                                                            DType::kI32, DType::kU32, DType::kBool};
 
-// Whether the block is a part of an array of this shape; false for any invalid sizes.
+// Returns whether the block is a part of an array of this shape; false for any invalid sizes.
 bool lies_in(const Region& block, const std::vector<int64_t>& shape);
-// "[300 64]", in lists and messages.
+// Formats a shape for lists and messages: "[300 64]".
 inline std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, " "));
 }
@@ -98,11 +98,11 @@ inline std::string shape_text(const std::vector<int64_t>& shape) {
 // row-major bytes, at most 16 MiB.
 class Tiles {
  public:
-  // Of a piece of shape `shape`, in tiles of shape `tile`, smaller at the edges.
+  // Divides a piece of shape `shape` into tiles of shape `tile`, smaller at the edges.
   Tiles(std::vector<int64_t> shape, std::vector<int64_t> tile);
 
   int64_t count() const { return count_; }
-  // Tiles are numbered in the order of their bytes in the piece.
+  // Returns tile `number`. Tiles are numbered in the order of their bytes in the piece.
   Region at(int64_t number) const;
 
  private:
@@ -114,8 +114,8 @@ class Tiles {
 struct CheckpointPiece {
   std::string array;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // Of the whole array.
-  Region block;                // This part of the array.
+  std::vector<int64_t> shape;  // Shape of the whole array.
+  Region block;                // Place of the piece in the array.
   std::vector<int64_t> tile;   // The shape of the tiles.
   int64_t file_offset = 0;
   std::vector<uint32_t> checksums;
@@ -128,8 +128,8 @@ struct CheckpointPiece {
 struct ShardTable {
   int64_t step = 0;
   CheckpointHost host;
-  int64_t bytes = 0;           // Of the HDF5 file.
-  uint32_t rest_checksum = 0;  // Of all bytes of the file outside pieces, in order.
+  int64_t bytes = 0;           // Size of the HDF5 file.
+  uint32_t rest_checksum = 0;  // Checksum of all bytes of the file outside pieces, in order.
   std::vector<CheckpointPiece> pieces;
 };
 
@@ -141,27 +141,27 @@ struct IndexTable {
   };
   CheckpointInfo info;
   File index;                // index.h5.
-  std::vector<File> tables;  // Of the shards, by host.
+  std::vector<File> tables;  // Tables of the shards, by host.
 };
 
-// The texts end with a checksum of the text before it. Parsing anything else is an Error that
-// begins with `where`.
+// Write and parse tables. A text ends with a checksum of all before it. Parsing anything else is an
+// Error that begins with `where`.
 std::string shard_table_text(const ShardTable& table);
 ShardTable parse_shard_table(std::string_view text, const std::string& where);
 std::string index_table_text(const IndexTable& table);
 IndexTable parse_index_table(std::string_view text, const std::string& where);
 
-// A table's text; Error if the path is not a regular file, or is too large for a table.
+// Reads a table's text; Error if the path is not a regular file, or is too large for a table.
 std::string read_table(const std::filesystem::path& path);
-// The checksum of a whole file, and of the bytes of a shard outside pieces.
+// Compute the checksums of a whole file, and of the bytes of a shard outside pieces.
 uint32_t file_checksum(const ByteFile& file);
 uint32_t rest_checksum(const ByteFile& file, const ShardTable& table);
 
 // One host's part of one array.
 struct OpenedPiece {
-  Region block;  // Of the whole array.
+  Region block;  // Place of the piece in the whole array.
   Tiles tiles;
-  std::vector<uint32_t> checksums;  // One a tile.
+  std::vector<uint32_t> checksums;  // One for each tile.
   // Reads a tile's bytes. Thread-safe.
   std::function<void(const Region& tile, std::span<std::byte> bytes)> read;
 };

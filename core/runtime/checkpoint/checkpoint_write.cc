@@ -30,7 +30,7 @@ void ArrayBytes::read(int64_t offset, int64_t size,
 namespace {
 
 constexpr int64_t kTileBytes = int64_t{4} << 20;
-// Checksummed and written at once; fits in a cache.
+// Bytes checksummed and written at a time; fits in a cache.
 constexpr int64_t kBlockBytes = int64_t{512} << 10;
 constexpr int64_t kPageBytes = 4096;
 
@@ -44,7 +44,7 @@ CheckpointPiece piece_of(const CheckpointArray& array) {
   return piece;
 }
 
-// Writes the file without the arrays' bytes, whose places the returned table has.
+// Writes the file without the arrays' bytes, and returns a table with their places.
 ShardTable lay_out(const std::filesystem::path& path, const CheckpointInfo& info,
                    const std::vector<CheckpointArray>& arrays, const CheckpointHost& host) {
   Hdf5File shard = Hdf5File::create(path, kPageBytes);
@@ -127,7 +127,7 @@ struct Assembled {
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;
   std::vector<Hdf5Source> sources;
-  std::vector<std::byte> only;  // The value, of an array of one element or none.
+  std::vector<std::byte> only;  // Value of an array of at most one element.
 };
 
 // Adds a host's table to the index; returns the bytes of the host's HDF5 file.

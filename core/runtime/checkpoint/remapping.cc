@@ -20,7 +20,7 @@ class Pattern {
     }
   }
 
-  // `format` with the groups of the match; nullopt if `name` does not match.
+  // Returns `format` with the groups of the match; nullopt if `name` does not match.
   std::optional<std::string> apply(const std::string& name, const std::string& format) {
     std::smatch match;
     if (!std::regex_match(name, match, regex_)) return std::nullopt;

@@ -16,7 +16,7 @@ struct RemappingRule {
 };
 
 struct RemappingRules {
-  std::vector<RemappingRule> rules;  // The first that matches counts.
+  std::vector<RemappingRule> rules;  // The first rule that matches is used.
   std::vector<std::string> ignore;  // Names that keep their initial values; checked before `rules`.
   bool safe = true;                 // A pattern that matches nothing is an Error.
 };
@@ -26,8 +26,8 @@ struct NameMatch {
   std::string source;
 };
 
-// The source of each of `destinations` that a rule matches, in order. Error if a source is not
-// among `sources` (with the nearest), or if a pattern is not a regular expression.
+// Returns the source of each of `destinations` that a rule matches, in order. Error if a source is
+// not among `sources` (with the nearest), or if a pattern is not a regular expression.
 std::vector<NameMatch> match_names(const std::vector<std::string>& destinations,
                                    const std::vector<std::string>& sources,
                                    const RemappingRules& rules);

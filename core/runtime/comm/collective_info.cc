@@ -63,7 +63,7 @@ void CollectiveInfo::read_all_to_all(const Node& node, Type type) {
   const size_t split = position(type, node, "split_axis");
   const size_t concat = position(type, node, "concat_axis");
   CHECK(split != concat);
-  type.axes[split].size /= size();  // Now the type of what is sent to one device.
+  type.axes[split].size /= size();  // Now the type of the data for one device.
   const size_t first = std::min(split, concat), second = std::max(split, concat);
   splits_first_ = split < concat;
   outer_ = product(type, 0, first);
@@ -75,7 +75,7 @@ void CollectiveInfo::read_all_to_all(const Node& node, Type type) {
 
 int64_t CollectiveInfo::scratch_bytes() const {
   if (op == &kPermuteOp || op == &kSendOp || op == &kReceiveOp || size() == 1) return 0;
-  // At least one small piece per message; pieces beyond some megabytes are not faster.
+  // At least one small piece per message; pieces of more than some megabytes are not faster.
   const int64_t least = size() * 256, most = std::max(least, int64_t{4} << 20);
   const int64_t bytes = std::clamp(4 * std::max(bytes_in(), bytes_out()), least, most);
   return (bytes + 63) / 64 * 64;

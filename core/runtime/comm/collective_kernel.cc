@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part, and the collectives that move data without arithmetic: all_gather, all_to_all,
-// permute, send and receive.
+// Implements the common part, and the collectives that move data without arithmetic: all_gather,
+// all_to_all, permute, send and receive.
 #include "core/runtime/comm/collective_kernel.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kWindow = 4;  // Pieces of strided messages that are received at the same time.
+constexpr int64_t kWindow = 4;  // Pieces of strided messages in flight to a receiver.
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void CollectiveKernel::all_gather_parts(const SourceOf& source, const std::byte*
   for (const Member& member : topology_.local()) {
     const Source from = source(member);
     const Subarray to = info_->part(member.index);
-    if (from.array == out && member.device == device_) continue;  // It is in place already.
+    if (from.array == out && member.device == device_) continue;  // Already in place.
     copy_region(from.part, from.array, to, out);
     count_copied(member, to.bytes());
   }
@@ -268,7 +268,7 @@ class ExchangeKernel final : public CollectiveKernel {
   const std::vector<Member> remote_;
 };
 
-// send and receive, which meet as the collective of a pair. Within a process the receiver copies.
+// Runs send and receive, the collective of two devices. Within a process the receiver copies.
 class TransferKernel final : public CollectiveKernel {
  public:
   using CollectiveKernel::CollectiveKernel;

@@ -28,7 +28,7 @@ class PendingRequests {
   friend class CollectiveKernel;
   struct Pending {
     std::shared_ptr<Request> request;
-    int64_t device = 0;  // The other one.
+    int64_t device = 0;  // The peer's number.
   };
   std::vector<Pending> pending_;
 };
@@ -43,7 +43,7 @@ class CollectiveKernel : public HostKernel {
   void run(const HostArgs& args) final;
 
  protected:
-  // Runs between the barriers at the start and the end of the collective.
+  // Does the work between the barriers at the start and the end of the collective.
   virtual void communicate(const HostArgs& args) = 0;
 
   const CollectiveInfo& info() const { return *info_; }
@@ -56,16 +56,16 @@ class CollectiveKernel : public HostKernel {
   // Counts bytes that this device copies from a local member as sent by that member.
   void count_copied(const Member& local, int64_t bytes);
 
-  // Messages between this device and a remote one; those of a pair stay in order. An empty one is
-  // not sent.
+  // Exchange messages between this device and a remote one; those of a pair stay in order. An empty
+  // message is not sent.
   void send(const Member& to, std::span<const std::byte> bytes, PendingRequests& requests);
   void receive(const Member& from, std::span<std::byte> bytes, PendingRequests& requests);
-  // Waits until all requests are done, and clears them. Errors as of barrier().
+  // Waits until all requests are done, and clears them. Fails as barrier() does.
   void wait(PendingRequests& requests);
 
   // All-gather: copies the part of each member into `out` of every member, at info().part(index).
-  // source(member) is where a local member's own part is: its place in `array`. Local members have
-  // passed a barrier since those were written. `own` points to this device's part, packed.
+  // source(member) is the place of a local member's own part in `array`. Local members have passed
+  // a barrier since those were written. `own` points to this device's part, packed.
   struct Source {
     Subarray part;
     const std::byte* array = nullptr;
@@ -74,7 +74,7 @@ class CollectiveKernel : public HostKernel {
   void all_gather_parts(const SourceOf& source, const std::byte* own, std::byte* out,
                         std::byte* scratch);
 
-  // The size of one message if scratch holds `buffers` of them; the same on all members.
+  // Returns the size of one message if scratch holds `buffers` of them; equal on all members.
   int64_t piece_bytes(int64_t buffers) const;
 
  private:
@@ -90,10 +90,10 @@ class CollectiveKernel : public HostKernel {
   int64_t scratch_bytes_;
   GroupTopology topology_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  WaitDeadline deadline_;  // Of the current collective.
+  WaitDeadline deadline_;  // Deadline of the current collective.
 };
 
-// reduce_scatter and all_reduce (collective_reduce.cc).
+// Makes the kernels of reduce_scatter and all_reduce (collective_reduce.cc).
 std::unique_ptr<Kernel> make_reduce_kernel(CpuCommunicator& communicator, int64_t device,
                                            std::shared_ptr<const CollectiveInfo> info);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// reduce_scatter and all_reduce. Each member reduces its own part: first over the local members,
-// whose operands it reads, then over the partial results that the other processes send. MPI's
-// reductions are not used, because their order of summation depends on the library, the message
-// size and the number of processes; here it is fixed (see reduce_parts), so results are bitwise
-// reproducible.
+// Implements reduce_scatter and all_reduce. Each member reduces its own part: first over the local
+// members, whose operands it reads, then over the partial results that the other processes send.
+// MPI's reductions are not used, because their order of summation depends on the library, the
+// message size and the number of processes; here it is fixed (see reduce_parts), so results are
+// bitwise reproducible.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -39,7 +39,7 @@ void load(const std::byte* source, int64_t at, int64_t count, Held* tile) {
   for (int64_t i = 0; i < count; ++i) tile[i] = static_cast<Held>(from[i]);
 }
 
-// A tile of the tree described at reduce_parts().
+// Reduces a tile by the tree described at reduce_parts().
 template <typename Stored, typename Held, typename Op>
 void reduce_tile(std::span<const std::byte* const> sources, int64_t at, int64_t count, Held* tile) {
   const auto source = [&](size_t i) { return reinterpret_cast<const Stored*>(sources[i]) + at; };

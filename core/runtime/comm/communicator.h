@@ -18,10 +18,10 @@
 namespace tessera {
 
 struct CommunicatorOptions {
-  int64_t local_devices = 1;                  // Of this process; the same in each.
+  int64_t local_devices = 1;                  // Devices per process, equal in all processes.
   std::shared_ptr<Transport> transport;       // Null: this process alone.
-  std::chrono::milliseconds timeout{600000};  // Of one collective.
-  bool deterministic = true;                  // The same bits in every run.
+  std::chrono::milliseconds timeout{600000};  // Timeout of one collective.
+  bool deterministic = true;                  // Whether every run gives the same bits.
   // Called by each device before it joins a collective; tests delay or fail there.
   std::function<void(int64_t device, int64_t number)> before_joining;
 };
@@ -39,14 +39,14 @@ class Communicator {
   int process() const { return transport() != nullptr ? transport()->rank() : 0; }
   int num_processes() const { return transport() != nullptr ? transport()->size() : 1; }
   // Devices are numbered by process.
-  int64_t num_devices() const { return num_processes() * local_devices(); }  // Of all processes.
-  int64_t local_devices() const { return options_.local_devices; }           // Of this process.
-  int64_t first_device() const { return process() * local_devices(); }       // Of this process.
+  int64_t num_devices() const { return num_processes() * local_devices(); }  // In all processes.
+  int64_t local_devices() const { return options_.local_devices; }           // In this process.
+  int64_t first_device() const { return process() * local_devices(); }       // In this process.
 
-  // The kernel of a collective node of device `device`'s graph. Every device of the group prepares
-  // and runs one; all run their collectives in the same order. Running it throws an Error if the
-  // run was stopped, or with a report after the timeout: which device (and process, and host) is
-  // missing from which collective of which layer, and where the others are.
+  // Makes the kernel of a collective node of the graph of device `device`. Every device of the
+  // group prepares and runs one; all run their collectives in the same order. Running it throws an
+  // Error if the run was stopped, or with a report after the timeout: which device (and process,
+  // and host) is missing from which collective of which layer, and where the others are.
   virtual std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) = 0;
 
   // A device's thread calls these before it launches a program, and when it has launched all of
@@ -60,30 +60,30 @@ class Communicator {
   virtual void stop(const std::string& reason) = 0;
   virtual bool is_stopped() const = 0;
 
-  // A stall probe (process_group.h): the collective of which layer, and the device of which
-  // process, that a device of this process has been waiting for since `least` or longer; or "".
+  // A stall probe (process_group.h): which collective of which layer, and which device of which
+  // process, a device of this process has been waiting for at least `least`; or "".
   virtual std::string stalled(std::chrono::milliseconds least) const = 0;
 
-  // Bytes that device `device` has sent in collectives so far.
+  // Returns the bytes that device `device` has sent in collectives so far.
   virtual int64_t bytes_sent(int64_t device) const = 0;
 
-  // A device's thread calls this in a run, when it has captured its launches or could not. Returns
-  // whether the capture may be launched: each device must have one. If not, the collectives that
-  // were captured do not count, and the device launches them.
+  // Called by a device's thread in a run, when it has captured its launches or could not. Returns
+  // whether the capture may be launched: each device must have one. If not, the captured
+  // collectives do not count, and the device launches them.
   virtual bool agree_on_capture(int64_t device, bool captured) {
     static_cast<void>(device);
     return captured;
   }
-  // When all launches of a run are done. A communicator whose kernels only enqueue throws here, and
-  // in begin_run(), what prepare() says of running them.
+  // Called when all launches of a run are done. A communicator whose kernels only enqueue throws
+  // the errors of prepare() here and in begin_run().
   virtual void require_running() const {}
 
  private:
   CommunicatorOptions options_;
 };
 
-// What memory planning needs to know about a collective's kernel. It depends on the node alone, not
-// on how the devices are spread over processes, so that a plan made without devices is right.
+// The needs of a collective's kernel for memory planning. They depend on the node alone, not on how
+// the devices are spread over processes, so that a plan made without devices is right.
 struct CollectiveNeeds {
   int64_t scratch_bytes = 0;
   bool may_overwrite = false;  // The result may overwrite the operand's buffer.

@@ -35,7 +35,7 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
 }
 
-constexpr const char* kInside = "waits in";  // In reports of positions.
+constexpr const char* kInside = "waits in";  // Used in reports of positions.
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 

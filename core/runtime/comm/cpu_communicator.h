@@ -50,7 +50,7 @@ class Rendezvous {
   Outcome wait(Phase phase, Deadline deadline) const;
   // Makes all current and later waits return kStopped.
   void stop();
-  // How often the member has arrived.
+  // Returns how often the member has arrived.
   uint64_t arrivals(int member) const;
 
  private:
@@ -77,28 +77,29 @@ class CpuCommunicator final : public Communicator {
   std::string stalled(std::chrono::milliseconds least) const override;
   int64_t bytes_sent(int64_t device) const override;
 
-  // The rest is for collective kernels.
+  // Functions for collective kernels only:
 
   // The rendezvous of a group's local devices, which are its members in the order of their numbers.
   std::shared_ptr<Rendezvous> rendezvous(const std::vector<int64_t>& group);
   // A local device begins and ends a collective. Beginning throws an Error if the run was stopped.
   void begin_collective(int64_t device, const std::shared_ptr<const CollectiveInfo>& info);
   void end_collective(int64_t device);
-  // The same in two parts, for a device that runs collectives later than its thread enqueues them:
-  // the thread joins, which returns the collective's number, and positions are noted as they are.
+  // Two parts of begin_collective(), for a device that runs collectives later than its thread
+  // enqueues them: the thread joins and gets the collective's number, and the device notes its
+  // position when it gets there.
   int64_t join_collective(int64_t device);
-  // The last `count` collectives that the thread has joined will not be run.
+  // Forgets the last `count` collectives that the thread has joined: they will not be run.
   void forget_collectives(int64_t device, int64_t count);
   void note_position(int64_t device, const std::shared_ptr<const CollectiveInfo>& info,
                      int64_t number, bool inside);
-  // In its current collective a local device has been waiting for these devices.
+  // Records the devices that a local device has been waiting for in its current collective.
   void note_waiting(int64_t device, const std::vector<int64_t>& others);
-  // Whether a device is inside a collective, as far as this process knows: of a device of another
-  // process only after exchange_positions().
+  // Returns whether a device is inside a collective, as far as this process knows; of devices of
+  // other processes it knows only after exchange_positions().
   bool is_inside(int64_t device) const;
   void count_sent(int64_t device, int64_t bytes);
-  // One barrier of the local members of a group. Error if the run was stopped or the timeout has
-  // passed.
+  // Waits at one barrier of the local members of a group. Error if the run was stopped or the
+  // timeout has passed.
   void barrier(Rendezvous& rendezvous, const GroupTopology& topology, WaitDeadline& deadline);
   [[noreturn]] void fail_stopped() const;
   // Sends the positions of this process's devices to the other processes and posts receives of
@@ -111,11 +112,11 @@ class CpuCommunicator final : public Communicator {
  private:
   struct DeviceProgress {
     mutable std::mutex mutex;
-    std::shared_ptr<const CollectiveInfo> info;  // Of the current or the last collective.
-    int64_t number = -1;                         // Of that collective, counted from 0.
+    std::shared_ptr<const CollectiveInfo> info;  // The current or the last collective.
+    int64_t number = -1;                         // Its number, counted from 0.
     bool inside = false;
     std::vector<int64_t> awaited;  // The devices that it has been waiting for.
-    int64_t joined = 0;            // Collectives; used by the device's thread alone.
+    int64_t joined = 0;  // Number of collectives joined; used by the device's thread alone.
     std::chrono::steady_clock::time_point begin;
     std::atomic<int64_t> sent{0};
   };
@@ -130,26 +131,26 @@ class CpuCommunicator final : public Communicator {
   DeviceProgress& progress(int64_t device) const;
   std::string position_of(int64_t device) const;  // "waits in collective 36, all_gather over …"
   std::string name_of(int64_t device) const;      // "device 5 (process 1, host b)"
-  std::string local_positions() const;            // Of all devices of this process.
-  // What another process has sent; "" if nothing yet.
+  std::string local_positions() const;            // Positions of all devices of this process.
+  // Returns the report that another process has sent; "" if none yet.
   std::string report_of(int process) const;
   std::string positions_of_process(int process) const;
 
   std::vector<std::unique_ptr<DeviceProgress>> progress_;  // By local device.
-  mutable std::mutex mutex_;                               // Guards the rest.
+  mutable std::mutex mutex_;                               // Guards the members below.
   std::map<std::vector<int64_t>, std::shared_ptr<Rendezvous>> rendezvous_by_group_;
   std::string reason_;
   std::vector<std::shared_ptr<PositionExchange>> positions_;  // By process; empty until exchanged.
   std::atomic<bool> stopped_{false};
 };
 
-// The kernel of any collective; defined with the kernels, in collective_kernel.cc.
+// Makes the kernel of any collective; defined with the kernels, in collective_kernel.cc.
 std::unique_ptr<Kernel> make_collective_kernel(CpuCommunicator& communicator, int64_t device,
                                                const Graph& graph, const Node& node);
 
 std::unique_ptr<Communicator> make_cpu_communicator(CommunicatorOptions options);
 
-// What memory planning needs to know about its kernels.
+// Returns what memory planning needs to know about the kernels of CPU devices.
 CollectiveNeeds cpu_collective_needs(const Graph& graph, const Node& node);
 
 }  // namespace tessera

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-// The leader reports which processes are missing; the others wait this much longer for its report.
+// Extra wait of the other processes for the leader's report of which processes are missing.
 constexpr Milliseconds kReportGrace{2000};
 
 struct PacketHeader {
@@ -37,7 +37,7 @@ struct PacketHeader {
 constexpr size_t kFirstBytes = 512;
 constexpr size_t kFirstText = kFirstBytes - sizeof(PacketHeader);
 
-// Two texts on their way. It outlives the round if it is not answered.
+// A message of two texts in transfer. It outlives the round if it is not answered.
 struct Packet {
   PacketHeader header;
   std::string body;  // what, then text.
@@ -141,7 +141,7 @@ struct ProcessGroup::Contribution {
 
 struct ProcessGroup::Result {
   bool failed = false;
-  int64_t value = 0;               // The maximum; of the exit codes if the round failed.
+  int64_t value = 0;               // The maximum, or the highest exit code if the round failed.
   std::vector<std::string> texts;  // By rank; the errors if the round failed.
 };
 
@@ -183,13 +183,13 @@ std::string ProcessGroup::status() const {
                      awaited_at_.empty() ? "its start" : awaited_at_);
 }
 
-// What the leader has received.
+// The contributions that the leader has received.
 struct ProcessGroup::Round {
   bool failed = false;
   int64_t value = 0;
   std::vector<std::string> texts, errors;  // By rank; "" for a missing process.
   std::vector<int> present;
-  std::string missing, diverged;  // For the report.
+  std::string missing, diverged;  // Used in the report.
 };
 
 ProcessGroup::Round ProcessGroup::receive_contributions(const Contribution& mine,
@@ -293,7 +293,7 @@ ProcessGroup::Result ProcessGroup::exchange(const Contribution& mine, Millisecon
   return result;
 }
 
-// exchange() that throws the first error if the round failed.
+// Calls exchange() and throws the first error if the round failed.
 ProcessGroup::Result ProcessGroup::checked(const Contribution& mine) {
   Result result = exchange(mine, timeout_);
   if (!result.failed) return result;

@@ -18,17 +18,17 @@
 
 namespace tessera {
 
-// The places of this process that may wait for another process. Thread-safe.
+// The objects of this process that may wait for another process. Thread-safe.
 class StallProbes {
  public:
-  // Returns what has been waited for since `least` or longer, such as "process 0 (host a) waits at
-  // 'step 12' for process 1 (host b)"; or "".
+  // Returns what has been waited for at least `least`, such as "process 0 (host a) waits at 'step
+  // 12' for process 1 (host b)"; or "".
   using Probe = std::function<std::string(std::chrono::milliseconds least)>;
 
   // Removes its probe when destroyed, which is before the StallProbes are.
   using Registration = std::shared_ptr<void>;
   [[nodiscard]] Registration add(Probe probe);
-  // What the first probe returns that returns anything; or "".
+  // Returns the first text of a probe that is not empty; or "".
   std::string stalled(std::chrono::milliseconds least) const;
 
  private:
@@ -37,10 +37,10 @@ class StallProbes {
   std::map<int64_t, Probe> probes_;
 };
 
-// The failure of a run; the same in each process.
+// The failure of a run; equal in all processes.
 struct SharedFailure {
-  std::vector<std::string> errors;  // By rank; empty for a process that had none of its own.
-  int exit_code = 1;                // The largest that a failing process asked for.
+  std::vector<std::string> errors;  // By rank; empty for a process without an error of its own.
+  int exit_code = 1;                // The highest exit code of a failing process.
 };
 
 // Used by one thread at a time; another thread uses a ProcessGroup with a channel of its own. With
@@ -83,9 +83,9 @@ class ProcessGroup {
                                              std::chrono::milliseconds timeout);
   const std::optional<SharedFailure>& failure() const { return failure_; }
 
-  // For watchdog threads: what this process waits for, here or elsewhere.
+  // Probes of what this process waits for, here or elsewhere; for watchdog threads.
   StallProbes& stall_probes() { return stall_probes_; }
-  // For watchdog threads: "process 0 (host a) is busy since 'step 12'…" or what it waits for.
+  // Returns, for watchdogs, "process 0 (host a) is busy since 'step 12'…" or what it waits for.
   std::string status() const;
 
  private:
@@ -111,7 +111,7 @@ class ProcessGroup {
   std::string awaited_at_;
   std::chrono::steady_clock::time_point awaited_since_;
   std::optional<SharedFailure> failure_;
-  std::string broken_;  // Why no collective is possible any more; or "".
+  std::string broken_;  // The reason why no collective is possible any more; or "".
   StallProbes stall_probes_;
   StallProbes::Registration own_probe_;
 };

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Who uses which tags. They are small because MPI guarantees no tags above 32767.
+// Tags by user. They are small because MPI guarantees no tags above 32767.
 constexpr int kPositionsTag = 0;         // Reports of a hang (cpu_communicator.h).
 constexpr int kFirstAgreementTag = 1;    // process_group.h: one tag per channel.
 constexpr int kFirstCollectiveTag = 64;  // collective_kernel.h: one tag per pair of devices.
@@ -47,10 +47,10 @@ class WaitDeadline {
   void resume(Clock::time_point now = Clock::now());
   // Returns whether the timeout has passed.
   bool poll(Clock::time_point now = Clock::now());
-  // Whether nine tenths of the timeout had passed at the last poll.
+  // Returns whether nine tenths of the timeout had passed at the last poll.
   bool nearly_expired() const { return (last_poll_ - begin_) * 10 >= timeout_ * 9; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // " (this process itself was suspended for 9.2 s)", or "" if it was not.
+  // Returns " (this process itself was suspended for 9.2 s)", or "" if it was not.
   std::string suspension_note() const;
 
  private:
@@ -60,22 +60,22 @@ class WaitDeadline {
   std::chrono::milliseconds suspended_{0};
 };
 
-// Keeps requests that are never done, and what they or hanging threads may use, until the process
-// ends.
+// Keeps objects, such as requests that are never done, until the process ends: hanging threads may
+// still use them.
 void keep_until_exit(std::shared_ptr<void> objects);
 
-// Thread-safe. An Error means that the transport itself failed (a connection broke); the run cannot
-// continue.
+// Carries messages between processes. Thread-safe. An Error means that the transport itself failed
+// (a connection broke); the run cannot continue.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view kind() const = 0;  // "mpi"
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual const std::string& host(int rank) const = 0;  // The same for all processes of a host.
+  virtual const std::string& host(int rank) const = 0;  // Equal for all processes of a host.
 
-  // Non-blocking; `bytes` must stay valid until the request is done. A message matches the receive
-  // of the same (sender, receiver, tag) in the order posted, and both have the same size, which may
+  // Start a transfer; `bytes` must stay valid until the request is done. A message matches the
+  // receive of the same (sender, receiver, tag) in the order posted, with the same size, which may
   // be 0.
   virtual std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) = 0;
   virtual std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) = 0;
@@ -84,17 +84,17 @@ class Transport {
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
-// How many processes of a lower rank are on this process's host; 0 without a transport.
+// Returns the number of processes of a lower rank on this process's host; 0 without a transport.
 int local_rank(const Transport* transport);
 
 // Joins the processes that were started together with this one; Error if it cannot. Called once.
 using MakeTransport = std::shared_ptr<Transport> (*)();
 
-// Replaces an earlier one of the same name. It throws nothing, since plugins call it while they are
-// being loaded.
+// Registers a transport and replaces an earlier one of the same name. It throws nothing, since
+// plugins call it while they are being loaded.
 void register_transport(std::string_view name, MakeTransport make);
 
-// Error with the registered names if this one is not registered.
+// Makes a registered transport; Error with the registered names if there is none of this name.
 std::shared_ptr<Transport> make_transport(std::string_view name);
 
 }  // namespace tessera

@@ -57,7 +57,7 @@ DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions
   end_stage("lower", graph, local, options, stages);
   graph = decompose(std::move(graph), [&](const OpDef& op) { return kind.has_kernel(op); });
   graph = accumulate_in_loops(std::move(graph));
-  // Copies are made by a program that all devices capture alike, or none (agree_on_capture): a
+  // Copies are made by a program that either all devices capture, or none (agree_on_capture): a
   // stage without updated parameters would have no such program.
   if (kind.has_kernel(kFusedUpdatesOp)) {
     if (!options.pipeline) graph = keep_copies(std::move(graph));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a traced graph to the graph of one device that memory planning takes.
+// Runs the passes from a traced graph to the graph of one device, the input of memory planning.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ struct CompileOptions {
   // Unset: collectives overlap compute in a pipeline, if the run has several processes or, in a
   // plan without devices, if the mesh has several slices, or if the kind of device overlaps them.
   std::optional<Communication> communication;
-  // What overlapped collectives are scheduled by; unset: by their bytes (overlap()).
+  // Durations by which overlapped collectives are scheduled; unset: by their bytes (overlap()).
   LaunchSeconds launch_seconds;
   bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
   // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
-  // --dump_graph. Of stages that differ between devices it gets the first device's graph.
+  // --dump_graph. For stages that differ between devices it gets the first device's graph.
   std::function<void(std::string_view stage, const Graph&)> on_stage;
 };
 
-// Of several devices, on_stage gets the graph of one.
+// Whether compile_for_device() calls on_stage; with several devices only one does.
 enum class Stages { kShown, kSilent };
 
-// The passes that give the same graph for all devices.
+// Runs the passes that give the same graph for all devices.
 Graph compile_shared(Graph traced, const CompileOptions& options, std::vector<SavedValue>& saved);
 
 // The graph of one device, and which stages of a pipeline hold the inputs of the program.
@@ -46,18 +46,19 @@ struct DeviceGraph {
   Graph graph;
   StageHomes homes;
 };
-// Called by the threads of all devices at once.
+// Makes the graph of a device. Called by the threads of all devices at once.
 using GraphOfDevice = std::function<DeviceGraph(int64_t number, Stages stages)>;
 
-// The other passes, for device `number` of the mesh. `kind` is a device like it: updates are fused,
-// products with what follows them, and norms with residuals, if it can run that. `held` are the
-// homes in programs of a pipeline before; a program without one fetches from there what it reads.
+// Runs the other passes for device `number` of the mesh. `kind` is a device of the same kind:
+// updates, products with their epilogues, and norms with residuals are fused if it has kernels for
+// them. `held` are the homes in earlier programs of a pipeline; a program without one fetches its
+// inputs from there.
 DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions& options,
                                int64_t number, Stages stages, const Device& kind,
                                const StageHomes& held = {});
 
-// The next value of each copy in a compiled program (keep_copies()), from the parameter that is an
-// input; nullopt if the program keeps no copies.
+// Returns the graph that computes the next value of each copy in a compiled program (keep_copies())
+// from the parameter, which is an input; nullopt if the program keeps no copies.
 std::optional<Graph> graph_of_copies(const Graph& compiled);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// All that a kernel may depend on: op, attributes, types of operands and results, bodies.
+// Appends all that a kernel may depend on: op, attributes, types of operands and results, bodies.
 void append_signature(const Graph& graph, const Node& node, std::string& text) {
   const auto append_types = [&](const std::vector<ValueId>& values) {
     for (const ValueId value : values) graph.type(value).append_sized(text);
@@ -68,7 +68,7 @@ void pair_graphs(const Graph& planned, const Graph& own,
   }
 }
 
-// The device's own graph for each graph of the plan.
+// Returns the device's own graph for each graph of the plan.
 std::map<const Graph*, const Graph*> own_graphs(const StepPlan& plan, const Graph& graph) {
   std::map<const Graph*, const Graph*> own;
   pair_graphs(*plan.graph, graph, own);
@@ -76,7 +76,7 @@ std::map<const Graph*, const Graph*> own_graphs(const StepPlan& plan, const Grap
   return own;
 }
 
-// `others` are launches that may have failed in place of this one.
+// Throws the error of a launch. `others` are launches that may have failed instead of this one.
 [[noreturn]] void fail_launch(const Node& node, std::string_view others, std::string_view what) {
   fail("{}: op '{}'{} failed: {} [in {}]", node.site.text(), node.op->name, others, what,
        node.path.empty() ? "the step" : node.path);
@@ -193,9 +193,9 @@ void DeviceExecutor::copy_to_host(std::span<std::byte> to, int64_t offset) {
   compute_->synchronize();
 }
 
-// Of each stream the launches behind those that are done. Of these, a launch on the compute stream
-// cannot have begun if it waits for a collective that is not done, and a collective cannot have
-// begun if it waits for a launch that is not done.
+// Returns the launches that may have failed: on each stream those after the last that is done. It
+// leaves out launches on the compute stream that wait for an unfinished collective, and collectives
+// that wait for an unfinished launch, since neither can have begun.
 std::vector<const DeviceExecutor::PreparedLaunch*> DeviceExecutor::suspects(const Run& run) const {
   const Program& program = programs_[run.program];
   const LaunchProgress computed = compute_->progress();
@@ -248,8 +248,8 @@ void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launc
   fail_launch(*launch.node, "", refused.what());
 }
 
-// Each start has its wait (core/passes/memory/overlap.cc), so at the end the compute stream has
-// waited for the other.
+// Enqueues all launches. Each start has its wait (core/passes/memory/overlap.cc), so at the end the
+// compute stream has waited for the other.
 void DeviceExecutor::enqueue_all(Run& run, Timing timing, const WriteGuard& guard) {
   Program& program = program_of(run);
   for (size_t i = 0; i < program.launches.size(); ++i) {
@@ -261,8 +261,8 @@ void DeviceExecutor::enqueue_all(Run& run, Timing timing, const WriteGuard& guar
   }
 }
 
-// The first run loads code and sets up libraries, which a capture does not allow. The second is
-// captured, and with it all that follow: no address in it ever changes.
+// Captures a run. The first run loads code and sets up libraries, which a capture does not allow.
+// The second is captured, and the capture serves all later ones: no address in it ever changes.
 void DeviceExecutor::capture(Run& run) {
   compute_->synchronize();
   auto captured = compute_->capture([&] { enqueue_all(run, Timing::kUntimed, nullptr); });
@@ -271,14 +271,14 @@ void DeviceExecutor::capture(Run& run) {
   if (agreed) program_of(run).captured = std::move(captured);
 }
 
-// Times of single launches are only known when these are enqueued one by one.
+// Enqueues a run. Times of single launches are only known when they are enqueued one by one.
 void DeviceExecutor::enqueue_run(Run& run, Timing timing, const WriteGuard& guard) {
   Program& program = program_of(run);
   if (program.runs++ == 1) capture(run);
   compute_->begin_run(*compute_);
   if (communication_) communication_->begin_run(*compute_);
   if (!program.captured || timing == Timing::kTimed) return enqueue_all(run, timing, guard);
-  // The whole step waits, not only its update; a save delays one step by this at most.
+  // The whole step waits, not only its update; a save delays at most one step.
   if (guard)
     for (const PreparedLaunch& launch : program.launches)
       for (const DeviceBuffer& output : launch.persistent) guard(output);
@@ -326,7 +326,7 @@ void DeviceExecutor::start(int program, Timing timing, const WriteGuard& guard,
   if (communicator_ != nullptr) communicator_->end_run(number_, program);
 }
 
-// Does not wait for the run behind it, whose failure is not one of this.
+// Waits for the oldest run only, and reports its failure, not that of the run after it.
 void DeviceExecutor::await_oldest() {
   const Run& run = run_under_way(0);
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device's part of an executor: its arena, kernels and streams. The plan is common to all
-// devices; it knows nothing of names, layouts or threads.
+// devices. This class knows nothing of names, layouts or threads.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace tessera {
 
-// The host enqueues a run while the device still does the one before.
+// The host enqueues a run while the device still executes the previous one.
 inline constexpr size_t kMostRunsUnderWay = 2;
 
 // An f32 array in the arena, contiguous.
@@ -41,32 +41,33 @@ class DeviceExecutor {
   Device& device() const { return device_; }
   int64_t number() const { return number_; }
 
-  // For plan_memory; valid as long as this.
+  // Returns what plan_memory needs to know about kernels; valid as long as this object.
   KernelFacts facts();
-  // Prepares the collectives of a plan, for which devices may connect. As add_program().
+  // Prepares the collectives of a plan, for which devices may connect. Arguments as in
+  // add_program().
   void prepare_collectives(const StepPlan& plan, const Graph& graph);
   // Allocates the arena, zeroed; false if the device has not enough memory.
   bool allocate(int64_t bytes);
   // Prepares the launches of a plan for `graph`, which differs from the plan's graph at most in the
-  // values of attributes. Both must outlive this.
+  // values of attributes. Both must outlive this object.
   void add_program(const StepPlan& plan, const Graph& graph);
 
   DeviceBuffer buffer(int64_t offset, int64_t bytes) { return {&device_, arena_ + offset, bytes}; }
-  // Between runs. A copy to the host is complete on return; one from the host is complete before
-  // the next run begins, and when synchronize() returns.
+  // Copy between runs. A copy to the host is complete on return; one from the host is complete
+  // before the next run begins, and when synchronize() returns.
   void copy_from_host(int64_t offset, std::span<const std::byte> from);
   void copy_to_host(std::span<std::byte> to, int64_t offset);
   void synchronize() { compute_->synchronize(); }
 
-  // A run of a program, in two parts. start() enqueues its launches and copies of the f32 arrays
-  // at these places to the host. Starts run on a second stream, for which waits wait. Observed
-  // runs are alone.
+  // A run of a program, in two parts. start() enqueues its launches and copies of the f32 arrays at
+  // these places to the host. Collectives with kind kStart run on a second stream, and kWait waits
+  // for them. An observed run has no other run beside it.
   enum class Timing { kUntimed, kTimed };
   void start(int program, Timing timing, const WriteGuard& guard,
              std::span<const ResultPlace> results = {});
-  // Returns when the oldest run that was started is done, with the elements of these arrays, which
-  // are valid until the next start. An Error is of the first run that has failed; launches may then
-  // still be under way until end_streams().
+  // Returns when the oldest started run is done, with the elements of these arrays, which are valid
+  // until the next start. It throws the Error of the first run that has failed; launches may then
+  // still run until end_streams().
   std::span<const float> finish(const LaunchObserver& observer);
   // Waits for the launches that have begun and drops the others. Nothing can be run after that.
   void end_streams();
@@ -81,23 +82,23 @@ class DeviceExecutor {
     DeviceAddress scratch;
     std::vector<DeviceBuffer> persistent;  // Outputs that are parameters or state.
     LaunchKind kind = LaunchKind::kRun;
-    std::string_view task;               // Of a pipeline: "F3".
-    size_t start = 0;                    // Of waits: which launch they wait for.
-    std::unique_ptr<Event> ready, done;  // Of starts: the operands are ready, the launch is done.
+    std::string_view task;               // Task of a pipeline: "F3"; else "".
+    size_t start = 0;                    // For a wait: index of the launch that it waits for.
+    std::unique_ptr<Event> ready, done;  // For a start: operands are ready, launch is done.
 
     LaunchArgs args() const { return {inputs, outputs, scratch, node}; }
   };
   struct Program {
     std::vector<PreparedLaunch> launches;
-    std::vector<LaunchTime> times;     // Of `launches`, while they are observed.
-    int64_t runs = 0;                  // So far.
-    std::unique_ptr<Kernel> captured;  // Does all launches, if the device can.
+    std::vector<LaunchTime> times;     // Times of `launches`, while they are observed.
+    int64_t runs = 0;                  // Number of runs so far.
+    std::unique_ptr<Kernel> captured;  // Runs all launches at once, if the device can capture.
   };
   struct Run {
     size_t program = 0;
-    size_t enqueued = 0;                   // Launches so far.
+    size_t enqueued = 0;                   // Number of launches so far.
     std::shared_ptr<std::byte[]> results;  // f32, in the device's kind of host memory.
-    size_t elements = 0, room = 0;         // In `results`: of this run, and at most.
+    size_t elements = 0, room = 0;  // Elements of `results`: used by this run, and allocated.
     std::unique_ptr<Event> end;
   };
 
@@ -109,14 +110,14 @@ class DeviceExecutor {
   void copy_results(Run& run, std::span<const ResultPlace> places);
   void await_oldest();
   void observe_launches(const Program& program, const LaunchObserver& observer) const;
-  // After a failure in this run: one of these launches has failed.
+  // Returns the launches one of which has failed, after a failure in this run.
   std::vector<const PreparedLaunch*> suspects(const Run& run) const;
   [[noreturn]] void fail_run(const Run& run, const LaunchFailure& failure) const;
   Program& program_of(const Run& run) { return programs_[run.program]; }
   Run& run_under_way(size_t age) { return runs_[(oldest_ + age) % kMostRunsUnderWay]; }
   CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
-  // The prepared kernel of a node; equal nodes share one, as in the layers of an unrolled stack.
-  // Each collective node has its own, which can name the layer it serves.
+  // Returns the prepared kernel of a node; equal nodes share one, as in the layers of an unrolled
+  // stack. Each collective node has its own, which can name the layer it serves.
   Kernel& kernel(const Graph& graph, const Node& node);
 
   Device& device_;
@@ -125,13 +126,13 @@ class DeviceExecutor {
   // Nodes must not be replaced by others of the same address.
   std::unordered_map<const Node*, std::shared_ptr<Kernel>> kernels_;
   std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_by_signature_;
-  std::string signature_;  // Of the last node, whose memory the next one uses.
+  std::string signature_;  // Signature of the last node; kept to reuse its memory.
   DeviceAddress arena_;
   int64_t bytes_ = 0;
   std::vector<Program> programs_;
-  std::array<Run, kMostRunsUnderWay> runs_;  // A ring.
+  std::array<Run, kMostRunsUnderWay> runs_;  // Ring buffer.
   size_t oldest_ = 0, under_way_ = 0;
-  std::unique_ptr<Stream> compute_, communication_;  // The second if any program has starts.
+  std::unique_ptr<Stream> compute_, communication_;  // The second is null if no program has starts.
 };
 
 }  // namespace tessera

@@ -17,27 +17,27 @@
 namespace tessera {
 
 struct DeviceKind {
-  // `count` devices of this process, in the order of their numbers. They share `threads` threads of
-  // the host (<= 0: as many as the process may use processors). `local_rank` processes of the host
-  // have taken as many each before. Error if the machine lacks them. Null for a kind that is only
-  // planned for.
+  // Makes `count` devices of this process, in the order of their numbers. They share `threads`
+  // threads of the host (<= 0: as many as the process may use processors). `local_rank` processes
+  // of the host have taken as many each before. Error if the machine lacks them. Null for a kind
+  // that is only planned for.
   std::vector<std::unique_ptr<Device>> (*make_devices)(int64_t count, int threads, int local_rank);
   // Connects the devices of all processes of a run.
   std::unique_ptr<Communicator> (*make_communicator)(CommunicatorOptions options);
-  // What memory planning needs to know about the communicator's kernel for a node, before a
+  // Returns what memory planning needs to know about the communicator's kernel for a node, before a
   // communicator exists.
   CollectiveNeeds (*collective_needs)(const Graph& graph, const Node& node);
-  // Collectives within a process run beside compute, too: they do not share processors with it.
+  // Whether collectives within a process overlap compute too: they use no processors of compute.
   bool overlaps = false;
 };
 
-// The later of two with one name counts.
+// Registers a kind; it replaces an earlier one of the same name.
 void register_device_kind(std::string_view name, const DeviceKind& kind);
 
-// The kinds that can make devices, in order of name.
+// Returns the kinds that can make devices, in order of name.
 std::vector<std::string> registered_device_kinds();
 
-// Error with the nearest name and all names if no such kind is registered.
+// Returns a kind; Error with the nearest name and all names if no such kind is registered.
 const DeviceKind& find_device_kind(std::string_view name);
 
 }  // namespace tessera

@@ -36,7 +36,7 @@ struct DeviceThreads::Shared {
   bool lost = false;
   std::function<void(int64_t)> work;
   std::function<void(const std::string&)> on_error;
-  std::exception_ptr error;  // The first of this round.
+  std::exception_ptr error;  // The first error of this round.
   std::vector<std::thread> threads;
 
   bool is_idle() const { return std::find(busy.begin(), busy.end(), true) == busy.end(); }
@@ -99,7 +99,7 @@ void DeviceThreads::end_threads() {
   }
   shared_->start.notify_all();
   for (size_t device = 0; device < shared_->threads.size(); ++device) {
-    // A thread that was given up shares ownership of what it uses.
+    // A thread that was given up shares ownership of the objects it uses.
     if (busy[device]) {
       shared_->threads[device].detach();
     } else {

@@ -12,7 +12,7 @@ namespace tessera {
 
 class DeviceThreads {
  public:
-  // After an error, the other threads have `grace` to return.
+  // `grace` is the time in which the other threads have to return after an error.
   DeviceThreads(int64_t devices, std::chrono::milliseconds grace);
   ~DeviceThreads();
 
@@ -22,7 +22,7 @@ class DeviceThreads {
   void run(const std::function<void(int64_t device)>& work,
            const std::function<void(const std::string& reason)>& on_error);
 
-  // Whether a thread was given up. The objects it uses must outlive it.
+  // Returns whether a thread was given up. The objects it uses must outlive it.
   bool is_lost() const;
 
  private:

@@ -22,13 +22,13 @@ namespace {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
 
-// How long an error waits for the other devices to return.
+// Returns how long an error waits for the other devices to return.
 std::chrono::milliseconds grace(const Communicator* communicator) {
   constexpr auto kMost = std::chrono::milliseconds(5000);
   return communicator != nullptr ? std::min(kMost, communicator->timeout()) : kMost;
 }
 
-// The index of a Buffer or ProgramArray.
+// Returns the index of a Buffer or ProgramArray.
 template <typename Array>
 size_t index_of(const std::vector<Array>& arrays, std::string_view name, std::string_view what) {
   std::vector<std::string> names;
@@ -53,7 +53,7 @@ struct Executor::Impl {
           *device, first + static_cast<int64_t>(parts.size()), joined));
     }
   }
-  // Collectives read the arenas of other devices: none may be running when the first is released.
+  // No collective may run when the first arena is released: collectives read other devices' arenas.
   ~Impl() {
     for (const auto& part : parts) part->end_streams();
   }
@@ -66,7 +66,7 @@ struct Executor::Impl {
     const ProgramArray& array = placed.arrays[index];
     return {array.name, array.type, programs.mesh(), placed.offsets[index]};
   }
-  // The place in the arena of the first device of an f32 output that all devices hold whole.
+  // Returns the place, in the first device's arena, of an f32 output that is not split.
   ResultPlace result_place(const PlannedProgram& program, std::string_view name) const {
     const size_t index = index_of(program.outputs.arrays, name, "output");
     const Type& type = program.outputs.arrays[index].type;
@@ -90,7 +90,7 @@ struct Executor::Impl {
   }
   ShardedPlace state(std::string_view name) const { return state(buffer(name)); }
 
-  // The devices this process drives, and the mesh the programs are for.
+  // Checks that this run has the devices of the programs' mesh.
   void check_mesh(const Mesh& wanted) {
     const int64_t devices = communicator != nullptr ? communicator->num_devices() : 1;
     if (!planning && wanted.num_devices() != devices) {
@@ -100,8 +100,9 @@ struct Executor::Impl {
     programs.set_mesh(wanted);
   }
 
-  // In a pipeline a stage would else wait for each transfer before it computes. A mesh of several
-  // slices has slow links, wherever its devices are, so that a run allocates what its plan says.
+  // Overlaps where transfers are slow: a pipeline's stage would otherwise wait for each one. A mesh
+  // of several slices has slow links, wherever its devices are, so that a run allocates what its
+  // plan says.
   Communication usual_communication(const CompileOptions& options) const {
     const Mesh& mesh = programs.mesh();
     bool beside =
@@ -112,8 +113,8 @@ struct Executor::Impl {
     return beside ? Communication::kOverlapped : Communication::kInline;
   }
 
-  // work(part) for each device, on its thread. After an error a thread that hangs may use its copy
-  // of `work` when this function has returned.
+  // Calls work(part) for each device, on its thread. After an error, a thread that hangs may still
+  // use its copy of `work` when this function has returned.
   void on_all(PlannedPrograms::Work work) {
     threads.run([this, work = std::move(work)](
                     int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
@@ -132,8 +133,8 @@ struct Executor::Impl {
                         options.launch_seconds, std::move(saved));
   }
 
-  // Whether the copies of a program must be made before it runs. After its run they are current,
-  // and those of other programs are not if it has written parameters.
+  // Returns whether the copies of a program must be made before it runs. After its run they are
+  // current, and those of other programs are not if it has written parameters.
   bool must_make_copies(const PlannedProgram& program) {
     const bool make = program.copies && current_copies != program.copies;
     if (program.copies || (current_copies && program.writes_parameters))
@@ -141,7 +142,7 @@ struct Executor::Impl {
     return make;
   }
 
-  // The results are copied from the first device; each device has the same.
+  // Starts a run. Results are copied from the first device; each device has the same.
   void start(int program, std::span<const ResultPlace> results) {
     CHECK(allocated, "allocate() comes before a run");
     const std::optional<int> own_copies = this->program(program).copies;
@@ -163,7 +164,7 @@ struct Executor::Impl {
   }
   std::span<const float> finish() {
     CHECK(under_way > 0, "no run is under way");
-    const size_t left = std::exchange(under_way, 0) - 1;  // None, if this one has failed.
+    const size_t left = std::exchange(under_way, 0) - 1;  // None remains if this run has failed.
     const auto finish_on = [this](DeviceExecutor& part, size_t i) {
       const std::span<const float> own = part.finish(observer);
       if (i == 0) finished = own;
@@ -172,8 +173,8 @@ struct Executor::Impl {
     under_way = left;
     return finished;
   }
-  // As on_all, but on this thread if there is one device, so that a run allocates nothing. After an
-  // error of several devices nothing can be finished.
+  // Like on_all, but on this thread if there is one device, so that a run allocates nothing. After
+  // an error of several devices nothing can be finished.
   template <typename Work>
   void on_each(const Work& work) try {
     if (parts.size() == 1 && communicator == nullptr) return work(*parts[0], 0);
@@ -187,11 +188,11 @@ struct Executor::Impl {
   bool planning;
   DeviceParts parts;
   PlannedPrograms programs;
-  // The PlannedProgram::copies whose copies have the values of the parameters.
+  // Index of the program whose copies (PlannedProgram::copies) have the values of the parameters.
   std::optional<int> current_copies;
   bool allocated = false;
-  size_t under_way = 0;             // Runs.
-  std::span<const float> finished;  // Scalars of the last run that was finished.
+  size_t under_way = 0;             // Number of runs in progress.
+  std::span<const float> finished;  // Scalars of the last finished run.
   LaunchObserver observer;
   WriteGuard guard;
   DeviceThreads threads;
@@ -238,10 +239,10 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options,
   return impl_->add_program(traced, options, graph_of, {});
 }
 
-// Error with what does not fit.
+// Allocates the arenas; Error with the sizes if they do not fit.
 void Executor::Impl::allocate_arenas() {
   const auto bytes_of = [&](size_t part) {
-    if (programs.arenas().empty()) return int64_t{0};  // Without programs.
+    if (programs.arenas().empty()) return int64_t{0};  // There are no programs.
     return programs.arenas()[programs.arena_of(part)].bytes;
   };
   int64_t available = 0;

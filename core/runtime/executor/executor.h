@@ -29,12 +29,12 @@ namespace tessera {
 // A contiguous part of a parameter or state on a device.
 struct Shard {
   int64_t device = 0;  // Its number in the mesh.
-  Region block;        // Of the global array.
-  bool owned = false;  // The first device of those that hold the same block.
+  Region block;        // Place of the shard in the global array.
+  bool owned = false;  // Whether it is the first device of those that hold this block.
   DeviceBuffer memory;
 };
 
-// What the devices of a stage run.
+// The plan and the graph that the devices of a stage run.
 struct StagePlan {
   int64_t stage = 0;
   const StepPlan* plan = nullptr;
@@ -42,13 +42,13 @@ struct StagePlan {
 
 class Executor {
  public:
-  // For a run of one device.
+  // Makes an executor for a run of one device.
   explicit Executor(Device& device);
-  // For a run of several devices: `devices` are those of this process, in the order of their
-  // numbers. They and the communicator must outlive the executor.
+  // Makes an executor for a run of several devices: `devices` are those of this process, in the
+  // order of their numbers. They and the communicator must outlive the executor.
   Executor(const std::vector<Device*>& devices, Communicator& communicator);
   // Compiles and plans for the first device (of each stage) of any mesh, without its devices;
-  // allocate() must not be called. `device` says what its kernels need.
+  // allocate() must not be called. `device` supplies the needs of its kernels.
   static Executor for_planning(Device& device);
   ~Executor();
   Executor(Executor&&) noexcept;
@@ -56,39 +56,40 @@ class Executor {
   // Compiles a traced graph and returns the program's number. All programs are added before
   // allocate(), for one mesh; those of a pipeline come first.
   int add_program(Graph traced, const CompileOptions& options);
-  // The same from the compiled graphs of the devices.
+  // Adds a program from the compiled graphs of the devices.
   int add_program(const Graph& traced, const CompileOptions& options,
                   const GraphOfDevice& graph_of);
   // Allocates the arenas, zeroed. Error with the planned and the available bytes if they do not
   // fit.
   void allocate();
-  // Bytes that the programs so far need on each device of the stage that needs most; after
-  // allocate(), the arena's size.
+  // Returns the bytes that the programs so far need on each device of the stage that needs most;
+  // after allocate(), the arena's size.
   int64_t arena_bytes() const;
-  // The plan of the first device; those of others of its stage differ only in attributes of nodes.
-  // Offsets are final after allocate().
+  // Returns the plan of the first device; those of others of its stage differ only in attributes of
+  // nodes. Offsets are final after allocate().
   const StepPlan& plan(int program) const;
-  // Of each stage that this process has devices of; for_planning(): of all stages.
+  // Returns the plans of this process's stages; after for_planning(), of all stages.
   std::vector<StagePlan> stage_plans(int program) const;
-  // Those of the traced graph, in its order. An input may be absent on some stages; an output is on
-  // all.
+  // Return the arrays of the traced graph, in its order. An input may be absent on some stages; an
+  // output is on all.
   const std::vector<ProgramArray>& inputs(int program) const;
   const std::vector<ProgramArray>& outputs(int program) const;
-  // What the backward pass of a program keeps of its forward pass.
+  // Returns the values of a program's forward pass that are kept for its backward pass.
   const std::vector<SavedValue>& saved_values(int program) const;
 
   int64_t first_device() const;
   int64_t local_devices() const;
 
-  // Parameters and state of all programs; the same in all processes.
+  // Returns the parameters and state of all programs; equal in all processes.
   const std::vector<Buffer>& persistent() const;
-  // The parts that this process's devices hold, in the order of the devices: one for each block
-  // (shard_blocks()), none of a device whose stage lacks the array. Who writes to their memory asks
-  // for them each time, by the first function.
+  // Return the parts that this process's devices hold, in the order of the devices: one for each
+  // block (shard_blocks()), none for a device whose stage lacks the array. Call shards() before
+  // every write to their memory: it marks copies of parameters as outdated. shards_to_read() is for
+  // reads.
   std::vector<Shard> shards(std::string_view name);
   std::vector<Shard> shards_to_read(std::string_view name) const;
-  // Whole arrays: each device takes its part. Reading is an Error unless this process's devices
-  // hold all of it.
+  // Copy whole arrays: each device takes its part. Reading is an Error unless this process's
+  // devices hold all of it.
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes) const;
 
@@ -107,20 +108,20 @@ class Executor {
   // the other. Between the two, only write_input and start() may be called.
   void start(int program, std::span<const std::string> outputs);
   std::vector<float> finish();
-  // Runs that were started and not finished. None after an error, unless it may be that of a run
-  // that was started before, which finish() then throws.
+  // Returns the number of runs started and not finished. It is 0 after an error, unless the error
+  // may belong to a run that was started before, which finish() then throws.
   size_t under_way() const;
-  // How many may be; 1 if the devices work on the host's own thread.
+  // Returns the most runs that may be under way; 1 if the devices work on the host's own thread.
   size_t most_under_way() const;
   void read_output(int program, std::string_view name, std::span<std::byte> bytes) const;
-  float read_scalar(int program, std::string_view name) const;  // Of an f32 scalar output.
+  float read_scalar(int program, std::string_view name) const;  // Reads an f32 scalar output.
 
-  // When set, called for each launch of a run. All processes set it for the same runs: observed
-  // launches are not replayed from a CUDA graph, and NCCL expects of all ranks that a collective is
-  // in a graph, or of none.
+  // Sets a function that is called for each launch of a run. All processes set it for the same
+  // runs: observed launches are not replayed from a CUDA graph, and NCCL expects of all ranks that
+  // a collective is in a graph, or of none.
   void observe(LaunchObserver observer);
-  // When set, called before a launch of any program, or write_state, writes to a parameter or
-  // state.
+  // Sets a function that is called before a launch of any program, or write_state, writes to a
+  // parameter or state.
   void guard_writes(WriteGuard guard);
 
  private:

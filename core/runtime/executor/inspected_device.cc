@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// An executor asks for the time of a launch only in runs that it observes.
+// Returns whether a run is observed: an executor asks for times of launches only in such runs.
 bool is_observed(const LaunchTime* time) { return time != nullptr; }
 
 class InspectedStream final : public Stream {
@@ -49,13 +49,13 @@ class InspectedStream final : public Stream {
     return stream_->capture(enqueue);
   }
 
-  // The stream beneath counts from the last time that this one has waited for it.
+  // Counts from the last wait for this stream: the wrapped stream counts from there.
   LaunchProgress progress() const override {
     LaunchProgress progress = stream_->progress();
     progress.done += known_;
     return progress;
   }
-  // Only streams of one device are given to each other.
+  // Both streams belong to this device, so the cast is safe.
   void begin_run(Stream& order) override {
     stream_->begin_run(*static_cast<InspectedStream&>(order).stream_);
     launches_ = waits_ = known_ = 0;
@@ -70,8 +70,8 @@ class InspectedStream final : public Stream {
   std::unique_ptr<Stream> stream_;
   LaunchKind kind_;
   const LaunchInspector& inspector_;
-  int64_t launches_ = 0, waits_ = 0;  // Of this run, if it is observed,
-  int64_t known_ = 0;                 // and how many of the launches are known to be done.
+  int64_t launches_ = 0, waits_ = 0;  // Counts of the current run if it is observed.
+  int64_t known_ = 0;                 // How many launches are known to be done.
 };
 
 class InspectedDevice final : public Device {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device that calls an inspector before and after each launch of the runs that an executor
-// observes (Executor::observe): what a launch reads and writes can be seen there before later
-// launches reuse the memory. Other runs are as fast as without it.
+// observes (Executor::observe). The inspector sees the operands and results of a launch before
+// later launches reuse the memory. Other runs are as fast as without it.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ namespace tessera {
 // A launch that is about to run, or has run.
 struct InspectedLaunch {
   LaunchKind kind = LaunchKind::kRun;
-  int64_t index = 0;  // Among the launches of this kind in its run, in the order of the StepPlan.
-  std::span<const DeviceAddress> inputs, outputs;  // None of a wait.
-  Stream& stream;  // Its work so far is done; the inspector may copy by it, and must wait for that.
+  int64_t index = 0;  // Its number among this kind of launch in its run, in the order of StepPlan.
+  std::span<const DeviceAddress> inputs, outputs;  // Empty for a wait.
+  Stream& stream;  // Its work so far is done. The inspector may copy by it, and must wait for its
+                   // copies.
 };
 
 // Called by the device's thread. `before` is called for launches and starts; `after` for launches
@@ -28,8 +29,8 @@ struct LaunchInspector {
   std::function<void(const InspectedLaunch&)> before, after;
 };
 
-// `device` must outlive the result. Ops that `runs` is false for count as ops without a kernel, so
-// that programs can be compiled alike for two kinds of devices; unset: none.
+// Wraps `device`, which must outlive the result. Ops for which `runs` is false count as ops without
+// a kernel, so that programs can be compiled alike for two kinds of devices; unset: none.
 std::unique_ptr<Device> make_inspected_device(Device& device, LaunchInspector inspector,
                                               std::function<bool(const OpDef&)> runs = {});
 

@@ -19,18 +19,18 @@
 namespace tessera {
 namespace {
 
-// A fused launch is named after the first of its ops.
+// Most ops in the name of a fused launch, which lists its first ones.
 constexpr size_t kMostOpsNamed = 5;
 
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
-// Chrome's "process" and "thread" of a track: the device, and 1 or 2.
+// Returns Chrome's "process" and "thread" of a track: the device, and 1 or 2.
 TraceTrack ids_of(int64_t device, Track track) {
   return {device + 1, track == Track::kCompute ? int64_t{1} : int64_t{2}};
 }
 
 std::string gzipped(std::string_view text) {
-  constexpr int kWindowBits = 15 + 16;  // The largest window; 16 asks for gzip's header.
+  constexpr int kWindowBits = 15 + 16;  // The largest window; the 16 selects gzip's header.
   constexpr int kMemoryLevel = 8;       // zlib's default.
   z_stream stream{};
   CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kWindowBits, kMemoryLevel,
@@ -116,7 +116,7 @@ std::string LaunchTrace::json() const {
     emit(trace_name("process_name", ids, fmt::format("device {}", key.first)));
     emit(trace_name("thread_name", ids,
                     key.second == Track::kCompute ? "compute" : "communication"));
-    // The ancestors of the last launch, and when each began.
+    // Path parts of the last launch, and when each began.
     std::vector<std::pair<std::string, int64_t>> open;
     int64_t last_end = origin;
     const auto close_to = [&](size_t depth) {

@@ -20,39 +20,39 @@
 
 namespace tessera {
 
-// A device computes on one track and communicates on another. Collectives that compute waits for at
-// once are on the first.
+// A device computes on one track and communicates on the other. A collective whose result compute
+// needs at once is on the compute track.
 enum class Track { kCompute, kCommunication };
 
 struct LaunchTimes {
   int64_t device = 0;  // Its number in the mesh.
   Track track = Track::kCompute;
   LaunchKind kind = LaunchKind::kRun;
-  std::string_view task;             // Of a pipeline: "F3"; else "".
+  std::string_view task;             // Task of a pipeline: "F3"; else "".
   int64_t begin_ns = 0, end_ns = 0;  // Steady clock.
 };
 
-// "einsum", "fused add silu mul", "wait for all_gather".
+// Returns a name: "einsum", "fused add silu mul", "wait for all_gather".
 std::string launch_name(const Node& node, LaunchKind kind);
 
-// Called for each launch of a run, in order, when the run is done; by the threads of all devices at
-// once.
+// Called for each launch of a run, in order, when the run is done; devices' threads call
+// concurrently.
 using LaunchObserver = std::function<void(const Graph&, const Node&, const LaunchTimes&)>;
 
-// Called before bytes of a parameter or state are written, by the threads of all devices at once.
-// It may wait.
+// Called before bytes of a parameter or state are written, by the threads of all devices
+// concurrently. It may wait.
 using WriteGuard = std::function<void(const DeviceBuffer&)>;
 
 class LaunchTrace {
  public:
-  // Launches observed from now on belong to this step.
+  // Starts a step: launches observed from now on belong to it.
   void begin_step(int64_t step);
-  // For Executor::observe; the trace must outlive its use.
+  // Returns an observer for Executor::observe; the trace must outlive its use.
   LaunchObserver observer();
 
-  // Chrome's trace event format.
+  // Returns the trace in Chrome's trace event format.
   std::string json() const;
-  // The same, compressed by gzip.
+  // Writes json(), compressed by gzip.
   void write(const std::filesystem::path& path) const;
 
  private:
@@ -60,15 +60,15 @@ class LaunchTrace {
     std::string name;  // "einsum", "fused add silu mul".
     std::vector<std::string>
         ancestry;      // "step 3", "F0" of a pipeline, "forward", then the parts of the layer path.
-    std::string type;  // launch_type(); "" of a wait.
+    std::string type;  // launch_type(); "" for a wait.
     std::string site;
-    std::string result;  // The type of the first result.
+    std::string result;  // Type of the first result.
     int64_t begin_ns = 0, end_ns = 0;
   };
   using TrackOfDevice = std::pair<int64_t, Track>;
   void add(const Graph& graph, const Node& node, const LaunchTimes& times);
 
-  mutable std::mutex mutex_;  // Devices launch at the same time.
+  mutable std::mutex mutex_;  // Devices launch concurrently.
   int64_t step_ = 0;
   std::map<TrackOfDevice, std::vector<Launch>> tracks_;
 };

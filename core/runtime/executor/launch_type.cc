@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// Updates of many parameters are one launch.
+// Limits the text: updates of many parameters are one launch.
 constexpr size_t kMostBytes = 400;
 
 void append_ops(const Node& node, std::string& text) {

@@ -15,7 +15,7 @@ namespace {
 
 bool stays(InputKind kind) { return kind == InputKind::kParameter || kind == InputKind::kState; }
 
-// Placements, by name, of each arena.
+// Placements by name, for each arena.
 using PlacementsByName = std::vector<std::unordered_map<std::string_view, const Placement*>>;
 
 template <typename InArena>
@@ -38,7 +38,7 @@ std::string stages_text(const std::vector<int64_t>& stages) {
   return fmt::format("{} {}", stages.size() == 1 ? "stage" : "stages", fmt::join(stages, ", "));
 }
 
-// Empty: all stages.
+// Returns the stages that hold an input; empty: all.
 std::vector<int64_t> stages_of(const StageHomes& homes, const std::string& input, int64_t stages) {
   const auto found = homes.find(input);
   if (found == homes.end() || std::ssize(found->second) == stages) return {};
@@ -145,8 +145,8 @@ void PlannedPrograms::plan_stages(PlannedProgram& program, const GraphOfDevice& 
   program.homes = std::move(homes[0]);
 }
 
-// The list of buffers is the same on every process, because it follows from the traced graphs and
-// the homes.
+// Adds a program's buffers. The list is equal in all processes, because it follows from the traced
+// graphs and the homes.
 void PlannedPrograms::add_buffers(const PlannedProgram& program, const Graph& traced) {
   std::unordered_map<std::string, size_t> numbers = numbers_of(buffers_);
   const PlacementsByName inputs = by_name(
@@ -170,7 +170,7 @@ void PlannedPrograms::add_buffers(const PlannedProgram& program, const Graph& tr
   for (size_t arena = 0; arena < arenas_.size(); ++arena) place_new(arena, program);
 }
 
-// Keeps the places of what an arena has not held before.
+// Keeps the places of arrays that an arena has not held before.
 void PlannedPrograms::place_new(size_t arena, const PlannedProgram& program) {
   StageArena& it = arenas_[arena];
   const StepPlan& plan = program.plans[arena];
@@ -191,7 +191,7 @@ StageHomes PlannedPrograms::homes() const {
   return homes;
 }
 
-// A stage that holds an array and does not update it would keep its old value.
+// Checks that each stage that holds an array updates it too: otherwise it would keep its old value.
 void PlannedPrograms::check_updates() const {
   const std::unordered_map<std::string, size_t> numbers = numbers_of(buffers_);
   for (const PlannedProgram& program : programs_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of an executor as plans over arenas. Devices of one stage of a pipeline have graphs
-// that differ only in attributes, and one plan; every stage has an arena of its own kind. Without
-// the mesh axis `stage`, all devices are one stage. Compiles and plans; it allocates and runs
+// The programs of an executor as plans over arenas. Devices of one stage of a pipeline share a
+// plan, since their graphs differ only in attributes; every stage has its own arena size. Without
+// the mesh axis `stage`, all devices are one stage. It compiles and plans; it allocates and runs
 // nothing.
 #pragma once
 
@@ -28,13 +28,13 @@ namespace tessera {
 // Inputs or outputs of a program, in the order of the traced graph, and where they are.
 struct PlacedArrays {
   std::vector<ProgramArray> arrays;
-  std::vector<DeviceOffsets> offsets;  // As `arrays`. Set by PlannedPrograms::place().
+  std::vector<DeviceOffsets> offsets;  // One for each of `arrays`; set by PlannedPrograms::place().
 };
 
 struct PlannedProgram {
   std::vector<StepPlan> plans;                       // By arena.
   std::vector<std::shared_ptr<const Graph>> graphs;  // By device of this process.
-  PlacedArrays inputs, outputs;                      // Of all stages together.
+  PlacedArrays inputs, outputs;                      // Arrays of all stages together.
   std::vector<SavedValue> saved;
   StageHomes homes;
   std::vector<std::string> updates;  // The parameters and state that it writes.
@@ -43,43 +43,43 @@ struct PlannedProgram {
   std::optional<int> copies;
 };
 
-// What the devices of a stage have in common.
+// The plan data that the devices of a stage share.
 struct StageArena {
   int64_t stage = 0;
-  int64_t device = 0;  // The number of the device whose graphs are planned.
-  size_t part = 0;     // Which device of this process knows its kernels.
+  int64_t device = 0;  // Number of the device whose graphs are planned.
+  size_t part = 0;     // Index of the device of this process that knows its kernels.
   std::vector<Placement> placed =
-      {};  // All that keeps its place: parameters, state, copies of those.
+      {};  // All arrays with a fixed place: parameters, state, copies of those.
   int64_t persistent_bytes = 0;
-  int64_t bytes = 0;  // Of one arena for all programs so far.
+  int64_t bytes = 0;  // Size of one arena for all programs so far.
 };
 
 class PlannedPrograms {
  public:
   using Work = std::function<void(DeviceExecutor&, size_t)>;
 
-  // `planning`: for all stages of the mesh, with the first part for each. `on_all` does work(part,
-  // its index) for each part, on its thread. Both must outlive this.
+  // `planning`: plans all stages of the mesh, each with the first part. `on_all` calls work(part,
+  // index) for each part, on its thread. Both must outlive this object.
   PlannedPrograms(const DeviceParts& parts, bool planning, std::function<void(Work)> on_all)
       : parts_(parts), planning_(planning), on_all_(std::move(on_all)) {}
 
-  // The same for all programs, before the first is added.
+  // Sets the mesh of all programs, before the first is added.
   void set_mesh(const Mesh& mesh);
   // Returns the program's number. Error if it reads what another one updates on other stages only.
   // `seconds` are for overlap().
   int add(const Graph& traced, const GraphOfDevice& graph_of, Communication communication,
           const LaunchSeconds& seconds, std::vector<SavedValue> saved);
-  // When all are added: makes the offsets final.
+  // Makes the offsets final, when all programs are added.
   void place();
 
   const Mesh& mesh() const { return mesh_; }
   const std::vector<PlannedProgram>& programs() const { return programs_; }
   const PlannedProgram& program(int number) const { return programs_[static_cast<size_t>(number)]; }
-  // Of the stages that this process has devices of, in the order of their first devices.
+  // Arenas of the stages that have devices in this process, ordered by first device.
   const std::vector<StageArena>& arenas() const { return arenas_; }
-  size_t arena_of(size_t part) const { return arena_of_[part]; }  // An index of arenas().
+  size_t arena_of(size_t part) const { return arena_of_[part]; }  // Index into arenas().
   const std::vector<Buffer>& buffers() const { return buffers_; }
-  StageHomes homes() const;  // Of the buffers.
+  StageHomes homes() const;  // Stages that hold each of buffers().
   const DeviceOffsets& buffer_offsets(size_t buffer) const { return buffer_offsets_[buffer]; }
 
  private:
@@ -90,7 +90,7 @@ class PlannedPrograms {
   void check_updates() const;
   void move_up(StepPlan& plan, int64_t persistent_bytes) const;
   void place_new(size_t arena, const PlannedProgram& program);
-  // Of each array, by its name.
+  // Returns the offsets of each array, found by its name.
   template <typename Array>
   std::vector<DeviceOffsets> offsets_of(
       const std::vector<Array>& arrays,
@@ -104,7 +104,7 @@ class PlannedPrograms {
   std::vector<size_t> arena_of_;  // By part.
   std::vector<PlannedProgram> programs_;
   std::vector<Buffer> buffers_;
-  std::vector<DeviceOffsets> buffer_offsets_;  // As `buffers_`.
+  std::vector<DeviceOffsets> buffer_offsets_;  // One for each of `buffers_`.
 };
 
 }  // namespace tessera

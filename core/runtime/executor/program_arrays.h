@@ -15,16 +15,16 @@ namespace tessera {
 // An input of a program, or an output that is not an update.
 struct ProgramArray {
   std::string name;
-  InputKind kind = InputKind::kBatch;  // Of inputs.
-  Type type;                           // Global.
+  InputKind kind = InputKind::kBatch;  // For inputs only.
+  Type type;                           // Global type.
 };
 
 // A parameter or state of the programs.
 struct Buffer {
   std::string name;
   InputKind kind = InputKind::kState;
-  Type type;                    // Global.
-  std::vector<int64_t> stages;  // Of a pipeline, that hold it, ascending; empty: all.
+  Type type;                    // Global type.
+  std::vector<int64_t> stages;  // Stages of a pipeline that hold it, ascending; empty: all.
 };
 
 }  // namespace tessera

@@ -10,12 +10,12 @@
 namespace tessera {
 namespace {
 
-// A device's block in an array of this shape.
+// Returns a device's block in an array of this shape.
 Subarray within(const ShardedPlace& place, const std::vector<int64_t>& shape, const Region& block) {
   return {Region::whole(shape), block, dtype_bytes(place.type.dtype)};
 }
 
-// visit(part, block, its offset in the part's arena) for the blocks of each device that holds any.
+// Calls visit(part, block, its offset in the part's arena) for the blocks of each device.
 template <typename Visit>
 void each_block(const ShardedPlace& place, const DeviceParts& parts, const Visit& visit) {
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -97,7 +97,7 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
     fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
          place.type.text_sized(), shape[0], expected, bytes.size());
   each_block(place, parts, [&](DeviceExecutor& part, Region block, int64_t offset) {
-    int64_t before = 0;  // Rows of the ranges before the block's own.
+    int64_t before = 0;  // Rows of the earlier ranges.
     for (const RowRange& range : held) {
       if (block.origin[0] < range.end) {
         block.origin[0] += before - range.begin;

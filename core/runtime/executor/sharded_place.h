@@ -24,21 +24,21 @@ using DeviceOffsets = std::vector<std::optional<int64_t>>;
 
 struct ShardedPlace {
   const std::string& name;
-  const Type& type;  // Global.
+  const Type& type;  // Global type.
   const Mesh& mesh;
   const DeviceOffsets& offsets;
 };
 
-// The byte at which a block begins in a device's part of an array. Error if it is not contiguous
-// there.
+// Returns the byte at which a block begins in a device's part of an array. Error if it is not
+// contiguous there.
 int64_t local_begin(const ShardedPlace& place, const ShardBlock& block);
 
-// Each device takes its blocks of a whole array.
+// Writes a whole array: each device takes its blocks.
 void write_whole(const ShardedPlace& place, const DeviceParts& parts,
                  std::span<const std::byte> bytes);
-// The whole array; an Error if these devices do not hold all of it.
+// Reads the whole array; an Error if these devices do not hold all of it.
 void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes);
-// Each device takes its blocks of the rows that types give to these devices together (rows_of).
+// Writes the rows that types give to these devices together (rows_of): each takes its blocks.
 void write_rows(const ShardedPlace& place, const DeviceParts& parts,
                 std::span<const std::byte> bytes);
 

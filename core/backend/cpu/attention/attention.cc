@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of attention, its gradient and the key-value cache: how the work is divided among
-// threads. Forward, it is divided by head and block of queries. Backward, by key head, because all
-// of its query heads add to its gradient; with fewer key heads than threads, by blocks of keys and
-// then by blocks of queries. In decoding, by row, key head and run of keys.
+// threads. Forward: by head and block of queries. Backward: by key head, because all of its query
+// heads add to its gradient; with fewer key heads than threads, by blocks of keys and then by
+// blocks of queries. Decoding: by row, key head and run of keys.
 #include "core/ops/attention.h"
 
 #include "core/backend/cpu/attention/attention_kernels.h"
@@ -38,7 +38,7 @@ AttentionOperands operands_of(const HostArgs& args, bool segments) {
           .key_segments = segments ? input_as<int32_t>(args, 4) : nullptr};
 }
 
-// 0, last, 1, last but one, …: so that consecutive ranges of a causal head have equal cost.
+// Returns 0, last, 1, last - 1, …, so that consecutive ranges of a causal head have equal cost.
 int64_t interleaved(int64_t i, int64_t count) { return i % 2 == 0 ? i / 2 : count - 1 - i / 2; }
 
 // Calls work(item, scratch) for each of `count` items; each thread has `floats` floats of scratch.
@@ -51,7 +51,7 @@ void for_each_item(ThreadPool& pool, int64_t count, const HostArgs& args, int64_
   });
 }
 
-// Attention of all blocks of queries of all heads.
+// Computes attention of all blocks of queries of all heads.
 void attend_to_blocks(const AttentionShape& shape, const AttentionOperands& operands,
                       const AttentionResults& results, const HostArgs& args, int64_t floats,
                       ThreadPool& pool) {
@@ -211,7 +211,8 @@ class CachedAttentionKernel final : public HostKernel {
   }
 
  private:
-  // The number of runs of keys that any query of a row may see; at least one, to write results.
+  // Returns the number of runs of keys that queries of a row may see; at least one, to write
+  // results.
   int64_t runs_of(const AttentionOperands& operands, int64_t row) const {
     const int64_t end = std::min(shape_.keys, operands.starts[row] + shape_.queries);
     return std::max<int64_t>(1, (end + kCacheRun - 1) / kCacheRun);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The backward loops of attention (FlashAttention-2: Dao, 2023; attention_kernels.h): the scores of
+// a block of queries and keys are computed again from the saved lse, and the block's terms are
+// added to dq, dk and dv. Cost: five matrix products for each visible block (seven if kKeys and
+// kQueries run apart), with one block of scores in memory.
 #include "core/backend/cpu/attention/attention_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,9 +17,9 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Scores, first multiplied by `scale`, become probabilities; `slopes` change from the cotangents of
-// the probabilities to those of the scores before capping. `lse` and `delta` (out · cotangent) are
-// per query.
+// Turns scores, first multiplied by `scale`, into probabilities; `slopes` change from the
+// cotangents of the probabilities to those of the scores before capping. `lse` and `delta` (out ·
+// cotangent) are per query.
 template <bool kMasked>
 void differentiate_block(const BlockMask& mask, float scale, float cap, int64_t keys,
                          const float* lse, const float* delta, float* scores, float* slopes) {
@@ -36,7 +40,7 @@ void differentiate_block(const BlockMask& mask, float scale, float cap, int64_t 
   }
 }
 
-// The gradients of one key head of one example and its query heads. `kPairs`: multiply bf16 pairs.
+// Computes the gradients of one key head and its query heads. `kPairs`: multiplies bf16 pairs.
 template <typename T, bool kPairs>
 class HeadGradient {
  public:
@@ -72,12 +76,12 @@ class HeadGradient {
             query_block<T>(operands_.dq, member, 0));
   }
 
-  // The same in parts, with sums in the same order: dk and dv of one block of keys,
+  // Computes dk and dv of one block of keys, with sums in the same order as run().
   void run_keys(int64_t from) {
     compute_delta();
     sum_keys<Sums::kOfKeys>(from);
   }
-  // and dq of one block of queries of one head.
+  // Computes dq of one block of queries of one head, with sums in the same order as run().
   void run_queries(int64_t member, int64_t first) {
     const int64_t queries = std::min(kQueryBlock, shape_.queries - first);
     compute_delta(member, first, first + queries);
@@ -102,7 +106,7 @@ class HeadGradient {
                           value_rows_);
   }
 
-  // Sums over all queries for one block of keys.
+  // Computes the sums over all queries for one block of keys.
   template <Sums kSums>
   void sum_keys(int64_t from) {
     const int64_t keys = std::min(kKeyBlock, shape_.keys - from);
@@ -131,7 +135,7 @@ class HeadGradient {
     return delta_ + member * shape_.query_blocks() * kQueryBlock + first;
   }
 
-  // delta = Σ out·cotangent of each query, which the gradient of softmax subtracts.
+  // Computes delta = Σ out·cotangent of each query, which the gradient of softmax subtracts.
   void compute_delta() {
     for (int64_t member = 0; member < shape_.group(); ++member)
       compute_delta(member, 0, shape_.queries);
@@ -216,7 +220,7 @@ class HeadGradient {
     const int64_t head_dim = shape_.head_dim;
 #if HWY_TARGET <= HWY_AVX3
     if constexpr (kPairs) {
-      // Pairs take half of the space, so those of slopes fit behind those of probabilities.
+      // Pairs take half of the space, so those of slopes fit after those of probabilities.
       constexpr int64_t kPairColumns = kQueryBlock / 2;
       float* const slope_pairs = scores_ + kKeyBlock * kPairColumns;
       const int64_t pairs = (block.queries + 1) / 2;

@@ -26,7 +26,7 @@ namespace HWY_NAMESPACE {
 
 inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// The number of keys that queries before `end` may see, by position.
+// Returns the number of keys that queries before `end` may see, by position.
 HWY_INLINE int64_t visible_keys(const AttentionShape& shape, int64_t end) {
   return shape.causal ? std::min(shape.keys, end) : shape.keys;
 }
@@ -113,7 +113,7 @@ HWY_INLINE void transpose_pairs(HeadRows<const BFloat16> from, int64_t count, in
   }
 }
 
-// bf16 rows as pairs of neighbouring rows, ["rows / 2", "head_dim"], padded with zeros.
+// Packs bf16 rows as pairs of neighbouring rows, ["rows / 2", "head_dim"], padded with zeros.
 HWY_INLINE Rows pair_rows(HeadRows<const BFloat16> from, int64_t count, int64_t head_dim,
                           float* to) {
   const int64_t width = padded_to_lanes(head_dim);
@@ -126,12 +126,12 @@ HWY_INLINE Rows pair_rows(HeadRows<const BFloat16> from, int64_t count, int64_t 
   return {to, width};
 }
 
-// bf16 rows in place, as pairs along head_dim.
+// Returns bf16 rows in place, as pairs along head_dim.
 HWY_INLINE Factor pairs_in_place(HeadRows<const BFloat16> from) {
   return {reinterpret_cast<const float*>(from.data), from.stride / 2, 1};
 }
 
-// Scores ["keys", kQueryBlock] to pairs of neighbouring keys, ["keys / 2", kQueryBlock], in place.
+// Packs scores ["keys", kQueryBlock] in place to pairs of adjacent keys, ["keys / 2", kQueryBlock].
 HWY_INLINE void pair_keys(int64_t keys, float* scores) {
   for (int64_t key = 0; key < keys; key += 2) {
     for (int64_t column = 0; column < kQueryBlock; column += lanes()) {
@@ -142,7 +142,7 @@ HWY_INLINE void pair_keys(int64_t keys, float* scores) {
   }
 }
 
-// Scores to pairs of neighbouring queries, ["keys", kQueryBlock / 2]; may be in place.
+// Packs scores to pairs of neighbouring queries, ["keys", kQueryBlock / 2]; may be in place.
 HWY_INLINE void pair_queries(int64_t keys, const float* scores, float* to) {
   for (int64_t key = 0; key < keys; ++key) {
     auto* const row = reinterpret_cast<BFloat16*>(to + key * kQueryBlock / 2);
@@ -160,7 +160,7 @@ struct BlockMask {
   bool segments = false;
   int64_t first_query = 0, first_key = 0;
   const int32_t* query_segment = nullptr;  // kQueryBlock of them.
-  const int32_t* key_segment = nullptr;    // From first_key on.
+  const int32_t* key_segment = nullptr;    // Segments of the keys from first_key on.
 };
 
 struct Bounds {
@@ -201,7 +201,7 @@ struct QueryLanes {
   hn::Vec<Ints> index, segment;
 };
 
-// The score, or -inf where the key is masked.
+// Returns the score, or -inf where the key is masked.
 HWY_INLINE Vec seen(const BlockMask& mask, const QueryLanes& queries, int64_t key, Vec score) {
   if (mask.causal) {
     const auto position = hn::Set(Ints(), static_cast<int32_t>(mask.first_key + key));

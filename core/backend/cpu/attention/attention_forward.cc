@@ -20,12 +20,12 @@ namespace {
 
 // The state of the online softmax, one element per query.
 struct Running {
-  float* maximum;  // Of the scores so far.
-  float* sum;      // Of exp(score - maximum).
+  float* maximum;  // Maximum of the scores so far.
+  float* sum;      // Sum of exp(score - maximum).
   float* rescale;  // The factor of older sums after the last block of keys.
 };
 
-// One step of the online softmax: scores times `scale` become exp(score - maximum), in place.
+// Runs one step of the online softmax: scores times `scale` become exp(score - maximum), in place.
 template <bool kMasked>
 void softmax_block(const BlockMask& mask, float scale, float cap, int64_t keys, float* scores,
                    const Running& running) {
@@ -89,7 +89,7 @@ struct F32Products {
 };
 
 #if HWY_TARGET <= HWY_AVX3
-// The same with pairs of bf16: query times key along head_dim, weight times value along keys.
+// The two products with bf16 pairs: query times key along head_dim, weight times value along keys.
 struct PairProducts {
   using Element = BFloat16;
   static float softmax_scale(const AttentionShape& shape) { return shape.scale; }
@@ -141,7 +141,7 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
       queries, query);
   const float scale = Products::softmax_scale(shape);
 
-  // The key position of the first query of the block.
+  // Key position of the first query of the block.
   const int64_t position = first + (shape.cached ? operands.starts[batch] : 0);
   const int64_t end = visible_keys(shape, position + queries);
   for (int64_t from = 0; from < end; from += kKeyBlock) {
@@ -189,7 +189,7 @@ void AttentionBlock(const AttentionShape& shape, const AttentionOperands& operan
       : attend<F32Products<float>>(shape, operands, results, batch, head, block, scratch);
 }
 
-// Decoding, one run of keys at a time.
+// Decoding: one run of keys at a time.
 
 // The partial result of one run: maxima and sums of all queries, then `width` values per query.
 struct Part {
@@ -204,7 +204,7 @@ struct Part {
   float *maximum, *sum, *values;
 };
 
-// scores[query][key] = q·k·scale, all queries of a key together so that keys are read once.
+// Computes scores[query][key] = q·k·scale for all queries of a key, so that keys are read once.
 template <typename T>
 void scores_of(const AttentionShape& shape, const T* const* queries, int64_t rows, const T* key,
                int64_t keys, float* scores) {
@@ -220,7 +220,7 @@ void scores_of(const AttentionShape& shape, const T* const* queries, int64_t row
   }
 }
 
-// Scores become exp(score - maximum); those from `seen` on become 0.
+// Turns scores into exp(score - maximum); those from `seen` on become 0.
 void weights_of(float cap, int64_t seen, int64_t keys, float* scores, float* maximum, float* sum) {
   Vec maxima = splat(kUnseen);
   for (int64_t k = 0; k < keys; k += lanes()) {
@@ -242,7 +242,7 @@ void weights_of(float cap, int64_t seen, int64_t keys, float* scores, float* max
   *sum = sum_of(total);
 }
 
-// N vectors of the weighted sum of values.
+// Computes N vectors of the weighted sum of values.
 template <int N, typename T>
 HWY_INLINE void weigh_columns(int64_t width, int64_t keys, const T* value, const float* weights,
                               int64_t left, float* to) {

@@ -41,7 +41,7 @@ class ScratchAllocator {
 // key head h / group(). If `cached`, k and v are ["batch kv_heads keys head_dim"] and query i of
 // batch row b is at key position starts[b] + i.
 struct AttentionShape {
-  DType dtype = DType::kF32;  // f32 or bf16, of all tensors except lse.
+  DType dtype = DType::kF32;  // Dtype of all tensors except lse: f32 or bf16.
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool causal = false;
   bool cached = false;
@@ -55,9 +55,9 @@ struct AttentionShape {
   int64_t key_blocks() const { return (keys + kKeyBlock - 1) / kKeyBlock; }
 };
 
-// Whether attention of this dtype multiplies pairs of bf16: at level avx512_bf16, where they are
-// twice as fast as f32, with an even head_dim. (Processors with AMX run vdpbf16ps at half the rate
-// of f32, measured on Sapphire Rapids.)
+// Returns whether attention of this dtype multiplies pairs of bf16: at level avx512_bf16, where
+// they are twice as fast as f32, with an even head_dim. (Processors with AMX run vdpbf16ps at half
+// the rate of f32, measured on Sapphire Rapids.)
 bool attention_in_pairs(DType dtype, int64_t head_dim);
 
 struct AttentionOperands {
@@ -66,7 +66,7 @@ struct AttentionOperands {
   const void* v = nullptr;
   const int32_t* segments = nullptr;  // ["batch queries"] and ["batch keys"], or null.
   const int32_t* key_segments = nullptr;
-  const int32_t* starts = nullptr;  // ["batch"], of a cache.
+  const int32_t* starts = nullptr;  // ["batch"], for a cache.
 };
 
 struct AttentionResults {
@@ -74,7 +74,7 @@ struct AttentionResults {
   float* lse = nullptr;  // ["batch heads queries"], or null.
 };
 
-// One block of queries of one head.
+// Computes attention of one block of queries of one head.
 void attention_block(const AttentionShape& shape, const AttentionOperands& operands,
                      const AttentionResults& results, int64_t batch, int64_t head, int64_t block,
                      float* scratch);
@@ -84,15 +84,15 @@ struct AttentionGradOperands {
   AttentionOperands forward;
   const void* out = nullptr;
   const float* lse = nullptr;
-  const void* cotangent = nullptr;  // Of out.
+  const void* cotangent = nullptr;  // Cotangent of out.
   void* dq = nullptr;
   void* dk = nullptr;
   void* dv = nullptr;
 };
 
-// The gradients of one key head and its query heads: kHead is all of them; kKeys is dk and dv of a
-// block of keys; kQueries is dq of a block of queries of query head number `member`. kKeys and
-// kQueries together give the same bits as kHead but compute the scores twice.
+// The part of the gradients of one key head and its query heads to compute. kHead: all of it.
+// kKeys: dk and dv of a block of keys. kQueries: dq of a block of queries of query head number
+// `member`. kKeys and kQueries together give the same bits as kHead but compute the scores twice.
 struct AttentionGradPart {
   enum class Kind { kHead, kKeys, kQueries } kind = Kind::kHead;
   int64_t batch = 0, kv_head = 0;
@@ -103,14 +103,14 @@ void attention_grad(const AttentionShape& shape, const AttentionGradOperands& op
 int64_t attention_grad_scratch_floats(const AttentionShape& shape);
 
 inline constexpr int64_t kCacheRun = 256;         // Keys of a run.
-inline constexpr int64_t kMostCachedQueries = 8;  // Of one key head: queries times its group.
+inline constexpr int64_t kMostCachedQueries = 8;  // Most queries times group(), per key head.
 
 // Decoding: attention of a few queries of one key head over a cache, one run of keys at a time
 // (split-K, as in Flash-Decoding: Dao et al., 2023). Runs begin at fixed positions and are combined
 // in order, so that results do not depend on the number of threads or on other rows.
 
-// Size of the partial result of a run: for each query the maximum of its scores, the sum of
-// exp(score - maximum), and the sum of values with those weights.
+// Returns the size of the partial result of a run: for each query the maximum of its scores, the
+// sum of exp(score - maximum), and the sum of values with those weights.
 int64_t cached_run_floats(const AttentionShape& shape);
 
 // Computes run `run` of key head `kv_head` of row `batch`. `part` has cached_run_floats() floats.

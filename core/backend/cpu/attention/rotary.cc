@@ -24,8 +24,8 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-// cosine[i], sine[i] of position·frequency[i]. The angle is reduced in double, so that large
-// positions are as exact as small ones.
+// Computes cosine[i], sine[i] of position·frequency[i]. The angle is reduced in double, so that
+// large positions are as exact as small ones.
 void RotaryTable(int64_t pairs, const double* frequency, int32_t position, float* cosine,
                  float* sine) {
   constexpr double kFullTurn = 2.0 * std::numbers::pi;
@@ -133,7 +133,7 @@ class RotaryKernel final : public HostKernel {
     set_steps(graph.type(node.inputs[0]), graph.type(node.inputs[1]));
   }
 
-  // A table of cosines and sines for every thread.
+  // Returns the bytes of a table of cosines and sines for every thread.
   int64_t scratch_bytes() const override {
     return float_bytes(2 * pool_.size() * padded_floats(pairs_));
   }
@@ -164,7 +164,7 @@ class RotaryKernel final : public HostKernel {
     int64_t size, step;
   };
 
-  // Llama 3's scaling of low frequencies, which extends the context.
+  // Applies Llama 3's scaling of low frequencies, which extends the context.
   static double stretched(double frequency, const Node& node) {
     if (!node.attributes.has("stretch_factor")) return frequency;
     const auto number = [&](const char* name) { return node.attributes.get<double>(name); };

@@ -148,7 +148,7 @@ class Compiler {
                    .strides = Strides(axes_.size(), 0)});
   }
 
-  // The global position along an axis of a generator's result.
+  // Returns the slot of the global position along an axis of a generator's result.
   int32_t coordinate(const Node& node, const Type& type, int64_t axis) {
     const std::string& name = type.axes[static_cast<size_t>(axis)].name;
     Strides strides(axes_.size(), 0);
@@ -159,7 +159,7 @@ class Compiler {
                    .strides = std::move(strides)});
   }
 
-  // An instruction of fewer than three operands repeats the first. Returns the result's slot.
+  // Emits an instruction and returns its result's slot; missing operands repeat the first.
   int32_t emit(const OpDef* op, LaneLoop loop, int32_t a, int32_t b = kNoSlot,
                int32_t c = kNoSlot) {
     program_.instructions.push_back(
@@ -171,8 +171,8 @@ class Compiler {
     return emit(nullptr, conversion_loop(conversion), a);
   }
 
-  // The slot of an operand. The lanes of a bf16 value are 32-bit floats: they are rounded before
-  // the first node reads them, as they would be in memory. The store of a result rounds by itself.
+  // Returns the slot of an operand. The lanes of a bf16 value are 32-bit floats: they are rounded
+  // before the first node reads them, as they would be in memory. The store of a result rounds too.
   int32_t of(ValueId id) {
     int32_t& slot = values_.at(id);
     if (unrounded_.erase(id) > 0) slot = convert(Conversion::kRoundToBF16, slot);
@@ -227,7 +227,7 @@ class Compiler {
       for (int32_t* const operand : {&code.a, &code.b, &code.c}) {
         if (at(last_use, *operand) == i) {
           spare.push_back(at(place, *operand));
-          at(last_use, *operand) = kAlways;  // Once, if several operands are the same.
+          at(last_use, *operand) = kAlways;  // Once, for equal operands.
         }
         *operand = at(place, *operand);
       }
@@ -259,7 +259,7 @@ class Compiler {
   std::vector<Axis> axes_;
   TileProgram program_;
   std::map<ValueId, int32_t> values_;  // Slots, one for each value until place_slots.
-  std::set<ValueId> unrounded_;        // Whose lanes may have more digits than bf16.
+  std::set<ValueId> unrounded_;        // Values whose lanes may have more digits than bf16.
 };
 
 class ElementwiseKernel final : public HostKernel {

@@ -35,7 +35,7 @@ HWY_INLINE Vec int_truth(hn::Mask<Ints> mask) {
   return as_floats(hn::IfThenElseZero(mask, as_ints(one())));
 }
 
-// result[i] = function(operands[i]...)
+// Computes result[i] = function(operands[i]...).
 template <class Function, class... Operands>
 HWY_INLINE void each(const Function& function, int64_t count, float* result,
                      const Operands*... operands) {
@@ -92,15 +92,15 @@ HWY_INLINE Vec smaller(Vec a, Vec b) {
   return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
 }
 
-// core/ops/fp8.h. The scale comes from the exponent of amax, one less if its fraction is above
-// 1.75. Adding and subtracting a number whose last digit has the spacing of the result rounds to
-// nearest even.
+// Rounds as core/ops/fp8.h defines. The scale comes from the exponent of amax, minus one if its
+// fraction is above 1.75. Adding and subtracting a number whose last digit has the spacing of the
+// result rounds to nearest even.
 template <const Float8Format& kFormat>
 HWY_INLINE Vec round_to(Vec x, Vec amax) {
   const auto number = [](int value) HWY_ATTR { return hn::Set(Ints(), value); };
   const IntVec bits = as_ints(hn::Max(amax, splat(kLeastAmax)));
   const auto above = hn::Gt(hn::And(bits, number(0x7fffff)), number(0x600000));
-  // Of the inverse of the scale, biased by 127.
+  // Exponent of the inverse of the scale, biased by 127.
   const IntVec exponent = hn::Add(hn::ShiftRight<23>(bits), hn::IfThenElseZero(above, number(1)));
   const IntVec inverse = hn::Sub(exponent, number(kFormat.max_exponent));
   const Vec scale = as_floats(hn::ShiftLeft<23>(hn::Sub(number(254), inverse)));
@@ -114,7 +114,7 @@ HWY_INLINE Vec round_to(Vec x, Vec amax) {
   return hn::IfThenElse(hn::IsFinite(amax), result, hn::NaN(kFloats));
 }
 
-// Loops of instructions. kFunction maps vectors of operands to the vector of the result.
+// The loops of instructions. kFunction maps vectors of operands to the vector of the result.
 template <auto kFunction>
 void unary(const TileInstruction& code, float* const* slots, int64_t count) {
   each(kFunction, count, slots[code.result], slots[code.a]);
@@ -161,7 +161,7 @@ void select(const TileInstruction& code, float* const* slots, int64_t count) {
 
 struct LaneRow {
   const OpDef* op;
-  LaneLoops loops;  // On floats, integers and truth values; null: not defined on those.
+  LaneLoops loops;  // Loops on floats, integers and truth values; null: not defined on those.
 };
 
 const LaneRow kLaneRows[] = {

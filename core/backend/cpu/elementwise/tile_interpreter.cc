@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile at a time: sources are loaded into slots of lanes (or read in place where they have that
-// form), each instruction runs over all lanes, results are stored.
+// The interpreter of tile programs, one tile at a time: loads sources into slots of lanes (or reads
+// them in place if they have that form), runs each instruction over all lanes, stores the results.
 #include <algorithm>
 #include <bit>
 #include <type_traits>
@@ -21,7 +21,7 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-// One row of `count` elements into lanes.
+// Loads one row of `count` elements into lanes.
 void load_row(DType dtype, const std::byte* base, int64_t offset, int64_t stride, int64_t count,
               float* to) {
   const auto load_as = [&](const auto* from) HWY_ATTR {
@@ -75,7 +75,7 @@ int64_t row_stride(const Strides& strides) {
 bool everywhere_same(const Strides& strides) {
   return std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
 }
-// Whether the elements of a tile are contiguous.
+// Returns whether the elements of a tile are contiguous.
 bool adjacent(const Strides& strides, const TileGrid& grid) {
   if (column_stride(strides) != 1 && grid.columns != 1) return false;
   return grid.rows == 1 || row_stride(strides) == grid.columns;
@@ -183,7 +183,7 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
       const TileResult& result = program.results[i];
       const int64_t first = offset(result.strides);
       const float* const lanes = slots[result.slot];
-      // Computed in place. A narrower result never is, even if the addresses are equal.
+      // Computed in place. A narrower result is not, even if the addresses are equal.
       const bool in_place = dtype_bytes(result.dtype) == static_cast<int64_t>(sizeof(float)) &&
                             lanes == reinterpret_cast<const float*>(outputs[i]) + first;
       if (in_place) continue;
@@ -212,7 +212,7 @@ HWY_EXPORT(conversion_loop_on_target);
 
 namespace {
 
-// An op without vector code. Instructions repeat the first operand in place of those an op lacks.
+// Runs an op without vector code. Missing operands of an instruction repeat the first.
 void run_scalar(const TileInstruction& code, float* const* slots, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const double x[] = {slots[code.a][i], slots[code.b][i], slots[code.c][i]};

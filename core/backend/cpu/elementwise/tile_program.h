@@ -28,7 +28,7 @@ struct TileInstruction {
   int32_t a = 0, b = 0, c = 0;
 };
 
-// The loops of an elementwise op, by what its operands' lanes are; null where it has none.
+// The loops of an elementwise op, by kind of its operands' lanes; null where it has none.
 struct LaneLoops {
   LaneLoop floats = nullptr, integers = nullptr, truths = nullptr;
 };
@@ -38,9 +38,9 @@ enum class Conversion { kRoundToBF16, kFloatToInt, kIntToFloat, kFloatToTruth, k
 // The lanes that a slot has at the start of each tile.
 struct TileSource {
   enum class Kind {
-    kInput,       // Of the node: `index`, walked by `strides`.
-    kConstant,    // `constant`, everywhere.
-    kCoordinate,  // The position on an axis, as an integer, from `constant` walked by `strides`.
+    kInput,       // Input `index` of the node, addressed by `strides`.
+    kConstant,    // The value `constant` everywhere.
+    kCoordinate,  // The position on an axis, as an integer: `constant` plus index times `strides`.
   } kind = Kind::kInput;
   int32_t slot = 0;
   int32_t index = 0;
@@ -63,21 +63,21 @@ struct TileProgram {
   std::vector<TileInstruction> instructions;
   std::vector<TileResult> results;
   int32_t slots = 0;
-  double cost = 0.0;  // Of one element, in units of an addition.
+  double cost = 0.0;  // Cost of one element, in units of an addition.
 
   // The sizes of the last two dimensions; 1 where the space lacks them.
   int64_t columns() const { return sizes.empty() ? 1 : sizes.back(); }
   int64_t rows() const { return sizes.size() < 2 ? 1 : sizes[sizes.size() - 2]; }
 };
 
-// The loops of an elementwise op and of a conversion, for the vectors in use.
+// Return the loops of an elementwise op and of a conversion, for the vectors in use.
 LaneLoops lane_loops(const OpDef& op);
 LaneLoop conversion_loop(Conversion conversion);
 
-// How an iteration space is divided into tiles: several whole rows of the last dimension if they
-// fit, else parts of one row.
+// The division of an iteration space into tiles: several whole rows of the last dimension if they
+// fit, otherwise parts of one row.
 struct TileGrid {
-  int64_t capacity = 0;  // Elements of a tile, at most.
+  int64_t capacity = 0;  // Most elements of a tile.
   int64_t rows = 1;
   int64_t columns = 1;
   int64_t tiles = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The microkernel of AMX: 32 × 32 sums in four tiles, from two tiles of A and two tiles of B, which
-// hold pairs of bf16. `Tiles` is the tile instructions: those of the processor
+// hold pairs of bf16. `Tiles` implements the tile instructions: those of the processor
 // (microkernels.cc), or an emulation that tests this code on any machine
 // (tests/support/emulated_tiles.h).
 #pragma once
@@ -35,7 +35,7 @@ class AmxMicrokernel {
   }
 
  private:
-  // One block of 32 × 32 sums; with at most 16 rows or columns, half of the tiles.
+  // Computes one block of 32 × 32 sums; with at most 16 rows or columns, half of the tiles.
   void multiply(const float* a, const float* b, int64_t row, int64_t column) {
     const int64_t rows = std::min(kAmxPanel, blocks_.m - row);
     const int64_t columns = std::min(kAmxPanel, blocks_.n - column);

@@ -25,8 +25,8 @@ struct Grid {
   int batch = 1, m = 1, n = 1;
 };
 
-// Cycles to pack an element, measured on Zen 4. Each thread packs its own parts of A and B, so the
-// best grid is the one that packs least.
+// Returns the cycles to pack an element, measured on Zen 4. Each thread packs its own parts of A
+// and B, so the best grid is the one that packs least.
 double packing_cost(const MatrixLayout& layout, bool is_left) {
   if (is_left) return layout.transposed ? 0.25 : 0.15;
   return layout.transposed ? 0.5 : 0.35;
@@ -53,7 +53,7 @@ Grid choose_grid(const GemmShape& shape, int64_t batches, int threads) {
   return best;
 }
 
-// The part of one thread.
+// The part of the product that one thread computes.
 struct Part {
   Range batch, m, n;
   Gemm gemm;

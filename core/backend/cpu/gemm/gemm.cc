@@ -13,7 +13,7 @@ namespace {
 // Block sizes (Goto's m_c, n_c and k_c). A packed A takes 192 KB and a block of C at most 480 KB of
 // the L2 cache; a packed B takes 4 MB of the L3 cache.
 constexpr int64_t kBlockRows = 120;
-// A transposed A is read one k after another, in longer pieces: 307 KB.
+// Block of a transposed A, which is read one k after another, in longer pieces: 307 KB.
 constexpr int64_t kTransposedBlockRows = 192;
 constexpr int64_t kBlockColumns = 1024;
 constexpr int64_t kChunkFloats = int64_t{1} << 20;

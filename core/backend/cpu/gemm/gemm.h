@@ -22,8 +22,8 @@ namespace tessera {
 // Sums are continued (GemmShape::adds) after multiples of this depth: a tile of bf16 in AMX.
 inline constexpr int64_t kWholeDepth = 32;
 
-// How a product is divided: the size of the fewest equal parts of `count` that are at most `most`
-// and multiples of `grain`, and grains with which few register tiles are incomplete.
+// Parameters of the division of a product: grains with which few register tiles are incomplete, and
+// the size of the fewest equal parts of `count` that are at most `most` and multiples of `grain`.
 inline constexpr int64_t kRowGrain = 8, kColumnGrain = 32;
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t rounded_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -32,12 +32,12 @@ inline int64_t even_part(int64_t count, int64_t most, int64_t grain) {
   const int64_t parts = ceil_div(count, most);
   return std::min(rounded_up(ceil_div(count, parts), grain), rounded_up(most, grain));
 }
-// Bytes of scratch, rounded up to cache lines.
+// Rounds bytes of scratch up to cache lines.
 inline int64_t aligned_bytes(int64_t bytes) { return rounded_up(bytes, 64); }
 
-// The path for operands of this dtype at cpu_level().
+// Returns the path for operands of this dtype at cpu_level().
 GemmPath gemm_path(DType input);
-// All paths for it that cpu_level() can run, slowest first.
+// Returns all paths for it that cpu_level() can run, slowest first.
 std::vector<GemmPath> gemm_paths(DType input);
 
 class Gemm {
@@ -46,13 +46,13 @@ class Gemm {
   Gemm(const GemmShape& shape, const GemmKernels& kernels);
 
   int64_t scratch_bytes() const;
-  // `scratch` is 64-byte aligned and not shared with a concurrent call.
+  // Computes C; `scratch` is 64-byte aligned and not shared with a concurrent call.
   void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch) const;
 
  private:
-  // B is packed `n` columns and `chunk_words` of k at a time and then used for all rows (or, if
-  // sums have to be kept until the next chunk, for `sum_m` rows). A is packed `m` rows and `words`
-  // at a time, so that a block of C stays in cache while its chunk of k is summed.
+  // Block sizes. B is packed `n` columns and `chunk_words` of k at a time and then used for all
+  // rows (or, if sums have to be kept until the next chunk, for `sum_m` rows). A is packed `m` rows
+  // and `words` at a time, so that a block of C stays in cache while its chunk of k is summed.
   struct Blocks {
     int64_t sum_m = 0, m = 0, n = 0, words = 0, chunk_words = 0;
   };
@@ -62,7 +62,7 @@ class Gemm {
   struct Depth {
     int64_t begin = 0, size = 0;
   };
-  // Prefetch the blocks that are packed after those that are multiplied.
+  // Prefetchers of the blocks that are packed after the current ones are multiplied.
   struct Prefetchers {
     Prefetcher a, b;
   };
@@ -83,7 +83,7 @@ class Gemm {
                    const Scratch& scratch) const;
   void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
                  Prefetchers& prefetchers, const Scratch& scratch) const;
-  // Rows of A, or columns of B.
+  // Describe rows of A, or columns of B.
   PackSource a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const;
   PackSource b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const;
   int64_t tiles_of(int64_t rows, int64_t columns) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The processor-specific half of GEMM: packing, and the microkernels that multiply packed blocks.
-// gemm.cc divides a product into blocks and calls these (BLIS: Van Zee and van de Geijn, 2015).
+// gemm.cc divides a product into blocks and calls them (BLIS: Van Zee and van de Geijn, 2015).
 //
 // Operands are packed in *words* of 32 bits along the contracted dimension k: one f32, or a pair of
 // bf16 (k and k + 1, zero beyond the end of k), which is what vdpbf16ps and AMX read. A packed B is
@@ -18,7 +18,7 @@ namespace tessera {
 
 // Words of k in a block; a multiple of the words in a row of an AMX tile (16).
 inline constexpr int64_t kBlockWords = 384;
-// From row to row of a packed A. At this distance twelve rows do not share a set of the L1 cache.
+// Words from row to row of a packed A. At this distance 12 rows do not share a set of the L1 cache.
 inline constexpr int64_t kRowWords = kBlockWords + 16;
 
 // An AMX tile has 16 rows of 64 bytes: 16 sums in f32, or 16 words. A panel is two tiles wide.
@@ -30,9 +30,9 @@ enum class PackedOrder {
   kColumnMajor,  // [word][row]
 };
 
-// A block of an operand in memory. Both operands are described alike, as `rows` rows along k: A by
-// its rows, B by its columns. Stored row-major, `stride` is from row to row; stored column-major,
-// it is from k to k + 1.
+// A block of an operand in memory. Both operands have the same description, as `rows` rows along k:
+// the rows of A, or the columns of B. Stored row-major, `stride` is from row to row; stored
+// column-major, it is from k to k + 1.
 struct PackSource {
   const std::byte* data = nullptr;
   int64_t stride = 0;  // Elements.
@@ -45,7 +45,7 @@ struct PackSource {
 class Prefetcher {
  public:
   Prefetcher() = default;
-  // `rows` runs of `row_bytes` bytes, spread over `tiles` calls.
+  // Prefetches `rows` runs of `row_bytes` bytes, spread over `tiles` calls.
   Prefetcher(const std::byte* data, int64_t rows, int64_t row_bytes, int64_t stride_bytes,
              int64_t tiles)
       : row_(data), rows_(rows), row_bytes_(row_bytes), stride_bytes_(stride_bytes) {
@@ -71,7 +71,7 @@ class Prefetcher {
   int64_t lines_per_tile_ = 0;
 };
 
-// One packed block of A times one packed block of B.
+// The product of one packed block of A and one packed block of B.
 struct PackedBlocks {
   const float* a = nullptr;
   PackedOrder a_order = PackedOrder::kRowMajor;
@@ -110,34 +110,34 @@ inline constexpr int64_t kSkinnySums = 4096;
 inline constexpr int64_t kSkinnyScratchFloats = kSkinnySums + kSkinnyRows * 16;
 
 struct GemmKernels {
-  int64_t rows = 0, columns = 0;  // Of a panel.
+  int64_t rows = 0, columns = 0;  // Size of a panel.
   int64_t word_depth = 1;         // Elements of k in a word.
   int64_t word_multiple = 1;      // Packed words are padded with zeros to a multiple of this.
 
-  // Operands that are contiguous along k. A becomes kRowMajor.
+  // Pack operands that are contiguous along k. A becomes kRowMajor.
   void (*pack_a)(const PackSource& source, float* to) = nullptr;
   void (*pack_b_transposed)(const PackSource& source, float* to) = nullptr;
-  // Operands that are contiguous along m or n. A becomes `transposed_a_order`.
+  // Pack operands that are contiguous along m or n. A becomes `transposed_a_order`.
   void (*pack_a_transposed)(const PackSource& source, float* to) = nullptr;
   void (*pack_b)(const PackSource& source, float* to) = nullptr;
   PackedOrder transposed_a_order = PackedOrder::kColumnMajor;
 
   void (*multiply)(const PackedBlocks& blocks) = nullptr;
-  // Null if few rows are multiplied as many are. Packs rows of A `row_words` apart.
+  // Null if products of few rows use `multiply`. Packs rows of A `row_words` apart.
   void (*pack_skinny)(const PackSource& source, int64_t row_words, float* to) = nullptr;
   void (*multiply_skinny)(const SkinnyGemm& gemm) = nullptr;
 };
 
 enum class GemmPath {
   kF32,          // Fused multiply-adds of f32.
-  kWidenedBf16,  // The same; bf16 is widened while it is packed.
+  kWidenedBf16,  // As kF32; bf16 is widened while it is packed.
   kBf16Pairs,    // vdpbf16ps; level avx512_bf16.
   kBf16Tiles,    // tdpbf16ps; level amx.
 };
-// Without `multiply` where the processor lacks the instructions.
+// Returns the kernels of a path; `multiply` is null if the processor lacks the instructions.
 const GemmKernels& gemm_kernels(GemmPath path);
 
-// The packing of kBf16Tiles, which any processor can run; `multiply` is null.
+// Returns the packing of kBf16Tiles, which any processor can run; `multiply` is null.
 GemmKernels amx_packing();
 
 }  // namespace tessera

@@ -2,8 +2,8 @@
 // The kernels of grouped_product and grouped_outer_product. Rows are ordered by their ids, and the
 // rows of one id are multiplied together by the engine of einsum, some hundred at a time: they are
 // copied to a tile first, and the results of a tile are copied to their places. The bits of a row
-// depend on it and on its matrix only, and those of an outer product on the rows of its id in their
-// order: not on the number of threads, nor on the rows of other ids.
+// depend only on it and its matrix, and those of an outer product only on the rows of its id in
+// their order: not on the number of threads or the rows of other ids.
 #include "core/ops/grouped_product.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kIds = 2;  // The operand, of both ops.
+constexpr int64_t kIds = 2;  // Index of the operand of ids, in both ops.
 
 // The positions on a shard of the axis `experts`, and the rows of each.
 class Groups {
@@ -85,7 +85,7 @@ class RowsOfIds {
 constexpr int64_t kTileRows = 240, kTileColumns = 512;
 // With fewer rows for each thread, threads divide the columns of the matrices.
 constexpr int64_t kFewRows = 16;
-constexpr double kLeastOperations = 5e5;  // Of work that is worth several threads.
+constexpr double kLeastOperations = 5e5;  // Fewest operations worth several threads.
 
 class GroupedProductKernel final : public HostKernel {
  public:
@@ -140,7 +140,7 @@ class GroupedProductKernel final : public HostKernel {
     shape.c_leading = columns;
     return {shape, path_};
   }
-  // Of all tiles, whether threads divide rows or columns.
+  // Returns the column counts of all tiles, whether threads divide rows or columns.
   std::set<int64_t> column_counts() const {
     std::set<int64_t> counts = {tile_columns_, columns_ % tile_columns_};
     for (int thread = 0; thread < pool_.size(); ++thread) {
@@ -154,7 +154,7 @@ class GroupedProductKernel final : public HostKernel {
   int64_t copied_bytes() const { return aligned_bytes(tile_rows_ * shape_.k * bytes_); }
   int64_t result_bytes() const { return aligned_bytes(tile_rows_ * tile_columns_ * bytes_); }
 
-  // The rows of ids that are of no matrix.
+  // Writes zeros to the rows of ids that have no matrix.
   void zero_others(const HostArgs& args, Range ids) const {
     for (int64_t i = ids.begin; i < ids.end; ++i)
       if (!groups_.contains(input_as<int32_t>(args, kIds)[i]))
@@ -162,7 +162,7 @@ class GroupedProductKernel final : public HostKernel {
                     static_cast<size_t>(columns_ * bytes_));
   }
 
-  // The results of the ordered rows [rows.begin, rows.end) in these columns.
+  // Computes the results of the ordered rows [rows.begin, rows.end) in these columns.
   void multiply(const HostArgs& args, Range rows, Range columns, std::byte* scratch) const {
     const int32_t* const begins = groups_.begins(args);
     for (int64_t group = 0; group < groups_.count(); ++group) {
@@ -196,7 +196,7 @@ class GroupedProductKernel final : public HostKernel {
   Groups groups_;
   RowsOfIds rows_;
   ThreadPool& pool_;
-  GemmShape shape_;  // Of all columns of one matrix, without rows.
+  GemmShape shape_;  // Shape for all columns of one matrix, without rows.
   GemmPath path_;
   int64_t columns_ = 0, bytes_ = 0, tile_rows_ = 0, tile_columns_ = 0, gemm_scratch_ = 0;
 };
@@ -204,13 +204,13 @@ class GroupedProductKernel final : public HostKernel {
 // Rows are copied and multiplied this many at a time; a multiple of kWholeDepth.
 constexpr int64_t kDepth = 384;
 constexpr int64_t kOuterRows = 256, kOuterColumns = 512;
-// The cost of a matrix beside its rows, in rows.
+// Cost of a matrix besides its rows, in rows.
 constexpr int64_t kCostOfMatrix = 16;
 
-// A matrix is divided into tiles of at most kOuterRows by kOuterColumns, the same for each matrix.
+// Divides each matrix into equal tiles of at most kOuterRows by kOuterColumns.
 struct Tiles {
-  int64_t height = 0, width = 0;  // Of the matrix.
-  int64_t rows = 0, columns = 0;  // Of a tile.
+  int64_t height = 0, width = 0;  // Size of the matrix.
+  int64_t rows = 0, columns = 0;  // Size of a tile.
 
   int64_t across() const { return ceil_div(width, columns); }
   int64_t count() const { return ceil_div(height, rows) * across(); }
@@ -278,7 +278,7 @@ class GroupedOuterProductKernel final : public HostKernel {
   }
 
  private:
-  // The largest tiles of which none is more than half the work of a thread.
+  // Returns the largest tiles of which none is more than half the work of a thread.
   Tiles tiles_for(const int32_t* begins, int threads) const {
     int64_t most = 0;
     for (int64_t group = 0; group < groups_.count(); ++group)

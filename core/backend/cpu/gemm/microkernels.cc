@@ -55,7 +55,7 @@ HWY_NOINLINE void round_sums(const float* buffer, int64_t rows, int64_t columns,
   }
 }
 
-// R rows of the panel at `a` by N vectors of the panel at `b`, at (row, column) of C.
+// Multiplies R rows of the panel at `a` by N vectors of the panel at `b`, at (row, column) of C.
 template <class Multiply, PackedOrder kOrder, int R, int N>
 HWY_NOINLINE void multiply_tile(const PackedBlocks& blocks, const float* a, const float* b,
                                 int64_t row, int64_t column) {
@@ -95,7 +95,7 @@ HWY_NOINLINE void multiply_tile(const PackedBlocks& blocks, const float* a, cons
   }
 }
 
-// All rows of one panel: tiles of R rows, then smaller ones.
+// Multiplies all rows of one panel: tiles of R rows, then smaller ones.
 template <class Multiply, PackedOrder kOrder, int N, int R>
 HWY_INLINE void multiply_rows(const PackedBlocks& blocks, const float* a, const float* b,
                               int64_t rows, int64_t row, int64_t column) {
@@ -109,7 +109,7 @@ HWY_INLINE void multiply_rows(const PackedBlocks& blocks, const float* a, const 
   }
 }
 
-// Prefetches the sums or results of the panel at `row`, which is next.
+// Prefetches the sums or results of the next panel, at `row`.
 HWY_INLINE void prefetch_rows(const PackedBlocks& blocks, int64_t row, int64_t column) {
   const bool to_out = blocks.last && !blocks.out_is_bf16;
   const auto* const from = to_out ? static_cast<const float*>(blocks.out) : blocks.sums;
@@ -239,7 +239,7 @@ struct AmxTiles {
                      : "r"(to), "r"(stride), "i"(kTile)
                      : "memory");
   }
-  // sums += A·B, of pairs of bf16.
+  // Adds A·B of bf16 pairs to sums.
   template <int kSums, int kA, int kB>
   static void multiply_add() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));

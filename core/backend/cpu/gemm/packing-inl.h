@@ -40,7 +40,7 @@ HWY_INLINE void prefetch_once(const T* element, int64_t word) {
   if (lanes() == kMostLanes || word % kMostLanes == 0) hwy::Prefetch(element);
 }
 
-// Row-major to [row][word], `row_words` from row to row.
+// Packs row-major to [row][word], `row_words` from row to row.
 template <class Format, int64_t kMultiple>
 void pack_rows(const PackSource& source, int64_t row_words, float* to) {
   const int64_t words = words_of(source.depth, Format::kDepth, kMultiple);
@@ -57,7 +57,7 @@ void pack_rows(const PackSource& source, int64_t row_words, float* to) {
   }
 }
 
-// Row-major to panels of kWidth rows, [word][row].
+// Packs row-major to panels of kWidth rows, [word][row].
 template <class Format, int64_t kWidth, int64_t kMultiple>
 void pack_rows_to_panels(const PackSource& source, float* to) {
   const int64_t words = words_of(source.depth, Format::kDepth, kMultiple);
@@ -80,9 +80,9 @@ void pack_rows_to_panels(const PackSource& source, float* to) {
   }
 }
 
-// Word `word` of the rows from `row` on, of a column-major source. A load may run over the last row
-// into the next k, since rows beyond a panel are never stored; only the end of the source limits
-// it.
+// Returns word `word` of the rows from `row` on, of a column-major source. A load may run over the
+// last row into the next k, since rows beyond a panel are never stored; only the end of the source
+// limits it.
 template <class Format>
 HWY_INLINE Vec word_of_rows(const PackSource& source, int64_t word, int64_t row) {
   const int64_t k = word * Format::kDepth;
@@ -100,7 +100,7 @@ HWY_INLINE Vec word_of_rows(const PackSource& source, int64_t word, int64_t row)
 // near each other, and so do writes.
 inline constexpr int64_t kColumnsAtOnce = 8;
 
-// Column-major to panels of kWidth rows, [word][row]; panels are `panel_floats` apart. Whole
+// Packs column-major to panels of kWidth rows, [word][row]; panels are `panel_floats` apart. Whole
 // vectors are stored, so that up to lanes() - 1 floats behind a panel are overwritten where kWidth
 // is not a multiple of lanes().
 template <class Format, int64_t kWidth, int64_t kMultiple>
@@ -127,7 +127,7 @@ void pack_columns_to_panels(const PackSource& source, int64_t panel_floats, floa
   }
 }
 
-// Column-major to [row][word], kRowWords from row to row.
+// Packs column-major to [row][word], kRowWords from row to row.
 template <class Format, int64_t kMultiple>
 void pack_columns_to_rows(const PackSource& source, float* to) {
   const int64_t filled = words_of(source.depth, Format::kDepth, 1);

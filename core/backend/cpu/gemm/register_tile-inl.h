@@ -25,9 +25,9 @@ namespace HWY_NAMESPACE {
 // The most lanes of any target: 512 bits.
 inline constexpr int64_t kMostLanes = 16;
 
-// How elements in memory become words. `along`: a vector of words along k, from memory that is
+// Reads of words from elements in memory. `along`: a vector of words along k, from memory that is
 // contiguous along k. `across`: one word of each of a vector of rows, from memory that is
-// contiguous across rows: the elements at `k` and, of pairs, those at k + 1 (`next`; null beyond
+// contiguous across rows: the elements at `k` and, for pairs, those at k + 1 (`next`; null beyond
 // the end). `left` counts the elements that may be read; the others are zero.
 struct F32Format {
   using Element = float;
@@ -63,7 +63,7 @@ struct Bf16PairFormat {
   }
 };
 
-// rows[i][j] becomes rows[j][i], lanes() of both.
+// Transposes: rows[i][j] becomes rows[j][i], lanes() of both.
 HWY_INLINE void transpose_square(Vec* HWY_RESTRICT rows) {
 #if HWY_TARGET == HWY_SCALAR
   static_cast<void>(rows);  // One lane.
@@ -102,7 +102,7 @@ HWY_INLINE void transpose_square(Vec* HWY_RESTRICT rows) {
 #endif
 }
 
-// Two f32 vectors rounded to pairs of bf16, `low` first.
+// Rounds two f32 vectors to pairs of bf16, `low` first.
 #if HWY_TARGET <= HWY_AVX3
 HWY_INLINE __m256i narrowed(Vec value) {
   __m256i narrow;
@@ -194,7 +194,7 @@ struct Tile {
     first.write(to);
     rest.write(to + stride, stride);
   }
-  // The same for R words of A, `step` apart: one rank-1 update of the tile.
+  // Adds R words of A, `step` apart, times N vectors of words of B: one rank-1 update of the tile.
   template <class Multiply>
   HWY_INLINE void add(const float* a, int64_t step, const Row<N>& b) {
     first.template add<Multiply>(a, b);
@@ -226,8 +226,8 @@ struct Factor {
   int64_t column = 0;
 };
 
-// Of 32 registers, 24 hold sums, 4 the right factor and 1 a broadcast; of 16, these are 12, 2
-// and 1.
+// Rows of a register tile. With 32 registers, 24 hold sums, 4 the right factor and 1 a broadcast;
+// with 16, 12, 2 and 1.
 inline constexpr int kTileRows = 6;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SCALAR
 inline constexpr int kTileVectors = 2;
@@ -277,7 +277,7 @@ HWY_NOINLINE void small_gemm_columns(int64_t rows, int64_t depth, Factor a, Rows
   }
 }
 
-// c = a·b, or c += a·b. `columns` is a multiple of lanes(); `depth` counts words.
+// Computes c = a·b, or c += a·b. `columns` is a multiple of lanes(); `depth` counts words.
 template <bool kAdd, class Multiply = MultiplyF32>
 void small_gemm(int64_t rows, int64_t columns, int64_t depth, Factor a, Rows b, float* c,
                 int64_t c_stride) {

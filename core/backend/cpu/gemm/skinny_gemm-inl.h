@@ -69,7 +69,7 @@ HWY_INLINE void write_row(const SkinnyGemm& p, const float* sums, int64_t row, i
   }
 }
 
-// A row-major B: its rows are read once for each span of columns whose sums fit in the L1 cache.
+// Multiplies by a row-major B, read once for each span of columns whose sums fit in the L1 cache.
 template <class Format, class Multiply>
 void multiply_rows_of_b(const SkinnyGemm& p) {
   const int64_t span = kSkinnySums / p.m / kMostLanes * kMostLanes;
@@ -87,7 +87,7 @@ void multiply_rows_of_b(const SkinnyGemm& p) {
   }
 }
 
-// A transposed B: one vector of columns at a time, transposed in registers.
+// Multiplies by a transposed B: one vector of columns at a time, transposed in registers.
 template <class Format, class Multiply>
 void multiply_columns_of_b(const SkinnyGemm& p) {
   using Element = typename Format::Element;
