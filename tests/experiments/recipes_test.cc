@@ -140,7 +140,7 @@ std::string grouped(int64_t number) {
   return text;
 }
 
-// A family's table of the page.
+// A family's table of the page. Of a summary it has what is before a colon; --list has all of it.
 std::string table_of(const std::string& family) {
   std::string text =
       "| recipe | weights | mesh | batch | steps | what it is |\n"
@@ -148,10 +148,11 @@ std::string table_of(const std::string& family) {
   for (const RecipeRow& row : rows()) {
     if (row.family != family) continue;
     const std::string sizes = row.is_described
-                                  ? fmt::format("{} | {} | {} × {} | {}", grouped(row.weights),
+                                  ? fmt::format("{} | {} | {}×{} | {}", grouped(row.weights),
                                                 row.mesh, row.rows, row.length, grouped(row.steps))
                                   : std::string("of your files | any | | ");
-    text += fmt::format("| `{}` | {} | {} |\n", row.name, sizes, row.summary);
+    text += fmt::format("| `{}` | {} | {} |\n", row.name, sizes,
+                        row.summary.substr(0, row.summary.find(": ")));
   }
   return text;
 }
