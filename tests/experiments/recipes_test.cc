@@ -140,6 +140,14 @@ std::string grouped(int64_t number) {
   return text;
 }
 
+// What a summary says before a colon, without whose recipe it is: "Pax's Llama2_7B: …". --list has
+// all of it, and the headings of the page say whose.
+std::string what_it_is(const std::string& summary) {
+  const size_t space = std::min(summary.find(' '), summary.size());
+  const size_t begin = summary.substr(0, space).ends_with("'s") ? space + 1 : 0;
+  return summary.substr(begin, std::min(summary.find(": "), summary.size()) - begin);
+}
+
 // A family's table of the page.
 std::string table_of(const std::string& family) {
   std::string text =
@@ -148,10 +156,10 @@ std::string table_of(const std::string& family) {
   for (const RecipeRow& row : rows()) {
     if (row.family != family) continue;
     const std::string sizes = row.is_described
-                                  ? fmt::format("{} | {} | {} × {} | {}", grouped(row.weights),
+                                  ? fmt::format("{} | {} | {}×{} | {}", grouped(row.weights),
                                                 row.mesh, row.rows, row.length, grouped(row.steps))
                                   : std::string("of your files | any | | ");
-    text += fmt::format("| `{}` | {} | {} |\n", row.name, sizes, row.summary);
+    text += fmt::format("| `{}` | {} | {} |\n", row.name, sizes, what_it_is(row.summary));
   }
   return text;
 }

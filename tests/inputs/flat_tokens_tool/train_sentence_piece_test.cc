@@ -33,7 +33,7 @@ TEST_CASE("a trained model is lossless and deterministic") {
     REQUIRE(tokenizer->decode(tokenizer->encode(text)) == text);
     const std::string known = read_file(kText);
     REQUIRE(tokenizer->decode(tokenizer->encode(known)) == known);
-    REQUIRE(tokenizer->encode(known).size() < known.size() / 2);
+    REQUIRE(tokenizer->encode(known).size() < known.size() * 2 / 3);
   }
 }
 
