@@ -112,7 +112,7 @@ function(tessera_test_entries name)
   set(levels portable avx2 avx512 avx512_bf16 amx)
   set(levelled "[levels]")
   set(plain "~[levels]~[slurm]")
-  if(name STREQUAL "test_core_backend")
+  if(name STREQUAL "test_core_devices")
     set(levelled "")
   else()
     tessera_test_entry(${name} fast "${plain}~[full]" "")
@@ -151,7 +151,7 @@ function(tessera_test_support)
   if(TARGET Catch2::Catch2)
     target_link_libraries(tessera_test_libraries INTERFACE Catch2::Catch2)
   endif()
-  target_link_libraries(tessera_test_libraries INTERFACE plugins_runexp core_backend Threads::Threads
+  target_link_libraries(tessera_test_libraries INTERFACE plugins_runexp core_devices Threads::Threads
                         Tessera::hdf5 ZLIB::ZLIB PkgConfig::libzstd tomlplusplus::tomlplusplus
                         hwy::hwy)
   target_compile_definitions(tessera_test_libraries INTERFACE
@@ -176,7 +176,7 @@ endfunction()
 # One Catch2 program per folder from tests/<folder>/*_test.cc: test_core_graph and so on.
 function(tessera_tests)
   tessera_virtual_gpu()
-  set(TESSERA_LEVELLED_TESTS test_core_backend test_experiments test_tasks)
+  set(TESSERA_LEVELLED_TESTS test_core_devices test_experiments test_tasks)
   set(TESSERA_DEVICE_TESTS test_core_runtime test_experiments test_tasks)
   tessera_test_support()
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.cc)

@@ -146,7 +146,7 @@ struct TrainHParams {
   // How they go through the stages of the mesh, if layers are split over those; unset: 1F1B.
   Template<PipelineSchedule> pipeline_schedule;
   // Number of layers of each piece, in the order of the model; empty: equally many. A stage holds
-  // one piece, or one for each chunk of the schedule (core/passes/pipeline/table.h).
+  // one piece, or one for each chunk of the schedule (core/schedules/table.h).
   std::vector<int64_t> layers_per_piece;
   std::string remat_policy = "save_everything";
 

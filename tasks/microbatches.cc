@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -15,7 +16,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {

@@ -15,7 +15,7 @@
 #include "core/graph/layer_pieces.h"
 #include "core/graph/type.h"
 #include "core/ops/repeat.h"
-#include "core/passes/pipeline/generators.h"
+#include "core/schedules/generators.h"
 #include "tasks/base_task.h"
 #include "tasks/microbatches.h"
 #include "tasks/pipeline/pipeline_schedules.h"

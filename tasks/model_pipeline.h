@@ -13,8 +13,8 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
-#include "core/passes/pipeline/table.h"
 #include "core/runtime/executor/program_arrays.h"
+#include "core/schedules/table.h"
 #include "layers/parameter.h"
 #include "tasks/hparams.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
@@ -15,7 +16,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
 #include "tasks/learner/base_optimizer.h"
 #include "tasks/microbatches.h"

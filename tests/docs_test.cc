@@ -159,8 +159,8 @@ TEST_CASE("code quoted from a file is in the file") {
 // All headers that code in the documents may need.
 std::string includes() {
   std::vector<std::string> headers = {"plugins/registry.h"};
-  for (const char* folder : {"core/graph", "core/ops", "core/hparams", "core/passes/pipeline",
-                             "layers", "inputs", "tasks", "experiments"})
+  for (const char* folder : {"core/graph", "core/ops", "core/hparams", "core/schedules", "layers",
+                             "inputs", "tasks", "experiments"})
     for (const auto& entry : filesystem::recursive_directory_iterator(kRoot / folder)) {
       const std::string path = entry.path().lexically_relative(kRoot).string();
       const bool is_plain = !path.ends_with("-inl.h") && !path.ends_with("_internal.h");

@@ -18,8 +18,8 @@
 namespace tessera {
 namespace {
 
-// Lowest first. A folder may include these folders and itself. Layers depend on neither passes nor
-// devices, and devices do not depend on passes.
+// Lowest first. A folder may include these folders and itself. Layers see neither compile nor
+// devices, and these two do not see each other.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"core/base", {}},
     {"core/io", {"core/base"}},
@@ -27,22 +27,24 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"core/flags", {"core/base", "core/io", "core/hparams"}},
     {"core/graph", {"core/base"}},
     {"core/ops", {"core/base", "core/graph"}},
-    {"core/passes", {"core/base", "core/graph", "core/ops"}},
-    {"core/backend", {"core/base", "core/graph", "core/ops"}},
+    {"core/schedules", {"core/base"}},
+    {"core/compile", {"core/base", "core/graph", "core/ops", "core/schedules"}},
+    {"core/devices", {"core/base", "core/graph", "core/ops"}},
     {"core/runtime",
-     {"core/base", "core/io", "core/hparams", "core/graph", "core/ops", "core/passes",
-      "core/backend"}},
+     {"core/base", "core/io", "core/hparams", "core/graph", "core/ops", "core/schedules",
+      "core/compile", "core/devices"}},
     {"core/check",
-     {"core/base", "core/io", "core/graph", "core/ops", "core/passes", "core/backend",
+     {"core/base", "core/io", "core/graph", "core/ops", "core/compile", "core/devices",
       "core/runtime"}},
     {"layers", {"core/base", "core/hparams", "core/graph", "core/ops"}},
     {"inputs", {"core/base", "core/io", "core/hparams", "core/flags", "core/graph"}},
     {"tasks",
-     {"core/base", "core/io", "core/hparams", "core/graph", "core/ops", "core/passes",
-      "core/backend", "core/runtime", "core/check", "layers", "inputs"}},
+     {"core/base", "core/io", "core/hparams", "core/graph", "core/ops", "core/schedules",
+      "core/compile", "core/devices", "core/runtime", "core/check", "layers", "inputs"}},
     {"plugins",
-     {"core/base", "core/io", "core/hparams", "core/flags", "core/graph", "core/ops", "core/passes",
-      "core/backend", "core/runtime", "core/check", "layers", "inputs", "tasks"}},
+     {"core/base", "core/io", "core/hparams", "core/flags", "core/graph", "core/ops",
+      "core/schedules", "core/compile", "core/devices", "core/runtime", "core/check", "layers",
+      "inputs", "tasks"}},
     {"experiments",
      {"core/base", "core/io", "core/hparams", "core/graph", "core/ops", "layers", "inputs", "tasks",
       "plugins"}},
@@ -168,9 +170,9 @@ void require_no_circle(const std::string& kind, NodeOf node_of) {
 
 TEST_CASE("every folder includes only allowed folders") {
   REQUIRE(over_code(order_breaks, false) == kNothing);
-  REQUIRE(order_breaks("layers/x.cc", "#include \"core/passes/autodiff.h\"\n").size() == 1);
-  REQUIRE(order_breaks("core/backend/cpu/x.h", "#include \"core/hparams/field.h\"\n").size() == 1);
-  REQUIRE(order_breaks("tasks/x.cc", "#include \"core/passes/autodiff.h\"\n").empty());
+  REQUIRE(order_breaks("layers/x.cc", "#include \"core/compile/autodiff.h\"\n").size() == 1);
+  REQUIRE(order_breaks("core/devices/cpu/x.h", "#include \"core/hparams/field.h\"\n").size() == 1);
+  REQUIRE(order_breaks("tasks/x.cc", "#include \"core/compile/autodiff.h\"\n").empty());
 }
 
 TEST_CASE("public headers include no Boost, HDF5, toml++, MPI or CUDA") {

@@ -249,7 +249,7 @@ bool is_use(const std::string& before, const std::string& after, const std::set<
 
 // Kernels and cases are registered by op name; in their files a list is a registration.
 bool registers_by_name(const std::string& file) {
-  return file.starts_with("core/backend/") || file.starts_with("core/check/");
+  return file.starts_with("core/devices/") || file.starts_with("core/check/");
 }
 
 template <typename Visit>
@@ -365,12 +365,12 @@ TEST_CASE("a use of an op's name outside its files is reported") {
   const auto count = [&](const std::string& file, const std::string& text) {
     return foreign_op_names(file, text, ops).size();
   };
-  REQUIRE(count("core/passes/y.cc", "if (node.op->name ==\n    \"slice\") return;") == 1);
-  REQUIRE(count("core/passes/y.cc", "if (\"slice\" != op) find_op(\"add\");") == 2);
-  REQUIRE(count("core/passes/y.cc", "return \"slice\"; for (x : {\"slice\", \"add\"})") == 3);
+  REQUIRE(count("core/compile/y.cc", "if (node.op->name ==\n    \"slice\") return;") == 1);
+  REQUIRE(count("core/compile/y.cc", "if (\"slice\" != op) find_op(\"add\");") == 2);
+  REQUIRE(count("core/compile/y.cc", "return \"slice\"; for (x : {\"slice\", \"add\"})") == 3);
   REQUIRE(count("core/ops/x.cc", "find_op(\"slice\"); find_op(\"add\");") == 1);
-  REQUIRE(count("core/backend/cpu/y.cc", "Register kAdd{{\"slice\", \"add\"}, make};") == 0);
-  REQUIRE(count("core/passes/y.cc", "// op == \"slice\"\nadd_input(\"slice\", v);") == 0);
+  REQUIRE(count("core/devices/cpu/y.cc", "Register kAdd{{\"slice\", \"add\"}, make};") == 0);
+  REQUIRE(count("core/compile/y.cc", "// op == \"slice\"\nadd_input(\"slice\", v);") == 0);
 }
 
 }  // namespace

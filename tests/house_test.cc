@@ -69,7 +69,7 @@ TEST_CASE("no file exceeds the maximum length") {
   const Check is_long = [](const std::string& file, const std::string& text) {
     const int64_t lines = std::count(text.begin(), text.end(), '\n');
     std::vector<std::string> found;
-    const bool is_kernel = file.starts_with("core/backend/cpu/");
+    const bool is_kernel = file.starts_with("core/devices/cpu/");
     if (lines > (is_kernel ? kLongestKernel : kLongestFile))
       found.push_back(fmt::format("{} has {} lines", file, lines));
     return found;

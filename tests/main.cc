@@ -8,8 +8,8 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/processor.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/compile/rewrite.h"
+#include "core/compile/simplify.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff/autodiff.h"
-#include "core/passes/rewrite.h"
-#include "core/passes/simplify.h"
 
 namespace tessera {
 

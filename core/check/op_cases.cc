@@ -12,10 +12,11 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/reference/array.h"
-#include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
+#include "core/compile/memory/step_program.h"
+#include "core/devices/reference/array.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
@@ -28,7 +29,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/rounding.h"
-#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 namespace {

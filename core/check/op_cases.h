@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/backend.h"
 #include "core/base/dtype.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"

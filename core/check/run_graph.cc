@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/backend/reference/array.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of one stage of a pipeline in a step: the tasks of a schedule and the transfers between
 // stages, in order. Lowering makes it from a loop over microbatches
-// (core/passes/pipeline/stage_graph.h); layers never trace it. Node layout of op "pipeline":
+// (core/compile/stages/stage_graph.h); layers never trace it. Node layout of op "pipeline":
 //   attributes: axis, count (microbatches), carries, stacked, outputs, slots, calls; works (of each
 //               body: "F", or "F.1" in chunk 1; "" of a transfer); for body b "reads b", "writes b"
 //   inputs:  [carries…, stacked… (leading axis `axis`, size count), constants…]
@@ -53,7 +53,7 @@ class Pipeline {
   const std::vector<int64_t>& reads(size_t b) const;
   const std::vector<int64_t>& writes(size_t b) const;
   std::vector<PipelineCall> calls() const;
-  // Returns the task of a call: "F3" or "F3.1" (core/passes/pipeline/table.h); "" for a transfer.
+  // Returns the task of a call: "F3" or "F3.1" (core/schedules/table.h); "" for a transfer.
   std::string task_name(const PipelineCall& call) const;
 
   bool is_carry(int64_t number) const { return static_cast<size_t>(number) < carries_; }

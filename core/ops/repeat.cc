@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// The numbers of operands of each kind. Autodiff (core/passes) makes the gradient.
+// The numbers of operands of each kind. Autodiff (core/compile) makes the gradient.
 struct Parts {
   explicit Parts(const Attributes& attributes)
       : axis(attributes.get<std::string>("axis")),

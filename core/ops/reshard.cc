@@ -73,8 +73,8 @@ Tensors cast_vjp(const VjpContext& c) {
   Tensor cotangent = c.cotangents[0];
   const DType reduce = reduce_dtype(c.node).value_or(own);
   if (reduce != own && cotangent.type().partial)
-    cotangent = reduced_unless_pending(widened_back(cotangent, reduce));
-  return {widened_back(cotangent, own)};
+    cotangent = reduced_unless_pending(widened_gradient(cotangent, reduce));
+  return {widened_gradient(cotangent, own)};
 }
 
 // Attribute "type": the result's type. The array stays the same: dtype, axes, order and sizes.
@@ -139,8 +139,8 @@ Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tenso
   if (reduce == dtype || !reduces) return named(reshard(cotangent, target));
   Type wide = target;
   wide.dtype = reduce;
-  const Tensor summed = named(reshard(widened_back(cotangent, reduce), wide));
-  return rounded_in_excess(summed, dtype);
+  const Tensor summed = named(reshard(widened_gradient(cotangent, reduce), wide));
+  return gradient_cast(summed, dtype);
 }
 
 // Per mesh axis: split like x where x is split; replicated where x is partial; where x is
@@ -217,14 +217,14 @@ DType wide_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DTyp
 
 Tensor widened(const Tensor& x) { return as_dtype(x, wide_dtype(x.dtype())); }
 
-Tensor rounded_in_excess(const Tensor& x, DType dtype) {
+Tensor gradient_cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Attributes attributes = cast_attributes(dtype, CastPartial::kThrough);
   attributes.set("excess", int64_t{1});
   return trace_op(kCastOp, {x}, std::move(attributes), {});
 }
 
-Tensor widened_back(const Tensor& x, DType dtype) {
+Tensor widened_gradient(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   if (const Node* node = producer(x); node != nullptr && node->attributes.has("excess")) {
     const Tensor exact(x.graph(), node->inputs[0]);

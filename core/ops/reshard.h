@@ -25,8 +25,8 @@ Tensor widened(const Tensor& x);
 
 // Cast in gradients, through partial sums: round x to the dtype of its primal and mark this as a
 // rounding that nobody requested; and cast x to a dtype, where such a rounding is removed.
-Tensor rounded_in_excess(const Tensor& x, DType dtype);
-Tensor widened_back(const Tensor& x, DType dtype);
+Tensor gradient_cast(const Tensor& x, DType dtype);
+Tensor widened_gradient(const Tensor& x, DType dtype);
 
 // Casts a weight to the dtype of its use. Its gradient is summed across devices in `reduce`, both
 // where the weight was gathered and where it was cast.

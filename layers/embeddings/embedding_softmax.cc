@@ -148,7 +148,7 @@ CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor
 }
 
 // Loops over chunks. Gradients of a chunk do not depend on others, so the passes compute them in
-// the same iteration (core/passes/remat/joint_loop.h): logits are neither kept nor recomputed.
+// the same iteration (core/compile/remat/joint_loop.h): logits are neither kept nor recomputed.
 CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tensor labels,
                                        int64_t size) const {
   const Tensor hidden = split_chunks(x, size), targets = split_chunks(labels, size);

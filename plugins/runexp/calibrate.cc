@@ -6,8 +6,8 @@
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
-#include "core/base/process.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/base/shell_command.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
@@ -36,7 +36,7 @@ struct Calibrate {
 
   void check() const { devices.check(); }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     find_device(devices.kind.kind(), plugins.folders());
     if (context.processes.size() > 1)
       fail("--mode=calibrate measures one machine: start it as one process");
@@ -89,7 +89,7 @@ struct Refit {
     of_run(trace_file()).check();
   }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const fs::path file = trace_file();
     const RefitOptions options{.trace = file,
                                .hardware = hardware_of(hardware),

@@ -7,7 +7,7 @@
 //     std::filesystem::path report;
 //     FIELDS(About(report, "", {.unit = "RUN"}))  // The summary says what it is.
 //     void check() const;  // Optional: Error for flags that do not fit together.
-//     Ending run(const CommandContext& context) const;
+//     CommandResult run(const CommandContext& context) const;
 //   };
 //   std::unique_ptr<Command> report_command() { return command_of<Report>(); }
 //
@@ -33,7 +33,7 @@ inline constexpr int kFailed = 1;
 inline constexpr int kBadUsage = 2;
 
 // How a command ended in this process. All processes then return one code.
-struct Ending {
+struct CommandResult {
   int exit_code = kDone;
   std::string error = {};
   std::filesystem::path run_directory = {};  // Its failures.log gets the error; or empty.
@@ -61,7 +61,7 @@ class Command {
   virtual const CommandInfo& info() const = 0;
   virtual std::vector<Flag> flags() = 0;
   virtual void check() const = 0;
-  virtual Ending run(const CommandContext& context) const = 0;
+  virtual CommandResult run(const CommandContext& context) const = 0;
 };
 
 template <typename Struct>
@@ -72,7 +72,7 @@ class CommandOf final : public Command {
   void check() const override {
     if constexpr (requires { command_.check(); }) command_.check();
   }
-  Ending run(const CommandContext& context) const override { return command_.run(context); }
+  CommandResult run(const CommandContext& context) const override { return command_.run(context); }
 
  private:
   Struct command_;
@@ -88,6 +88,6 @@ std::string one_line(std::string text);
 
 // Fails if the output is incomplete, unless the reader closed the pipe (`| head -1`). For commands
 // whose output is their result.
-Ending check_printed(Ending ending = {});
+CommandResult check_printed(CommandResult ending = {});
 
 }  // namespace tessera

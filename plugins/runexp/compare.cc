@@ -31,7 +31,7 @@ struct Compare {
             {.unit = "RUN RUN ..."}),
       About(output, "the page that overlays them", {.unit = "FILE"}))
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     if (!context.processes.is_first()) return check_printed();
     std::vector<fs::path> runs;
     for (const fs::path& given : compare)

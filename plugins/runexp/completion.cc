@@ -103,7 +103,7 @@ struct Completion {
   FIELDS(completion)
 
   // Bash's variable COMP_LINE has the line up to the cursor.
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const char* line = std::getenv("COMP_LINE");
     if (line == nullptr) context.out << kScript;
     if (line != nullptr)

@@ -26,7 +26,7 @@ struct Decode {
     from.choice();
   }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const DecodeOptions options{.checkpoint = from.choice(),
                                 .prompts = prompt,
                                 .prompt_ids = prompt_ids,

@@ -21,7 +21,7 @@ struct Describe {
 
   void check() const { train.check(); }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const ConfiguredExperiment configured = configured_together(train.flags.experiment, context);
     std::ostream& out = context.out;
     fmt::print(out, "{}\n\n", configured.entry.name);

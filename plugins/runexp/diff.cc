@@ -31,7 +31,7 @@ struct Diff {
 
   void check() const { train.check(); }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const ConfiguredExperiment configured = configured_together(train.flags.experiment, context);
     const std::vector<std::string> lines = tessera::diff(configured.config_tree(), other_tree());
     for (const std::string& difference : lines) fmt::print(context.out, "{}\n", difference);

@@ -21,7 +21,7 @@ struct Eval {
     parse_checkpoint(checkpoint, CheckpointCount::kSeveral);
   }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     return run_mode({.flags = flags, .reads_data = true}, context,
                     EvalOptions{parse_checkpoint(checkpoint, CheckpointCount::kSeveral)});
   }

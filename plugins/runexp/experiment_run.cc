@@ -8,8 +8,8 @@
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
-#include "core/base/process.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/base/region.h"
 #include "core/base/shell_command.h"
 #include "plugins/code_stamp.h"
@@ -100,10 +100,10 @@ std::vector<std::unique_ptr<Device>> devices_of(const ExperimentJob& job, const 
                            local_rank(processes.transport().get()));
 }
 
-Ending run_on(const std::vector<std::unique_ptr<Device>>& devices, const ExperimentJob& job,
-              const ConfiguredExperiment& configured, const RunSetting& setting,
-              const CommandContext& context,
-              const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make) {
+CommandResult run_on(const std::vector<std::unique_ptr<Device>>& devices, const ExperimentJob& job,
+                     const ConfiguredExperiment& configured, const RunSetting& setting,
+                     const CommandContext& context,
+                     const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make) {
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   const std::unique_ptr<BaseRun> run = make({configured, setting, in_order, context.processes});
@@ -185,8 +185,8 @@ int thread_budget(const KindFlags& flags, const ProcessGroup& processes) {
   return std::max(1, usable / together);
 }
 
-Ending run_experiment(const ExperimentJob& job, const CommandContext& context,
-                      const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make) {
+CommandResult run_experiment(const ExperimentJob& job, const CommandContext& context,
+                             const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make) {
   const RunFlags& flags = job.flags;
   ProcessGroup& processes = context.processes;
   const DeviceKind& kind =
@@ -208,8 +208,8 @@ Ending run_experiment(const ExperimentJob& job, const CommandContext& context,
   }
 }
 
-Ending run_mode(const ExperimentJob& job, const CommandContext& context,
-                const ModeOptions& options) {
+CommandResult run_mode(const ExperimentJob& job, const CommandContext& context,
+                       const ModeOptions& options) {
   return run_experiment(job, context, [&options](const JobParts& parts) {
     return make_run(parts.configured.config, parts.setting, options, parts.devices,
                     parts.processes);

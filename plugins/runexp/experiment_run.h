@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "plugins/configure.h"
 #include "plugins/runexp/command.h"
@@ -61,10 +61,10 @@ struct JobParts {
 };
 
 // Configures the experiment, makes its devices and runs what `make` returns.
-Ending run_experiment(const ExperimentJob& job, const CommandContext& context,
-                      const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make);
+CommandResult run_experiment(const ExperimentJob& job, const CommandContext& context,
+                             const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make);
 // Does this with make_run() of these options.
-Ending run_mode(const ExperimentJob& job, const CommandContext& context,
-                const ModeOptions& options);
+CommandResult run_mode(const ExperimentJob& job, const CommandContext& context,
+                       const ModeOptions& options);
 
 }  // namespace tessera

@@ -30,7 +30,7 @@ struct ExportCommand {
     if (output.empty()) fail("--mode=export writes a directory: give --output=DIR");
   }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const ExportOptions options{.checkpoint = from.choice(),
                                 .output = output,
                                 .dtype = dtype,

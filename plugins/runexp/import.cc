@@ -25,7 +25,7 @@ struct ImportCommand {
     if (input.empty()) fail("--mode=import reads a directory: give --input=DIR");
   }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     return run_mode({.flags = flags, .resume = resume}, context, ImportOptions{input});
   }
 };

@@ -19,7 +19,7 @@ struct List {
   PluginFlags plugins;
   FIELDS(list, plugins)
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const std::vector<std::string> problems = load_plugins(find_plugins(plugins.folders()));
     const std::vector<ExperimentEntry> entries = registered_experiments();
     size_t width = 0;

@@ -87,7 +87,7 @@ struct New {
   std::string new_project;
   FIELDS(About(new_project, "", {.unit = "NAME"}))
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const filesystem::path folder = user_path(new_project, "new");
     if (context.processes.is_first())
       context.out << write_new_project(folder, filesystem::canonical("/proc/self/exe"));

@@ -47,7 +47,7 @@ struct PlanCommand {
     if (!hardware.empty()) hardware_of(hardware);
   }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     PlanOptions options{.dump_graph = dump_graph,
                         .launch_costs = shared_launch_costs(launch_costs, context.processes),
                         .directory = job_log_dir,

@@ -12,8 +12,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/processor.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
@@ -65,7 +65,7 @@ struct ReplayCommand {
             {.unit = "KIND"}))
 
   void check() const;
-  Ending run(const CommandContext& context) const;
+  CommandResult run(const CommandContext& context) const;
 
  private:
   ReplaySetting setting() const;
@@ -184,7 +184,7 @@ ReplaySetting ReplayCommand::setting() const {
   return setting;
 }
 
-Ending ReplayCommand::run(const CommandContext& context) const {
+CommandResult ReplayCommand::run(const CommandContext& context) const {
   RunFlags flags{experiment, devices, directory, {}};
   if (directory.job_log_dir.empty() && !experiment.config.empty())  // The run of --config.
     flags.directory.job_log_dir = read_config(experiment.config).file.parent_path();

@@ -15,7 +15,7 @@ struct Report {
   std::filesystem::path report;
   FIELDS(About(report, "", {.unit = "RUN"}))
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     if (context.processes.is_first())
       fmt::print(context.out, "wrote {}\n", write_report(report).string());
     return check_printed();

@@ -25,7 +25,7 @@ namespace {
 // How long a failed process waits for the others to learn of it before it ends them.
 constexpr std::chrono::seconds kFailurePatience{2};
 
-Ending catch_errors(const std::function<Ending()>& action) {
+CommandResult catch_errors(const std::function<CommandResult()>& action) {
   try {
     return action();
   } catch (const Error& error) {
@@ -46,9 +46,9 @@ bool is_first_with_its_error(const SharedFailure& failure, int rank) {
 }
 
 // All processes return one code, and each error is printed once.
-int end_together(Ending ending, ProcessGroup& processes, std::ostream& errors) {
+int end_together(CommandResult ending, ProcessGroup& processes, std::ostream& errors) {
   if (ending.error.empty()) {
-    const Ending agreed = catch_errors([&]() -> Ending {
+    const CommandResult agreed = catch_errors([&]() -> CommandResult {
       return {static_cast<int>(processes.all_reduce_max(ending.exit_code, "the end of the run")),
               ""};
     });
@@ -80,7 +80,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-Ending check_printed(Ending ending) {
+CommandResult check_printed(CommandResult ending) {
   const std::string loss = flush_standard_output();
   if (ending.exit_code != kDone || loss.empty()) return ending;
   return {kFailed, "cannot write to standard output: " + loss};
@@ -104,7 +104,7 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
   Watchdog* const watching = watch ? &*watch : nullptr;
   const Watchdog::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);
-  const Ending ending = catch_errors([&] {
+  const CommandResult ending = catch_errors([&] {
     const CommandContext context{processes, watching, processes.is_first() ? out : nowhere,
                                  processes.is_first() ? errors : nowhere};
     if (asks_help(arguments)) {

@@ -49,7 +49,7 @@ std::vector<int64_t> parse_device_list(const std::string& text) {
 
 std::string heading_of_file(const SearchResult& result, const SearchOptions& options,
                             const std::string& command, const std::filesystem::path& file) {
-  const Searched& best = result.best_candidate();
+  const PlannedCandidate& best = result.best_candidate();
   return fmt::format(
       "The best for {} on {} devices like {}, found by --search:\n{}\n{:.6g} s a step, {} bytes on "
       "each device.\n{} --set_file={}",
@@ -98,7 +98,7 @@ struct Search {
     if (!search_devices.empty()) parse_device_list(search_devices);
   }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const ConfiguredExperiment configured = configured_together(experiment, context);
     if (context.processes.size() > 1) fail("--search needs no devices: start it as one process");
     const SettingStyle style =

@@ -21,7 +21,7 @@ struct Selfcheck {
   void check() const { kind.check(); }
 
   // Each process checks its own machine; the first problem of any is reported.
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const DeviceKind& device = find_device(kind.kind(), plugins.folders());
     const int threads = thread_budget(kind, context.processes);
     const std::string problem =

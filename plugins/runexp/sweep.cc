@@ -8,9 +8,9 @@
 
 #include <fmt/ostream.h>
 
-#include "core/base/process.h"
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
+#include "core/base/process.h"
 #include "core/base/shell_command.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
@@ -70,7 +70,7 @@ struct SweepCommand {
     experiment.check();
     devices.check();
   }
-  Ending run(const CommandContext& context) const;
+  CommandResult run(const CommandContext& context) const;
 };
 
 // Reads the space from --sweep, or else from the experiment's search(); other flags change parts.
@@ -231,7 +231,7 @@ std::string introduction(const SweepRecord& record, int64_t processes, const fs:
       record.metric.goal == SweepGoal::kMin ? "the lowest" : "the highest", record.metric.name);
 }
 
-Ending SweepCommand::run(const CommandContext& context) const {
+CommandResult SweepCommand::run(const CommandContext& context) const {
   ProcessGroup& processes = context.processes;
   const DeviceKind& kind = find_device(devices.kind.kind(), experiment.plugins.folders());
   if (processes.size() > 1)

@@ -31,7 +31,7 @@ struct Train {
 
   void check() const { train.check(); }
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     const ExperimentJob job{.flags = train.flags,
                             .resume = train.resume,
                             .reads_data = true,

@@ -14,7 +14,7 @@ struct Version {
   bool version = false;
   FIELDS(version)
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     fmt::print(context.out, "tessera {}\n", build_stamp());
     return check_printed();
   }

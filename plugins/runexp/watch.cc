@@ -42,7 +42,7 @@ struct Watch {
   FIELDS(About(watch, "the run's directory; Ctrl-C ends it", {.unit = "RUN"}),
          About(port, "of this machine; 0: one that is free", {.min = 0, .max = 65535}))
 
-  Ending run(const CommandContext& context) const {
+  CommandResult run(const CommandContext& context) const {
     if (!context.processes.is_first()) return check_printed();
     watch_run(watch, static_cast<uint16_t>(port), [&](const std::string& address) {
       fmt::print(context.out, "{} shows {}; Ctrl-C ends it\n", address, watch.string());

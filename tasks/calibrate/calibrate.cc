@@ -12,15 +12,15 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
+#include "core/compile/cost.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/processor.h"
 #include "core/graph/op.h"
 #include "core/io/file.h"
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/reshard.h"
-#include "core/passes/cost.h"
 #include "tasks/calibrate/calibration_cases.h"
 #include "tasks/calibrate/fit.h"
 #include "tasks/calibrate/kernel_timer.h"

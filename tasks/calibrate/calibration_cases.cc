@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
 #include "core/graph/rules.h"
@@ -20,7 +21,6 @@
 #include "core/ops/order.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/fuse.h"
 
 namespace tessera {
 namespace {

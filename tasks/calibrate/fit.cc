@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/contraction.h"
+#include "core/devices/contraction.h"
 #include "core/ops/einsum.h"
 #include "tasks/plan/roofline.h"
 

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <utility>
 
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/base/seconds.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"
 #include "core/runtime/executor/device_threads.h"

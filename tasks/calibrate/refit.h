@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_setting.h"

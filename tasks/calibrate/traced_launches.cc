@@ -27,7 +27,7 @@ struct ProgramLaunch {
 };
 
 // Lists the launches without waits; nodes of a loop appear once for each iteration.
-std::vector<ProgramLaunch> launches_of(const StepPlan& plan) {
+std::vector<ProgramLaunch> launches_of(const StepProgram& plan) {
   std::map<const Graph*, IndexedVector<NodeId, Key>> known;
   std::vector<ProgramLaunch> launches;
   for (const Launch& launch : plan.launches) {

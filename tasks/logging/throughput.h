@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/run_setting.h"

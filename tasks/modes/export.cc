@@ -7,9 +7,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/iteration_space.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/devices/iteration_space.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"

@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/compile/computation.h"
 #include "core/io/file.h"
-#include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"

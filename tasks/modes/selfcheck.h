@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
 #include "core/base/dtype.h"
+#include "core/devices/device.h"
 
 namespace tessera {
 

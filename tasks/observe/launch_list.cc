@@ -52,7 +52,7 @@ std::string path_of(const ListedLaunch& launch, const std::vector<const Node*>& 
 
 }  // namespace
 
-LaunchList::LaunchList(const StepPlan& plan) {
+LaunchList::LaunchList(const StepProgram& plan) {
   std::map<std::pair<const Graph*, NodeId>, std::vector<int64_t>> by_node;
   IndexedVector<LaunchId, int64_t> number_of(plan.launches.size());
   for (const LaunchId id : plan.launches.ids()) {

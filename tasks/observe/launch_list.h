@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/memory/step_plan.h"
+#include "core/compile/memory/step_program.h"
 
 namespace tessera {
 
@@ -31,7 +31,7 @@ std::string operand_name(const ListedLaunch& launch, size_t input);
 class LaunchList {
  public:
   // The plan outlives the list.
-  explicit LaunchList(const StepPlan& plan);
+  explicit LaunchList(const StepProgram& plan);
 
   const std::vector<ListedLaunch>& launches() const { return launches_; }
   const ListedLaunch& launch(int64_t number) const {

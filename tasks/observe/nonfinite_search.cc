@@ -11,9 +11,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/base/message.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/op.h"
 #include "tasks/observe/value_range.h"
 

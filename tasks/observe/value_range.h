@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 
 namespace tessera {

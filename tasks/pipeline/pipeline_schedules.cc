@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
-#include "core/passes/pipeline/check.h"
-#include "core/passes/pipeline/text.h"
+#include "core/schedules/check.h"
+#include "core/schedules/text.h"
 
 namespace tessera {
 

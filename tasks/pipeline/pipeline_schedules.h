@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipeline schedules as templates: an experiment chooses one by name, and a plugin adds its own.
-// core/passes/pipeline has the tables, their generators and the checker.
+// core/compile/stages has the tables, their generators and the checker.
 //
 //   Template<PipelineSchedule> schedule = InterleavedOneForwardOneBackward::HParams{.chunks = 2};
 //   const PipelineTable table = checked_table(schedule, /*stages=*/4, /*microbatches=*/8);
@@ -16,8 +16,8 @@
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
-#include "core/passes/pipeline/generators.h"
-#include "core/passes/pipeline/table.h"
+#include "core/schedules/generators.h"
+#include "core/schedules/table.h"
 
 namespace tessera {
 
@@ -29,12 +29,12 @@ class PipelineSchedule {
   virtual PipelineTable table(int64_t stages, int64_t microbatches) const = 0;
 };
 
-// The table of the schedule. Error if it is not correct (core/passes/pipeline/check.h), or is for
+// The table of the schedule. Error if it is not correct (core/schedules/check.h), or is for
 // other numbers of stages or microbatches.
 PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t stages,
                             int64_t microbatches);
 
-// The schedules below are described in core/passes/pipeline/generators.h.
+// The schedules below are described in core/schedules/generators.h.
 
 template <TemplateName name, PipelineTable (*generate)(int64_t stages, int64_t microbatches)>
 class GeneratedPipeline final : public PipelineSchedule {
@@ -78,7 +78,7 @@ using InterleavedOneForwardOneBackward =
 using CircularPipeline = ChunkedPipeline<"CircularPipeline", circular_table, 1>;
 using ZeroBubbleH1 = GeneratedPipeline<"ZeroBubbleH1", zero_bubble_h1_table>;
 
-// A schedule written by hand (core/passes/pipeline/text.h), for one number of stages and of
+// A schedule written by hand (core/schedules/text.h), for one number of stages and of
 // microbatches.
 class WrittenPipeline final : public PipelineSchedule {
  public:

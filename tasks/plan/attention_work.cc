@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/attention_tiles.h"
 #include "core/base/dtype.h"
+#include "core/devices/attention_tiles.h"
 
 namespace tessera {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "core/compile/cost.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
-#include "core/passes/cost.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-std::vector<MemoryAt> memory_curve(const StepPlan& step) {
+std::vector<MemoryAt> memory_curve(const StepProgram& step) {
   const auto launches = static_cast<int64_t>(step.launches.size());
   const auto begin_of = [](const PackedBlock* block) { return std::max<int64_t>(block->first, 0); };
   const auto is_used = [&](const PackedBlock& block) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/passes/memory/step_plan.h"
+#include "core/compile/memory/step_program.h"
 
 namespace tessera {
 
@@ -18,7 +18,7 @@ struct MemoryAt {
 };
 
 // Computes the memory at each launch of the plan. The largest number of bytes is the planned peak.
-std::vector<MemoryAt> memory_curve(const StepPlan& step);
+std::vector<MemoryAt> memory_curve(const StepProgram& step);
 
 // Positions in the curve, for a drawing of at most `most` points. Where there are many launches,
 // each point is the launch with most bytes among its neighbours, and among equal ones that with the

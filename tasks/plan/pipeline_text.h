@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/pipeline/timeline.h"
+#include "core/schedules/timeline.h"
 #include "tasks/model_pipeline.h"
 #include "tasks/plan/text.h"
 

@@ -201,7 +201,7 @@ std::string collectives_text(const Plan& plan) {
 
 }  // namespace
 
-const StepPlan& described_program(ModelSession& session, int program) {
+const StepProgram& described_program(ModelSession& session, int program) {
   const std::vector<StagePlan> stages = session.executor().stage_plans(program);
   return *std::ranges::max(stages, {}, [](const StagePlan& each) {
             return each.plan->use.peak;
@@ -209,7 +209,7 @@ const StepPlan& described_program(ModelSession& session, int program) {
 }
 
 Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {
-  const StepPlan& step = described_program(session, program);
+  const StepProgram& step = described_program(session, program);
   Plan plan{.parameters = session.task().model().parameters().elements(),
             .devices = session.mesh().num_devices(),
             .mesh = session.mesh().axes(),

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "core/compile/cost.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/passes/cost.h"
 #include "tasks/plan/pipeline_text.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/session/model_session.h"
@@ -56,7 +56,7 @@ struct Plan {
 };
 
 // The program that a plan describes: that of the stage that needs most memory.
-const StepPlan& described_program(ModelSession& session, int program);
+const StepProgram& described_program(ModelSession& session, int program);
 
 // The plan of a training step: its graph as traced, its program in the executor, and the tokens of
 // its global batch.

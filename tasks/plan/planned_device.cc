@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/device.h"
 #include "core/graph/op.h"
 #include "core/ops/fp8.h"
 #include "core/ops/repeat.h"

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "tasks/hardware/hardware.h"
 
 namespace tessera {

@@ -71,7 +71,7 @@ class RendezvousNumbers {
 };
 
 // Seconds before the first kernel, in which the device's part of a batch is copied.
-double input_seconds(const StepPlan& step, const Hardware& hardware) {
+double input_seconds(const StepProgram& step, const Hardware& hardware) {
   if (!hardware.host) return 0.0;
   int64_t bytes = 0;
   for (const Placement& input : step.inputs)
@@ -83,7 +83,7 @@ double input_seconds(const StepPlan& step, const Hardware& hardware) {
 // Adds what is simulated. Returns the timeline that will hold the result, without times.
 StageTimeline priced_stage(const StagePlan& stage, LaunchPrices prices,
                            RendezvousNumbers& rendezvous, SimulatedProgram& program) {
-  const StepPlan& step = *stage.plan;
+  const StepProgram& step = *stage.plan;
   StageTimeline timeline{.stage = stage.stage, .memory = memory_curve(step), .tasks = step.tasks};
   timeline.launches.reserve(step.launches.size());
   program.launches.reserve(step.launches.size());

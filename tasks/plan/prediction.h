@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/compile/memory/step_program.h"
 #include "core/graph/mesh.h"
-#include "core/passes/memory/step_plan.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/hardware/hardware.h"
 #include "tasks/plan/planned_device.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/compile/memory/step_program.h"
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
-#include "core/passes/memory/step_plan.h"
 #include "tasks/plan/roofline.h"
 
 namespace tessera {

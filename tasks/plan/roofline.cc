@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/contraction.h"
+#include "core/compile/cost.h"
+#include "core/devices/contraction.h"
 #include "core/graph/decomposition.h"
 #include "core/graph/op.h"
 #include "core/ops/attention.h"
@@ -18,7 +19,6 @@
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/cost.h"
 #include "tasks/plan/attention_price.h"
 #include "tasks/plan/collective_price.h"
 #include "tasks/plan/memory_price.h"

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/passes/memory/step_plan.h"
+#include "core/compile/memory/step_program.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/memory/step_plan.h"
+#include "core/compile/memory/step_program.h"
 #include "tasks/plan/memory_curve.h"
 #include "tasks/plan/priced_launch.h"
 #include "tasks/plan/simulation.h"

@@ -8,8 +8,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/devices/reference/array.h"
 #include "tasks/observe/value_range.h"
 
 namespace tessera {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/compile/computation.h"
 #include "core/graph/text.h"
-#include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/mesh_config.h"
 #include "tasks/logging/console.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_setting.h"

@@ -30,7 +30,7 @@ struct ProfiledLaunch {
   double seconds = 0.0;
 };
 
-// Launches that are a row of program.json (tasks/plan/step_program.h).
+// Launches that are a row of program.json (tasks/plan/step_digest.h).
 struct LaunchKey {
   std::string place;  // The phase and the layer: "forward.lm.x_layers[].ffn".
   std::string name, line;

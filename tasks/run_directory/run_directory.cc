@@ -18,8 +18,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/thread_pool.h"
 #include "core/io/file.h"
 #include "core/io/file_lock.h"
 #include "inputs/flat_tokens/text_input.h"

@@ -114,7 +114,7 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
     fastest = std::min(fastest, seconds);
     most = std::max(most, bytes);
   };
-  for (const Searched& one : result.candidates)
+  for (const PlannedCandidate& one : result.candidates)
     if (one.is_planned()) widen(one.seconds, one.bytes);
   if (result.recipe.seconds > 0.0) widen(result.recipe.seconds, result.recipe.bytes);
   if (slowest == 0.0) fastest = 0.0, slowest = 1.0;
@@ -125,17 +125,17 @@ std::string search_svg(const SearchResult& result, const SearchOptions& options)
   std::string svg = svg_opening(kWidth, kHeight, 12, kStyle) + plot.axes() + legend(result);
   const double limit = plot.x(arena_room(options.hardware));
   svg += Plot::line(limit, kTop, limit, kHeight - kBottom, "limit");
-  for (const Searched& one : result.candidates)
+  for (const PlannedCandidate& one : result.candidates)
     if (one.is_planned()) svg += dot(plot.x(one.bytes), plot.y(one.seconds), 3, "plan");
   std::string path;
   for (const size_t i : result.frontier) {
-    const Searched& one = result.candidates[i];
+    const PlannedCandidate& one = result.candidates[i];
     path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", plot.x(one.bytes),
                         plot.y(one.seconds));
   }
   svg += fmt::format("<polyline points=\"{}\" class=\"front\"/>\n", path);
   if (result.best) {
-    const Searched& best = result.candidates[*result.best];
+    const PlannedCandidate& best = result.candidates[*result.best];
     svg += dot(plot.x(best.bytes), plot.y(best.seconds), 5, "best");
   }
   if (result.recipe.seconds > 0.0)

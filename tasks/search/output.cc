@@ -72,7 +72,7 @@ std::string recipe_row(const SearchResult& result, const SearchOptions& options)
 }
 
 std::string comparison_text(const SearchResult& result, const SearchOptions& options) {
-  const Searched& best = result.best_candidate();
+  const PlannedCandidate& best = result.best_candidate();
   const RecipePlan& recipe = result.recipe;
   std::string text =
       fmt::format("  a thousand steps: {}\n", hours_text(options, best.devices(), best.seconds));
@@ -131,7 +131,7 @@ std::string refusals_text(const SearchResult& result) {
          reasons_text("refused", refusal_groups(result));
 }
 
-std::string searched_json(const Searched& one, SettingStyle style) {
+std::string candidate_json(const PlannedCandidate& one, SettingStyle style) {
   return JsonLine()
       .add("candidate", one.candidate.text())
       .add("devices", one.devices())
@@ -144,7 +144,7 @@ std::string searched_json(const Searched& one, SettingStyle style) {
 
 template <typename Indices>
 std::string list_json(const SearchResult& result, const Indices& indices, SettingStyle style) {
-  const auto text = [&](size_t i) { return searched_json(result.candidates[i], style); };
+  const auto text = [&](size_t i) { return candidate_json(result.candidates[i], style); };
   return json_list(indices, text, ",\n  ");
 }
 
@@ -152,7 +152,7 @@ std::string list_json(const SearchResult& result, const Indices& indices, Settin
 
 SearchCounts counts_of(const SearchResult& result, const SearchOptions& options) {
   SearchCounts counts;
-  for (const Searched& one : result.candidates) {
+  for (const PlannedCandidate& one : result.candidates) {
     ++(one.is_planned() ? counts.planned : counts.refused);
     if (one.is_planned() && one.bytes > arena_room(options.hardware)) ++counts.too_large;
   }
@@ -165,7 +165,7 @@ std::vector<RefusalGroup> refusal_groups(const SearchResult& result) {
     const auto [group, added] = groups.try_emplace(without_digits(text), RefusalGroup{0, text});
     group->second.count += count;
   };
-  for (const Searched& one : result.candidates)
+  for (const PlannedCandidate& one : result.candidates)
     if (!one.is_planned()) add(one.refusal, 1);
   std::vector<RefusalGroup> list;
   for (auto& [unused, group] : groups) list.push_back(std::move(group));
@@ -174,8 +174,8 @@ std::vector<RefusalGroup> refusal_groups(const SearchResult& result) {
 }
 
 std::string nothing_fits(const SearchResult& result, const SearchOptions& options) {
-  const Searched* least = nullptr;
-  for (const Searched& one : result.candidates)
+  const PlannedCandidate* least = nullptr;
+  for (const PlannedCandidate& one : result.candidates)
     if (one.is_planned() && (least == nullptr || one.bytes < least->bytes)) least = &one;
   const std::string memory = size_text(arena_room(options.hardware));
   const std::string when =
@@ -200,21 +200,21 @@ std::string search_text(const SearchResult& result, const SearchOptions& options
   text += fmt::format("\n  {:<8}{:>11} {:>12} {:>8}\n", "", "step", "memory", "MFU");
   text += recipe_row(result, options);
   if (result.best) {
-    const Searched& best = result.candidates[*result.best];
+    const PlannedCandidate& best = result.candidates[*result.best];
     text += row("best", best.seconds, best.bytes, best.mfu, best.candidate.text());
     text += comparison_text(result, options);
   }
   if (result.best_of_devices.size() > 1) {
     text += "\nthe best for each number of devices\n";
     for (const size_t i : result.best_of_devices) {
-      const Searched& one = result.candidates[i];
+      const PlannedCandidate& one = result.candidates[i];
       text +=
           row(std::to_string(one.devices()), one.seconds, one.bytes, one.mfu, one.candidate.text());
     }
   }
   text += "\ntime against memory, of what was planned\n";
   for (const size_t i : result.frontier) {
-    const Searched& one = result.candidates[i];
+    const PlannedCandidate& one = result.candidates[i];
     text +=
         row(i == result.best ? "best" : "", one.seconds, one.bytes, one.mfu, one.candidate.text());
   }
@@ -252,7 +252,8 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
                              .add("mfu", recipe.mfu)
                              .add("refusal", recipe.refusal)
                              .text())
-      .add_raw("best", result.best ? searched_json(result.candidates[*result.best], style) : "null")
+      .add_raw("best",
+               result.best ? candidate_json(result.candidates[*result.best], style) : "null")
       .add_raw("best_of_devices", list_json(result, result.best_of_devices, style))
       .add_raw("frontier", list_json(result, result.frontier, style))
       .add_raw("excluded", json_list(result.exclusions.groups(), excluded_json))

@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/region.h"
+#include "core/compile/remat/remat.h"
 #include "core/graph/type.h"
-#include "core/passes/remat/remat.h"
 #include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 

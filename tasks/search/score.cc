@@ -13,7 +13,7 @@ constexpr double kHour = 3600.0;
 
 }  // namespace
 
-const Searched& SearchResult::best_candidate() const {
+const PlannedCandidate& SearchResult::best_candidate() const {
   CHECK(best.has_value(), "no candidate fits");
   return candidates[*best];
 }
@@ -31,7 +31,7 @@ double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double 
   return 0.0;
 }
 
-std::vector<size_t> frontier_of(const std::vector<Searched>& candidates, int64_t memory) {
+std::vector<size_t> frontier_of(const std::vector<PlannedCandidate>& candidates, int64_t memory) {
   std::vector<size_t> fitting, frontier;
   for (size_t i = 0; i < candidates.size(); ++i)
     if (candidates[i].is_planned() && candidates[i].bytes <= memory) fitting.push_back(i);

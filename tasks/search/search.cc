@@ -14,9 +14,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/devices/cpu/thread_pool.h"
 #include "core/ops/pipeline.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/train/train_session.h"
@@ -124,13 +124,13 @@ class Search {
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::vector<Searched>& all() { return result_.candidates; }
+  std::vector<PlannedCandidate>& all() { return result_.candidates; }
   int64_t memory() const { return arena_room(options_.hardware); }
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool is_late() const { return elapsed() > until_; }
   double score_of(size_t i) { return score_of(i, options_.goal); }
   double score_of(size_t i, SearchGoal goal) {
-    const Searched& one = all()[i];
+    const PlannedCandidate& one = all()[i];
     return score(goal, options_.hardware, one.devices(), one.seconds, one.bytes);
   }
 
@@ -172,7 +172,7 @@ class Search {
                   [&](const Candidate& each) { return !known_.insert(each.text()).second; });
     std::vector<ExperimentConfig> configs;
     for (const Candidate& each : candidates) configs.push_back(config_of(each));
-    std::vector<Searched> planned(candidates.size());
+    std::vector<PlannedCandidate> planned(candidates.size());
     std::atomic<size_t> next = 0;
     workers_.run([&](int worker) {
       for (size_t k = next++; k < planned.size(); k = next++) {

@@ -31,7 +31,7 @@ struct SearchOptions {
   std::filesystem::path run_directory;  // Where inputs may find a snapshot of their corpus.
 };
 
-struct Searched {
+struct PlannedCandidate {
   Candidate candidate;
   double seconds = 0.0;  // Time of a step.
   int64_t bytes = 0;     // On each device.
@@ -54,17 +54,17 @@ struct RecipePlan {
 
 struct SearchResult {
   RecipePlan recipe;
-  std::vector<Searched> candidates;     // All that were considered.
-  std::optional<size_t> best;           // The best by the goal that fits the memory.
-  std::vector<size_t> best_of_devices;  // For each number of devices that has one.
-  std::vector<size_t> frontier;         // Planned and fitting, from fast to small.
-  Exclusions exclusions;                // Layouts that are not possible.
-  int64_t combinations = 0;             // Number of possible candidates.
-  bool is_complete = true;              // No start was left when the time ran out.
-  int64_t smaller_state_saves = 0;      // Bytes of the best one, with state in bf16.
-  double elapsed = 0.0;                 // Seconds.
+  std::vector<PlannedCandidate> candidates;  // All that were considered.
+  std::optional<size_t> best;                // The best by the goal that fits the memory.
+  std::vector<size_t> best_of_devices;       // For each number of devices that has one.
+  std::vector<size_t> frontier;              // Planned and fitting, from fast to small.
+  Exclusions exclusions;                     // Layouts that are not possible.
+  int64_t combinations = 0;                  // Number of possible candidates.
+  bool is_complete = true;                   // No start was left when the time ran out.
+  int64_t smaller_state_saves = 0;           // Bytes of the best one, with state in bf16.
+  double elapsed = 0.0;                      // Seconds.
 
-  const Searched& best_candidate() const;  // Error if none fits.
+  const PlannedCandidate& best_candidate() const;  // Error if none fits.
 };
 
 // The score by the goal; less is better. The cost of a step is its share of an hour of all devices,
@@ -77,6 +77,6 @@ SearchResult search(const Configure& configure, SettingStyle style, int64_t reci
                     const SearchOptions& options);
 
 // Candidates that are planned and fit, and that no other one beats in time and memory.
-std::vector<size_t> frontier_of(const std::vector<Searched>& candidates, int64_t memory);
+std::vector<size_t> frontier_of(const std::vector<PlannedCandidate>& candidates, int64_t memory);
 
 }  // namespace tessera

@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
 #include "core/base/message.h"
+#include "core/devices/iteration_space.h"
 #include "core/runtime/checkpoint/remapping.h"
 #include "layers/parameter.h"
 #include "tasks/base_task.h"

@@ -6,11 +6,11 @@
 #include <ranges>
 
 #include "core/base/error.h"
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
 #include "layers/summaries.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/reference/interpreter.h"
+#include "core/devices/reference/interpreter.h"
 #include "tasks/config/experiment.h"
 #include "tasks/learner/base_optimizer.h"
 

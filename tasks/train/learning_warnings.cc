@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/passes/autodiff/gradient_reach.h"
+#include "core/compile/autodiff/gradient_reach.h"
 #include "tasks/config/experiment.h"
 #include "tasks/run_directory/run_config.h"
 

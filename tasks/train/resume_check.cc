@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/passes/computation.h"
+#include "core/compile/computation.h"
 #include "inputs/checked_input.h"
 #include "tasks/base_task.h"
 #include "tasks/config/experiment.h"

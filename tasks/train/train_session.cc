@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/compile/remat/remat.h"
+#include "core/compile/spmd/layout_lint.h"
 #include "core/graph/type.h"
 #include "core/io/file.h"
 #include "core/io/user_path.h"
-#include "core/passes/remat/remat.h"
-#include "core/passes/spmd/layout_lint.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
 #include "layers/inspect.h"
@@ -23,7 +23,7 @@
 #include "tasks/logging/weight_table.h"
 #include "tasks/plan/plan.h"
 #include "tasks/plan/priced_launch.h"
-#include "tasks/plan/step_program.h"
+#include "tasks/plan/step_digest.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/batch_check.h"
 #include "tasks/session/check_rules.h"
@@ -194,7 +194,7 @@ int64_t Session::tokens_per_step() const {
 
 void Session::write_plan(const std::filesystem::path& run_directory) {
   write_plan_files(run_directory, plan());
-  const StepProgram program = step_program(described_program(*this, train_->program()));
+  const StepDigest program = step_digest(described_program(*this, train_->program()));
   write_file_atomically(run_directory / "program.json", program_json(program) + "\n");
   if (const std::string choices = device_.share_choices(""); !choices.empty())
     write_file_atomically(run_directory / kKernelChoicesFile, choices);

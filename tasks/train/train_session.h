@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/runtime/executor/executor.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "inputs/base_input.h"

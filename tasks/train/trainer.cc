@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/compile/computation.h"
 #include "core/io/file.h"
-#include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tasks/eval/eval_output.h"
 #include "tasks/logging/console.h"

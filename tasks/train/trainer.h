@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_setting.h"

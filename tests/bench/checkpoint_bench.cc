@@ -15,8 +15,8 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/device.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 
 namespace tessera {

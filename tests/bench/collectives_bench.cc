@@ -8,9 +8,9 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/compile/cost.h"
+#include "core/devices/cpu/device.h"
 #include "core/ops/reshard.h"
-#include "core/passes/cost.h"
 #include "tasks/calibrate/calibration_cases.h"
 #include "tasks/calibrate/kernel_timer.h"
 

@@ -17,8 +17,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/device.h"
 #include "core/runtime/executor/executor.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"

@@ -14,14 +14,14 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/stream.h"
-#include "core/backend/reference/array.h"
 #include "core/base/random.h"
 #include "core/check/bench_cases.h"
+#include "core/compile/cost.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/stream.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
-#include "core/passes/cost.h"
 
 namespace tessera {
 namespace {

@@ -14,7 +14,7 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/gemm/gemm.h"
+#include "core/devices/cpu/gemm/gemm.h"
 
 namespace tessera {
 namespace {

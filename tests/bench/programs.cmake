@@ -36,7 +36,7 @@ target_link_libraries(decode_bench PRIVATE plugins)
 # Rates of matrix products (ninja bench_matrix_product).
 add_executable(bench_matrix_product EXCLUDE_FROM_ALL
                ${CMAKE_SOURCE_DIR}/tests/bench/matrix_product_bench.cc)
-target_link_libraries(bench_matrix_product PRIVATE core_backend)
+target_link_libraries(bench_matrix_product PRIVATE core_devices)
 
 # One write or read of a checkpoint (ninja bench_checkpoint), for tests/bench/checkpoint.py.
 add_executable(bench_checkpoint EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/checkpoint_bench.cc)

@@ -7,8 +7,8 @@
 
 #include <fmt/ranges.h>
 
+#include "core/compile/cost.h"
 #include "core/graph/op.h"
-#include "core/passes/cost.h"
 #include "layers/parameter.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_case.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bits of a step do not depend on the number of threads: training runs on one device with 1, 2,
 // 3 and 4 threads. Sizes are odd, and large enough for every kernel to use several threads.
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/processor.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/processor.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_trial.h"
 

@@ -8,14 +8,14 @@
 #include <memory>
 #include <numeric>
 
-#include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "core/hparams/tree.h"
 #include "core/ops/elementwise.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
 #include "layers/models/base_model.h"
 #include "tests/support/catch.h"

@@ -6,11 +6,11 @@
 
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/fprop_scope.h"
 #include "layers/models/transformer.h"

@@ -3,8 +3,8 @@
 // positions restart in each, for learned, rotary and sinusoidal positions.
 #include <cmath>
 
-#include "core/backend/reference/interpreter.h"
 #include "core/check/run_graph.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/trace.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "inputs/shuffle.h"

@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/compile/simplify.h"
 #include "core/graph/trace.h"
 #include "core/ops/repeat.h"
-#include "core/passes/simplify.h"
 #include "layers/models/language_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"

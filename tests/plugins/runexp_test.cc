@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 
-#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/processor.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"

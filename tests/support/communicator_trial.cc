@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/stream.h"
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/stream.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"
 #include "tests/support/catch.h"

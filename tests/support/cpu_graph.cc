@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/stream.h"
 #include "core/base/random.h"
+#include "core/devices/cpu/stream.h"
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
 

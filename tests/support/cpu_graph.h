@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
-#include "core/backend/backend.h"
-#include "core/backend/reference/interpreter.h"
+#include "core/devices/device.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/graph.h"
 
 namespace tessera {

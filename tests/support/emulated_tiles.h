@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Emulates AMX tile instructions on processors without them, to test
-// core/backend/cpu/gemm/amx_microkernel.h. It follows the pseudocode in Intel's "Architecture
+// core/devices/cpu/gemm/amx_microkernel.h. It follows the pseudocode in Intel's "Architecture
 // Instruction Set Extensions": even and odd elements are summed separately over a tile of k and
 // then added to the destination; denormal inputs and results are treated as zero. Throws if a tile
 // is not configured or is read before it is written.

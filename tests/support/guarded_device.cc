@@ -13,9 +13,9 @@
 #include <random>
 #include <thread>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/stream.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/stream.h"
 #include "core/runtime/comm/cpu_communicator.h"
 #include "core/runtime/executor/device_kinds.h"
 

@@ -9,11 +9,11 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/stream.h"
-#include "core/backend/reference/array.h"
-#include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/stream.h"
+#include "core/devices/reference/array.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
 #include "core/check/run_graph.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 
 namespace tessera {

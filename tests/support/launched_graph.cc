@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/compile/spmd/lower.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/op.h"
-#include "core/passes/spmd/lower.h"
 #include "tests/support/simulated_mesh.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
-#include "core/backend/reference/interpreter.h"
+#include "core/devices/device.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/graph.h"
 #include "tests/support/cpu_graph.h"
 

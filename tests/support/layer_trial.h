@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/reference/interpreter.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/trace.h"
 #include "layers/fprop_scope.h"
 #include "layers/layer.h"

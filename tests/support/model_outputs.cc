@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "core/check/run_graph.h"
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "layers/parameter.h"
 #include "tests/support/layer_trial.h"
 #include "tests/support/test_device.h"

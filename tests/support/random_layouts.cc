@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/random_layouts.h"
 
+#include "core/compile/autodiff/autodiff.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -11,7 +12,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/reference/interpreter.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/trace.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -16,7 +17,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 
 namespace tessera {
 namespace {

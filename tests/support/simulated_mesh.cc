@@ -8,11 +8,11 @@
 #include <fmt/format.h>  // For the formatter of ids (core/base/ids.h).
 
 #include "core/base/error.h"
+#include "core/compile/spmd/lower.h"
 #include "core/graph/op.h"
 #include "core/graph/type.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/spmd/lower.h"
 
 namespace tessera {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/reference/interpreter.h"
+#include "core/compile/spmd/reshard_plan.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/passes/spmd/reshard_plan.h"
 
 namespace tessera {
 

@@ -23,7 +23,7 @@ std::vector<std::string> source_files(const std::vector<std::string>& folders,
 // All files of the repository, relative to the root: those in its folders and at the root.
 std::vector<std::string> repository_files();
 
-// The folder of a file's CMake target: "core/passes" for core/passes/spmd/lower.cc, "tasks" for
+// The folder of a file's CMake target: "core/compile" for core/compile/spmd/lower.cc, "tasks" for
 // tasks/eval/evaluation.cc.
 std::string target_folder(const std::string& file);
 

@@ -8,10 +8,10 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/compile/remat/remat.h"
+#include "core/compile/spmd/lower.h"
 #include "core/graph/layer_pieces.h"
 #include "core/hparams/text.h"
-#include "core/passes/remat/remat.h"
-#include "core/passes/spmd/lower.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/transformer.h"
 #include "tests/support/catch.h"

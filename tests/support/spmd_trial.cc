@@ -7,7 +7,7 @@
 #include <memory>
 #include <numeric>
 
-#include "core/passes/cost.h"
+#include "core/compile/cost.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/session/model_state.h"

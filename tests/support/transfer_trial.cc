@@ -10,16 +10,16 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/compile/cost.h"
+#include "core/compile/fuse/fuse.h"
+#include "core/compile/schedule/schedule.h"
+#include "core/compile/spmd/lower.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
-#include "core/passes/cost.h"
-#include "core/passes/fuse.h"
-#include "core/passes/schedule.h"
-#include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
 
@@ -108,7 +108,7 @@ TransferResult run_transfers(const TransferTrial& trial, int64_t steps, int64_t 
   Graph graph = schedule(fuse(lower(trial.graph(number / trial.data), trial.mesh(), number)));
   verify(graph, Mesh(), "schedule");
   DeviceExecutor executor(device, number, &communicator);
-  const StepPlan plan = plan_memory(std::move(graph), executor.facts(), {}, trial.communication);
+  const StepProgram plan = plan_memory(std::move(graph), executor.facts(), {}, trial.communication);
   CHECK(executor.allocate(plan.arena_bytes));
   executor.add_program(plan, *plan.graph);
   for (int64_t step = 0; step < steps; ++step) {

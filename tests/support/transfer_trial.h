@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "core/compile/memory/step_program.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/passes/memory/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/device_executor.h"
 

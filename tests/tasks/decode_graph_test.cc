@@ -7,8 +7,8 @@
 #include <random>
 #include <span>
 
-#include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
+#include "core/devices/reference/interpreter.h"
 #include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/decode_trial.h"

@@ -77,7 +77,7 @@ TEST_CASE("weights that are cast once give the same bits as weights cast in each
     DecodeTrial decoder(*task, setting, {1, 3});
     results[keep ? 1 : 0] = decoder.take(3, {{5, 9, 2}, {7, 8}});
     int casts = 0;
-    const StepPlan& plan = decoder.executor().plan(decoder.program(1));
+    const StepProgram& plan = decoder.executor().plan(decoder.program(1));
     for (const Placement& input : plan.inputs)
       if (input.name.starts_with("cache/bf16/")) ++casts;
     REQUIRE((casts > 5) == keep);
@@ -96,7 +96,7 @@ TEST_CASE("a cache is updated in place, also inside loops") {
   DecodeTrial decoder(*task_of({.model = TrialModel::kLlama, .repeated = repeated}), setting_of(2),
                       {1, 8});
   for (const int64_t chunk : {1, 8}) {
-    const StepPlan& plan = decoder.executor().plan(decoder.program(chunk));
+    const StepProgram& plan = decoder.executor().plan(decoder.program(chunk));
     int updates = 0;
     for (const Launch& launch : plan.launches) {
       REQUIRE(launch.graph != plan.helpers.get());  // No copies.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/compile/simplify.h"
 #include "core/graph/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
@@ -18,7 +19,6 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
-#include "core/passes/simplify.h"
 #include "layers/feed_forward/feed_forward.h"
 #include "layers/models/language_model.h"
 #include "tests/support/catch.h"

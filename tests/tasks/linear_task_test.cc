@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "core/backend/reference/array.h"
-#include "core/backend/reference/device.h"
 #include "core/base/error.h"
+#include "core/devices/reference/array.h"
+#include "core/devices/reference/device.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"

@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/passes/cost.h"
+#include "core/compile/cost.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/experiment.h"

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <span>
 
-#include "core/backend/reference/array.h"
-#include "core/backend/reference/device.h"
 #include "core/base/random.h"
+#include "core/devices/reference/array.h"
+#include "core/devices/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

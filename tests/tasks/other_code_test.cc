@@ -2,8 +2,8 @@
 // Runs that resume with code that computes something else, and checkpoints that are read into
 // another model.
 #include "core/base/error.h"
+#include "core/compile/computation.h"
 #include "core/hparams/convert.h"
-#include "core/passes/computation.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "layers/feed_forward/activations.h"
 #include "tasks/train/loop_state.h"

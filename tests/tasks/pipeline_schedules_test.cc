@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/pipeline/generators.h"
-#include "core/passes/pipeline/text.h"
-#include "core/passes/pipeline/timeline.h"
+#include "core/schedules/generators.h"
+#include "core/schedules/text.h"
+#include "core/schedules/timeline.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

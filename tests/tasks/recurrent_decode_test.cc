@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "core/backend/reference/interpreter.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/ops/associative_scan.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/stream.h"
 #include "core/base/error.h"
 #include "core/check/op_cases.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/stream.h"
 #include "core/graph/op.h"
 #include "tests/support/catch.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/base/process.h"
-#include "core/backend/reference/device.h"
+#include "core/devices/reference/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"

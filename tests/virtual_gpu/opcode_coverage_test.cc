@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/check/op_cases.h"
+#include "core/compile/fuse/fuse.h"
+#include "core/compile/spmd/lower.h"
 #include "core/io/file.h"
-#include "core/passes/fuse.h"
-#include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/nvrtc.h"
 #include "plugins/cuda/kernels/elementwise/program.h"
 #include "tests/virtual_gpu/device_state.h"

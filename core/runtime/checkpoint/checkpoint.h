@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
 #include "core/base/dtype.h"
+#include "core/devices/device.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 
 namespace tessera {

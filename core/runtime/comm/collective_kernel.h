@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "core/backend/cpu/stream.h"
 #include "core/base/region.h"
+#include "core/devices/cpu/stream.h"
 #include "core/runtime/comm/collective_info.h"
 #include "core/runtime/comm/cpu_communicator.h"
 

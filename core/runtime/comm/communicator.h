@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "core/runtime/comm/transport.h"
 

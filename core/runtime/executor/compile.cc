@@ -4,21 +4,21 @@
 #include <string_view>
 #include <utility>
 
+#include "core/compile/decompose.h"
+#include "core/compile/fuse/fuse.h"
+#include "core/compile/fuse/fuse_norms.h"
+#include "core/compile/fuse/fuse_products.h"
+#include "core/compile/fuse/fuse_updates.h"
+#include "core/compile/fuse/keep_copies.h"
+#include "core/compile/schedule/accumulate.h"
+#include "core/compile/schedule/schedule.h"
+#include "core/compile/spmd/lower.h"
+#include "core/compile/stages/fetch_inputs.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "core/ops/norm.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/accumulate.h"
-#include "core/passes/decompose.h"
-#include "core/passes/fuse.h"
-#include "core/passes/fuse_norms.h"
-#include "core/passes/fuse_products.h"
-#include "core/passes/fuse_updates.h"
-#include "core/passes/keep_copies.h"
-#include "core/passes/pipeline/fetch_inputs.h"
-#include "core/passes/schedule.h"
-#include "core/passes/spmd/lower.h"
 
 namespace tessera {
 namespace {

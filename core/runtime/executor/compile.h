@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/compile/memory/step_program.h"
+#include "core/compile/remat/remat.h"
+#include "core/compile/stages/homes.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/passes/memory/step_plan.h"
-#include "core/passes/pipeline/homes.h"
-#include "core/passes/pipeline/table.h"
-#include "core/passes/remat/remat.h"
+#include "core/schedules/table.h"
 
 namespace tessera {
 

@@ -69,7 +69,7 @@ void pair_graphs(const Graph& planned, const Graph& own,
 }
 
 // Returns the device's own graph for each graph of the plan.
-std::map<const Graph*, const Graph*> own_graphs(const StepPlan& plan, const Graph& graph) {
+std::map<const Graph*, const Graph*> own_graphs(const StepProgram& plan, const Graph& graph) {
   std::map<const Graph*, const Graph*> own;
   pair_graphs(*plan.graph, graph, own);
   own[plan.helpers.get()] = plan.helpers.get();
@@ -140,7 +140,7 @@ Kernel& DeviceExecutor::kernel(const Graph& graph, const Node& node) {
   return *kernel;
 }
 
-void DeviceExecutor::prepare_collectives(const StepPlan& plan, const Graph& graph) {
+void DeviceExecutor::prepare_collectives(const StepProgram& plan, const Graph& graph) {
   const auto own = own_graphs(plan, graph);
   for (const Launch& launch : plan.launches) {
     const Graph& of = *own.at(launch.graph);
@@ -148,7 +148,7 @@ void DeviceExecutor::prepare_collectives(const StepPlan& plan, const Graph& grap
   }
 }
 
-void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
+void DeviceExecutor::add_program(const StepProgram& plan, const Graph& graph) {
   CHECK(compute_ != nullptr);
   const auto own = own_graphs(plan, graph);
   Program& program = programs_.emplace_back();
@@ -160,8 +160,8 @@ void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
   }
 }
 
-DeviceExecutor::PreparedLaunch DeviceExecutor::prepare(const StepPlan& plan, const Launch& launch,
-                                                       const Graph& graph) {
+DeviceExecutor::PreparedLaunch DeviceExecutor::prepare(const StepProgram& plan,
+                                                       const Launch& launch, const Graph& graph) {
   PreparedLaunch prepared;
   prepared.graph = &graph;
   prepared.node = &graph.node(launch.node);
@@ -248,8 +248,8 @@ void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launc
   fail_launch(*launch.node, "", refused.what());
 }
 
-// Enqueues all launches. Each start has its wait (core/passes/memory/overlap.cc), so at the end the
-// compute stream has waited for the other.
+// Enqueues all launches. Each start has its wait (core/compile/memory/overlap.cc), so at the end
+// the compute stream has waited for the other.
 void DeviceExecutor::enqueue_all(Run& run, Timing timing, const WriteGuard& guard) {
   Program& program = program_of(run);
   for (size_t i = 0; i < program.launches.size(); ++i) {

@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/backend/backend.h"
-#include "core/backend/launch_failure.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/compile/memory/step_program.h"
+#include "core/devices/device.h"
+#include "core/devices/launch_failure.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/launch_trace.h"
 
@@ -45,12 +45,12 @@ class DeviceExecutor {
   KernelFacts facts();
   // Prepares the collectives of a plan, for which devices may connect. Arguments as in
   // add_program().
-  void prepare_collectives(const StepPlan& plan, const Graph& graph);
+  void prepare_collectives(const StepProgram& plan, const Graph& graph);
   // Allocates the arena, zeroed; false if the device has not enough memory.
   bool allocate(int64_t bytes);
   // Prepares the launches of a plan for `graph`, which differs from the plan's graph at most in the
   // values of attributes. Both must outlive this object.
-  void add_program(const StepPlan& plan, const Graph& graph);
+  void add_program(const StepProgram& plan, const Graph& graph);
 
   DeviceBuffer buffer(int64_t offset, int64_t bytes) { return {&device_, arena_ + offset, bytes}; }
   // Copy between runs. A copy to the host is complete on return; one from the host is complete
@@ -102,7 +102,7 @@ class DeviceExecutor {
     std::unique_ptr<Event> end;
   };
 
-  PreparedLaunch prepare(const StepPlan& plan, const Launch& launch, const Graph& graph);
+  PreparedLaunch prepare(const StepProgram& plan, const Launch& launch, const Graph& graph);
   void enqueue(const Program& program, const PreparedLaunch& launch, LaunchTime* time);
   void enqueue_all(Run& run, Timing timing, const WriteGuard& guard);
   void capture(Run& run);

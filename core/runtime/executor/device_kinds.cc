@@ -6,9 +6,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/reference/device.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/reference/device.h"
 #include "core/runtime/comm/cpu_communicator.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "core/runtime/comm/communicator.h"
 

@@ -292,7 +292,7 @@ int64_t Executor::arena_bytes() const {
   for (const StageArena& arena : impl_->programs.arenas()) most = std::max(most, arena.bytes);
   return most;
 }
-const StepPlan& Executor::plan(int program) const { return impl_->program(program).plans[0]; }
+const StepProgram& Executor::plan(int program) const { return impl_->program(program).plans[0]; }
 std::vector<StagePlan> Executor::stage_plans(int program) const {
   std::vector<StagePlan> plans;
   for (size_t arena = 0; arena < impl_->programs.arenas().size(); ++arena)

@@ -14,11 +14,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/compile/memory/step_program.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/type.h"
-#include "core/passes/memory/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/launch_trace.h"
@@ -37,7 +37,7 @@ struct Shard {
 // The plan and the graph that the devices of a stage run.
 struct StagePlan {
   int64_t stage = 0;
-  const StepPlan* plan = nullptr;
+  const StepProgram* plan = nullptr;
 };
 
 class Executor {
@@ -67,7 +67,7 @@ class Executor {
   int64_t arena_bytes() const;
   // Returns the plan of the first device; those of others of its stage differ only in attributes of
   // nodes. Offsets are final after allocate().
-  const StepPlan& plan(int program) const;
+  const StepProgram& plan(int program) const;
   // Returns the plans of this process's stages; after for_planning(), of all stages.
   std::vector<StagePlan> stage_plans(int program) const;
   // Return the arrays of the traced graph, in its order. An input may be absent on some stages; an

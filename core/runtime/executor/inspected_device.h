@@ -9,15 +9,16 @@
 #include <memory>
 #include <span>
 
-#include "core/backend/backend.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/compile/memory/step_program.h"
+#include "core/devices/device.h"
 
 namespace tessera {
 
 // A launch that is about to run, or has run.
 struct InspectedLaunch {
   LaunchKind kind = LaunchKind::kRun;
-  int64_t index = 0;  // Its number among this kind of launch in its run, in the order of StepPlan.
+  int64_t index =
+      0;  // Its number among this kind of launch in its run, in the order of StepProgram.
   std::span<const DeviceAddress> inputs, outputs;  // Empty for a wait.
   Stream& stream;  // Its work so far is done. The inspector may copy by it, and must wait for its
                    // copies.

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/compile/memory/step_program.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
-#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 

@@ -173,7 +173,7 @@ void PlannedPrograms::add_buffers(const PlannedProgram& program, const Graph& tr
 // Keeps the places of arrays that an arena has not held before.
 void PlannedPrograms::place_new(size_t arena, const PlannedProgram& program) {
   StageArena& it = arenas_[arena];
-  const StepPlan& plan = program.plans[arena];
+  const StepProgram& plan = program.plans[arena];
   std::unordered_set<std::string> placed;
   for (const Placement& known : it.placed) placed.insert(known.name);
   for (const Placement& input : plan.inputs)
@@ -222,7 +222,7 @@ void PlannedPrograms::add_copies() {
 }
 
 // Moves offsets above the persistent arrays up if later programs have added to those.
-void PlannedPrograms::move_up(StepPlan& plan, int64_t persistent_bytes) const {
+void PlannedPrograms::move_up(StepProgram& plan, int64_t persistent_bytes) const {
   const int64_t shift = persistent_bytes - plan.persistent_bytes;
   const auto move = [&](int64_t& offset) {
     if (offset >= plan.persistent_bytes) offset += shift;

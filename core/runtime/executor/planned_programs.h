@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/compile/memory/step_program.h"
+#include "core/compile/stages/homes.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/passes/memory/step_plan.h"
-#include "core/passes/pipeline/homes.h"
 #include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/program_arrays.h"
@@ -32,7 +32,7 @@ struct PlacedArrays {
 };
 
 struct PlannedProgram {
-  std::vector<StepPlan> plans;                       // By arena.
+  std::vector<StepProgram> plans;                    // By arena.
   std::vector<std::shared_ptr<const Graph>> graphs;  // By device of this process.
   PlacedArrays inputs, outputs;                      // Arrays of all stages together.
   std::vector<SavedValue> saved;
@@ -88,7 +88,7 @@ class PlannedPrograms {
   void add_buffers(const PlannedProgram& program, const Graph& traced);
   void add_copies();
   void check_updates() const;
-  void move_up(StepPlan& plan, int64_t persistent_bytes) const;
+  void move_up(StepProgram& plan, int64_t persistent_bytes) const;
   void place_new(size_t arena, const PlannedProgram& program);
   // Returns the offsets of each array, found by its name.
   template <typename Array>

@@ -3,9 +3,9 @@
 
 #include <set>
 
-#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
 #include "core/base/region.h"
+#include "core/devices/iteration_space.h"
 
 namespace tessera {
 namespace {

@@ -11,8 +11,8 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
+#include "core/compile/memory/step_program.h"
 #include "core/ops/attention.h"
-#include "core/passes/memory/step_plan.h"
 #include "plugins/cuda/attention/attention_choice.h"
 #include "plugins/cuda/device/kernel.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/backend/attention_tiles.h"
+#include "core/devices/attention_tiles.h"
 
 namespace tessera::cuda {
 

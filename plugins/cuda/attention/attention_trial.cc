@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 
 #include "core/base/dtype.h"
+#include "core/compile/memory/step_program.h"
 #include "core/ops/attention.h"
-#include "core/passes/memory/step_plan.h"
 #include "plugins/cuda/device/stream.h"
 #include "plugins/cuda/device/timing.h"
 #include "plugins/cuda/gemm/product.h"

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/compile/memory/step_program.h"
 #include "core/ops/attention.h"
-#include "core/passes/memory/step_plan.h"
 
 namespace tessera::cuda {
 namespace {

@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/backend/backend.h"
 #include "core/check/op_cases.h"
+#include "core/devices/device.h"
 
 namespace tessera::cuda {
 

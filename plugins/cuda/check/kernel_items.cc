@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/check/fused_cases.h"
 #include "core/check/run_graph.h"
+#include "core/devices/cpu/device.h"
 #include "core/ops/attention.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/random.h"

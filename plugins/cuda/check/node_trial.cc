@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <memory>
 
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
+#include "core/devices/reference/array.h"
 #include "core/ops/fp8.h"
 #include "plugins/cuda/attention/attention_choice.h"
 #include "plugins/cuda/device/device.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "plugins/cuda/device/timing.h"
 

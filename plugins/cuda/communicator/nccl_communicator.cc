@@ -14,9 +14,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/stream.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/devices/cpu/stream.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/comm/process_group.h"
 #include "plugins/cuda/device/device.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "plugins/cuda/device/context.h"
 
 namespace tessera::cuda {

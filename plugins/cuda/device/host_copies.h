@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "plugins/cuda/device/context.h"
 
 namespace tessera::cuda {

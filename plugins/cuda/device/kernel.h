@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
 #include "plugins/cuda/device/context.h"

@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
+#include "core/devices/launch_failure.h"
 #include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/launch_range.h"

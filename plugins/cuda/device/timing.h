@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "plugins/cuda/device/context.h"
 
 namespace tessera::cuda {

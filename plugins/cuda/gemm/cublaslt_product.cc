@@ -16,7 +16,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/passes/memory/step_plan.h"
+#include "core/compile/memory/step_program.h"
 #include "plugins/cuda/device/choices.h"
 #include "plugins/cuda/device/timing.h"
 #include "plugins/cuda/gemm/cublaslt.h"

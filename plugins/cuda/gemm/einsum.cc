@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of einsum and fp8_product, alone or with an epilogue: batches of products; operands
 // whose axes form no matrix in memory are packed first, as on the CPU
-// (core/backend/contraction.h).
+// (core/devices/contraction.h).
 #include "core/ops/einsum.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/contraction.h"
 #include "core/base/error.h"
+#include "core/devices/contraction.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/repeat.h"
@@ -147,7 +147,7 @@ Activation activation_of(const OpDef* op) {
   return Activation::kSiluGradient;
 }
 
-// The body of a `fused_product` (core/passes/fuse_products.h).
+// The body of a `fused_product` (core/compile/fuse/fuse_products.h).
 ProductNode read_fused_product(const Node& node) {
   const Graph& body = *node.bodies[0];
   const auto number_of = [&](ValueId value) -> std::optional<size_t> {

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
+#include "core/devices/iteration_space.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/reshard.h"
 #include "plugins/cuda/device/kernel.h"

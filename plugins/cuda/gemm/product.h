@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "core/backend/contraction.h"
+#include "core/devices/contraction.h"
 #include "core/ops/float8_format.h"
 #include "plugins/cuda/device/context.h"
 #include "plugins/cuda/device/kernel.h"

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <span>
 
-#include "core/backend/iteration_space.h"
+#include "core/devices/iteration_space.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/kernels/rectangles.h"
 #include "plugins/cuda/kernels/strided.h"

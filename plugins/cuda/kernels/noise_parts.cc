@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "core/backend/iteration_space.h"
 #include "core/base/random.h"
+#include "core/devices/iteration_space.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
 

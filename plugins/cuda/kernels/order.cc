@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/iteration_space.h"
+#include "core/devices/iteration_space.h"
 #include "core/ops/order.h"
 #include "plugins/cuda/device/kernel.h"
 

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/iteration_space.h"
 #include "core/base/random.h"
+#include "core/devices/iteration_space.h"
 #include "core/ops/random.h"
 #include "core/ops/reshard.h"
 #include "plugins/cuda/device/kernel.h"

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/iteration_space.h"
 #include "core/base/error.h"
+#include "core/devices/iteration_space.h"
 #include "core/ops/rotary.h"
 #include "plugins/cuda/device/kernel.h"
 

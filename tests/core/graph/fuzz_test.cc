@@ -4,7 +4,7 @@
 // the same programs as a mesh of many.
 #include <cmath>
 
-#include "core/backend/reference/interpreter.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/verify.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_layouts.h"

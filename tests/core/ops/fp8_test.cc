@@ -7,14 +7,14 @@
 #include <limits>
 #include <vector>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/reference/interpreter.h"
 #include "core/check/run_graph.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -94,21 +94,21 @@ TEST_CASE("The gradient of every op agrees with finite differences") {
 
 // Each with the reason.
 std::map<const OpDef*, std::string> ops_without_cases() {
-  const std::string lowering = "made by lowering; tests/core/passes";
-  return {{&kCopyOp, "made by memory planning; tests/core/passes"},
+  const std::string lowering = "made by lowering; tests/core/compile";
+  return {{&kCopyOp, "made by memory planning; tests/core/compile"},
           {&kAllGatherOp, lowering},
           {&kReduceScatterOp, lowering},
           {&kAllReduceOp, lowering},
           {&kAllToAllOp, lowering},
           {&kPermuteOp, lowering},
           {&kMaskToOwnerOp, lowering},
-          {&kPipelineOp, "made by the stages of a pipeline; tests/core/passes, tests/experiments"},
+          {&kPipelineOp, "made by the stages of a pipeline; tests/core/compile, tests/experiments"},
           {&kSendOp, "made by the stages of a pipeline; tests/core/runtime"},
           {&kReceiveOp, "made by the stages of a pipeline; tests/core/runtime"},
-          {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
-          {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"},
-          {&kFusedNormOp, "made by the fusion pass of norms; tests/core/passes"},
-          {&kFusedUpdatesOp, "made by the fusion pass of updates; tests/core/passes"}};
+          {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/compile"},
+          {&kFusedProductOp, "made by the fusion pass of products; tests/core/compile"},
+          {&kFusedNormOp, "made by the fusion pass of norms; tests/core/compile"},
+          {&kFusedUpdatesOp, "made by the fusion pass of updates; tests/core/compile"}};
 }
 
 TEST_CASE("Every op has a row in the op cases, or a reason not to") {

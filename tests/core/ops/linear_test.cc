@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/reference/interpreter.h"
 #include "core/check/op_cases.h"
+#include "core/devices/reference/interpreter.h"
 #include "core/graph/op.h"
 #include "tests/support/catch.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mistakes that would give wrong numbers only on several devices must be errors at trace time.
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

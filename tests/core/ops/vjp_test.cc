@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradient of every accepted op is accepted: each op in every layout that its type rule
-// accepts, with every cotangent that docs/graph.md allows. Values are tested in tests/core/backend.
+// accepts, with every cotangent that docs/graph.md allows. Values are tested in tests/core/devices.
 #include <algorithm>
 #include <map>
 #include <regex>

@@ -6,13 +6,13 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/stream.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/stream.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/optimizer.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "core/runtime/executor/executor.h"
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"

@@ -8,9 +8,9 @@
 #include <optional>
 #include <thread>
 
-#include "core/backend/cpu/stream.h"
-#include "core/backend/reference/device.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/stream.h"
+#include "core/devices/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "core/backend/reference/array.h"
-#include "core/backend/reference/device.h"
 #include "core/base/random.h"
+#include "core/devices/reference/array.h"
+#include "core/devices/reference/device.h"
 #include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"

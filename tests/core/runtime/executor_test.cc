@@ -4,11 +4,12 @@
 
 #include <cmath>
 
-#include "core/backend/reference/array.h"
-#include "core/backend/reference/device.h"
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
 #include "core/check/run_graph.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/devices/reference/array.h"
+#include "core/devices/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -17,7 +18,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_program.h"
 #include "tests/support/trial.h"
@@ -188,7 +188,7 @@ TEST_CASE("the allocated size is the planned peak, and all operands of launches 
     const int program = executor.add_program(random_program(seed), {});
     const int64_t planned = executor.arena_bytes();
     executor.allocate();
-    const StepPlan& plan = executor.plan(program);
+    const StepProgram& plan = executor.plan(program);
     REQUIRE(executor.arena_bytes() == planned);
     REQUIRE(plan.arena_bytes == planned);
     REQUIRE(plan.use.peak == plan.arena_bytes);

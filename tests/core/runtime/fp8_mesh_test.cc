@@ -8,14 +8,14 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/reference/array.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/test_device.h"

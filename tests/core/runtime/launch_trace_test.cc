@@ -3,7 +3,7 @@
 
 #include <zlib.h>
 
-#include "core/backend/reference/device.h"
+#include "core/devices/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"

@@ -6,16 +6,16 @@
 #include <optional>
 #include <thread>
 
-#include "core/backend/reference/array.h"
-#include "core/backend/reference/device.h"
 #include "core/base/error.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/compile/cost.h"
+#include "core/devices/reference/array.h"
+#include "core/devices/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
-#include "core/passes/cost.h"
 #include "core/runtime/executor/executor.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "tests/support/catch.h"

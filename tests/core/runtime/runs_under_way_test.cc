@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/device.h"
-#include "core/backend/cpu/stream.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
+#include "core/devices/cpu/device.h"
+#include "core/devices/cpu/stream.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"

@@ -6,8 +6,8 @@
 #include <optional>
 #include <thread>
 
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/stream.h"
-#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/devices/cpu/stream.h"
+#include "core/devices/cpu/thread_pool.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "core/runtime/executor/device_threads.h"
 #include "tests/core/runtime/checkpoint_cases.h"

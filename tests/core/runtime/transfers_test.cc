@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/backend/cpu/stream.h"
-#include "core/backend/reference/device.h"
+#include "core/devices/cpu/stream.h"
+#include "core/devices/reference/device.h"
 #include "core/ops/send.h"
 #include "core/runtime/comm/collective_info.h"
 #include "tests/support/catch.h"

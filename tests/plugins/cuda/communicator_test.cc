@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
+#include "core/compile/cost.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/cost.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/executor.h"
 #include "plugins/cuda/communicator/peer_communicator.h"

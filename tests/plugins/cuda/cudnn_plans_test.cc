@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/devices/cpu/device.h"
 #include "core/ops/attention.h"
 #include "plugins/configure.h"
 #include "plugins/cuda/attention/cudnn_attention.h"

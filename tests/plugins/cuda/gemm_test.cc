@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include "core/check/op_cases.h"
+#include "core/compile/fuse/fuse_products.h"
+#include "core/compile/spmd/lower.h"
 #include "core/graph/text.h"
 #include "core/ops/einsum.h"
 #include "core/ops/repeat.h"
-#include "core/passes/fuse_products.h"
-#include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/gemm/make_product.h"
 #include "tests/plugins/cuda/product_trial.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <thread>
 
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/devices/reference/array.h"
 #include "tests/support/catch.h"
 #include "tests/support/transports.h"
 #include "tests/support/trial.h"

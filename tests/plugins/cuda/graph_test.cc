@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/devices/launch_failure.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/autodiff.h"
 #include "core/runtime/executor/executor.h"
 #include "plugins/cuda/communicator/cuda_communicator.h"
 #include "plugins/cuda/device/device.h"

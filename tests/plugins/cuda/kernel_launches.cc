@@ -9,6 +9,8 @@
 
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/compile/fuse/fuse_norms.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
@@ -24,8 +26,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rotary.h"
-#include "core/passes/autodiff/autodiff.h"
-#include "core/passes/fuse_norms.h"
 #include "tests/plugins/cuda/product_trial.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/kernel_check.h"

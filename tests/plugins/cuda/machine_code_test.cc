@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/attention_tiles.h"
+#include "core/devices/attention_tiles.h"
 #include "plugins/cuda/device/images.h"
 #include "tests/plugins/cuda/kernel_launches.h"
 #include "tests/support/catch.h"
@@ -67,7 +67,7 @@ bool uses_tensor_cores(std::string_view name) {
 }
 
 // The blocks of a multiprocessor that registers must leave room for: of attention, those that its
-// price counts with (core/backend/attention_tiles.h); of all others, a quarter of all warps.
+// price counts with (core/devices/attention_tiles.h); of all others, a quarter of all warps.
 int least_resident_blocks(std::string_view name, const MachineCode& code) {
   using attention_tiles::AttentionKernel;
   constexpr std::pair<std::string_view, AttentionKernel> kAttention[] = {

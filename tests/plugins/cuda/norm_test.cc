@@ -8,9 +8,9 @@
 
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
+#include "core/compile/fuse/fuse_norms.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/rotary.h"
-#include "core/passes/fuse_norms.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "core/check/run_graph.h"
+#include "core/compile/fuse/fuse_updates.h"
+#include "core/compile/fuse/keep_copies.h"
+#include "core/compile/spmd/lower.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
-#include "core/passes/fuse_updates.h"
-#include "core/passes/keep_copies.h"
-#include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/executor.h"
 #include "plugins/cuda/kernels/squared_norms.h"
 #include "tests/plugins/cuda/test_devices.h"

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
+#include "core/devices/reference/array.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/stream.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
 #include "core/check/fused_cases.h"
+#include "core/devices/device.h"
 #include "plugins/cuda/gemm/product.h"
 
 namespace tessera::cuda {

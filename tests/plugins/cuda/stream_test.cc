@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
+#include "core/devices/launch_failure.h"
 #include "core/ops/optimizer.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/backend/cpu/device.h"
+#include "core/devices/cpu/device.h"
 #include "plugins/cuda/device/device.h"
 #include "tests/virtual_gpu/test_gpu.h"
 

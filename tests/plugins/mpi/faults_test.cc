@@ -75,7 +75,7 @@ TEST_CASE(
   REQUIRE(outcome.exit_code == 1);
   // In a collective of a layer, or in the collective of the processes between steps.
   REQUIRE_THAT(outcome.errors, (Contains("has waited 4 s in collective") && Contains("layers[")) ||
-                                   (Contains("collective") && Contains("core/passes/")) ||
+                                   (Contains("collective") && Contains("core/compile/")) ||
                                    (Contains("collective") && Contains("tasks/")) ||
                                    Contains("process 1 (host ") && Contains(") did not reach '"));
   REQUIRE_THAT(outcome.errors, Contains("process 1"));

@@ -106,7 +106,7 @@ struct Extra {
   std::string colour;
   FIELDS(About(colour, "of the page", {.unit = "NAME"}))
   void check() const {}
-  Ending run(const CommandContext&) const { return {}; }
+  CommandResult run(const CommandContext&) const { return {}; }
 };
 
 TEST_CASE("a flag that is one line of a struct is read, helped, refused, written and completed") {

@@ -9,11 +9,11 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/spmd/lower.h"
 #include "core/io/json.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
-#include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/launch_type.h"
 #include "tasks/calibrate/fit.h"
 #include "tasks/calibrate/traced_launches.h"
@@ -28,7 +28,7 @@ namespace {
 using Catch::Contains;
 
 // Products, elementwise work and gathers, each of several sizes.
-StepPlan mixed_program(const Mesh& mesh) {
+StepProgram mixed_program(const Mesh& mesh) {
   std::vector<std::string> types;
   for (const int64_t size : {256, 1024, 4096})
     types.insert(types.end(), {fmt::format("bf16[\"row={0} inner={0}\"]", size),
@@ -55,8 +55,8 @@ TraceSlice slice(const std::string& type, const std::string& line, double second
 }
 
 // The steps of a run on this hardware, `noise` a factor for each step.
-std::vector<TracedStep> steps_on(const Hardware& hardware, const StepPlan& plan, const Mesh& mesh,
-                                 const std::vector<double>& noise) {
+std::vector<TracedStep> steps_on(const Hardware& hardware, const StepProgram& plan,
+                                 const Mesh& mesh, const std::vector<double>& noise) {
   std::vector<TracedStep> steps;
   for (const double factor : noise) {
     TracedStep step{.step = std::ssize(steps)};
@@ -72,7 +72,7 @@ std::vector<TracedStep> steps_on(const Hardware& hardware, const StepPlan& plan,
 
 TEST_CASE("a fit finds the figures of the hardware that a run was on") {
   const Mesh mesh({{"data", 4}});
-  const StepPlan plan = mixed_program(mesh);
+  const StepProgram plan = mixed_program(mesh);
   const Hardware start = hardware_named("h200");
   Hardware truth = start;
   truth.efficiency = {.products = 0.5, .copies = 0.3, .links = 0.4};
@@ -97,7 +97,7 @@ TEST_CASE("a fit finds the figures of the hardware that a run was on") {
 
 TEST_CASE("a fit to a run as predicted changes nothing") {
   const Mesh mesh({{"data", 4}});
-  const StepPlan plan = mixed_program(mesh);
+  const StepProgram plan = mixed_program(mesh);
   Hardware start = hardware_named("h200");
   const auto launches = measured_launches(steps_on(start, plan, mesh, {1.0}),
                                           {{.stage = 0, .plan = &plan}}, mesh, "trace");
@@ -107,7 +107,7 @@ TEST_CASE("a fit to a run as predicted changes nothing") {
 
 TEST_CASE("a collective takes what it takes on the device that comes last") {
   const Mesh mesh({{"data", 2}});
-  const StepPlan plan = mixed_program(mesh);
+  const StepProgram plan = mixed_program(mesh);
   std::vector<TracedStep> steps;
   for (const int64_t device : {0, 1}) {
     TracedStep step = steps_on(hardware_named("h200"), plan, mesh, {1.0})[0];
@@ -125,7 +125,7 @@ TEST_CASE("a collective takes what it takes on the device that comes last") {
 
 TEST_CASE("a launch that the program lacks, and one that is missing, are named") {
   const Mesh mesh({{"data", 4}});
-  const StepPlan plan = mixed_program(mesh);
+  const StepProgram plan = mixed_program(mesh);
   const std::vector<TracedStep> good = steps_on(hardware_named("h200"), plan, mesh, {1.0});
   const auto problem = [&](std::vector<TracedStep> steps) {
     return error_of([&] {

@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/spmd/lower.h"
 #include "core/io/file.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
-#include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/launch_type.h"
 #include "tasks/plan/priced_launch.h"
 #include "tests/support/catch.h"

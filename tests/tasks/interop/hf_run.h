@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
 #include "tasks/interop/hf_model.h"

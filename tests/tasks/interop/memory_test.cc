@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "core/backend/cpu/device.h"
+#include "core/devices/cpu/device.h"
 #include "core/graph/trace.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/compile/cost.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
-#include "core/passes/cost.h"
 #include "tests/support/attention_trial.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"

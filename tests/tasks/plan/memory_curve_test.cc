@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 TEST_CASE("the memory at a launch is that of the blocks in use, and the gaps between them") {
-  StepPlan step;
+  StepProgram step;
   step.persistent_bytes = 1024;
   for (int i = 0; i < 4; ++i) step.launches.push_back({});
   // A batch that is there all the time, a block of launches 0 to 1, and one above it of 1 to 2. 100

@@ -12,15 +12,15 @@
 #include <boost/property_tree/ptree.hpp>
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
+#include "core/compile/fuse/fuse_products.h"
+#include "core/compile/spmd/lower.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/fuse.h"
-#include "core/passes/fuse_products.h"
-#include "core/passes/spmd/lower.h"
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
@@ -83,7 +83,7 @@ TEST_CASE("a small step takes the sum of its launches") {
                        "f32[\"x=1024 y=1024\"]"});
   output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
   output("z", exp(trial.inputs()[2]));
-  const StepPlan step = plan_memory(fuse(lower(trial.graph(), Mesh())), KernelFacts{});
+  const StepProgram step = plan_memory(fuse(lower(trial.graph(), Mesh())), KernelFacts{});
   Hardware hardware = hardware_named("h200");
   hardware.host.reset();
   const Prediction prediction = predict({{.stage = 0, .plan = &step}}, Mesh(), 8192, hardware);
@@ -139,7 +139,7 @@ Prediction product_beside_gather(int64_t rows) {
                      "bf16[\"inner=8192 column=8192\"]", "f32[\"a/data=8192 b=4096\"]"});
   output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
   output("z", exp(reshard(trial.inputs()[2], "a b")));
-  const StepPlan step =
+  const StepProgram step =
       plan_memory(fuse(lower(trial.graph(), mesh)), KernelFacts{}, {}, Communication::kOverlapped);
   Hardware hardware = hardware_named("h200");
   hardware.host.reset();
@@ -250,7 +250,7 @@ TEST_CASE(
     const Tensor &x = trial.inputs()[0], &w = trial.inputs()[1];
     const Tensor y = fp8 ? fp8_product(x, w, over("inner")) : einsum(x, w, over("inner"));
     output("y", cast(y, DType::kF32) + trial.inputs()[2]);
-    const StepPlan step =
+    const StepProgram step =
         plan_memory(fuse(fuse_products(lower(trial.graph(), Mesh()))), KernelFacts{});
     const Prediction prediction = predict({{.stage = 0, .plan = &step}}, Mesh(), 8192, hardware);
     const auto found = std::ranges::find_if(prediction.launches, [](const PricedLaunch& launch) {
@@ -321,7 +321,7 @@ TEST_CASE("the text of a prediction names the heaviest launches, and fits 100 co
 TEST_CASE("the text names the peak of the dtype that MFU is measured against") {
   Trial trial(Mesh(), {"f32[\"row=512 inner=512\"]", "f32[\"inner=512 column=512\"]"});
   output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
-  const StepPlan step = plan_memory(lower(trial.graph(), Mesh()), KernelFacts{}, {});
+  const StepProgram step = plan_memory(lower(trial.graph(), Mesh()), KernelFacts{}, {});
   const Prediction prediction =
       predict({{.stage = 0, .plan = &step}}, Mesh(), 1, hardware_named("h200"));
   REQUIRE(prediction.mfu > 0.0);

@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
-#include "core/passes/pipeline/generators.h"
-#include "core/passes/pipeline/table.h"
+#include "core/schedules/generators.h"
+#include "core/schedules/table.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

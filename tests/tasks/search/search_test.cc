@@ -75,7 +75,7 @@ TEST_CASE("the search finds what planning every candidate finds", "[full]") {
       const SearchResult found = search_small(options);
       REQUIRE(found.is_complete);
       REQUIRE(found.best);
-      const Searched& best = found.best_candidate();
+      const PlannedCandidate& best = found.best_candidate();
       REQUIRE(score_of(best.seconds, best.bytes) <= 1.01 * least);
     }
 }
@@ -109,12 +109,12 @@ TEST_CASE("the settings of a candidate give its mesh, rules and policy, and keep
 
 TEST_CASE("the frontier has the plans that no other one beats in time and memory") {
   const auto planned = [](double seconds, int64_t bytes) {
-    Searched one;
+    PlannedCandidate one;
     one.seconds = seconds, one.bytes = bytes;
     return one;
   };
-  std::vector<Searched> list = {planned(3, 10), planned(1, 90), planned(2, 50),
-                                planned(2, 40), planned(4, 10), planned(0.5, 200)};
+  std::vector<PlannedCandidate> list = {planned(3, 10), planned(1, 90), planned(2, 50),
+                                        planned(2, 40), planned(4, 10), planned(0.5, 200)};
   list.push_back(planned(0.1, 1));
   list.back().refusal = "it does not fit the mesh";
   REQUIRE(frontier_of(list, 100) == std::vector<size_t>{1, 3, 0});
@@ -136,7 +136,7 @@ TEST_CASE("where nothing fits, the message names what needs least memory") {
   REQUIRE_FALSE(result.best);
   REQUIRE(result.frontier.empty());
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const Searched& one : result.candidates)
+  for (const PlannedCandidate& one : result.candidates)
     if (one.is_planned()) least = std::min(least, one.bytes);
   const std::string message = nothing_fits(result, options);
   REQUIRE_THAT(message, Catch::Contains("no candidate fits 980 B") &&
@@ -162,7 +162,7 @@ TEST_CASE("of several numbers of devices cost takes the cheapest, and time the f
   REQUIRE(cheapest.best_of_devices.size() == 2);
   const auto best = [](const SearchResult& result) { return result.candidates[*result.best]; };
   REQUIRE(best(fastest).seconds <= best(cheapest).seconds);
-  const auto cost = [](const Searched& one) {
+  const auto cost = [](const PlannedCandidate& one) {
     return one.seconds * static_cast<double>(one.devices());
   };
   REQUIRE(cost(best(cheapest)) <= cost(best(fastest)));
@@ -213,7 +213,7 @@ TEST_CASE("where f32 moments do not fit, a search of their dtype finds that bf16
   options.space.searches_state_dtype = true;
   const SearchResult in_bf16 = search_small(options);
   REQUIRE(in_bf16.best);
-  const Searched& best = in_bf16.candidates[*in_bf16.best];
+  const PlannedCandidate& best = in_bf16.candidates[*in_bf16.best];
   const std::string state = "task.learner.optimizer_tpl.state.";
   REQUIRE(best.candidate.state ==
           std::vector<std::string>{state + "first_moment=bf16", state + "second_moment=bf16"});

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/iteration_space.h"
+#include "core/devices/iteration_space.h"
 #include "core/graph/graph.h"
 
 namespace tessera::cuda {

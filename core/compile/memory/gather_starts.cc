@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/compile/memory/gather_starts.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tessera {
+namespace {
+
+constexpr double kReserve = 1.5;  // A gather is planned to take this many times its seconds.
+
+struct Interval {
+  double begin = 0.0, end = 0.0;
+};
+
+// Returns when the links are busy with other collectives, which run one after another.
+std::vector<Interval> busy_links(const std::vector<double>& begins,
+                                 const std::vector<LinkUse>& others) {
+  std::vector<Interval> busy;
+  double free = 0.0;
+  for (const LinkUse& other : others) {
+    const double begin = std::max(begins[other.position], free);
+    free = begin + other.seconds;
+    if (other.seconds > 0.0) busy.push_back({begin, free});
+  }
+  return busy;
+}
+
+// Removes from the end of `busy` the intervals that begin at `time` or later.
+void drop_from(std::vector<Interval>& busy, double time) {
+  while (!busy.empty() && busy.back().begin >= time) busy.pop_back();
+}
+
+// Returns when work of `seconds` on the links must begin to be done at `end`.
+double begin_of_work(std::vector<Interval>& busy, double end, double seconds) {
+  for (double begin = end;;) {
+    drop_from(busy, begin);
+    const double free =
+        busy.empty() ? -std::numeric_limits<double>::infinity() : std::min(busy.back().end, begin);
+    if (begin - free >= seconds) return begin - seconds;
+    seconds -= begin - free;
+    begin = busy.back().begin;
+  }
+}
+
+}  // namespace
+
+std::vector<size_t> latest_starts(const std::vector<double>& kernels,
+                                  const std::vector<TimedGather>& gathers,
+                                  const std::vector<LinkUse>& others) {
+  std::vector<double> begins = {0.0};
+  for (const double seconds : kernels) begins.push_back(begins.back() + seconds);
+  std::vector<Interval> busy = busy_links(begins, others);
+  std::vector<size_t> positions(gathers.size(), 0);
+  double next = std::numeric_limits<double>::infinity();  // Start of the next gather.
+  for (size_t k = gathers.size(); k-- > 0;) {
+    const double end = std::min(begins[gathers[k].first_use], next);
+    next = begin_of_work(busy, end, kReserve * gathers[k].seconds);
+    const auto after = std::ranges::upper_bound(begins, next);
+    if (after != begins.begin()) positions[k] = static_cast<size_t>(after - begins.begin()) - 1;
+  }
+  return positions;
+}
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The facts about launches that the overlap of communication needs, found once per node.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/compile/memory/flat_program.h"
+
+namespace tessera {
+
+struct NodeFacts {
+  bool is_collective = false, is_transfer = false, is_send = false, is_receive = false;
+  // May run later than in the order, to not wait for a collective: an update, or a sum for the next
+  // microbatch (sums_of_collectives()).
+  bool may_wait = false;
+  // Devices with other programs take part (core/ops/send.h): such launches keep their order.
+  bool is_shared = false;
+  bool is_inexpensive = false;
+};
+
+class LaunchFacts {
+ public:
+  // `transfers`: the mesh axes over which stages communicate. The program must outlive it.
+  LaunchFacts(const FlatProgram& program, const std::vector<std::string>& transfers);
+
+  const NodeFacts& of(const FlatLaunch& launch) const { return facts_[launch.flat_node]; }
+  const NodeFacts& operator[](size_t i) const { return of(program_.launches[LaunchId(i)]); }
+
+  // Returns the seconds of each launch.
+  std::vector<double> seconds_of_launches(const LaunchSeconds& seconds_of) const;
+
+ private:
+  const FlatProgram& program_;
+  IndexedVector<FlatNodeId, NodeFacts> facts_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lowering of a global graph to the program of one device (SPMD, as GSPMD: Xu et al., 2021).
+#pragma once
+
+#include <cstdint>
+
+#include "core/compile/spmd/reshard_plan.h"
+#include "core/compile/stages/stage_graph.h"
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+#include "core/schedules/table.h"
+
+namespace tessera {
+
+// Lowers a graph. Types become local types. A reshard becomes the steps of its cheapest plan:
+// collectives (core/ops/reshard.h), slices, zero-pads and masks with the source line, path and name
+// of the reshard. Ops whose result depends on the position of a shard get the attributes `origin`
+// and `extent`. Save marks, stop_gradients and casts to the same dtype are removed. Dead nodes are
+// removed and equal nodes merged, except remat clones.
+//
+// The graphs of all devices have the same nodes in the same order with the same types. They differ
+// only in attributes (index, group, begin, before, after, keep, origin, from, to).
+Graph lower(const Graph& graph, const Mesh& mesh, int64_t device = 0, const LinkCosts& costs = {});
+
+// Lowers for a pipeline: the graphs of the devices of one stage have the same nodes, those of
+// different stages do not (core/compile/stages/stage_graph.h). Like lower() if the graph has no
+// layers to divide, or the mesh one stage.
+StageGraph lower_stage(const Graph& graph, const Mesh& mesh, const PipelineTable& table,
+                       int64_t device = 0, const LinkCosts& costs = {});
+
+}  // namespace tessera

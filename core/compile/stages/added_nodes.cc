@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/compile/stages/added_nodes.h"
+
+#include <string>
+#include <utility>
+
+#include "core/graph/layer_pieces.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reshard.h"
+
+namespace tessera {
+namespace {
+
+int64_t rows_of(const Graph& graph, ValueId stack) {
+  return graph.type(stack).axis(kLayersAxis).size;
+}
+
+}  // namespace
+
+ValueId AddedNodes::add(const Op& op, std::vector<ValueId> inputs, Attributes attributes,
+                        const Type& type) {
+  Node node;
+  node.op = &op;
+  node.inputs = std::move(inputs);
+  node.attributes = std::move(attributes);
+  node.site = like_.site;
+  node.path = like_.path;
+  node.phase = like_.phase;
+  return graph_.node(graph_.add_node(std::move(node), {type})).outputs[0];
+}
+
+ValueId AddedNodes::zeros(const Type& type) {
+  return add(kConstantOp, {}, {{"value", 0.0}, {"type", type}}, type);
+}
+
+ValueId AddedNodes::with_rows(const Op& op, std::vector<ValueId> inputs, int64_t rows,
+                              Attributes attributes) {
+  Type type = graph_.type(inputs[0]);
+  type.axes[static_cast<size_t>(type.find(kLayersAxis))].size = rows;
+  attributes.set("axis", std::string(kLayersAxis));
+  return add(op, std::move(inputs), std::move(attributes), type);
+}
+
+ValueId AddedNodes::rows(ValueId stack, int64_t begin, int64_t count) {
+  if (count == rows_of(graph_, stack)) return stack;
+  return with_rows(kSliceOp, {stack}, count, {{"begin", begin}, {"end", begin + count}});
+}
+
+ValueId AddedNodes::padded(ValueId stack, int64_t rows) {
+  const int64_t missing = rows - rows_of(graph_, stack);
+  if (missing == 0) return stack;
+  return with_rows(kPadOp, {stack}, rows, {{"before", int64_t{0}}, {"after", missing}});
+}
+
+ValueId AddedNodes::joined(std::vector<ValueId> parts) {
+  if (parts.size() == 1) return parts[0];
+  int64_t rows = 0;
+  for (const ValueId part : parts) rows += rows_of(graph_, part);
+  return with_rows(kConcatOp, std::move(parts), rows, {});
+}
+
+ValueId AddedNodes::sum_over_stages(ValueId value, const StageList& stages) {
+  Attributes attributes = {{"mesh_axes", std::vector{std::string(kStageAxis)}},
+                           {"reduction", std::string("sum")}};
+  if (!stages.empty()) attributes.set("stages", stages);
+  const Type type = graph_.type(value);
+  return add(kAllReduceOp, {value}, std::move(attributes), type);
+}
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/compile/stages/placement.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/compile/dependence.h"
+#include "core/compile/stages/split_backward.h"
+#include "core/compile/stages/stage_axis.h"
+#include "core/graph/layer_pieces.h"
+
+namespace tessera {
+TaskPlacement::TaskPlacement(const Loop& microbatches, int64_t pieces)
+    : microbatches_(microbatches),
+      body_(microbatches.body()),
+      pieces_(pieces),
+      tasks_(body_.nodes().size()),
+      stacked_(body_.values().size()) {
+  find_loops();
+  find_stacked_gradients();
+  place_nodes();
+}
+
+const LayerLoop* TaskPlacement::loop(NodeId node) const {
+  const auto found = std::ranges::find(loops_, node, &LayerLoop::node);
+  return found == loops_.end() ? nullptr : &*found;
+}
+
+std::optional<int64_t> TaskPlacement::previous_piece(const LayerLoop& loop, int64_t piece) const {
+  const int64_t previous = loop.work == PipelineWork::kForward ? piece - 1 : piece + 1;
+  if (previous < 0 || previous == pieces_) return std::nullopt;
+  return previous;
+}
+
+int64_t TaskPlacement::last_piece(const LayerLoop& loop) const {
+  return loop.work == PipelineWork::kForward ? pieces_ - 1 : 0;
+}
+
+PipelineWork TaskPlacement::weight_work() const {
+  const bool split =
+      std::ranges::find(loops_, PipelineWork::kBackwardWeight, &LayerLoop::work) != loops_.end();
+  return split ? PipelineWork::kBackwardWeight : PipelineWork::kBackward;
+}
+
+void TaskPlacement::find_loops() {
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& gather = body_.node(id);
+    if (!is_stage_gather(gather)) continue;
+    layers_ = body_.type(gather.outputs[0]).axis(kLayersAxis).size;
+  }
+  CHECK(layers_ > 0, "no layers are stacked over stage");
+  bool has_weight_loop = false;
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& node = body_.node(id);
+    if (!is_repeat(node) || Loop(node).axis() != kLayersAxis) continue;
+    const Loop loop(node);
+    if (loop.count() != layers_)
+      fail(
+          "{}: a pipeline divides one stack of layers, but there is one of {} and one of {}; use "
+          "one Repeated",
+          node.path, layers_, loop.count());
+    const bool forward = node.phase == Phase::kForward;
+    // split_backward() puts the loop of the weights' gradients after that of the inputs'.
+    const bool weight = node.attributes.get_or<int64_t>(kBackwardWeightLoop, 0) != 0;
+    has_weight_loop = has_weight_loop || weight;
+    const PipelineWork work = forward  ? PipelineWork::kForward
+                              : weight ? PipelineWork::kBackwardWeight
+                                       : PipelineWork::kBackward;
+    for (const LayerLoop& other : loops_)
+      if (other.work == work)
+        fail("{}: a pipeline divides one stack of layers, but the model has two; use one Repeated",
+             node.path);
+    loops_.push_back({id, work});
+  }
+  for (LayerLoop& each : loops_)
+    if (has_weight_loop && each.work == PipelineWork::kBackward)
+      each.work = PipelineWork::kBackwardInput;
+}
+
+// Starts at the results of backward loops and follows ops that keep the axis of the stack first.
+void TaskPlacement::find_stacked_gradients() {
+  for (const LayerLoop& each : loops_) {
+    if (each.work == PipelineWork::kForward) continue;
+    const Loop loop(body_.node(each.node));
+    for (size_t k = 0; k < loop.results(); ++k) stacked_[loop.result(k)] = true;
+  }
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& node = body_.node(id);
+    if (loop(id) != nullptr || node.outputs.size() != 1) continue;
+    const Type& type = body_.type(node.outputs[0]);
+    if (any_flagged(node.inputs, stacked_) && type.rank() > 0 && type.axes[0].name == kLayersAxis)
+      stacked_[node.outputs[0]] = true;
+  }
+}
+
+void TaskPlacement::place_nodes() {
+  Dependence forward(body_), backward(body_), weights(body_), batch(body_);
+  std::vector<ValueId> to_backward;  // Operands of the backward loop.
+  bool splits = false;
+  for (const LayerLoop& each : loops_) {
+    const Node& node = body_.node(each.node);
+    Dependence& after = each.work == PipelineWork::kForward ? forward : backward;
+    for (const ValueId value : node.outputs) after.add_source(value);
+    if (each.work == PipelineWork::kForward || each.work == PipelineWork::kBackwardWeight) continue;
+    splits = each.work == PipelineWork::kBackwardInput;
+    to_backward.insert(to_backward.end(), node.inputs.begin(), node.inputs.end());
+  }
+  for (size_t i = 0; i < microbatches_.slices(); ++i) batch.add_source(microbatches_.slice_in(i));
+  for (size_t i = 0; i < microbatches_.constants(); ++i)
+    if (body_.type(microbatches_.constant_in(i)).rank() > 0)
+      weights.add_source(microbatches_.constant_in(i));
+  for (Dependence* each : {&forward, &backward, &weights, &batch}) each->propagate();
+  const NodeFlags before_backward = ancestors(body_, to_backward);
+  const PipelineWork input_work = splits ? PipelineWork::kBackwardInput : PipelineWork::kBackward;
+  const PipelineWork weight_work = this->weight_work();
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& node = body_.node(id);
+    if (loop(id) != nullptr) continue;
+    if (backward.of(node)) {
+      tasks_[id] = PieceTask{weight_work, 0};
+    } else if (forward.of(node)) {
+      const PipelineWork work = node.phase == Phase::kForward ? PipelineWork::kForward
+                                : before_backward[id]         ? input_work
+                                                              : weight_work;
+      tasks_[id] = PieceTask{work, pieces_ - 1};
+    } else if (weights.of(node) && batch.of(node)) {
+      const bool is_forward = node.phase == Phase::kForward;
+      tasks_[id] = PieceTask{is_forward ? PipelineWork::kForward : weight_work, 0};
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds which task of a pipeline computes each value of a microbatch. The layers that are stacked
+// over `stage` are cut into pieces; values that the graph computes before them belong to the first
+// piece, values after them to the last one.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/ops/repeat.h"
+#include "core/schedules/table.h"
+
+namespace tessera {
+
+// The work of a piece. The work of kBackward is that of kBackwardInput and kBackwardWeight.
+struct PieceTask {
+  PipelineWork work = PipelineWork::kForward;
+  int64_t piece = 0;
+  auto operator<=>(const PieceTask&) const = default;
+};
+
+// A loop over the stacked layers.
+struct LayerLoop {
+  NodeId node;
+  PipelineWork work = PipelineWork::kForward;
+};
+
+class TaskPlacement {
+ public:
+  // `microbatches` is the localised loop over microbatches. Error if the model has more than one
+  // stack of layers.
+  TaskPlacement(const Loop& microbatches, int64_t pieces);
+
+  const std::vector<LayerLoop>& loops() const { return loops_; }
+  // Returns the loop of this node; null: another node.
+  const LayerLoop* loop(NodeId node) const;
+  int64_t layers() const { return layers_; }  // Layers of the stack.
+
+  // Returns the task of a node that is not a loop over the layers. nullopt: each task that needs it
+  // computes it, such as masks, positions and weights that are cast or gathered.
+  std::optional<PieceTask> task(NodeId node) const { return tasks_[node]; }
+  // Returns whether the value is the gradient of stacked weights: each piece computes its own
+  // layers of it.
+  bool is_stacked_gradient(ValueId value) const { return stacked_[value]; }
+  // Returns the task that makes a carry or a result of a loop, for one piece.
+  PieceTask task_of_loop(const LayerLoop& loop, int64_t piece) const { return {loop.work, piece}; }
+  // Returns the piece that comes before `piece` in the loop; nullopt for the first one.
+  std::optional<int64_t> previous_piece(const LayerLoop& loop, int64_t piece) const;
+  int64_t last_piece(const LayerLoop& loop) const;
+  int64_t pieces() const { return pieces_; }
+  // Returns kBackwardWeight if the backward loop was split in two (split_backward.h), else
+  // kBackward.
+  PipelineWork weight_work() const;
+
+ private:
+  void find_loops();
+  void find_stacked_gradients();
+  void place_nodes();
+
+  const Loop& microbatches_;
+  const Graph& body_;
+  int64_t pieces_;
+  int64_t layers_ = 0;
+  std::vector<LayerLoop> loops_;
+  IndexedVector<NodeId, std::optional<PieceTask>> tasks_;
+  ValueFlags stacked_;
+};
+
+}  // namespace tessera

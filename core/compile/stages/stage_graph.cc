@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/compile/stages/stage_graph.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/compile/rewrite.h"
+#include "core/compile/simplify.h"
+#include "core/compile/stages/added_nodes.h"
+#include "core/compile/stages/availability.h"
+#include "core/compile/stages/layer_order.h"
+#include "core/compile/stages/split_backward.h"
+#include "core/compile/stages/stage_axis.h"
+#include "core/compile/stages/stage_node.h"
+#include "core/graph/op.h"
+#include "core/ops/optimizer.h"
+
+namespace tessera {
+namespace {
+
+bool is_loop_over_microbatches(const Node& node) {
+  return is_repeat(node) && std::ranges::any_of(Loop(node).body().nodes(), is_stage_gather);
+}
+
+NodeId find_loop(const Graph& graph) {
+  for (const NodeId id : graph.nodes().ids())
+    if (is_loop_over_microbatches(graph.node(id))) return id;
+  return kNone;
+}
+
+bool splits_backward(const PipelineTable& table) {
+  return std::ranges::any_of(table.tasks, [](const PipelineTask& task) {
+    return task.work == PipelineWork::kBackwardInput;
+  });
+}
+
+LayerPieces divide(const Mesh& mesh, const PipelineTable& table, int64_t layers) {
+  if (table.stages != mesh.stages())
+    fail("the pipeline schedule '{}' is for {} stages, but the mesh has {} ({})", table.name,
+         table.stages, mesh.stages(), mesh.text());
+  LayerPieces pieces = mesh.layer_pieces_of(layers);
+  if (pieces.pieces() != table.pieces())
+    fail("the pipeline schedule '{}' has {} pieces, but the layers are divided into {}", table.name,
+         table.pieces(), pieces.pieces());
+  return pieces;
+}
+
+// Copies the graph outside the loop over microbatches, as far as one stage computes it.
+class StageRewriter {
+ public:
+  StageRewriter(const Graph& graph, NodeId loop, const TaskBodies& tasks, const LayerPieces& pieces,
+                const PipelineTable& table, int64_t stage)
+      : graph_(graph),
+        loop_id_(loop),
+        tasks_(tasks),
+        pieces_(pieces),
+        table_(table),
+        stage_(stage),
+        available_(graph, loop, tasks, table.stages),
+        rewriter_(graph),
+        made_(rewriter_.to()) {}
+
+  StageGraph run() {
+    for (const GraphInput& input : graph_.inputs()) {
+      if (!available_.at(input.value, stage_)) continue;
+      const ValueId value = made_.add_input(input.name, input.kind, graph_.type(input.value));
+      made_.value(value).name = graph_.value(input.value).name;
+      rewriter_.set(input.value, value);
+    }
+    for (const NodeId id : graph_.nodes().ids()) {
+      if (id == loop_id_) {
+        add_pipeline();
+      } else if (graph_.node(id).op == &kSquaredNormOp) {
+        add_squared_norm(id);
+      } else if (!available_.broadcast_from(id).empty()) {
+        broadcast_node(id);
+      } else if (is_stage_slice(graph_.node(id))) {
+        add_own_layers(id);
+      } else if (is_here(id)) {
+        rewriter_.copy_node(id);
+      }
+    }
+    add_outputs();
+    return {dce(std::move(made_)), available_.homes()};
+  }
+
+ private:
+  bool is_here(NodeId id) const {
+    return std::ranges::all_of(graph_.node(id).inputs,
+                               [&](ValueId value) { return available_.at(value, stage_); });
+  }
+
+  AddedNodes for_node(const Node& like) { return {made_, like}; }
+
+  // Returns a value that the stages `from` have, for all stages.
+  ValueId broadcast(const StageList& from, ValueId value, const Type& type, const Node& like) {
+    AddedNodes added = for_node(like);
+    return added.sum_over_stages(stage_ == from.front() ? value : added.zeros(type));
+  }
+
+  // Adds a norm of tensors on some stages: each is counted by the first of its stages.
+  void add_squared_norm(NodeId id) {
+    if (available_.broadcast_from(id).empty()) {
+      rewriter_.copy_node(id);
+      return;
+    }
+    const Node& node = graph_.node(id);
+    std::vector<ValueId> own;
+    for (const ValueId value : node.inputs)
+      if (available_.of(value).front() == stage_) own.push_back(rewriter_.at(value));
+    const Type& type = graph_.type(node.outputs[0]);
+    AddedNodes added = for_node(node);
+    const ValueId sum =
+        own.empty() ? added.zeros(type) : added.add(kSquaredNormOp, std::move(own), {}, type);
+    set(node.outputs[0], added.sum_over_stages(sum));
+  }
+
+  void broadcast_node(NodeId id) {
+    const Node& node = graph_.node(id);
+    const StageList& from = available_.broadcast_from(id);
+    if (is_here(id)) rewriter_.copy_node(id);
+    for (const ValueId value : node.outputs) {
+      const ValueId own = is_here(id) ? rewriter_.at(value) : ValueId();
+      rewriter_.set(value, broadcast(from, own, graph_.type(value), node));
+    }
+  }
+
+  void add_pipeline() {
+    const Node& node = graph_.node(loop_id_);
+    const Loop loop(node);
+    const StageNode stage(node, tasks_, table_, stage_);
+    const NodeId id = stage.add_to(
+        made_, [&](const PartialSum& sum) { return initial(loop, sum); },
+        [&](ValueId value) { return rewriter_.at(value); });
+    const std::vector<ValueId> outputs = made_.node(id).outputs;
+    const auto& sums = stage.sums();
+    for (size_t i = 0; i < loop.carries(); ++i) {
+      const Node& add = loop.body().node(loop.body().value(loop.carry_out(i)).producer);
+      if (tasks_.stages_of_sums[i].empty()) {
+        set(loop.last(i), stacked_sum(i, sums, outputs, add));
+        continue;
+      }
+      const auto own = std::ranges::find(sums, PartialSum{i});
+      const ValueId value = own == sums.end() ? rewriter_.at(loop.initial(i))
+                                              : outputs[static_cast<size_t>(own - sums.begin())];
+      add_sum(loop.last(i), tasks_.stages_of_sums[i], value, add);
+    }
+    for (size_t k = 0; k < loop.results(); ++k) {
+      const auto own = std::ranges::find(stage.results(), k);
+      const Type& type = graph_.type(loop.result(k));
+      const auto place = static_cast<size_t>(own - stage.results().begin());
+      const ValueId value = own == stage.results().end() ? ValueId() : outputs[sums.size() + place];
+      set(loop.result(k), broadcast({tasks_.stage_of_results[k]}, value, type, node));
+    }
+  }
+
+  void set(ValueId old, ValueId value) {
+    made_.value(value).name = graph_.value(old).name;
+    rewriter_.set(old, value);
+  }
+
+  // Adds the terms of all stages that need the sum.
+  void add_sum(ValueId old, const StageList& terms, ValueId value, const Node& like) {
+    const bool is_everywhere = available_.is_everywhere(available_.of(old));
+    if (!is_everywhere && !available_.at(old, stage_)) return;
+    if (is_everywhere) {
+      value = for_node(like).sum_over_stages(value);
+    } else if (terms.size() > 1) {
+      value = for_node(like).sum_over_stages(value, terms);
+    }
+    set(old, value);
+  }
+
+  ValueId initial(const Loop& loop, const PartialSum& sum) {
+    const ValueId whole = rewriter_.at(loop.initial(sum.carry));
+    if (sum.chunk == PartialSum::kWhole) return whole;
+    const int64_t piece = pieces_.piece(stage_, sum.chunk);
+    return for_node(graph_.node(loop_id_))
+        .rows(whole, pieces_.first_row(piece), pieces_.layers(piece));
+  }
+
+  // Adds this stage's part of a value that all stages have for all layers.
+  void add_own_layers(NodeId id) {
+    const Node& node = graph_.node(id);
+    CHECK(graph_.type(node.outputs[0]).axes[0].name == kLayersAxis);
+    AddedNodes added = for_node(node);
+    set(node.outputs[0], rows_of_stage(added, rewriter_.at(node.inputs[0]), pieces_, stage_));
+  }
+
+  // Returns the rows of all chunks of this stage.
+  ValueId stacked_sum(size_t carry, const std::vector<PartialSum>& sums,
+                      const std::vector<ValueId>& outputs, const Node& like) {
+    std::vector<ValueId> parts;
+    for (int64_t chunk = 0; chunk < pieces_.chunks(); ++chunk) {
+      const auto own = std::ranges::find(sums, PartialSum{carry, chunk});
+      CHECK(own != sums.end());
+      parts.push_back(outputs[static_cast<size_t>(own - sums.begin())]);
+    }
+    AddedNodes added = for_node(like);
+    return added.padded(added.joined(std::move(parts)), pieces_.rows());
+  }
+
+  void add_outputs() {
+    for (const GraphOutput& output : graph_.outputs()) {
+      const StageList& stages = available_.of(output.value);
+      if (output.is_update) {
+        if (available_.at(graph_.find_input(output.name)->value, stage_))
+          made_.add_update(output.name, rewriter_.at(output.value));
+      } else if (available_.is_everywhere(stages)) {
+        made_.add_output(output.name, rewriter_.at(output.value));
+      } else {
+        const NodeId producer = graph_.value(output.value).producer;
+        const Node& like = graph_.node(producer == kNone ? loop_id_ : producer);
+        const ValueId own =
+            available_.at(output.value, stage_) ? rewriter_.at(output.value) : ValueId();
+        made_.add_output(output.name, broadcast(stages, own, graph_.type(output.value), like));
+      }
+    }
+  }
+
+  const Graph& graph_;
+  NodeId loop_id_;
+  const TaskBodies& tasks_;
+  const LayerPieces& pieces_;
+  const PipelineTable& table_;
+  int64_t stage_;
+  const Availability available_;
+  Rewriter rewriter_;
+  Graph& made_;
+};
+
+}  // namespace
+
+bool can_pipeline(const Graph& localized) { return find_loop(localized) != kNone; }
+
+StageGraph stage_graph(const Graph& localized, const Mesh& mesh, const PipelineTable& table,
+                       int64_t stage) {
+  const Graph graph = splits_backward(table) ? split_backward(localized) : localized;
+  const NodeId id = find_loop(graph);
+  CHECK(id != kNone, "the graph has no loop over microbatches with layers stacked over stage");
+  const Loop loop(graph.node(id));
+  if (loop.count() != table.microbatches)
+    fail("the pipeline schedule '{}' is for {} microbatches, but the batch has {}", table.name,
+         table.microbatches, loop.count());
+  const TaskPlacement placement(loop, table.pieces());
+  const LayerPieces pieces = divide(mesh, table, placement.layers());
+  const TaskBodies tasks = make_task_bodies(loop, placement, pieces);
+  return StageRewriter(graph, id, tasks, pieces, table, stage).run();
+}
+
+}  // namespace tessera
