@@ -12,7 +12,8 @@ std::string wrapped(const std::string& text, size_t indent) {
     const size_t end = std::min(text.find(' ', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
     if (column > indent && column + 1 + word.size() > kTextColumns) {
-      result += "\n" + std::string(indent, ' ');
+      result += '\n';
+      result.append(indent, ' ');
       column = indent;
     } else if (column > indent) {
       result += ' ';

@@ -2,6 +2,7 @@
 #include "tasks/hardware/hardware.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -43,10 +44,20 @@ void check_title(const std::string& title) {
 }
 
 void check_products(const HardwareFile& file) {
-  if (file.tiles && file.kind != HardwareKind::kGpu)
-    fail("tiles: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(file.kind));
-  if (file.attention && file.kind != HardwareKind::kGpu)
-    fail("attention: only for kind = \"gpu\"; got kind = \"{}\"", enum_name(file.kind));
+  const std::pair<std::string_view, bool> of_gpus[] = {
+      {"multiprocessors", file.multiprocessors.has_value()},
+      {"tiles", file.tiles.has_value()},
+      {"attention", file.attention.has_value()}};
+  for (const auto& [table, is_given] : of_gpus) {
+    if (!is_given) continue;
+    if (file.kind != HardwareKind::kGpu)
+      fail("{}: only for kind = \"gpu\"; got kind = \"{}\"", table, enum_name(file.kind));
+    if (!file.multiprocessors)
+      fail(
+          "{}: expected [multiprocessors], too: count, clock, matrix_share and "
+          "shared_memory_bytes",
+          table);
+  }
   if (!file.products) return;
   if (file.tiles)
     fail("tiles and products both say how fast products of a shape are: expected one of them");
@@ -119,6 +130,8 @@ Hardware parse_hardware(std::string_view text, const std::string& where) {
     const ErrorPrefix prefix(where);
     from_tree(given, static_cast<HardwareFile&>(hardware));
     // Empty tables.
+    if (given.find("multiprocessors") != nullptr && !hardware.multiprocessors)
+      hardware.multiprocessors.emplace();
     if (given.find("tiles") != nullptr && !hardware.tiles) hardware.tiles.emplace();
     if (given.find("products") != nullptr && !hardware.products) hardware.products.emplace();
     if (given.find("attention") != nullptr && !hardware.attention) hardware.attention.emplace();

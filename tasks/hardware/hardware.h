@@ -94,27 +94,30 @@ struct Efficiency {
          About(links, hardware_ranges::kReached))
 };
 
+// The multiprocessors of a GPU.
+struct Multiprocessors {
+  int64_t count = 0;
+  double clock = 0.0;
+  double matrix_share = 0.0;        // Share of the peak that products of warps (mma.sync) reach.
+  int64_t shared_memory_bytes = 0;  // Per multiprocessor.
+  FIELDS(About(count, hardware_ranges::kMultiprocessors), About(clock, hardware_ranges::kClock),
+         About(matrix_share, hardware_ranges::kReached),
+         About(shared_memory_bytes, hardware_ranges::kSharedBytes))
+};
+
 // How a GPU divides a product: without it the efficiency is the same for all shapes.
 struct ProductTiles {
-  int64_t multiprocessors = 0;
   double start = 0.0;  // Additions to a sum that take as long as the begin and end of a tile.
-  FIELDS(About(multiprocessors, hardware_ranges::kMultiprocessors),
-         About(start, hardware_ranges::kStart))
+  FIELDS(About(start, hardware_ranges::kStart))
 };
 
 // Whose attention kernels a plan prices (tasks/plan/attention_price.h): Tessera's own by what they
 // do, those of cuDNN as a run uses them, or the fastest that are published.
 enum class AttentionKernels { kOwn, kCudnn, kPublished };
-// The attention kernels of a run on a GPU, and the figures that own kernels depend on.
+// The attention kernels of a run on a GPU.
 struct AttentionHardware {
   AttentionKernels forward = AttentionKernels::kPublished, gradient = AttentionKernels::kPublished;
-  int64_t multiprocessors = 0;
-  double clock = 0.0;
-  double matrix_share = 0.0;        // Share of the peak that products of warps (mma.sync) reach.
-  int64_t shared_memory_bytes = 0;  // Per multiprocessor.
-  FIELDS(forward, gradient, About(multiprocessors, hardware_ranges::kMultiprocessors),
-         About(clock, hardware_ranges::kClock), About(matrix_share, hardware_ranges::kReached),
-         About(shared_memory_bytes, hardware_ranges::kSharedBytes))
+  FIELDS(forward, gradient)
 };
 
 // The measured share of the peak of a product m×k · k×n.
@@ -169,6 +172,7 @@ struct HardwareFile {
   // From the host's memory, for the batch of a step; unset: it takes no time.
   std::optional<DeviceLink> host;
   Efficiency efficiency;
+  std::optional<Multiprocessors> multiprocessors;  // Set where tiles or attention are.
   std::optional<ProductTiles> tiles;
   std::optional<ProductCurve> products;        // In place of `tiles`.
   std::optional<AttentionHardware> attention;  // Unset: published rates.
@@ -179,7 +183,7 @@ struct HardwareFile {
   std::map<std::string, double> launches;
   FIELDS(title, kind, About(launch_overhead, hardware_ranges::kSeconds),
          About(price_per_hour, hardware_ranges::kPrice), processor, peak_flops, memory, link,
-         network, host, efficiency, tiles, products, attention, kernels,
+         network, host, efficiency, multiprocessors, tiles, products, attention, kernels,
          About(launches, hardware_ranges::kLaunchSeconds))
 };
 

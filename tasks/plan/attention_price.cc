@@ -65,8 +65,8 @@ double own_seconds(const AttentionWork& work, DType dtype, bool capped, const Ha
     const double bytes = to_double(work.global_bytes);
     return bytes / reachable_bandwidth(hardware, bytes);
   }
-  const AttentionHardware& gpu = *hardware.attention;
-  const double multiprocessors = to_double(gpu.multiprocessors);
+  const Multiprocessors& gpu = *hardware.multiprocessors;
+  const double multiprocessors = to_double(gpu.count);
   const double products = hardware.peak_flops(dtype) / 2.0 / gpu.clock / multiprocessors *
                           (dtype == DType::kBF16 ? gpu.matrix_share : 1.0);
   const double cycles =
@@ -89,7 +89,7 @@ double own_seconds(const AttentionShape& shape, const Node& node, DType dtype,
                    const Hardware& hardware) {
   double seconds = 0.0;
   for (const AttentionWork& work :
-       attention_work(shape, is_gradient(node), hardware.attention->shared_memory_bytes))
+       attention_work(shape, is_gradient(node), hardware.multiprocessors->shared_memory_bytes))
     seconds += own_seconds(work, dtype, shape.has_logit_cap, hardware);
   // Launches after the first.
   return seconds + (is_gradient(node) ? 2.0 * hardware.launch_overhead : 0.0);

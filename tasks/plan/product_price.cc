@@ -26,9 +26,10 @@ constexpr double kStoresOfF32 = 2.5;  // A tile of f32 sums takes longer to stor
 constexpr int64_t kMostSplits = 32, kLeastSums = 512;
 
 // The time of a product in multiplications of one multiprocessor.
-double tile_work(const ProductSize& product, const ProductTiles& gpu, const Hardware& hardware) {
+double tile_work(const ProductSize& product, const Hardware& hardware) {
   // Slower or faster sums, but the same time to begin and end.
-  double start = gpu.start * (peak_flops(product, hardware) / hardware.peak_flops(DType::kBF16));
+  double start =
+      hardware.tiles->start * (peak_flops(product, hardware) / hardware.peak_flops(DType::kBF16));
   if (product.output != DType::kBF16) start *= kStoresOfF32;
   double least = 0.0;
   for (const Tile& tile : kTiles) {
@@ -37,7 +38,8 @@ double tile_work(const ProductSize& product, const ProductTiles& gpu, const Hard
     for (int64_t splits = 1; splits <= kMostSplits; splits *= 2) {
       const int64_t sums = product.k / splits;
       if (splits > 1 && sums < kLeastSums) break;
-      const double rounds = rounds_of(static_cast<int64_t>(tiles) * splits, gpu.multiprocessors);
+      const double rounds =
+          rounds_of(static_cast<int64_t>(tiles) * splits, hardware.multiprocessors->count);
       const double work =
           rounds * to_double(tile.m * tile.n) * tile.slowdown * (to_double(sums) + start);
       if (least == 0.0 || work < least) least = work;
@@ -92,10 +94,7 @@ double product_seconds(const ProductSize& product, const Hardware& hardware) {
   if (!hardware.tiles) return at_best;
   const ProductSize large{8192, 8192, 8192, 1, product.input, DType::kBF16, product.fp8};
   const double of_large = large.flops() / reachable;
-  const auto work = [&](const ProductSize& size) {
-    return tile_work(size, *hardware.tiles, hardware);
-  };
-  return std::max(at_best, of_large * work(product) / work(large));
+  return std::max(at_best, of_large * tile_work(product, hardware) / tile_work(large, hardware));
 }
 
 }  // namespace tessera

@@ -42,8 +42,12 @@ latency = 2e-5
 products = 0.8
 copies = 0.9
 links = 1.0
+[multiprocessors]
+count = 100
+clock = 1e9
+matrix_share = 1.0
+shared_memory_bytes = 100_000
 [tiles]
-multiprocessors = 100
 start = 400.0
 )";
 
@@ -126,7 +130,7 @@ TEST_CASE("a name is looked up in the folder, a path is read") {
   REQUIRE(mine.name == path);
   REQUIRE(mine.title == "Mine");
   REQUIRE(mine.price_per_hour == 2.0);
-  REQUIRE(mine.tiles->multiprocessors == 100);
+  REQUIRE(mine.multiprocessors->count == 100);
   REQUIRE_THROWS_WITH(find_hardware("absent.toml", hardware_folder()),
                       "--hardware=absent.toml: no such file");
   // A folder is no file.
@@ -143,8 +147,7 @@ TEST_CASE("a hardware file with a missing field is refused") {
                Catch::Contains("missing fields: network.bandwidth, network.latency;"));
   REQUIRE_THAT(error_for(with("start = 400.0\n", "")),
                Catch::Contains("missing field: tiles.start;"));
-  REQUIRE_THAT(error_for("[tiles]\n"), Catch::Contains("efficiency.links, tiles.multiprocessors, "
-                                                       "tiles.start;"));
+  REQUIRE_THAT(error_for("[tiles]\n"), Catch::Contains("efficiency.links, tiles.start;"));
   REQUIRE_THAT(error_for(""), Catch::Contains("missing fields: title, kind, launch_overhead,"));
   REQUIRE_FALSE(read(with("price_per_hour = 2\n", "")).price_per_hour.has_value());
 }
@@ -188,11 +191,11 @@ TEST_CASE("a hardware file with a number that cannot be is refused") {
   REQUIRE(refused("copies = 0.9", "copies = 90") ==
           "efficiency.copies is 90.0, expected 0.001 to 1 of the peak");
   REQUIRE(refused("= 100\n", "= 2_000_000\n") ==
-          "tiles.multiprocessors is 2000000, expected 1 to 1000000");
+          "multiprocessors.count is 2000000, expected 1 to 1000000");
   REQUIRE(refused("= 2\n", "= 1e12\n") ==
           "price_per_hour is 1000000000000.0, expected 1e-06 to 1000000000");
   REQUIRE(error_for(with("\"gpu\"", "\"tpu\"")) ==
-          "mine.toml: tiles: only for kind = \"gpu\"; got kind = \"tpu\"");
+          "mine.toml: multiprocessors: only for kind = \"gpu\"; got kind = \"tpu\"");
   for (const std::string& title :
        std::vector<std::string>{"\"\"", "\"a\\nb\"", "\"" + std::string(61, 'x') + "\""})
     REQUIRE_THAT(error_for(with("\"Mine\"", title)),
@@ -201,7 +204,7 @@ TEST_CASE("a hardware file with a number that cannot be is refused") {
 
 // The good file for a processor, with curves, and with its first `from` replaced.
 std::string measured_with(const std::string& from = "", const std::string& to = "") {
-  std::string text = kGood.substr(0, kGood.find("[tiles]"));
+  std::string text = kGood.substr(0, kGood.find("[multiprocessors]"));
   const auto replace = [&text](const std::string& old, const std::string& by) {
     const size_t at = text.find(old);
     REQUIRE(at != std::string::npos);
@@ -273,11 +276,15 @@ TEST_CASE("mistakes in curves, topologies and rates are refused") {
                Catch::Contains("attention.forward: got 'ours', expected one of own, cudnn, "
                                "published"));
   REQUIRE_THAT(error_for(kGood + "[attention]\nforward = \"own\"\n"),
-               Catch::Contains("missing fields: attention.gradient, attention.multiprocessors"));
-  REQUIRE(error_for(measured_with() +
-                    "[attention]\nforward = \"own\"\ngradient = \"own\"\nmultiprocessors = 1\n"
-                    "clock = 1e9\nmatrix_share = 1\nshared_memory_bytes = 100000\n") ==
+               Catch::Contains("missing field: attention.gradient;"));
+  REQUIRE(error_for(measured_with() + "[attention]\nforward = \"own\"\ngradient = \"own\"\n") ==
           "mine.toml: attention: only for kind = \"gpu\"; got kind = \"cpu\"");
+  std::string without = kGood;
+  without.erase(without.find("[multiprocessors]"),
+                without.find("[tiles]") - without.find("[multiprocessors]"));
+  REQUIRE(error_for(without) ==
+          "mine.toml: tiles: expected [multiprocessors], too: count, clock, matrix_share and "
+          "shared_memory_bytes");
   REQUIRE(
       error_for(kGood + "[products]\nf32 = [{m = 1, n = 1, k = 1, share = 0.5}]\n") ==
       "mine.toml: tiles and products both say how fast products of a shape are: expected one of "

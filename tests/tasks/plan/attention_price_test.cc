@@ -112,7 +112,7 @@ TEST_CASE("a cap of scores, few blocks and a small multiprocessor cost time") {
   REQUIRE(one.forward.seconds == Approx(eight.forward.seconds).epsilon(0.05));
   // One block of 88 KiB instead of two.
   Hardware small = h100(Kernels::kOwn);
-  small.attention->shared_memory_bytes = 100 << 10;
+  small.multiprocessors->shared_memory_bytes = 100 << 10;
   REQUIRE(prices(sizes, "bf16", small).forward.seconds >
           1.5 * prices(sizes, "bf16", h100(Kernels::kOwn)).forward.seconds);
 }
