@@ -21,7 +21,7 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-// Where commands print.
+// The output streams of commands.
 struct Printed {
   std::ostream& out;    // The result.
   std::ostream& notes;  // Progress and warnings.

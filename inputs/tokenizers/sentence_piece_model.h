@@ -42,7 +42,7 @@ struct SentencePieceFile {
   std::string normalization;      // The table of the normalizer; "": none.
   bool adds_space = true;         // Before or after a text.
   bool removes_extra_spaces = true;
-  bool marks_spaces = true;  // As kSpaceMark.
+  bool marks_spaces = true;  // Writes spaces as kSpaceMark.
 };
 
 // Longest-prefix lookup in a double-array trie (Darts-clone) of replacements.

@@ -173,7 +173,7 @@ class Properties {
       numbers_[type].insert(numbers_[type].end(), {range.first, range.last});
   }
 
-  std::map<std::string, OnigCtype> names_;  // That differ from Oniguruma's.
+  std::map<std::string, OnigCtype> names_;  // Names that differ from Oniguruma's.
   std::vector<Ranges> ranges_;              // By type; empty: as in Oniguruma.
   std::vector<std::vector<OnigCodePoint>> numbers_;
 };

@@ -15,10 +15,10 @@ namespace tessera {
 enum class WordPattern {
   kGpt2,      // GPT-2, RoBERTa, GPT-NeoX, OPT
   kCl100k,    // cl100k_base; Llama 3
-  kQwen2,     // As cl100k, with single digits.
+  kQwen2,     // cl100k with single digits.
   kO200k,     // o200k_base, gpt-oss
-  kQwen35,    // As Qwen 2, with marks as letters.
-  kTekken,    // As o200k, with single digits and without contractions.
+  kQwen35,    // Qwen 2 with marks as letters.
+  kTekken,    // o200k with single digits and without contractions.
   kDeepSeek,  // The last step of DeepSeek 3; it matches no digits.
 };
 
