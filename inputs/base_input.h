@@ -68,10 +68,10 @@ class BaseInput {
   virtual int64_t vocab_size() const = 0;  // Ids are below it.
   // Whether get_next never ends. Call after `attach`.
   virtual bool repeats() const { return false; }
-  // The arrays of this host's rows without data; before `attach`, of the whole batch.
+  // Returns the arrays of this host's rows without data; before `attach`, of the whole batch.
   virtual Batch specification() const = 0;
-  // nullopt at the end of a finite set. With streamed text, a host may end before others: callers
-  // agree across hosts, and use `padding_batch` on hosts that have ended until all have.
+  // Returns nullopt at the end of a finite set. With streamed text, a host may end before others:
+  // callers agree across hosts, and use `padding_batch` on hosts that have ended until all have.
   virtual std::optional<Batch> get_next() = 0;
   virtual std::optional<Batch> peek() = 0;  // The next batch, without advancing.
   virtual void reset() = 0;
@@ -85,7 +85,7 @@ class BaseInput {
   // Whether the ids of each document begin with the tokenizer's start_id (labels=shift_right), so
   // that a prompt must too. Valid before `attach`.
   virtual bool documents_begin_with_start_id() const { return false; }
-  // What users should know of the data, such as files that were left out. Valid after `attach`.
+  // Returns notes for users about the data, such as files that were left out. Valid after `attach`.
   virtual std::vector<std::string> remarks() const { return {}; }
   // Names of the sources of rows, indexed by the batch array `source`.
   virtual std::vector<std::string> sources() const { return {name()}; }
@@ -94,7 +94,7 @@ class BaseInput {
 // Whether two batches have equal array names, types and shapes.
 bool same_shapes(const Batch& a, const Batch& b);
 
-// The specification of the global batch, which is what gets traced.
+// Returns the specification of the global batch, which is traced.
 Batch global_specification(const BaseInput& input);
 
 // The sequence length; 0 if rows are not sequences of tokens.
@@ -114,6 +114,6 @@ inline constexpr std::string_view kContentPrefix = "content/";  // Followed by a
 inline constexpr std::string_view kCorruptRecordsPrefix = "broken/";  // Followed by any name.
 std::string corrupt_records_entry(const CorruptRecordCount& count);
 CorruptRecordCount parse_corrupt_records(const std::string& entry);  // 0 if malformed.
-CorruptRecordCount corrupt_records(const InputState& state);         // Of all readers.
+CorruptRecordCount corrupt_records(const InputState& state);         // Sum of all readers.
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Whether they are one or more different names.
+// Returns whether they are one or more different names.
 bool are_names(const std::vector<std::string>& names) {
   return !names.empty() && std::ranges::find(names, "") == names.end() &&
          std::set(names.begin(), names.end()).size() == names.size();
@@ -112,7 +112,7 @@ InputState CheckedInput::state() const {
 
 void CheckedInput::restore(const InputState& state) {
   WrappedInput::restore(state);
-  position_ = WrappedInput::state().position;  // Of batches of the current size.
+  position_ = WrappedInput::state().position;  // Position in batches of the current size.
   if (position_ < 0 || (position_ == 0) != (state.position == 0))
     fail_in(*input_, "restore()", "of the position {} leads to {}", state.position, position_);
 }

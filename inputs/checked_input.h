@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An input of a template with checks of all that it returns: an Error names the class of an input
-// whose results are not what inputs/base_input.h says.
+// An input of a template with checks of all its results: an Error names the class of an input whose
+// results violate inputs/base_input.h.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class CheckedInput final : public WrappedInput {
 
 std::unique_ptr<BaseInput> make_input(const Template<BaseInput>& input_tpl);
 
-// What reads a whole set stops with an Error after this many batches: the input has no end.
+// Readers of a whole set stop with an Error after this many batches: the input has no end.
 inline constexpr int64_t kMostBatchesOfSet = 1'000'000;
 void check_that_it_ends(const BaseInput& input, int64_t batches);
 

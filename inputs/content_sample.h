@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hosts compare at the start to find out that their data files of equal names differ: sizes
-// and checksums. docs/data.md says what this cannot see.
+// The data that hosts compare at the start to find out that their files of equal names differ:
+// sizes and checksums. docs/data.md lists its limits.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ class ContentSample {
  public:
   explicit ContentSample(uint64_t seed) : seed_(seed) {}
 
-  // The size and the checksum of all bytes, or of 64 blocks of 4 KiB if there are more than 64 MiB
-  // or the files before have 1 GiB. The seed and the file's name choose the blocks. `read` fills
-  // the span from an offset, which is a multiple of 4 KiB.
+  // Returns the size and the checksum of all bytes, or of 64 blocks of 4 KiB if there are more than
+  // 64 MiB or the files before have 1 GiB. The seed and the file's name choose the blocks. `read`
+  // fills the span from an offset, which is a multiple of 4 KiB.
   std::string entry(std::string_view name, int64_t size,
                     const std::function<void(int64_t offset, std::span<std::byte>)>& read);
 

@@ -18,7 +18,7 @@ constexpr const char* kDataKey = "data";  // Key for data of one file;
 const std::string kPartPrefix = "data/";  // of several files, followed by the file's name.
 constexpr size_t kMaxSpare = 8;           // Batches: at least the prefetch depth.
 
-// The files recorded in a state: one without a name, or several with names.
+// Returns the files recorded in a state: one without a name, or several with names.
 std::vector<DataPart> parts_of(const std::map<std::string, std::string>& cursors) {
   std::vector<DataPart> parts;
   for (const auto& [key, fingerprint] : cursors) {
@@ -29,7 +29,7 @@ std::vector<DataPart> parts_of(const std::map<std::string, std::string>& cursors
   return parts;  // Sorted by name, as files are.
 }
 
-// The files recorded must still exist, and come first.
+// Checks that the files recorded still exist, and come first.
 void check_same_data(const std::string& where, const std::vector<DataPart>& before,
                      const std::vector<DataPart>& now) {
   for (size_t i = 0; i < before.size(); ++i) {
@@ -96,7 +96,7 @@ bool IndexedInput::ended(int64_t position) const {
   return order_ && !stream_.repeat && position * stream_.global_batch_size >= order_->size();
 }
 
-// A row is the same example on any host. A batch may span two epochs.
+// Makes a batch. A row is the same example on any host. A batch may span two epochs.
 Batch IndexedInput::make_batch(int64_t position) {
   Batch batch;
   if (free_buffers_.empty()) {
@@ -123,7 +123,7 @@ void IndexedInput::recycle(Batch batch) {
     free_buffers_.push_back(std::move(batch));
 }
 
-// Rows after the last example of a finite set are padding.
+// Makes a row; those after the last example of a finite set are padding.
 void IndexedInput::make_row(int64_t number, const TokenRow& row) const {
   if (order_ && !stream_.repeat && number >= order_->size()) return clear_row(row);
   fill_numbered(number, row);

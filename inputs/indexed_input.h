@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-// How examples become a stream of batches.
+// Options of the order in which examples become a stream of batches.
 struct ExampleStream {
   std::string name;
   int64_t global_batch_size = 0;
@@ -29,7 +29,7 @@ struct ExampleStream {
   int64_t num_batches = -1;  // End after this many; -1: no limit.
 };
 
-// The stream of a configuration with these fields.
+// Returns the stream of a configuration with these fields.
 template <typename HParams>
 ExampleStream example_stream(const HParams& p) {
   constexpr int64_t kDefaultSeed = 1234;
@@ -62,19 +62,18 @@ class IndexedInput : public BaseInput {
   void recycle(Batch batch) override;
 
   const ExampleStream& stream() const { return stream_; }
-  // Examples per epoch; nullopt if unbounded.
+  // Returns the examples per epoch; nullopt if unbounded.
   virtual std::optional<int64_t> num_examples() const = 0;
-  // The fingerprint of the tokenizer that made the ids; "" if ids have no meaning outside the
-  // input.
+  // Returns the fingerprint of the tokenizer that made the ids; "" if other inputs cannot use ids.
   virtual std::string ids_fingerprint() const { return ""; }
   // Fills example `number` of the stream, counted over epochs; ignores num_batches.
   void fill_numbered(int64_t number, const TokenRow& row) const;
-  // The cursors after `examples` examples; and a check that cursors of an earlier state agree with
-  // the current data (Error if not).
+  // Return the cursors after `examples` examples; and check that cursors of an earlier state agree
+  // with the current data (Error if not).
   virtual std::map<std::string, std::string> cursors_at(int64_t examples) const;
   virtual void check_cursors(const std::map<std::string, std::string>& cursors,
                              int64_t examples) const;
-  // Entries of a state that must be equal on all hosts, by kContentPrefix; none with one host.
+  // Returns entries of a state that must be equal on all hosts, by kContentPrefix; one host: none.
   virtual std::map<std::string, std::string> contents() const { return contents_; }
 
  protected:
@@ -84,10 +83,10 @@ class IndexedInput : public BaseInput {
   virtual void open(const Infeed&) {}
   // Fills every array of the row.
   virtual void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const = 0;
-  // The files of the data, in order, stored in states so that resuming on other data is an error;
-  // empty to skip the check.
+  // Returns the files of the data, in order, stored in states so that resuming on other data is an
+  // error; empty to skip the check.
   virtual std::vector<DataPart> data_parts() const { return {}; }
-  // What hosts compare of data_parts()[index].
+  // Returns the entry of data_parts()[index] that hosts compare.
   virtual std::string content_of(size_t, ContentSample&) const { return ""; }
 
  private:

@@ -13,9 +13,9 @@ REGISTER_TEMPLATE(BaseInput, MaskedInput);
 namespace {
 
 constexpr int64_t kDefaultSeed = 1234;
-constexpr uint64_t kPurpose = 0x6d61736b6564u;  // Keeps the draws apart from those of the order.
+constexpr uint64_t kPurpose = 0x6d61736b6564u;  // Separates these draws from those of the order.
 
-// Whether the input, or a source of it, has labels that are not the tokens of their row.
+// Returns whether the input, or a source of it, has labels that are not the tokens of their row.
 bool predicts_next_tokens(const Tree& tree) {
   for (size_t i = 0; i < tree.items.size(); ++i) {
     const bool is_labels = i < tree.keys.size() && tree.keys[i] == "labels";
@@ -98,7 +98,7 @@ void MaskedInput::reset() {
 
 void MaskedInput::restore(const InputState& state) {
   input_->restore(state);
-  position_ = input_->state().position;  // Of batches of the current size.
+  position_ = input_->state().position;  // Position in batches of the current size.
 }
 
 }  // namespace tessera

@@ -30,10 +30,10 @@ class MaskedInput final : public WrappedInput {
     // Its labels must be the row's own tokens (labels=shift_right). Tokens whose label has weight 0
     // are never chosen. Unset fields inherit those below of the same name.
     Template<BaseInput> input_tpl;
-    Required<int64_t> mask_id;  // Of the mask token. It may be beyond the tokenizer's vocabulary.
-    double chosen_rate = 0.15;  // Of all tokens; each is chosen independently.
-    double mask_rate = 0.8;     // Of the chosen tokens: replaced by the mask token.
-    double random_rate = 0.1;   // Of the chosen tokens: replaced by a token of the vocabulary.
+    Required<int64_t> mask_id;  // Id of the mask token; may be beyond the tokenizer's vocabulary.
+    double chosen_rate = 0.15;  // Fraction of all tokens that are chosen, independently.
+    double mask_rate = 0.8;     // Fraction of the chosen tokens that become the mask token.
+    double random_rate = 0.1;   // Fraction of the chosen tokens that become a random token.
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
     Field<int64_t> seed;
@@ -45,7 +45,7 @@ class MaskedInput final : public WrappedInput {
 
   void attach(const Infeed& infeed) override;
   int64_t vocab_size() const override;
-  // The array label_bytes is 0: the loss of chosen tokens is not one of all bytes of the text.
+  // The array label_bytes is 0: the loss of chosen tokens does not cover all bytes of the text.
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
   void reset() override;

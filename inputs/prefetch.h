@@ -22,22 +22,22 @@ class Prefetch final : public WrappedInput {
   // Prefetches up to `depth` batches.
   explicit Prefetch(std::unique_ptr<BaseInput> input, int64_t depth = 4);
   ~Prefetch() override;
-  // Calls `check` with each batch and its number before the batch is returned; what it throws
-  // counts as an exception of the input. Call before the first batch is asked for.
+  // Calls `check` with each batch and its number before the batch is returned; an exception of
+  // `check` counts as one of the input. Call this before the first batch is requested.
   void check_with(std::function<void(const Batch& batch, int64_t number)> check);
 
   // An exception of the input is rethrown by the call that would return the failed batch, and by
   // all later calls until `reset` or `restore`.
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
-  // Blocks until get_next would not; throws what it would throw. Returns whether there is a batch.
+  // Blocks until get_next would not; throws its exception. Returns whether there is a batch.
   bool await_next();
   void reset() override;
   InputState state() const override;
   void restore(const InputState& state) override;
   void recycle(Batch batch) override;
 
-  // Seconds that get_next, peek and await_next have blocked since the last call.
+  // Returns the seconds that get_next, peek and await_next have blocked since the last call.
   double take_wait_seconds();
 
  private:

@@ -31,7 +31,7 @@ class Permutation {
       1;  // The network permutes [0, 4^half_bits_), the smallest such domain that contains size_.
 };
 
-// Hash of a word and a key: the finaliser of splitmix64 (Steele et al., OOPSLA'14).
+// Hashes a word and a key by the finaliser of splitmix64 (Steele et al., OOPSLA'14).
 uint64_t mix_bits(uint64_t word, uint64_t key);
 
 // A stream of random numbers from a key, equal on every machine.
@@ -66,7 +66,7 @@ class RowOrder {
            const std::vector<int64_t>& part_sizes);
 
   int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
-  // The row at `place` in an epoch.
+  // Returns the row at `place` in an epoch.
   int64_t operator()(int64_t epoch, int64_t place) const;
 
  private:

@@ -17,7 +17,7 @@ constexpr int32_t kSeparator = 6;
 constexpr int32_t kFirstNumber = 7;
 constexpr int64_t kNumTasks = 5;  // Without kMixed.
 
-// The random numbers of one sequence.
+// Returns the random numbers of one sequence.
 RandomDraws draws_of(uint64_t seed, int64_t index) {
   return RandomDraws(mix_bits(static_cast<uint64_t>(index), mix_bits(seed, 0x73796e7468u)));
 }

@@ -33,7 +33,7 @@ class SyntheticInput final : public IndexedInput {
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
     int64_t num_letters = 10;  // Alphabet size.
-    int64_t distance = 4;      // Of kCopy; the maximum distance of the other copies.
+    int64_t distance = 4;      // Distance of kCopy; the maximum distance of the other copies.
     bool score_all = false;    // Also give weight to random tokens, which no model can predict.
     int64_t num_batches = -1;  // End after this many; -1: never.
     Field<int64_t> seed;

@@ -21,7 +21,7 @@ struct Run {
   size_t end = 0;
 };
 
-// The end of the document at `begin`: the next start, or `size`.
+// Returns the end of the document at `begin`: the next start, or `size`.
 size_t end_of_run(std::span<const uint32_t> encoded, size_t begin, size_t size) {
   // Starts are rare: test whole blocks first.
   constexpr size_t kBlock = 32;
@@ -47,7 +47,7 @@ int64_t bytes_of(const std::vector<int32_t>& id_bytes, int32_t id) {
   return at < id_bytes.size() ? id_bytes[at] : 0;
 }
 
-// Bytes of text of the first `size` labels.
+// Returns the bytes of text of the first `size` labels.
 int64_t bytes_of_labels(const std::vector<int32_t>& id_bytes, const TokenRow& row, size_t size) {
   if (id_bytes.empty()) return 0;
   const auto last = static_cast<int32_t>(id_bytes.size() - 1);

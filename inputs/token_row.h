@@ -22,7 +22,7 @@ inline uint32_t encode_token(int32_t id, bool is_start) {
 inline int32_t token_id(uint32_t encoded) { return static_cast<int32_t>(encoded >> 1); }
 inline bool is_document_start(uint32_t encoded) { return (encoded & 1) != 0; }
 
-// What a position predicts.
+// The prediction target of a position.
 enum class Labels {
   // Labels are the row's tokens. Ids are the labels shifted right within each document, with the
   // tokenizer's start_id before the first token. Every token is a label. (seqax's flat tokens; T5.)
@@ -61,7 +61,7 @@ class RowLayout {
   std::vector<int32_t> id_bytes_;
 };
 
-// Tokens read by a full row: seq_len, plus one for kNextToken.
+// Returns the tokens read by a full row: seq_len, plus one for kNextToken.
 int64_t tokens_per_row(Labels labels, int64_t seq_len);
 
 // Lays out at most tokens_per_row encoded tokens; the rest is padding. Fills every array; source is
@@ -72,11 +72,11 @@ void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const 
 // eval_sample_weight to 0.
 void clear_row(const TokenRow& row, size_t begin = 0);
 
-// A batch of `rows` rows of padding, and a view of one row.
+// Return a batch of `rows` rows of padding, and a view of one row.
 Batch make_token_batch(int64_t rows, int64_t seq_len);
 TokenRow token_row(Batch& batch, int64_t row);
 
-// The arrays of such a batch, without data.
+// Returns the arrays of such a batch, without data.
 Batch token_batch_specification(int64_t rows, int64_t seq_len);
 
 }  // namespace tessera

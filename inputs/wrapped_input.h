@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An input that passes every call on to another, of a plugin perhaps: what that throws, of any
-// type, is an Error that names its class. Derived classes override what they change.
+// An input that forwards every call to another one, perhaps of a plugin. Any exception of that
+// input, of any type, becomes an Error that names its class. Derived classes override the calls
+// that they change.
 #pragma once
 
 #include <functional>

@@ -41,9 +41,9 @@ struct Parameter {
   Type type;         // Global, unsplit, in the param dtype; stacked: with leading axis `layers`.
   WeightInit init;
   FanAxes fans;
-  std::string random_path;      // `path` with its first layer index removed: x_layers[].
-  int64_t layer = -1;           // That index, or -1. Slice i of a stacked weight has index i.
-  int64_t stack = 0;            // Number of stacked layers; 0: not stacked.
+  std::string random_path;  // `path` with its first layer index removed: x_layers[].
+  int64_t layer = -1;  // Index that was removed, or -1. Slice i of a stacked weight has index i.
+  int64_t stack = 0;   // Number of stacked layers; 0: not stacked.
   std::vector<AxisRule> rules;  // Rules of its layer, before the experiment's.
   std::vector<Axis> layout;  // The declared axes, if they have splits; the rules then do not apply.
   std::optional<BalancedBy> balanced_by;  // None: trained by gradients.

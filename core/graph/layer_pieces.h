@@ -17,7 +17,7 @@ inline constexpr std::string_view kStageAxis = "stage";
 // The layers are cut into R·S pieces, numbered in the order of the model. Stage s of S holds the R
 // pieces s, S+s, 2S+s, …, which are its chunks 0, 1, …, R-1 (as in core/schedules/table.h).
 // The rows of its shard of a stacked weight are those of its pieces, in this order. The shards of
-// all stages have the same size, that of the stage with the most layers; rows behind the layers of
+// all stages have the same size, that of the stage with the most layers; rows after the layers of
 // a stage are padding: zeros, which no array on the host and no checkpoint contains.
 class LayerPieces {
  public:

@@ -48,7 +48,7 @@ struct Type {
   bool operator==(const Type&) const = default;
 
   int64_t rank() const { return static_cast<int64_t>(axes.size()); }
-  int64_t elements() const;                   // Of the global array.
+  int64_t elements() const;                   // Global count.
   int64_t bytes() const;                      // Global.
   int64_t find(std::string_view axis) const;  // Position, or -1.
   bool has(std::string_view axis) const { return find(axis) >= 0; }

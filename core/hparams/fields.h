@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How HParams are declared. FIELDS lists a struct's members once; dump, load, overrides, comparison
+// Declares HParams. FIELDS lists a struct's members once; dump, load, overrides, comparison
 // and copies follow from it:
 //
 //   struct HParams {
@@ -16,7 +16,7 @@
 // std::map<std::string, …> of those. The fields of a member whose struct has
 // `static constexpr bool kInlined = true` are inlined: no path and no file names the member itself.
 //
-// What a number may be, and what a field means, is optional and stands in the list:
+// The range of a number and the meaning of a field are optional and stand in the list:
 //
 //   FIELDS(About(output_dims, kSize), use_bias,
 //          About(timeout, "how long to wait for another process", {.unit = "s", .min = 1}),
@@ -63,7 +63,7 @@ enum class Origin {
   kFlag,         // Set by the flag `note`: "--smoke".
 };
 
-// Where the value of a field came from.
+// The origin of the value of a field.
 struct Provenance {
   Origin origin = Origin::kDefault;
   SourceSite site;

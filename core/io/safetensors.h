@@ -129,7 +129,7 @@ class SafetensorsWriter {
   void write(std::span<const float> values);
   // Error if values are missing (CHECK) or cannot be written.
   void finish();
-  std::vector<std::string> files() const;  // Those written so far, in order.
+  std::vector<std::string> files() const;  // Files written so far, in order.
 
  private:
   struct Impl;

@@ -26,7 +26,7 @@ struct AttentionOptions {
 // may attend to no key gives 0.
 //
 // seq and key_seq may be split alike, over devices that hold parts of each sequence. Then keys and
-// values travel around these devices (ring attention; core/compile/spmd/ring_attention.h).
+// values are passed around these devices (ring attention; core/compile/spmd/ring_attention.h).
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options);
 
 extern const Op kAttentionOp, kAttentionGradOp;

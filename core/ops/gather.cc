@@ -58,7 +58,7 @@ Types infer_gather(const InferContext& context) {
   return {result};
 }
 
-// Attributes "axis", "size" and "split": the axis that replaces the axes of ids behind the first
+// Attributes "axis", "size" and "split": the axis that replaces the axes of ids after the first
 // "batch_axes" ones.
 Types infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];

@@ -17,7 +17,7 @@ namespace tessera {
 Tensor gather(Operand table, Operand ids, std::string_view axis);
 
 // The transpose of gather: adds rows of `updates` ["batch seq embed"] at `ids` to zeros, where
-// `axis` replaces the axes of ids behind its first `batch_axes`. Sums in f32, in a fixed order.
+// `axis` replaces the axes of ids after its first `batch_axes`. Sums in f32, in a fixed order.
 Tensor scatter_add(Operand updates, Operand ids, Axis axis, int64_t batch_axes = 0);
 
 // x["… axis …"], ids["… …"] -> "… …": the element of `axis` at each id. Ids may have another axis

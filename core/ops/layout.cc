@@ -297,7 +297,7 @@ Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSit
   return trace_op(kConcatOp, parts, {{"axis", std::string(axis)}}, site);
 }
 
-// A slice of size 1 is merged into the axis before it. A first axis first moves behind the next
+// A slice of size 1 is merged into the axis before it. A first axis first moves after the next
 // one.
 std::vector<Tensor> unbind(Operand x, std::string_view axis) {
   Names names = x.tensor.type().names();

@@ -105,7 +105,7 @@ REGISTER_EXPERIMENT(bench, Gpt2Small, Gpt2,
   global_batch_size = 16;
 }
 
-// Over bytes.
+// A model over bytes.
 REGISTER_EXPERIMENT(bench, Gpt2Tiny, Gpt2,
                     "speed: 4 layers, 128 wide, over bytes, on synthetic tokens") {
   num_layers = 4;

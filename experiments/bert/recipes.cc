@@ -14,11 +14,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which is endless.
+constexpr int64_t kEvalBatches = 8;  // Synthetic data is endless.
 
 }  // namespace
 
-// Pax: BertSpmd, and the sequences of MLPerf's data.
+// Defaults of Pax's BertSpmd, and the sequences of MLPerf's data.
 BertRecipe::BertRecipe() {
   seq_len = 512;
   learning_rate = 2.5e-4;

@@ -23,12 +23,12 @@ enum class BertData {
 struct BertRecipe : TransformerLmRecipe {
   using Base = TransformerLmRecipe;
   BertRecipe();
-  int64_t mask_id = 0;  // Pax: MASK_TOKEN_ID. In our tokenizers, of the unknown token.
+  int64_t mask_id = 0;  // Pax: MASK_TOKEN_ID. In our tokenizers, the unknown token.
   double label_smoothing = 0.0;
 
   BertData data = BertData::kFlatTokens;
   std::string flat_tokens_path = "data/wikipedia.h5";  // With splits `train` and `validation`.
-  std::string text_path = "data/wikipedia.jsonl";      // What the token file is made from.
+  std::string text_path = "data/wikipedia.jsonl";      // Source text of the token file.
   std::string tokenizer = "data/wikipedia.32000.model";
   FIELDS(About(mask_id, kNotNegative), About(label_smoothing, kRate), data, flat_tokens_path,
          text_path, tokenizer)

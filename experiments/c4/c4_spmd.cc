@@ -16,7 +16,7 @@ REGISTER_EXPERIMENT(c4, SpmdPipeline, C4Recipe,
   ici_mesh_shape = {2, 1, 2, 2};
 }
 
-// What the sizes below have in common.
+// The common knobs of the sizes below.
 struct RepeatedC4 : C4Recipe {
   RepeatedC4() {
     vocab_size = 32000;
@@ -89,7 +89,7 @@ REGISTER_EXPERIMENT(c4, Spmd32B, RepeatedC4,
   ici_mesh_shape = {1, 16, 4};
 }
 
-// On generated sequences.
+// The model on generated sequences.
 REGISTER_EXPERIMENT(c4, LmCloudSpmd, TransformerLmAdamRecipe,
                     "Pax's LmCloudSpmdAdam: 0.17B weights in f32, synthetic data; 1×4×2 devices") {
   num_layers = 2;

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// Pax's 51200 is a multiple of 128. XLA pads what 12 or 24 devices share, we do it here.
+// Pax's 51200, a multiple of 128, rounded up for 12 or 24 devices; XLA pads there by itself.
 constexpr int64_t kVocabularyFor24 = 51'216;
 constexpr int64_t kVocabulary = 51'200;
 

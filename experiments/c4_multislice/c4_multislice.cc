@@ -66,7 +66,7 @@ REGISTER_EXPERIMENT(c4_multislice, Spmd22B2xv4_384, Spmd22B1xv4_384,
   dcn_mesh_shape = {2, 1, 1};
 }
 
-// Of 0.87 billion weights, whatever Pax's name says.
+// 0.87 billion weights, in spite of Pax's name.
 REGISTER_EXPERIMENT(c4_multislice, Spmd22B1xv4_8, Spmd22BMaxText,
                     "Pax's C4Spmd22BAdam1xv4_8: 0.87B weights; 1×4×1 devices") {
   num_layers = 16;

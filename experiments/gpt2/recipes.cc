@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kInitScale = 0.02;
 constexpr double kEpsilon = 1e-5;
-constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which is endless.
+constexpr int64_t kEvalBatches = 8;  // Synthetic data is endless.
 
 WeightInit gaussian(double scale) { return {InitKind::kGaussian, scale}; }
 
@@ -68,7 +68,7 @@ TransformerBlock::HParams Gpt2Recipe::block(int64_t layer) const {
           .residual_dropout_rate = dropout_rate};
 }
 
-// Blocks that differ in a constant are not a loop over one block.
+// Returns the blocks; those that differ in a constant cannot be a loop over one block.
 Template<SequenceLayer> Gpt2Recipe::blocks() const {
   if (!scale_attention_by_inverse_layer) return Repeated::HParams{.block_tpl = block(0)};
   LayerSequence::HParams all;

@@ -3,8 +3,8 @@
 // config/gpt2_*.yaml, with the defaults of its trainer and of its Adam, and its stability options
 // as knobs. recipes.cc has the recipes.
 //
-// Of Levanter's options, upcast_attn has no knob: attention scores and their softmax are always
-// computed in f32.
+// Levanter's option upcast_attn has no knob: attention scores and their softmax are always computed
+// in f32.
 #pragma once
 
 #include <cstdint>
@@ -32,20 +32,20 @@ struct Gpt2Recipe : Experiment {
   int64_t vocab_size = 50257;
   int64_t seq_len = 1024;
   int64_t global_batch_size = 512;
-  double dropout_rate = 0.0;  // Of embeddings, attention and residuals.
+  double dropout_rate = 0.0;  // For embeddings, attention and residuals.
   DType compute_dtype = DType::kBF16;
 
   int64_t num_train_steps = 400'000;
   double learning_rate = 6e-4;
   double warmup = 0.01;  // Steps, or below 1 a fraction of num_train_steps.
   double min_learning_rate_ratio = 0.1;
-  double weight_decay = 0.1;  // Of matrices, but not of embeddings.
+  double weight_decay = 0.1;  // For matrices, but not for embeddings.
   double clip_gradient_norm = 1.0;
 
   // Stability options.
   bool scale_attention_by_inverse_layer = true;  // Divide the scores of layer i = 1, 2, … by i.
   bool use_qk_norm = false;                      // Normalise queries and keys, per head.
-  double attention_logit_cap = 0.0;              // cap·tanh(score/cap), if > 0.
+  double attention_logit_cap = 0.0;              // If > 0: cap·tanh(score/cap).
   double softmax_logit_cap = 0.0;
   double z_loss = 0.0;  // Weight of log²Z in the loss. Levanter: z_loss_weight.
   NormPolicy norm_policy = NormPolicy::kPre;
@@ -53,8 +53,8 @@ struct Gpt2Recipe : Experiment {
 
   Gpt2Data data = Gpt2Data::kFlatTokens;
   std::string flat_tokens_path = "data/openwebtext.h5";  // With splits `train` and `validation`.
-  std::string text_path = "data/openwebtext.jsonl";      // What the token file is made from.
-  std::string tokenizer = "data/gpt2/tokenizer.json";    // Of the text.
+  std::string text_path = "data/openwebtext.jsonl";      // Source text of the token file.
+  std::string tokenizer = "data/gpt2/tokenizer.json";    // Tokenizer of the text.
   FIELDS(About(num_layers, kLayerCount), About(model_dims, kSize), About(num_heads, kSize),
          About(vocab_size, kSize), About(seq_len, kSize), About(global_batch_size, kSize),
          About(dropout_rate, "of embeddings, attention and residuals", kRate), compute_dtype,
@@ -76,7 +76,7 @@ struct Gpt2Recipe : Experiment {
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
 
  private:
-  // Blocks that divide their scores by `layer`, from 1; 0: not divided.
+  // Returns blocks that divide their scores by `layer`, from 1; 0: not divided.
   TransformerBlock::HParams block(int64_t layer) const;
   Template<SequenceLayer> blocks() const;
   Template<BaseModel> model() const;

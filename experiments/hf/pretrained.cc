@@ -28,15 +28,15 @@ struct Pretrained : Experiment {
   std::string path;              // The directory with config.json.
   std::string flat_tokens_path;  // Training data: a token file,
   std::string text_path;         // or text (file, directory or pattern), tokenised on the fly.
-  std::string tokenizer;         // Of the text; empty: the one in `path`.
+  std::string tokenizer;         // Tokenizer of the text; empty: the one in `path`.
   int64_t seq_len = 256;
   int64_t global_batch_size = 8;
   int64_t num_train_steps = 1000;
   int64_t warmup_steps = 100;
   double learning_rate = 1e-4;
   double min_learning_rate_ratio = 0.1;
-  double weight_decay = 0.1;  // Of matrices only.
-  double dropout_rate = 0.0;  // Of the residual and the embeddings.
+  double weight_decay = 0.1;  // For matrices only.
+  double dropout_rate = 0.0;  // For the residual and the embeddings.
   bool repeated = true;       // Loop over one block; false: every layer has its own nodes.
   DType compute_dtype = DType::kF32;
   FIELDS(path, flat_tokens_path, text_path, tokenizer, About(seq_len, kSize),

@@ -53,7 +53,7 @@ Tensor ShiftedRmsNorm::fprop(Tensor x) const { return shift_(norm_(x)); }
 
 namespace {
 
-// The residual is split by its width, as JAXformer's; weights are gathered over `data` before use.
+// The residual is split by its width, as in JAXformer; weights are gathered over `data` before use.
 constexpr const char* kWeights =
     "layers -> stage, embed -> data, kv_latent -> data, q_latent -> data, latent -> data, "
     "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
@@ -61,7 +61,7 @@ constexpr const char* kActivations =
     "residual: embed -> mdl, batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, "
     "vocab -> mdl";
 
-// So that devices divide the vocabulary; ids beyond it do not occur.
+// Rounds up, so that devices divide the vocabulary; ids beyond it do not occur.
 int64_t table_rows(int64_t vocab_size) { return (vocab_size + 7) / 8 * 8; }
 
 }  // namespace
@@ -101,7 +101,7 @@ Template<SequenceLayer> Jaxformer::block() const {
 Template<BaseModel> Jaxformer::model() const {
   const WeightInit table_init{InitKind::kGaussian,
                               1.0 / std::sqrt(static_cast<double>(model_dims))};
-  // Flax's lecun_normal: variance 1 / fan-in, with a factor for what truncation takes from it.
+  // Flax's lecun_normal: variance 1 / fan-in, divided by the deviation of a truncated normal.
   const WeightInit init{InitKind::kTruncatedGaussianSqrtFanIn, 1.0 / 0.87962566103423978};
   return LanguageModel::HParams{
       .lm_tpl = TransformerLm::HParams{
@@ -117,7 +117,7 @@ Template<BaseModel> Jaxformer::model() const {
           .params_init = init}};
 }
 
-// JAXformer reads its files in order, and evaluates on the beginning of the validation data.
+// Reads files in order, as JAXformer does, and evaluates on the beginning of the validation data.
 Template<BaseInput> Jaxformer::input(std::string_view split) const {
   const bool train = split == "train";
   const int64_t batches = train ? -1 : eval_batches;
@@ -171,7 +171,7 @@ ExperimentConfig Jaxformer::build() const {
           .eval_inputs = {{"validation", input("validation")}}};
 }
 
-// A block of one dense layer and the last one, for each of two stages.
+// Shrinks to a block of one dense layer and the last one, for each of two stages.
 void Jaxformer::shrink() {
   Experiment::shrink();
   num_blocks = 2;

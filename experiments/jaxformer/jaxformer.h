@@ -24,11 +24,11 @@ struct Jaxformer : Experiment {
   int64_t layers_per_block = 6;
   int64_t model_dims = 768;
   int64_t num_heads = 12;
-  int64_t vocab_size = 100277;  // Of cl100k_base. The table has this many rows, rounded up to 8.
+  int64_t vocab_size = 100277;  // cl100k_base. The table has this many rows, rounded up to 8.
   int64_t seq_len = 1024;
-  int64_t latent_dims = 128;  // Of keys and values, and of queries.
-  int64_t rope_dims = 128;    // Of each head; none in the last layer of a block.
-  double dropout_rate = 0.2;  // Of what attention and feed-forward layers add to the residual.
+  int64_t latent_dims = 128;  // Width of the latent of keys and values, and that of queries.
+  int64_t rope_dims = 128;    // For each head; none in the last layer of a block.
+  double dropout_rate = 0.2;  // For the outputs of attention and feed-forward layers.
 
   int64_t num_experts = 16;  // 0: the last layer is dense, too.
   int64_t top_k = 2;
@@ -47,7 +47,7 @@ struct Jaxformer : Experiment {
   double learning_rate = 6e-4;
   int64_t warmup_steps = 5000;
   int64_t decay_end = 75'000;
-  double weight_decay = 1e-4;  // Of every weight: optax's default for AdamW.
+  double weight_decay = 1e-4;  // For every weight: optax's default for AdamW.
   int64_t eval_interval_steps = 100;
   int64_t eval_batches = 25;
   int64_t save_interval_steps = 1000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pax's LmCloudSpmd and LmCloudSpmdPipeline (paxml/tasks/lm/params/lm_cloud.py), from which
-// experiments/optimal_scaling derives too. They set knobs only.
+// Pax's LmCloudSpmd and LmCloudSpmdPipeline (paxml/tasks/lm/params/lm_cloud.py), which are also
+// bases of experiments/optimal_scaling. They set knobs only.
 #pragma once
 
 #include "tasks/recipes/transformer_lm_recipe.h"

@@ -30,7 +30,7 @@ REGISTER_EXPERIMENT(
   dcn_mesh_shape = {8, 1, 1, 1};
 }
 
-// Stages over the slow links.
+// Stages are connected by the slow links.
 REGISTER_EXPERIMENT(
     lm_cloud, SpmdPipelineMultislice2B, LmCloudPipelineRecipe,
     "Pax's LmCloudSpmdPipelineMultislice2B: 2.14B weights; 2 slices, each a stage of 4 replicas") {

@@ -63,7 +63,7 @@ REGISTER_EXPERIMENT(
   optimizer = LmOptimizer::kAdafactor;
 }
 
-// Not of the base above: ReLU, sinusoidal positions, f32.
+// Does not use the base above: ReLU, sinusoidal positions, f32.
 REGISTER_EXPERIMENT(
     nvidia, CircularRepeat, TransformerLmAdamRecipe,
     "Pax's NVIDIA_CIRCULAR_REPEAT: 6.6B weights; 8 stages with 4 chunks of layers each") {

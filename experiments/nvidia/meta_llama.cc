@@ -42,9 +42,9 @@ struct MetaLlamaRecipe : Experiment {
 
   double learning_rate = 3e-4;
   int64_t warmup_steps = 2000;
-  double min_learning_rate_ratio = 0.1;  // At the end of the run.
+  double min_learning_rate_ratio = 0.1;  // Fraction at the end of the run.
   double adam_epsilon = 1e-5;
-  double weight_decay = 0.1;          // Of matrices only.
+  double weight_decay = 0.1;          // For matrices only.
   int64_t num_train_steps = 476'800;  // 2 trillion tokens.
   std::string remat_policy = "save_nothing";
   FIELDS(About(num_layers, kLayerCount), About(model_dims, kSize), About(hidden_dims, kSize),
@@ -174,7 +174,7 @@ REGISTER_EXPERIMENT(
     nvidia, MetaLlama2_70B, MetaLlama70BRecipe,
     "Meta's Llama 2 70B: 68.98B weights; 32 hosts of 8 devices, which split layers") {}
 
-// What Llama 3 changes. 15 trillion tokens in batches of 4 million.
+// Changes a recipe for Llama 3. 15 trillion tokens in batches of 4 million.
 template <typename Recipe>
 struct MetaLlama3Recipe : Recipe {
   MetaLlama3Recipe() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pax's MoELarge, GLaM64B64EProxy, Grok and its proxies (paxml/tasks/lm/params/nvidia.py), and the
-// model that GLaM64B64EProxy stands for. Meshes
-// are replica × data × data_expert × mdl, after the stages if there are any. Pax's axis `data` is
-// data × data_expert here where it is larger than the number of experts.
+// model that GLaM64B64EProxy approximates. Meshes are replica × data × data_expert × mdl, after the
+// stages if there are any. Pax's axis `data` is data × data_expert here where it is larger than the
+// number of experts.
 #include "experiments/nvidia/moe_recipe.h"
 #include "plugins/registry.h"
 #include "tasks/learner/optimizers.h"
@@ -32,8 +32,8 @@ REGISTER_EXPERIMENT(
   ici_mesh_shape = {1, 16, 8, 1};
 }
 
-// As published, on 1024 devices: table 4 and section 5.1 of the paper. 97 of 1162 billion weights
-// are active for a token.
+// As published, on 1024 devices: table 4 and section 5.1 of the paper. Each token uses 97 of 1162
+// billion weights.
 struct GLaM64B64E : GlamRecipe {
   static constexpr std::string_view kSummary =
       "GLaM 64B/64E (Du et al., 2022): 1162B weights, batches of 1M tokens; 1×4×64×4 devices";

@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::string_view kExpertMeshAxis = "data_expert";
 
-// GShard's, for matrices of feed-forward layers: a variance of 1 / fan in.
+// GShard's initial weights for matrices of feed-forward layers: a variance of 1 / fan in.
 const WeightInit kFanInInit{InitKind::kUniformUnitScaling, 1.0};
 
-// Rules of `experts` precede those of `embed` and `batch`, which take what is left.
+// Returns rules in which `experts` precede `embed` and `batch`, which take the remaining mesh axes.
 RulesConfig expert_rules(bool use_pipeline) {
   RulesConfig rules{
       .weights =
@@ -92,7 +92,7 @@ Template<BaseModel> NvidiaMoeRecipe::model() const {
 GshardLmRecipe::GshardLmRecipe() {
   load_balance_weight = 0.01;
   norm_kind = LmNorm::kRmsNorm;
-  // In place of GLaM's learned biases of relative positions; Grok's own.
+  // Replaces GLaM's learned biases of relative positions; Grok's own.
   positions = LmPositions::kRotary;
   use_per_dim_scale = false;
   attention_logit_cap = 0.0;
@@ -124,7 +124,7 @@ GlamRecipe::GlamRecipe() {
   expert_activation_tpl = ReLU::HParams{};
 }
 
-// GShard's initial weights: the scale 1/√dims_per_head of scores is in those of the query.
+// Uses GShard's initial weights: the scale 1/√dims_per_head of scores is in those of the query.
 Template<SequenceLayer> GlamRecipe::attention() const {
   const auto width = static_cast<double>(model_dims);
   const auto head = static_cast<double>(dims_per_head);
@@ -154,7 +154,7 @@ GrokRecipe::GrokRecipe() {
   num_experts = 8;
   use_gated_experts = true;
   use_attention_bias = true;
-  // Queries, keys and values have weights of their own.
+  // Queries, keys and values have separate weights.
   remat_policy = "save_qkv_out_proj_separate";
   num_train_steps = 10;
 }

@@ -4,7 +4,7 @@
 // praxis/layers/grok.py).
 //
 // The mesh has an axis `data_expert` before `mdl`, as Pax's has with expert parallelism. It splits
-// the batch and the experts, to whose devices tokens travel; and it splits other weights at rest,
+// the batch and the experts, to whose devices tokens are sent; and it splits other weights at rest,
 // as `data` does, over which the weights of experts are gathered.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace tessera {
 struct NvidiaMoeRecipe : NvidiaRecipe {
   using Base = NvidiaRecipe;
   int64_t num_experts = 16;
-  int64_t moe_period = 1;  // Of so many layers the first one has a mixture.
+  int64_t moe_period = 1;  // The first of so many layers has a mixture.
   // Slots of all experts together for each token. Pax: unadjusted_expert_capacity_factor.
   double slots_per_token = 2.0;
   double load_balance_weight = 1.0;  // Pax: moe_load_balance_loss_weight.
@@ -35,13 +35,13 @@ struct NvidiaMoeRecipe : NvidiaRecipe {
  protected:
   static constexpr int64_t kExpertsOfToken = 2;
 
-  // The dense model of the base, with mixtures.
+  // Returns the dense model of the base, with mixtures.
   Template<BaseModel> model() const override;
   Template<UnaryLayer> experts() const;
 };
 
-// What GLaM and Grok share: RMSNorm with scales that are stored as they are, no caps, no learned
-// positions, no biases, z-loss.
+// The common knobs of GLaM and Grok: RMSNorm with scales that are stored as they are, no caps, no
+// learned positions, no biases, z-loss.
 struct GshardLmRecipe : NvidiaMoeRecipe {
   using Base = NvidiaMoeRecipe;
   double z_loss_weight = 1e-4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pax's models with a Chinchilla-like ratio of width to depth, 128 times the number of layers
-// (paxml/tasks/lm/params/optimal_scaling.py). Names are the TPU slices.
+// (paxml/tasks/lm/params/optimal_scaling.py). They are named after the TPU slices.
 #include "experiments/lm_cloud/lm_cloud_spmd.h"
 #include "plugins/registry.h"
 

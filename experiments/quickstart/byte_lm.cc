@@ -163,7 +163,7 @@ struct StreamLm : ByteLm {
   std::string path = "data/*.jsonl*";  // A file, a folder or a pattern.
   std::string text_field = "text";
   std::string tokenizer = "bytes";
-  double validation_fraction = 0.01;  // Of documents.
+  double validation_fraction = 0.01;  // Fraction of documents.
   CorruptRecords broken_documents = CorruptRecords::kFail;
   // Without a limit, the whole corpus is read to find the validation split.
   int64_t max_eval_batches = 100;

@@ -27,7 +27,7 @@ struct ByteLm : Experiment {
   double learning_rate = 1e-3;
   double min_learning_rate_ratio = 0.1;
   double beta2 = 0.99;
-  double weight_decay = 0.1;  // Of matrices only.
+  double weight_decay = 0.1;  // For matrices only.
   double dropout_rate = 0.0;
   DType compute_dtype = DType::kF32;
   int64_t sample_length = 0;  // Tokens of a sample at the end of the run.
@@ -48,7 +48,7 @@ struct ByteLm : Experiment {
                {.min = 0, .max = 1 << 24}))
 
   ExperimentConfig build() const override;
-  void shrink() override;  // The data stay: this repository, or the user's files.
+  void shrink() override;  // Keeps the data: this repository, or the user's files.
   void validate() const override;
   Sweep search() const override;
 

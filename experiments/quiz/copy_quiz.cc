@@ -42,7 +42,7 @@ class QuestionInput final : public IndexedInput {
   explicit QuestionInput(const HParams& p);
 
   int64_t vocab_size() const override { return p_.first_letter + p_.num_letters; }
-  // The question's letters, then those of answer `choice`.
+  // Returns the question's letters, then those of answer `choice`.
   std::vector<int32_t> tokens(int64_t question, int64_t choice) const;
 
  private:
@@ -100,7 +100,7 @@ void QuestionInput::fill_example(int64_t, int64_t index, const TokenRow& row) co
   }
 }
 
-// How often the generated text equals the reference, ignoring white space at either end.
+// Measures how often the generated text equals the reference, ignoring white space at either end.
 class ExactMatch final : public PredictMetric {
  public:
   struct HParams {
@@ -160,10 +160,10 @@ std::map<std::string, double> ExactMatch::values() const {
           {"examples", static_cast<double>(examples_)}};
 }
 
-// Accuracy of multiple choice: the model answers with the answer that it finds most likely. The
-// rows of a question are consecutive in the dataset, the correct answer first; only labels of the
-// answer have weight. A tie with the correct answer counts as wrong. A question with rows beyond
-// the end of the evaluation is not counted.
+// Accuracy of multiple choice: the model's answer is the one that it finds most likely. The rows of
+// a question are consecutive in the dataset, the correct answer first; only labels of the answer
+// have weight. A tie with the correct answer counts as wrong. A question with rows beyond the end
+// of the evaluation is not counted.
 class MultipleChoice final : public ScoreMetric {
  public:
   struct HParams {

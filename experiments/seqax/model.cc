@@ -27,10 +27,10 @@ REGISTER_TEMPLATE(BaseModel, SeqaxModel);
 namespace {
 
 constexpr double kEpsilon = 1e-6;
-// The standard deviation of a standard normal cut at ±2; initialisers divide by it.
+// The standard deviation of a standard normal truncated at ±2; initialisers divide by it.
 constexpr double kTruncatedDeviation = 0.87962566103423978;
 
-// Number `index` along `axis`.
+// Returns number `index` along `axis`.
 Tensor nth(Tensor x, std::string_view axis, int64_t index) {
   return reduce_sum(slice(x, axis, index, index + 1), axis);
 }

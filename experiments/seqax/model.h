@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // seqax's transformer in seqax's style: every weight is declared with its layout, and every gather
-// and scatter is explicit, next to the einsum that it is for. It uses no axis rules and no other
-// layers. (MatX, https://github.com/MatX-inc/seqax.)
+// and scatter is explicit, next to its einsum. It uses no axis rules and no other layers. (MatX,
+// https://github.com/MatX-inc/seqax.)
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class SeqaxModel final : public BaseModel {
     using Instance = SeqaxModel;
     Required<int64_t> num_layers;
     Required<int64_t> model_dims;
-    Required<int64_t> num_heads;     // Of queries.
+    Required<int64_t> num_heads;     // Heads of queries.
     Required<int64_t> num_kv_heads;  // Divides num_heads.
     Required<int64_t> dims_per_head;
     Required<int64_t> hidden_dims;
@@ -38,11 +38,12 @@ class SeqaxModel final : public BaseModel {
   Tensor fprop_logits(const Features& features) const override;
   Tensor fprop_next_logits(const Features& features) const override;
 
-  // The residual after all blocks: "batch/data seq embed". `segment_ids` invalid: one document a
-  // row.
+  // Returns the residual after all blocks: "batch/data seq embed". `segment_ids` invalid: one
+  // document a row.
   Tensor blocks(Tensor ids, Tensor segment_ids) const;
   Tensor loop_body(Tensor x, Tensor segment_ids) const;
-  // A weight, or this iteration's slice of a stacked one, cast and then gathered to this layout.
+  // Returns a weight, or this iteration's slice of a stacked one, cast and then gathered to this
+  // layout.
   Tensor gathered(Weight weight, std::string_view layout) const {
     return gathered(weight, layout, dtypes().compute);
   }

@@ -26,7 +26,7 @@ void SeqaxRecipe::set_steps(int64_t warmup, int64_t steps) {
   steps_for_learning_rate = steps;
 }
 
-// The vocabulary is that of seqax's synthetic tasks.
+// Shrinks to the vocabulary of seqax's synthetic tasks.
 void SeqaxRecipe::shrink() {
   Experiment::shrink();
   num_layers = 2;
@@ -108,7 +108,7 @@ ExperimentConfig SeqaxRecipe::build() const {
           .eval_inputs = {{"validation", input("validation")}}};
 }
 
-// The commands are those of the c4 recipes (docs/recipes.md), which read the same files.
+// Returns the commands of the c4 recipes (docs/recipes.md), which read the same files.
 std::optional<MissingData> SeqaxRecipe::missing_data(const ExperimentConfig& config) const {
   const std::vector<std::string> fetch = commands_to_fetch_c4(c4_folder);
   const RecipeFile train{c4_files("train"), "c4_folder", fetch};
@@ -179,11 +179,11 @@ REGISTER_EXPERIMENT(seqax, A100x8Lm2B, A100x8Lm1B,
   set_steps(74000, 740000);
 }
 
-// Four times the batch of one host, for a quarter of the steps.
+// Uses four times the batch of one host, for a quarter of the steps.
 REGISTER_EXPERIMENT(seqax, A100x8x4Lm540M, A100x8Lm540M,
                     "seqax's a100x8x4_540m: 1.21B weights in 16 layers, on 4 hosts of 8 devices") {
   dcn_mesh_shape = {1, 4, 1};
-  num_layers = 16;  // The configuration's name is of the model with 8.
+  num_layers = 16;  // The configuration is named after the model with 8.
   global_batch_size = 256;
   set_steps(4625, 46250);
   save_interval_steps = 2500;

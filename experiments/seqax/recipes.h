@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The base of seqax's configurations (its folder configs/): SeqaxModel, AdamW with a cosine
-// schedule, and C4 as a flat-tokens file, as text, or generated tasks in its place. recipes.cc has
-// the recipes.
+// schedule, and C4 as a flat-tokens file, as text, or generated tasks instead. recipes.cc has the
+// recipes.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ struct SeqaxRecipe : Experiment {
   SeqaxData data = SeqaxData::kFlatTokens;
   std::string flat_tokens_path = "data/c4_en.h5";    // With splits `train` and `validation`.
   std::string c4_folder = "data";                    // C4's files are in its subfolder `en`.
-  std::string tokenizer = "data/c4_en.32000.model";  // Of the text; at most vocab_size ids.
-  int64_t num_sequences = 512;                       // Of the synthetic tasks, in each split.
+  std::string tokenizer = "data/c4_en.32000.model";  // For the text; at most vocab_size ids.
+  int64_t num_sequences = 512;                       // Size of each split of the synthetic tasks.
   FIELDS(About(num_layers, kSize), About(model_dims, kSize), About(num_kv_heads, kSize),
          About(queries_per_kv_head, kSize), About(dims_per_head, kSize), About(hidden_dims, kSize),
          About(vocab_size, kSize), About(rope_max_timescale, kPositive), About(seq_len, kSize),
@@ -60,7 +60,7 @@ struct SeqaxRecipe : Experiment {
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
 
  protected:
-  // The learning rate decays until the last step, as in all configurations but the local test.
+  // Sets steps. The learning rate decays until the last step, except in the local test.
   void set_steps(int64_t warmup, int64_t steps);
 
  private:

@@ -15,7 +15,7 @@ REGISTER_TEMPLATE(BaseInput, SeqaxTasks);
 namespace {
 
 constexpr int64_t kLetters = 10;
-constexpr int64_t kLargestDraw = 100;  // Of task 5.
+constexpr int64_t kLargestDraw = 100;  // Bound of the numbers of task 5.
 constexpr uint64_t kHeldOut = 0x76616c6964u;
 
 ExampleStream stream_of(const SeqaxTasks::HParams& p) {
@@ -29,7 +29,7 @@ ExampleStream stream_of(const SeqaxTasks::HParams& p) {
 
 uint32_t letter(RandomDraws& draws) { return static_cast<uint32_t>(1 + draws.below(kLetters)); }
 
-// `length` letters that repeat with period `distance`.
+// Returns `length` letters that repeat with period `distance`.
 std::vector<uint32_t> repeating(int64_t length, int64_t distance, RandomDraws& draws) {
   std::vector<uint32_t> tokens;
   for (int64_t i = 0; i < length; ++i)

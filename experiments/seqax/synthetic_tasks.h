@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reimplementation of seqax's five synthetic tasks: sequences of random lengths that begin with the
+// seqax's five synthetic tasks, reimplemented: sequences of random lengths that begin with the
 // number of their task, packed into rows. The set has a fixed size and is the same on every host.
 // The rules are seqax's, the numbers are not.
 //
 //   1 copy       letters, then the same letters
 //   2 reversal   letters, then the same letters backwards
 //   3 stated     the distance, then letters that repeat at it
-//   4 hidden     the same without the distance
+//   4 hidden     as 3, without the distance
 //   5 Gaussians  draws from three normal distributions, which differ between sequences
 #pragma once
 
@@ -20,7 +20,8 @@
 
 namespace tessera {
 
-// One sequence of `length` tokens of the task (1 to 5), drawn from a stream of random numbers.
+// Returns one sequence of `length` tokens of the task (1 to 5), drawn from a stream of random
+// numbers.
 std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomDraws& draws);
 
 class SeqaxTasks final : public IndexedInput {
@@ -31,7 +32,7 @@ class SeqaxTasks final : public IndexedInput {
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
     int64_t num_sequences = 512;
-    int64_t max_length = 1024;  // Of a sequence; lengths are uniform from 1.
+    int64_t max_length = 1024;  // Most tokens of a sequence; lengths are uniform from 1.
     bool shuffle = true;
     bool repeat = true;
     int64_t seed = 1;
@@ -41,7 +42,7 @@ class SeqaxTasks final : public IndexedInput {
   explicit SeqaxTasks(const HParams& p);
 
   int64_t vocab_size() const override { return max_length_ + 1; }
-  // 2·token + 1 at the start of a sequence, else 2·token, as in flat-tokens files.
+  // Returns 2·token + 1 at the start of a sequence, else 2·token, as in flat-tokens files.
   const std::vector<uint32_t>& encoded_tokens() const { return encoded_; }
 
  private:

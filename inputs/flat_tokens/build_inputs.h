@@ -23,7 +23,7 @@ namespace tessera {
 
 enum class SourceKind { kText, kJsonLines, kTokens };
 
-// The width of the ids in token files that do not say it. kAuto: 2 bytes if the vocabulary fits,
+// The width of the ids in token files that do not state it. kAuto: 2 bytes if the vocabulary fits,
 // else 4, and Error for a file that looks different.
 enum class TokenDType { kAuto, kU16, kU32 };
 
@@ -49,12 +49,12 @@ struct BuildInputs {
   std::string validation_note;  // Description of the validation split: ", the last 10 % held out".
   bool splits_by_fraction = false;  // A fraction, rather than named files or nothing.
   std::string left_out;             // TextFiles::left_out.
-  std::string fingerprint;          // Of names, sizes and modification times.
+  std::string fingerprint;          // Hash of names, sizes and modification times.
 };
 
 struct BuildInputOptions {
-  // Of all inputs. Unset: *.bin holds tokens; *.jsonl, *.ndjson and *.json are lines of JSON; all
-  // others are text.
+  // Format of all inputs. Unset: *.bin holds tokens; *.jsonl, *.ndjson and *.json are lines of
+  // JSON; all others are text.
   std::optional<SourceKind> format;
   double validation_fraction = 0.1;
   std::vector<std::string> validation;  // Files for the split, instead of the fraction.
@@ -62,13 +62,13 @@ struct BuildInputOptions {
   bool tokens_have_end_id = false;      // Documents in token inputs end with an id.
 };
 
-// `paths`: files, folders and patterns (find_text_files). Reads names, sizes, times and the first
-// bytes.
+// Finds inputs. `paths`: files, folders and patterns (find_text_files). Reads names, sizes, times
+// and the first bytes.
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
                               const BuildInputOptions& options);
 BuildInputs build_inputs_of(const TextFiles& found, const BuildInputOptions& options);
 
-// What to build, and how.
+// The options of a build.
 struct TokenBuild {
   BuildInputs from;
   std::filesystem::path output;
@@ -85,8 +85,8 @@ struct TokenBuild {
 
   // Granularity of work and of resuming; small in tests.
   int64_t unit_bytes = int64_t{64} << 20;  // Inputs are grouped into units of about this size.
-  int64_t batch_bytes = int64_t{1} << 20;  // Of text per batch.
-  int64_t checkpoint_bytes = int64_t{256} << 20;  // Of text between two lines of the journal.
+  int64_t batch_bytes = int64_t{1} << 20;  // Text per batch.
+  int64_t checkpoint_bytes = int64_t{256} << 20;  // Text between two lines of the journal.
   // Set by a signal handler: the build stops with an Error and can be resumed.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -129,7 +129,7 @@ struct TextDocument {
   Split split = kTrain;
   std::string text;
   const BuildInput* input = nullptr;
-  int64_t number = 0;  // In the input.
+  int64_t number = 0;  // Index in the input.
 };
 
 // A position in a unit (consecutive inputs).
@@ -157,7 +157,7 @@ struct DocumentBatch {
   std::vector<TextDocument> texts;
   std::array<DocumentIds, kNumSplits> tokens;
   CorruptRecordCount untokenised;  // Texts that the tokenizer cannot split.
-  int64_t bytes = 0;               // Of text and tokens.
+  int64_t bytes = 0;               // Bytes of text and tokens.
   // State after this batch, from the beginning of the unit.
   UnitPosition end;
   SkippedRecords skipped;
@@ -189,7 +189,7 @@ class UnitSource {
 
   // Fills an empty batch with documents of the wanted splits. False at the end.
   bool next(const SplitSet& wanted, DocumentBatch* batch);
-  // To the end of a batch.
+  // Moves to the end of a batch.
   void seek(const UnitPosition& position, const SkippedRecords& skipped);
 
  private:
@@ -200,9 +200,9 @@ class UnitSource {
   const TokenBuild& build_;
   int64_t at_ = 0;                       // Index of the current input.
   ShardPosition from_;                   // Position at which to open it.
-  int64_t bytes_before_ = 0;             // On disk, of finished inputs.
-  SkippedRecords skipped_before_;        // Before the reader was opened.
-  std::unique_ptr<InputReader> reader_;  // Of the current input; opened on demand.
+  int64_t bytes_before_ = 0;             // Bytes on disk of finished inputs.
+  SkippedRecords skipped_before_;        // Records skipped before the reader was opened.
+  std::unique_ptr<InputReader> reader_;  // Reader of the current input; opened on demand.
 };
 
 }  // namespace tessera

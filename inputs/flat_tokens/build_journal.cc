@@ -121,7 +121,7 @@ void read_part(const fs::path& stem, int64_t vocab_size, const PartSizes& sizes,
   IdReader ids(stem, vocab_size, range.begin);
   const ByteFile lengths = ByteFile::open(with_suffix(stem, ".lengths"));
   std::vector<uint64_t> some(kStartsAtATime);
-  int64_t begin = 0;  // Of the current document.
+  int64_t begin = 0;  // Start of the current document.
   for (int64_t at = 0; begin < range.end; at += kStartsAtATime) {
     if (at >= sizes.lengths) damaged();
     some.resize(static_cast<size_t>(std::min(kStartsAtATime, sizes.lengths - at)));
@@ -156,7 +156,7 @@ int64_t count_of(const Json& json, std::string_view name) {
   return count;
 }
 
-// The first lines in which two lists of settings differ.
+// Returns the first lines in which two lists of settings differ.
 std::string difference(const BuildSettings& before, const BuildSettings& now) {
   const auto missing = [](const BuildSettings& from, const BuildSettings& in) {
     const auto found = std::find_if(from.begin(), from.end(), [&](const std::string& line) {
@@ -264,7 +264,7 @@ bool BuildJournal::resume(const BuildSettings& settings) {
   return true;
 }
 
-// Settings go first: without them, nothing can be resumed.
+// Removes settings first: without them, nothing can be resumed.
 void BuildJournal::clear() {
   fs::remove(folder_ / kSettingsName);
   for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());

@@ -43,7 +43,7 @@ class PartWriter {
   bool has_unsynced_ = false;
 };
 
-// Whether the files have at least these sizes.
+// Returns whether the files have at least these sizes.
 bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes);
 
 // Tokens [begin, end).
@@ -85,10 +85,10 @@ class BuildJournal {
   const std::filesystem::path& folder() const { return folder_; }
   bool is_resumed() const { return !resumed_units_.empty(); }
   bool has_records() const { return has_records_; }
-  // Why an existing build was not resumed; "" if there was none.
+  // Returns why an existing build was not resumed; "" if there was none.
   const std::string& restart_reason() const { return restart_reason_; }
   std::optional<UnitProgress> progress_of(int64_t unit) const;
-  // The file stem of a part.
+  // Returns the file stem of a part.
   std::filesystem::path part(int64_t unit, Split split) const;
 
   // Returns when the line is on disk. The data it describes must be on disk before.
@@ -113,7 +113,7 @@ class BuildJournal {
   bool is_removed_ = false;
 };
 
-// A line of the journal. parse: Error if malformed.
+// Formats and parses a line of the journal. parse: Error if malformed.
 std::string journal_line(int64_t unit, const UnitProgress& progress);
 std::pair<int64_t, UnitProgress> parse_journal_line(std::string_view line,
                                                     const std::string& where);

@@ -35,7 +35,7 @@ struct BuildWork::Unit {
 
 namespace {
 
-// Consecutive inputs of about `unit_bytes` together.
+// Groups consecutive inputs into units of about `unit_bytes`.
 std::vector<std::span<const BuildInput>> units_of(const std::vector<BuildInput>& inputs,
                                                   int64_t unit_bytes) {
   std::vector<std::span<const BuildInput>> units;
@@ -141,7 +141,7 @@ void BuildWork::update_totals() {
   if (num_leading_done_ < units_.size()) add(&leading_tokens_);
 }
 
-// Whether no remaining input can contribute to the output.
+// Returns whether no remaining input can contribute to the output.
 bool BuildWork::is_enough() const {
   for (size_t split = 0; split < kNumSplits; ++split)
     if (later_splits_[num_leading_done_][split] && !is_full(static_cast<Split>(split)))
@@ -153,7 +153,7 @@ bool BuildWork::is_over() const {
   return fatal_ != nullptr || is_stopped_ || num_leading_done_ >= first_failed_ || is_enough();
 }
 
-// The first unit that can be read now; prefers units already started.
+// Returns the first unit that can be read now; prefers units already started.
 BuildWork::Unit* BuildWork::free_unit() {
   if (bytes_in_flight_ >= bytes_allowed()) return nullptr;
   int active = 0;
@@ -201,7 +201,7 @@ void BuildWork::return_buffer(DocumentBatch batch) {
   free_buffers_.push_back(std::move(batch));
 }
 
-// False at the unit's end. An error is raised when its batch would be written.
+// Returns false at the unit's end. An error is raised when its batch would be written.
 bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch) {
   unit.is_reading = true;
   bytes_in_flight_ += build_.batch_bytes;  // Reserves a full batch until its size is known.
@@ -315,7 +315,7 @@ void BuildWork::advance(Hold& hold, Unit& unit) {
   changed_.notify_all();
 }
 
-// Batches after an error are not needed.
+// Drops batches after an error.
 void BuildWork::drop_waiting(Unit& unit) {
   for (const auto& [number, result] : unit.waiting)
     if (result.batch) bytes_in_flight_ -= charge(*result.batch);
@@ -369,7 +369,7 @@ BuildStatus BuildWork::status() const {
   return status;
 }
 
-// Fewer threads than requested produce the same output.
+// Starts workers. Fewer threads than requested produce the same output.
 std::vector<std::thread> BuildWork::start_workers() {
   const Hold hold(mutex_);
   std::vector<std::thread> workers;

@@ -35,7 +35,7 @@ class BuildWork {
   // Calls `on_tick` about ten times a second. Error if the first relevant unit failed.
   void run(const std::function<void()>& on_tick);
   BuildStatus status() const;  // May be called by `on_tick`.
-  // Of the units in the output, in order; the last may hold more tokens than needed.
+  // Returns the progress of the units in the output, in order; the last may have extra tokens.
   std::vector<UnitProgress> finished() const;
 
  private:

@@ -27,8 +27,8 @@ std::span<std::byte> bytes_of(std::span<T> values) {
   return std::as_writable_bytes(values);
 }
 
-// Branch-free, so that the loop vectorises. For numbers below 2^31, the sign bit of a difference
-// says which is larger.
+// Returns whether an id is too large. Branch-free, so that the loop vectorises. For numbers below
+// 2^31, the sign bit of a difference shows which is larger.
 bool any_id_beyond(int64_t max_token_id, std::span<const uint32_t> encoded) {
   const int64_t limit = 2 * max_token_id + 1;
   if (limit >= int64_t{1} << 31) return true;  // Check each id.
@@ -109,7 +109,7 @@ void FlatTokensReader::check_shapes() const {
     fail("{}: max_token_id {} is not below vocab_size {}", where_, max_token_id_, vocab_size_);
 }
 
-// In blocks, to bound memory.
+// Checks in blocks, to bound memory.
 void FlatTokensReader::check_starts() const {
   std::vector<uint64_t> block;
   uint64_t previous = 0;

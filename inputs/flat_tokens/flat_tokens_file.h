@@ -25,7 +25,7 @@ class FlatTokensReader {
  public:
   FlatTokensReader(const std::filesystem::path& path, const std::string& split);
 
-  // The splits of a file, sorted.
+  // Returns the splits of a file, sorted.
   static std::vector<std::string> splits(const std::filesystem::path& path);
 
   int64_t num_tokens() const { return num_tokens_; }
@@ -34,8 +34,8 @@ class FlatTokensReader {
   int64_t vocab_size() const { return vocab_size_; }
   const std::string& tokenizer_name() const { return tokenizer_name_; }
   const std::string& tokenizer_fingerprint() const { return tokenizer_fingerprint_; }
-  // For tokenizer_of_definition; "" if the file has none (files of other programs). Read at each
-  // call.
+  // Returns the input of tokenizer_of_definition; "" if the file has none (files of other
+  // programs). Reads it at each call.
   std::string tokenizer_definition() const;
   // Description of the inputs of the build; "" if absent.
   const std::string& source() const { return source_; }
@@ -56,7 +56,7 @@ class FlatTokensReader {
   Hdf5File file_;
   std::unique_ptr<Hdf5Dataset> tokens_;
   Hdf5Dataset starts_;
-  std::unique_ptr<Hdf5DirectReader> direct_;  // Of `*tokens_`.
+  std::unique_ptr<Hdf5DirectReader> direct_;  // Reads `*tokens_`.
   int64_t num_tokens_ = 0;
   int64_t num_documents_ = 0;
   int64_t max_token_id_ = 0;
@@ -75,7 +75,7 @@ struct TokenizerIdentity {
   int64_t vocab_size = 0;
 };
 TokenizerIdentity identity_of(const Tokenizer& tokenizer);
-// For ids from an unknown tokenizer.
+// Returns the identity for ids from an unknown tokenizer.
 TokenizerIdentity unknown_tokenizer(int64_t vocab_size);
 
 struct FlatTokensWriterOptions {
@@ -110,7 +110,7 @@ class FlatTokensWriter {
   FlatTokensWriterOptions options_;
   Hdf5File file_;
 
-  // Of the current split.
+  // The current split:
   std::string split_;
   Hdf5Dataset tokens_;
   Hdf5Dataset starts_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kPhaseKey = 0x7068617365u;
 
-// Indices by decreasing length (stable counting sort).
+// Returns indices by decreasing length (stable counting sort).
 std::vector<uint32_t> by_length(std::span<const int32_t> lengths, int32_t capacity) {
   std::vector<int64_t> next(static_cast<size_t>(capacity) + 2, 0);
   for (const int32_t length : lengths) {
@@ -91,7 +91,7 @@ void FlatTokensRows::count_packed_rows() {
   }
 }
 
-// A document longer than a row takes several rows, so that every token is a label once.
+// Divides documents: one longer than a row takes several rows, so that every token is a label once.
 void FlatTokensRows::find_document_windows() {
   std::vector<uint64_t> starts(static_cast<size_t>(reader_.num_documents()) + 1);
   reader_.read_starts(0, starts);
@@ -236,7 +236,7 @@ void FlatTokensInput::open_tokenizer() {
         tokenizer_->fingerprint());
 }
 
-// All files must have one tokenizer, and only ids in its vocabulary.
+// Checks that all files have one tokenizer, and only ids in its vocabulary.
 void FlatTokensInput::check_files() const {
   const FlatTokensReader& first = files_[0].reader();
   for (const FlatTokensRows& file : files_) {
@@ -263,7 +263,7 @@ std::vector<DataPart> FlatTokensInput::data_parts() const {
   return parts;
 }
 
-// Samples the tokens and not the bytes of the file, which depend on the options of its build.
+// Samples the tokens, not the bytes of the file, which depend on the options of its build.
 std::string FlatTokensInput::content_of(size_t index, ContentSample& sample) const {
   constexpr int64_t kBytes = sizeof(uint32_t);
   const FlatTokensReader& reader = files_[index].reader();

@@ -23,13 +23,13 @@ namespace tessera {
 
 class BestFitPacking {
  public:
-  // Best-fit decreasing bin packing of document pieces into rows (Johnson, 1973: at most 11/9 of
-  // the optimal number of rows). Lengths are 1 to `capacity`. O(n log capacity) time, O(n) memory.
-  // A pure function of the lengths.
+  // Packs document pieces into rows by best-fit decreasing (Johnson, 1973: at most 11/9 of the
+  // optimal number of rows). Lengths are 1 to `capacity`. O(n log capacity) time, O(n) memory. A
+  // pure function of the lengths.
   BestFitPacking(std::span<const int32_t> lengths, int32_t capacity);
 
   int64_t num_rows() const { return static_cast<int64_t>(starts_.size()) - 1; }
-  // Indices of the pieces in a row, ascending.
+  // Returns indices of the pieces in a row, ascending.
   std::span<const uint32_t> row(int64_t number) const;
 
  private:
@@ -45,7 +45,7 @@ struct RowOptions {
   // Shift the cut points of packed rows in each epoch, so that a token is not always predicted from
   // the same context. Costs one row per epoch.
   bool shifts = false;
-  uint64_t seed = 0;  // Of the shift.
+  uint64_t seed = 0;  // Seed of the shift.
 };
 
 // The rows of one split of a file. Packed: rows are cut from the concatenated documents. Else a row
@@ -59,7 +59,7 @@ class FlatTokensRows {
   const std::filesystem::path& path() const { return path_; }
   const FlatTokensReader& reader() const { return reader_; }
   int64_t size() const { return size_; }  // 0 if there are too few tokens for a label.
-  // The token at which the rows of an epoch begin.
+  // Returns the token at which the rows of an epoch begin.
   int64_t phase(int64_t epoch) const;
   // Fills row `index` of an epoch.
   void fill(int64_t epoch, int64_t index, const RowLayout& layout, const TokenRow& row) const;
@@ -110,7 +110,7 @@ class FlatTokensInput final : public IndexedInput {
     int64_t era_length = 65536;  // In rows, for shuffle=era.
     bool repeat = true;          // Repeat epochs; false for eval: each row once.
     int64_t num_batches = -1;    // End after this many; -1: no limit.
-    Field<int64_t> seed;         // Of the order.
+    Field<int64_t> seed;         // Seed of the order.
     FIELDS(path, split, name, tokenizer, About(global_batch_size, kSize), About(seq_len, kSize),
            packed, best_fit, labels, shuffle, About(era_length, kSize), repeat,
            About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
@@ -121,7 +121,8 @@ class FlatTokensInput final : public IndexedInput {
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
   std::string ids_fingerprint() const override;
-  // The token at which the first file's rows begin in an epoch (packed, shuffled and repeated).
+  // Returns the token at which the first file's rows begin in an epoch (packed, shuffled,
+  // repeated).
   int64_t phase(int64_t epoch) const { return files_[0].phase(epoch); }
 
  private:

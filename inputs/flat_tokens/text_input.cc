@@ -22,9 +22,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSnapshotName = kCorpusSnapshot.substr(kRunDirectory.size());
 
-// The request that a snapshot was built for, stored at the beginning of the file's `source`. It
-// does not depend on the contents of the text files, so a run keeps its snapshot when they change.
-// The words are part of the file format: with others, existing snapshots would be rebuilt.
+// Returns the request that a snapshot was built for, stored at the beginning of the file's
+// `source`. It does not depend on the contents of the text files, so a run keeps its snapshot when
+// they change. The words are part of the file format: with others, existing snapshots would be
+// rebuilt.
 std::string request_text(const TextInput::HParams& p) {
   const TextInput::HParams defaults;
   std::string text =
@@ -56,7 +57,7 @@ BuildInputs find_snapshot_inputs(const TextInput::HParams& p) {
   return found;
 }
 
-// Returns what was left out (TextFiles).
+// Builds the snapshot. Returns the files that were left out (TextFiles).
 std::string build_snapshot(const TextInput::HParams& p, const fs::path& output) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(p.tokenizer);
   TokenBuild build;

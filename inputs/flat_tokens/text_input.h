@@ -28,10 +28,10 @@ class TextInput final : public WrappedInput {
     std::string path = "";  // File, folder or pattern; "": Tessera's own sources.
     std::string tokenizer =
         "bytes";  // Or a path (make_tokenizer.h). Its end_id is appended to each document.
-    std::string text_field = "text";  // Of lines of JSON.
+    std::string text_field = "text";  // For lines of JSON.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
-    // Part of the data for the split `validation`: of one text its tail, of several texts whole
-    // files, of other documents single ones (in_validation_split).
+    // Fraction of the data for the split `validation`: the tail of a single text, whole files of
+    // several texts, single documents of other inputs (in_validation_split).
     double validation_fraction = 0.1;
     std::string split = "train";
     std::string name = "";  // Dataset name in eval metrics; "": the split's name.

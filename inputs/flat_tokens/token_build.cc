@@ -23,7 +23,7 @@ std::string id_text(const std::optional<int32_t>& id) {
   return id ? fmt::format("{}", *id) : "none";
 }
 
-// Everything that determines the ids of the output. Compression is applied last and does not.
+// Returns everything that determines the ids of the output. Compression, applied last, does not.
 BuildSettings settings_of_build(const TokenBuild& build) {
   const ReadOptions& read = build.read;
   return {"format: 1",
@@ -117,8 +117,8 @@ int64_t write_split(const Parts& parts, const TokenRange& range, const std::stri
 
 constexpr int64_t kLeastOfSplit = 2;  // One token and its label.
 
-// The beginning of the tail of all tokens: the first document start in the tail, if that leaves at
-// least half of the fraction; else within a document.
+// Returns the beginning of the tail of all tokens: the first document start in the tail, if that
+// leaves at least half of the fraction; else within a document.
 int64_t tail_of(const Parts& parts, double fraction) {
   const int64_t size = parts.size();
   const auto cut = static_cast<int64_t>(static_cast<double>(size) * (1.0 - fraction));
@@ -130,8 +130,8 @@ int64_t tail_of(const Parts& parts, double fraction) {
   return begin >= 0 ? begin : cut;
 }
 
-// Whether a split has less than half its share of the tokens, or the other more than twice its
-// share. A split limited by max_tokens is large enough.
+// Returns whether a split has less than half its share of the tokens, or the other more than twice
+// its share. A split limited by max_tokens is large enough.
 bool is_too_small(const Parts& parts, Split split, double share) {
   if (parts.is_full(split)) return false;
   const auto all = static_cast<double>(parts.size());
@@ -192,7 +192,7 @@ TokenBuilt write_output(const TokenBuild& build, const Parts& parts, const Split
   return built;
 }
 
-// Error if the training split is empty; removes the journal, because a retry cannot succeed.
+// Throws an Error if the training split is empty; removes the journal, as a retry cannot succeed.
 void check_not_empty(const TokenBuild& build, const Parts& parts, const SplitRanges& shared,
                      BuildJournal* journal) {
   if (shared.ranges[kTrain].size() > 0) return;

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// "[=====>    ] 42 %  1.26 of 3.00 GB  87.3 MB/s  212.40M tokens  0:20 left"; `width` 0: without
-// the bar.
+// Returns "[=====>    ] 42 %  1.26 of 3.00 GB  87.3 MB/s  212.40M tokens  0:20 left"; `width` 0:
+// without the bar.
 std::string build_status_text(const BuildStatus& status, int width);
 
 // The progress of a build: a bar on a terminal, else occasional lines.
@@ -25,7 +25,7 @@ class BuildProgress {
 
   BuildProgress(std::ostream& out, Mode mode);
   ~BuildProgress();
-  // kTerminal if `out` is a terminal.
+  // Returns kTerminal if `out` is a terminal.
   static Mode detect(const std::ostream& out);
 
   // Calls `status_now` only when a line is due.
@@ -48,7 +48,7 @@ struct TokenBuilt {
   std::array<int64_t, kNumSplits> tokens{};
   std::array<int64_t, kNumSplits> documents{};
   SkippedRecords skipped;
-  std::string description;  // Of the inputs and the validation split.
+  std::string description;  // Describes the inputs and the validation split.
 };
 
 // Builds a token file on several threads; memory is bounded by the threads and the longest

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the token files of nanoGPT, llm.c and Megatron-LM as documents (read_token_bin of
+// build_inputs.h): finds the width of the ids, checks them against the vocabulary, and splits
+// documents at an end id.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +24,7 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 256 * 4;
 
-// The headers of llm.c.
+// A header of llm.c.
 struct Kind {
   int32_t magic;
   int32_t version;
@@ -36,8 +39,8 @@ T load(const char* bytes) {
   return value;
 }
 
-// The size of an id in bytes, from Megatron-LM's index file (.idx) beside `tokens`; 0 if there is
-// no such file.
+// Returns the size of an id in bytes, from Megatron-LM's index file (.idx) beside `tokens`; 0 if
+// there is no such file.
 int64_t token_bytes_of_index(const std::filesystem::path& tokens) {
   using namespace std::string_view_literals;
   constexpr size_t kDTypeAt = 17;  // After the magic number and a version of 8 bytes.
@@ -53,7 +56,7 @@ int64_t token_bytes_of_index(const std::filesystem::path& tokens) {
   return code == 4 ? 4 : 2;
 }
 
-// Whether all elements of `head` at even or at odd places are 0, but not the others.
+// Returns whether all elements of `head` at even or at odd places are 0, but not the others.
 template <typename T>
 bool is_zero_at(std::string_view head, size_t parity) {
   constexpr size_t kFewest = 8;
@@ -65,7 +68,7 @@ bool is_zero_at(std::string_view head, size_t parity) {
   return head.size() / sizeof(T) >= kFewest && zero && !others;
 }
 
-// Ids of texts are mostly small, so their high bytes are on average smaller than their low ones.
+// Detects other data: ids of texts are mostly small, so their high bytes are smaller on average.
 bool has_large_high_bytes(std::string_view head) {
   constexpr size_t kFewest = 1024;
   int64_t low = 0, high = 0;
@@ -82,7 +85,7 @@ bool is_utf8_text(std::string_view head) {
          valid_prefix(head) + kLongestCharacter > head.size();
 }
 
-// What a file without a header seems to hold instead of ids of so many bytes; "": nothing else.
+// Returns what a file without a header seems to hold instead of ids of this size; "": nothing else.
 std::string unlike_tokens(std::string_view head, int64_t token_bytes) {
   if (const ForeignFormat* foreign = foreign_format(head))
     return fmt::format("is {}", foreign->name);
@@ -96,8 +99,8 @@ std::string unlike_tokens(std::string_view head, int64_t token_bytes) {
   return "";
 }
 
-// Sequential reader of the token files of nanoGPT (u16, no header), llm.c (a header of 256 i32,
-// then u16 or u32) and Megatron (an index beside it). Checks ids against the vocabulary.
+// Reads a token file of nanoGPT (u16, no header), llm.c (a header of 256 i32, then u16 or u32) or
+// Megatron (an index beside it). Checks ids against the vocabulary.
 class TokenBinReader {
  public:
   TokenBinReader(std::unique_ptr<ByteSource> source, const BuildInput& input,
@@ -120,7 +123,7 @@ class TokenBinReader {
     position_ = token;
   }
 
-  // The next ids; fewer only at the end. Error for an id outside the vocabulary.
+  // Reads the next ids; fewer only at the end. Error for an id outside the vocabulary.
   size_t read(std::span<int32_t> ids) {
     const auto count =
         static_cast<size_t>(std::min(static_cast<int64_t>(ids.size()), num_tokens_ - position_));
@@ -264,7 +267,7 @@ class DelimitedTokens final : public TokenReader {
   }
 
  private:
-  // The size of the document at used_ of pending_, read if needed; 0 at the end.
+  // Returns the size of the document at used_ of pending_, read if needed; 0 at the end.
   size_t find_document() {
     for (size_t searched = 0;;) {
       const auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(used_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// flat_tokens build.
+// Implements the command `flat_tokens build`: its flags, the choice of the tokenizer, messages.
 #include <filesystem>
 #include <thread>
 
@@ -75,7 +75,7 @@ struct Build {
   BuildInputs find_inputs(const Paths& paths, const TokenBuild& build, std::ostream& notes) const;
 };
 
-// Null with --vocab_size, which only reads tokens.
+// Returns null with --vocab_size, which only reads tokens.
 std::unique_ptr<Tokenizer> Build::find_tokenizer(TokenizerIdentity* identity) const {
   if (!vocab_size) {
     auto made = make_tokenizer(tokenizer.value_or("bytes").string());

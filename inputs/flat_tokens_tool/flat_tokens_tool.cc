@@ -40,7 +40,7 @@ void check_not_an_input(const std::filesystem::path& output,
                       output.string(), input.string()));
 }
 
-// Protects an existing file from a mistyped --output.
+// Protects an existing file against a mistyped --output.
 void check_output(const std::filesystem::path& output, const TokenizerIdentity& identity) {
   if (!std::filesystem::exists(output)) return;
   std::string tokenizer, fingerprint;

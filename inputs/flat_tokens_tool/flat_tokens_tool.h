@@ -21,7 +21,7 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-// Where commands print.
+// The output streams of commands.
 struct Printed {
   std::ostream& out;    // The result.
   std::ostream& notes;  // Progress and warnings.
@@ -36,7 +36,7 @@ struct FlatTokensCommand {
   std::function<void(const std::vector<std::string>& words, const Printed& printed)> run;
 };
 
-// One per file.
+// Return the commands, each from its own file.
 FlatTokensCommand build_command();
 FlatTokensCommand inspect_command();
 FlatTokensCommand import_command();
@@ -62,11 +62,11 @@ FlatTokensCommand flat_tokens_command() {
           }};
 }
 
-// UsageError if the output is one of these files, by whatever path or link, --overwrite or not.
+// Throws a UsageError if the output is one of these files, by any path or link, --overwrite or not.
 void check_not_an_input(const std::filesystem::path& output,
                         const std::vector<std::filesystem::path>& inputs);
 
-// UsageError if the output exists and is not a token file of this tokenizer.
+// Throws a UsageError if the output exists and is not a token file of this tokenizer.
 void check_output(const std::filesystem::path& output, const TokenizerIdentity& identity);
 
 // While it exists, stop signals (kStopSignals) set a flag; a second one ends the process.
@@ -80,8 +80,8 @@ class Interruption {
   const std::atomic<bool>* flag() const;
 };
 
-// The program as a function, for tests. `arguments` without the program's name. Returns the exit
-// code: 0 success, 1 bad data or a failed write, 2 bad usage.
+// Runs the program, for tests too. `arguments` without the program's name. Returns the exit code: 0
+// success, 1 bad data or a failed write, 2 bad usage.
 int run_flat_tokens(const std::vector<std::string>& arguments, std::ostream& out,
                     std::ostream& errors);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the command `flat_tokens inspect`: prints statistics of a token file, and checks it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,7 +18,6 @@
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 
-// flat_tokens inspect.
 namespace tessera {
 namespace {
 
@@ -35,7 +35,7 @@ struct TokenStatistics {
   std::array<int64_t, 64> lengths_by_size{};  // [k]: documents of 2^k to 2^(k+1) - 1 tokens.
   int64_t distinct_ids = 0;
   std::vector<TokenCount> most_frequent;  // At most the requested number.
-  int64_t bytes = 0;                      // Of text, if there is a tokenizer.
+  int64_t bytes = 0;                      // Bytes of text, if there is a tokenizer.
 };
 
 constexpr int64_t kTokensAtATime = 1 << 20;
@@ -170,7 +170,7 @@ class StatisticsCollector {
 
 constexpr int64_t kMostShown = 1000000;
 
-// Safe to print, on one line.
+// Makes text safe to print, on one line.
 std::string shown_text(std::string_view text) {
   std::string shown;
   for (const char c : printable(text)) {

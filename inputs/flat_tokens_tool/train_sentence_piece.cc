@@ -100,7 +100,7 @@ class Lines final : public sentencepiece::SentenceIterator {
   size_t next_file_ = 0;
   std::unique_ptr<DocumentReader> reader_;
   std::string document_;
-  std::string_view rest_;  // Of document_.
+  std::string_view rest_;  // Rest of document_.
   std::string line_;
   bool is_done_ = false;
   std::exception_ptr failure_;
@@ -122,7 +122,7 @@ std::unordered_map<std::string, std::string> arguments_of(
           {"minloglevel", "2"}};
 }
 
-// Library messages begin with a source location and the failed condition.
+// Removes the source location and the failed condition at the start of library messages.
 std::string_view reason_of(const sentencepiece::util::Status& status) {
   const std::string_view message = status.message();
   const size_t condition = message.rfind("] ");

@@ -23,7 +23,7 @@
 namespace tessera {
 namespace {
 
-// These decompress a chunk and return its size. `into` is filled only if the size is as expected.
+// Decompressors of a chunk, which return its size. `into` is filled only if its size is correct.
 
 size_t unpack_blosc(std::string_view packed, std::span<char> into, const std::string& where) {
   if (packed.size() < BLOSC_MIN_HEADER_LENGTH)
@@ -201,8 +201,8 @@ ZarrArray::ZarrArray(fs::path folder) : folder_(std::move(folder)) {
   check_completeness();
 }
 
-// Missing chunks hold the fill value, which is rarely intended for tokens. If nearly all chunks are
-// missing, the store was not copied completely, or its metadata is wrong.
+// Checks for missing chunks: they have the fill value, which is rarely intended for tokens. If
+// nearly all are missing, the store was not copied completely, or its metadata is wrong.
 void ZarrArray::check_completeness() const {
   constexpr int64_t kMostMissing = 1000;
   int64_t stored = 0;
@@ -246,7 +246,7 @@ class Elements {
  public:
   explicit Elements(const ZarrArray& array) : array_(array) {}
 
-  // The next elements, at most `most`; empty only at the end.
+  // Returns the next elements, at most `most`; empty only at the end.
   std::span<const uint64_t> take(int64_t most) {
     if (used_ == chunk_.size()) {
       if (next_ == array_.num_chunks()) return {};
@@ -348,7 +348,7 @@ class SplitImport {
   int64_t max_token_id_;
   FlatTokensWriter* writer_;
   Elements encoded_;
-  int64_t begin_ = 0;  // Of the next document.
+  int64_t begin_ = 0;  // Start of the next document.
   ImportedSplit imported_;
 };
 

@@ -30,10 +30,10 @@ struct ZarrMetadata {
   int64_t chunk_bytes() const { return chunk * element_bytes; }
 };
 
-// `where` begins messages.
+// Parses .zarray; `where` begins messages.
 ZarrMetadata parse_zarr_metadata(std::string_view json, const std::string& where);
 
-// The elements of a stored chunk. Error if it is damaged or has negative numbers.
+// Returns the elements of a stored chunk. Error if it is damaged or has negative numbers.
 std::vector<uint64_t> decode_zarr_chunk(const ZarrMetadata& metadata, std::string_view bytes,
                                         const std::string& where);
 
@@ -45,7 +45,7 @@ class ZarrArray {
   int64_t size() const { return metadata_.size; }
   int64_t chunk() const { return metadata_.chunk; }
   int64_t num_chunks() const { return metadata_.num_chunks(); }
-  // The elements of a chunk, without padding.
+  // Returns the elements of a chunk, without padding.
   std::vector<uint64_t> read_chunk(int64_t number) const;
 
  private:
@@ -55,9 +55,9 @@ class ZarrArray {
   ZarrMetadata metadata_;
 };
 
-// The groups of the store that hold tokens, `train` first. Error if the store has no such group.
+// Returns the groups of the store that hold tokens, `train` first. Error if the store has none.
 std::vector<std::string> zarr_splits(const std::filesystem::path& store);
-// The max_token_id attribute of the split's group.
+// Returns the max_token_id attribute of the split's group.
 int64_t zarr_max_token_id(const std::filesystem::path& store, const std::string& split);
 
 struct ImportedSplit {

@@ -100,7 +100,7 @@ std::vector<int64_t> MixtureInput::block_counts(const std::vector<double>& weigh
   return counts;
 }
 
-// Stages begin at blocks, so that the weights are exact in every block.
+// Returns the first block of a stage. Stages begin at blocks, in which weights are exact.
 int64_t MixtureInput::first_block_of(int64_t step, const std::string& where) const {
   const int64_t batch = stream().global_batch_size;
   if (step * batch % p_.block_size != 0) {
@@ -143,7 +143,7 @@ void MixtureInput::check_agreement() const {
   }
 }
 
-// nullopt for sources that repeat or are unbounded.
+// Returns the rows of sources; nullopt for those that repeat or are unbounded.
 std::vector<std::optional<int64_t>> MixtureInput::rows_of_finite_sources() const {
   std::vector<std::optional<int64_t>> rows;
   for (const auto& source : sources_)
@@ -181,7 +181,7 @@ void MixtureInput::fail_exhausted() const {
       end_->row / stream().global_batch_size);
 }
 
-// All hosts fail at the same batch, whichever would read the row.
+// Fails on all hosts at the same batch, whichever would read the row.
 std::optional<Batch> MixtureInput::peek() {
   const int64_t end = (position() + 1) * stream().global_batch_size;
   const bool ended = p_.num_batches >= 0 && position() >= p_.num_batches;
@@ -195,7 +195,7 @@ const std::vector<MixtureSchedule::Pick>& MixtureInput::block(int64_t index) con
   return block_;
 }
 
-// Rows of each source in the first `examples` rows of the stream.
+// Returns the rows of each source in the first `examples` rows of the stream.
 std::vector<int64_t> MixtureInput::given(int64_t examples) const {
   // The last batch may be padded.
   if (const std::optional<int64_t> size = schedule_.size()) examples = std::min(examples, *size);
@@ -234,8 +234,8 @@ std::map<std::string, std::string> MixtureInput::contents() const {
   return all;
 }
 
-// Later weights may change. Changed earlier weights, or changed row counts of exhausted sources,
-// would skip or repeat rows.
+// Checks cursors. Later weights may change. Changed earlier weights, or changed row counts of
+// exhausted sources, would skip or repeat rows.
 void MixtureInput::check_cursors(const std::map<std::string, std::string>& cursors,
                                  int64_t examples) const {
   const std::vector<int64_t> given = this->given(examples);

@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-// What happens when a source that does not repeat is exhausted.
+// The effect of the end of a source that does not repeat.
 enum class Exhausted {
   kRestart,  // The source repeats.
   kStop,     // The source leaves the mixture; the others share its rows by weight. The stream ends
@@ -40,7 +40,7 @@ class MixtureInput final : public IndexedInput {
     std::string name = "mixture";
     // By name. Unset fields of a source inherit the mixture's fields of the same name.
     std::map<std::string, Template<BaseInput>> sources;
-    // Of each source from step 0 on; need not sum to 1; 0 excludes a source.
+    // Weights from step 0 on, by source; need not sum to 1; 0 excludes a source.
     std::map<std::string, double> weights;
     std::vector<MixtureStage> stages;  // Weights from later steps on; each step must begin a block.
     Exhausted exhausted = Exhausted::kRestart;
@@ -48,7 +48,7 @@ class MixtureInput final : public IndexedInput {
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
     int64_t num_batches = -1;  // End after this many; -1: no limit.
-    Field<int64_t> seed;       // Of the order within blocks.
+    Field<int64_t> seed;       // Seed of the order within blocks.
     FIELDS(name, sources, About(weights, kNotNegative), stages, exhausted,
            About(block_size, "rows; the order of a block is computed as a whole",
                  {.min = 1, .max = 65536}),

@@ -116,7 +116,7 @@ namespace {
 
 using Rows = std::vector<std::optional<int64_t>>;
 
-// Zero weight for exhausted sources.
+// Returns the weights with 0 for exhausted sources.
 std::vector<double> weights_left(std::vector<double> weights, const Rows& left) {
   for (size_t i = 0; i < weights.size(); ++i)
     if (left[i] == 0) weights[i] = 0.0;
@@ -127,15 +127,15 @@ bool has_any(const std::vector<double>& weights) {
   return std::any_of(weights.begin(), weights.end(), [](double weight) { return weight > 0.0; });
 }
 
-// How many such blocks the rows suffice for, at most `most`.
+// Returns how many such blocks the rows suffice for, at most `most`.
 int64_t whole_blocks(const std::vector<int64_t>& counts, const Rows& left, int64_t most) {
   for (size_t i = 0; i < counts.size(); ++i)
     if (left[i] && counts[i] > 0) most = std::min(most, *left[i] / counts[i]);
   return most;
 }
 
-// The counts of a block in which some source is exhausted: it gives all its remaining rows, and the
-// others share the rest by weight, which may exhaust them in turn.
+// Returns the counts of a block in which some source is exhausted: it gives all its remaining rows,
+// and the others share the rest by weight, which may exhaust them in turn.
 std::vector<int64_t> counts_where_sources_leave(int64_t block_size, std::vector<double> weights,
                                                 const Rows& left) {
   std::vector<int64_t> counts(weights.size());

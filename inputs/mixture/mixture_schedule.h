@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Largest-remainder apportionment of `block_size` rows by weight; ties go to the first source.
+// Apportions `block_size` rows by weight and largest remainder; ties go to the first source.
 std::vector<int64_t> apportion_rows(const std::vector<double>& weights, int64_t block_size);
 
 class MixtureSchedule {
@@ -35,13 +35,14 @@ class MixtureSchedule {
   MixtureSchedule(int64_t block_size, uint64_t seed, std::vector<Stage> stages);
 
   int64_t block_size() const { return block_size_; }
-  // Rows of the stream; nullopt if unbounded.
+  // Returns the rows of the stream; nullopt if unbounded.
   std::optional<int64_t> size() const;
-  // The rows of a block, in order.
+  // Returns the rows of a block, in order.
   std::vector<Pick> block(int64_t index) const;
-  // Rows of each source before a block.
+  // Returns the rows of each source before a block.
   std::vector<int64_t> given_before(int64_t block) const;
-  // The stream row that is row `number` of the source; nullopt if the stream has no such row.
+  // Returns the stream row that is row `number` of the source; nullopt if the stream has no such
+  // row.
   std::optional<int64_t> row_of(int64_t source, int64_t number) const;
 
  private:
@@ -59,9 +60,9 @@ struct WeightStage {
   std::vector<double> weights;
 };
 
-// Stages for sources of which some have a limited number of `rows` (nullopt: no limit). From the
-// block that exhausts a source on, the others share its rows by weight. The stream ends when all
-// sources with a weight are exhausted.
+// Returns stages for sources of which some have a limited number of `rows` (nullopt: no limit).
+// From the block that exhausts a source on, the others share its rows by weight. The stream ends
+// when all sources with a weight are exhausted.
 std::vector<MixtureSchedule::Stage> stages_of_finite_sources(
     int64_t block_size, const std::vector<WeightStage>& stages,
     const std::vector<std::optional<int64_t>>& rows);

@@ -21,8 +21,8 @@
 namespace tessera {
 namespace {
 
-// A file that is open already is shared, by device and inode: rows of a batch may read one file at
-// many places, and descriptors are limited.
+// Opens a file, or shares it if it is open already, by device and inode: rows of a batch may read
+// one file at many places, and descriptors are limited.
 std::shared_ptr<const ByteFile> open_shared(const std::filesystem::path& path) {
   static std::mutex mutex;
   static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<const ByteFile>> open;
@@ -101,7 +101,7 @@ class CompressedSource : public ByteSource {
   int64_t bytes_read() const final { return compressed_->bytes_read(); }
 
  protected:
-  // As `read`. Consumes compressed bytes from [next_, end_), which `refill` fills.
+  // Reads as `read` does. Consumes compressed bytes from [next_, end_), which `refill` fills.
   virtual size_t decompress(char* into, size_t size) = 0;
   // Resets the decompressor to the beginning of the stream.
   virtual void restart() = 0;
@@ -164,7 +164,7 @@ class GzipSource final : public CompressedSource {
   }
 
  private:
-  // The last member may be followed by zeros, which gzip allows for tapes and block devices.
+  // Begins a member. Zeros may follow the last: gzip allows them for tapes and block devices.
   bool begin_member() {
     if (has_member_) next_ = std::find_if(next_, end_, [](char c) { return c != '\0'; });
     if (next_ == end_) return false;

@@ -31,7 +31,7 @@ struct Piece {
 // piece at a time, of bounded length.
 class PieceReader {
  public:
-  // This many bytes after a piece are readable: SIMD parsers read past the end.
+  // Readable bytes after a piece: SIMD parsers read past the end.
   static constexpr size_t kPadding = 64;
 
   // With an empty separator, the whole stream is one piece.
@@ -72,7 +72,7 @@ class PieceReader {
 
   // Offset of the first byte after the last piece.
   int64_t offset() const { return offset_; }
-  // To the beginning of a piece.
+  // Moves to the beginning of a piece.
   void seek(int64_t offset) {
     source_->seek(offset);
     begin_ = end_ = given_ = 0;
@@ -100,7 +100,7 @@ class PieceReader {
     return got > 0;
   }
 
-  // Position of the next separator in the buffer; npos if the buffer has no separator.
+  // Returns the position of the next separator in the buffer; npos if the buffer has none.
   size_t find_separator(size_t from) const {
     if (separator_.empty()) return std::string::npos;
     const char* const start = buffer_.data() + from;
@@ -117,7 +117,7 @@ class PieceReader {
     offset_ += static_cast<int64_t>(size);
   }
 
-  // Keeps at most a partial separator.
+  // Skips a piece; keeps at most a partial separator in memory.
   bool skip_piece() {
     bool has_passed = false;
     for (;;) {

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-// What to do with a record that cannot be read: invalid JSON, a line without the text field, text
+// The reaction to a record that cannot be read: invalid JSON, a line without the text field, text
 // that is not UTF-8, or text for which a tokenizer's pattern needs too many steps.
 enum class CorruptRecords {
   kFail,  // Error with file and line.
@@ -69,39 +69,39 @@ struct CorruptRecordCount {
 void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault,
                   CorruptRecordCount* count);
 
-// The place of document `number` of a shard, for messages: "a.jsonl:17", "a.txt: document 3", or
-// the name alone if the shard is one document.
+// Returns the place of document `number` of a shard, for messages: "a.jsonl:17", "a.txt: document
+// 3", or the name alone if the shard is one document.
 std::string document_place(const std::string& shard, DocumentFormat format,
                            const ReadOptions& options, int64_t number);
 
 class DocumentReader {
  public:
   virtual ~DocumentReader() = default;
-  // The text of the next document; nullopt at the end. Blank lines of JSON are skipped. I/O errors
-  // and truncated streams are Errors, even with CorruptRecords::kSkip.
+  // Returns the text of the next document; nullopt at the end. Blank lines of JSON are skipped. I/O
+  // errors and truncated streams are Errors, even with CorruptRecords::kSkip.
   virtual std::optional<std::string> next() = 0;
   // Skips a document without parsing it; false at the end.
   virtual bool skip() = 0;
   virtual ShardPosition position() const = 0;            // After the last document returned.
-  virtual void seek(const ShardPosition& position) = 0;  // Of the same shard.
+  virtual void seek(const ShardPosition& position) = 0;  // A position of this shard.
   virtual const CorruptRecordCount& corrupt() const = 0;
-  // Bytes consumed of the file on disk, for progress.
+  // Returns the bytes consumed of the file on disk, for progress.
   virtual int64_t bytes_read() const = 0;
 };
 
-// Decompresses files that end in .gz or .zst. A UTF-8 byte order mark is removed, unless any bytes
-// are accepted. Error for data that is not text (foreign_format.h).
+// Opens documents. Decompresses files that end in .gz or .zst. A UTF-8 byte order mark is removed,
+// unless any bytes are accepted. Error for data that is not text (foreign_format.h).
 std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
                                                const ReadOptions& options = {},
                                                DocumentFormat format = DocumentFormat::kAuto);
 
-// The same from any source, as from a file `path`.
+// Reads documents from any source, like from a file `path`.
 std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
                                                const std::filesystem::path& path,
                                                const ReadOptions& options = {},
                                                DocumentFormat format = DocumentFormat::kAuto);
 
-// The format that kAuto chooses.
+// Returns the format that kAuto chooses.
 DocumentFormat document_format(const std::filesystem::path& path);
 
 }  // namespace tessera

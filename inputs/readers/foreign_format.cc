@@ -75,7 +75,7 @@ std::string head_of(ByteSource& source) {
   try {
     for (size_t got = 1; got > 0 && size < head.size(); size += got)
       got = source.read(head.data() + size, head.size() - size);
-  } catch (const Error&) {  // The reader reports it in its place.
+  } catch (const Error&) {  // The reader reports it later.
   }
   head.resize(size);
   source.seek(0);

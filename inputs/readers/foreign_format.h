@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recognises data that is not text by its first bytes, before it is read as if it were.
+// Recognises data that is not text by its first bytes, before it is read as text.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,21 @@ namespace tessera {
 
 struct ForeignFormat {
   std::string_view name;     // "Parquet".
-  std::string_view advice;   // How to make text of it: a command in which {} is the file.
-  int64_t corpus_bytes = 1;  // Of a corpus, at least; 0: texts are hardly kept so.
+  std::string_view advice;   // How to convert it to text: a command in which {} is the file.
+  int64_t corpus_bytes = 1;  // Least size of a corpus; 0: this format rarely holds text.
 };
 
 inline constexpr size_t kHeadBytes = 8192;
 
-// The format of a file that begins with `head`, at most its first kHeadBytes; null for text and for
-// what is not known.
+// Returns the format of a file that begins with `head`, at most its first kHeadBytes; null for text
+// and unknown formats.
 const ForeignFormat* foreign_format(std::string_view head);
 
-// "is Parquet, which is not read as text; convert it: …", with the file's path in the command.
+// Returns "is Parquet, which is not read as text; convert it: …", with the file's path in the
+// command.
 std::string describe(const ForeignFormat& format, const std::filesystem::path& path);
 
-// The first bytes of a source, which then continues at its beginning.
+// Returns the first bytes of a source, which then continues at its beginning.
 std::string head_of(ByteSource& source);
 
 // Decompresses a file whose name ends in .gz or .zst, unless its first bytes are those of another

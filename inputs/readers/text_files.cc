@@ -26,11 +26,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWild = "*?[";
 
-// Why a name in a folder is not taken.
+// The reason why a name in a folder is not read.
 struct Refusal {
-  std::string reason;      // "Parquet"; "": it is taken.
-  std::string advice;      // What follows the path in a message; or "".
-  int64_t data_bytes = 0;  // Of data that is likely meant to be read.
+  std::string reason;      // "Parquet"; "": it is read.
+  std::string advice;      // Text after the path in a message; or "".
+  int64_t data_bytes = 0;  // Bytes of data that the user probably means to read.
 };
 
 bool has_text_name(const fs::path& path) {
@@ -55,7 +55,7 @@ Refusal refusal_of_file(const fs::path& path) {
   return {"text with a NUL byte", "has a NUL byte; remove it: tr -d '\\000'", bytes};
 }
 
-// Why a folder is not searched: a program writes its files. "" if it is searched.
+// Returns why a folder is not searched: a program writes its files. "" if it is searched.
 std::string reason_of_folder(const fs::path& folder) {
   if (fs::exists(folder / "hparams.toml")) return "the directory of a run";
   if (fs::exists(folder / "CMakeCache.txt")) return "a build folder";
@@ -104,7 +104,7 @@ class Finder {
     return found;
   }
 
-  // Error if the folders hold more data in other formats than text.
+  // Throws an Error if the folders hold more data in other formats than text.
   void require_text(const std::vector<std::string>& paths) const {
     int64_t text = 0, data = 0;
     for (const auto& [unused, file] : files_)
@@ -117,7 +117,7 @@ class Finder {
   }
 
  private:
-  // A path without links; for a file of several names, its number.
+  // Returns a path without links; for a file of several names, its number.
   static std::string identity(const fs::path& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0 && status.st_nlink > 1)
@@ -153,7 +153,7 @@ class Finder {
   std::map<std::string, TextFile> files_;                 // By identity.
   std::set<fs::path> visited_;                            // Folders.
   std::map<std::string, std::vector<fs::path>> refused_;  // By reason.
-  std::map<std::string, int64_t> data_;  // Bytes of data that is likely meant, by identity.
+  std::map<std::string, int64_t> data_;  // Bytes of data that the user probably means, by identity.
   std::string advice_;                   // How to read the first of them.
 };
 

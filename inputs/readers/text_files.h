@@ -8,39 +8,39 @@
 
 namespace tessera {
 
-// Whether a path has any of * ? [ and is not the name of a file.
+// Returns whether a path has any of * ? [ and is not the name of a file.
 bool is_file_pattern(const std::string& path);
 
-// Sorted by name; may be empty.
+// Returns files sorted by name; may be empty.
 std::vector<std::filesystem::path> matching_files(const std::string& pattern);
 
-// The folder that contains all matches: the path before the first * ? or [.
+// Returns the folder that contains all matches: the path before the first * ? or [.
 std::filesystem::path pattern_root(const std::string& pattern);
 
 struct TextFile {
   std::filesystem::path path;
-  // The path below the folder that was asked for, or the file's name: the same in every location
-  // and with any other files.
+  // The path below the requested folder, or the file's name: equal in every location and with any
+  // other files.
   std::string name;
   std::string identity;  // Equal for all paths, links and hard links of a file.
 };
 
 struct TextFiles {
   std::vector<TextFile> files;  // Sorted by path.
-  // What was not taken and why, with counts: "left out: 2 files in Parquet (a.parquet, …)"; or "".
+  // Files left out and why, with counts: "left out: 2 files in Parquet (a.parquet, …)"; or "".
   std::string left_out;
 };
 
-// The files that `paths` name, each once, by whatever paths and links it is reached. A path is a
+// Returns the files of `paths`, each once, by whatever paths and links it is reached. A path is a
 // file, a pattern, or a folder: then all text files below it, compressed texts and lines of JSON
 // included, also through links. Hidden names, token files (.bin), data that is not text, and the
 // directories of runs and builds are left out. Error for a path without files, for a named file
 // that is not text (token files excepted, or any file if `may_be_tokens`), and for folders with
-// more data in other formats than text, where reading the rest is hardly meant.
+// more data in other formats than text: it is rarely intended to read only the text.
 TextFiles find_text_files(const std::vector<std::string>& paths, bool may_be_tokens = false);
 
-// Tessera's own sources and docs, found from the location of the running program; empty if they are
-// not installed.
+// Returns Tessera's own sources and docs, found from the location of the running program; empty if
+// they are not installed.
 std::vector<TextFile> tessera_source_files();
 
 }  // namespace tessera

@@ -95,7 +95,7 @@ void ShardReader::read_block() {
   if (shards_->shuffle_block > 1 && block_.size() > 1) shuffle();
 }
 
-// Keyed by the block's position, so that a re-read block has the same order.
+// Shuffles with the block's position as key, so that a re-read block has the same order.
 void ShardReader::shuffle() {
   const uint64_t key = mix_bits(static_cast<uint64_t>(place_.block.document),
                                 mix_bits(static_cast<uint64_t>(place_.unit), shards_->seed));
@@ -106,7 +106,7 @@ void ShardReader::shuffle() {
   block_ = std::move(shuffled);
 }
 
-// After a block, the cursor is the reader's position.
+// Leaves the block: the cursor becomes the reader's position.
 void ShardReader::leave_block() {
   block_read_ = false;
   place_.block = reader_->position();
@@ -177,7 +177,7 @@ StreamCursor StreamShard::place() const {
   return {pieces_.front().place, static_cast<int64_t>(pieces_.front().used)};
 }
 
-// False at the end of the documents.
+// Returns false at the end of the documents.
 bool StreamShard::add_document() {
   std::optional<ShardReader::Document> document = documents_.next();
   if (!document) return false;

@@ -59,12 +59,12 @@ class ShardReader {
 
   struct Document {
     std::string text;      // Not empty.
-    int64_t number = 0;    // In its shard.
+    int64_t number = 0;    // Index in its shard.
     DocumentCursor place;  // Restoring it makes `next` return this document.
   };
-  // nullopt at the end of a finite set. Error if the row has no document in two epochs.
+  // Returns nullopt at the end of a finite set. Error if the row has no document in two epochs.
   std::optional<Document> next();
-  const DocumentCursor& place() const { return place_; }  // Of the next document.
+  const DocumentCursor& place() const { return place_; }  // Position of the next document.
   void restore(const DocumentCursor& place);
   std::string shard_name(int64_t unit) const;
   // Skips a document that cannot be tokenised, or Error, as configured for corrupt records.
@@ -82,11 +82,11 @@ class ShardReader {
 
   std::shared_ptr<const TextShards> shards_;
   int64_t row_;
-  std::unique_ptr<DocumentReader> reader_;  // Of the current unit; opened on demand.
+  std::unique_ptr<DocumentReader> reader_;  // Reader of the current unit; opened on demand.
   DocumentCursor place_;                    // `block`: the beginning of block_.
   struct BlockText {
     std::string text;
-    int64_t number = 0;  // In its shard.
+    int64_t number = 0;  // Index in its shard.
   };
   std::vector<BlockText> block_;  // Documents from place_.index on are still to be returned.
   bool block_read_ = false;
@@ -106,8 +106,8 @@ struct StreamCursor {
   int64_t tokens = 0;  // Tokens of the document already returned.
 };
 
-// The checkpoint form: "<unit> <document> <offset> <index> <tokens>". Counts of corrupt records are
-// stored separately (base_input.h).
+// Formats a cursor for checkpoints: "<unit> <document> <offset> <index> <tokens>". Counts of
+// corrupt records are stored separately (base_input.h).
 std::string stream_cursor_text(const StreamCursor& place);
 // Error if malformed; `what` names the text in messages.
 StreamCursor parse_stream_cursor(const std::string& text, const std::string& what);
@@ -125,9 +125,10 @@ class StreamShard {
   StreamShard(std::shared_ptr<const TextShards> shards, const Tokenizer& tokenizer,
               const Options& options, int64_t row);
 
-  // At most tokens_per_row encoded tokens of the next row; empty at the end of a finite set.
+  // Returns at most tokens_per_row encoded tokens of the next row; empty at the end of a finite
+  // set.
   std::vector<uint32_t> next_row();
-  StreamCursor place() const;  // Of the next row.
+  StreamCursor place() const;  // Position of the next row.
   void restore(const StreamCursor& place);
   StreamCursor begin() const { return {documents_.begin(), 0}; }
 
@@ -157,7 +158,7 @@ class StreamWorkers {
   StreamWorkers(std::vector<std::unique_ptr<StreamShard>> shards, int64_t threads, int64_t ahead);
   ~StreamWorkers();
 
-  // The next row of a shard; empty at its end. Blocks, and rethrows the shard's exception.
+  // Returns the next row of a shard; empty at its end. Blocks, and rethrows the shard's exception.
   const std::vector<uint32_t>& front(size_t shard);
   void pop(size_t shard);
   StreamCursor place(size_t shard) const;  // After the rows popped.

@@ -27,7 +27,7 @@ constexpr const char* kFilesKey = "data";
 std::string cursor_key(int64_t row) { return fmt::format("lane/{:06}", row); }
 std::string corrupt_key(int64_t row) { return fmt::format("{}{:06}", kCorruptRecordsPrefix, row); }
 
-// Names below the folder, which may be moved between starts.
+// Hashes names below the folder, which may be moved between starts.
 uint32_t hash_of_names(const std::vector<TextFile>& files) {
   uint32_t hash = 0;
   for (const TextFile& file : files) {
@@ -37,7 +37,7 @@ uint32_t hash_of_names(const std::vector<TextFile>& files) {
   return hash;
 }
 
-// Entries of a state, one a file, that must be equal on all hosts.
+// Returns entries of a state, one for each file, that must be equal on all hosts.
 std::map<std::string, std::string> content_entries(const std::vector<TextFile>& files,
                                                    uint64_t seed) {
   std::map<std::string, std::string> entries;
@@ -88,8 +88,8 @@ std::shared_ptr<const TextShards> StreamingTextInput::find_shards() {
                  .seed = seed_bits});
 }
 
-// Everything that determines the order of tokens, except the contents of the files: a damaged file
-// may be repaired before a run resumes.
+// Returns everything that determines the order of tokens, except the contents of the files: a
+// damaged file may be repaired before a run resumes.
 std::string StreamingTextInput::describe(const TextShards& shards) const {
   return fmt::format(
       "{} shards (names {:08x}), {} with {:g} held out, {}, seed {}, tokenizer {}",

@@ -34,7 +34,7 @@ class StreamingTextInput final : public BaseInput {
     Labels labels = Labels::kNextToken;
     EndOfDocument end_of_document = EndOfDocument::kAuto;
     DocumentFormat format = DocumentFormat::kAuto;
-    std::string text_field = "text";  // Of lines of JSON.
+    std::string text_field = "text";  // For lines of JSON.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
     CorruptRecords broken_documents = CorruptRecords::kFail;
     bool require_utf8 = true;       // Else any bytes are accepted.
@@ -43,7 +43,7 @@ class StreamingTextInput final : public BaseInput {
     bool repeat = true;             // Repeat epochs; else one, with rows padded at the end.
     int64_t num_batches = -1;       // End after this many; -1: no limit.
     int64_t num_workers = 2;        // Threads that read and tokenise.
-    Field<int64_t> seed;            // Of the order.
+    Field<int64_t> seed;            // Seed of the order.
     FIELDS(path, tokenizer, split, About(validation_fraction, "share of documents", kRate), name,
            About(global_batch_size, kSize), About(seq_len, kSize), labels, end_of_document, format,
            text_field, separator, broken_documents, require_utf8, shuffle,
@@ -59,12 +59,12 @@ class StreamingTextInput final : public BaseInput {
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
   bool repeats() const override { return p_.repeat && p_.num_batches < 0; }
   Batch specification() const override;
-  // nullopt once all rows of this host have ended, even if other hosts have rows left.
+  // Returns nullopt once all rows of this host have ended, even if other hosts have rows left.
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
   void reset() override;
   InputState state() const override;
-  // Error for the state of other data, another batch size or another kind of input.
+  // Restores. Error for the state of other data, another batch size or another kind of input.
   void restore(const InputState& state) override;
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }

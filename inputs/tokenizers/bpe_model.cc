@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short words rescan all pairs for each merge: quadratic, but fast. Long words use a heap of merges
-// and a linked list of symbols.
+// Merges the symbols of a word. Short words rescan all pairs for each merge: quadratic, but fast.
+// Long words use a heap of merges and a linked list of symbols.
 #include "inputs/tokenizers/bpe_model.h"
 
 #include <algorithm>

@@ -50,7 +50,7 @@ class PairTable {
     Merge merge;
   };
 
-  // The slot of the pair, or the free slot where it belongs.
+  // Returns the slot of the pair, or the free slot where it belongs.
   size_t place(int32_t left, int32_t right) const {
     const uint64_t pair =
         static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -75,7 +75,7 @@ struct QueuedMerge {
   int32_t made = 0;
 };
 
-// Reused between calls of one thread.
+// Memory that the calls of one thread reuse.
 struct MergeScratch {
   std::vector<int32_t> symbols;  // Input and output.
   std::vector<int32_t> previous;
@@ -95,8 +95,8 @@ struct BpeDefinition {
   bool fuses_unknown = false;                // Consecutive unknown tokens become one.
   bool has_byte_fallback = false;            // Unknown characters become byte tokens: <0x0A>.
   bool ignores_merges = false;               // A word in the vocabulary is encoded without merges.
-  std::string continuing_prefix;             // Of symbols inside a word.
-  std::string end_suffix;                    // Of symbols at the end of a word.
+  std::string continuing_prefix;             // Prefix of symbols inside a word.
+  std::string end_suffix;                    // Suffix of symbols at the end of a word.
 };
 
 class BpeModel {
@@ -109,7 +109,7 @@ class BpeModel {
 
   std::optional<int32_t> id_of(std::string_view token) const;
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
-  // Everything that determines ids, for fingerprints.
+  // Returns everything that determines ids, for fingerprints.
   std::string description() const;
 
  private:

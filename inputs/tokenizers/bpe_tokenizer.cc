@@ -133,7 +133,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   }
 }
 
-// "<0x0A>" is byte 10; -1 for anything else.
+// Returns 10 for "<0x0A>"; -1 for anything else.
 int byte_of_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   int byte = -1;
@@ -183,7 +183,7 @@ class WordCache {
 
   WordCache() : entries_(size_t{1} << kBits) {}
 
-  // The entry for a word of 1 to 31 bytes; *key is its key.
+  // Returns the entry for a word of 1 to 31 bytes; *key is its key.
   Entry& place(std::string_view word, std::array<uint64_t, 4>* key) {
     *key = {};
     std::memcpy(key->data(), word.data(), word.size());

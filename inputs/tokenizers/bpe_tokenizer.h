@@ -41,7 +41,7 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents);
 
   // Calls `take` in order for tokens and for the text between them (id nullopt). The longest match
-  // at a position wins. Without `with_special`, special tokens are text.
+  // at a position is taken. Without `with_special`, special tokens are text.
   void split(std::string_view text, bool with_special,
              const std::function<void(std::string_view, std::optional<int32_t>)>& take) const;
 
@@ -74,7 +74,7 @@ struct TokenDecoder {
   int64_t strip_left = 0;   // Removed from the beginning of the text, up to this many times,
   int64_t strip_right = 0;  // and from its end.
 
-  // The bytes of a token that is not written in the byte-level alphabet.
+  // Returns the bytes of a token that is not written in the byte-level alphabet.
   std::string bytes_of(std::string_view token) const;
   // Applies the strips to a whole text.
   std::string stripped(std::string text) const;

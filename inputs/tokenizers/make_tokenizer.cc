@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Byte b is id b + 1; 0 is reserved.
+// The tokenizer of bytes: byte b is id b + 1; 0 is reserved.
 class ByteTokenizer final : public Tokenizer {
  public:
   ByteTokenizer() {
@@ -63,7 +63,7 @@ std::pair<std::string, std::string> split_merge(std::string_view text, const std
   return {std::string(text.substr(0, space)), std::string(text.substr(space + 1))};
 }
 
-// "a b", or ["a", "b"] for tokens with spaces.
+// Parses "a b", or ["a", "b"] for tokens with spaces.
 std::pair<std::string, std::string> merge_of(const Json& json) {
   if (json.is_array()) {
     if (json.as_array().size() != 2)
@@ -123,9 +123,9 @@ std::vector<AddedToken> read_added(const Json& json) {
   return added;
 }
 
-// What is beside a tokenizer's own file; null for files that are absent.
+// The files beside a tokenizer's own file; null for absent ones.
 struct Settings {
-  std::vector<Json> names;  // With names of tokens, first those that count.
+  std::vector<Json> names;  // Files with names of tokens, by precedence.
   Json ids;                 // kModelIds
 };
 
@@ -137,7 +137,7 @@ Settings read_settings(const std::string& name, const TokenizerFiles& files) {
   return {{read("tokenizer_config.json"), read("special_tokens_map.json")}, read(kModelIds)};
 }
 
-// A token's name, as a string or an object; "" if no file has it.
+// Returns a token's name, as a string or an object; "" if no file has it.
 std::string configured_token(const Settings& settings, std::string_view role) {
   for (const Json& file : settings.names) {
     const Json* token = file.is_object() ? file.find(role) : nullptr;
@@ -148,7 +148,7 @@ std::string configured_token(const Settings& settings, std::string_view role) {
   return "";
 }
 
-// The token that the post-processor prepends; "" if none.
+// Returns the token that the post-processor prepends; "" if none.
 std::string processed_start(const Json& json) {
   if (!json.is_object()) return "";
   const Json& processors = member(json, "processors");
@@ -164,7 +164,7 @@ std::string processed_start(const Json& json) {
   return special.is_object() ? text_of(member(special, "id")) : "";
 }
 
-// Special tokens only: "</s>" in an ordinary vocabulary ends nothing.
+// Finds special tokens only: "</s>" in an ordinary vocabulary ends nothing.
 std::optional<int32_t> first_special(const std::vector<AddedToken>& added,
                                      const std::vector<std::string>& names) {
   for (const std::string& name : names)
@@ -181,7 +181,7 @@ std::optional<int32_t> id_of_name(const BpeParts& parts, const std::string& name
   return std::nullopt;
 }
 
-// A token that the settings name, or whose id the model's configuration has.
+// Returns a token that the settings name, or whose id the model's configuration has.
 std::optional<int32_t> configured_id(const Settings& settings, const std::string& role,
                                      const BpeParts& parts) {
   if (const std::string name = configured_token(settings, role); !name.empty())
@@ -209,8 +209,8 @@ void choose_start_and_end(const Settings& settings, const Json& processor, BpePa
                                      "<|startoftext|>", "<s>", "<bos>", "<BOS>", "<|endoftext|>"});
 }
 
-// The special tokens of a vocabulary without a list of them: those that the settings name. Without
-// settings, "<s>" and "</s>" are RoBERTa's, whose vocabulary has an unused "<|endoftext|>".
+// Adds the special tokens of a vocabulary without a list of them: those that the settings name.
+// Without settings, "<s>" and "</s>" are RoBERTa's, whose vocabulary has an unused "<|endoftext|>".
 void add_special_tokens(const Settings& settings, BpeParts* parts) {
   std::set<std::string> names = {"<|endoftext|>"};
   for (const char* role :
@@ -280,7 +280,7 @@ std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const std::string& name,
 
 // GPT-2's vocab.json and merges.txt.
 
-// Lines "a b", after a version line.
+// Reads lines "a b", after a version line.
 void read_merges_text(const std::string& text, const std::string& name, BpeDefinition* model) {
   std::istringstream lines(text);
   int64_t number = 0;

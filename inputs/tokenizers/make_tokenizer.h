@@ -19,7 +19,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,
                                                    const std::string& definition);
 
-// Makes a tokenizer from its files. Of a Hugging Face tokenizer.json, truncation, padding and
+// Makes a tokenizer from its files. In a Hugging Face tokenizer.json, truncation, padding and
 // post-processing are ignored, except for the start token.
 std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name, const TokenizerFiles& files);
 

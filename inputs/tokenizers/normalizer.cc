@@ -62,10 +62,10 @@ void append_normalized(int options, const std::vector<int32_t>& characters, std:
   for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(codes[static_cast<size_t>(i)], out);
 }
 
-// A Unicode normal form in O(n log n): utf8proc's reordering of combining marks is quadratic in the
-// length of a run. Normalizes only stretches with affected characters. A stretch begins with the
-// preceding character, which may combine with marks, and ends before an ASCII character, which does
-// not combine.
+// Converts to a Unicode normal form in O(n log n): utf8proc's reordering of combining marks is
+// quadratic in the length of a run. Normalizes only stretches with affected characters. A stretch
+// begins with the preceding character, which may combine with marks, and ends before an ASCII
+// character, which does not combine.
 std::string_view to_normal_form(int form, std::string_view text, std::string* storage) {
   const int32_t first = first_affected(form);
   std::string out;
@@ -103,7 +103,7 @@ std::string_view to_normal_form(int form, std::string_view text, std::string* st
 
 constexpr size_t kMostMade = 256 << 20;
 
-// Repeated replacements can grow a text exponentially.
+// Limits growth: repeated replacements can grow a text exponentially.
 void check_growth(size_t from, size_t to) {
   if (to > kMostMade && to > from)
     fail("the normalizer output of a text exceeds {} bytes; split the document", kMostMade);

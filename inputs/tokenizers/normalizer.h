@@ -26,7 +26,7 @@ struct Normalizer {
       apply;
 };
 
-// From the member "normalizer"; nullopt for none. Error that names an unsupported feature.
+// Parses the member "normalizer"; nullopt for none. Error that names an unsupported feature.
 std::optional<Normalizer> make_normalizer(const Json& json);
 
 }  // namespace tessera

@@ -94,8 +94,8 @@ std::string message_of(int code, OnigErrorInfo* info = nullptr) {
   return {reinterpret_cast<const char*>(text.data()), static_cast<size_t>(std::max(length, 0))};
 }
 
-// Whether the last character of an expression is a "+" that repeats something greedily, unlike
-// those of "\+", "x*+" and "x{1,3}+". With calls, the end of the expression is not that of a match.
+// Returns whether an expression ends with a "+" that repeats something greedily, unlike those of
+// "\+", "x*+" and "x{1,3}+". With calls, the end of the expression is not that of a match.
 bool ends_with_repeat(std::string_view expression) {
   if (expression.size() < 2 || expression.back() != '+') return false;
   if (expression.find("\\g") != std::string_view::npos) return false;
@@ -129,7 +129,7 @@ class Pattern::Search {
         deadline_(Clock::now() + std::chrono::seconds(10) +
                   std::chrono::microseconds(2 * static_cast<int64_t>(text.size()))) {}
 
-  // The first match that begins at or after `from`.
+  // Returns the first match that begins at or after `from`.
   std::optional<std::pair<size_t, size_t>> next(size_t from) {
     while (true) {
       const size_t left = text_.size() - from;
@@ -167,7 +167,7 @@ class Pattern::Search {
                                  space().region, ONIG_OPTION_NONE, space().limits);
   }
 
-  // A hostile pattern can take quadratic time over a text.
+  // Checks the time: a hostile pattern can take quadratic time over a text.
   void look_at_clock(size_t from) const {
     if (Clock::now() > deadline_)
       throw TextLimitError(fmt::format(

@@ -40,9 +40,9 @@ struct Matcher {
       find;
 };
 Matcher pattern_matcher(const std::string& expression, const std::string& where);
-// Error if the literal is empty.
+// Matches a literal; Error if it is empty.
 Matcher literal_matcher(const Json& literal);
-// Of the member "pattern" of a step of a tokenizer.json: {"Regex": …} or {"String": …}.
+// Parses the member "pattern" of a step of a tokenizer.json: {"Regex": …} or {"String": …}.
 Matcher make_matcher(const Json& pattern);
 
 }  // namespace tessera

@@ -34,7 +34,7 @@ Behaviour behaviour_of(const Json& json) {
        did_you_mean(json.as_string(), names));
 }
 
-// Whether a span of text joins the span before it.
+// Returns whether a span of text joins the span before it.
 bool joins(Behaviour behaviour, bool was_match, bool is_match) {
   switch (behaviour) {
     case Behaviour::kMergedWithPrevious:
@@ -56,7 +56,7 @@ Matcher class_matcher(const std::string& name, CharacterClasses kinds) {
           }};
 }
 
-// \w+|[^\w\s]+ with \w of Rust.
+// Matches \w+|[^\w\s]+ with \w of Rust.
 Matcher words_matcher() {
   return {"pattern '\\w+|[^\\w\\s]+'",
           [&classes = UnicodeClasses::get()](std::string_view text, const auto& take) {
@@ -77,7 +77,7 @@ Matcher words_matcher() {
           }};
 }
 
-// \s+$ : takes the time of a run of spaces only once.
+// Matches \s+$ in the time of one pass over a run of spaces.
 Matcher trailing_space_matcher() {
   return {"pattern '\\s+$'",
           [&classes = UnicodeClasses::get()](std::string_view text, const auto& take) {
@@ -144,7 +144,7 @@ void encode_bytes(const TextPiece& piece, const TakePiece& take) {
 
 enum class Prepend { kNever, kFirst, kAlways };
 
-// SentencePiece's convention: spaces become a mark, and words begin with it.
+// Applies SentencePiece's convention: spaces become a mark, and words begin with it.
 SplitStep make_metaspace_step(const Json& replacement, Prepend prepend, bool splits) {
   const std::string& mark = replacement.as_string();
   const SplitStep words = make_match_step(literal_matcher(replacement), Behaviour::kMergedWithNext);
@@ -198,7 +198,7 @@ SplitStep make_metaspace(const Json& json) {
   return make_metaspace_step(json.at("replacement"), prepend, flag_of(json, "split", true));
 }
 
-// A step from the JSON of any pre-tokenizer but Sequence and ByteLevel.
+// Makes a step from the JSON of any pre-tokenizer but Sequence and ByteLevel.
 SplitStep make_split_step(const Json& json) {
   const std::string& type = json.at("type").as_string();
   if (type == "Split") return make_split(json);

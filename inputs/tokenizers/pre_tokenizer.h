@@ -18,7 +18,7 @@ namespace tessera {
 // A piece of text between steps.
 struct TextPiece {
   std::string_view text;
-  bool is_beginning = false;  // Of the whole text.
+  bool is_beginning = false;  // At the beginning of the whole text.
 };
 using TakePiece = std::function<void(const TextPiece&)>;
 
@@ -31,7 +31,7 @@ struct SplitStep {
 
 class PreTokenizer {
  public:
-  // From the member "pre_tokenizer". Error that names an unsupported feature.
+  // Parses the member "pre_tokenizer". Error that names an unsupported feature.
   explicit PreTokenizer(const Json& json);
   PreTokenizer(std::vector<SplitStep> steps, bool is_byte_level)
       : steps_(std::move(steps)), is_byte_level_(is_byte_level) {}
@@ -43,7 +43,7 @@ class PreTokenizer {
   const WordScanner* only_scanner() const {
     return steps_.size() == 1 ? steps_[0].scanner.get() : nullptr;
   }
-  // Whether words end in GPT-2's byte-level alphabet (unicode.h).
+  // Returns whether words end in GPT-2's byte-level alphabet (unicode.h).
   bool is_byte_level() const { return is_byte_level_; }
   std::string description() const;
 
@@ -57,7 +57,7 @@ class PreTokenizer {
   bool is_encoded_ = false;  // The last steps see the byte-level alphabet.
 };
 
-// The step of a known pattern.
+// Makes the step of a known pattern.
 SplitStep make_scan_step(WordPattern pattern);
 
 }  // namespace tessera

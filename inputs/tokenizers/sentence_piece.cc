@@ -64,8 +64,8 @@ ChunkedSentencePiece::ChunkedSentencePiece(const SentencePieceFile& file, std::s
 
 ChunkedSentencePiece::~ChunkedSentencePiece() = default;
 
-// Whether a token may span the boundary before the character at `at` > 0. In unigram and BPE
-// models, tokens and intermediate merges are pieces, so none spans it if the two characters are
+// Returns whether a token may span the boundary before the character at `at` > 0. In unigram and
+// BPE models, tokens and intermediate merges are pieces, so none spans it if the two characters are
 // adjacent in no piece. In word models, tokens begin at space marks.
 bool ChunkedSentencePiece::may_cross(std::string_view text, size_t at) const {
   if (kind_ == SentencePieceFile::Kind::kWord) return !text.substr(at).starts_with(kSpaceMark);
@@ -74,7 +74,7 @@ bool ChunkedSentencePiece::may_cross(std::string_view text, size_t at) const {
   return std::binary_search(neighbours_.begin(), neighbours_.end(), pair);
 }
 
-// Where to end the first chunk of a text.
+// Returns where to end the first chunk of a text.
 size_t ChunkedSentencePiece::cut_of(std::string_view text) const {
   const auto is_good = [&](size_t at) {
     return !is_within_character(text, at) && !may_cross(text, at);
@@ -191,7 +191,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   TokenText text_of(int32_t id) const {
     if (processor_.IsControl(id) || processor_.IsUnknown(id) || processor_.IsUnused(id))
       return {TokenText::Kind::kSpecial, ""};
-    // Of byte pieces, only the length is used.
+    // Only the length of byte pieces is used.
     if (processor_.IsByte(id)) return {TokenText::Kind::kText, std::string(1, '\0')};
     std::string text = processor_.IdToPiece(id);
     for (size_t at = text.find(kSpaceMark); at != std::string::npos;
@@ -200,8 +200,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return {TokenText::Kind::kText, text};
   }
 
-  // The position and id of the first control piece named in the text; its size and -1 if there is
-  // none. The longest name at a position wins.
+  // Returns the position and id of the first control piece named in the text; its size and -1 if
+  // there is none. The longest name at a position is taken.
   std::pair<size_t, int32_t> first_control(std::string_view text) const {
     std::pair<size_t, int32_t> first{text.size(), -1};
     size_t longest = 0;

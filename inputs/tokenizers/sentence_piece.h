@@ -52,7 +52,7 @@ class ChunkedSentencePiece {
   std::vector<uint64_t> neighbours_;  // Sorted pairs of characters that are adjacent in some piece.
 };
 
-// `files` has tokenizer.model.
+// Makes a tokenizer; `files` has tokenizer.model.
 std::unique_ptr<Tokenizer> make_sentence_piece_tokenizer(const std::string& name,
                                                          const TokenizerFiles& files);
 

@@ -185,7 +185,7 @@ void parse_normalizer(std::string_view message, const std::string& where, Senten
 
 SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::string& where) {
   SentencePieceFile file;
-  SentencePieceFile denormalizer;  // Not used, but the library trusts its table.
+  SentencePieceFile denormalizer;  // Not used, but the library does not check its table.
   ProtobufReader reader(model, where);
   for (ProtobufField field; reader.next(&field);) {
     if (field.type != 2) continue;
@@ -289,7 +289,7 @@ SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file)
     });
 }
 
-// The normalized form of the first bytes, and how many bytes they are.
+// Returns the normalized form of the first bytes, and how many bytes they are.
 std::pair<std::string_view, size_t> SentencePieceNormalizer::prefix(std::string_view text) const {
   for (const std::string& symbol : symbols_[static_cast<unsigned char>(text[0])])
     if (text.starts_with(symbol)) return {text.substr(0, symbol.size()), symbol.size()};

@@ -42,7 +42,7 @@ struct SentencePieceFile {
   std::string normalization;      // The table of the normalizer; "": none.
   bool adds_space = true;         // Before or after a text.
   bool removes_extra_spaces = true;
-  bool marks_spaces = true;  // As kSpaceMark.
+  bool marks_spaces = true;  // Writes spaces as kSpaceMark.
 };
 
 // Longest-prefix lookup in a double-array trie (Darts-clone) of replacements.
@@ -50,10 +50,11 @@ class SentencePieceTable {
  public:
   // `table` must be valid; "" is empty.
   explicit SentencePieceTable(std::string_view table);
-  // The length of the longest key that is a prefix of the text, and its replacement; 0 for none.
+  // Returns the length (0: none) of the longest key that is a prefix of the text, and its
+  // replacement.
   std::pair<size_t, std::string_view> longest(std::string_view text) const;
 
-  // Whether every offset is in bounds: lookups do not check.
+  // Returns whether every offset is in bounds: lookups do not check.
   static bool is_valid(std::string_view table);
 
  private:
@@ -63,11 +64,11 @@ class SentencePieceTable {
   std::string texts_;
 };
 
-// Error, prefixed with `where`, for a damaged model. The library does not validate models: it
-// trusts offsets in the normalization table and aborts on invalid data.
+// Parses a model. Error, prefixed with `where`, if it is damaged: the library does not validate
+// models, but trusts offsets in the normalization table and aborts on invalid data.
 SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::string& where);
 
-// The same model without normalization, for text that is normalized already.
+// Returns the model without normalization, for text that is normalized already.
 std::string without_normalizer(std::string_view model, const std::string& where);
 
 // SentencePiece's normalization, done incrementally: the library's own normalizer uses about 30

@@ -15,7 +15,7 @@ namespace filesystem = std::filesystem;
 constexpr std::string_view kHeader = "tokenizer files 1\n";
 constexpr std::uintmax_t kLargestFile = 256 << 20;
 
-// The file names allowed in a definition; they are never used as paths.
+// Returns whether a definition may have this file name; names are never used as paths.
 bool is_known(std::string_view name) {
   return name == "tokenizer.json" || name == "tokenizer_config.json" ||
          name == "special_tokens_map.json" || name == kModelIds || name == "vocab.json" ||
@@ -36,7 +36,7 @@ bool read_if_there(const filesystem::path& path, const std::string& name, Tokeni
   return true;
 }
 
-// The start and end id of a model's configuration; of a list, the first.
+// Reads the start and end id of a model's configuration; from a list, the first.
 void read_model_ids(const filesystem::path& directory, TokenizerFiles* files) {
   JsonLine ids;
   for (const char* member : {"bos_token_id", "eos_token_id"}) {
@@ -53,14 +53,14 @@ void read_model_ids(const filesystem::path& directory, TokenizerFiles* files) {
   }
 }
 
-// What names the start and end tokens, beside a tokenizer's own file.
+// Reads the files that name the start and end tokens, beside a tokenizer's own file.
 void read_settings(const filesystem::path& directory, TokenizerFiles* files) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
     read_if_there(directory / name, name, files);
   read_model_ids(directory, files);
 }
 
-// GPT-2's two files, under either of their names.
+// Reads GPT-2's two files, under either of their names.
 bool read_gpt2(const filesystem::path& directory, TokenizerFiles* files) {
   const bool is_there = (read_if_there(directory / "vocab.json", "vocab.json", files) &&
                          read_if_there(directory / "merges.txt", "merges.txt", files)) ||
@@ -76,8 +76,8 @@ bool is_unigram(const Json& file) {
   return type != nullptr && type->is_string() && type->as_string() == "Unigram";
 }
 
-// Whether to read tokenizer.model instead of the tokenizer.json beside it: the JSON was exported
-// from the model by Tessera, or is a Unigram model, which is not supported.
+// Returns whether to read tokenizer.model instead of the tokenizer.json beside it: the JSON was
+// exported from the model by Tessera, or is a Unigram model, which is not supported.
 bool stands_for_model(const filesystem::path& directory, const std::string& json) {
   if (!filesystem::is_regular_file(directory / "tokenizer.model")) return false;
   return filesystem::is_regular_file(directory / "tessera_export.json") ||

@@ -57,24 +57,25 @@ class Tokenizer {
     encode(text, &ids);
     return ids;
   }
-  // The same, with names of special tokens recognised: for prompts.
+  // Appends ids with names of special tokens recognised: for prompts.
   virtual std::vector<int32_t> encode_with_special(std::string_view text) const {
     return encode(text);
   }
   // Special tokens and ids outside the vocabulary (which a padded model may sample) have no text.
   virtual std::string decode(const std::vector<int32_t>& ids) const;
-  // Bytes of text of an id, for bits per byte: 0 for special tokens.
+  // Returns the bytes of text of an id, for bits per byte: 0 for special tokens.
   int32_t byte_length(int32_t id) const {
     return has(id) ? static_cast<int32_t>(texts_[static_cast<size_t>(id)].bytes.size()) : 0;
   }
 
-  // Precedes a document's first token if labels are shifted right, and begins unprompted text.
+  // Returns the token before a document if labels are shifted right, or before unprompted text.
   int32_t start_id() const { return start_id_; }
-  // Ends a document, if the tokenizer has such a token ("<|endoftext|>", "</s>").
+  // Returns the token that ends a document, if there is one ("<|endoftext|>", "</s>").
   std::optional<int32_t> end_id() const { return end_id_; }
-  // Whether sampling may choose this id: the end or a token with text, not padding or reserved ids.
+  // Returns whether sampling may choose this id: the end or a token with text, not padding or
+  // reserved ids.
   bool may_be_drawn(int32_t id) const;
-  // The id of a token by name, such as "<|endoftext|>".
+  // Returns the id of a token by name, such as "<|endoftext|>".
   virtual std::optional<int32_t> id_of(std::string_view) const { return std::nullopt; }
   // Names of special tokens, for suggestions in messages.
   virtual std::vector<std::string> special_tokens() const { return {}; }
@@ -91,7 +92,7 @@ class Tokenizer {
   std::optional<int32_t> end_id_;
 };
 
-// A 128-bit content hash as 32 hexadecimal digits. Not cryptographic.
+// Returns a 128-bit content hash as 32 hexadecimal digits. Not cryptographic.
 inline std::string content_hash(std::string_view content) {
   uint64_t one = 0xcbf29ce484222325u;  // FNV-1a, and a second lane with other constants.
   uint64_t other = 0x9e3779b97f4a7c15u;

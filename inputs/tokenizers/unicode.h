@@ -27,7 +27,7 @@ inline Character broken() { return {kReplacement, 1, false}; }
 
 }  // namespace utf8_detail
 
-// The character at text[at]; at < text.size().
+// Returns the character at text[at]; at < text.size().
 inline Character character_at(std::string_view text, size_t at) {
   using utf8_detail::broken;
   using utf8_detail::continues;
@@ -53,7 +53,7 @@ inline Character character_at(std::string_view text, size_t at) {
   return {code, 4, true};
 }
 
-// The beginning of the character before `at` > 0. An invalid byte is a character.
+// Returns the beginning of the character before `at` > 0. An invalid byte is a character.
 inline size_t character_before(std::string_view text, size_t at) {
   size_t first = at - 1;
   for (size_t back = 1; back <= 4 && back <= at; ++back) {
@@ -64,7 +64,7 @@ inline size_t character_before(std::string_view text, size_t at) {
   return first;
 }
 
-// The length of the longest prefix that is valid UTF-8.
+// Returns the length of the longest prefix that is valid UTF-8.
 size_t valid_prefix(std::string_view text);
 
 void append_utf8(int32_t code, std::string* text);
@@ -90,7 +90,7 @@ constexpr CharacterClasses kWord = 64;          // \w in Rust; Oniguruma's has o
 constexpr CharacterClasses kPunctuation = 128;  // \p{P}
 constexpr CharacterClasses kSymbol = 256;       // \p{S}
 constexpr CharacterClasses kMark = 512;         // \p{M}
-// Of the pre-tokenizers Digits and Punctuation, which use other versions of Unicode.
+// For the pre-tokenizers Digits and Punctuation, which use other versions of Unicode.
 constexpr CharacterClasses kStepDigit = 1024;
 constexpr CharacterClasses kStepPunctuation = 2048;
 }  // namespace unicode_class
@@ -101,7 +101,7 @@ class UnicodeClasses {
   static const UnicodeClasses& get();
 
   CharacterClasses of(int32_t code) const { return table_[code]; }
-  // The classes of the character at text[at]; sets *length.
+  // Returns the classes of the character at text[at]; sets *length.
   CharacterClasses at(std::string_view text, size_t at, size_t* length) const {
     const auto byte = static_cast<unsigned char>(text[at]);
     if (byte < 0x80) {

@@ -20,7 +20,7 @@ namespace {
 constexpr OnigCtype kUnknown = 4095;
 constexpr OnigCtype kFirstOwn = 4096;         // Numbers of properties that Oniguruma does not know.
 constexpr OnigCodePoint kFirstRange = 0x80;   // Sets have bits for the characters before.
-constexpr OnigCodePoint kFirstOther = 0x100;  // The same in all versions before. \w has a table.
+constexpr OnigCodePoint kFirstOther = 0x100;  // Below, all versions are equal. \w has a table.
 constexpr std::string_view kLatin1Numbers = "B2-B3 B9 BC-BE";  // \p{Word}, not [[:word:]].
 
 struct Range {
@@ -45,7 +45,7 @@ OnigCodePoint code_of(std::string_view hexadecimal) {
   return code;
 }
 
-// "41-5A AA" as two ranges.
+// Parses "41-5A AA" as two ranges.
 Ranges parsed_ranges(std::string_view text) {
   Ranges ranges;
   while (!text.empty()) {
@@ -89,7 +89,7 @@ Ranges without(const Ranges& from, const Ranges& removed) {
   return out;
 }
 
-// Property names are compared without case, spaces, '-' and '_'.
+// Normalizes property names, which are compared without case, spaces, '-' and '_'.
 std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name)
@@ -98,7 +98,7 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-// Oniguruma's ranges of a property; empty if it does not know it.
+// Returns Oniguruma's ranges of a property; empty if it does not know it.
 Ranges ranges_of_library(OnigCtype type) {
   OnigCodePoint first = 0;
   const OnigCodePoint* numbers = nullptr;
@@ -173,7 +173,7 @@ class Properties {
       numbers_[type].insert(numbers_[type].end(), {range.first, range.last});
   }
 
-  std::map<std::string, OnigCtype> names_;  // That differ from Oniguruma's.
+  std::map<std::string, OnigCtype> names_;  // Names that differ from Oniguruma's.
   std::vector<Ranges> ranges_;              // By type; empty: as in Oniguruma.
   std::vector<std::vector<OnigCodePoint>> numbers_;
 };

@@ -11,15 +11,15 @@ struct OnigEncodingTypeST;
 
 namespace tessera {
 
-// Oniguruma's UTF-8 with these properties in \p{…}, \w, \b and [[:alpha:]]. Made on first use.
+// Returns Oniguruma's UTF-8 with these properties in \p{…}, \w, \b and [[:alpha:]]. Made when used.
 OnigEncodingTypeST* unicode_encoding();
 
 using TakeRange = std::function<void(int32_t first, int32_t last)>;
-// The ranges of a property by its name in patterns, such as "Lu" or "White_Space", in order.
+// Visits the ranges of a property by its name in patterns, such as "Lu" or "White_Space", in order.
 void for_each_range(std::string_view property, const TakeRange& take);
 
-// Where steps of the library differ from the properties above, because they use other versions of
-// Unicode.
+// Differences between steps of the library and the properties above, because they use other
+// versions of Unicode.
 void for_each_other_digit(const TakeRange& take);        // Digits: numbers, and these.
 void for_each_other_punctuation(const TakeRange& take);  // Punctuation: \p{P} without these, …
 int32_t lower_case_of(int32_t code);                     // Lowercase: Unicode 17.

@@ -50,8 +50,8 @@ bool is_ascii_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <
 
 char lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
-// The length of 's 't 're 've 'm 'll 'd at text[at], or 0. With `any_case`, case is ignored, and
-// long s (U+017F) folds to s.
+// Returns the length of 's 't 're 've 'm 'll 'd at text[at], or 0. With `any_case`, case is
+// ignored, and long s (U+017F) folds to s.
 size_t contraction(std::string_view text, size_t at, bool any_case) {
   if (byte_at(text, at) != '\'') return 0;
   const auto letter = [&](size_t index) {

@@ -15,14 +15,14 @@ namespace tessera {
 enum class WordPattern {
   kGpt2,      // GPT-2, RoBERTa, GPT-NeoX, OPT
   kCl100k,    // cl100k_base; Llama 3
-  kQwen2,     // As cl100k, with single digits.
+  kQwen2,     // cl100k with single digits.
   kO200k,     // o200k_base, gpt-oss
-  kQwen35,    // As Qwen 2, with marks as letters.
-  kTekken,    // As o200k, with single digits and without contractions.
+  kQwen35,    // Qwen 2 with marks as letters.
+  kTekken,    // o200k with single digits and without contractions.
   kDeepSeek,  // The last step of DeepSeek 3; it matches no digits.
 };
 
-// The known pattern with exactly this source; nullopt if no known pattern matches.
+// Returns the known pattern with exactly this source; nullopt if no known pattern matches.
 std::optional<WordPattern> known_pattern(std::string_view regular_expression);
 
 // Finds the ends of words. Stateless: scanning may start at any word.
@@ -74,18 +74,18 @@ class WordScanner {
   size_t end_of_lower_part(std::string_view text, size_t at) const;
   size_t end_of_upper_part(std::string_view text, size_t at) const;
 
-  // 0 at the end of the text.
+  // Returns 0 at the end of the text.
   CharacterClasses class_at(std::string_view text, size_t at, size_t* length) const {
     *length = 0;
     return at < text.size() ? classes_.at(text, at, length) : 0;
   }
-  // The end of the run of characters with one of the classes.
+  // Returns the end of the run of characters with one of the classes.
   size_t run(std::string_view text, size_t at, CharacterClasses kinds) const {
     size_t length = 0;
     while (at < text.size() && (classes_.at(text, at, &length) & kinds) != 0) at += length;
     return at;
   }
-  // The end of the run of characters with none of them.
+  // Returns the end of the run of characters with none of them.
   size_t run_without(std::string_view text, size_t at, CharacterClasses kinds) const {
     size_t length = 0;
     while (at < text.size() && (classes_.at(text, at, &length) & kinds) == 0) at += length;

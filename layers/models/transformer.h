@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Where a sublayer f is normalised (Pax's names).
+// The place of the norms around a sublayer f (Pax's names).
 enum class NormPolicy {
   kPre,           // x + f(norm(x)).
   kPost,          // norm(x + f(x)).

@@ -123,7 +123,7 @@ class FreeList {
   }
 
   Gaps gaps_;     // By offset; adjacent gaps are joined.
-  Gaps by_size_;  // The same gaps by size.
+  Gaps by_size_;  // Ordered by size.
   int64_t top_ = 0;
 };
 

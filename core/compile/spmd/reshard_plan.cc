@@ -367,7 +367,7 @@ class ReshardMoves {
 
   Mesh mesh_;
   Type type_;                 // The type of the array.
-  MeshAxisList mesh_axes_;    // Those that `from` or `to` uses.
+  MeshAxisList mesh_axes_;    // Mesh axes that `from` or `to` uses.
   std::vector<size_t> axes_;  // Axes of the array that `from` or `to` splits.
   Layout from_, to_;
   PartialKind partial_ = PartialKind::kNone;

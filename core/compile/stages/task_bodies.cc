@@ -32,7 +32,7 @@ struct Term {
   std::vector<NodeId> chain;
 };
 
-// How the loop over microbatches is divided.
+// The division of the loop over microbatches.
 struct Division {
   const Loop& microbatches;
   const TaskPlacement& placement;

@@ -139,7 +139,7 @@ void CheckpointSaver::write(const CheckpointInfo& info,
       saved.removed = store_.outdated(policy_);
     }
     // Without the lock, or take_saved would wait for the disk.
-    if (processes_->is_first()) remove_temporaries(store_.directory());  // Of killed saves.
+    if (processes_->is_first()) remove_temporaries(store_.directory());  // Left by killed saves.
     for (const int64_t step : saved.removed)
       if (const std::string problem = store_.remove(step);
           !problem.empty() && !std::exchange(warned_, true))

@@ -38,7 +38,7 @@ class PendingReads {
   // "waits for a checkpoint that is being written" if `await` has kept a caller for `least` or
   // longer; else "". A stall probe.
   std::string stalled(std::chrono::milliseconds least) const;
-  // How long `await` blocked callers since the last call.
+  // Returns how long `await` blocked callers since the last call.
   double take_waited_seconds();
 
  private:

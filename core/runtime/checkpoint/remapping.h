@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights of another run to start from: ordered rules from this run's names to the other's.
-// It matches names only.
+// Maps this run's weights to those of another run to start from, by ordered rules of names. It
+// matches names only.
 #pragma once
 
 #include <string>

@@ -72,7 +72,7 @@ struct Member {
   int process = 0;
 };
 
-// How a collective's group is spread over processes, as seen by one of its devices. For each remote
+// The spread of a collective's group over processes, as seen by one of its devices. For each remote
 // device, one device of a process is the leader: it exchanges the process's messages with that
 // device, so each byte is sent between two processes once.
 class GroupTopology {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch does, as one line that is the same in every program and on every device of a mesh:
-// the key of measured launch costs.
+// Describes the work of a launch in one line that is equal in every program and on every device of
+// a mesh: the key of measured launch costs.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs of an executor read and write, as one device would see it: no layouts in memory
-// and no plans.
+// The arrays that the programs of an executor read and write, as one device would see them: no
+// layouts in memory and no plans.
 #pragma once
 
 #include <cstdint>

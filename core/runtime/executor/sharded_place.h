@@ -18,7 +18,7 @@ namespace tessera {
 
 using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
 
-// Where an array's part begins in the arena of each device of this process; nullopt: the device's
+// Offset of an array's part in the arena of each device of this process; nullopt: the device's
 // stage does not hold the array.
 using DeviceOffsets = std::vector<std::optional<int64_t>>;
 

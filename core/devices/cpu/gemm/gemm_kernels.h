@@ -130,7 +130,7 @@ struct GemmKernels {
 
 enum class GemmPath {
   kF32,          // Fused multiply-adds of f32.
-  kWidenedBf16,  // As kF32; bf16 is widened while it is packed.
+  kWidenedBf16,  // Like kF32; bf16 is widened while it is packed.
   kBf16Pairs,    // vdpbf16ps; level avx512_bf16.
   kBf16Tiles,    // tdpbf16ps; level amx.
 };

@@ -101,7 +101,7 @@ HWY_INLINE Vec word_of_rows(const PackSource& source, int64_t word, int64_t row)
 inline constexpr int64_t kColumnsAtOnce = 8;
 
 // Packs column-major to panels of kWidth rows, [word][row]; panels are `panel_floats` apart. Whole
-// vectors are stored, so that up to lanes() - 1 floats behind a panel are overwritten where kWidth
+// vectors are stored, so that up to lanes() - 1 floats after a panel are overwritten where kWidth
 // is not a multiple of lanes().
 template <class Format, int64_t kWidth, int64_t kMultiple>
 void pack_columns_to_panels(const PackSource& source, int64_t panel_floats, float* to) {
