@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kDigits = 8;  // Of a hash in a record.
+constexpr size_t kDigits = 8;  // Digits of a hash in a record.
 // The hash of every value that the backward pass makes. They are not compared, since autodiff may
 // order its sums by the layout.
 constexpr uint64_t kGradient = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a traced training step computes, apart from how: a hash of each operation by its operands,
+// A fingerprint of what a traced training step computes: a hash of each operation by its operands,
 // without layouts, gradients (which follow from the forward pass), names and source lines. Runs
 // compare it when they resume. It is not a proof: it does not see what a kernel does.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a graph computes and communicates, from its types alone.
+// The FLOPs, bytes and collectives of a graph, from its types alone.
 #pragma once
 
 #include <cstdint>

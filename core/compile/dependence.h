@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes of a graph depend on values, and on which nodes values depend.
+// Dependence: which nodes of a graph depend on values, and on which nodes values depend.
 #pragma once
 
 #include <vector>

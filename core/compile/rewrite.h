@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes are made of: copying a graph node by node with changes.
+// Rewriting, the common part of passes: a graph is copied node by node with changes.
 #pragma once
 
 #include <vector>
@@ -30,12 +30,12 @@ class Rewriter {
              const std::vector<SharedType>& types);
   // Adds mapped(id) in place of node `id`.
   NodeId copy_node(NodeId id) { return add(mapped(id), from_.node(id).outputs); }
-  // As mapped(), but moves the node out of `from`, the graph that this rewrites: only its op, phase
-  // and outputs stay there.
+  // Does as mapped(), but moves the node out of `from`, the graph that this rewrites: only its op,
+  // phase and outputs stay there.
   Node moved(Graph& from, NodeId id) const;
-  // As copy_node(), but moves the node, and the types and names of its outputs.
+  // Does as copy_node(), but moves the node, and the types and names of its outputs.
   NodeId move_node(Graph& from, NodeId id) { return add_moved(from, moved(from, id), id); }
-  // The same with a node of other operands.
+  // Does as move_node() with a node of other operands.
   NodeId add_moved(Graph& from, Node node, NodeId id);
   // Adds a node of this op in place of nodes `ids`, which become its body. It has the source line
   // and the layer path of the first. `results` are those values of the nodes that others read.
@@ -68,14 +68,14 @@ class GroupPass {
   Rewriter rewriter_;
 };
 
-// Whether a copy of the graph, node by node, is equal to it: its values are numbered in the order
-// of the inputs and of the nodes.
+// Returns whether a copy of the graph, node by node, is equal to it: its values are numbered in the
+// order of the inputs and of the nodes.
 bool is_in_order(const Graph& graph);
 
 // The types of a node's outputs.
 std::vector<SharedType> output_types(const Graph& graph, const Node& node);
 
-// Whether a flag of any of these values is set.
+// Returns whether a flag of any of these values is set.
 bool any_flagged(const std::vector<ValueId>& values, const ValueFlags& flags);
 
 }  // namespace tessera

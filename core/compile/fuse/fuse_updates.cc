@@ -124,7 +124,7 @@ class UpdateFuser : GroupPass {
   }
 
   std::vector<Group> groups_;
-  std::map<std::string, size_t> number_;  // Of the group by shared_text().
+  std::map<std::string, size_t> number_;  // Index of the group by shared_text().
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ namespace {
 struct StackedSum {
   NodeId add;
   ValueId sum;        // The input.
-  size_t result = 0;  // Of the loop, as Loop counts results.
+  size_t result = 0;  // Index of the result in Loop.
 };
 
 class LoopAccumulator : GroupPass {

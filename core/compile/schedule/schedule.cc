@@ -72,7 +72,7 @@ class Scheduler {
     }
   }
 
-  // What devices with other programs take part in keeps its order (core/ops/send.h).
+  // Nodes that communicate with devices of other programs keep their order (core/ops/send.h).
   void find_ordered(const Names& transfers) {
     before_ = after_ = IndexedVector<NodeId, NodeId>(graph_.nodes().size());
     NodeId last;
@@ -118,7 +118,7 @@ class Scheduler {
   Consumers readers_;
   IndexedVector<NodeId, std::vector<ValueId>> overwritten_;
   IndexedVector<ValueId, std::vector<NodeId>> updates_;  // The nodes that replace a state.
-  IndexedVector<NodeId, NodeId> before_, after_;         // Of ordered nodes.
+  IndexedVector<NodeId, NodeId> before_, after_;         // Neighbours of ordered nodes.
   NodeFlags runs_early_;
   NodeFlags lazy_;
   NodeFlags placed_;
