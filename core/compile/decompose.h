@@ -4,7 +4,7 @@
 #pragma once
 
 #include <functional>
-#include
+
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
 

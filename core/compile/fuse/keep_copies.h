@@ -5,7 +5,7 @@
 
 #include <string>
 #include <string_view>
-#include
+
 #include "core/graph/graph.h"
 
 namespace tessera {
