@@ -9,8 +9,8 @@ Plans every row of published_rows.toml. Then fits the hardware's efficiencies to
 row of each device, or of each program on a device, so that the sum of |log(predicted / published)|
 is least, and predicts the others. Prints the tables of docs/planner.md. --write replaces them
 there, and the drawing; --check fails if they differ, with --quick the first predicted row of each
-device without a fit. The document has only the first three predicted rows of each program on a
-device. Plans are kept in --plans.
+device without a fit. The document has only the first predicted row of each program on a device.
+Plans are kept in --plans.
 """
 import argparse
 import math
@@ -38,7 +38,7 @@ FITS = {DEVICE: ("products",), COPIES: ("products", "copies"), PROGRAM: ("produc
 ROUNDS = 3    # Of planning again with fitted numbers: overlap changes with them.
 LEAST = 0.15  # An efficiency.
 HOST = 8      # Devices.
-SHOWN = 3     # Predicted rows of a program on a device, in the document.
+SHOWN = 1     # Predicted rows of a program on a device, in the document.
 
 
 class Row:

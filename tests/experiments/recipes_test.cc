@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,15 @@ std::string mesh_text(const MeshConfig& config) {
   return text;
 }
 
+// The page's: a mesh without its axes of one device, or "one device".
+std::string without_ones(const std::string& mesh) {
+  std::istringstream axes(mesh);
+  std::string text;
+  for (std::string axis; axes >> axis;)
+    if (!axis.ends_with("=1")) text += (text.empty() ? "" : " ") + axis;
+  return text.empty() ? "one device" : text;
+}
+
 struct RecipeRow {
   std::string family;
   std::string name;
@@ -151,14 +161,14 @@ std::string what_it_is(const std::string& summary) {
 // A family's table of the page.
 std::string table_of(const std::string& family) {
   std::string text =
-      "| recipe | weights | mesh | batch | steps | what it is |\n"
-      "|---|---:|---|---|---:|---|\n";
+      "| recipe | weights | mesh | batch | what it is |\n"
+      "|---|---:|---|---|---|\n";
   for (const RecipeRow& row : rows()) {
     if (row.family != family) continue;
     const std::string sizes = row.is_described
-                                  ? fmt::format("{} | {} | {}×{} | {}", grouped(row.weights),
-                                                row.mesh, row.rows, row.length, grouped(row.steps))
-                                  : std::string("of your files | any | | ");
+                                  ? fmt::format("{} | {} | {}×{}", grouped(row.weights),
+                                                without_ones(row.mesh), row.rows, row.length)
+                                  : std::string("of your files | any | ");
     text += fmt::format("| `{}` | {} | {} |\n", row.name, sizes, what_it_is(row.summary));
   }
   return text;

@@ -15,7 +15,8 @@ namespace {
 
 using Catch::Contains;
 
-const std::filesystem::path kText = TESSERA_SOURCE_DIR "/docs/graph.md";
+// Does not change, and compresses well: 600 tokens make it 2.6 times as short.
+const std::filesystem::path kText = TESSERA_SOURCE_DIR "/LICENSE";
 
 TEST_CASE("a trained model is lossless and deterministic") {
   const TemporaryDirectory directory;
@@ -33,7 +34,7 @@ TEST_CASE("a trained model is lossless and deterministic") {
     REQUIRE(tokenizer->decode(tokenizer->encode(text)) == text);
     const std::string known = read_file(kText);
     REQUIRE(tokenizer->decode(tokenizer->encode(known)) == known);
-    REQUIRE(tokenizer->encode(known).size() < known.size() * 2 / 3);
+    REQUIRE(tokenizer->encode(known).size() < known.size() / 2);
   }
 }
 
