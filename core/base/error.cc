@@ -74,10 +74,11 @@ std::string_view remedy(const std::error_code& code) {
   return "";
 }
 
-// Returns the subject of a library error that has no path.
-std::string unnamed_place(const std::filesystem::filesystem_error& error) {
+// Returns the folder of a library error that the environment gives; or "".
+std::string place_of_environment(const std::filesystem::filesystem_error& error) {
   const std::string_view what = error.what();
-  if (what.find("current path") != what.npos) return "the current directory";
+  if (error.path1().empty() && what.find("current path") != what.npos)
+    return "the current directory";
   if (what.find("temp_directory_path") == what.npos) return "";
   for (const char* variable : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})
     if (const char* const value = std::getenv(variable))
@@ -117,12 +118,11 @@ std::string error_text(const std::exception& error) {
   const auto* file_error = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
   if (file_error == nullptr)
     return dynamic_cast<const Error*>(&error) != nullptr ? error.what() : error.what() + where;
-  std::string text;
-  for (const std::filesystem::path* path : {&file_error->path1(), &file_error->path2()}) {
-    if (path->empty()) continue;
-    text += (text.empty() ? "" : " to ") + path->string();
+  std::string text = place_of_environment(*file_error);
+  if (text.empty()) {
+    text = file_error->path1().string();
+    if (!file_error->path2().empty()) text += " to " + file_error->path2().string();
   }
-  if (text.empty()) text = unnamed_place(*file_error);
   if (!text.empty()) text += ": ";
   return text + file_error->code().message() + std::string(remedy(file_error->code()));
 }
