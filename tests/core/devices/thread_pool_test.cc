@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/process.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
