@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -78,7 +80,65 @@ TEST_CASE("no file exceeds the maximum length") {
           kNothing);
 }
 
-TEST_CASE("every file starts with its licence, and every header with a comment on its purpose") {
+// Lines of source by folder, which issues say by how much they may raise; in all without
+// plugins/cuda at most 105,000. Words of the documents.
+const std::map<std::string, int64_t> kMostLines = {
+    {"core", 46950},   {"layers", 4460},      {"tasks", 31000},       {"inputs", 13710},
+    {"plugins", 4730}, {"experiments", 4010}, {"plugins/cuda", 17840}};
+constexpr int64_t kMostWords = 55000;
+
+std::string size_folder(const std::string& file) {
+  return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));
+}
+
+TEST_CASE("source and documents stay within their size") {
+  std::map<std::string, int64_t> lines;
+  for (const std::string& file :
+       source_files(code_folders(), {".h", ".cc", ".cu", ".cuh", ".js", ".css"})) {
+    const std::string text = read_file(source_root() / file);
+    lines[size_folder(file)] += std::count(text.begin(), text.end(), '\n');
+  }
+  for (const auto& [folder, most] : kMostLines) {
+    CAPTURE(folder);
+    REQUIRE(lines.contains(folder));
+    REQUIRE(lines.at(folder) <= most);
+  }
+  REQUIRE(lines.size() == kMostLines.size());
+  std::vector<std::string> documents = source_files({"docs"}, {".md"});
+  documents.push_back("README.md");
+  int64_t words = 0;
+  for (const std::string& file : documents) {
+    std::istringstream text(read_file(source_root() / file));
+    words += std::distance(std::istream_iterator<std::string>(text), {});
+  }
+  REQUIRE(words <= kMostWords);
+}
+
+// Sources of experiments whose second line is not the command that runs one of them.
+std::vector<std::string> without_command(const std::string& file, const std::string& text) {
+  static const std::regex kCommand(R"(// \./runexp --exp=(\w+)\.(\w+)( --\S+)*)");
+  if (text.find("REGISTER_EXPERIMENT(") == std::string::npos) return {};
+  const size_t second = text.find('\n') + 1;
+  const std::string line = text.substr(second, text.find('\n', second) - second);
+  std::smatch match;
+  const bool is_command = std::regex_match(line, match, kCommand);
+  const bool is_here =
+      is_command &&
+      std::regex_search(text, std::regex(fmt::format(R"(REGISTER_EXPERIMENT\(\s*{},\s*{}\b)",
+                                                     match[1].str(), match[2].str())));
+  return is_here ? kNothing
+                 : std::vector{fmt::format("{} does not begin with `// ./runexp --exp=NAME` of an "
+                                           "experiment that it registers",
+                                           file)};
+}
+
+TEST_CASE("every file of experiments begins with a command that runs one") {
+  REQUIRE(over_all(source_files({"experiments"}, {".cc"}), without_command) == kNothing);
+  REQUIRE(without_command("x.cc", "//\n// ./runexp --exp=a.B\nREGISTER_EXPERIMENT(a, C)").size() ==
+          1);
+}
+
+TEST_CASE("every file starts with its licence, headers and sources without one with a purpose") {
   const Check is_bare = [](const std::string& file, const std::string& text) {
     std::vector<std::string> found;
     const size_t first = text.starts_with("#!") ? text.find('\n') + 1 : 0;
@@ -88,7 +148,10 @@ TEST_CASE("every file starts with its licence, and every header with a comment o
     const std::string_view after = opening.substr(opening.find('\n') + 1);
     if (!licensed) found.push_back(file + " has no SPDX line");
     const bool is_header = file.ends_with(".h") || file.ends_with(".cuh");
-    if (is_header && !after.starts_with("// "))
+    const bool has_header =
+        filesystem::exists(source_root() / filesystem::path(file).replace_extension(".h"));
+    const bool is_source = file.ends_with(".cc") && !file.starts_with("tests/") && !has_header;
+    if ((is_header || is_source) && !after.starts_with("// "))
       found.push_back(file + " does not state its purpose");
     // Highway compiles -inl.h files once for each target, with its own guards.
     const bool once = !file.ends_with("-inl.h");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=bench.Gpt2Base
 // The models for speed measurements: GPT-2's architecture (learned positions, LayerNorm, exact
 // GELU, no biases as in nanoGPT's small recipes, tied embeddings) on synthetic tokens. Initial
 // weights as in GPT-2: N(0, 0.02²), and N(0, 0.02²/(2·layers)) for projections into the residual.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=bert.AdamL4H128 --smoke
 #include "experiments/bert/recipes.h"
 
 #include <fmt/format.h>

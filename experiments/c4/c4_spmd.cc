@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=c4.Spmd1B --smoke
 // Pax's c4 recipes without GPT-3 (paxml/tasks/lm/params/c4.py).
 #include "plugins/registry.h"
 #include "tasks/recipes/c4_recipe.h"

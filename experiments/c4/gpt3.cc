@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=c4.SpmdGpt3OrgHPBS1p5k --smoke
 // Pax's GPT-3 recipes (paxml/tasks/lm/params/c4.py): those of MLPerf's benchmark and smaller ones.
 // "BS2k" is the global batch. Training ends at a validation log_pplx of 2.69, MLPerf's target.
 #include "plugins/registry.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=c4_multislice.Spmd22BMaxText --smoke
 // Pax's recipes on several slices of a TPU, with replicas over the slow links
 // (paxml/tasks/lm/params/c4_multislice.py). "2xv4_128" is two slices of 64 devices each.
 #include "plugins/registry.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=gpt2.Small --smoke
 #include "experiments/gpt2/recipes.h"
 
 #include <cmath>

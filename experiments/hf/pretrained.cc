@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=hf.Pretrained --mode=import --input=FOLDER
 // A GPT-2, Llama or Mixtral with the sizes of a Hugging Face directory. --mode=import
 // --input=<path> imports its weights; otherwise they are initialised. Importing, exporting and
 // continuing prompts need no data; training and evaluation do.

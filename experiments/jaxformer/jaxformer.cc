@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=jaxformer.Moe --smoke
 #include "experiments/jaxformer/jaxformer.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=lm_cloud.LargeMlp --smoke
 // Pax's LargeMlp and SmallMlp: an embedding, a multilayer perceptron on each token, and a softmax
 // that shares the embedding's table (praxis: ClassificationMLPModel). It predicts the next token
 // from one token. Pax's model has the accuracy as its loss, whose gradient is zero.

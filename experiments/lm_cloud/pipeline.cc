@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=lm_cloud.SpmdPipeline9B --smoke
 // Pax's LmCloudSpmdPipeline recipes (paxml/tasks/lm/params/lm_cloud.py).
 #include "experiments/lm_cloud/lm_cloud_spmd.h"
 #include "plugins/registry.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=lm_cloud.Spmd2B --smoke
 // Pax's LmCloudSpmd recipes, 2 to 1024 billion weights (paxml/tasks/lm/params/lm_cloud.py).
 #include "experiments/lm_cloud/lm_cloud_spmd.h"
 #include "plugins/registry.h"

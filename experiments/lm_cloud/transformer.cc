@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=lm_cloud.Transformer --smoke
 // Pax's recipes with whole weights on each device (paxml/tasks/lm/params/lm_cloud.py, "Data
 // parallel training").
 #include "plugins/registry.h"

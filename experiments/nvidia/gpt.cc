@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=nvidia.Nvidia1_3B --smoke
 // Pax's NVIDIA recipes without stages (paxml/tasks/lm/params/nvidia.py).
 #include "experiments/nvidia/nvidia_recipe.h"
 #include "plugins/registry.h"

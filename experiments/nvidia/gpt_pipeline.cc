@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=nvidia.Nvidia5B --smoke
 // Pax's NVIDIA recipes in stages (paxml/tasks/lm/params/nvidia.py). A proxy has the layers of a
 // larger model, but fewer of them.
 #include "experiments/nvidia/nvidia_recipe.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=nvidia.Llama2_7B --smoke
 // Pax's Llama-2 (paxml/tasks/lm/params/nvidia.py). It is not Meta's model, which is in
 // meta_llama.cc: the vocabulary has 51200 entries, one table embeds and scores, logits are capped,
 // and products have biases.

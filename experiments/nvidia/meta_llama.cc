@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=nvidia.MetaLlama2_7B --smoke
 // Meta's Llama 2 (Touvron et al., 2023, arXiv 2307.09288) and Llama 3 (Grattafiori et al., 2024,
 // arXiv 2407.21783), as published: hyper-parameters of section 2.2 and of table 3. Initial weights,
 // meshes, and batches of Llama 3 are ours; Llama 2's batch has 4 million tokens. Pax's Llama 2, in

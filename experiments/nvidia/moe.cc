@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=nvidia.MoELarge --smoke
 // Pax's MoELarge, GLaM64B64EProxy, Grok and its proxies (paxml/tasks/lm/params/nvidia.py), and the
 // model that GLaM64B64EProxy approximates. Meshes are replica × data × data_expert × mdl, after the
 // stages if there are any. Pax's axis `data` is data × data_expert here where it is larger than the

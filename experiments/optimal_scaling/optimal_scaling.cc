@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=optimal_scaling.OptimalScaling2x2x1 --smoke
 // Pax's models with a Chinchilla-like ratio of width to depth, 128 times the number of layers
 // (paxml/tasks/lm/params/optimal_scaling.py). They are named after the TPU slices.
 #include "experiments/lm_cloud/lm_cloud_spmd.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=quickstart.SourceLm
 #include "experiments/quickstart/byte_lm.h"
 
 #include <algorithm>

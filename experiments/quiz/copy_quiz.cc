@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=quiz.CopyQuiz
 // quiz.CopyQuiz: a small model learns to copy letters. Besides its loss, it is scored with metrics
 // of this plugin: multiple choice between copies, and exact match of generated copies.
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ./runexp --exp=seqax.A100x8Lm84M --smoke
 #include "experiments/seqax/recipes.h"
 
 #include <fmt/format.h>
