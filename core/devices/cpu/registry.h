@@ -1,32 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of CPU kernels by op, and helpers of kernels. The file of a kernel registers it:
-//   const KernelRegistrar kRegister{kGatherOp, make_gather};
+// The registry of CPU kernels by op (core/devices/kernel_registry.h), and helpers of kernels.
 #pragma once
 
-#include <initializer_list>
 #include <memory>
 
 #include "core/devices/cpu/stream.h"
 #include "core/devices/cpu/thread_pool.h"
 #include "core/devices/device.h"
-#include "core/graph/op.h"
+#include "core/devices/kernel_registry.h"
 
 namespace tessera {
 
-// Makes the kernel of a node with local types. Pool and graph outlive the kernel; the node does
-// not. Error, in terms of the user, for a case that the kernel does not support.
-using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node& node,
-                                                  ThreadPool& pool);
-
-struct KernelRegistrar {
-  KernelRegistrar(const OpDef& op, KernelFactory factory);
-  KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory);
-  // Registers a factory for every op of which `serves` is true and that has no kernel of its own.
-  KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
-};
+using KernelFactory = KernelFactoryOf<ThreadPool>;
+using KernelRegistrar = KernelRegistrarOf<ThreadPool>;
 
 // Returns an op's factory; null if no kernel is registered.
-KernelFactory find_kernel(const OpDef& op);
+inline KernelFactory find_kernel(const OpDef& op) { return KernelRegistrar::find(op, 0); }
 
 template <typename T>
 const T* input_as(const HostArgs& args, size_t i) {

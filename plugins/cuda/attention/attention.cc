@@ -325,10 +325,9 @@ std::unique_ptr<Kernel> make_attention(const Graph& graph, const Node& node, Con
   return choose_attention(graph, node, context, {make_own<Own>, make_own<AttentionKernel>});
 }
 
-const KernelRegistrar kRegisterAttention{&kAttentionOp, make_attention<AttentionKernel>};
-const KernelRegistrar kRegisterAttentionGrad{&kAttentionGradOp,
-                                             make_attention<AttentionGradKernel>};
-const KernelRegistrar kRegisterCachedAttention{&kCachedAttentionOp,
+const KernelRegistrar kRegisterAttention{kAttentionOp, make_attention<AttentionKernel>};
+const KernelRegistrar kRegisterAttentionGrad{kAttentionGradOp, make_attention<AttentionGradKernel>};
+const KernelRegistrar kRegisterCachedAttention{kCachedAttentionOp,
                                                make_kernel<CachedAttentionKernel>};
 
 }  // namespace

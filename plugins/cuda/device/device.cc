@@ -97,7 +97,7 @@ class CudaDevice final : public Device {
   }
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
-    const KernelFactory factory = find_kernel(*node.op, context_.compute_capability());
+    const KernelFactory factory = KernelRegistrar::find(*node.op, context_.compute_capability());
     if (factory == nullptr)
       fail("{}: the CUDA backend has no kernel for op '{}' [in {}]", node.site.text(),
            node.op->name, node.path.empty() ? "the step" : node.path);
@@ -106,7 +106,7 @@ class CudaDevice final : public Device {
     return kernel;
   }
   bool has_kernel(const OpDef& op) const override {
-    return find_kernel(op, context_.compute_capability()) != nullptr;
+    return KernelRegistrar::find(op, context_.compute_capability()) != nullptr;
   }
 
   std::string share_choices(const std::string& others) override {

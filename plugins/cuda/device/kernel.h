@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the CUDA device, and their registry by op. The file of a kernel registers it:
-//   const KernelRegistrar kRegister{&kGatherOp, make_kernel<Gather>};
+// Kernels of the CUDA device, and their registry by op (core/devices/kernel_registry.h).
 #pragma once
 
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "core/devices/device.h"
+#include "core/devices/kernel_registry.h"
 #include "core/graph/graph.h"
-#include "core/graph/op.h"
 #include "plugins/cuda/device/context.h"
 
 namespace tessera::cuda {
@@ -36,28 +33,14 @@ class CudaKernel : public Kernel {
 void note_implementation(std::string_view name);
 std::map<std::string, int> noted_implementations();
 
-// Makes the kernel of a node with local types. Context and graph outlive the kernel; the node does
-// not. Error, in terms of the user, for a case that the kernel does not support.
-using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node& node,
-                                                  Context& context);
-
-struct KernelRegistrar {
-  // GPUs of a smaller compute capability run the decomposition of the ops.
-  KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory,
-                  int least_capability = 0);
-  KernelRegistrar(const OpDef* op, KernelFactory factory) : KernelRegistrar({op}, factory) {}
-  // Every op of which `serves` is true and that has no kernel of its own.
-  KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
-};
+using KernelFactory = KernelFactoryOf<Context>;
+using KernelRegistrar = KernelRegistrarOf<Context>;
 
 // What kernels add to the description of a device, such as which library they call.
 struct DescriptionRegistrar {
   explicit DescriptionRegistrar(std::string (*describe)(Context& context));
 };
 std::string description_of_libraries(Context& context);  // ", matrix products by …", or empty.
-
-// Null if no kernel is registered for GPUs of this compute capability (90 for 9.0).
-KernelFactory find_kernel(const OpDef& op, int capability);
 
 // A KernelFactory.
 template <typename K>

@@ -230,9 +230,8 @@ class GroupedOuterProductKernel final : public CudaKernel {
   Function function_;
 };
 
-const KernelRegistrar kRegisterGroupedProduct{&kGroupedProductOp,
-                                              make_kernel<GroupedProductKernel>};
-const KernelRegistrar kRegisterGroupedOuterProduct{&kGroupedOuterProductOp,
+const KernelRegistrar kRegisterGroupedProduct{kGroupedProductOp, make_kernel<GroupedProductKernel>};
+const KernelRegistrar kRegisterGroupedOuterProduct{kGroupedOuterProductOp,
                                                    make_kernel<GroupedOuterProductKernel>};
 
 }  // namespace

@@ -151,11 +151,11 @@ class CrossEntropyShardGradKernel final : public LogitKernel {
   bool with_total_;
 };
 
-const KernelRegistrar kRegisterCrossEntropy{&kCrossEntropyOp, make_kernel<CrossEntropyKernel>};
-const KernelRegistrar kRegisterCrossEntropyGrad{&kCrossEntropyGradOp,
+const KernelRegistrar kRegisterCrossEntropy{kCrossEntropyOp, make_kernel<CrossEntropyKernel>};
+const KernelRegistrar kRegisterCrossEntropyGrad{kCrossEntropyGradOp,
                                                 make_kernel<CrossEntropyGradKernel>};
-const KernelRegistrar kRegisterShard{&kCrossEntropyShardOp, make_kernel<CrossEntropyShardKernel>};
-const KernelRegistrar kRegisterShardGrad{&kCrossEntropyShardGradOp,
+const KernelRegistrar kRegisterShard{kCrossEntropyShardOp, make_kernel<CrossEntropyShardKernel>};
+const KernelRegistrar kRegisterShardGrad{kCrossEntropyShardGradOp,
                                          make_kernel<CrossEntropyShardGradKernel>};
 
 }  // namespace

@@ -218,7 +218,7 @@ class MaskToOwnerKernel final : public CudaKernel {
   int64_t bytes_;
 };
 
-const KernelRegistrar kRegisterMaskToOwner{&kMaskToOwnerOp, make_kernel<MaskToOwnerKernel>};
+const KernelRegistrar kRegisterMaskToOwner{kMaskToOwnerOp, make_kernel<MaskToOwnerKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -143,10 +143,10 @@ class CacheUpdateKernel final : public CudaKernel {
   int64_t row_bytes_ = 0, cache_bytes_ = 0;
 };
 
-const KernelRegistrar kRegisterGather{&kGatherOp, make_kernel<GatherKernel>};
-const KernelRegistrar kRegisterPick{&kPickOp, make_kernel<PickKernel>};
-const KernelRegistrar kRegisterScatterAlong{&kScatterAlongOp, make_kernel<ScatterAlongKernel>};
-const KernelRegistrar kRegisterCacheUpdate{&kCacheUpdateOp, make_kernel<CacheUpdateKernel>};
+const KernelRegistrar kRegisterGather{kGatherOp, make_kernel<GatherKernel>};
+const KernelRegistrar kRegisterPick{kPickOp, make_kernel<PickKernel>};
+const KernelRegistrar kRegisterScatterAlong{kScatterAlongOp, make_kernel<ScatterAlongKernel>};
+const KernelRegistrar kRegisterCacheUpdate{kCacheUpdateOp, make_kernel<CacheUpdateKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

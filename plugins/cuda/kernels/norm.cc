@@ -186,7 +186,7 @@ std::unique_ptr<Kernel> make_fused(const Graph& graph, const Node& node, Context
 const KernelRegistrar kRegisterNorm{{&kRmsNormOp, &kLayerNormOp}, make_kernel<NormKernel>};
 const KernelRegistrar kRegisterNormGrad{{&kRmsNormGradOp, &kLayerNormGradOp},
                                         make_kernel<NormGradKernel>};
-const KernelRegistrar kRegisterFusedNorm{&kFusedNormOp, make_fused};
+const KernelRegistrar kRegisterFusedNorm{kFusedNormOp, make_fused};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -107,7 +107,7 @@ class CumulativeSumKernel final : public CudaKernel {
 };
 
 const KernelRegistrar kRegisterOrder{{&kArgsortOp, &kTopKOp}, make_kernel<OrderKernel>};
-const KernelRegistrar kRegisterCumulativeSum{&kCumulativeSumOp, make_kernel<CumulativeSumKernel>};
+const KernelRegistrar kRegisterCumulativeSum{kCumulativeSumOp, make_kernel<CumulativeSumKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -143,8 +143,8 @@ class DropoutKernel final : public CudaKernel {
   float keep_;
 };
 
-const KernelRegistrar kRegisterUniform{&kRandomUniformOp, make_kernel<UniformKernel>};
-const KernelRegistrar kRegisterDropout{&kDropoutOp, make_kernel<DropoutKernel>};
+const KernelRegistrar kRegisterUniform{kRandomUniformOp, make_kernel<UniformKernel>};
+const KernelRegistrar kRegisterDropout{kDropoutOp, make_kernel<DropoutKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -101,7 +101,7 @@ class RotaryKernel final : public CudaKernel {
   bool whole_packs_ = false;
 };
 
-const KernelRegistrar kRegisterRotary{&kRotaryOp, make_kernel<RotaryKernel>};
+const KernelRegistrar kRegisterRotary{kRotaryOp, make_kernel<RotaryKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

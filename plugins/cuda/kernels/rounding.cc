@@ -42,7 +42,7 @@ class StochasticRoundKernel final : public CudaKernel {
   bool high_;
 };
 
-const KernelRegistrar kRegisterRound{&kStochasticRoundOp, make_kernel<StochasticRoundKernel>};
+const KernelRegistrar kRegisterRound{kStochasticRoundOp, make_kernel<StochasticRoundKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -77,7 +77,7 @@ class ScatterAddKernel final : public CudaKernel {
   int64_t chunks_ = 0;  // Chunks of updates.
 };
 
-const KernelRegistrar kRegisterScatterAdd{&kScatterAddOp, make_kernel<ScatterAddKernel>};
+const KernelRegistrar kRegisterScatterAdd{kScatterAddOp, make_kernel<ScatterAddKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

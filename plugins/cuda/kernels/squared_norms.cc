@@ -48,7 +48,7 @@ class SquaredNormKernel final : public CudaKernel {
   int64_t blocks_ = 0;
 };
 
-const KernelRegistrar kRegisterSquaredNorm{&kSquaredNormOp, make_kernel<SquaredNormKernel>};
+const KernelRegistrar kRegisterSquaredNorm{kSquaredNormOp, make_kernel<SquaredNormKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda
