@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/dtype.h"
+#include "core/base/multiples.h"
 #include "core/devices/attention_tiles.h"
 
 namespace tessera {
@@ -16,8 +17,6 @@ using attention_tiles::TileShape;
 
 constexpr int64_t kLanes = 32, kWarpRows = 16, kFloatBytes = 4;
 constexpr int64_t kReservedShared = 1 << 10;  // Bytes per block.
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Adds up one kernel's work. A warp multiplies tiles of 16 rows.
 class Counter {

@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
+#include "core/base/multiples.h"
 #include "core/compile/memory/step_program.h"
 #include "core/ops/attention.h"
 #include "plugins/cuda/attention/attention_choice.h"
@@ -25,7 +26,6 @@ constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kWarpsPerBlock = 4;  // In kernels with a warp per row.
 
 int size_as_int(const Type& type, size_t axis) { return static_cast<int>(type.axes[axis].size); }
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The head width of the kernels' tiles.
 int width_of(const Node& node, int64_t head_dim) {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/multiples.h"
 #include "core/devices/iteration_space.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/reshard.h"
@@ -24,7 +25,6 @@ namespace {
 constexpr size_t kIdsOperand = 2;            // Position of the ids in both ops.
 constexpr int64_t kMostGroupBlocks = 65535;  // In the third dimension of a grid.
 
-int64_t tiles_along(int64_t length, int64_t tile) { return (length + tile - 1) / tile; }
 int64_t in_64_bytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // A size as a 32-bit integer, as the kernels take it.
@@ -140,15 +140,13 @@ class GroupedProductKernel final : public CudaKernel {
     const int64_t large = TileChoice::large_size(weights.dtype);
     // Large tiles read less, if groups fill them and there are enough to keep the GPU busy.
     const int64_t rows_of_group = order_.ids() / std::max<int64_t>(1, p_.groups);
-    const bool is_large =
-        std::min<int64_t>(rows_of_group, p_.n) > large / 2 &&
-        order_.ids() / large * tiles_along(p_.n, large) >= context.multiprocessors();
+    const bool is_large = std::min<int64_t>(rows_of_group, p_.n) > large / 2 &&
+                          order_.ids() / large * ceil_div(p_.n, large) >= context.multiprocessors();
     const TileChoice tile(weights.dtype, is_large);
     // The last group, of ids outside, has no more tiles than all ids.
     const int64_t row_tiles = first_tile(order_.ids(), p_.groups, tile.size) + 1;
-    shape_ = {
-        .blocks_x = tiles_along(row_tiles, kBandTiles) * kBandTiles * tiles_along(p_.n, tile.size),
-        .threads = tile.threads};
+    shape_ = {.blocks_x = ceil_div(row_tiles, kBandTiles) * kBandTiles * ceil_div(p_.n, tile.size),
+              .threads = tile.threads};
     function_ = context.function(
         "grouped_product",
         fmt::format("grouped_product_{}_{}_{}", dtype, transposed_ ? 't' : 'n', tile.size));
@@ -193,11 +191,11 @@ class GroupedOuterProductKernel final : public CudaKernel {
     p_.m = checked_size(node, result.axes[1]);
     p_.n = checked_size(node, result.axes[2]);
     const int64_t large = TileChoice::large_size(result.dtype);
-    const bool is_large = std::min(p_.m, p_.n) > large / 2 &&
-                          p_.groups * tiles_along(p_.m, large) * tiles_along(p_.n, large) >=
-                              context.multiprocessors();
+    const bool is_large =
+        std::min(p_.m, p_.n) > large / 2 &&
+        p_.groups * ceil_div(p_.m, large) * ceil_div(p_.n, large) >= context.multiprocessors();
     const TileChoice tile(result.dtype, is_large);
-    shape_ = {.blocks_x = tiles_along(p_.m, tile.size) * tiles_along(p_.n, tile.size),
+    shape_ = {.blocks_x = ceil_div(p_.m, tile.size) * ceil_div(p_.n, tile.size),
               .blocks_z = std::min<int64_t>(p_.groups, kMostGroupBlocks),
               .threads = tile.threads};
     function_ = context.function("grouped_product",

@@ -9,14 +9,13 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/multiples.h"
 #include "core/devices/iteration_space.h"
 #include "core/ops/rotary.h"
 #include "plugins/cuda/device/kernel.h"
 
 namespace tessera::cuda {
 namespace {
-
-int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class RotaryKernel final : public CudaKernel {
  public:
@@ -83,15 +82,15 @@ class RotaryKernel final : public CudaKernel {
   void set_shape() {
     constexpr int64_t kMostBlocksZ = 65535;
     const int64_t pairs = std::min<int64_t>(p_.pairs, kRotaryPairs);
-    p_.rows_of_block = std::max<int64_t>(kRotaryRows, quotient_up(p_.repeat, kMostBlocksZ));
+    p_.rows_of_block = std::max<int64_t>(kRotaryRows, ceil_div(p_.repeat, kMostBlocksZ));
     shape_.threads = kRotaryThreads;
-    shape_.blocks_y = quotient_up(p_.pairs, kRotaryPairs);
-    shape_.blocks_z = quotient_up(p_.repeat, p_.rows_of_block);
+    shape_.blocks_y = ceil_div(p_.pairs, kRotaryPairs);
+    shape_.blocks_z = ceil_div(p_.repeat, p_.rows_of_block);
     // A block takes all positions that the table holds, or fewer if multiprocessors would be idle.
-    const int64_t busy = quotient_up(p_.groups, 4LL * context_.multiprocessors());
+    const int64_t busy = ceil_div(p_.groups, 4LL * context_.multiprocessors());
     const int64_t most = std::min<int64_t>(kRotaryTable / pairs, kRotaryGroups);
     p_.groups_of_block = static_cast<int>(std::min(most, busy));
-    shape_.blocks_x = quotient_up(p_.groups, p_.groups_of_block);
+    shape_.blocks_x = ceil_div(p_.groups, p_.groups_of_block);
   }
 
   Context& context_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/multiples.h"
 #include "core/devices/contraction.h"
 #include "core/devices/cpu/gemm/gemm_kernels.h"
 
@@ -25,8 +26,6 @@ inline constexpr int64_t kWholeDepth = 32;
 // Parameters of the division of a product: grains with which few register tiles are incomplete, and
 // the size of the fewest equal parts of `count` that are at most `most` and multiples of `grain`.
 inline constexpr int64_t kRowGrain = 8, kColumnGrain = 32;
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t rounded_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 inline int64_t even_part(int64_t count, int64_t most, int64_t grain) {
   count = std::max<int64_t>(count, 1);
   const int64_t parts = ceil_div(count, most);
