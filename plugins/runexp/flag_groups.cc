@@ -5,8 +5,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/process.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/hparams/convert.h"
 #include "plugins/loader.h"
 #include "tasks/config/set_file.h"
