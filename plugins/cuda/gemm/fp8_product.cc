@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/devices/cpu/gemm/gemm.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/gemm/fp8_parameters.h"
 #include "plugins/cuda/gemm/make_product.h"
