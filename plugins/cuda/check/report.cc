@@ -121,11 +121,6 @@ std::string anonymous(std::string text) {
 
 }  // namespace
 
-const Findings* Report::find(std::string_view item) const {
-  const auto found = std::ranges::find(items, item, &Findings::name);
-  return found == items.end() ? nullptr : &*found;
-}
-
 std::string nodes_text(const std::vector<Findings>& items) {
   std::map<std::string, int64_t> nodes;
   for (const Findings& each : items)

@@ -3,6 +3,7 @@
 // where this one stopped; the same as text; and the file of a campaign.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -23,7 +24,10 @@ struct Report {
   std::vector<Findings> items;
   FIELDS(about, running, attempts, items)
 
-  const Findings* find(std::string_view item) const;
+  const Findings* find(std::string_view item) const {
+    const auto found = std::ranges::find(items, item, &Findings::name);
+    return found == items.end() ? nullptr : &*found;
+  }
 };
 
 template <typename Struct>

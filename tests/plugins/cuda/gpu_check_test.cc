@@ -120,7 +120,8 @@ TEST_CASE(
     REQUIRE_THAT(text, Catch::Contains(what));
   char host[256] = {};
   REQUIRE(::gethostname(host, sizeof(host) - 1) == 0);
-  for (const std::string name : {"maria", "/home", host, check.folder().c_str()}) {
+  for (const std::string& name :
+       {std::string("maria"), std::string("/home"), std::string(host), check.folder().string()}) {
     INFO(name);
     REQUIRE(text.find(name) == std::string::npos);
   }
