@@ -209,22 +209,29 @@ void add_products(std::vector<Item>& items, bool fp8, bool tiny) {
 
 // ---- Speed
 
+struct TimedKernel {
+  std::string by;
+  double milliseconds = 0.0;
+  NodeTrial::Places places;
+};
+
 // Throws an Error, with an element, unless both have the same results but for rounding, as far as a
 // million elements at either end of each show.
 void expect_equal(NodeTrial& trial, const Graph& graph, const Node& node,
-                  const NodeTrial::Places& library, const NodeTrial::Places& own) {
+                  const TimedKernel& library, const TimedKernel& own) {
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const Type& type = graph.type(node.outputs[i]);
     const int64_t count = std::min<int64_t>(type.elements(), 1 << 20);
     double tolerance = node.op == &kFp8ProductOp ? kFp8KernelTolerance : 2e-5;
     if (type.dtype == DType::kBF16) tolerance = 0x1p-6;
-    const std::vector<double> got = trial.ends(library, i, count), want = trial.ends(own, i, count);
+    const std::vector<double> got = trial.ends(library.places, i, count),
+                              want = trial.ends(own.places, i, count);
     double largest = 1e-3;
     for (const double each : want) largest = std::max(largest, std::abs(each));
     for (size_t at = 0; at < want.size(); ++at)
       if (!(std::abs(got[at] - want[at]) <= tolerance * largest))
-        fail("element {} of the ends of result {} is {} by the library, but {} by {}", at, i,
-             got[at], want[at], kOwnKernels);
+        fail("element {} of the ends of result {} is {} by {}, but {} by {}", at, i, got[at],
+             library.by, want[at], own.by);
   }
 }
 
@@ -233,12 +240,6 @@ double memory_bandwidth(const Context& context) {
   return 2.0 * 1e3 * context.attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
          context.attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
 }
-
-struct TimedKernel {
-  std::string by;
-  double milliseconds = 0.0;
-  NodeTrial::Places places;
-};
 
 TimedKernel timed(NodeTrial& trial, const WorkTimer& timer, Device& gpu, const Graph& graph,
                   const Node& node) {
@@ -266,7 +267,7 @@ void time_node(Device& gpu, const BenchCase& bench, const Graph& graph, const No
   if (run.by != kOwnKernels) {
     const ScopedVariable products(kGemmVariable, "reference"), attention(kAttentionVariable, "own");
     own = timed(trial, timer, gpu, graph, node);
-    expect_equal(trial, graph, node, run.places, own.places);
+    expect_equal(trial, graph, node, run, own);
   }
   const double seconds = 1e-3 * run.milliseconds;
   const double bytes = node_bytes(graph, node), flops = node_flops(graph, node);
