@@ -152,6 +152,18 @@ function(tessera_cuda)
   target_compile_options(gpu_check PRIVATE -fPIC)  # As the precompiled header.
   add_dependencies(gpu_check experiment_quickstart experiment_bench experiment_c4)  # It runs them.
   set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS gpu_check)
+  # An archive of it for machines without toolkit and build: build/…/gpu_check-VERSION-x86_64.tar.gz.
+  # Libraries of the archive find each other by the run path of the program, unlike by a RUNPATH.
+  target_link_options(gpu_check PRIVATE -Wl,--disable-new-dtags)
+  file(GLOB nvrtc ${toolkit}/../lib/libnvrtc.so.[0-9][0-9] ${toolkit}/../lib64/libnvrtc.so.[0-9][0-9])
+  if(nvrtc)
+    list(GET nvrtc 0 nvrtc)
+  endif()
+  set_property(GLOBAL PROPERTY TESSERA_NVRTC ${nvrtc})
+  add_custom_target(gpu_check_archive DEPENDS gpu_check COMMAND ${CMAKE_COMMAND}
+    -DBUILD=${CMAKE_BINARY_DIR} -DNVRTC=${nvrtc}
+    -DOUTPUT=${CMAKE_BINARY_DIR}/gpu_check-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}.tar.gz
+    -P ${CMAKE_SOURCE_DIR}/cmake/GpuCheckArchive.cmake VERBATIM)
 endfunction()
 
 # The stand-in driver of the tests (tests/virtual_gpu): build/…/lib/virtual_gpu/libcuda.so.1.

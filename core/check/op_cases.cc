@@ -320,4 +320,25 @@ CaseReport check_case(const OpCase& row, DType dtype, Device& device) {
   return report;
 }
 
+CasesReport check_cases(const std::vector<OpCase>& rows, Device& device) {
+  CasesReport report;
+  for (const OpCase& row : rows) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      if (dtype != DType::kF32 && !takes_floats(row)) continue;
+      ++report.cases;
+      std::string problem;
+      try {
+        const CaseReport one = check_case(row, dtype, device);
+        problem = one.mismatch;
+        report.error = std::max(report.error, one.error);
+      } catch (const Error& error) {
+        problem = fmt::format("{}: {}", case_name(row, dtype), error.what());
+      }
+      if (!problem.empty())
+        report.problems.push_back(fmt::format("op {}: {}", row.op->name, problem));
+    }
+  }
+  return report;
+}
+
 }  // namespace tessera

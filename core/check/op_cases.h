@@ -55,6 +55,8 @@ std::string family_of(const OpCase& row);
 std::vector<OpCase> primitive_cases();
 std::vector<OpCase> composite_cases();
 std::vector<OpCase> all_op_cases();
+// At sizes of several blocks of attention and tiles of grouped products, for kernels of GPUs.
+std::vector<OpCase> tiled_cases(bool small);
 
 // Replaces "float" in "float[\"a=2\"]" by a dtype.
 std::string type_with(std::string_view type, std::string_view dtype);
@@ -79,5 +81,13 @@ struct CaseReport {
 
 // Checks a case. `dtype` of the floating operands: f32 or bf16.
 CaseReport check_case(const OpCase& row, DType dtype, Device& device);
+
+struct CasesReport {
+  int64_t cases = 0;
+  double error = 0.0;                 // As of one case.
+  std::vector<std::string> problems;  // "op NAME: " and a mismatch or the message of an Error.
+};
+// Each case in f32 and, if it takes floats, in bf16.
+CasesReport check_cases(const std::vector<OpCase>& rows, Device& device);
 
 }  // namespace tessera

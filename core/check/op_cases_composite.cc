@@ -221,6 +221,7 @@ void add_grouped_products(std::vector<OpCase>& rows) {
 
 Tensors attend(const Tensors& in, AttentionOptions options) {
   if (in.size() > 3) options.segment_ids = in[3];
+  if (in.size() > 4) options.key_segment_ids = in[4];
   return {attention(in[0], in[1], in[2], options)};
 }
 
@@ -420,7 +421,56 @@ void add_caches(std::vector<OpCase>& rows) {
   }
 }
 
+// Several blocks of queries and keys, grouped heads, packed segments.
+void add_attention_blocks(std::vector<OpCase>& rows, bool small) {
+  std::vector<std::array<int, 5>> sizes = {
+      {2, 300, 4, 2, 64}, {1, 256, 6, 6, 64}, {1, 270, 4, 1, 128}, {1, 129, 2, 2, 256}};
+  if (small) sizes = {{1, 70, 2, 1, 64}};
+  for (const auto& [batch, seq, heads, kv_heads, head_dim] : sizes) {
+    const std::string kv = floats_of(
+        fmt::format("batch={} key_seq={} kv_heads={} head_dim={}", batch, seq, kv_heads, head_dim));
+    std::vector<std::string> types = {
+        floats_of(fmt::format("batch={} seq={} heads={} head_dim={}", batch, seq, heads, head_dim)),
+        kv, kv};
+    for (const std::string segments : {"", "seq", "key_seq"}) {
+      if (!segments.empty())
+        types.push_back(fmt::format("i32[\"batch={} {}={}\"]", batch, segments, seq));
+      add_case(rows, kAttentionOp, types, [](const Tensors& in) {
+        return attend(in, {.scale = 0.125});
+      }).tolerance_f32 = 3e-5;
+    }
+  }
+}
+
+// Rows of all experts but one, in small and, unless `small`, in large tiles.
+void add_grouped_tiles(std::vector<OpCase>& rows, bool small) {
+  std::vector<std::array<int, 3>> sizes = {{300, 70, 136}, {2048, 32, 1152}, {100, 520, 1152}};
+  if (small) sizes = {{40, 24, 33}};
+  for (const auto& [count, embed, mlp] : sizes) {
+    const std::string x = floats_of(fmt::format("row={} embed={}", count, embed)),
+                      ids = fmt::format("i32[\"row={}\"]", count);
+    for (const std::string& matrix :
+         {fmt::format("embed={} mlp={}", embed, mlp), fmt::format("mlp={} embed={}", mlp, embed)})
+      add_case(rows, kGroupedProductOp, {x, floats_of("experts=4 " + matrix), ids},
+               [](const Tensors& in) {
+                 return grouped_product(in[0], in[1], in[2], "experts", over("embed"));
+               });
+    add_case(rows, kGroupedOuterProductOp,
+             {x, floats_of(fmt::format("row={} mlp={}", count, mlp)), ids}, [](const Tensors& in) {
+               return grouped_outer_product(in[0], in[1], in[2], {"experts", 4, {}});
+             });
+  }
+}
+
 }  // namespace
+
+std::vector<OpCase> tiled_cases(bool small) {
+  std::vector<OpCase> rows;
+  add_attention_blocks(rows, small);
+  add_composite_gradients(rows);
+  add_grouped_tiles(rows, small);
+  return rows;
+}
 
 std::vector<OpCase> composite_cases() {
   std::vector<OpCase> rows;

@@ -41,33 +41,11 @@ std::vector<std::pair<std::string, std::vector<OpCase>>> cases_by_family() {
   return families;
 }
 
-// Adds to the number of cases and updates the largest error.
-std::string check_family(const std::vector<OpCase>& rows, Device& device, int64_t* cases,
-                         double* error) {
-  for (const OpCase& row : rows) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      if (dtype != DType::kF32 && !takes_floats(row)) continue;
-      ++*cases;
-      try {
-        const CaseReport report = check_case(row, dtype, device);
-        if (!report.mismatch.empty())
-          return fmt::format("op {}: {}", row.op->name, report.mismatch);
-        *error = std::max(*error, report.error);
-      } catch (const Error& problem) {
-        return fmt::format("op {}: {}: {}", row.op->name, case_name(row, dtype), problem.what());
-      }
-    }
-  }
-  return "";
-}
-
 std::string check_kernels(const SelfcheckOptions& options, Device& device) {
   for (const auto& [family, rows] : cases_by_family()) {
     const Clock::time_point begin = Clock::now();
-    int64_t cases = 0;
-    double error = 0.0;
-    const std::string problem = check_family(rows, device, &cases, &error);
-    if (!problem.empty()) return problem;
+    const auto [cases, error, problems] = check_cases(rows, device);
+    if (!problems.empty()) return problems.front();
     options.report(
         fmt::format("{:<20} {:>4} cases, largest error {:.2f} of its tolerance, {:.1f} s", family,
                     cases, error, seconds_since(begin)));

@@ -23,8 +23,8 @@ struct SelfcheckOptions {
   std::function<void(const std::string& line)> report;  // Called with each line of the report.
 };
 
-// Stops at the first mismatch and describes it: op, case, operand types, element, got and expected
-// values. "" if everything agrees.
+// Stops after the family of the first mismatch and describes it: op, case, operand types, element,
+// got and expected values. "" if everything agrees.
 std::string selfcheck(const SelfcheckOptions& options);
 
 // A small model with grouped heads, norms, dropout, a gated feed-forward layer, cross-entropy,

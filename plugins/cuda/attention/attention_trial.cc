@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -11,12 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "core/base/dtype.h"
-#include "core/compile/memory/step_program.h"
 #include "core/ops/attention.h"
-#include "plugins/cuda/device/stream.h"
-#include "plugins/cuda/device/timing.h"
-#include "plugins/cuda/gemm/product.h"
+#include "plugins/cuda/gemm/node_trial.h"
 
 namespace tessera::cuda {
 namespace {
@@ -26,39 +21,15 @@ constexpr std::string_view kNoMemory =
     "results cannot be compared with theirs: the GPU has no memory for it";
 constexpr int kDocuments = 3;  // In a row with segments.
 
-// Converts f32 or bf16 to double.
-std::vector<double> numbers_of(DType dtype, std::span<const std::byte> bytes) {
-  std::vector<double> numbers(bytes.size() / static_cast<size_t>(dtype_bytes(dtype)));
-  const std::byte* from = bytes.data();
-  for (double& number : numbers) {
-    if (dtype == DType::kF32) {
-      float value;
-      std::memcpy(&value, from, sizeof(value));
-      number = value;
-    } else {
-      BFloat16 value;
-      std::memcpy(&value, from, sizeof(value));
-      number = static_cast<float>(value);
-    }
-    from += dtype_bytes(dtype);
-  }
-  return numbers;
-}
-
 class AttentionTrial {
  public:
   AttentionTrial(const Graph& graph, const Node& node, Context& context)
-      : graph_(graph),
-        node_(node),
-        context_(context),
-        memory_(context),
-        stream_(make_cuda_stream(context, StreamUse::kCompute)) {}
+      : graph_(graph), node_(node), context_(context), trial_(graph, node, context) {}
 
   std::string difference(const OwnAttention& own, CudaKernel& other) {
-    context_.make_current();
-    if (!make_inputs(own.forward)) return std::string(kNoMemory);
+    if (!trial_.has_memory() || !make_inputs(own.forward)) return std::string(kNoMemory);
     const Values expected = results(*own.kernel(graph_, node_, context_)), got = results(other);
-    if (!memory_.complete()) return std::string(kNoMemory);
+    if (!trial_.has_memory()) return std::string(kNoMemory);
     for (size_t i = 0; i < got.size(); ++i)
       if (std::string text = difference_of(expected[i], got[i]); !text.empty())
         return fmt::format("result {} of {} differs from theirs{}", i,
@@ -70,26 +41,12 @@ class AttentionTrial {
   using Values = std::vector<std::vector<double>>;  // Elements of each result.
 
   const Type& type(size_t input) const { return graph_.type(node_.inputs[input]); }
-  bool is_gradient() const { return node_.op == &kAttentionGradOp; }
   bool has_segments() const { return node_.attributes.get<int64_t>("segments") != 0; }
 
-  DeviceAddress allocate(int64_t bytes) { return DeviceAddress(memory_.allocate(bytes)); }
-
-  // All random operands are parts of one array, so that no two of them are equal. False without
-  // memory.
+  // False without memory.
   bool make_inputs(OwnAttention::Make make_forward) {
-    const size_t forward = has_segments() ? 5 : 3;
-    int64_t bytes = 0;
-    std::vector<int64_t> begins;
-    for (size_t i = 0; i < node_.inputs.size(); ++i)
-      begins.push_back(std::exchange(bytes, bytes + aligned(type(i).bytes())));
-    const DeviceAddress all = allocate(bytes);
-    if (!memory_.complete()) return false;
-    const int64_t element = dtype_bytes(type(0).dtype);
-    fill_with_random(context_, stream(), pointer_of(all), bytes / element, element);
-    for (const int64_t begin : begins) inputs_.push_back(all + begin);
     if (has_segments()) write_segments();
-    return !is_gradient() || run_forward(make_forward, forward);
+    return node_.op != &kAttentionGradOp || run_forward(make_forward, has_segments() ? 5 : 3);
   }
 
   // Documents of growing length, the same ids for queries and keys.
@@ -102,7 +59,7 @@ class AttentionTrial {
         ids.push_back(
             static_cast<int32_t>(1 + kDocuments * position * position / (length * length)));
       }
-      stream_->copy_from_host(inputs_[input], std::as_bytes(std::span(ids)));
+      trial_.write_input(input, std::as_bytes(std::span(ids)));
     }
   }
 
@@ -114,45 +71,24 @@ class AttentionTrial {
       forward.inputs.push_back(graph.add_input(fmt::format("x{}", i), InputKind::kBatch, type(i)));
     graph.add_node(std::move(forward), {type(count), type(count + 1)});
     const auto kernel = make(graph, graph.nodes().front(), context_);
-    const std::vector<DeviceAddress> outputs = {inputs_[count], inputs_[count + 1]};
-    return run(*kernel, {inputs_.data(), count}, outputs);
+    const DeviceAddress scratch = trial_.scratch_for(*kernel);
+    const std::span<const DeviceAddress> inputs(trial_.inputs());
+    if (trial_.has_memory())
+      trial_.run(*kernel, {inputs.first(count), inputs.subspan(count, 2), scratch});
+    return trial_.has_memory();
   }
 
-  bool run(CudaKernel& kernel, std::span<const DeviceAddress> inputs,
-           std::span<const DeviceAddress> outputs) {
-    const DeviceAddress scratch = allocate(kernel.scratch_bytes());
-    if (!memory_.complete()) return false;
-    kernel.enqueue(stream(), {inputs, outputs, scratch});
-    stream_->synchronize();
-    return true;
-  }
-
-  // Elements that the kernel does not write are NaN.
+  // Of the first and the last example.
   Values results(CudaKernel& kernel) {
-    std::vector<DeviceAddress> outputs;
-    for (const ValueId output : node_.outputs) {
-      const int64_t bytes = graph_.type(output).bytes();
-      outputs.push_back(allocate(bytes));
-      if (!memory_.complete()) return {};
-      context_.check(context_.driver().cuMemsetD8Async(pointer_of(outputs.back()), 0xff,
-                                                       static_cast<size_t>(bytes), stream()),
-                     "comparing attention");
-    }
-    if (!run(kernel, inputs_, outputs)) return {};
+    const NodeTrial::Places places = trial_.places_for(kernel);
+    if (!trial_.has_memory()) return {};
+    trial_.run(kernel, {trial_.inputs(), places.outputs, places.scratch});
     Values values;
-    for (size_t i = 0; i < outputs.size(); ++i)
-      values.push_back(first_and_last(graph_.type(node_.outputs[i]), outputs[i]));
+    for (size_t i = 0; i < places.outputs.size(); ++i) {
+      const Type& type = graph_.type(node_.outputs[i]);
+      values.push_back(trial_.ends(places, i, type.elements() / type.axes[0].size));
+    }
     return values;
-  }
-
-  std::vector<double> first_and_last(const Type& type, DeviceAddress from) {
-    const int64_t examples = type.axes[0].size, bytes = type.bytes() / examples;
-    std::vector<std::byte> copy(static_cast<size_t>(2 * bytes));
-    stream_->copy_to_host(std::span(copy).first(static_cast<size_t>(bytes)), from);
-    stream_->copy_to_host(std::span(copy).last(static_cast<size_t>(bytes)),
-                          from + (examples - 1) * bytes);
-    stream_->synchronize();
-    return numbers_of(type.dtype, copy);
   }
 
   static std::string difference_of(const std::vector<double>& own,
@@ -171,14 +107,10 @@ class AttentionTrial {
         std::sqrt(difference / squares), most / largest);
   }
 
-  CUstream stream() const { return native(*stream_); }
-
   const Graph& graph_;
   const Node& node_;
   Context& context_;
-  TrialMemory memory_;
-  std::unique_ptr<Stream> stream_;
-  std::vector<DeviceAddress> inputs_;
+  NodeTrial trial_;
 };
 
 }  // namespace

@@ -1,66 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of gpu_check: report.json, rewritten after each item, so that the next call resumes
-// where this one stopped; and the same as text.
+// The report of gpu_check: report.toml, rewritten after each item, so that the next call resumes
+// where this one stopped; the same as text; and the file of a campaign.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/io/json.h"
+#include "core/hparams/convert.h"
+#include "core/hparams/text.h"
+#include "core/io/file.h"
 #include "plugins/cuda/check/items.h"
 
 namespace tessera::cuda {
 
-// An item that failed, once more with a feature turned off.
-struct Retry {
-  std::string change;  // "CUDA graph off (TESSERA_CUDA_GRAPH=off)"
-  std::string status;
+struct Report {
+  std::string about;     // What must agree to continue it: the build and its options.
+  std::string running;   // The item that was begun,
+  int64_t attempts = 0;  // so often.
+  std::vector<Findings> items;
+  FIELDS(about, running, attempts, items)
+
+  const Findings* find(std::string_view item) const {
+    const auto found = std::ranges::find(items, item, &Findings::name);
+    return found == items.end() ? nullptr : &*found;
+  }
 };
 
-struct Result {
-  int stage = 0;
-  std::string name;
-  std::string status;  // passed, failed or not tested.
-  double seconds = 0.0;
-  std::vector<std::string> failures;  // Of an item that was not tested: the reason.
-  std::vector<Row> rows;
-  std::map<std::string, double> nodes;  // How many each implementation computed.
-  std::vector<Retry> retries;
-  std::string verdict;  // Which feature is at fault, as far as the retries tell.
-  std::string log;      // The end of the item's output, if it failed.
-};
+template <typename Struct>
+void write_toml(const std::filesystem::path& file, const Struct& values) {
+  write_file_atomically(file, to_toml(to_tree(values)));
+}
+template <typename Struct>
+Struct read_toml(const std::filesystem::path& file) {
+  Struct values;
+  from_tree(parse_toml(read_file(file), file.string()), values);
+  return values;
+}
 
-std::string result_json(const Result& result);  // One line.
-Result parse_result(const Json& json);
-
-class Report {
- public:
-  // Continues the report in this folder, or begins one. Error if it is another program's, or of
-  // other options: `about` is what must agree.
-  Report(const std::filesystem::path& folder, std::string about);
-
-  const std::vector<Result>& results() const { return results_; }
-  const Result* find(std::string_view item) const;
-  // Forgets items that failed or were not tested, so that they run again.
-  void forget_what_did_not_pass();
-  // Notes that an item runs now. How often it was begun without an end: 1 for the first time.
-  int begin(const std::string& item);
-  void add(Result result);
-  void save() const;
-
- private:
-  std::filesystem::path file_;
-  std::string about_;
-  std::string running_;
-  int attempts_ = 0;
-  std::vector<Result> results_;
-};
+// How many nodes each implementation computed: "own kernels 7, cuBLASLt 2".
+std::string nodes_text(const std::vector<Findings>& items);
 
 // Numbers of items by stage and of nodes by implementation, what failed, and the measurements of
 // stage 5 or, with `whole`, of all.
 std::string report_text(const Report& report, const std::vector<Item>& items, bool whole);
+
+// A hardware file with what the launches of the recipes took, and the report as its comment,
+// without names of the machine, its user and its folders.
+std::string campaign_text(const Report& report, const std::string& text,
+                          const CheckOptions& options);
 
 }  // namespace tessera::cuda

@@ -11,6 +11,22 @@
 #include "core/base/error.h"
 
 namespace tessera::cuda {
+namespace {
+
+void set(const char* name, const std::string& value) {
+  if (value.empty())
+    ::unsetenv(name);
+  else
+    ::setenv(name, value.c_str(), 1);
+}
+
+}  // namespace
+
+ScopedVariable::ScopedVariable(const char* name, const std::string& value) : name_(name) {
+  if (const char* const old = std::getenv(name)) old_ = old;
+  set(name, value);
+}
+ScopedVariable::~ScopedVariable() { set(name_, old_); }
 
 std::vector<std::string> setting_words(const char* variable,
                                        const std::vector<std::string>& known) {

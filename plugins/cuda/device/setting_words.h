@@ -14,4 +14,18 @@ bool is_set(const char* variable);
 // Whether the environment variable is "on", as it is by default, or "off". Error for other values.
 bool is_on(const char* variable);
 
+// Sets a variable for its lifetime; an empty value unsets it. While other threads run, none may
+// read the environment.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value);
+  ~ScopedVariable();
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::string old_;
+};
+
 }  // namespace tessera::cuda

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program gpu_check on the virtual GPU: its stages, resuming, and what it reports of faults.
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -10,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/io/file.h"
-#include "core/io/json.h"
+#include "plugins/cuda/check/report.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
@@ -32,19 +35,17 @@ class GpuCheck {
         TESSERA_BINARY_DIR, environment, arguments);
   }
   filesystem::path folder() const { return folder_.path(); }
-  filesystem::path report_file() const { return folder() / "runs/gpu_check/report.json"; }
-  Json report() const { return parse_json(read_file(report_file()), "report.json"); }
-  const Json& item(const Json& report, const std::string& name) const {
-    for (const Json& each : report.at("items").as_array())
-      if (each.at("name").as_string() == name) return each;
-    FAIL("the report has no item " << name);
-    return report;
+  filesystem::path report_file() const { return folder() / "runs/gpu_check/report.toml"; }
+  Report report() const { return read_toml<Report>(report_file()); }
+  Findings item(const std::string& name) const {
+    const Report all = report();
+    INFO(name);
+    REQUIRE(all.find(name) != nullptr);
+    return *all.find(name);
   }
   std::map<std::string, std::string> statuses() const {
     std::map<std::string, std::string> all;
-    const Json json = report();
-    for (const Json& each : json.at("items").as_array())
-      all[each.at("name").as_string()] = each.at("status").as_string();
+    for (const Findings& each : report().items) all[each.name] = each.status;
     return all;
   }
 
@@ -54,16 +55,24 @@ class GpuCheck {
 
 using Statuses = std::map<std::string, std::string>;
 
+// The cell of a column.
+std::string cell(const Row& row, const std::string& column) {
+  const std::string before =
+      row.columns.substr(0, ("|" + row.columns + "|").find("|" + column + "|"));
+  return row.cells.at(static_cast<size_t>(std::count(before.begin(), before.end(), '|')));
+}
+double number(const Row& row, const std::string& column) { return std::stod(cell(row, column)); }
+
 TEST_CASE("gpu_check runs items of every stage and writes a report to send back") {
   const GpuCheck check;
   const std::string filter =
-      "versions|GPUs$|in the binary|launch norm|op softmax$|products nt|softmax|curve f32$|curve "
-      "f32, |time product|time rms_norm/bf16|preset";
+      "versions|GPUs$|in the binary|launch norm|op softmax$|products nt|softmax|curve f32$|time "
+      "product|time rms_norm/bf16|preset GPT-2 tiny$";
   const Outcome outcome = check.run(fmt::format("--filter='{}'", filter));
   INFO(outcome.out << outcome.errors);
   REQUIRE(outcome.exit_code == 0);
   const Statuses statuses = check.statuses();
-  REQUIRE(statuses.size() == 20);
+  REQUIRE(statuses.size() == 17);
   for (const auto& [name, status] : statuses) {
     INFO(name);
     // What needs NVIDIA's driver or its libraries.
@@ -72,23 +81,66 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
                              name.find("time product") != name.npos;
     REQUIRE(status == (is_left_out ? "not tested" : "passed"));
   }
-  const Json report = check.report();
   // Each kernel of the binary has a row.
-  REQUIRE(check.item(report, "kernels in the binary").at("rows").as_array().size() > 100);
-  const Json& preset = check.item(report, "preset tiny").at("rows").as_array().at(0);
-  REQUIRE(preset.at("tokens/s").as_number() > 0);
-  REQUIRE(preset.at("predicted ms").as_number() > 0);
-  REQUIRE(preset.at("predicted MFU %").as_number() > 0);
-  const Json& curve = check.item(report, "curve f32").at("rows").as_array().at(0);
-  REQUIRE(curve.at("largest difference").as_number() > 0);  // The two devices did run.
-  const Json& resumed =
-      check.item(report, "curve f32, resumed: the same bits").at("rows").as_array().at(0);
-  REQUIRE(resumed.at("largest difference").as_number() == 0);
-  REQUIRE_THAT(outcome.out, Catch::Contains("to send back: ") && Catch::Contains("own ms") &&
-                                Catch::Contains("nodes by implementation: own kernels "));
+  REQUIRE(check.item("kernels in the binary").rows.size() > 100);
+  const std::vector<Row> preset = check.item("preset GPT-2 tiny").rows;
+  for (const char* const column : {"tokens/s", "predicted ms", "predicted MFU %", "by launches ms"})
+    REQUIRE(number(preset.at(0), column) > 0);
+  const std::vector<Row> curves = check.item("curve f32").rows;
+  REQUIRE(curves.size() == 3);
+  REQUIRE(cell(curves[0], "run") == "gpu");
+  REQUIRE(number(curves[0], "largest difference") > 0);  // The two devices did run.
+  for (const size_t i : {1, 2}) REQUIRE(number(curves[i], "largest difference") == 0);
+  REQUIRE(cell(curves[1], "run") == "gpu without a CUDA graph");
+  REQUIRE(cell(curves[2], "run") == "resumed");
+  // Each item says who computed it, and the summary adds that up.
+  REQUIRE_THAT(
+      outcome.out,
+      Catch::Contains("to send back: ") && Catch::Contains("own ms") &&
+          Catch::Matches("(.|\\n)*2 op softmax  .* passed +own kernels [0-9]+\\n(.|\\n)*") &&
+          Catch::Contains("nodes by implementation: own kernels "));
   const Outcome archive = shell(check.folder(), "tar -tzf runs/gpu_check/gpu_check.tar.gz");
-  for (const char* const file : {"report.json", "report.txt", "logs/preset_tiny.txt"})
+  for (const char* const file : {"report.toml", "report.txt", "logs/preset_GPT_2_tiny.txt"})
     REQUIRE_THAT(archive.out, Catch::Contains(file));
+}
+
+TEST_CASE(
+    "gpu_check --campaign writes one file with launch costs and without names of the machine") {
+  const GpuCheck check;
+  const Outcome outcome = check.run(
+      "--campaign --filter='versions|launch softmax|op softmax$|preset' --output=maria_home/out",
+      "USER=maria HOME=/home/maria TESSERA_CUDNN=/home/maria/libs/libcudnn.so.9");
+  INFO(outcome.out << outcome.errors);
+  REQUIRE(outcome.exit_code == 0);
+  REQUIRE_THAT(outcome.out, Catch::Contains("to send back: ") && Catch::Contains("campaign.toml"));
+  const std::string text = read_file(check.folder() / "maria_home/out/campaign.toml");
+  for (const char* const what :
+       {"# nodes by implementation: own kernels ", "3 passed", "libcudnn.so.9", "measured / price",
+        "GPT-2 tiny, longer", "\n[launches]\n", "\n\"einsum ("})
+    REQUIRE_THAT(text, Catch::Contains(what));
+  char host[256] = {};
+  REQUIRE(::gethostname(host, sizeof(host) - 1) == 0);
+  for (const std::string& name :
+       {std::string("maria"), std::string("/home"), std::string(host), check.folder().string()}) {
+    INFO(name);
+    REQUIRE(text.find(name) == std::string::npos);
+  }
+  // runexp takes the launches of each recipe as measured.
+  for (const std::string recipe : {"model_dims=16 --set global_batch_size=2 --set seq_len=16",
+                                   "model_dims=24 --set global_batch_size=2 --set seq_len=16",
+                                   "model_dims=16 --set global_batch_size=1 --set seq_len=24"}) {
+    const Outcome plan = shell(
+        check.folder(),
+        fmt::format("'{}/bin/runexp' --exp=bench.Gpt2Base --mode=plan --hardware=maria_home/out/"
+                    "campaign.toml --set num_layers=1 --set num_heads=2 --set vocab_size=264 "
+                    "--set compute_dtype=bf16 --set task.model.lm_tpl.stacked_transformer_tpl."
+                    "block_tpl.ffn_tpl.activation_tpl.approximate=true --set {}",
+                    TESSERA_BINARY_DIR, recipe));
+    INFO(plan.out << plan.errors);
+    REQUIRE(plan.exit_code == 0);
+    REQUIRE_THAT(plan.out,
+                 Catch::Contains("launch costs: 100.0 % of the time of launches is measured"));
+  }
 }
 
 TEST_CASE("gpu_check reports kernels that fault, continues, and runs them again when asked") {
@@ -120,24 +172,21 @@ TEST_CASE("gpu_check names the feature that is at fault") {
   INFO(outcome.out << outcome.errors);
   REQUIRE(outcome.exit_code == 1);
   REQUIRE(check.statuses().at("products nn") == "passed");  // By our own kernels.
-  const Json report = check.report();
-  REQUIRE(check.item(report, "products nn, with cuBLASLt").at("verdict").as_string() ==
+  REQUIRE(check.item("products nn, with cuBLASLt").notes.back() ==
           "at fault: epilogues in cuBLASLt, or cuBLASLt");
 }
 
 TEST_CASE("gpu_check counts the nodes of a library, and compares them with our own kernels") {
-  const std::string filter = "--filter='^products tn, with|^time product/bf16'";
+  const std::string filter = "--filter='products tn, with|time product/bf16'";
   const GpuCheck check;
   REQUIRE(check.run(filter, kCublasLt).exit_code == 0);
-  const Json report = check.report();
   for (const std::string name : {"products tn, with cuBLASLt", "time product/bf16/40x16x24"}) {
     INFO(name);
-    const Json& item = check.item(report, name);
-    REQUIRE(item.at("status").as_string() == "passed");
-    REQUIRE(item.at("nodes").at("cuBLASLt").as_number() >= 3);
+    Findings item = check.item(name);
+    REQUIRE(item.status == "passed");
+    REQUIRE(item.nodes["cuBLASLt"] >= 3);
   }
-  const Json& row = check.item(report, "time product/bf16/40x16x24").at("rows").as_array().at(0);
-  REQUIRE(row.at("by").as_string() == "cuBLASLt");
+  REQUIRE(cell(check.item("time product/bf16/40x16x24").rows.at(0), "by") == "cuBLASLt");
   const GpuCheck wrong;
   const Outcome outcome =
       wrong.run("--filter=time.product/bf16", kCublasLt + "TESSERA_FAKE_CUBLASLT_FAULT=product");
@@ -153,7 +202,7 @@ TEST_CASE("gpu_check that is killed resumes where it stopped") {
     Background first(check.folder(), check.command(arguments));
     REQUIRE(comes_true([&] {
       return filesystem::exists(check.report_file()) &&
-             read_file(check.report_file()).find("\"status\"") != std::string::npos;
+             read_file(check.report_file()).find("status") != std::string::npos;
     }));
     REQUIRE(::kill(first.pid(), SIGKILL) == 0);
     REQUIRE(first.wait(std::chrono::seconds(60)) == -SIGKILL);
@@ -173,13 +222,11 @@ TEST_CASE("gpu_check that is killed resumes where it stopped") {
 
 TEST_CASE("gpu_check does not run an item a third time that stopped the machine twice") {
   const GpuCheck check;
-  REQUIRE(check.run("--filter='^versions$'").exit_code == 0);
-  std::string text = read_file(check.report_file());
-  const std::string running = "\"running\": \"\", \"attempts\": 0";
-  REQUIRE(text.find(running) != std::string::npos);
-  text.replace(text.find(running), running.size(), "\"running\": \"GPUs\", \"attempts\": 2");
-  write_file_atomically(check.report_file(), text);
-  const Outcome outcome = check.run("--filter='^GPUs$'");
+  REQUIRE(check.run("--filter='versions$'").exit_code == 0);
+  Report report = check.report();
+  report.running = "GPUs", report.attempts = 2;
+  write_toml(check.report_file(), report);
+  const Outcome outcome = check.run("--filter='GPUs$'");
   REQUIRE(outcome.exit_code == 1);
   REQUIRE_THAT(outcome.out, Catch::Contains("stopped in this item twice"));
 }
@@ -193,7 +240,7 @@ TEST_CASE("gpu_check runs launches under compute-sanitizer, and starts nothing a
                          "test $name != racecheck || exit $code\n";
   filesystem::permissions(tool, filesystem::perms::owner_all);
   const std::string environment = "TESSERA_COMPUTE_SANITIZER=" + tool.string();
-  const std::string arguments = "--stage=3 --filter=softmax";
+  const std::string arguments = "--filter='^3.*softmax'";
   const Outcome short_run = check.run(arguments + " --budget=0.0000001", environment);
   REQUIRE(short_run.exit_code == 0);
   REQUIRE_THAT(short_run.out, Catch::Contains("the time of --budget is over"));
@@ -213,11 +260,8 @@ TEST_CASE("gpu_check says what is wrong with its flags and its report") {
     REQUIRE(outcome.exit_code == 2);
     REQUIRE_THAT(outcome.errors, Catch::StartsWith("gpu_check: ") && Catch::Contains(text));
   };
-  refused("--stages=1", "unknown flag --stages; did you mean --stage?");
-  refused("--stage=6", "--stage=6: '6' is not a stage; expected numbers from 1 to 5");
-  refused("--stage=1,", "'' is not a stage");
+  refused("--filters=1", "unknown flag --filters; did you mean --filter?");
   refused("--budget=long", "--budget=long: expected a number, above 0");
-  refused("--device=cuda", "--device=cuda: expected numbers of GPUs, such as --device=0");
   refused("--filter='('", "no regular expression");
   refused("--output", "--output needs a value; --help says which");
   refused("--tiny=1", "--tiny takes no value");
@@ -225,8 +269,8 @@ TEST_CASE("gpu_check says what is wrong with its flags and its report") {
   REQUIRE(no_driver.exit_code == 2);
   REQUIRE_THAT(no_driver.errors, Catch::Contains("this machine has no NVIDIA driver: /nowhere/"));
   filesystem::create_directories(check.report_file().parent_path());
-  write_file_atomically(check.report_file(), R"({"about": "tessera 0.0.1", "items": []})");
-  refused("--filter=versions", "report.json is of tessera 0.0.1, but this is tessera ");
+  write_toml(check.report_file(), Report{.about = "tessera 0.0.1"});
+  refused("--filter=versions", "report.toml is of tessera 0.0.1, but this is tessera ");
 }
 
 TEST_CASE("gpu_check passes in all stages", "[full]") {

@@ -3,38 +3,15 @@
 // the host.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/check/fused_cases.h"
-#include "core/devices/device.h"
+#include "plugins/cuda/device/setting_words.h"
 #include "plugins/cuda/gemm/product.h"
 
 namespace tessera::cuda {
-
-// Sets an environment variable for its lifetime; an empty value unsets it.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const std::string& value) : name_(name) {
-    if (const char* const old = std::getenv(name)) old_ = old;
-    set(value);
-  }
-  ~ScopedVariable() { set(old_); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  void set(const std::string& value) const {
-    if (value.empty())
-      ::unsetenv(name_);
-    else
-      ::setenv(name_, value.c_str(), 1);
-  }
-  const char* name_;
-  std::string old_;
-};
 
 // GPU 0; each call makes another device.
 std::unique_ptr<Device> make_gpu();
