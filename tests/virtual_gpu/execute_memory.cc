@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/virtual_gpu/access_row.h"
 #include "tests/virtual_gpu/lanes.h"
 
 namespace tessera::virtual_gpu {
@@ -16,32 +17,48 @@ Type unsigned_type(int bytes) {
   return bytes == 1 ? Type::kU8 : bytes == 2 ? Type::kU16 : bytes == 4 ? Type::kU32 : Type::kU64;
 }
 
-template <typename T>
-void load(Warp& w, const Instruction& i, uint32_t mask) {
-  const Row addresses = w.row(i.o[i.outputs]);  // An output may be the same row.
-  const auto bytes = static_cast<uint32_t>(sizeof(T) * i.outputs);
-  const Access kind = i.relaxed ? Access::kRelaxedRead : Access::kRead;
+// Where the bytes of each lane lie, for a use of them lane by lane.
+template <bool Writes, typename F>
+void for_bytes(Warp& w, const Instruction& i, const Row& addresses, uint32_t bytes, uint32_t mask,
+               F use) {
   const auto offset = static_cast<uint64_t>(i.offset);
+  std::byte* host = nullptr;
+  if (!i.relaxed && w.block.access_row<Writes>(w, i.space, addresses, offset, mask, bytes, host))
+    return for_lanes(mask, [&](int lane) { use(lane, host + (addresses[lane] + offset)); });
+  const Access kind = Writes      ? i.relaxed ? Access::kRelaxedWrite : Access::kWrite
+                      : i.relaxed ? Access::kRelaxedRead
+                                  : Access::kRead;
   for_lanes(mask, [&](int lane) {
-    const std::byte* const from =
-        w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind);
-    T values[4];
-    std::memcpy(values, from, bytes);
-    for (int k = 0; k < i.outputs; ++k)
-      w.registers[i.o[k]][lane] = static_cast<uint64_t>(values[k]);  // Signed: extended.
+    use(lane, w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind));
   });
 }
 
 template <typename T>
+void load(Warp& w, const Instruction& i, uint32_t mask) {
+  const Operand address = i.o[i.outputs];
+  const auto bytes = static_cast<uint32_t>(sizeof(T) * i.outputs);
+  T values[4];
+  const auto take = [&](int lane, const std::byte* from) {
+    std::memcpy(values, from, bytes);
+    for (int k = 0; k < i.outputs; ++k)
+      w.registers[i.o[k]][lane] = static_cast<uint64_t>(values[k]);  // Signed: extended.
+  };
+  if (i.space == Space::kParameter && address < 0) {  // One value for all lanes.
+    const int first = std::countr_zero(mask);
+    const std::byte* const from = w.block.access(
+        w, i, first, i.space, w.row(address)[first] + static_cast<uint64_t>(i.offset), bytes,
+        Access::kRead);
+    return for_lanes(mask, [&](int lane) { take(lane, from); });
+  }
+  const Row addresses = w.row(address);  // An output may be the same row.
+  for_bytes<false>(w, i, addresses, bytes, mask, take);
+}
+
+template <typename T>
 void store(Warp& w, const Instruction& i, uint32_t mask) {
-  const Row& addresses = w.row(i.o[0]);
   const int count = i.inputs - 1;
   const auto bytes = static_cast<uint32_t>(sizeof(T)) * static_cast<uint32_t>(count);
-  const Access kind = i.relaxed ? Access::kRelaxedWrite : Access::kWrite;
-  const auto offset = static_cast<uint64_t>(i.offset);
-  for_lanes(mask, [&](int lane) {
-    std::byte* const to =
-        w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind);
+  for_bytes<true>(w, i, w.row(i.o[0]), bytes, mask, [&](int lane, std::byte* to) {
     T values[4];
     for (int k = 0; k < count; ++k) values[k] = static_cast<T>(w.row(i.o[1 + k])[lane]);
     std::memcpy(to, values, bytes);
@@ -204,12 +221,10 @@ void load_matrix(Warp& w, const Instruction& i, uint32_t mask) {
   const Row addresses = w.row(i.o[i.outputs]);
   const bool transposed = i.mode;
   uint16_t elements[4][8][8];
-  for (int lane = 0; lane < 8 * i.outputs; ++lane) {
-    const std::byte* const from =
-        w.block.access(w, i, lane, Space::kShared,
-                       addresses[lane] + static_cast<uint64_t>(i.offset), 16, Access::kRead);
-    std::memcpy(elements[lane / 8][lane % 8], from, 16);
-  }
+  for_bytes<false>(w, i, addresses, 16, kAllLanes >> (kLanes - 8 * i.outputs),
+                   [&](int lane, const std::byte* from) {
+                     std::memcpy(elements[lane / 8][lane % 8], from, 16);
+                   });
   for (int m = 0; m < i.outputs; ++m) {
     w.write(i.o[m], mask, [&](int lane) {
       const int a = lane / 4, b = lane % 4 * 2;
@@ -251,6 +266,7 @@ Handler memory_handler(const Opcode& op, Instruction& i) {
   i.space = space_of(op, i.space);
   if (name == "ldmatrix") {
     i.mode = op.has("trans");
+    i.space = Space::kShared;
     i.flow = Flow::kWarp;
     return load_matrix;
   }

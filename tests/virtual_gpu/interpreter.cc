@@ -12,37 +12,39 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// In the order of kSpecialNames.
-uint64_t special_value(int special, const Block& block, const Warp& warp, int lane) {
+// In the order of kSpecialNames, for the lanes of a warp.
+void set_special(int special, const Block& block, const Warp& warp, Row& row) {
   const Grid& grid = block.launch.grid;
   const auto& size = grid.threads;
-  const auto thread = static_cast<uint32_t>(warp.thread(lane));
-  const uint32_t bit = 1u << lane, below = bit - 1;
-  const uint64_t values[] = {thread % size[0],
-                             thread / size[0] % size[1],
-                             thread / size[0] / size[1],
-                             size[0],
-                             size[1],
-                             size[2],
-                             block.at[0],
-                             block.at[1],
-                             block.at[2],
-                             grid.blocks[0],
-                             grid.blocks[1],
-                             grid.blocks[2],
-                             static_cast<uint64_t>(lane),
-                             static_cast<uint64_t>(warp.index),
-                             block.warps.size(),
-                             bit,
-                             below,
-                             bit | below,
-                             ~(bit | below),
-                             ~below,
-                             grid.dynamic_shared_bytes,
-                             0,
-                             0};
-  static_assert(std::size(values) == std::size(kSpecialNames));
-  return values[special];
+  const uint32_t uniform[] = {size[0],
+                              size[1],
+                              size[2],
+                              block.at[0],
+                              block.at[1],
+                              block.at[2],
+                              grid.blocks[0],
+                              grid.blocks[1],
+                              grid.blocks[2],
+                              0,
+                              static_cast<uint32_t>(warp.index),
+                              static_cast<uint32_t>(block.warps.size())};
+  static_assert(kSpecialNames[3] == "%ntid.x" && kSpecialNames[14] == "%nwarpid");
+  if (special >= 3 && special <= 14) row.fill(uniform[special - 3]);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const auto thread = static_cast<uint32_t>(warp.thread(lane));
+    const uint32_t bit = 1u << lane, below = bit - 1;
+    if (special == 0) row[lane] = thread % size[0];
+    if (special == 1) row[lane] = thread / size[0] % size[1];
+    if (special == 2) row[lane] = thread / size[0] / size[1];
+    if (special == 12) row[lane] = static_cast<uint64_t>(lane);
+    if (special < 15) continue;
+    const uint64_t masks[] = {bit,         below,
+                              bit | below, static_cast<uint32_t>(~(bit | below)),
+                              ~below,      grid.dynamic_shared_bytes,
+                              0,           0};
+    static_assert(std::size(masks) + 15 == std::size(kSpecialNames));
+    row[lane] = masks[special - 15];
+  }
 }
 
 std::string thread_text(const Block& block, int thread) {
@@ -90,6 +92,7 @@ const GlobalMemory::Part& GlobalMemory::look_up(uint64_t address, uint32_t bytes
     if (shadowed_) shadow = std::make_unique<Shadow>(allocation.bytes, true);
   }
   last_ = {known, shadow.get()};
+  recent_[next_++ % recent_.size()] = last_;
   return last_;
 }
 
@@ -109,7 +112,7 @@ Block::Block(Launch& launch)
     : launch(launch),
       threads(product(launch.grid.threads)),
       shared_bytes_(dynamic_begin(launch.kernel) + launch.grid.dynamic_shared_bytes),
-      shared_(std::make_unique<std::byte[]>(shared_bytes_)),
+      shared_(std::make_unique_for_overwrite<std::byte[]>(shared_bytes_)),
       shared_shadow_(shared_bytes_, false),
       local_(static_cast<size_t>(launch.kernel.local_bytes) * threads) {
   for (uint32_t first = 0; first < threads; first += kLanes)
@@ -131,8 +134,7 @@ void Block::start() {
     const uint32_t left = threads - static_cast<uint32_t>(warp->index) * kLanes;
     warp->start(left >= kLanes ? kAllLanes : (1u << left) - 1);
     for (const auto& [special, o] : launch.kernel.specials) {
-      for (int lane = 0; lane < kLanes; ++lane)
-        warp->registers[o][lane] = special_value(special, *this, *warp, lane);
+      set_special(special, *this, *warp, warp->registers[o]);
       warp->defined[o] = kAllLanes;
     }
   }

@@ -7,36 +7,6 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// A tag is segment << 11 | who. Who: a thread (below 1024), several lanes of one warp, several
-// warps, atomics of any thread, or an asynchronous copy that was not waited for.
-constexpr uint32_t kWhoBits = 11, kWhoMask = (1u << kWhoBits) - 1;
-constexpr uint32_t kLanesOf = 1024, kManyWarps = kLanesOf + kMaxWarps, kAtomics = kManyWarps + 1,
-                   kCopying = kManyWarps + 2;
-
-uint32_t tag_of(uint32_t segment, uint32_t who) { return segment << kWhoBits | who; }
-
-int warp_of(uint32_t who) {
-  return who < kLanesOf ? static_cast<int>(who / 32) : static_cast<int>(who - kLanesOf);
-}
-
-// Whether the access behind a tag of this block is unordered with what `thread` does now.
-bool unordered(uint32_t tag, int thread, const Clocks& clocks) {
-  const uint32_t segment = tag >> kWhoBits, who = tag & kWhoMask;
-  if (who == static_cast<uint32_t>(thread)) return false;
-  if (who < kManyWarps) return segment >= clocks.ordered(thread / 32, warp_of(who));
-  return who == kCopying || segment >= clocks.ordered_all(thread / 32);
-}
-
-// The reader that a cell keeps. One that is ordered before the new one need not be kept.
-uint32_t merged_reader(uint32_t old, int thread, const Clocks& clocks) {
-  const uint32_t fresh = tag_of(clocks.now(), static_cast<uint32_t>(thread));
-  if (old >> kWhoBits < clocks.block_begin() || !unordered(old, thread, clocks)) return fresh;
-  const uint32_t who = old & kWhoMask;
-  const bool same_warp = who < kManyWarps && warp_of(who) == thread / 32;
-  return tag_of(clocks.now(),
-                same_warp ? kLanesOf + static_cast<uint32_t>(thread / 32) : kManyWarps);
-}
-
 Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) {
   const uint32_t who = tag & kWhoMask;
   Conflict conflict{kind, tag >> kWhoBits < clocks.block_begin(),
@@ -72,8 +42,6 @@ void Clocks::synchronise(uint32_t arrived, uint32_t waiting) {
   }
 }
 
-uint32_t Clocks::ordered_all(int warp) const { return std::ranges::min(ordered_[warp]); }
-
 void Clocks::renumber() {
   now_ = kThisBlock + 1;
   block_begin_ = kThisBlock;
@@ -108,6 +76,7 @@ void Shadow::refine(Page& page, int shift) {
 Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int thread,
                        const Clocks& clocks) {
   Page& part = page(offset, bytes);
+  const Knowledge known(clocks, thread / 32);
   const uint32_t own = tag_of(clocks.now(), static_cast<uint32_t>(thread));
   const bool only_reads = reads(access) && access != Access::kAtomic;
   const bool exempt = access == Access::kAtomic || access == Access::kRelaxedRead ||
@@ -116,7 +85,7 @@ Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int threa
   const auto races = [&](uint32_t tag) {
     if (tag == own || access == Access::kCopyEnd) return false;
     if (exempt && (tag & kWhoMask) == kAtomics) return false;
-    return earlier_block(tag) ? across_blocks_ && tag != 0 : unordered(tag, thread, clocks);
+    return earlier_block(tag) ? across_blocks_ && tag != 0 : !known.orders(tag, thread);
   };
   const uint32_t fresh = exempt                         ? tag_of(clocks.now(), kAtomics)
                          : access == Access::kCopyBegin ? tag_of(clocks.now(), kCopying)
@@ -133,7 +102,7 @@ Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int threa
     } else if (exempt) {
       cell->reader = fresh;
     } else if (reader != own && !(across_blocks_ && reader && earlier_block(reader))) {
-      cell->reader = merged_reader(reader, thread, clocks);
+      cell->reader = known.merged_reader(reader, thread);
     }
   }
   return {};

@@ -30,8 +30,8 @@ Warp::Warp(Block& block, int index, const Kernel& kernel)
       index(index),
       kernel(kernel),
       constants(&block.launch.constants),
-      registers(static_cast<size_t>(kernel.rows)),
-      defined(registers.size()) {}
+      registers(std::make_unique_for_overwrite<Row[]>(static_cast<size_t>(kernel.rows))),
+      defined(static_cast<size_t>(kernel.rows)) {}
 
 void Warp::start(uint32_t present) {
   lanes = present_ = present;

@@ -89,10 +89,10 @@ class Warp {
   const int index;
   const Kernel& kernel;
   const std::vector<Row>* constants;
-  std::vector<Row> registers;
-  std::vector<uint32_t> defined;    // Lanes of each row that were written.
-  std::vector<Fragment> fragments;  // By program counter.
-  uint32_t lanes = 0;               // Not ended.
+  std::unique_ptr<Row[]> registers;  // Not initialised.
+  std::vector<uint32_t> defined;     // Lanes of each row that were written.
+  std::vector<Fragment> fragments;   // By program counter.
+  uint32_t lanes = 0;                // Not ended.
   std::array<CopyQueue, kLanes> copies;
 
  private:
@@ -125,6 +125,16 @@ class GlobalMemory {
       return last_;
     return look_up(address, bytes);
   }
+  // Among the allocations that were found before; null: none of them holds [begin, end).
+  const Part* known(uint64_t begin, uint64_t end) {
+    for (size_t k = 0; k < recent_.size(); ++k) {
+      const Part& part = recent_[k];
+      if (part.allocation && begin >= part.allocation->address &&
+          end <= part.allocation->address + part.allocation->bytes)
+        return &part;
+    }
+    return nullptr;
+  }
   AccessLog log() const;
   void renumber(uint32_t block_begin);
 
@@ -133,6 +143,8 @@ class GlobalMemory {
   Memory& memory_;
   bool shadowed_;
   Part last_;
+  std::array<Part, 4> recent_;
+  size_t next_ = 0;  // Of these: the one to replace.
   std::map<uint64_t, std::pair<Allocation*, std::unique_ptr<Shadow>>> parts_;
 };
 
@@ -168,7 +180,12 @@ class Block {
   // One access of one lane, checked; bytes at the result may be read or written. Throws Fault.
   std::byte* access(const Warp& warp, const Instruction& i, int lane, Space space, uint64_t address,
                     uint32_t bytes, Access kind);
-  // The same without a race check, for data that another access announced.
+  // The accesses of all lanes of the mask, if nothing is wrong with any of them: sets `host` to
+  // where the byte 0 of GPU addresses would be. False: access() is to be called for each lane.
+  template <bool Writes>
+  bool access_row(const Warp& warp, Space space, const Row& addresses, uint64_t offset,
+                  uint32_t mask, uint32_t bytes, std::byte*& host);
+  // The same as access() without a race check, for data that another access announced.
   std::byte* shared_bytes(uint64_t address) { return shared_.get() + address; }
   void arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expected, bool waits,
               uint32_t votes);
@@ -187,6 +204,9 @@ class Block {
                            uint32_t bytes, Access kind);
   std::byte* access_shared(const Warp& warp, const Instruction& i, int lane, uint64_t address,
                            uint32_t bytes, Access kind);
+  template <bool Writes, bool Global>
+  static bool touch_row(Shadow& shadow, const Warp& warp, const Row& addresses, uint64_t offset,
+                        uint32_t mask, uint32_t bytes, uint8_t* initialised);
   std::byte* access_private(const Warp& warp, const Instruction& i, int lane, Space space,
                             uint64_t address, uint32_t bytes);
 
