@@ -203,6 +203,21 @@ TEST_CASE("greedy decoding on a GPU has the CPU's continuation") {
   REQUIRE(decoded("--device=cuda") == decoded(""));
 }
 
+TEST_CASE("training has the CPU's losses on GPUs of each kind, with their limits", "[full]") {
+  const std::string capability = GENERATE("80", "89", "100", "120");
+  CAPTURE(capability);
+  const TinyRun run;
+  for (const char* const dtype : {"f32", "bf16"}) {
+    const std::string steps = fmt::format("--set compute_dtype={} --set seq_len=40 ", dtype);
+    run.train(fmt::format("cpu_{}", dtype), steps);
+    run.train(fmt::format("gpu_{}", dtype), steps + "--device=cuda",
+              {{"TESSERA_VIRTUAL_GPU_CAPABILITY", capability}});
+    require_close(losses(run.folder() / fmt::format("gpu_{}", dtype)),
+                  losses(run.folder() / fmt::format("cpu_{}", dtype)),
+                  std::string(dtype) == "f32" ? kF32 : kBf16);
+  }
+}
+
 TEST_CASE("a larger model trains on a GPU as on the CPU, with dropout, f32 and bf16", "[full]") {
   const TinyRun run;
   for (const char* dtype : {"f32", "bf16"}) {
