@@ -9,16 +9,11 @@
 
 #include "tests/virtual_gpu/device_state.h"
 #include "tests/virtual_gpu/fatbin.h"
+#include "tests/virtual_gpu/gpu_kind.h"
 #include "tests/virtual_gpu/parse_ptx.h"
 
 namespace tessera::virtual_gpu {
 namespace {
-
-constexpr int kThreadsPerBlock = 1024;
-constexpr int kRegisters = 65536;         // Of a block, and of a multiprocessor.
-constexpr int kSharedDefault = 48 << 10;  // Of a block.
-constexpr int kSharedOptIn = 227 << 10;   // Of a block that asked for it.
-constexpr int kSharedOfProcessor = 228 << 10;
 
 // What of a container a GPU would run: PTX, or machine code.
 struct Choice {
@@ -77,7 +72,8 @@ CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& modul
 
 // PTX does not say how many registers the machine code has; at most those that let a block run.
 int registers_of(const LoadedFunction& function) {
-  return std::clamp(function.info->registers, 1, std::min(255, kRegisters / function.max_threads));
+  return std::clamp(function.info->registers, 1,
+                    std::min(255, kRegistersOfProcessor / function.max_threads));
 }
 
 void check_limits(const LoadedFunction& function, const Grid& grid) {
@@ -125,6 +121,10 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
     throw Refusal{CUDA_ERROR_INVALID_HANDLE,
                   fmt::format("{} was loaded on GPU {}, and launched on {}", name,
                               function->module->device->ordinal, stream->name)};
+  if (current_device != stream->device)
+    throw Refusal{
+        CUDA_ERROR_INVALID_HANDLE,
+        fmt::format("{} is launched on {}, whose context is not current", name, stream->name)};
   check_limits(*function, grid);
   const auto run = [&memory = *s.memory, function, grid,
                     parameters = packed(*function->info, arguments),
@@ -261,6 +261,11 @@ CUresult cuModuleUnload(CUmodule handle) {
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
+    const bool needs_code = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ||
+                            attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    if (needs_code && !function->loaded)
+      throw Refusal{CUDA_ERROR_FUNCTION_NOT_LOADED,
+                    fmt::format("an attribute of {} before cuFuncLoad", function->info->name)};
     const std::map<CUfunction_attribute, int> values = {
         {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function->max_threads},
         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function->info->static_shared_bytes},
@@ -277,7 +282,8 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
 CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
-    const int most = kSharedOptIn - function->info->static_shared_bytes;
+    const int most =
+        gpu_kind(c.s.config.capability).shared_of_block() - function->info->static_shared_bytes;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > most)
       throw Refusal{CUDA_ERROR_INVALID_VALUE,
                     fmt::format("{}: {} bytes of dynamic shared memory, at most {}",
@@ -293,12 +299,13 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction han
     const KernelInfo& info = *function->info;
     if (threads < 1 || threads > kThreadsPerBlock)
       throw Refusal{CUDA_ERROR_INVALID_VALUE, "occupancy of a block of an impossible size"};
-    constexpr int kReserved = 1 << 10;  // Of shared memory, for each block.
+    const GpuKind& kind = gpu_kind(c.s.config.capability);
     const int shared =
-        info.static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kReserved;
+        info.static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kSharedReserved;
     const int whole_warps = (threads + 31) / 32 * 32;
-    *blocks = std::min({32, 2048 / whole_warps, kSharedOfProcessor / shared,
-                        kRegisters / (registers_of(*function) * whole_warps)});
+    *blocks = std::min({kind.blocks_of_processor, kind.threads_of_processor / whole_warps,
+                        (kind.shared_of_processor << 10) / shared,
+                        kRegistersOfProcessor / (registers_of(*function) * whole_warps)});
   });
 }
 
