@@ -33,9 +33,14 @@ template <bool Writes, bool Global>
 bool Block::touch_row(Shadow& shadow, const Warp& warp, const Row& addresses, uint64_t offset,
                       uint32_t mask, uint32_t bytes, uint8_t* initialised) {
   const Knowledge known(warp.block.launch.clocks, warp.index);
+  uint64_t last = 0, before_last = 0;  // No address is 0.
   for (; mask; mask &= mask - 1) {
     const int lane = std::countr_zero(mask);
-    const uint64_t at = addresses[lane] + offset;
+    // Two lanes that read the same bytes leave what all of them would.
+    if (!Writes && addresses[lane] == last && last == before_last && last != 0) continue;
+    before_last = last;
+    last = addresses[lane];
+    const uint64_t at = last + offset;
     if constexpr (Global) {
       if (Writes) {
         std::memset(initialised + at, 1, bytes);
@@ -50,7 +55,7 @@ bool Block::touch_row(Shadow& shadow, const Warp& warp, const Row& addresses, ui
 
 template <bool Writes>
 bool Block::access_row(const Warp& warp, Space space, const Row& addresses, uint64_t offset,
-                       uint32_t mask, uint32_t bytes, std::byte*& host) {
+                       uint32_t mask, uint32_t bytes, uintptr_t& host) {
   uint64_t low = UINT64_MAX, high = 0, bits = 0;
   for_lanes(mask, [&](int lane) {
     const uint64_t at = addresses[lane] + offset;
@@ -69,7 +74,7 @@ bool Block::access_row(const Warp& warp, Space space, const Row& addresses, uint
   const auto all = static_cast<uint64_t>(std::popcount(mask)) * bytes;
   if (space == Space::kShared) {
     if (high - window + bytes > shared_bytes_) return false;
-    host = shared_.get() - window;
+    host = reinterpret_cast<uintptr_t>(shared_.get()) - window;
     if (!touch_row<Writes, false>(shared_shadow_, warp, addresses, offset - window, mask, bytes,
                                   nullptr))
       return false;
@@ -80,7 +85,7 @@ bool Block::access_row(const Warp& warp, Space space, const Row& addresses, uint
   const GlobalMemory::Part* const part = launch.global.known(low, high + bytes);
   if (part == nullptr || part->shadow == nullptr) return false;
   const Allocation& allocation = *part->allocation;
-  host = allocation.data.get() - allocation.address;
+  host = reinterpret_cast<uintptr_t>(allocation.data.get()) - allocation.address;
   if (!touch_row<Writes, true>(*part->shadow, warp, addresses, offset - allocation.address, mask,
                                bytes, allocation.initialised.get()))
     return false;

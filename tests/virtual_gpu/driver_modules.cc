@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver functions: modules from PTX or from nvcc's fatbin container, kernels and their limits.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -39,10 +40,12 @@ Choice choose(const void* image, int capability) {
   return choice;
 }
 
-std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::string_view ptx) {
+// Text is parsed whole, so that the driver refuses what is wrong; what nvcc has compiled is right.
+std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::string_view ptx,
+                                     bool is_text) {
   auto found = s.parsed.find(ptx);
   try {
-    if (found == s.parsed.end()) found = s.parsed.emplace(ptx, parse_ptx(ptx)).first;
+    if (found == s.parsed.end()) found = s.parsed.emplace(ptx, parse_ptx(ptx, is_text)).first;
   } catch (const Fault& fault) {
     throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
   }
@@ -63,7 +66,12 @@ int max_threads(std::string_view ptx, const std::string& kernel) {
 
 CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& module,
                        const std::string& name) {
-  const KernelInfo* const info = find_kernel(*module->code, name);
+  const KernelInfo* info = nullptr;
+  try {
+    info = find_kernel(*module->code, name);
+  } catch (const Fault& fault) {
+    throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
+  }
   if (info == nullptr)
     throw Refusal{CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name)};
   return c.s.functions.add(std::make_shared<LoadedFunction>(LoadedFunction{
@@ -114,6 +122,12 @@ std::vector<std::byte> packed(const KernelInfo& info, void** arguments) {
   return packed;
 }
 
+// How many blocks of a launch take turns.
+uint64_t resident_blocks() {
+  const char* const number = std::getenv("TESSERA_VIRTUAL_GPU_RESIDENT_BLOCKS");
+  return number == nullptr ? 1 : std::strtoull(number, nullptr, 10);
+}
+
 void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunction>& function,
             const Grid& grid, void** arguments) {
   const std::string& name = function->info->name;
@@ -132,6 +146,7 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
     if (function->module->unloaded) throw Fault{"the module was unloaded before the kernel ran"};
     RunOptions options;
     options.seed = seed;
+    options.resident_blocks = resident_blocks();
     options.device = device;
     return run_kernel(*function->module->code, *function->info, grid, parameters, memory, options);
   };
@@ -206,7 +221,7 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
     try {
       const int capability = static_cast<int>(c.s.config.capability);
       const std::string_view ptx = ptx_of(image, capability, c.s.config.cuda_version);
-      *handle = c.s.modules.add(loaded(c.s, c.device, ptx));
+      *handle = c.s.modules.add(loaded(c.s, c.device, ptx, ptx.data() == image));
     } catch (const Refusal& refusal) {
       reason = refusal.text;
       throw;
@@ -230,15 +245,15 @@ CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_handle, const c
 
 CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule handle) {
   return call([&](const Call& c) {
-    *count = static_cast<unsigned>(c.s.modules.at(handle)->code->kernels.size());
+    *count = static_cast<unsigned>(c.s.modules.at(handle)->code->kernel_names.size());
   });
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule handle) {
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedModule> module = c.s.modules.at(handle);
-    for (size_t i = 0; i < std::min<size_t>(count, module->code->kernels.size()); ++i)
-      functions[i] = function_of(c, module, module->code->kernels[i].info.name);
+    for (size_t i = 0; i < std::min<size_t>(count, module->code->kernel_names.size()); ++i)
+      functions[i] = function_of(c, module, module->code->kernel_names[i]);
   });
 }
 

@@ -121,8 +121,11 @@ Block::Block(Launch& launch)
 
 std::string Block::position() const { return fmt::format("({}, {}, {})", at[0], at[1], at[2]); }
 
-void Block::start() {
+void Block::begin(std::array<uint32_t, 3> position) {
+  at = position;
+  launch.clocks.enter(order_);
   if (launch.clocks.full()) {
+    if (launch.interleaved) throw Fault{"too many steps of blocks that run at the same time"};
     launch.clocks.renumber();
     launch.global.renumber(UINT32_MAX);
     shared_shadow_.renumber(UINT32_MAX);
@@ -140,9 +143,9 @@ void Block::start() {
   }
 }
 
-void Block::run(std::array<uint32_t, 3> position) {
-  at = position;
-  start();
+bool Block::go_on() {
+  launch.clocks.enter(order_);
+  launch.paused = false;
   std::vector<Warp*> order;
   for (auto& warp : warps) order.push_back(warp.get());
   while (true) {
@@ -150,9 +153,10 @@ void Block::run(std::array<uint32_t, 3> position) {
     bool moved = false, left = false;
     for (Warp* warp : order) {
       moved |= warp->run();
+      if (launch.paused) return false;
       left |= !warp->done();
     }
-    if (!left) return;
+    if (!left) return true;
     if (!moved) fail_blocked();
   }
 }
@@ -170,9 +174,8 @@ void Block::arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expec
                            expected, barrier.expected));
   if (barrier.instruction && !expected && barrier.instruction != &i)
     warp.fault(i, lane,
-               "divergent barrier: other warps of the block wait at `" +
-                   launch.kernel.texts[static_cast<size_t>(barrier.instruction->text)] +
-                   "` elsewhere");
+               fmt::format("divergent barrier: other warps of the block wait at `{}` elsewhere",
+                           text_of(launch.kernel, *barrier.instruction)));
   barrier.expected = expected;
   barrier.instruction = &i;
   barrier.warps |= 1u << warp.index;
@@ -187,7 +190,7 @@ void Block::release(Barrier& barrier) {
   ++launch.counts.barriers;
   launch.clocks.synchronise(done.warps, done.waiting);
   const uint32_t all = warps.size() == kMaxWarps ? kAllLanes : (1u << warps.size()) - 1;
-  if (launch.clocks.full() && done.waiting == all) {
+  if (launch.clocks.full() && done.waiting == all && !launch.interleaved) {
     const uint32_t begin = launch.clocks.block_begin();
     launch.clocks.renumber();
     launch.global.renumber(begin);
@@ -251,6 +254,10 @@ std::byte* Block::access_global(const Warp& warp, const Instruction& i, int lane
     warp.fault(i, lane,
                fmt::format("global memory at 0x{:x} is read but was never written", address));
   if (!reads(kind)) std::memset(initialised, 1, bytes);
+  if (kind == Access::kAtomic || kind == Access::kRelaxedRead)
+    launch.clocks.read_strongly(warp.thread(lane), address);
+  if (kind == Access::kAtomic || kind == Access::kRelaxedWrite)
+    launch.clocks.write_strongly(warp.thread(lane), address, kind == Access::kRelaxedWrite);
   if (part->shadow) {
     const Conflict conflict =
         part->shadow->touch(kind, offset, bytes, warp.thread(lane), launch.clocks);
@@ -310,9 +317,8 @@ void Module::forget_addresses() const {
 }
 
 const KernelInfo* find_kernel(const Module& module, std::string_view name) {
-  const auto found = module.kernel_numbers.find(name);
-  if (found == module.kernel_numbers.end()) return nullptr;
-  return &module.kernels[static_cast<size_t>(found->second)].info;
+  const Kernel* const kernel = module.kernel(name);
+  return kernel != nullptr ? &kernel->info : nullptr;
 }
 
 namespace {
@@ -344,14 +350,46 @@ void fill_constants(Launch& launch, Memory& memory) {
   }
 }
 
+// The blocks of the grid in the launch's order, some of them at the same time.
+void run_blocks(Launch& launch) {
+  const auto& sizes = launch.grid.blocks;
+  std::vector<uint64_t> order(uint64_t{sizes[0]} * sizes[1] * sizes[2]);
+  std::iota(order.begin(), order.end(), uint64_t{0});
+  if (launch.options.seed) shuffle(order, launch.random);
+  size_t next = 0;
+  const auto begin = [&](Block& block) {
+    const uint64_t b = order[next++];
+    block.begin({static_cast<uint32_t>(b % sizes[0]),
+                 static_cast<uint32_t>(b / sizes[0] % sizes[1]),
+                 static_cast<uint32_t>(b / sizes[0] / sizes[1])});
+  };
+  std::vector<std::unique_ptr<Block>> resident;
+  const size_t most = std::clamp<size_t>(launch.options.resident_blocks, 1, order.size());
+  while (resident.size() < most) begin(*resident.emplace_back(std::make_unique<Block>(launch)));
+  launch.interleaved = most > 1;
+  const uint64_t end = launch.options.max_instructions;
+  while (!resident.empty()) {
+    const size_t turn = launch.interleaved ? launch.random() % resident.size() : 0;
+    constexpr uint64_t kTurn = 256;  // Instructions at most.
+    launch.pause_at =
+        launch.interleaved ? std::min(end, launch.instructions + 1 + launch.random() % kTurn) : end;
+    if (!resident[turn]->go_on()) continue;
+    if (next < order.size()) {
+      begin(*resident[turn]);
+    } else {
+      resident.erase(resident.begin() + static_cast<ptrdiff_t>(turn));
+    }
+  }
+}
+
 }  // namespace
 
 AccessLog run_kernel(const Module& module, const KernelInfo& info, const Grid& grid,
                      std::span<const std::byte> parameters, Memory& memory,
                      const RunOptions& options) {
-  const auto number = module.kernel_numbers.find(info.name);
-  if (number == module.kernel_numbers.end()) throw Fault{"the module has no kernel " + info.name};
-  const Kernel& kernel = module.kernels[static_cast<size_t>(number->second)];
+  const Kernel* const found = module.kernel(info.name);
+  if (found == nullptr) throw Fault{"the module has no kernel " + info.name};
+  const Kernel& kernel = *found;
   check_launch(kernel, grid, parameters.size());
   Launch launch{module,  kernel,
                 grid,    parameters,
@@ -359,15 +397,7 @@ AccessLog run_kernel(const Module& module, const KernelInfo& info, const Grid& g
                 {},      std::mt19937_64(options.seed),
                 {}};
   fill_constants(launch, memory);
-  Block block(launch);
-  std::vector<uint64_t> order(uint64_t{grid.blocks[0]} * grid.blocks[1] * grid.blocks[2]);
-  std::iota(order.begin(), order.end(), uint64_t{0});
-  if (options.seed) shuffle(order, launch.random);
-  for (const uint64_t b : order) {
-    block.run({static_cast<uint32_t>(b % grid.blocks[0]),
-               static_cast<uint32_t>(b / grid.blocks[0] % grid.blocks[1]),
-               static_cast<uint32_t>(b / grid.blocks[0] / grid.blocks[1])});
-  }
+  run_blocks(launch);
   AccessLog log = options.log_accesses ? launch.global.log() : AccessLog{};
   log.counts = launch.counts;
   return log;

@@ -9,8 +9,7 @@ namespace {
 
 Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) {
   const uint32_t who = tag & kWhoMask;
-  Conflict conflict{kind, tag >> kWhoBits < clocks.block_begin(),
-                    who < kLanesOf ? static_cast<int>(who) : -1};
+  Conflict conflict{kind, clocks.is_foreign(tag), who < kLanesOf ? static_cast<int>(who) : -1};
   if (who == kAtomics) conflict.kind = Conflict::kAtomic;
   if (who == kCopying) conflict.kind = Conflict::kCopy;
   return conflict;
@@ -18,34 +17,95 @@ Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) 
 
 }  // namespace
 
+void Clocks::next_segment() {
+  ++now_;
+  owners_.push_back(block_->number);
+}
+
+void Clocks::enter(BlockOrder& order) {
+  if (block_ == &order) return;
+  interleaved_ |= block_ != &only_;
+  block_ = &order;
+  next_segment();
+}
+
 void Clocks::begin_block(int warps) {
-  block_begin_ = ++now_;
-  for (auto& row : ordered_) {
+  block_->number = ++blocks_;
+  next_segment();
+  block_->begin = now_;
+  block_->acquired.clear(), block_->pending.clear(), block_->released.clear();
+  for (auto& row : block_->ordered) {
     row.fill(UINT32_MAX);  // Warps that the block does not have.
     std::fill_n(row.begin(), warps, now_);
   }
 }
 
 void Clocks::synchronise(uint32_t arrived, uint32_t waiting) {
-  ++now_;
+  next_segment();
+  auto& ordered = block_->ordered;
   std::array<uint32_t, kMaxWarps> known{};
   for (int warp = 0; warp < kMaxWarps; ++warp) {
     if (!(arrived >> warp & 1)) continue;
     for (int other = 0; other < kMaxWarps; ++other)
-      known[other] = std::max(known[other], ordered_[warp][other]);
+      known[other] = std::max(known[other], ordered[warp][other]);
     known[warp] = now_;
   }
   for (int warp = 0; warp < kMaxWarps; ++warp) {
     if (!(waiting >> warp & 1)) continue;
     for (int other = 0; other < kMaxWarps; ++other)
-      ordered_[warp][other] = std::max(ordered_[warp][other], known[other]);
+      ordered[warp][other] = std::max(ordered[warp][other], known[other]);
   }
+  if (block_->acquired.empty()) return;
+  Accesses all;
+  for (const auto& [warp, accesses] : block_->acquired)
+    if (arrived >> warp & 1) join(all, accesses);
+  for (int warp = 0; warp < kMaxWarps; ++warp)
+    if (waiting >> warp & 1) join(block_->acquired[warp], all);
+}
+
+void Clocks::fence(int warp, uint32_t lanes) {
+  Accesses& known = block_->acquired[warp];
+  join(known, block_->pending[warp]);
+  next_segment();
+  for (; lanes; lanes &= lanes - 1) {
+    const int thread = 32 * warp + std::countr_zero(lanes);
+    Accesses& released = block_->released[thread];
+    released = known;
+    released[block_->number] = {block_->ordered[warp], {{static_cast<uint32_t>(thread), now_}}};
+  }
+}
+
+void Clocks::read_strongly(int thread, uint64_t address) {
+  if (const auto found = written_.find(address); found != written_.end())
+    join(block_->pending[thread / 32], found->second);
+}
+
+void Clocks::write_strongly(int thread, uint64_t address, bool replaces) {
+  const auto released = block_->released.find(thread);
+  if (replaces) written_.erase(address);
+  if (released != block_->released.end()) join(written_[address], released->second);
+}
+
+bool Clocks::acquired(int warp, uint32_t tag) const {
+  const uint32_t segment = tag >> kWhoBits, who = tag & kWhoMask;
+  const auto known = block_->acquired.find(warp);
+  if (known == block_->acquired.end() || who == kCopying) return false;
+  const auto found = known->second.find(owners_[segment]);
+  if (found == known->second.end()) return false;
+  const BlockAccesses& accesses = found->second;
+  if (const auto own = accesses.threads.find(who);
+      own != accesses.threads.end() && segment < own->second)
+    return true;
+  return segment < (who < kManyWarps ? accesses.warps[static_cast<size_t>(warp_of(who))]
+                                     : std::ranges::min(accesses.warps));
 }
 
 void Clocks::renumber() {
   now_ = kThisBlock + 1;
-  block_begin_ = kThisBlock;
-  for (auto& row : ordered_)
+  block_->begin = kThisBlock;
+  owners_ = {0, 0, block_->number, block_->number};
+  block_->acquired.clear(), block_->pending.clear(), block_->released.clear(), written_.clear();
+  for (auto& row : block_->ordered)
     for (uint32_t& segment : row)
       if (segment != UINT32_MAX) segment = now_;
 }
@@ -81,11 +141,14 @@ Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int threa
   const bool only_reads = reads(access) && access != Access::kAtomic;
   const bool exempt = access == Access::kAtomic || access == Access::kRelaxedRead ||
                       access == Access::kRelaxedWrite;
-  const auto earlier_block = [&](uint32_t tag) { return tag >> kWhoBits < clocks.block_begin(); };
+  const auto earlier_block = [&](uint32_t tag) {
+    return across_blocks_ ? clocks.is_foreign(tag) : tag >> kWhoBits < clocks.block_begin();
+  };
   const auto races = [&](uint32_t tag) {
     if (tag == own || access == Access::kCopyEnd) return false;
     if (exempt && (tag & kWhoMask) == kAtomics) return false;
-    return earlier_block(tag) ? across_blocks_ && tag != 0 : !known.orders(tag, thread);
+    if (!earlier_block(tag)) return !known.orders(tag, thread);
+    return across_blocks_ && tag != 0 && !clocks.acquired(thread / 32, tag);
   };
   const uint32_t fresh = exempt                         ? tag_of(clocks.now(), kAtomics)
                          : access == Access::kCopyBegin ? tag_of(clocks.now(), kCopying)
@@ -101,7 +164,7 @@ Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int threa
       cell->writer = fresh;
     } else if (exempt) {
       cell->reader = fresh;
-    } else if (reader != own && !(across_blocks_ && reader && earlier_block(reader))) {
+    } else if (reader != own && !(across_blocks_ && races(reader) && earlier_block(reader))) {
       cell->reader = known.merged_reader(reader, thread);
     }
   }

@@ -32,6 +32,9 @@ class Block;
 inline constexpr uint32_t kBarrierSync = 0, kBarrierArrive = 1, kBarrierCount = 2, kBarrierAnd = 3,
                           kBarrierOr = 4;
 
+// The instruction as PTX has it, with single spaces.
+std::string text_of(const Kernel& kernel, const Instruction& instruction);
+
 // Lanes at one instruction.
 struct Fragment {
   int pc = 0;
@@ -98,6 +101,7 @@ class Warp {
  private:
   void execute(const Instruction& i, uint32_t mask);
   void advance(size_t number, int limit);
+  void pause(Fragment& fragment, int pc) const;
   void transfer(size_t number, const Instruction& i, uint32_t active);
   void end_lanes(const Instruction& i, uint32_t mask);
   bool ready_to_meet(const Instruction& i, uint32_t active) const;
@@ -159,6 +163,8 @@ struct Launch {
   std::mt19937_64 random;
   Clocks clocks;
   uint64_t instructions = 0;  // Of warps.
+  uint64_t pause_at = 0;      // At this number of instructions another block has its turn.
+  bool interleaved = false, paused = false;
   KernelCounts counts = {};
 };
 
@@ -175,7 +181,9 @@ struct Barrier {
 class Block {
  public:
   explicit Block(Launch& launch);
-  void run(std::array<uint32_t, 3> position);
+  void begin(std::array<uint32_t, 3> position);
+  // Until its end, or until the launch is paused. Whether it has ended.
+  bool go_on();
 
   // One access of one lane, checked; bytes at the result may be read or written. Throws Fault.
   std::byte* access(const Warp& warp, const Instruction& i, int lane, Space space, uint64_t address,
@@ -184,7 +192,7 @@ class Block {
   // where the byte 0 of GPU addresses would be. False: access() is to be called for each lane.
   template <bool Writes>
   bool access_row(const Warp& warp, Space space, const Row& addresses, uint64_t offset,
-                  uint32_t mask, uint32_t bytes, std::byte*& host);
+                  uint32_t mask, uint32_t bytes, uintptr_t& host);
   // The same as access() without a race check, for data that another access announced.
   std::byte* shared_bytes(uint64_t address) { return shared_.get() + address; }
   void arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expected, bool waits,
@@ -197,7 +205,6 @@ class Block {
   std::vector<std::unique_ptr<Warp>> warps;
 
  private:
-  void start();
   void release(Barrier& barrier);
   [[noreturn]] void fail_blocked();
   std::byte* access_global(const Warp& warp, const Instruction& i, int lane, uint64_t address,
@@ -210,6 +217,7 @@ class Block {
   std::byte* access_private(const Warp& warp, const Instruction& i, int lane, Space space,
                             uint64_t address, uint32_t bytes);
 
+  BlockOrder order_;
   uint32_t shared_bytes_;
   std::unique_ptr<std::byte[]> shared_;
   Shadow shared_shadow_;

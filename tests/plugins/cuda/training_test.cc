@@ -74,9 +74,10 @@ TEST_CASE("training on a GPU has the CPU's losses within rounding, and the same 
   const filesystem::path gpu = runs().gpu();
   REQUIRE(losses(gpu).size() == 20);
   require_close(losses(gpu), losses(runs().cpu()), kF32);
-  // Blocks, warps and streams in another order.
+  // Warps and streams in another order, and blocks that take turns.
   const TinyRun again;
-  again.train("gpu", "--device=cuda", {{"TESSERA_VIRTUAL_GPU_SEED", "7"}});
+  again.train("gpu", "--device=cuda",
+              {{"TESSERA_VIRTUAL_GPU_SEED", "7"}, {"TESSERA_VIRTUAL_GPU_RESIDENT_BLOCKS", "3"}});
   REQUIRE(losses_of(again.folder() / "gpu") == losses_of(gpu));
   REQUIRE(values_of(again.folder() / "gpu", "grad_norm") == values_of(gpu, "grad_norm"));
 }
