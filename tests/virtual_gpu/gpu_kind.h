@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What differs between kinds of GPU: the limits of each compute capability (CUDA programming guide,
-// "Technical specifications per compute capability"; <cuda_occupancy.h>), and the data sheet of one
-// GPU that has it (A100, RTX 3090, RTX 4090, H100, B200, RTX 5090).
+// "Technical specifications per compute capability"), and the data sheet of one GPU that has
+// it (A100, RTX 3090, RTX 4090, H100, B200, RTX 5090).
 #pragma once
 
 #include <cstdint>
