@@ -178,7 +178,16 @@ function(tessera_virtual_gpu)
                              $<TARGET_PROPERTY:plugins_cuda,INTERFACE_INCLUDE_DIRECTORIES>)
   target_include_directories(virtual_gpu PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(virtual_gpu PRIVATE fmt::fmt Threads::Threads)
-  target_compile_options(virtual_gpu PRIVATE -O3)  # The tests run millions of instructions on it.
+  # The tests run millions of instructions on it. It uses the instructions of this machine, if those
+  # are the usual ones; products and sums are rounded one by one all the same.
+  target_compile_options(virtual_gpu PRIVATE -O3 -fno-semantic-interposition -ffp-contract=off
+                         -fno-math-errno)
+  include(CheckCXXSourceRuns)
+  check_cxx_source_runs("int main() { return !(__builtin_cpu_supports(\"avx2\") &&
+    __builtin_cpu_supports(\"fma\") && __builtin_cpu_supports(\"bmi2\")); }" TESSERA_HAS_X86_64_V3)
+  if(TESSERA_HAS_X86_64_V3)
+    target_compile_options(virtual_gpu PRIVATE -march=x86-64-v3)
+  endif()
   set_target_properties(virtual_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
 endfunction()

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver functions: start, errors, GPUs and their attributes (those of an H100), contexts, memory.
+// Driver functions: start, errors, GPUs and their attributes, contexts, memory.
 #include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
 
 #include "tests/virtual_gpu/device_state.h"
+#include "tests/virtual_gpu/gpu_kind.h"
 
 namespace tessera::virtual_gpu {
 namespace {
@@ -35,6 +36,8 @@ const std::map<CUresult, ErrorText> kErrors = {
     TESSERA_ERROR(ERROR_NOT_FOUND, "named symbol not found"),
     TESSERA_ERROR(ERROR_NOT_READY, "device not ready"),
     TESSERA_ERROR(ERROR_LAUNCH_OUT_OF_RESOURCES, "too many resources requested for launch"),
+    TESSERA_ERROR(ERROR_FUNCTION_NOT_LOADED, "function not loaded"),
+    TESSERA_ERROR(ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported"),
     TESSERA_ERROR(ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
     TESSERA_ERROR(ERROR_LAUNCH_FAILED, "unspecified launch failure"),
     TESSERA_ERROR(ERROR_NOT_PERMITTED, "operation not permitted"),
@@ -55,23 +58,29 @@ CUresult error_text(CUresult error, const char* ErrorText::*part, const char** r
   return found != kErrors.end() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-const std::map<CUdevice_attribute, int> kAttributes = {
-    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 48 << 10},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 227 << 10},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 228 << 10},
-    {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
-    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
-    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
-    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132},
-    {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1980000},         // kHz
-    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 2619000},  // kHz
-    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120},
-    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 50 << 20},
-    {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3},
-    {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
-    {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
-};
+std::map<CUdevice_attribute, int> attributes_of(const GpuKind& kind, int capability) {
+  return {
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability / 10},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, capability % 10},
+      {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kThreadsPerBlock},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, kSharedDefault},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, kind.shared_of_block()},
+      {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, kSharedReserved},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, kind.shared_of_processor << 10},
+      {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+      {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, kRegistersOfProcessor},
+      {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, kRegistersOfProcessor},
+      {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, kind.threads_of_processor},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, kind.blocks_of_processor},
+      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, kind.multiprocessors},
+      {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, kind.clock_mhz * 1000},
+      {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, kind.memory_mhz * 1000},
+      {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, kind.bus_bits},
+      {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, kind.l2_mib << 20},
+      {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3},
+      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+      {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1}};
+}
 
 // A call that needs cuInit but no context.
 template <typename Body>
@@ -151,7 +160,8 @@ const ExitReport kExitReport;
 
 using namespace tessera::virtual_gpu;
 
-CUresult cuInit(unsigned) {
+CUresult cuInit(unsigned flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   State& s = state();
   const Lock lock(s.mutex);
   if (s.memory == nullptr) s.restart();
@@ -199,14 +209,18 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice ordinal) {
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice ordinal) {
-  const auto found = kAttributes.find(attribute);
-  const bool is_major = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
-  const bool is_minor = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR;
-  if (found == kAttributes.end() && !is_major && !is_minor) return CUDA_ERROR_INVALID_VALUE;
-  return with_device(ordinal, [&](State& s, Device&) {
-    const auto capability = static_cast<int>(s.config.capability);
-    *value = is_major ? capability / 10 : is_minor ? capability % 10 : found->second;
+  CUresult result = CUDA_SUCCESS;
+  const CUresult asked = with_device(ordinal, [&](State& s, Device&) {
+    const auto attributes =
+        attributes_of(gpu_kind(s.config.capability), static_cast<int>(s.config.capability));
+    const auto found = attributes.find(attribute);
+    if (found == attributes.end()) {
+      result = CUDA_ERROR_INVALID_VALUE;
+    } else {
+      *value = found->second;
+    }
   });
+  return asked != CUDA_SUCCESS ? asked : result;
 }
 
 CUresult cuDeviceTotalMem(size_t* bytes, CUdevice ordinal) {
@@ -214,12 +228,15 @@ CUresult cuDeviceTotalMem(size_t* bytes, CUdevice ordinal) {
 }
 
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
+  if (length < 13) return CUDA_ERROR_INVALID_VALUE;
   return with_device(ordinal, [&](State&, Device&) {
     std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", ordinal + 1);
   });
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice from, CUdevice to) {
+  const CUresult result = with_device(to, [](State&, Device&) {});
+  if (result != CUDA_SUCCESS) return result;
   return with_device(
       from, [&](State& s, Device&) { *can = from != to && s.config.peer_access != 0 ? 1 : 0; });
 }
@@ -255,8 +272,11 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned) {
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   return call([&](const Call& c) {
+    if (flags != 0) throw Refusal{CUDA_ERROR_INVALID_VALUE, "flags of cuCtxEnablePeerAccess"};
+    if (c.s.config.peer_access == 0)
+      throw Refusal{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "the GPUs cannot read each other's memory"};
     const DevicePtr other = c.s.device_of(peer);
     if (other == nullptr || other == c.device || other->retained == 0)
       throw Refusal{CUDA_ERROR_INVALID_CONTEXT, "peer access needs the context of another GPU"};
@@ -317,8 +337,13 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   });
 }
 
-CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
   return call([&](const Call& c) {
+    constexpr unsigned kKnown =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if ((flags & ~kKnown) != 0)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "unknown flags of cuMemHostAlloc"};
+    if (bytes == 0) throw Refusal{CUDA_ERROR_INVALID_VALUE, "page-locking 0 bytes"};
     c.s.check_no_capture("cuMemHostAlloc");
     c.s.pinned.push_back(std::make_shared<PinnedMemory>(bytes));
     *memory = c.s.pinned.back()->host();

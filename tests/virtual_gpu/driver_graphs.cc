@@ -45,6 +45,8 @@ using namespace tessera::virtual_gpu;
 
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
   return call([&](const Call& c) {
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "an unknown mode of a capture"};
     const StreamPtr stream = c.s.streams.at(handle);
     if (stream->capture != nullptr)
       throw Refusal{CUDA_ERROR_ILLEGAL_STATE, stream->name + " is captured already"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver functions: modules from PTX or from nvcc's fatbin container, kernels and their limits.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -9,16 +10,11 @@
 
 #include "tests/virtual_gpu/device_state.h"
 #include "tests/virtual_gpu/fatbin.h"
+#include "tests/virtual_gpu/gpu_kind.h"
 #include "tests/virtual_gpu/parse_ptx.h"
 
 namespace tessera::virtual_gpu {
 namespace {
-
-constexpr int kThreadsPerBlock = 1024;
-constexpr int kRegisters = 65536;         // Of a block, and of a multiprocessor.
-constexpr int kSharedDefault = 48 << 10;  // Of a block.
-constexpr int kSharedOptIn = 227 << 10;   // Of a block that asked for it.
-constexpr int kSharedOfProcessor = 228 << 10;
 
 // What of a container a GPU would run: PTX, or machine code.
 struct Choice {
@@ -44,10 +40,12 @@ Choice choose(const void* image, int capability) {
   return choice;
 }
 
-std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::string_view ptx) {
+// Text is parsed whole, so that the driver refuses what is wrong; what nvcc has compiled is right.
+std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::string_view ptx,
+                                     bool is_text) {
   auto found = s.parsed.find(ptx);
   try {
-    if (found == s.parsed.end()) found = s.parsed.emplace(ptx, parse_ptx(ptx)).first;
+    if (found == s.parsed.end()) found = s.parsed.emplace(ptx, parse_ptx(ptx, is_text)).first;
   } catch (const Fault& fault) {
     throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
   }
@@ -68,7 +66,12 @@ int max_threads(std::string_view ptx, const std::string& kernel) {
 
 CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& module,
                        const std::string& name) {
-  const KernelInfo* const info = find_kernel(*module->code, name);
+  const KernelInfo* info = nullptr;
+  try {
+    info = find_kernel(*module->code, name);
+  } catch (const Fault& fault) {
+    throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
+  }
   if (info == nullptr)
     throw Refusal{CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name)};
   return c.s.functions.add(std::make_shared<LoadedFunction>(LoadedFunction{
@@ -77,7 +80,8 @@ CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& modul
 
 // PTX does not say how many registers the machine code has; at most those that let a block run.
 int registers_of(const LoadedFunction& function) {
-  return std::clamp(function.info->registers, 1, std::min(255, kRegisters / function.max_threads));
+  return std::clamp(function.info->registers, 1,
+                    std::min(255, kRegistersOfProcessor / function.max_threads));
 }
 
 void check_limits(const LoadedFunction& function, const Grid& grid) {
@@ -118,6 +122,12 @@ std::vector<std::byte> packed(const KernelInfo& info, void** arguments) {
   return packed;
 }
 
+// How many blocks of a launch take turns.
+uint64_t resident_blocks() {
+  const char* const number = std::getenv("TESSERA_VIRTUAL_GPU_RESIDENT_BLOCKS");
+  return number == nullptr ? 1 : std::strtoull(number, nullptr, 10);
+}
+
 void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunction>& function,
             const Grid& grid, void** arguments) {
   const std::string& name = function->info->name;
@@ -125,6 +135,10 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
     throw Refusal{CUDA_ERROR_INVALID_HANDLE,
                   fmt::format("{} was loaded on GPU {}, and launched on {}", name,
                               function->module->device->ordinal, stream->name)};
+  if (current_device != stream->device)
+    throw Refusal{
+        CUDA_ERROR_INVALID_HANDLE,
+        fmt::format("{} is launched on {}, whose context is not current", name, stream->name)};
   check_limits(*function, grid);
   const auto run = [&memory = *s.memory, function, grid,
                     parameters = packed(*function->info, arguments),
@@ -132,6 +146,7 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
     if (function->module->unloaded) throw Fault{"the module was unloaded before the kernel ran"};
     RunOptions options;
     options.seed = seed;
+    options.resident_blocks = resident_blocks();
     options.device = device;
     return run_kernel(*function->module->code, *function->info, grid, parameters, memory, options);
   };
@@ -206,7 +221,7 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
     try {
       const int capability = static_cast<int>(c.s.config.capability);
       const std::string_view ptx = ptx_of(image, capability, c.s.config.cuda_version);
-      *handle = c.s.modules.add(loaded(c.s, c.device, ptx));
+      *handle = c.s.modules.add(loaded(c.s, c.device, ptx, ptx.data() == image));
     } catch (const Refusal& refusal) {
       reason = refusal.text;
       throw;
@@ -230,15 +245,15 @@ CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_handle, const c
 
 CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule handle) {
   return call([&](const Call& c) {
-    *count = static_cast<unsigned>(c.s.modules.at(handle)->code->kernels.size());
+    *count = static_cast<unsigned>(c.s.modules.at(handle)->code->kernel_names.size());
   });
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule handle) {
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedModule> module = c.s.modules.at(handle);
-    for (size_t i = 0; i < std::min<size_t>(count, module->code->kernels.size()); ++i)
-      functions[i] = function_of(c, module, module->code->kernels[i].info.name);
+    for (size_t i = 0; i < std::min<size_t>(count, module->code->kernel_names.size()); ++i)
+      functions[i] = function_of(c, module, module->code->kernel_names[i]);
   });
 }
 
@@ -261,6 +276,11 @@ CUresult cuModuleUnload(CUmodule handle) {
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
+    const bool needs_code = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ||
+                            attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    if (needs_code && !function->loaded)
+      throw Refusal{CUDA_ERROR_FUNCTION_NOT_LOADED,
+                    fmt::format("an attribute of {} before cuFuncLoad", function->info->name)};
     const std::map<CUfunction_attribute, int> values = {
         {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function->max_threads},
         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function->info->static_shared_bytes},
@@ -277,7 +297,8 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
 CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
-    const int most = kSharedOptIn - function->info->static_shared_bytes;
+    const int most =
+        gpu_kind(c.s.config.capability).shared_of_block() - function->info->static_shared_bytes;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > most)
       throw Refusal{CUDA_ERROR_INVALID_VALUE,
                     fmt::format("{}: {} bytes of dynamic shared memory, at most {}",
@@ -293,12 +314,13 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction han
     const KernelInfo& info = *function->info;
     if (threads < 1 || threads > kThreadsPerBlock)
       throw Refusal{CUDA_ERROR_INVALID_VALUE, "occupancy of a block of an impossible size"};
-    constexpr int kReserved = 1 << 10;  // Of shared memory, for each block.
+    const GpuKind& kind = gpu_kind(c.s.config.capability);
     const int shared =
-        info.static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kReserved;
+        info.static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kSharedReserved;
     const int whole_warps = (threads + 31) / 32 * 32;
-    *blocks = std::min({32, 2048 / whole_warps, kSharedOfProcessor / shared,
-                        kRegisters / (registers_of(*function) * whole_warps)});
+    *blocks = std::min({kind.blocks_of_processor, kind.threads_of_processor / whole_warps,
+                        (kind.shared_of_processor << 10) / shared,
+                        kRegistersOfProcessor / (registers_of(*function) * whole_warps)});
   });
 }
 

@@ -155,8 +155,10 @@ WorkPtr recorded(const Call& c, CUevent handle, const char* call) {
 
 using namespace tessera::virtual_gpu;
 
-CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned, int priority) {
+CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priority) {
   return call([&](const Call& c) {
+    if (flags != CU_STREAM_DEFAULT && flags != CU_STREAM_NON_BLOCKING)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "unknown flags of a stream"};
     auto stream = std::make_shared<Stream>();
     stream->device = c.device;
     stream->name = fmt::format("stream {} of GPU {}", ++c.device->streams_made, c.device->ordinal);
@@ -226,8 +228,10 @@ CUresult cuStreamWriteValue32(CUstream handle, CUdeviceptr to, cuuint32_t value,
   });
 }
 
-CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
   return call([&](const Call& c) {
+    if (flags != CU_EVENT_WAIT_DEFAULT)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "flags of a wait that the virtual GPU lacks"};
     const StreamPtr stream = c.s.streams.at(handle);
     const std::shared_ptr<Event> event = c.s.events.at(event_handle);
     if (stream->capture != nullptr || event->capture != nullptr) {
@@ -242,6 +246,12 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
 
 CUresult cuEventCreate(CUevent* handle, unsigned flags) {
   return call([&](const Call& c) {
+    constexpr unsigned kKnown =
+        CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    const bool lacks_untimed =
+        (flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING)) == CU_EVENT_INTERPROCESS;
+    if ((flags & ~kKnown) != 0 || lacks_untimed)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "flags of an event that do not go together"};
     *handle = c.s.events.add(std::make_shared<Event>(Event{c.device, flags, nullptr, nullptr, {}}));
   });
 }
@@ -282,6 +292,8 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
     if (((first->flags | last->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
         first->recorded == nullptr || last->recorded == nullptr)
       throw Refusal{CUDA_ERROR_INVALID_HANDLE, "an event was never recorded, or has no time"};
+    if (first->device != last->device)
+      throw Refusal{CUDA_ERROR_INVALID_HANDLE, "the time between events of two GPUs"};
     if (!first->recorded->done || !last->recorded->done) throw Refusal{CUDA_ERROR_NOT_READY, ""};
     *milliseconds = static_cast<float>(last->recorded->finished_ms - first->recorded->finished_ms);
   });

@@ -149,6 +149,8 @@ TEST_CASE("a kernel's launch bounds limit its blocks") {
   int bounded_threads = 0, threads = 0;
   const auto most = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
   REQUIRE(cuFuncGetAttribute(&bounded_threads, most, bounded) == CUDA_SUCCESS);
+  REQUIRE(cuFuncGetAttribute(&threads, most, free) == CUDA_ERROR_FUNCTION_NOT_LOADED);
+  REQUIRE(cuFuncLoad(free) == CUDA_SUCCESS);
   REQUIRE(cuFuncGetAttribute(&threads, most, free) == CUDA_SUCCESS);
   REQUIRE(bounded_threads == 128);
   REQUIRE(threads == 1024);

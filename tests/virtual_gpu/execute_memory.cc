@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/virtual_gpu/access_row.h"
 #include "tests/virtual_gpu/lanes.h"
 
 namespace tessera::virtual_gpu {
@@ -16,47 +17,96 @@ Type unsigned_type(int bytes) {
   return bytes == 1 ? Type::kU8 : bytes == 2 ? Type::kU16 : bytes == 4 ? Type::kU32 : Type::kU64;
 }
 
-template <typename T>
-void load(Warp& w, const Instruction& i, uint32_t mask) {
-  const Row addresses = w.row(i.o[i.outputs]);  // An output may be the same row.
-  const auto bytes = static_cast<uint32_t>(sizeof(T) * i.outputs);
-  const Access kind = i.relaxed ? Access::kRelaxedRead : Access::kRead;
+// A fence of the whole GPU, at which other blocks may have a turn.
+void fence(Warp& w, const Instruction&, uint32_t mask) {
+  Launch& launch = w.block.launch;
+  launch.clocks.fence(w.index, mask);
+  if (launch.interleaved) launch.pause_at = std::min(launch.pause_at, launch.instructions);
+}
+// What orders blocks: atomics, volatile accesses, and those that are fences, too.
+template <Handler Run>
+void strongly(Warp& w, const Instruction& i, uint32_t mask) {
+  Launch& launch = w.block.launch;
+  if (i.releases) fence(w, i, mask);
+  Run(w, i, mask);
+  if (i.acquires) fence(w, i, mask);
+  if (launch.interleaved) launch.pause_at = std::min(launch.pause_at, launch.instructions);
+}
+
+// Where the bytes of each lane lie, for a use of them lane by lane.
+template <bool Writes, typename F>
+void for_bytes(Warp& w, const Instruction& i, const Row& addresses, uint32_t bytes, uint32_t mask,
+               F use) {
   const auto offset = static_cast<uint64_t>(i.offset);
+  uintptr_t host = 0;
+  if (!i.relaxed && w.block.access_row<Writes>(w, i.space, addresses, offset, mask, bytes, host))
+    return for_lanes(mask, [&](int lane) {
+      use(lane, reinterpret_cast<std::byte*>(host + addresses[lane] + offset));
+    });
+  const Access kind = Writes      ? i.relaxed ? Access::kRelaxedWrite : Access::kWrite
+                      : i.relaxed ? Access::kRelaxedRead
+                                  : Access::kRead;
   for_lanes(mask, [&](int lane) {
-    const std::byte* const from =
-        w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind);
-    T values[4];
-    std::memcpy(values, from, bytes);
-    for (int k = 0; k < i.outputs; ++k)
-      w.registers[i.o[k]][lane] = static_cast<uint64_t>(values[k]);  // Signed: extended.
+    use(lane, w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind));
   });
+}
+
+template <typename T, int N>
+void load(Warp& w, const Instruction& i, uint32_t mask) {
+  const Operand address = i.o[N];
+  constexpr uint32_t kBytes = sizeof(T) * N;
+  Row* to[N];
+  for (int k = 0; k < N; ++k) to[k] = &w.registers[i.o[static_cast<size_t>(k)]];
+  const auto take = [&](int lane, const std::byte* from) {
+    T values[N];
+    std::memcpy(values, from, kBytes);
+    for (int k = 0; k < N; ++k) (*to[k])[lane] = static_cast<uint64_t>(values[k]);
+  };
+  if (i.space == Space::kParameter && address < 0) {  // One value for all lanes.
+    const int first = std::countr_zero(mask);
+    const std::byte* const from = w.block.access(
+        w, i, first, i.space, w.row(address)[first] + static_cast<uint64_t>(i.offset), kBytes,
+        Access::kRead);
+    return for_lanes(mask, [&](int lane) { take(lane, from); });
+  }
+  const Row addresses = w.row(address);  // An output may be the same row.
+  for_bytes<false>(w, i, addresses, kBytes, mask, take);
 }
 
 template <typename T>
 void store(Warp& w, const Instruction& i, uint32_t mask) {
-  const Row& addresses = w.row(i.o[0]);
   const int count = i.inputs - 1;
   const auto bytes = static_cast<uint32_t>(sizeof(T)) * static_cast<uint32_t>(count);
-  const Access kind = i.relaxed ? Access::kRelaxedWrite : Access::kWrite;
-  const auto offset = static_cast<uint64_t>(i.offset);
-  for_lanes(mask, [&](int lane) {
-    std::byte* const to =
-        w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind);
+  for_bytes<true>(w, i, w.row(i.o[0]), bytes, mask, [&](int lane, std::byte* to) {
     T values[4];
     for (int k = 0; k < count; ++k) values[k] = static_cast<T>(w.row(i.o[1 + k])[lane]);
     std::memcpy(to, values, bytes);
   });
 }
 
+template <typename T, int N>
+Handler load_of(const Instruction& i) {
+  if constexpr (sizeof(T) * N <= 16) return i.relaxed ? strongly<load<T, N>> : load<T, N>;
+  return nullptr;
+}
 Handler load_of(const Opcode& op, const Instruction& i) {
-  const bool fits = i.outputs <= 4 && i.bytes * i.outputs <= 16;
   const Type type = is_float(op.type()) ? unsigned_type(i.bytes) : op.type();
-  return fits ? for_integer(type, [](auto x) -> Handler { return load<decltype(x)>; }) : nullptr;
+  return for_integer(type, [&](auto x) -> Handler {  // Signed: extended.
+    using T = decltype(x);
+    if (i.outputs == 4) return load_of<T, 4>(i);
+    if (i.outputs == 2) return load_of<T, 2>(i);
+    return i.outputs == 1 ? load_of<T, 1>(i) : nullptr;
+  });
 }
 Handler store_of(const Instruction& i) {
   const bool fits = i.inputs <= 5 && i.bytes * (i.inputs - 1) <= 16;
   const Type type = unsigned_type(i.bytes);
-  return fits ? for_integer(type, [](auto x) -> Handler { return store<decltype(x)>; }) : nullptr;
+  return fits ? for_integer(type,
+                            [&](auto x) -> Handler {
+                              using T = decltype(x);
+                              return i.relaxed ? strongly<store<T>> : store<T>;
+                            })
+              : nullptr;
 }
 
 enum AtomicOp : uint32_t {
@@ -131,9 +181,10 @@ Handler atomic_of(const Opcode& op, Instruction& i) {
       std::ranges::find_if(kNames, [&](std::string_view part) { return op.has(part); });
   if (name == std::end(kNames)) return nullptr;
   i.mode = static_cast<uint32_t>(name - std::begin(kNames));
-  if (op.type() == Type::kF32) return i.mode == kAdd ? atomic<float> : nullptr;
-  if (op.type() == Type::kF64) return i.mode == kAdd ? atomic<double> : nullptr;
-  return for_integer(op.type(), [](auto zero) -> Handler { return atomic<decltype(zero)>; });
+  if (op.type() == Type::kF32) return i.mode == kAdd ? strongly<atomic<float>> : nullptr;
+  if (op.type() == Type::kF64) return i.mode == kAdd ? strongly<atomic<double>> : nullptr;
+  return for_integer(op.type(),
+                     [](auto zero) -> Handler { return strongly<atomic<decltype(zero)>>; });
 }
 
 void copy_bytes(Warp& w, const PendingCopy& copy) {
@@ -204,12 +255,10 @@ void load_matrix(Warp& w, const Instruction& i, uint32_t mask) {
   const Row addresses = w.row(i.o[i.outputs]);
   const bool transposed = i.mode;
   uint16_t elements[4][8][8];
-  for (int lane = 0; lane < 8 * i.outputs; ++lane) {
-    const std::byte* const from =
-        w.block.access(w, i, lane, Space::kShared,
-                       addresses[lane] + static_cast<uint64_t>(i.offset), 16, Access::kRead);
-    std::memcpy(elements[lane / 8][lane % 8], from, 16);
-  }
+  for_bytes<false>(w, i, addresses, 16, kAllLanes >> (kLanes - 8 * i.outputs),
+                   [&](int lane, const std::byte* from) {
+                     std::memcpy(elements[lane / 8][lane % 8], from, 16);
+                   });
   for (int m = 0; m < i.outputs; ++m) {
     w.write(i.o[m], mask, [&](int lane) {
       const int a = lane / 4, b = lane % 4 * 2;
@@ -245,17 +294,22 @@ Handler memory_handler(const Opcode& op, Instruction& i) {
   for (const std::string_view known : {"membar", "fence", "prefetch", "nanosleep"})
     if (name == known) {
       i.inputs = i.outputs = 0;
-      return no_effect;
+      const bool of_gpu = op.has("gl") || op.has("gpu") || op.has("sys");
+      return of_gpu && !op.has("proxy") ? fence : no_effect;
     }
   if (name == "cp") return copy_of(op);
   i.space = space_of(op, i.space);
   if (name == "ldmatrix") {
     i.mode = op.has("trans");
+    i.space = Space::kShared;
     i.flow = Flow::kWarp;
     return load_matrix;
   }
   for (const std::string_view word : {"volatile", "relaxed", "acquire", "release"})
     i.relaxed |= op.has(word);
+  const bool of_gpu = op.has("gpu") || op.has("sys");
+  i.acquires = of_gpu && (op.has("acquire") || op.has("acq_rel"));
+  i.releases = of_gpu && (op.has("release") || op.has("acq_rel"));
   if (name == "ld" || name == "ldu") return load_of(op, i);
   if (name == "st" && i.space != Space::kParameter) return store_of(i);
   return name == "atom" || name == "red" ? atomic_of(op, i) : nullptr;

@@ -12,37 +12,39 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// In the order of kSpecialNames.
-uint64_t special_value(int special, const Block& block, const Warp& warp, int lane) {
+// In the order of kSpecialNames, for the lanes of a warp.
+void set_special(int special, const Block& block, const Warp& warp, Row& row) {
   const Grid& grid = block.launch.grid;
   const auto& size = grid.threads;
-  const auto thread = static_cast<uint32_t>(warp.thread(lane));
-  const uint32_t bit = 1u << lane, below = bit - 1;
-  const uint64_t values[] = {thread % size[0],
-                             thread / size[0] % size[1],
-                             thread / size[0] / size[1],
-                             size[0],
-                             size[1],
-                             size[2],
-                             block.at[0],
-                             block.at[1],
-                             block.at[2],
-                             grid.blocks[0],
-                             grid.blocks[1],
-                             grid.blocks[2],
-                             static_cast<uint64_t>(lane),
-                             static_cast<uint64_t>(warp.index),
-                             block.warps.size(),
-                             bit,
-                             below,
-                             bit | below,
-                             ~(bit | below),
-                             ~below,
-                             grid.dynamic_shared_bytes,
-                             0,
-                             0};
-  static_assert(std::size(values) == std::size(kSpecialNames));
-  return values[special];
+  const uint32_t uniform[] = {size[0],
+                              size[1],
+                              size[2],
+                              block.at[0],
+                              block.at[1],
+                              block.at[2],
+                              grid.blocks[0],
+                              grid.blocks[1],
+                              grid.blocks[2],
+                              0,
+                              static_cast<uint32_t>(warp.index),
+                              static_cast<uint32_t>(block.warps.size())};
+  static_assert(kSpecialNames[3] == "%ntid.x" && kSpecialNames[14] == "%nwarpid");
+  if (special >= 3 && special <= 14) row.fill(uniform[special - 3]);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const auto thread = static_cast<uint32_t>(warp.thread(lane));
+    const uint32_t bit = 1u << lane, below = bit - 1;
+    if (special == 0) row[lane] = thread % size[0];
+    if (special == 1) row[lane] = thread / size[0] % size[1];
+    if (special == 2) row[lane] = thread / size[0] / size[1];
+    if (special == 12) row[lane] = static_cast<uint64_t>(lane);
+    if (special < 15) continue;
+    const uint64_t masks[] = {bit,         below,
+                              bit | below, static_cast<uint32_t>(~(bit | below)),
+                              ~below,      grid.dynamic_shared_bytes,
+                              0,           0};
+    static_assert(std::size(masks) + 15 == std::size(kSpecialNames));
+    row[lane] = masks[special - 15];
+  }
 }
 
 std::string thread_text(const Block& block, int thread) {
@@ -90,6 +92,7 @@ const GlobalMemory::Part& GlobalMemory::look_up(uint64_t address, uint32_t bytes
     if (shadowed_) shadow = std::make_unique<Shadow>(allocation.bytes, true);
   }
   last_ = {known, shadow.get()};
+  recent_[next_++ % recent_.size()] = last_;
   return last_;
 }
 
@@ -109,7 +112,7 @@ Block::Block(Launch& launch)
     : launch(launch),
       threads(product(launch.grid.threads)),
       shared_bytes_(dynamic_begin(launch.kernel) + launch.grid.dynamic_shared_bytes),
-      shared_(std::make_unique<std::byte[]>(shared_bytes_)),
+      shared_(std::make_unique_for_overwrite<std::byte[]>(shared_bytes_)),
       shared_shadow_(shared_bytes_, false),
       local_(static_cast<size_t>(launch.kernel.local_bytes) * threads) {
   for (uint32_t first = 0; first < threads; first += kLanes)
@@ -118,8 +121,11 @@ Block::Block(Launch& launch)
 
 std::string Block::position() const { return fmt::format("({}, {}, {})", at[0], at[1], at[2]); }
 
-void Block::start() {
+void Block::begin(std::array<uint32_t, 3> position) {
+  at = position;
+  launch.clocks.enter(order_);
   if (launch.clocks.full()) {
+    if (launch.interleaved) throw Fault{"too many steps of blocks that run at the same time"};
     launch.clocks.renumber();
     launch.global.renumber(UINT32_MAX);
     shared_shadow_.renumber(UINT32_MAX);
@@ -131,16 +137,15 @@ void Block::start() {
     const uint32_t left = threads - static_cast<uint32_t>(warp->index) * kLanes;
     warp->start(left >= kLanes ? kAllLanes : (1u << left) - 1);
     for (const auto& [special, o] : launch.kernel.specials) {
-      for (int lane = 0; lane < kLanes; ++lane)
-        warp->registers[o][lane] = special_value(special, *this, *warp, lane);
+      set_special(special, *this, *warp, warp->registers[o]);
       warp->defined[o] = kAllLanes;
     }
   }
 }
 
-void Block::run(std::array<uint32_t, 3> position) {
-  at = position;
-  start();
+bool Block::go_on() {
+  launch.clocks.enter(order_);
+  launch.paused = false;
   std::vector<Warp*> order;
   for (auto& warp : warps) order.push_back(warp.get());
   while (true) {
@@ -148,9 +153,10 @@ void Block::run(std::array<uint32_t, 3> position) {
     bool moved = false, left = false;
     for (Warp* warp : order) {
       moved |= warp->run();
+      if (launch.paused) return false;
       left |= !warp->done();
     }
-    if (!left) return;
+    if (!left) return true;
     if (!moved) fail_blocked();
   }
 }
@@ -168,9 +174,8 @@ void Block::arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expec
                            expected, barrier.expected));
   if (barrier.instruction && !expected && barrier.instruction != &i)
     warp.fault(i, lane,
-               "divergent barrier: other warps of the block wait at `" +
-                   launch.kernel.texts[static_cast<size_t>(barrier.instruction->text)] +
-                   "` elsewhere");
+               fmt::format("divergent barrier: other warps of the block wait at `{}` elsewhere",
+                           text_of(launch.kernel, *barrier.instruction)));
   barrier.expected = expected;
   barrier.instruction = &i;
   barrier.warps |= 1u << warp.index;
@@ -185,7 +190,7 @@ void Block::release(Barrier& barrier) {
   ++launch.counts.barriers;
   launch.clocks.synchronise(done.warps, done.waiting);
   const uint32_t all = warps.size() == kMaxWarps ? kAllLanes : (1u << warps.size()) - 1;
-  if (launch.clocks.full() && done.waiting == all) {
+  if (launch.clocks.full() && done.waiting == all && !launch.interleaved) {
     const uint32_t begin = launch.clocks.block_begin();
     launch.clocks.renumber();
     launch.global.renumber(begin);
@@ -249,6 +254,10 @@ std::byte* Block::access_global(const Warp& warp, const Instruction& i, int lane
     warp.fault(i, lane,
                fmt::format("global memory at 0x{:x} is read but was never written", address));
   if (!reads(kind)) std::memset(initialised, 1, bytes);
+  if (kind == Access::kAtomic || kind == Access::kRelaxedRead)
+    launch.clocks.read_strongly(warp.thread(lane), address);
+  if (kind == Access::kAtomic || kind == Access::kRelaxedWrite)
+    launch.clocks.write_strongly(warp.thread(lane), address, kind == Access::kRelaxedWrite);
   if (part->shadow) {
     const Conflict conflict =
         part->shadow->touch(kind, offset, bytes, warp.thread(lane), launch.clocks);
@@ -308,9 +317,8 @@ void Module::forget_addresses() const {
 }
 
 const KernelInfo* find_kernel(const Module& module, std::string_view name) {
-  const auto found = module.kernel_numbers.find(name);
-  if (found == module.kernel_numbers.end()) return nullptr;
-  return &module.kernels[static_cast<size_t>(found->second)].info;
+  const Kernel* const kernel = module.kernel(name);
+  return kernel != nullptr ? &kernel->info : nullptr;
 }
 
 namespace {
@@ -342,14 +350,46 @@ void fill_constants(Launch& launch, Memory& memory) {
   }
 }
 
+// The blocks of the grid in the launch's order, some of them at the same time.
+void run_blocks(Launch& launch) {
+  const auto& sizes = launch.grid.blocks;
+  std::vector<uint64_t> order(uint64_t{sizes[0]} * sizes[1] * sizes[2]);
+  std::iota(order.begin(), order.end(), uint64_t{0});
+  if (launch.options.seed) shuffle(order, launch.random);
+  size_t next = 0;
+  const auto begin = [&](Block& block) {
+    const uint64_t b = order[next++];
+    block.begin({static_cast<uint32_t>(b % sizes[0]),
+                 static_cast<uint32_t>(b / sizes[0] % sizes[1]),
+                 static_cast<uint32_t>(b / sizes[0] / sizes[1])});
+  };
+  std::vector<std::unique_ptr<Block>> resident;
+  const size_t most = std::clamp<size_t>(launch.options.resident_blocks, 1, order.size());
+  while (resident.size() < most) begin(*resident.emplace_back(std::make_unique<Block>(launch)));
+  launch.interleaved = most > 1;
+  const uint64_t end = launch.options.max_instructions;
+  while (!resident.empty()) {
+    const size_t turn = launch.interleaved ? launch.random() % resident.size() : 0;
+    constexpr uint64_t kTurn = 256;  // Instructions at most.
+    launch.pause_at =
+        launch.interleaved ? std::min(end, launch.instructions + 1 + launch.random() % kTurn) : end;
+    if (!resident[turn]->go_on()) continue;
+    if (next < order.size()) {
+      begin(*resident[turn]);
+    } else {
+      resident.erase(resident.begin() + static_cast<ptrdiff_t>(turn));
+    }
+  }
+}
+
 }  // namespace
 
 AccessLog run_kernel(const Module& module, const KernelInfo& info, const Grid& grid,
                      std::span<const std::byte> parameters, Memory& memory,
                      const RunOptions& options) {
-  const auto number = module.kernel_numbers.find(info.name);
-  if (number == module.kernel_numbers.end()) throw Fault{"the module has no kernel " + info.name};
-  const Kernel& kernel = module.kernels[static_cast<size_t>(number->second)];
+  const Kernel* const found = module.kernel(info.name);
+  if (found == nullptr) throw Fault{"the module has no kernel " + info.name};
+  const Kernel& kernel = *found;
   check_launch(kernel, grid, parameters.size());
   Launch launch{module,  kernel,
                 grid,    parameters,
@@ -357,15 +397,7 @@ AccessLog run_kernel(const Module& module, const KernelInfo& info, const Grid& g
                 {},      std::mt19937_64(options.seed),
                 {}};
   fill_constants(launch, memory);
-  Block block(launch);
-  std::vector<uint64_t> order(uint64_t{grid.blocks[0]} * grid.blocks[1] * grid.blocks[2]);
-  std::iota(order.begin(), order.end(), uint64_t{0});
-  if (options.seed) shuffle(order, launch.random);
-  for (const uint64_t b : order) {
-    block.run({static_cast<uint32_t>(b % grid.blocks[0]),
-               static_cast<uint32_t>(b / grid.blocks[0] % grid.blocks[1]),
-               static_cast<uint32_t>(b / grid.blocks[0] / grid.blocks[1])});
-  }
+  run_blocks(launch);
   AccessLog log = options.log_accesses ? launch.global.log() : AccessLog{};
   log.counts = launch.counts;
   return log;

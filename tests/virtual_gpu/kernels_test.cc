@@ -249,6 +249,41 @@ TEST_CASE("Planted faults: barriers and races") {
   }
 }
 
+TEST_CASE("Blocks are ordered by fences and atomics, and only by both") {
+  for (const uint64_t resident : {1, 3, 8})
+    for (const uint64_t seed : {0, 1, 2, 3}) {
+      CAPTURE(resident, seed);
+      TestDevice device(test_kernels());
+      device.options.seed = seed;
+      device.options.resident_blocks = resident;
+      const auto fault = [&](const char* kernel) {
+        const uint64_t total = device.put(std::vector<float>(1));
+        const std::string text = device.fault(kernel, grid_of(5, 64), device.make<float>(5),
+                                              device.put(std::vector<uint32_t>(1)), total);
+        if (text.empty()) REQUIRE(device.get<float>(total, 1)[0] == 15);
+        return text;
+      };
+      REQUIRE(fault("last_block") == "");
+      for (const char* const kernel : {"last_block_no_release", "last_block_no_acquire"})
+        check_fault(fault(kernel), kernel, "add_parts",
+                    "load is unordered with a store by another block");
+    }
+}
+
+TEST_CASE("A block may wait for one that runs at the same time") {
+  TestDevice device(test_kernels());
+  device.options.max_instructions = 100000;
+  for (const uint64_t resident : {1, 4}) {
+    device.options.resident_blocks = resident;
+    const uint64_t values = device.make<int>(4);
+    const std::string fault =
+        device.fault("wait_for_next", grid_of(4, 1), device.put(std::vector<int>(4)), values);
+    INFO(fault);
+    REQUIRE(fault.empty() == (resident == 4));
+    if (fault.empty()) REQUIRE(device.get<int>(values, 4) == std::vector{4, 3, 2, 1});
+  }
+}
+
 TEST_CASE("Planted faults: memory") {
   TestDevice device(test_kernels());
   const auto n = [](size_t count) { return std::vector<float>(count); };

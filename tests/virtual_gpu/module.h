@@ -5,7 +5,7 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -73,6 +73,7 @@ struct Instruction {
   bool selects = false;        // selp: only the selected operand must be defined.
   bool is_signed = false;      // Loaded values are sign-extended.
   bool relaxed = false;        // Volatile, relaxed or acquire: no race with atomics.
+  bool acquires = false, releases = false;  // A fence after it, or before it.
   uint8_t outputs = 0, inputs = 0, bytes = 0;
   Operand guard = kNoOperand;
   std::array<Operand, 16> o{};      // Outputs, then inputs.
@@ -149,16 +150,19 @@ struct Kernel {
   std::vector<std::pair<int, Operand>> specials;  // Index of kSpecialNames.
   std::vector<std::vector<int>> tables;           // Targets of indirect branches.
   std::vector<Location> locations;
-  std::vector<std::string> texts;
-  int rows = 0;  // Of registers.
+  std::vector<std::string_view> texts;  // As the module's PTX has them.
+  int rows = 0;                         // Of registers.
   int parameter_bytes = 0;
   int local_bytes = 0;
 };
 
 class Module {
  public:
-  std::deque<Kernel> kernels;
-  std::map<std::string, int, std::less<>> kernel_numbers;
+  std::vector<std::string> kernel_names;  // In the order of the PTX.
+  // Null if the module has no such kernel. It is parsed when it is first asked for: most runs use
+  // few of a module's kernels. Throws Fault.
+  const Kernel* kernel(std::string_view name) const;
+  std::function<Kernel(std::string_view name)> parse;
   std::vector<Variable> variables;
   std::map<int, std::string> files;
   // Where the variables lie, per device; made at the first use.
@@ -167,6 +171,7 @@ class Module {
 
  private:
   mutable std::mutex mutex_;
+  mutable std::map<std::string, Kernel, std::less<>> kernels_;
   mutable std::map<int, std::vector<uint64_t>> addresses_;
 };
 
@@ -178,7 +183,8 @@ struct Grid {
 };
 
 struct RunOptions {
-  uint64_t seed = 0;  // Order of blocks and warps; 0: ascending.
+  uint64_t seed = 0;             // Order of blocks and warps; 0: ascending.
+  uint64_t resident_blocks = 1;  // That many take turns.
   bool check_races = true;
   bool log_accesses = true;
   int device = 0;

@@ -2,6 +2,8 @@
 // Modules: what is declared outside of functions.
 #include "tests/virtual_gpu/parse_ptx.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "tests/virtual_gpu/parser.h"
@@ -30,33 +32,47 @@ void add_file(std::string_view directive, Module& module) {
   module.files[static_cast<int>(parse_number(words(directive)[1]))] = name;
 }
 
+// The parts of a module as text.
+struct Source {
+  std::string text;
+  Scope globals;
+  std::map<std::string, Function, std::less<>> kernels, functions;
+};
+
 }  // namespace
 
-std::shared_ptr<const Module> parse_ptx(std::string_view ptx) {
-  const std::string text = without_comments(ptx);
+const Kernel* Module::kernel(std::string_view name) const {
+  const std::scoped_lock lock(mutex_);
+  if (const auto found = kernels_.find(name); found != kernels_.end()) return &found->second;
+  if (std::ranges::find(kernel_names, name) == kernel_names.end()) return nullptr;
+  return &kernels_.emplace(name, parse(name)).first->second;
+}
+
+std::shared_ptr<const Module> parse_ptx(std::string_view ptx, bool parses_all) {
+  const auto source = std::make_shared<Source>();
+  source->text = without_comments(ptx);
   auto module = std::make_shared<Module>();
-  Scope globals;
-  std::vector<Function> kernels;
-  std::map<std::string, Function, std::less<>> functions;
-  Scanner scanner(text);
+  Scanner scanner(source->text);
   for (Statement s = scanner.next(); s.kind != Statement::kEnd; s = scanner.next()) {
     if (s.kind == Statement::kHeader) {
       scanner.next();
       const Function function = parse_header(s.text, scanner.position());
       scanner.skip_braces();
-      if (s.text.find(".entry") != s.text.npos) {
-        kernels.push_back(function);
-      } else {
-        functions[std::string(function.name)] = function;
-      }
+      const bool is_kernel = s.text.find(".entry") != s.text.npos;
+      if (is_kernel) module->kernel_names.emplace_back(function.name);
+      (is_kernel ? source->kernels : source->functions)[std::string(function.name)] = function;
     } else if (s.kind == Statement::kDirective) {
       if (s.text.starts_with(".file")) add_file(s.text, *module);
     } else if (s.text.find(".func") == s.text.npos && !s.text.starts_with(".pragma")) {
-      declare_global(s.text, globals, *module);
+      declare_global(s.text, source->globals, *module);
     }
   }
-  for (const Function& kernel : kernels)
-    KernelParser(text, *module, globals, functions).parse(kernel);
+  module->parse = [source](std::string_view name) {
+    return KernelParser(source->text, source->globals, source->functions)
+        .parse(source->kernels.find(name)->second);
+  };
+  if (parses_all)
+    for (const std::string& name : module->kernel_names) module->kernel(name);
   return module;
 }
 

@@ -70,9 +70,9 @@ Function parse_header(std::string_view header, size_t body) {
   return function;
 }
 
-KernelParser::KernelParser(std::string_view text, Module& module, const Scope& globals,
+KernelParser::KernelParser(std::string_view text, const Scope& globals,
                            const std::map<std::string, Function, std::less<>>& functions)
-    : text_(text), module_(module), functions_(functions), scopes_{globals} {
+    : text_(text), functions_(functions), scopes_{globals} {
   kernel_.locations.emplace_back();
 }
 
@@ -83,7 +83,7 @@ int64_t KernelParser::allocate(int& used, uint64_t bytes, uint64_t align) const 
   return begin;
 }
 
-void KernelParser::parse(const Function& kernel) {
+Kernel KernelParser::parse(const Function& kernel) {
   kernel_.info.name = kernel.name;
   scopes_.emplace_back().is_function = true;
   for (const std::string_view parameter : split(kernel.parameters, ',')) {
@@ -100,8 +100,7 @@ void KernelParser::parse(const Function& kernel) {
   emit(end);
   close_scope();
   kernel_.info.registers = std::min(kernel_.rows, 255);
-  module_.kernel_numbers[kernel_.info.name] = static_cast<int>(module_.kernels.size());
-  module_.kernels.push_back(std::move(kernel_));
+  return std::move(kernel_);
 }
 
 void KernelParser::parse_body(size_t position) {
@@ -232,7 +231,7 @@ void KernelParser::statement(std::string_view text) {
   if (text.empty()) return;
   if (text[0] == '.') return declare(text);
   text_number_ = static_cast<int>(kernel_.texts.size());
-  kernel_.texts.push_back(fmt::format("{}", fmt::join(words(text), " ")));
+  kernel_.texts.push_back(text);
   Instruction guard;
   if (text[0] == '@') {
     guard.negated = text[1] == '!';

@@ -65,9 +65,10 @@ Function parse_header(std::string_view header, size_t body);
 // Parses one kernel, with the functions that it calls.
 class KernelParser {
  public:
-  KernelParser(std::string_view text, Module& module, const Scope& globals,
+  // The text lives as long as the kernel.
+  KernelParser(std::string_view text, const Scope& globals,
                const std::map<std::string, Function, std::less<>>& functions);
-  void parse(const Function& kernel);
+  Kernel parse(const Function& kernel);
 
  private:
   void parse_body(size_t position);
@@ -89,7 +90,6 @@ class KernelParser {
   int64_t allocate(int& used, uint64_t bytes, uint64_t align) const;
 
   std::string_view text_;
-  Module& module_;
   const std::map<std::string, Function, std::less<>>& functions_;
   Kernel kernel_;
   std::vector<Scope> scopes_;

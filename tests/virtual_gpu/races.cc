@@ -7,40 +7,9 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// A tag is segment << 11 | who. Who: a thread (below 1024), several lanes of one warp, several
-// warps, atomics of any thread, or an asynchronous copy that was not waited for.
-constexpr uint32_t kWhoBits = 11, kWhoMask = (1u << kWhoBits) - 1;
-constexpr uint32_t kLanesOf = 1024, kManyWarps = kLanesOf + kMaxWarps, kAtomics = kManyWarps + 1,
-                   kCopying = kManyWarps + 2;
-
-uint32_t tag_of(uint32_t segment, uint32_t who) { return segment << kWhoBits | who; }
-
-int warp_of(uint32_t who) {
-  return who < kLanesOf ? static_cast<int>(who / 32) : static_cast<int>(who - kLanesOf);
-}
-
-// Whether the access behind a tag of this block is unordered with what `thread` does now.
-bool unordered(uint32_t tag, int thread, const Clocks& clocks) {
-  const uint32_t segment = tag >> kWhoBits, who = tag & kWhoMask;
-  if (who == static_cast<uint32_t>(thread)) return false;
-  if (who < kManyWarps) return segment >= clocks.ordered(thread / 32, warp_of(who));
-  return who == kCopying || segment >= clocks.ordered_all(thread / 32);
-}
-
-// The reader that a cell keeps. One that is ordered before the new one need not be kept.
-uint32_t merged_reader(uint32_t old, int thread, const Clocks& clocks) {
-  const uint32_t fresh = tag_of(clocks.now(), static_cast<uint32_t>(thread));
-  if (old >> kWhoBits < clocks.block_begin() || !unordered(old, thread, clocks)) return fresh;
-  const uint32_t who = old & kWhoMask;
-  const bool same_warp = who < kManyWarps && warp_of(who) == thread / 32;
-  return tag_of(clocks.now(),
-                same_warp ? kLanesOf + static_cast<uint32_t>(thread / 32) : kManyWarps);
-}
-
 Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) {
   const uint32_t who = tag & kWhoMask;
-  Conflict conflict{kind, tag >> kWhoBits < clocks.block_begin(),
-                    who < kLanesOf ? static_cast<int>(who) : -1};
+  Conflict conflict{kind, clocks.is_foreign(tag), who < kLanesOf ? static_cast<int>(who) : -1};
   if (who == kAtomics) conflict.kind = Conflict::kAtomic;
   if (who == kCopying) conflict.kind = Conflict::kCopy;
   return conflict;
@@ -48,36 +17,95 @@ Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) 
 
 }  // namespace
 
+void Clocks::next_segment() {
+  ++now_;
+  owners_.push_back(block_->number);
+}
+
+void Clocks::enter(BlockOrder& order) {
+  if (block_ == &order) return;
+  interleaved_ |= block_ != &only_;
+  block_ = &order;
+  next_segment();
+}
+
 void Clocks::begin_block(int warps) {
-  block_begin_ = ++now_;
-  for (auto& row : ordered_) {
+  block_->number = ++blocks_;
+  next_segment();
+  block_->begin = now_;
+  block_->acquired.clear(), block_->pending.clear(), block_->released.clear();
+  for (auto& row : block_->ordered) {
     row.fill(UINT32_MAX);  // Warps that the block does not have.
     std::fill_n(row.begin(), warps, now_);
   }
 }
 
 void Clocks::synchronise(uint32_t arrived, uint32_t waiting) {
-  ++now_;
+  next_segment();
+  auto& ordered = block_->ordered;
   std::array<uint32_t, kMaxWarps> known{};
   for (int warp = 0; warp < kMaxWarps; ++warp) {
     if (!(arrived >> warp & 1)) continue;
     for (int other = 0; other < kMaxWarps; ++other)
-      known[other] = std::max(known[other], ordered_[warp][other]);
+      known[other] = std::max(known[other], ordered[warp][other]);
     known[warp] = now_;
   }
   for (int warp = 0; warp < kMaxWarps; ++warp) {
     if (!(waiting >> warp & 1)) continue;
     for (int other = 0; other < kMaxWarps; ++other)
-      ordered_[warp][other] = std::max(ordered_[warp][other], known[other]);
+      ordered[warp][other] = std::max(ordered[warp][other], known[other]);
+  }
+  if (block_->acquired.empty()) return;
+  Accesses all;
+  for (const auto& [warp, accesses] : block_->acquired)
+    if (arrived >> warp & 1) join(all, accesses);
+  for (int warp = 0; warp < kMaxWarps; ++warp)
+    if (waiting >> warp & 1) join(block_->acquired[warp], all);
+}
+
+void Clocks::fence(int warp, uint32_t lanes) {
+  Accesses& known = block_->acquired[warp];
+  join(known, block_->pending[warp]);
+  next_segment();
+  for (; lanes; lanes &= lanes - 1) {
+    const int thread = 32 * warp + std::countr_zero(lanes);
+    Accesses& released = block_->released[thread];
+    released = known;
+    released[block_->number] = {block_->ordered[warp], {{static_cast<uint32_t>(thread), now_}}};
   }
 }
 
-uint32_t Clocks::ordered_all(int warp) const { return std::ranges::min(ordered_[warp]); }
+void Clocks::read_strongly(int thread, uint64_t address) {
+  if (const auto found = written_.find(address); found != written_.end())
+    join(block_->pending[thread / 32], found->second);
+}
+
+void Clocks::write_strongly(int thread, uint64_t address, bool replaces) {
+  const auto released = block_->released.find(thread);
+  if (replaces) written_.erase(address);
+  if (released != block_->released.end()) join(written_[address], released->second);
+}
+
+bool Clocks::acquired(int warp, uint32_t tag) const {
+  const uint32_t segment = tag >> kWhoBits, who = tag & kWhoMask;
+  const auto known = block_->acquired.find(warp);
+  if (known == block_->acquired.end() || who == kCopying) return false;
+  const auto found = known->second.find(owners_[segment]);
+  if (found == known->second.end()) return false;
+  const BlockAccesses& accesses = found->second;
+  if (const auto own = accesses.threads.find(who);
+      own != accesses.threads.end() && segment < own->second)
+    return true;
+  return segment < (who < kManyWarps ? accesses.warps[static_cast<size_t>(warp_of(who))]
+                                     : std::ranges::min(accesses.warps));
+}
 
 void Clocks::renumber() {
   now_ = kThisBlock + 1;
-  block_begin_ = kThisBlock;
-  for (auto& row : ordered_)
+  block_->begin = kThisBlock;
+  owners_ = {0, 0, block_->number, block_->number};
+  block_->acquired.clear(), block_->pending.clear(), block_->released.clear(), written_.clear();
+  for (auto& row : block_->ordered)
     for (uint32_t& segment : row)
       if (segment != UINT32_MAX) segment = now_;
 }
@@ -108,15 +136,19 @@ void Shadow::refine(Page& page, int shift) {
 Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int thread,
                        const Clocks& clocks) {
   Page& part = page(offset, bytes);
+  const Knowledge known(clocks, thread / 32);
   const uint32_t own = tag_of(clocks.now(), static_cast<uint32_t>(thread));
   const bool only_reads = reads(access) && access != Access::kAtomic;
   const bool exempt = access == Access::kAtomic || access == Access::kRelaxedRead ||
                       access == Access::kRelaxedWrite;
-  const auto earlier_block = [&](uint32_t tag) { return tag >> kWhoBits < clocks.block_begin(); };
+  const auto earlier_block = [&](uint32_t tag) {
+    return across_blocks_ ? clocks.is_foreign(tag) : tag >> kWhoBits < clocks.block_begin();
+  };
   const auto races = [&](uint32_t tag) {
     if (tag == own || access == Access::kCopyEnd) return false;
     if (exempt && (tag & kWhoMask) == kAtomics) return false;
-    return earlier_block(tag) ? across_blocks_ && tag != 0 : unordered(tag, thread, clocks);
+    if (!earlier_block(tag)) return !known.orders(tag, thread);
+    return across_blocks_ && tag != 0 && !clocks.acquired(thread / 32, tag);
   };
   const uint32_t fresh = exempt                         ? tag_of(clocks.now(), kAtomics)
                          : access == Access::kCopyBegin ? tag_of(clocks.now(), kCopying)
@@ -132,8 +164,8 @@ Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int threa
       cell->writer = fresh;
     } else if (exempt) {
       cell->reader = fresh;
-    } else if (reader != own && !(across_blocks_ && reader && earlier_block(reader))) {
-      cell->reader = merged_reader(reader, thread, clocks);
+    } else if (reader != own && !(across_blocks_ && races(reader) && earlier_block(reader))) {
+      cell->reader = known.merged_reader(reader, thread);
     }
   }
   return {};

@@ -2,41 +2,72 @@
 // Finds races. Each synchronisation of a block begins a new segment of time; a warp knows of every
 // warp the segment before which its accesses are ordered (a vector clock, Lamport 1978). Shadow
 // cells hold the last writer and reader of 4 bytes, or of fewer where smaller accesses happen.
-// Blocks run one after another, so that every access of an earlier block is unordered.
+// Accesses of different blocks are unordered unless fences order them (block_order.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "tests/virtual_gpu/block_order.h"
 #include "tests/virtual_gpu/memory.h"
 
 namespace tessera::virtual_gpu {
 
-inline constexpr int kMaxWarps = 32;
+// A tag is segment << 11 | who. Who: a thread (below 1024), several lanes of one warp, several
+// warps, atomics of any thread, or an asynchronous copy that was not waited for.
+inline constexpr uint32_t kWhoBits = 11, kWhoMask = (1u << kWhoBits) - 1;
+inline constexpr uint32_t kLanesOf = 1024, kManyWarps = kLanesOf + kMaxWarps,
+                          kAtomics = kManyWarps + 1, kCopying = kManyWarps + 2;
+
+inline uint32_t tag_of(uint32_t segment, uint32_t who) { return segment << kWhoBits | who; }
+inline int warp_of(uint32_t who) {
+  return static_cast<int>(who < kLanesOf ? who / 32 : who - kLanesOf);
+}
 
 class Clocks {
  public:
   // True if segments should be renumbered before the next block or barrier.
   bool full() const { return now_ > kLast; }
+  // What follows is done by the block of this order, which lives until another one is entered.
+  void enter(BlockOrder& order);
   void begin_block(int warps);
   // All accesses of the warps in `arrived` before are ordered before those of `waiting` after.
   void synchronise(uint32_t arrived, uint32_t waiting);
   // Forgets old segments: cells of earlier blocks become kOldBlock, of this block kThisBlock.
   void renumber();
   uint32_t now() const { return now_; }
-  uint32_t block_begin() const { return block_begin_; }
+  uint32_t block_begin() const { return block_->begin; }
   // Accesses of `other` in segments before this are ordered before what `warp` does now.
-  uint32_t ordered(int warp, int other) const { return ordered_[warp][other]; }
-  uint32_t ordered_all(int warp) const;
+  uint32_t ordered(int warp, int other) const { return block_->ordered[warp][other]; }
+  uint32_t ordered_all(int warp) const { return std::ranges::min(block_->ordered[warp]); }
+
+  // A fence of the whole GPU by these lanes.
+  void fence(int warp, uint32_t lanes);
+  // An atomic or volatile access of global memory, which may order blocks.
+  void read_strongly(int thread, uint64_t address);
+  void write_strongly(int thread, uint64_t address, bool replaces);
+  // Whether an access of global memory is one of another block, and if so, whether fences order it
+  // before what the warp does now.
+  bool is_foreign(uint32_t tag) const {
+    const uint32_t segment = tag >> kWhoBits;
+    return segment < block_->begin || (interleaved_ && owners_[segment] != block_->number);
+  }
+  bool acquired(int warp, uint32_t tag) const;
 
   static constexpr uint32_t kOldBlock = 1, kThisBlock = 2;
 
  private:
   static constexpr uint32_t kLast = (1u << 21) - 8192;
-  uint32_t now_ = 3, block_begin_ = 3;
-  std::array<std::array<uint32_t, kMaxWarps>, kMaxWarps> ordered_{};
+  void next_segment();
+
+  uint32_t now_ = 3, blocks_ = 0;
+  BlockOrder only_, *block_ = &only_;
+  bool interleaved_ = false;  // Blocks begin before others have ended.
+  std::vector<uint32_t> owners_ = std::vector<uint32_t>(4);  // Of segments: numbers of blocks.
+  std::map<uint64_t, Accesses> written_;  // By address: what its reader may know of.
 };
 
 enum class Access : uint8_t {
@@ -49,6 +80,31 @@ enum class Access : uint8_t {
   kCopyEnd
 };
 inline bool reads(Access access) { return access <= Access::kAtomic; }
+
+// What a warp knows now of the accesses of its block.
+struct Knowledge {
+  Knowledge(const Clocks& clocks, int warp)
+      : clocks(clocks), warp(warp), all(clocks.ordered_all(warp)) {}
+  // Whether the access behind a tag of this block is ordered before what `thread` does now.
+  bool orders(uint32_t tag, int thread) const {
+    const uint32_t segment = tag >> kWhoBits, who = tag & kWhoMask;
+    if (who == static_cast<uint32_t>(thread)) return true;
+    if (who < kManyWarps) return segment < clocks.ordered(warp, warp_of(who));
+    return who != kCopying && segment < all;
+  }
+  // The reader that a cell keeps. One that is ordered before the new one need not be kept.
+  uint32_t merged_reader(uint32_t old, int thread) const {
+    const uint32_t fresh = tag_of(clocks.now(), static_cast<uint32_t>(thread));
+    if (clocks.is_foreign(old) || orders(old, thread)) return fresh;
+    const uint32_t who = old & kWhoMask;
+    const bool same_warp = who < kManyWarps && warp_of(who) == warp;
+    return tag_of(clocks.now(), same_warp ? kLanesOf + static_cast<uint32_t>(warp) : kManyWarps);
+  }
+
+  const Clocks& clocks;
+  const int warp;
+  const uint32_t all;
+};
 
 struct Conflict {
   enum Kind : uint8_t { kNone, kStore, kLoad, kAtomic, kCopy, kUnwritten } kind = kNone;
@@ -64,6 +120,10 @@ class Shadow {
   // Aligned to its size, which is a power of 2 of at most 16. kUnwritten: a read of shared memory
   // that the block did not write.
   Conflict touch(Access access, uint64_t offset, uint32_t bytes, int thread, const Clocks& clocks);
+  // The same for loads and stores that are in conflict with nothing. Otherwise, and where cells
+  // must be made first, the result is false, and touch() is to be called.
+  template <bool Writes, bool AcrossBlocks>
+  bool touch_freely(uint64_t offset, uint32_t bytes, int thread, const Knowledge& known);
   void renumber(uint32_t block_begin);
   // What was read and written, in addresses.
   void log(uint64_t address, AccessLog& log) const;
@@ -83,5 +143,33 @@ class Shadow {
   bool across_blocks_;
   std::vector<std::unique_ptr<Page>> pages_;
 };
+
+template <bool Writes, bool AcrossBlocks>
+bool Shadow::touch_freely(uint64_t offset, uint32_t bytes, int thread, const Knowledge& known) {
+  Page* const page = pages_[offset / kPage].get();
+  if (page == nullptr || ((offset | bytes) & ((1u << page->shift) - 1))) return false;
+  const auto is_other = [&](uint32_t tag) {  // Of another block, or before this one.
+    return AcrossBlocks ? known.clocks.is_foreign(tag)
+                        : tag >> kWhoBits < known.clocks.block_begin();
+  };
+  const uint32_t own = tag_of(known.clocks.now(), static_cast<uint32_t>(thread));
+  const auto free = [&](uint32_t tag) {
+    if (is_other(tag)) return AcrossBlocks ? tag == 0 : Writes;
+    return tag == own || known.orders(tag, thread);
+  };
+  Cell* cell = &page->cells[offset % kPage >> page->shift];
+  Cell* const end = cell + (bytes >> page->shift);
+  for (; cell != end; ++cell) {
+    const uint32_t reader = cell->reader;
+    if (!free(cell->writer)) return false;
+    if constexpr (Writes) {
+      if (!free(reader)) return false;
+      cell->writer = own;
+    } else if (reader != own && !(AcrossBlocks && reader && is_other(reader))) {
+      cell->reader = known.merged_reader(reader, thread);
+    }
+  }
+  return true;
+}
 
 }  // namespace tessera::virtual_gpu

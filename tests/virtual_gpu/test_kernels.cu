@@ -190,6 +190,45 @@ KERNEL votes(const int* x, int* y) {
   out[3] = ballot, out[4] = same, out[5] = sum;
 }
 
+// The last block to arrive adds what each block has written (CUDA programming guide, "Memory fence
+// functions"), with or without its fences.
+template <bool kRelease, bool kAcquire>
+__device__ void add_parts(float* parts, unsigned* arrived, float* total) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    parts[blockIdx.x] = blockIdx.x + 1;
+    if (kRelease) __threadfence();
+    last = atomicAdd(arrived, 1) == gridDim.x - 1;
+    if (kAcquire) __threadfence();
+  }
+  __syncthreads();
+  if (last && threadIdx.x == blockDim.x - 1) {
+    float sum = 0;
+    for (int i = 0; i < gridDim.x; ++i) sum += parts[i];  // fault: add_parts
+    *total = sum;
+  }
+}
+KERNEL last_block(float* parts, unsigned* arrived, float* total) {
+  add_parts<true, true>(parts, arrived, total);
+}
+KERNEL last_block_no_release(float* parts, unsigned* arrived, float* total) {
+  add_parts<false, true>(parts, arrived, total);
+}
+KERNEL last_block_no_acquire(float* parts, unsigned* arrived, float* total) {
+  add_parts<true, false>(parts, arrived, total);
+}
+// Each block waits for the block after it, which may begin later.
+KERNEL wait_for_next(volatile int* flags, int* values) {
+  if (blockIdx.x + 1 < gridDim.x) {
+    while (flags[blockIdx.x + 1] == 0) {
+    }
+    __threadfence();
+  }
+  values[blockIdx.x] = blockIdx.x + 1 < gridDim.x ? values[blockIdx.x + 1] + 1 : 1;
+  __threadfence();
+  flags[blockIdx.x] = 1;
+}
+
 // Faults.
 KERNEL copy_floats(const float* x, float* y, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

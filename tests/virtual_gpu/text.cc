@@ -20,8 +20,9 @@ bool is_word(char c) {
 
 // Directives that end with their line.
 bool ends_with_line(std::string_view text) {
+  const std::string_view word = text.substr(0, text.find_first_of(kSpaces));
   for (const std::string_view name : {".loc", ".file", ".version", ".target", ".address_size"})
-    if (words(text.substr(0, text.find('\n'))).front() == name) return true;
+    if (word == name) return true;
   return false;
 }
 

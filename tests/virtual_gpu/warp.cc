@@ -6,6 +6,9 @@
 #include <climits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tests/virtual_gpu/text.h"
 
 namespace tessera::virtual_gpu {
 namespace {
@@ -25,13 +28,17 @@ std::string place_of(const Module& module, const Kernel& kernel, const Instructi
 
 }  // namespace
 
+std::string text_of(const Kernel& kernel, const Instruction& i) {
+  return fmt::format("{}", fmt::join(words(kernel.texts[static_cast<size_t>(i.text)]), " "));
+}
+
 Warp::Warp(Block& block, int index, const Kernel& kernel)
     : block(block),
       index(index),
       kernel(kernel),
       constants(&block.launch.constants),
-      registers(static_cast<size_t>(kernel.rows)),
-      defined(registers.size()) {}
+      registers(std::make_unique_for_overwrite<Row[]>(static_cast<size_t>(kernel.rows))),
+      defined(static_cast<size_t>(kernel.rows)) {}
 
 void Warp::start(uint32_t present) {
   lanes = present_ = present;
@@ -46,7 +53,7 @@ void Warp::fault(const Instruction& i, int lane, const std::string& what) const 
   throw Fault{fmt::format("kernel {}, {}: {}; block {}, thread ({}, {}, {}), instruction `{}`",
                           kernel.info.name, place_of(block.launch.module, kernel, i), what,
                           block.position(), t % size[0], t / size[0] % size[1],
-                          t / size[0] / size[1], kernel.texts[static_cast<size_t>(i.text)])};
+                          t / size[0] / size[1], text_of(kernel, i))};
 }
 
 bool Warp::run() {
@@ -59,6 +66,7 @@ bool Warp::run() {
     moved = true;
     advance(static_cast<size_t>(ready - fragments.begin()),
             next == fragments.end() ? INT_MAX : next->pc);
+    if (block.launch.paused) return true;
   }
   check_blocked();
   return moved;
@@ -100,18 +108,26 @@ void Warp::execute(const Instruction& i, uint32_t mask) {
   for (int k = 0; k < i.outputs; ++k) defined[i.o[k]] = (defined[i.o[k]] & ~mask) | (mask & valid);
 }
 
+// Before an instruction of a fragment at which others have their turn.
+void Warp::pause(Fragment& fragment, int pc) const {
+  const Launch& launch = block.launch;
+  if (launch.instructions >= launch.options.max_instructions)
+    fault(kernel.code[static_cast<size_t>(pc)], std::countr_zero(fragment.mask),
+          fmt::format("no end after {} instructions of warps: it waits for what never happens",
+                      launch.instructions));
+  fragment.pc = pc;
+  block.launch.paused = true;
+}
+
 // Runs one fragment until it branches, waits, ends, or reaches `limit`, where others wait.
 void Warp::advance(size_t number, int limit) {
   const uint32_t mask = fragments[number].mask;
   int pc = fragments[number].pc;
-  uint64_t& executed = block.launch.instructions;
+  Launch& launch = block.launch;
   while (pc < limit) {
+    if (launch.instructions >= launch.pause_at) return pause(fragments[number], pc);
+    ++launch.instructions;
     const Instruction& i = kernel.code[static_cast<size_t>(pc)];
-    if (++executed > block.launch.options.max_instructions)
-      fault(i, std::countr_zero(mask),
-            fmt::format("no end after {} instructions of warps: it "
-                        "waits for what never happens",
-                        executed - 1));
     const uint32_t active = guard(i, mask);
     if (i.flow == Flow::kNext) {
       if (active) execute(i, active);

@@ -32,6 +32,9 @@ class Block;
 inline constexpr uint32_t kBarrierSync = 0, kBarrierArrive = 1, kBarrierCount = 2, kBarrierAnd = 3,
                           kBarrierOr = 4;
 
+// The instruction as PTX has it, with single spaces.
+std::string text_of(const Kernel& kernel, const Instruction& instruction);
+
 // Lanes at one instruction.
 struct Fragment {
   int pc = 0;
@@ -89,15 +92,16 @@ class Warp {
   const int index;
   const Kernel& kernel;
   const std::vector<Row>* constants;
-  std::vector<Row> registers;
-  std::vector<uint32_t> defined;    // Lanes of each row that were written.
-  std::vector<Fragment> fragments;  // By program counter.
-  uint32_t lanes = 0;               // Not ended.
+  std::unique_ptr<Row[]> registers;  // Not initialised.
+  std::vector<uint32_t> defined;     // Lanes of each row that were written.
+  std::vector<Fragment> fragments;   // By program counter.
+  uint32_t lanes = 0;                // Not ended.
   std::array<CopyQueue, kLanes> copies;
 
  private:
   void execute(const Instruction& i, uint32_t mask);
   void advance(size_t number, int limit);
+  void pause(Fragment& fragment, int pc) const;
   void transfer(size_t number, const Instruction& i, uint32_t active);
   void end_lanes(const Instruction& i, uint32_t mask);
   bool ready_to_meet(const Instruction& i, uint32_t active) const;
@@ -125,6 +129,16 @@ class GlobalMemory {
       return last_;
     return look_up(address, bytes);
   }
+  // Among the allocations that were found before; null: none of them holds [begin, end).
+  const Part* known(uint64_t begin, uint64_t end) {
+    for (size_t k = 0; k < recent_.size(); ++k) {
+      const Part& part = recent_[k];
+      if (part.allocation && begin >= part.allocation->address &&
+          end <= part.allocation->address + part.allocation->bytes)
+        return &part;
+    }
+    return nullptr;
+  }
   AccessLog log() const;
   void renumber(uint32_t block_begin);
 
@@ -133,6 +147,8 @@ class GlobalMemory {
   Memory& memory_;
   bool shadowed_;
   Part last_;
+  std::array<Part, 4> recent_;
+  size_t next_ = 0;  // Of these: the one to replace.
   std::map<uint64_t, std::pair<Allocation*, std::unique_ptr<Shadow>>> parts_;
 };
 
@@ -147,6 +163,8 @@ struct Launch {
   std::mt19937_64 random;
   Clocks clocks;
   uint64_t instructions = 0;  // Of warps.
+  uint64_t pause_at = 0;      // At this number of instructions another block has its turn.
+  bool interleaved = false, paused = false;
   KernelCounts counts = {};
 };
 
@@ -163,12 +181,19 @@ struct Barrier {
 class Block {
  public:
   explicit Block(Launch& launch);
-  void run(std::array<uint32_t, 3> position);
+  void begin(std::array<uint32_t, 3> position);
+  // Until its end, or until the launch is paused. Whether it has ended.
+  bool go_on();
 
   // One access of one lane, checked; bytes at the result may be read or written. Throws Fault.
   std::byte* access(const Warp& warp, const Instruction& i, int lane, Space space, uint64_t address,
                     uint32_t bytes, Access kind);
-  // The same without a race check, for data that another access announced.
+  // The accesses of all lanes of the mask, if nothing is wrong with any of them: sets `host` to
+  // where the byte 0 of GPU addresses would be. False: access() is to be called for each lane.
+  template <bool Writes>
+  bool access_row(const Warp& warp, Space space, const Row& addresses, uint64_t offset,
+                  uint32_t mask, uint32_t bytes, uintptr_t& host);
+  // The same as access() without a race check, for data that another access announced.
   std::byte* shared_bytes(uint64_t address) { return shared_.get() + address; }
   void arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expected, bool waits,
               uint32_t votes);
@@ -180,16 +205,19 @@ class Block {
   std::vector<std::unique_ptr<Warp>> warps;
 
  private:
-  void start();
   void release(Barrier& barrier);
   [[noreturn]] void fail_blocked();
   std::byte* access_global(const Warp& warp, const Instruction& i, int lane, uint64_t address,
                            uint32_t bytes, Access kind);
   std::byte* access_shared(const Warp& warp, const Instruction& i, int lane, uint64_t address,
                            uint32_t bytes, Access kind);
+  template <bool Writes, bool Global>
+  static bool touch_row(Shadow& shadow, const Warp& warp, const Row& addresses, uint64_t offset,
+                        uint32_t mask, uint32_t bytes, uint8_t* initialised);
   std::byte* access_private(const Warp& warp, const Instruction& i, int lane, Space space,
                             uint64_t address, uint32_t bytes);
 
+  BlockOrder order_;
   uint32_t shared_bytes_;
   std::unique_ptr<std::byte[]> shared_;
   Shadow shared_shadow_;

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/virtual_gpu/device_state.h"
+
 // What the library's opaque pointers refer to.
 struct FakeLayout {
   cudaDataType_t type;
@@ -99,6 +101,20 @@ bool is_valid(const FakeLayout& layout) {
   return layout.rows > 0 && layout.columns > 0 && layout.batches > 0 &&
          layout.leading >= static_cast<int64_t>(layout.rows);
 }
+// Matrices of a batch that are written lie apart from each other.
+bool are_apart(const FakeLayout& layout, int64_t leading, int64_t stride) {
+  return layout.batches == 1 || stride >= leading * static_cast<int64_t>(layout.columns);
+}
+
+// Of cublasLtEpilogue_t.
+bool is_known(uint32_t epilogue) {
+  static const std::set<uint32_t> known = {
+      CUBLASLT_EPILOGUE_DEFAULT,     CUBLASLT_EPILOGUE_RELU,   CUBLASLT_EPILOGUE_BIAS,
+      CUBLASLT_EPILOGUE_RELU_BIAS,   CUBLASLT_EPILOGUE_GELU,   CUBLASLT_EPILOGUE_GELU_BIAS,
+      CUBLASLT_EPILOGUE_GELU_AUX,    CUBLASLT_EPILOGUE_DGELU,  CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+      CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB};
+  return known.contains(epilogue);
+}
 
 bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b,
               const FakeLayout& c) {
@@ -107,6 +123,7 @@ bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b
   const auto [other_k, n] = operand_size(b, d.transpose_b);
   if (m != c.rows || n != c.columns || k != other_k) return false;
   if (a.batches != c.batches || b.batches != c.batches) return false;
+  if (!is_known(d.epilogue) || !are_apart(c, c.leading, c.stride)) return false;
   if (is_fp8(a.type) != is_fp8(b.type)) return false;
   if (is_fp8(a.type)) {
     // An H100 with cuBLASLt 13.1 refused scales at other addresses.
@@ -120,15 +137,17 @@ bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b
   if (has_bias(d.epilogue) && (d.bias == 0 || d.bias_type != bias_type)) return false;
   if (!uses_auxiliary(d.epilogue)) return true;
   return d.auxiliary != 0 && d.auxiliary_leading % 8 == 0 && d.auxiliary_stride % 8 == 0 &&
-         d.auxiliary_leading >= static_cast<int64_t>(c.rows);
+         d.auxiliary_leading >= static_cast<int64_t>(c.rows) &&
+         are_apart(c, d.auxiliary_leading, d.auxiliary_stride);
 }
 
 // What cuBLAS's documentation says of products of 8-bit floats on Ada and Hopper: A is transposed
-// and B is not, not both are E5M2, and lines are multiples of 16 bytes.
+// and B is not, not both are E5M2, and lines are multiples of 16 bytes. Older GPUs have none.
 bool is_supported(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b,
                   const FakeLayout& c) {
   if (!is_fp8(a.type)) return true;
   if (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2) return false;
+  if (tessera::virtual_gpu::state().config.capability < 89) return false;
   const uint64_t c_bytes = c.type == CUDA_R_16BF ? 2 : 4;
   return d.transpose_a == CUBLAS_OP_T && d.transpose_b == CUBLAS_OP_N && a.rows % 16 == 0 &&
          a.leading % 16 == 0 && b.leading % 16 == 0 && c.rows * c_bytes % 16 == 0 &&
@@ -312,8 +331,9 @@ FakeCublasLtCounts fake_cublaslt_counts() { return std::exchange(g_counts, {}); 
 void fake_cublaslt_set(const FakeCublasLtBehaviour* behaviour) { g_behaviour = *behaviour; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  if (g_behaviour.no_handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-  return create(handle, 0);
+  const tessera::virtual_gpu::DevicePtr& device = tessera::virtual_gpu::current_device;
+  if (g_behaviour.no_handle || device == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  return create(handle, device->ordinal);
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy<int>(handle); }
 size_t cublasLtGetVersion() {
@@ -407,7 +427,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   const auto& p = *reinterpret_cast<FakePreference*>(preference);
   const uint32_t epilogue = as_description(description)->epilogue;
-  if (c != d || p.other.size() != 5 ||
+  if (most < 1 || c != d || p.other.size() != 5 ||
       !is_valid(*as_description(description), *as_layout(a), *as_layout(b), *as_layout(c)))
     return refuse();
   if (g_behaviour.no_epilogues && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
@@ -458,6 +478,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Loaded kernel(handle, algorithm->data[1], key(description_of), operands.beta != 0, key(la),
                       key(lb), key(lc));
   ++(loaded.insert(kernel).second ? g_counts.loads : g_counts.products);
+  // A handle is of the GPU that was current when it was made.
+  const tessera::virtual_gpu::DevicePtr& device = tessera::virtual_gpu::current_device;
+  if (device == nullptr || device->ordinal != *reinterpret_cast<const int*>(handle))
+    return refuse();
   if (c_layout != d_layout || algorithm->data[0] != kMagic || algorithm->data[2] > bytes ||
       address(workspace) % 256 != 0 || !is_valid(description_of, la, lb, lc) ||
       !is_supported(description_of, la, lb, lc) || !is_aligned(description_of, operands))

@@ -15,7 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/virtual_gpu/device_state.h"
+
+namespace vgpu = tessera::virtual_gpu;
+
 struct cudnnContext {
+  vgpu::DevicePtr device = vgpu::current_device;
   CUstream stream = nullptr;
 };
 
@@ -219,6 +224,16 @@ bool is_valid_operation(const Descriptor& d) {
   return true;
 }
 
+// Every tensor has an id of its own and an address.
+bool is_valid_pack(const Descriptor& d) {
+  for (const int name : {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                         CUDNN_ATTR_VARIANT_PACK_WORKSPACE})
+    if (!d.has(name)) return false;
+  const auto ids = d.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+  return std::set(ids.begin(), ids.end()).size() == ids.size() &&
+         d.all<uint64_t>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS).size() == ids.size();
+}
+
 // The tensors of one execution, by id.
 class Execution {
  public:
@@ -362,7 +377,7 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
                                                 : "CUDNN_STATUS_BAD_PARAM";
 }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-  if (g_behaviour.no_handle) return CUDNN_STATUS_NOT_INITIALIZED;
+  if (g_behaviour.no_handle || vgpu::current_device == nullptr) return CUDNN_STATUS_NOT_INITIALIZED;
   *handle = new cudnnContext;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -371,6 +386,11 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  const CUresult result = vgpu::call([&](const vgpu::Call& c) {
+    if (c.s.streams.at(stream)->device != handle->device)
+      throw vgpu::Refusal{CUDA_ERROR_INVALID_HANDLE, "cuDNN's handle is of another GPU"};
+  });
+  if (result != CUDA_SUCCESS) return CUDNN_STATUS_MAPPING_ERROR;
   handle->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -443,6 +463,9 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
                  d.part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).finalized;
       ++g_counts.plans;
       break;
+    case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR:
+      is_valid = is_valid && is_valid_pack(d);
+      break;
     default:
       break;
   }
@@ -456,6 +479,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   ++g_counts.runs;
   const Descriptor &p = as_descriptor(plan), &v = as_descriptor(pack);
   if (!p.finalized || !v.finalized) return refuse();
+  const auto owner = p.one<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+  if (owner->device != handle->device || vgpu::current_device != handle->device) return refuse();
   const auto workspace = v.one<CUdeviceptr>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
   if (workspace % 256 != 0 ||
       cuMemsetD8Async(workspace, 0xff, kWorkspace, handle->stream) != CUDA_SUCCESS)

@@ -2,6 +2,7 @@
 #include "tests/plugins/cuda/fake_nccl.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,8 +17,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/dtype.h"
-#include "plugins/cuda/communicator/nccl.h"
+#include "tests/plugins/cuda/fake_nccl_sums.h"
 #include "tests/virtual_gpu/device_state.h"
 
 using namespace tessera::cuda::nccl;
@@ -28,6 +28,8 @@ namespace vgpu = tessera::virtual_gpu;
 struct State {
   std::string folder;
   int ranks = 0, rank = 0;
+  vgpu::DevicePtr device;
+  std::atomic<bool> pending = false;  // A call is not known to have ended.
   std::atomic<bool> aborted = false;
   std::atomic<int> asked = 0;  // How often the state was asked for since the last call.
   std::atomic<Result> error = ncclSuccess;
@@ -132,73 +134,11 @@ Result enqueue(CUstream stream, const std::string& name, const StatePtr& state,
   };
   const CUresult result = vgpu::call([&](const vgpu::Call& c) {
     const auto to = c.s.streams.at(stream);
-    if (to->device != c.device)
+    if (to->device != c.device || to->device != state->device)
       throw vgpu::Refusal{CUDA_ERROR_INVALID_HANDLE, "a stream of another GPU"};
     c.s.enqueue(to, task);
   });
   return result == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-// ---- Sums.
-
-size_t size_of(DataType type) {
-  switch (type) {
-    case ncclUint8:
-      return 1;
-    case ncclBfloat16:
-    case ncclFloat16:
-      return 2;
-    case ncclFloat64:
-      return 8;
-    default:
-      return 4;
-  }
-}
-
-using tessera::BFloat16;
-BFloat16 operator+(BFloat16 a, BFloat16 b) {
-  return BFloat16(static_cast<float>(a) + static_cast<float>(b));
-}
-bool operator<(BFloat16 a, BFloat16 b) { return static_cast<float>(a) < static_cast<float>(b); }
-
-// In a ring each rank has a part of the array, which goes around to it: the sums of that part begin
-// at the rank behind it.
-template <typename T>
-std::string reduce(const std::vector<std::string>& operands, RedOp op) {
-  const size_t ranks = operands.size(), count = operands[0].size() / sizeof(T);
-  std::string result(operands[0].size(), '\0');
-  for (size_t i = 0; i < count; ++i) {
-    const auto at = [&](size_t rank) {
-      T value;
-      std::memcpy(&value, operands[rank % ranks].data() + i * sizeof(T), sizeof(T));
-      return value;
-    };
-    const size_t first = i * ranks / count + 1;
-    T total = at(first);
-    for (size_t k = 1; k < ranks; ++k) {
-      const T value = at(first + k);
-      total = op == ncclSum ? static_cast<T>(total + value) : total < value ? value : total;
-    }
-    std::memcpy(result.data() + i * sizeof(T), &total, sizeof(T));
-  }
-  return result;
-}
-
-std::string reduce(const std::vector<std::string>& operands, DataType type, RedOp op) {
-  switch (type) {
-    case ncclFloat32:
-      return reduce<float>(operands, op);
-    case ncclFloat64:
-      return reduce<double>(operands, op);
-    case ncclBfloat16:
-      return reduce<BFloat16>(operands, op);
-    case ncclInt32:
-      return reduce<int32_t>(operands, op);
-    case ncclUint32:
-      return reduce<uint32_t>(operands, op);
-    default:
-      throw vgpu::Fault{fmt::format("NCCL's type {} is not known here", static_cast<int>(type))};
-  }
 }
 
 // ---- Operations.
@@ -208,7 +148,9 @@ bool is_connected(const State& state) { return state.has_all("joined"); }
 // Why a call is refused; success if it is not.
 Result check_call(Comm* comm, const std::string& fault) {
   if (comm == nullptr) return ncclInvalidArgument;
-  if (comm->state->finalized || !is_connected(*comm->state)) return ncclInvalidUsage;
+  // Of a communicator that does not block, the last call must have ended (ncclCommGetAsyncError).
+  if (comm->state->finalized || comm->state->pending || !is_connected(*comm->state))
+    return ncclInvalidUsage;
   if (fault == "refused") return ncclInternalError;
   if (fault == "remote_error") comm->state->error = ncclRemoteError;
   comm->state->asked = 0;
@@ -269,7 +211,15 @@ Result start(Comm* comm, CUstream stream, const Collective& collective) {
   const Result begun = enqueue(stream, collective.signature + " (begin)", state, nullptr, publish);
   if (begun != ncclSuccess) return begun;
   const Result ended = enqueue(stream, collective.signature, state, have_all, finish);
+  if (ended == ncclSuccess) state->pending = true;
   return ended == ncclSuccess ? ncclInProgress : ended;
+}
+
+// Whether the bytes of a rank's own part, at `part` of the whole, lie at their place in it ("in
+// place") or apart from it.
+bool is_in_place(const void* whole, size_t bytes, const void* own, size_t part, size_t at) {
+  const auto begin = reinterpret_cast<uintptr_t>(whole), other = reinterpret_cast<uintptr_t>(own);
+  return other == begin + at || other + part <= begin || begin + bytes <= other;
 }
 
 // A send or a receive. Those of a group begin before any of them ends.
@@ -332,6 +282,7 @@ Result run_group() {
   each(begin_message, true);
   each(end_message, false);
   each(end_message, true);
+  for (const Message& message : messages) message.comm->state->pending = result == ncclSuccess;
   return result != ncclSuccess || messages.empty() ? result : ncclInProgress;
 }
 
@@ -396,8 +347,13 @@ Result ncclCommInitRankConfig(Comm** comm, int ranks, UniqueId id, int rank, Con
   *comm = new Comm;
   State& state = *(*comm)->state;
   state.folder = id.bytes;
-  state.ranks = ranks, state.rank = rank;
-  state.publish(fmt::format("joined.{}", rank), "");
+  state.ranks = ranks, state.rank = rank, state.device = vgpu::current_device;
+  if (state.device == nullptr) return ncclInvalidUsage;
+  const std::string gpu = fmt::format("{} {}", getpid(), state.device->ordinal);
+  for (int other = 0; other < ranks; ++other)
+    if (state.read(fmt::format("joined.{}", other)) == gpu) return ncclInvalidUsage;
+  state.publish(fmt::format("joined.{}", rank), gpu);
+  state.pending = true;
   return ncclInProgress;
 }
 
@@ -405,6 +361,7 @@ Result ncclCommGetAsyncError(Comm* comm, Result* error) {
   State& state = *comm->state;
   const bool waits = !is_connected(state) || state.asked++ == 0;
   *error = state.error != ncclSuccess ? state.error.load() : waits ? ncclInProgress : ncclSuccess;
+  if (*error == ncclSuccess) state.pending = false;
   return ncclSuccess;
 }
 
@@ -437,6 +394,8 @@ Result ncclGroupEnd() {
 
 Result ncclAllReduce(const void* from, void* to, size_t count, DataType type, RedOp op, Comm* comm,
                      CUstream stream) {
+  if (!is_in_place(from, count * size_of(type), to, count * size_of(type), 0))
+    return ncclInvalidArgument;
   return start(comm, stream,
                {fmt::format("ncclAllReduce of {} of type {}, op {}", count, static_cast<int>(type),
                             static_cast<int>(op)),
@@ -449,6 +408,7 @@ Result ncclReduceScatter(const void* from, void* to, size_t count, DataType type
   const size_t bytes = count * size_of(type);
   const auto ranks = static_cast<size_t>(comm->state->ranks);
   const size_t begin = bytes * static_cast<size_t>(comm->state->rank);
+  if (!is_in_place(from, bytes * ranks, to, bytes, begin)) return ncclInvalidArgument;
   return start(comm, stream,
                {fmt::format("ncclReduceScatter of {} of type {}, op {}", count,
                             static_cast<int>(type), static_cast<int>(op)),
@@ -459,6 +419,10 @@ Result ncclReduceScatter(const void* from, void* to, size_t count, DataType type
 
 Result ncclAllGather(const void* from, void* to, size_t count, DataType type, Comm* comm,
                      CUstream stream) {
+  const size_t bytes = count * size_of(type);
+  if (!is_in_place(to, bytes * static_cast<size_t>(comm->state->ranks), from, bytes,
+                   bytes * static_cast<size_t>(comm->state->rank)))
+    return ncclInvalidArgument;
   return start(comm, stream,
                {fmt::format("ncclAllGather of {} of type {}", count, static_cast<int>(type)), from,
                 count * size_of(type), to, [](const auto& operands) {

@@ -259,5 +259,42 @@ TEST_CASE("a collective of NCCL that was captured into a graph runs at each laun
   for (const auto& result : results) REQUIRE(result == std::vector<float>(8, 6.0f));
 }
 
+TEST_CASE("the stand-in refuses what NCCL's guide calls invalid") {
+  const virtual_gpu::TestGpus gpus;
+  void* const file = dlopen(fake_nccl_file().c_str(), RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(file != nullptr);
+  Nccl library;
+  library.for_each([&](auto& member, const char* name) {
+    member = reinterpret_cast<std::decay_t<decltype(member)>>(dlsym(file, name));
+  });
+  nccl::UniqueId id;
+  REQUIRE(library.ncclGetUniqueId(&id) == nccl::ncclSuccess);
+  nccl::Config config;
+  config.blocking = 0;
+  nccl::Comm *first = nullptr, *same = nullptr, *second = nullptr;
+  const auto connect = [&](nccl::Comm*& comm, int rank) {
+    return library.ncclCommInitRankConfig(&comm, 2, id, rank, &config);
+  };
+  REQUIRE(connect(first, 0) == nccl::ncclInProgress);
+  REQUIRE(connect(same, 1) == nccl::ncclInvalidUsage);  // Of the same GPU.
+  gpus.use(1);
+  REQUIRE(connect(second, 1) == nccl::ncclInProgress);
+  const CUdeviceptr memory = gpus.floats(8);
+  const CUstream stream = gpus.stream();
+  const auto sum = [&](CUdeviceptr to) {
+    return library.ncclAllReduce(reinterpret_cast<const void*>(memory), reinterpret_cast<void*>(to),
+                                 4, nccl::ncclFloat32, nccl::ncclSum, second, stream);
+  };
+  REQUIRE(sum(memory) == nccl::ncclInvalidUsage);  // The connection is not known to be made.
+  nccl::Result state = nccl::ncclInProgress;
+  while (state == nccl::ncclInProgress) library.ncclCommGetAsyncError(second, &state);
+  REQUIRE(state == nccl::ncclSuccess);
+  REQUIRE(sum(memory + 8) == nccl::ncclInvalidArgument);  // Half of the operand.
+  REQUIRE(sum(memory) == nccl::ncclInProgress);
+  REQUIRE(sum(memory) == nccl::ncclInvalidUsage);
+  for (nccl::Comm* const comm : {first, second}) library.ncclCommAbort(comm);
+  REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace tessera::cuda

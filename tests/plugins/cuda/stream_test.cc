@@ -332,12 +332,16 @@ TEST_CASE("adam_update on a GPU agrees with the reference") {
   }
 }
 
-TEST_CASE("the peak of an H100 is that of its hardware file, by which MFU is predicted") {
-  const TestGpus gpus(Environment{{"TESSERA_VIRTUAL_GPU_CAPABILITY", "90"}});  // 132 at 1.98 GHz.
-  const auto devices = make_cuda_devices(1, 1);
-  const PeakFlops peak = find_hardware("h100", TESSERA_SOURCE_DIR "/hardware").peak_flops;
-  REQUIRE(devices[0]->peak_flops(DType::kBF16) == Approx(peak.bf16).epsilon(1e-6));
-  REQUIRE(devices[0]->peak_flops(DType::kF32) == Approx(peak.f32).epsilon(1e-6));
+TEST_CASE("the peak of a GPU is that of its hardware file, by which MFU is predicted") {
+  for (const auto& [capability, name] :
+       {std::pair{"80", "a100"}, {"89", "rtx4090"}, {"90", "h100"}, {"100", "b200"}}) {
+    CAPTURE(name);
+    const TestGpus gpus(Environment{{"TESSERA_VIRTUAL_GPU_CAPABILITY", capability}});
+    const auto devices = make_cuda_devices(1, 1);
+    const PeakFlops peak = find_hardware(name, TESSERA_SOURCE_DIR "/hardware").peak_flops;
+    REQUIRE(devices[0]->peak_flops(DType::kBF16) == Approx(peak.bf16).epsilon(1e-6));
+    REQUIRE(devices[0]->peak_flops(DType::kF32) == Approx(peak.f32).epsilon(1e-6));
+  }
 }
 
 TEST_CASE("more GPUs than there are, or ones too old, are an error") {

@@ -74,9 +74,10 @@ TEST_CASE("training on a GPU has the CPU's losses within rounding, and the same 
   const filesystem::path gpu = runs().gpu();
   REQUIRE(losses(gpu).size() == 20);
   require_close(losses(gpu), losses(runs().cpu()), kF32);
-  // Blocks, warps and streams in another order.
+  // Warps and streams in another order, and blocks that take turns.
   const TinyRun again;
-  again.train("gpu", "--device=cuda", {{"TESSERA_VIRTUAL_GPU_SEED", "7"}});
+  again.train("gpu", "--device=cuda",
+              {{"TESSERA_VIRTUAL_GPU_SEED", "7"}, {"TESSERA_VIRTUAL_GPU_RESIDENT_BLOCKS", "3"}});
   REQUIRE(losses_of(again.folder() / "gpu") == losses_of(gpu));
   REQUIRE(values_of(again.folder() / "gpu", "grad_norm") == values_of(gpu, "grad_norm"));
 }
@@ -201,6 +202,21 @@ TEST_CASE("greedy decoding on a GPU has the CPU's continuation") {
     return std::regex_replace(outcome.out.substr(begin, end - begin), kScore, "");
   };
   REQUIRE(decoded("--device=cuda") == decoded(""));
+}
+
+TEST_CASE("training has the CPU's losses on GPUs of each kind, with their limits", "[full]") {
+  const std::string capability = GENERATE("80", "89", "100", "120");
+  CAPTURE(capability);
+  const TinyRun run;
+  for (const char* const dtype : {"f32", "bf16"}) {
+    const std::string steps = fmt::format("--set compute_dtype={} --set seq_len=40 ", dtype);
+    run.train(fmt::format("cpu_{}", dtype), steps);
+    run.train(fmt::format("gpu_{}", dtype), steps + "--device=cuda",
+              {{"TESSERA_VIRTUAL_GPU_CAPABILITY", capability}});
+    require_close(losses(run.folder() / fmt::format("gpu_{}", dtype)),
+                  losses(run.folder() / fmt::format("cpu_{}", dtype)),
+                  std::string(dtype) == "f32" ? kF32 : kBf16);
+  }
 }
 
 TEST_CASE("a larger model trains on a GPU as on the CPU, with dropout, f32 and bf16", "[full]") {

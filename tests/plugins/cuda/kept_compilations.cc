@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tests, and the programs that they start, compile with nvrtc_cache.cc where it was built,
+// unless the environment names another library.
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace {
+
+constexpr const char* kLibrary = TESSERA_BINARY_DIR "/lib/virtual_gpu/nvrtc_cache.so";
+[[maybe_unused]] const bool kIsSet =
+    access(kLibrary, R_OK) == 0 && setenv("TESSERA_CUDA_NVRTC", kLibrary, 0) == 0;
+
+}  // namespace
