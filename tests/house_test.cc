@@ -83,8 +83,8 @@ TEST_CASE("no file exceeds the maximum length") {
 // Lines of source by folder, which issues say by how much they may raise; in all without
 // plugins/cuda at most 105,000. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 46950},   {"layers", 4460},      {"tasks", 31000},       {"inputs", 13710},
-    {"plugins", 4730}, {"experiments", 4010}, {"plugins/cuda", 17840}};
+    {"core", 47010},   {"layers", 4460},      {"tasks", 31000},       {"inputs", 13710},
+    {"plugins", 4730}, {"experiments", 4010}, {"plugins/cuda", 17300}};
 constexpr int64_t kMostWords = 55000;
 
 std::string size_folder(const std::string& file) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of GPT-2 by PyTorch on one GPU, for comparison with `gpu_check --stage=5`.
+"""Training steps of GPT-2 by PyTorch on one GPU, for comparison with `gpu_check --filter='^5'`.
 
     tests/bench/torch_gpu.py [--models=124M,350M,1558M] [--steps=16]
 
