@@ -333,6 +333,24 @@ TEST_CASE("comments and documents name only files that exist") {
   REQUIRE(absent_files("x.md", "`no_such_folder/op.h`").size() == 1);
 }
 
+// Comments that begin with whose a thing is in place of what it is; not their further lines.
+std::vector<std::string> inverted_comments(const std::string& file, const std::string& text) {
+  static const std::regex kInverted(R"((?:^|\n)(?! *// ).*[^ \n] *// (?:Of|The same|That of) )"
+                                    R"(|(?:^|\n)(?:(?!//)[^\n])*\n *// (?:Of|The same|That of) )");
+  std::vector<std::string> found;
+  for (auto at = std::sregex_iterator(text.begin(), text.end(), kInverted);
+       at != std::sregex_iterator(); ++at)
+    found.push_back(place_in(file, text, static_cast<size_t>(at->position() + at->length()) - 1));
+  return found;
+}
+
+TEST_CASE("comments of sources begin with what a thing is or does") {
+  require_none(source_files(code_folders(), {".h", ".cc", ".cu", ".cuh"}), inverted_comments);
+  REQUIRE(inverted_comments("x.h", "int a = 1;  // Of a b.\n") ==
+          std::vector<std::string>{"x.h:1"});
+  REQUIRE(inverted_comments("x.h", "// The number\n// Of b.\n").empty());
+}
+
 TEST_CASE("comments and documents name only sections that exist") {
   require_none(commented_files(), absent_sections);
   REQUIRE(absent_sections("x.h", "// (docs/testing.md, \"The\n// documents\").\n").empty());

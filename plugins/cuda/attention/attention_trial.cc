@@ -78,7 +78,7 @@ class AttentionTrial {
     return trial_.has_memory();
   }
 
-  // Of the first and the last example.
+  // Returns the results of the first and the last example.
   Values results(CudaKernel& kernel) {
     const NodeTrial::Places places = trial_.places_for(kernel);
     if (!trial_.has_memory()) return {};

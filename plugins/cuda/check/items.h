@@ -48,7 +48,7 @@ struct Findings {
   int64_t stage = 0;
   std::string name, status = kPassed;
   double seconds = 0.0;
-  std::vector<std::string> failures;  // Of an item that was not tested: the reason.
+  std::vector<std::string> failures;  // Or the reason why it was not tested.
   std::vector<std::string> notes;     // The item once more, with a feature off; what is at fault.
   std::map<std::string, int64_t> nodes;  // How many each implementation computed.
   std::vector<Row> rows;
@@ -84,10 +84,11 @@ struct Item {
   int seconds = 300;  // Its process is killed after that.
   // The implementation (kernel.h) that must compute some node of it; otherwise it was not tested.
   std::string tests = {};
-  std::string tool = {};  // Of compute-sanitizer, which then runs the item.
+  std::string tool = {};  // A tool of compute-sanitizer, which then runs the item.
   std::map<std::string, std::string> environment = {};
 
-  std::string line() const { return fmt::format("{} {}", stage, name); }  // Of --list.
+  // Returns the line of --list.
+  std::string line() const { return fmt::format("{} {}", stage, name); }
 };
 
 inline constexpr int kStages = 5;

@@ -320,7 +320,7 @@ std::vector<Item> kernel_items(bool tiny) {
                              {1, "kernels in the binary", list_all_kernels}};
   const auto op_name = [](const OpCase& row) { return std::string(row.op->name); };
   const std::vector<OpCase> all = all_op_cases();
-  std::vector<OpCase> firsts;  // Of each op: every kernel loads and launches.
+  std::vector<OpCase> firsts;  // One case of each op: every kernel loads and launches.
   std::set<const OpDef*> seen;
   for (const OpCase& row : all)
     if (seen.insert(row.op).second) firsts.push_back(row);

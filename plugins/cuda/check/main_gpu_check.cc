@@ -81,7 +81,7 @@ struct Flags {
 // one of them off, so that the report says which is at fault. Items of stage 2 that may use a
 // library run by our own kernels and by the library.
 struct Feature {
-  std::string name, variable;         // Of the environment.
+  std::string name, variable;         // Name and variable of the environment.
   std::string off;                    // Its value without the feature; in a list, one more word.
   std::vector<std::string> items;     // An item may use it if its name contains one of these words.
   std::string on = {}, library = {};  // Its value with a library, and which.

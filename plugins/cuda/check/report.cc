@@ -140,7 +140,7 @@ std::string campaign_text(const Report& report, const std::string& text,
   std::optional<Hardware> measured;
   for (const Findings& each : report.items) {
     if (!each.name.starts_with(kCampaignPreset) || each.rows.empty()) continue;
-    const std::vector<std::string>& cells = each.rows.front().cells;  // Of the recipe.
+    const std::vector<std::string>& cells = each.rows.front().cells;  // The row of the recipe.
     if (!measured) measured = find_hardware(cells.back(), own_plugins("hardware"));
     const Hardware fitted =
         read_hardware(options.place("runs", cells.front()) / kFittedHardwareFile);
