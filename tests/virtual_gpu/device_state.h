@@ -140,6 +140,7 @@ struct LoadedModule {
   std::shared_ptr<const Module> code;
   std::string_view ptx;  // Lives until the process ends.
   bool unloaded = false;
+  std::set<const KernelInfo*> named = {};  // By cuModuleGetFunction: they have all attributes.
 };
 struct LoadedFunction {
   std::shared_ptr<LoadedModule> module;

@@ -239,8 +239,11 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
 }
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_handle, const char* name) {
-  return call(
-      [&](const Call& c) { *handle = function_of(c, c.s.modules.at(module_handle), name); });
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedModule> module = c.s.modules.at(module_handle);
+    *handle = function_of(c, module, name);
+    module->named.insert(c.s.functions.at(*handle)->info);
+  });
 }
 
 CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule handle) {
@@ -278,9 +281,9 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
     const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
     const bool needs_code = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ||
                             attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    if (needs_code && !function->loaded)
+    if (needs_code && !function->loaded && !function->module->named.contains(function->info))
       throw Refusal{CUDA_ERROR_FUNCTION_NOT_LOADED,
-                    fmt::format("an attribute of {} before cuFuncLoad", function->info->name)};
+                    fmt::format("an attribute of {}, which is not loaded", function->info->name)};
     const std::map<CUfunction_attribute, int> values = {
         {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function->max_threads},
         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function->info->static_shared_bytes},

@@ -127,6 +127,11 @@ TEST_CASE("the kernels of a module can be listed") {
     REQUIRE(cuFuncGetName(&name, function) == CUDA_SUCCESS);
     REQUIRE(cuFuncGetAttribute(&code, CU_FUNC_ATTRIBUTE_BINARY_VERSION, function) == CUDA_SUCCESS);
     REQUIRE(code == 90);
+    const auto most = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+    REQUIRE(cuFuncGetAttribute(&code, most, function) == CUDA_ERROR_FUNCTION_NOT_LOADED);
+    CUfunction named = nullptr;
+    REQUIRE(cuModuleGetFunction(&named, module, name) == CUDA_SUCCESS);
+    REQUIRE(cuFuncGetAttribute(&code, most, function) == CUDA_SUCCESS);
     names.insert(name);
   }
   REQUIRE(names.size() == count);
@@ -149,8 +154,6 @@ TEST_CASE("a kernel's launch bounds limit its blocks") {
   int bounded_threads = 0, threads = 0;
   const auto most = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
   REQUIRE(cuFuncGetAttribute(&bounded_threads, most, bounded) == CUDA_SUCCESS);
-  REQUIRE(cuFuncGetAttribute(&threads, most, free) == CUDA_ERROR_FUNCTION_NOT_LOADED);
-  REQUIRE(cuFuncLoad(free) == CUDA_SUCCESS);
   REQUIRE(cuFuncGetAttribute(&threads, most, free) == CUDA_SUCCESS);
   REQUIRE(bounded_threads == 128);
   REQUIRE(threads == 1024);
