@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/virtual_gpu/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -12,14 +15,28 @@ namespace {
 constexpr uint64_t kGap = 4096;
 constexpr uint64_t kAlignment = 512;
 
+// Large arrays in huge pages: the kernel takes longer to map workspaces of libraries in small ones
+// than the tests to use them.
+template <typename T>
+std::unique_ptr<T[]> make_array(uint64_t bytes) {
+  auto array = std::make_unique_for_overwrite<T[]>(bytes);
+  constexpr uintptr_t kPage = 2 << 20;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(array.get());
+  const uintptr_t begin = (address + kPage - 1) / kPage * kPage,
+                  end = (address + bytes) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  return array;
+}
+
 }  // namespace
 
 uint64_t Memory::allocate(int device, uint64_t bytes) {
   auto allocation = std::make_shared<Allocation>();
   allocation->bytes = bytes;
   allocation->device = device;
-  allocation->data = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  allocation->initialised = std::make_unique<uint8_t[]>(bytes);
+  allocation->data = make_array<std::byte>(bytes);
+  allocation->initialised = make_array<uint8_t>(bytes);
+  std::memset(allocation->initialised.get(), 0, bytes);
   const std::scoped_lock lock(mutex_);
   allocation->address = next_;
   next_ += (bytes + kGap + kAlignment - 1) / kAlignment * kAlignment;
