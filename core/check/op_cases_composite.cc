@@ -435,9 +435,8 @@ void add_attention_blocks(std::vector<OpCase>& rows, bool small) {
     for (const std::string segments : {"", "seq", "key_seq"}) {
       if (!segments.empty())
         types.push_back(fmt::format("i32[\"batch={} {}={}\"]", batch, segments, seq));
-      add_case(rows, kAttentionOp, types, [](const Tensors& in) {
-        return attend(in, {.scale = 0.125});
-      }).tolerance_f32 = 3e-5;
+      add_case(rows, kAttentionOp, types,
+               [](const Tensors& in) { return attend(in, {.scale = 0.125}); });
     }
   }
 }

@@ -27,7 +27,7 @@ class KernelRegistrarOf {
  public:
   using Factory = KernelFactoryOf<Resources>;
 
-  // Devices of a smaller capability run the decomposition of the ops.
+  // GPUs of a smaller compute capability (90 for 9.0) run the decomposition of the ops.
   KernelRegistrarOf(std::initializer_list<const OpDef*> ops, Factory factory,
                     int least_capability = 0) {
     for (const OpDef* const op : ops) {
@@ -41,7 +41,7 @@ class KernelRegistrarOf {
     registry().families.emplace_back(serves, factory);
   }
 
-  // Returns the factory of an op; null if there is none for a device of this capability.
+  // Returns the factory of an op; null if there is none for this compute capability (CPUs: 0).
   static Factory find(const OpDef& op, int capability) {
     const auto found = registry().kernels.find(&op);
     if (found != registry().kernels.end())
