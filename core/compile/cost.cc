@@ -63,6 +63,18 @@ class Collector {
   std::unordered_map<std::string, std::vector<size_t>> by_path_;
 };
 
+// Loop bodies count once per iteration.
+void add_model_flops(const Graph& graph, double times, std::map<DType, double>* flops) {
+  for (const Node& node : graph.nodes()) {
+    if (!node.bodies.empty()) {
+      const double count = static_cast<double>(node.attributes.get_or<int64_t>("count", 1));
+      for (const auto& body : node.bodies) add_model_flops(*body, times * count, flops);
+    } else if (node.op->op_class == OpClass::kContraction && node.op->flops != nullptr) {
+      (*flops)[graph.type(node.inputs[0]).dtype] += times * node.op->flops(graph, node);
+    }
+  }
+}
+
 }  // namespace
 
 double node_flops(const Graph& graph, const Node& node) {
@@ -109,6 +121,12 @@ int64_t bytes_per_step(const std::vector<CollectiveUse>& uses) {
   int64_t total = 0;
   for (const CollectiveUse& use : uses) total += use.bytes_per_step();
   return total;
+}
+
+std::map<DType, double> model_flops(const Graph& traced) {
+  std::map<DType, double> flops;
+  add_model_flops(traced, 1.0, &flops);
+  return flops;
 }
 
 }  // namespace tessera

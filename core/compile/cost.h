@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ namespace tessera {
 // iteration.
 double node_flops(const Graph& graph, const Node& node);
 double graph_flops(const Graph& graph);
+
+// FLOPs of the matrix products of one step as traced, by dtype: causal attention counts its lower
+// triangle, recomputation is not counted.
+std::map<DType, double> model_flops(const Graph& traced);
 
 // Bytes that one execution of a node reads and writes in memory. Not for loops.
 double node_bytes(const Graph& graph, const Node& node);

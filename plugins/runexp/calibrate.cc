@@ -12,7 +12,7 @@
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/calibrate/refit.h"
+#include "tasks/modes/refit_run.h"
 
 namespace tessera {
 namespace {

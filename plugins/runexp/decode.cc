@@ -2,6 +2,7 @@
 // --mode=decode: continues prompts, or documents of datasets.
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
+#include "tasks/modes/decode_run.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,8 @@ struct Decode {
                                 .prompts = prompt,
                                 .prompt_ids = prompt_ids,
                                 .print_ids = print_ids};
-    return check_printed(run_mode({.flags = flags, .reads_data = true}, context, options));
+    return check_printed(
+        run_mode({.flags = flags, .reads_data = true}, context, decode_run, options));
   }
 };
 

@@ -2,6 +2,7 @@
 // --mode=eval: scores checkpoints of a run.
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
+#include "tasks/modes/eval_run.h"
 
 namespace tessera {
 namespace {
@@ -22,8 +23,8 @@ struct Eval {
   }
 
   CommandResult run(const CommandContext& context) const {
-    return run_mode({.flags = flags, .reads_data = true}, context,
-                    EvalOptions{parse_checkpoint(checkpoint, CheckpointCount::kSeveral)});
+    return run_mode({.flags = flags, .reads_data = true}, context, eval_run,
+                    {parse_checkpoint(checkpoint, CheckpointCount::kSeveral)});
   }
 };
 

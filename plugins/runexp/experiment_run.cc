@@ -15,6 +15,7 @@
 #include "plugins/code_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/compare_ranks.h"
+#include "tasks/modes/make_run.h"
 #include "tasks/plan/prediction.h"
 #include "tasks/run_directory/run_guard.h"
 #include "tasks/search/nearest_mesh.h"
@@ -106,7 +107,11 @@ CommandResult run_on(const std::vector<std::unique_ptr<Device>>& devices, const 
                      const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make) {
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
-  const std::unique_ptr<BaseRun> run = make({configured, setting, in_order, context.processes});
+  const auto make_in = [&](const RunSetting& placed) {
+    return make({configured, placed, in_order, context.processes});
+  };
+  const std::unique_ptr<BaseRun> run =
+      job.plans ? make_in(setting) : make_run(setting, context.processes, make_in);
   context.processes.barrier("the start of the run");
   const bool logs = job.trains && !setting.dry_run;
   if (logs && context.watch != nullptr) context.watch->log_in(setting.job_log_dir);
@@ -206,14 +211,6 @@ CommandResult run_experiment(const ExperimentJob& job, const CommandContext& con
     if (!job.advises_mesh) throw;
     throw Error(error.what() + fitting_mesh_advice(configured, num_devices));
   }
-}
-
-CommandResult run_mode(const ExperimentJob& job, const CommandContext& context,
-                       const ModeOptions& options) {
-  return run_experiment(job, context, [&options](const JobParts& parts) {
-    return make_run(parts.configured.config, parts.setting, options, parts.devices,
-                    parts.processes);
-  });
 }
 
 }  // namespace tessera

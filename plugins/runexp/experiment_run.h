@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/devices/device.h"
@@ -16,7 +17,6 @@
 #include "plugins/runexp/flag_groups.h"
 #include "tasks/config/run_setting.h"
 #include "tasks/hardware/hardware.h"
-#include "tasks/modes/make_run.h"
 
 namespace tessera {
 
@@ -63,8 +63,18 @@ struct JobParts {
 // Configures the experiment, makes its devices and runs what `make` returns.
 CommandResult run_experiment(const ExperimentJob& job, const CommandContext& context,
                              const std::function<std::unique_ptr<BaseRun>(const JobParts&)>& make);
-// Does this with make_run() of these options.
+
+// Makes the run of a mode from its options (train_run and the like).
+template <typename Options>
+using MakeRunOf = std::unique_ptr<BaseRun> (*)(const ExperimentConfig&, const RunSetting&,
+                                               const Options&, const std::vector<Device*>&,
+                                               ProcessGroup&);
+template <typename Options>
 CommandResult run_mode(const ExperimentJob& job, const CommandContext& context,
-                       const ModeOptions& options);
+                       MakeRunOf<Options> make, const std::type_identity_t<Options>& options) {
+  return run_experiment(job, context, [&](const JobParts& parts) {
+    return make(parts.configured.config, parts.setting, options, parts.devices, parts.processes);
+  });
+}
 
 }  // namespace tessera

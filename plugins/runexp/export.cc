@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=export: writes a run's weights in another tool's format.
+#include "tasks/modes/export.h"
+
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
@@ -35,7 +37,7 @@ struct ExportCommand {
                                 .output = output,
                                 .dtype = dtype,
                                 .max_shard_bytes = max_shard_bytes};
-    return run_mode({.flags = flags}, context, options);
+    return run_mode({.flags = flags}, context, export_run, options);
   }
 };
 

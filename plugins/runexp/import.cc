@@ -26,7 +26,7 @@ struct ImportCommand {
   }
 
   CommandResult run(const CommandContext& context) const {
-    return run_mode({.flags = flags, .resume = resume}, context, ImportOptions{input});
+    return run_mode({.flags = flags, .resume = resume}, context, import_run, {input});
   }
 };
 

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
+#include "tasks/modes/plan_run.h"
 
 namespace tessera {
 namespace {
@@ -59,7 +60,7 @@ struct PlanCommand {
     const RunFlags flags{experiment, devices, {job_log_dir}, dry};
     const ExperimentJob job{
         .flags = flags, .advises_mesh = true, .plans = true, .planned_for = options.hardware};
-    return check_printed(run_mode(job, context, options));
+    return check_printed(run_mode(job, context, plan_run, options));
   }
 };
 

@@ -3,7 +3,9 @@
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
+#include "tasks/interop/hf_weights.h"
 #include "tasks/run_directory/run_config.h"
+#include "tasks/train/trainer.h"
 
 namespace tessera {
 namespace {
@@ -43,9 +45,10 @@ struct Train {
           .dump_graph = train.dump_graph,
           .profile = train.profile.empty() ? early_steps(parts) : train.profile_window(),
           .inspect_interval_steps = train.inspect.value_or(0),
-          .launch_costs = shared_launch_costs(train.launch_costs, parts.processes)};
-      return make_run(parts.configured.config, parts.setting, options, parts.devices,
-                      parts.processes);
+          .launch_costs = shared_launch_costs(train.launch_costs, parts.processes),
+          .note = export_note(parts.configured.config, NoteLength::kBrief)};
+      return train_run(parts.configured.config, parts.setting, options, parts.devices,
+                       parts.processes);
     });
   }
 };

@@ -1,32 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=calibrate --trace=RUN: fits a hardware file to the trace of a run and stores the measured
-// times of its launches, for predictions and for the schedule of overlapped collectives
-// (docs/launch_costs.md). It measures nothing and needs no devices.
+// Fits a hardware file to the traced steps of a run, for predictions and for the schedule of
+// overlapped collectives (docs/launch_costs.md).
 #pragma once
 
-#include <filesystem>
-#include <memory>
+#include <string>
 #include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
-#include "tasks/config/experiment.h"
-#include "tasks/config/run_setting.h"
+#include "tasks/calibrate/traced_launches.h"
 #include "tasks/hardware/hardware.h"
+#include "tasks/plan/compiled_step.h"
 
 namespace tessera {
 
-struct RefitOptions {
-  std::filesystem::path trace;      // trace.json.gz
-  Hardware hardware;                // The file to start from, whose peaks are kept.
-  std::filesystem::path directory;  // Where the file is written; it may not exist yet.
+struct Refit {
+  Hardware fitted;   // With the measured times of the launches.
+  std::string text;  // What was fitted; the predicted step time before and after, and the measured.
 };
 
-// `devices`: one of the kind that the traced run used. Errors of the constructor: the trace is
-// damaged or of another program. run() writes kFittedHardwareFile and prints what was fitted, and
-// the predicted step time before and after beside the measured.
-std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunSetting& options,
-                                   const RefitOptions& refit, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes);
+// `start`: whose peaks are kept. `experiment` and `where` name the run and its trace. Error if the
+// trace is of another program.
+Refit refit(const Hardware& start, const CompiledStep& step, const std::vector<TracedStep>& steps,
+            const std::string& experiment, const std::string& where);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 #include "core/graph/mesh.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/calibrate/fit.h"
-#include "tasks/report/run_trace.h"
+#include "tasks/calibrate/run_trace.h"
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An experiment: a struct of knobs whose build() returns the configuration tree of a run. Plain
-// data; plugins/registry.h registers experiments, tasks/modes/make_run.h runs them.
+// data; plugins/registry.h registers experiments, plugins/runexp runs them.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of one run of runexp, and the settings that all modes share beside the experiment's
-// configuration. Options of one mode are next to its run (tasks/modes/make_run.h).
+// configuration. Options of one mode are beside its run (tasks/modes).
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ struct RunSetting {
   std::vector<std::string> overrides;
   Verbosity verbosity = Verbosity::kNormal;
   // Where inputs store corpus snapshots: job_log_dir, or a temporary directory in a dry run. Set by
-  // make_run.
+  // make_run (tasks/modes/make_run.h).
   std::filesystem::path input_directory;
 };
 

@@ -6,32 +6,13 @@
 #include <fmt/format.h>
 
 #include "core/base/process.h"
-#include "core/graph/op.h"
 
 namespace tessera {
 namespace {
 
 constexpr double kMemory = 0.9;  // Decay of the moving average of step times.
 
-// Loop bodies count once per iteration.
-void add_flops(const Graph& graph, double times, std::map<DType, double>* flops) {
-  for (const Node& node : graph.nodes()) {
-    if (!node.bodies.empty()) {
-      const double count = static_cast<double>(node.attributes.get_or<int64_t>("count", 1));
-      for (const auto& body : node.bodies) add_flops(*body, times * count, flops);
-    } else if (node.op->op_class == OpClass::kContraction && node.op->flops != nullptr) {
-      (*flops)[graph.type(node.inputs[0]).dtype] += times * node.op->flops(graph, node);
-    }
-  }
-}
-
 }  // namespace
-
-std::map<DType, double> model_flops(const Graph& traced) {
-  std::map<DType, double> flops;
-  add_flops(traced, 1.0, &flops);
-  return flops;
-}
 
 std::string peak_text(const Device& device) {
   constexpr double kGiga = 1e9;

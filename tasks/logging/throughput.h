@@ -6,16 +6,12 @@
 #include <map>
 #include <string>
 
+#include "core/base/dtype.h"
 #include "core/devices/device.h"
-#include "core/graph/graph.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/run_setting.h"
 
 namespace tessera {
-
-// FLOPs of the matrix products of one step as traced, by dtype: causal attention counts its lower
-// triangle, recomputation is not counted.
-std::map<DType, double> model_flops(const Graph& traced);
 
 // "peak 236 GFLOP/s in f32, 473 in bf16": the peak of one device, the reference of MFU.
 std::string peak_text(const Device& device);

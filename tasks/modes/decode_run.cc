@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=decode: continues prompts, or documents of datasets, with the weights of a checkpoint. It
-// reads the run's directory without a lock and writes decoder_out/ there.
+#include "tasks/modes/decode_run.h"
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -17,7 +17,6 @@
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
 #include "tasks/model_pipeline.h"
-#include "tasks/modes/make_run.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/model_state.h"
 

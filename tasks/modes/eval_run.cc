@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=eval: scores checkpoints of a run, which may be training at the same time. It reads the
-// run's directory without a lock and writes eval_out/ there. Evaluation during training uses the
-// same code (tasks/eval/evaluation.h).
+#include "tasks/modes/eval_run.h"
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -23,7 +22,6 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/eval/eval_output.h"
 #include "tasks/logging/jsonl_writer.h"
-#include "tasks/modes/make_run.h"
 #include "tasks/run_directory/find_runs.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/model_state.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=export: writes a run's checkpoint as a Hugging Face directory, tensor by tensor. The
-// tables and conversions are in tasks/interop.
+#include "tasks/modes/export.h"
+
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -20,7 +20,6 @@
 #include "tasks/interop/hf_tokenizer.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/learner/learner.h"
-#include "tasks/modes/make_run.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/model_session.h"
 #include "tasks/session/model_state.h"
@@ -235,7 +234,9 @@ class Bystander final : public BaseRun {
 }  // namespace
 
 std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunSetting& setting,
-                                    const ExportOptions& options, const ProcessGroup& processes) {
+                                    const ExportOptions& options,
+                                    const std::vector<Device*>& /*devices*/,
+                                    ProcessGroup& processes) {
   if (!processes.is_first()) return std::make_unique<Bystander>();
   return std::make_unique<Export>(config, setting, options, processes);
 }

@@ -14,7 +14,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "tasks/plan/text.h"
-#include "tasks/run_directory/find_runs.h"
 
 namespace tessera {
 namespace {
@@ -229,21 +228,6 @@ std::string prediction_note(const Json& before, const Json& now) {
 }
 
 }  // namespace
-
-Json read_plan(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? path / "plan.json" : path;
-  if (!fs::exists(file))
-    fail(
-        "--compare_plan={}: {} does not exist; give the plan.json that a run or --mode=plan "
-        "wrote{}",
-        path.string(), file.string(), did_you_mean_run(path));
-  Json plan = parse_json(read_file(file), file.string());
-  for (const char* member : {"parameters", "peak_bytes", "collectives"})
-    if (!plan.is_object() || plan.find(member) == nullptr)
-      fail("--compare_plan={}: {} is no plan: it has no member '{}'", path.string(), file.string(),
-           member);
-  return plan;
-}
 
 std::string plan_comparison(const Json& before, const Json& now) {
   std::string text =

@@ -3,15 +3,11 @@
 // code; --mode=plan --compare_plan=OTHER.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "core/io/json.h"
 
 namespace tessera {
-
-// The plan.json at this path, or in this directory. Error if it is no plan.
-Json read_plan(const std::filesystem::path& path);
 
 // Markdown tables, for a pull request. Both are the content of a plan.json. Lines of code move from
 // version to version: lines that only one plan has are paired if layer, phase and op are the same.

@@ -12,12 +12,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/number_text.h"
 #include "core/hparams/fold_layers.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
-#include "tasks/logging/console.h"
-#include "tasks/logging/throughput.h"
 #include "tasks/plan/text.h"
 
 namespace tessera {
@@ -201,37 +200,36 @@ std::string collectives_text(const Plan& plan) {
 
 }  // namespace
 
-const StepProgram& described_program(ModelSession& session, int program) {
-  const std::vector<StagePlan> stages = session.executor().stage_plans(program);
+const StepProgram& CompiledStep::largest() const {
   return *std::ranges::max(stages, {}, [](const StagePlan& each) {
             return each.plan->use.peak;
           }).plan;
 }
 
-Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {
-  const StepProgram& step = described_program(session, program);
-  Plan plan{.parameters = session.task().model().parameters().elements(),
-            .devices = session.mesh().num_devices(),
-            .mesh = session.mesh().axes(),
-            .tokens_per_step = tokens_per_step,
-            .flops_per_device = graph_flops(*step.graph),
-            .launches = static_cast<int64_t>(step.launches.size()),
-            .memory = {{"parameters", step.use.parameters},
-                       {"optimizer_state", step.use.state},
-                       {"batch", step.use.batch},
-                       {"gradients", step.use.gradients},
-                       {"activations", step.use.activations},
-                       {"temporaries", step.use.temporaries}},
-            .peak = step.use.peak,
-            .arena = session.executor().arena_bytes(),
-            .saved = saved_by_name(session.executor().saved_values(program), session.mesh()),
-            .collectives = planned(collectives(*step.graph), session.mesh())};
-  if (session.pipeline()) {
-    plan.pipeline = {*session.pipeline(), {}};
-    for (const StagePlan& each : session.executor().stage_plans(program))
+Plan make_plan(const CompiledStep& step) {
+  const StepProgram& program = step.largest();
+  Plan plan{.parameters = step.parameters,
+            .devices = step.mesh.num_devices(),
+            .mesh = step.mesh.axes(),
+            .tokens_per_step = step.tokens,
+            .flops_per_device = graph_flops(*program.graph),
+            .launches = static_cast<int64_t>(program.launches.size()),
+            .memory = {{"parameters", program.use.parameters},
+                       {"optimizer_state", program.use.state},
+                       {"batch", program.use.batch},
+                       {"gradients", program.use.gradients},
+                       {"activations", program.use.activations},
+                       {"temporaries", program.use.temporaries}},
+            .peak = program.use.peak,
+            .arena = step.arena_bytes,
+            .saved = saved_by_name(step.saved, step.mesh),
+            .collectives = planned(collectives(*program.graph), step.mesh)};
+  if (step.pipeline) {
+    plan.pipeline = {*step.pipeline, {}};
+    for (const StagePlan& each : step.stages)
       plan.pipeline->peaks.push_back({std::to_string(each.stage), each.plan->use.peak});
   }
-  for (const auto& [dtype, count] : model_flops(traced)) plan.flops_per_step += count;
+  for (const auto& [dtype, count] : model_flops(*step.traced)) plan.flops_per_step += count;
   plan.totals = totals_of(plan.collectives);
   return plan;
 }

@@ -13,9 +13,9 @@
 #include "core/compile/cost.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
+#include "tasks/plan/compiled_step.h"
 #include "tasks/plan/pipeline_text.h"
 #include "tasks/plan/prediction.h"
-#include "tasks/session/model_session.h"
 
 namespace tessera {
 
@@ -55,12 +55,8 @@ struct Plan {
   std::optional<Prediction> prediction;        // With --hardware.
 };
 
-// The program that a plan describes: that of the stage that needs most memory.
-const StepProgram& described_program(ModelSession& session, int program);
-
-// The plan of a training step: its graph as traced, its program in the executor, and the tokens of
-// its global batch.
-Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step);
+// Describes the stage that needs most memory, without a prediction.
+Plan make_plan(const CompiledStep& step);
 
 std::string plan_text(const Plan& plan);
 std::string plan_json(const Plan& plan);

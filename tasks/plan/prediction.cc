@@ -171,11 +171,12 @@ double share_of_step(const Prediction& prediction, double StageTimes::*part) {
 
 }  // namespace
 
-Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware, std::optional<int64_t> num_train_steps) {
+Prediction predict(const CompiledStep& step, const Hardware& hardware,
+                   std::optional<int64_t> num_train_steps) {
+  const std::vector<StagePlan>& stages = step.stages;
   CHECK(!stages.empty(), "a prediction of no program");
   RendezvousNumbers rendezvous(stages);
-  const int64_t devices = mesh.num_devices();
+  const int64_t devices = step.mesh.num_devices();
   StepTimeline timeline{.title = devices > 1 ? fmt::format("{} x {}", devices, hardware.title)
                                              : hardware.title};
   for (const StagePlan& stage : stages)
@@ -184,7 +185,7 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
   for (size_t i = 0; i < stages.size(); ++i) {
     programs[i].begin = timeline.input;
     timeline.stages.push_back(
-        priced_stage(stages[i], LaunchPrices(mesh, hardware), rendezvous, programs[i]));
+        priced_stage(stages[i], LaunchPrices(step.mesh, hardware), rendezvous, programs[i]));
   }
   const std::vector<SimulatedTimes> times = simulate(programs);
   for (size_t i = 0; i < times.size(); ++i) {
@@ -194,7 +195,7 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
 
   Prediction prediction{.hardware = hardware,
                         .step_seconds = timeline.end,
-                        .tokens_per_step = tokens,
+                        .tokens_per_step = step.tokens,
                         .num_train_steps = num_train_steps};
   for (const StageTimeline& stage : timeline.stages)
     prediction.stages.push_back(times_of(stage, timeline.input, timeline.end));
@@ -203,7 +204,7 @@ Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64
       timeline.stages[static_cast<size_t>(busiest - prediction.stages.begin())].prices;
   prediction.exposed = exposed_lines(timeline.stages);
   if (timeline.end > 0.0) {
-    prediction.tokens_per_second = static_cast<double>(tokens) / timeline.end;
+    prediction.tokens_per_second = static_cast<double>(step.tokens) / timeline.end;
     prediction.mfu = ideal_seconds(timeline.stages) / timeline.end;
   }
   prediction.timeline = std::make_shared<const StepTimeline>(std::move(timeline));

@@ -10,10 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/compile/memory/step_program.h"
-#include "core/graph/mesh.h"
-#include "core/runtime/executor/executor.h"
 #include "tasks/hardware/hardware.h"
+#include "tasks/plan/compiled_step.h"
 #include "tasks/plan/planned_device.h"
 #include "tasks/plan/priced_launch.h"
 #include "tasks/plan/step_timeline.h"
@@ -61,10 +59,9 @@ struct Prediction {
   std::optional<double> cost_per_billion_tokens(int64_t devices) const;
 };
 
-// Predicts a step whose stages have these programs (Executor::stage_plans). `tokens`: tokens of the
-// global batch.
-Prediction predict(const std::vector<StagePlan>& stages, const Mesh& mesh, int64_t tokens,
-                   const Hardware& hardware, std::optional<int64_t> num_train_steps = std::nullopt);
+// Reads the step's stages, mesh and tokens.
+Prediction predict(const CompiledStep& step, const Hardware& hardware,
+                   std::optional<int64_t> num_train_steps = std::nullopt);
 
 // The heaviest launches by op and layer, then totals; at most 100 columns.
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes);

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/number_text.h"
 #include "core/io/json_list.h"
-#include "tasks/logging/console.h"
 #include "tasks/plan/text.h"
 
 namespace tessera {

@@ -28,7 +28,7 @@ struct ReplaySetting {
   std::function<bool(const OpDef&)> other_has_kernel;
 };
 
-// Other arguments as of make_run (tasks/modes/make_run.h). The replay may name the
+// Other arguments as of train_run (tasks/train/trainer.h). The replay may name the
 // checkpoint to begin from. The exit code is 0 if all that was compared is equal, or all values
 // are finite, else 1; when the step is only recorded, it is 0. Error for more than one process, a
 // step that the run does not have, a damaged checkpoint, and another side with a different program.

@@ -13,7 +13,7 @@
 #include "core/graph/graph.h"
 #include "core/hparams/fold_layers.h"
 #include "core/io/json_list.h"
-#include "tasks/report/run_trace.h"
+#include "tasks/calibrate/run_trace.h"
 
 namespace tessera {
 namespace {

@@ -62,16 +62,15 @@ PlannedStep plan_step(const ExperimentConfig& config, int64_t devices, Device& d
     const int64_t launches = stages * launches_of(graph);
     if (launches > kMostLaunches) fail("a step of {} launches takes too long to plan", launches);
   };
-  Session session(config,
-                  {.run_directory = options.run_directory,
-                   .devices = devices,
-                   .allocates = false,
-                   .on_stage = check_launches},
-                  {&device}, alone);
-  const Prediction prediction =
-      predict(session.executor().stage_plans(session.train_program().program()), session.mesh(),
-              session.tokens_per_step(), options.hardware);
-  return {prediction.step_seconds, prediction.mfu, session.plan().arena};
+  const Session session(config,
+                        {.run_directory = options.run_directory,
+                         .devices = devices,
+                         .allocates = false,
+                         .on_stage = check_launches},
+                        {&device}, alone);
+  const CompiledStep step = session.compiled_step();
+  const Prediction prediction = predict(step, options.hardware);
+  return {prediction.step_seconds, prediction.mfu, step.arena_bytes};
 }
 
 class Search {

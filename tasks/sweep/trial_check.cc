@@ -9,10 +9,10 @@
 #include "core/io/file.h"
 #include "tasks/config/mesh_config.h"
 #include "tasks/logging/jsonl_writer.h"
+#include "tasks/modes/plan_run.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/metric_outputs.h"
 #include "tasks/train/train_session.h"
-#include "tasks/train/trainer.h"
 
 namespace tessera {
 void check_trial(const ExperimentConfig& config, const RunSetting& setting,

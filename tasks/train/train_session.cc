@@ -18,7 +18,6 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
 #include "layers/inspect.h"
-#include "tasks/interop/hf_weights.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
 #include "tasks/plan/plan.h"
@@ -59,7 +58,6 @@ Session::Session(const ExperimentConfig& config, const SessionOptions& options,
                    options.devices, processes, options.run_directory) {
   open_inputs(config, options);
   compile(config, options);
-  if (options.allocates) export_note_ = tessera::export_note(config, NoteLength::kBrief);
   processes_.barrier("compiling the step");
 }
 
@@ -160,11 +158,15 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   if (samples_) samples_->begin();
 }
 
-Plan Session::predicted_plan(const Hardware& hardware) {
-  Plan planned = plan();
-  planned.prediction = predict(executor_.stage_plans(train_->program()), mesh_, tokens_per_step(),
-                               hardware, train().num_train_steps);
-  return planned;
+CompiledStep Session::compiled_step() const {
+  return {.stages = executor_.stage_plans(train_->program()),
+          .mesh = mesh_,
+          .tokens = tokens_per_step(),
+          .traced = &train_graph_,
+          .parameters = task_->model().parameters().elements(),
+          .arena_bytes = executor_.arena_bytes(),
+          .saved = executor_.saved_values(train_->program()),
+          .pipeline = pipeline_};
 }
 
 void Session::check_vocabulary(const Graph& logits_graph) const {
@@ -193,15 +195,22 @@ int64_t Session::tokens_per_step() const {
 }
 
 void Session::write_plan(const std::filesystem::path& run_directory) {
-  write_plan_files(run_directory, plan());
-  const StepDigest program = step_digest(described_program(*this, train_->program()));
+  const CompiledStep step = compiled_step();
+  write_plan_files(run_directory, make_plan(step));
+  const StepDigest program = step_digest(step.largest());
   write_file_atomically(run_directory / "program.json", program_json(program) + "\n");
   if (const std::string choices = device_.share_choices(""); !choices.empty())
     write_file_atomically(run_directory / kKernelChoicesFile, choices);
 }
 
-void introduce_run(const std::string& title, Session& session, const Device& device,
-                   Console& console) {
+void require_metrics(const Session& session) {
+  const TrainHParams& p = session.train();
+  session.evaluation().require("task.train.early_stopping.metric", p.early_stopping.metric);
+  session.evaluation().require("task.train.save_keep_best", p.save_keep_best);
+}
+
+void introduce_run(const std::string& title, const Session& session, const std::string& note,
+                   const Device& device, Console& console) {
   console.info(title);
   const int64_t devices = session.mesh().num_devices();
   const std::string each =
@@ -212,10 +221,10 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
   if (!session.train().deterministic)
     console.info("task.train.deterministic=false: numbers may differ from run to run");
   if (!session.remark().empty()) console.info(session.remark());
-  if (!session.export_note().empty()) console.info(session.export_note());
+  if (!note.empty()) console.info(note);
   for (const std::string& remark : session.input().remarks()) console.info("note: " + remark);
   console.info(weight_table(session.task().model().parameters()));
-  console.info(plan_summary(session.plan()));
+  console.info(plan_summary(make_plan(session.compiled_step())));
   warn_of_layouts(session, console);
 }
 

@@ -26,9 +26,10 @@
 #include "tasks/config/run_setting.h"
 #include "tasks/decode/training_samples.h"
 #include "tasks/eval/evaluation.h"
+#include "tasks/hardware/hardware.h"
 #include "tasks/logging/console.h"
 #include "tasks/observe/nonfinite_search.h"
-#include "tasks/plan/plan.h"
+#include "tasks/plan/compiled_step.h"
 #include "tasks/session/model_session.h"
 #include "tasks/session/step_programs.h"
 
@@ -55,17 +56,15 @@ class Session : public ModelSession {
           const std::vector<Device*>& devices, ProcessGroup& processes);
 
   Prefetch& input() { return *input_; }
+  const Prefetch& input() const { return *input_; }
   // Tokens of a global batch.
   int64_t tokens_per_step() const;
 
-  Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
-  // The plan with the time of a step on this hardware.
-  Plan predicted_plan(const Hardware& hardware);
+  // The training step, for the planner; valid as long as the session.
+  CompiledStep compiled_step() const;
   // Writes plan.txt, plan.json, program.json and the choices of kernels.
   void write_plan(const std::filesystem::path& run_directory);
   const Graph& train_graph() const { return train_graph_; }  // The traced graph.
-  // What --mode=export will not write, if that is not obvious; "" for a plan.
-  const std::string& export_note() const { return export_note_; }
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_.get(); }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }
@@ -83,15 +82,17 @@ class Session : public ModelSession {
   std::unique_ptr<Prefetch> input_;
   std::unique_ptr<Evaluation> evaluation_;
   Graph train_graph_;
-  std::string export_note_;
   std::unique_ptr<TrainProgram> train_;
   std::unique_ptr<TrainingSamples> samples_;
 };
 
-// Prints what precedes the first step: `title` (experiment and run directory), devices, weights,
-// cost of a step, and warnings about layouts. `device` is one of the devices.
-void introduce_run(const std::string& title, Session& session, const Device& device,
-                   Console& console);
+// Error if early stopping or save_keep_best names a metric that evaluation does not have.
+void require_metrics(const Session& session);
+
+// Prints what precedes the first step: `title` (experiment and run directory), devices, `note`,
+// weights, cost of a step, and warnings about layouts. `device` is one of the devices.
+void introduce_run(const std::string& title, const Session& session, const std::string& note,
+                   const Device& device, Console& console);
 void warn_of_layouts(const Session& session, Console& console);
 
 // Initial weights from another run, which it prints.

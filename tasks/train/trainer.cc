@@ -16,7 +16,6 @@
 #include "tasks/logging/jsonl_writer.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/logging/throughput.h"
-#include "tasks/plan/plan.h"
 #include "tasks/report/report.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
@@ -45,27 +44,25 @@ constexpr int kDirectoryChanged = 1000;
 class Trainer final : public BaseRun {
  public:
   Trainer(const ExperimentConfig& config, const RunSetting& setting, const TrainOptions& options,
-          const PlanOptions* plan, const std::vector<Device*>& devices, ProcessGroup& processes)
+          const std::vector<Device*>& devices, ProcessGroup& processes)
       : setting_(setting),
         options_(options),
-        plan_(plan == nullptr ? std::nullopt : std::optional(*plan)),
         device_(*devices.at(0)),
         processes_(processes),
         directory_(setting.job_log_dir),
-        lock_(plan_ ? nullptr : lock_run(setting, processes)),
-        hparams_toml_(plan_ ? "" : prepare_run(config, setting, processes)),
-        guard_(plan_ ? nullptr : guard_run(setting, lock_.get())),
+        lock_(lock_run(setting, processes)),
+        hparams_toml_(prepare_run(config, setting, processes)),
+        guard_(guard_run(setting, lock_.get())),
         search_(devices),
         session_(config,
                  {.run_directory = directory_,
                   .input_directory = setting.input_directory,
                   .devices = setting.devices,
                   .keeps_tokenizer = !setting.dry_run,
-                  .allocates = !plan_,
                   .on_stage = graph_dumper(options.dump_graph, directory_, processes),
                   .inspects = options.inspect_interval_steps > 0,
                   .launch_costs = options.launch_costs},
-                 plan_ ? devices : search_.in_order(), processes),
+                 search_.in_order(), processes),
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
                     devices_at_once(setting, processes)),
         early_stopper_(p().early_stopping),
@@ -76,9 +73,8 @@ class Trainer final : public BaseRun {
   }
 
   int run() override {
-    if (plan_) return print_plan();
     introduce_run(fmt::format("{} in {}", setting_.experiment, directory_.string()), session_,
-                  device_, console_);
+                  options_.note, device_, console_);
     if (complete() && interrupted_.empty()) {
       console_.info(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
                                 stop_reason_.empty() ? "" : "; ", stop_reason_));
@@ -106,21 +102,8 @@ class Trainer final : public BaseRun {
   }
 
  private:
-  int print_plan() {
-    warn_of_layouts(session_, console_);
-    const Plan plan = plan_->hardware ? session_.predicted_plan(*plan_->hardware) : session_.plan();
-    const PlanOutput output(*plan_);
-    console_.info(output.text(plan));
-    if (!processes_.is_first() || setting_.dry_run) return 0;
-    if (const std::string note = output.write_files(plan); !note.empty())
-      console_.info("note: " + note);
-    return 0;
-  }
-
   void begin() {
-    session_.evaluation().require("task.train.early_stopping.metric", p().early_stopping.metric);
-    session_.evaluation().require("task.train.save_keep_best", p().save_keep_best);
-    if (plan_) return static_cast<void>(PlanOutput(*plan_));  // Its errors.
+    require_metrics(session_);
     computation_ = Computation(session_.train_graph()).record();
     const OnDamage on_damage = !options_.falls_back ? OnDamage::kFail
                                : setting_.dry_run   ? OnDamage::kFallBackReadOnly
@@ -452,14 +435,13 @@ class Trainer final : public BaseRun {
 
   RunSetting setting_;
   TrainOptions options_;
-  std::optional<PlanOptions> plan_;  // Set in a run that only plans.
-  Device& device_;                   // The first device; the others are of the same kind.
+  Device& device_;  // The first device; the others are of the same kind.
   ProcessGroup& processes_;
   fs::path directory_;
-  std::unique_ptr<RunLock> lock_;  // In process 0 of a training run; else null.
+  std::unique_ptr<RunLock> lock_;  // Null in processes other than process 0.
   std::string hparams_toml_;
-  std::unique_ptr<RunGuard> guard_;  // Null unless this is a training run.
-  NonfiniteSearch search_;           // The session runs on its devices.
+  std::unique_ptr<RunGuard> guard_;
+  NonfiniteSearch search_;  // The session runs on its devices.
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
@@ -485,14 +467,7 @@ class Trainer final : public BaseRun {
 std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunSetting& setting,
                                    const TrainOptions& options, const std::vector<Device*>& devices,
                                    ProcessGroup& processes) {
-  return std::make_unique<Trainer>(config, setting, options, nullptr, devices, processes);
-}
-
-std::unique_ptr<BaseRun> plan_run(const ExperimentConfig& config, const RunSetting& setting,
-                                  const PlanOptions& options, const std::vector<Device*>& devices,
-                                  ProcessGroup& processes) {
-  const TrainOptions traced{.dump_graph = options.dump_graph, .launch_costs = options.launch_costs};
-  return std::make_unique<Trainer>(config, setting, traced, &options, devices, processes);
+  return std::make_unique<Trainer>(config, setting, options, devices, processes);
 }
 
 }  // namespace tessera

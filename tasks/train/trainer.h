@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=train: training steps with checkpoints, evaluation and metrics in the run's directory.
-// --mode=plan constructs it, too, and prints the plan instead of training. It knows neither the
-// command line (plugins/runexp) nor the mathematics of a step (tasks/single_task.h).
+// It knows neither the command line (plugins/runexp) nor the mathematics of a step
+// (tasks/single_task.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,6 @@
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_setting.h"
 #include "tasks/hardware/hardware.h"
-#include "tasks/plan/plan_output.h"
 #include "tasks/run_directory/graph_drawing.h"
 
 namespace tessera {
@@ -26,17 +25,19 @@ struct TrainOptions {
   std::optional<ProfileWindow> profile;
   int64_t inspect_interval_steps = 0;    // Print what layers inspect() in these steps; 0: never.
   std::optional<Hardware> launch_costs;  // With launches, for the schedule of collectives.
+  std::string note;  // What else to say of the model before the first step; or "".
 };
 
-// Other arguments as of make_run (tasks/modes/make_run.h). The exit code is 0 when done, or when
-// any process of the run was stopped by SIGTERM or Ctrl-C and the run was saved.
+// The devices are those of this process, in the order of their numbers: setting.devices of them.
+// They and the processes outlive the run. Only process 0 writes to the run's directory and to the
+// console. The exit code is 0 when done, or when any process of the run was stopped by SIGTERM or
+// Ctrl-C and the run was saved.
+//
+// An Error from here is a wrong configuration, found before step 0 (exit code 2); one from
+// BaseRun::run is a failed run (exit code 1). With several processes the caller tells the others
+// (ProcessGroup::fail_together).
 std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunSetting& setting,
                                    const TrainOptions& options, const std::vector<Device*>& devices,
                                    ProcessGroup& processes);
-
-// A training run that only prints its plan, and writes its files.
-std::unique_ptr<BaseRun> plan_run(const ExperimentConfig& config, const RunSetting& setting,
-                                  const PlanOptions& options, const std::vector<Device*>& devices,
-                                  ProcessGroup& processes);
 
 }  // namespace tessera

@@ -18,6 +18,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/registry.h"
+#include "tasks/plan/plan.h"
 #include "tasks/single_task.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -211,7 +212,7 @@ Plan plan_of(const std::string& name) {
   ProcessGroup alone;
   Session session(config_of(name), {.run_directory = directory.path(), .allocates = false},
                   pointers(devices), alone);
-  return session.plan();
+  return make_plan(session.compiled_step());
 }
 
 TEST_CASE("nvidia: tokens travel to the experts of a device, whose weights do not leave it") {

@@ -23,6 +23,7 @@
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
+#include "tasks/plan/plan.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -290,7 +291,7 @@ Plan plan_of(const ExperimentConfig& config) {
   ProcessGroup alone;
   Session session(config, {.run_directory = directory.path(), .allocates = false},
                   pointers(devices), alone);
-  return session.plan();
+  return make_plan(session.compiled_step());
 }
 
 // The memory of a device adds up to the peak, which is within what is allocated.

@@ -2,11 +2,21 @@
 // How a test runs a mode: the setting that all runs have, and the options of the mode.
 #pragma once
 
+#include <memory>
 #include <variant>
+#include <vector>
 
-#include "tasks/modes/make_run.h"
+#include "tasks/modes/decode_run.h"
+#include "tasks/modes/eval_run.h"
+#include "tasks/modes/export.h"
+#include "tasks/modes/import.h"
+#include "tasks/modes/plan_run.h"
+#include "tasks/train/trainer.h"
 
 namespace tessera {
+
+using ModeOptions = std::variant<TrainOptions, EvalOptions, DecodeOptions, PlanOptions,
+                                 ImportOptions, ExportOptions>;
 
 struct RunWith : RunSetting {
   ModeOptions mode = TrainOptions{};
@@ -18,5 +28,9 @@ struct RunWith : RunSetting {
     return std::get<Options>(mode);
   }
 };
+
+// Makes the run as runexp does (tasks/modes/make_run.h).
+std::unique_ptr<BaseRun> make_run(const ExperimentConfig& config, const RunWith& options,
+                                  const std::vector<Device*>& devices, ProcessGroup& processes);
 
 }  // namespace tessera

@@ -14,9 +14,9 @@
 #include "inputs/synthetic_input.h"
 #include "layers/embeddings/position_embedding.h"
 #include "layers/models/language_model.h"
-#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
+#include "tests/support/run_with.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
 

@@ -291,7 +291,7 @@ TEST_CASE("the plan counts state in bf16 with half the bytes") {
     Session session(narrow_config(1, state),
                     {.run_directory = directory.path(), .allocates = false}, devices.in_order(),
                     alone);
-    const Plan plan = session.plan();
+    const Plan plan = make_plan(session.compiled_step());
     const auto row = std::ranges::find(plan.memory, "optimizer_state", &NamedBytes::name);
     REQUIRE(row != plan.memory.end());
     return std::pair(row->bytes, plan.parameters);

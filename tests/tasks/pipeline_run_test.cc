@@ -15,6 +15,7 @@
 #include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
 #include "tasks/pipeline/pipeline_schedules.h"
+#include "tasks/plan/plan.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -221,7 +222,7 @@ TEST_CASE("the plan of a pipeline has its schedule, and warns of a table on two 
       warnings_of_shared_weights(session.executor().persistent(), session.mesh());
   REQUIRE(warnings.size() == 1);
   REQUIRE_THAT(warnings[0], Catch::StartsWith("lm.softmax.w is on stages 0, 3, which add up"));
-  const Plan plan = session.plan();
+  const Plan plan = make_plan(session.compiled_step());
   REQUIRE_THAT(
       plan_text(plan),
       Catch::Contains("\npipeline: GPipe, 4 stages, 4 microbatches\n") &&

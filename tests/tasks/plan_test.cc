@@ -39,7 +39,7 @@ Plan plan_of(const MeshConfig& mesh, Strategy strategy, int64_t microbatches = 1
   ProcessGroup alone;
   Session session(config, {.run_directory = directory.path(), .allocates = false},
                   devices.in_order(), alone);
-  return session.plan();
+  return make_plan(session.compiled_step());
 }
 
 Plan fully_sharded() {

@@ -9,8 +9,8 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/experiment.h"
-#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
+#include "tests/support/run_with.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
@@ -199,7 +199,7 @@ TEST_CASE("a directory locked by another run is rejected by all processes") {
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
   ProcessGroup alone;
-  const auto first = make_run(on_mesh({1, 1, 1}), options, options.mode, devices.in_order(), alone);
+  const auto first = make_run(on_mesh({1, 1, 1}), options, devices.in_order(), alone);
   for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 1}), directory.path(), {}))
     REQUIRE_THAT(outcome.error, Catch::Contains("process"));
 }

@@ -13,6 +13,7 @@
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/config/experiment.h"
+#include "tasks/plan/plan.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -40,8 +41,7 @@ Planned planned(const MeshConfig& mesh, Strategy strategy, int64_t num_microbatc
   ProcessGroup alone;
   Session session(config, {.run_directory = directory.path(), .allocates = false},
                   devices.in_order(), alone);
-  return {session.plan(),
-          step_digest(described_program(session, session.train_program().program()))};
+  return {make_plan(session.compiled_step()), step_digest(session.compiled_step().largest())};
 }
 
 int64_t launches_of(const StepDigest& program) {

@@ -3,8 +3,8 @@
 
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
-#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
+#include "tests/support/run_with.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_device.h"
 
@@ -58,7 +58,7 @@ int run_tiny(const ExperimentConfig& config, const std::filesystem::path& direct
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices(std::holds_alternative<PlanOptions>(options.mode) ? 1
                                                                               : options.devices);
-  const auto trainer = make_run(config, options, options.mode, devices.in_order(), processes);
+  const auto trainer = make_run(config, options, devices.in_order(), processes);
   return trainer->run();
 }
 

@@ -13,10 +13,10 @@
 #include "inputs/synthetic_input.h"
 #include "tasks/learner/schedules.h"
 #include "tasks/logging/run_log.h"
-#include "tasks/modes/make_run.h"
 #include "tasks/run_directory/run_config.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_arrays.h"
+#include "tests/support/run_with.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
 
@@ -423,7 +423,7 @@ TEST_CASE("a second run in the same directory is rejected") {
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
   ProcessGroup alone;
-  const auto first = make_run(config, options, options.mode, devices.in_order(), alone);
+  const auto first = make_run(config, options, devices.in_order(), alone);
   REQUIRE_THAT(message_of(config, path), Catch::Contains("process"));
 }
 

@@ -11,10 +11,10 @@
 #include "inputs/synthetic_input.h"
 #include "layers/fprop_scope.h"
 #include "layers/models/transformer.h"
-#include "tasks/modes/make_run.h"
 #include "tasks/session/model_state.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
+#include "tests/support/run_with.h"
 #include "tests/support/test_device.h"
 
 namespace tessera {
@@ -86,7 +86,7 @@ int run_hf(const ExperimentConfig& config, RunWith options, ProcessGroup& proces
   options.experiment = "tests.HuggingFace";
   options.verbosity = Verbosity::kSilent;
   const SmallDevices devices(options.devices);
-  const auto trainer = make_run(config, options, options.mode, devices.in_order, processes);
+  const auto trainer = make_run(config, options, devices.in_order, processes);
   return trainer->run();
 }
 

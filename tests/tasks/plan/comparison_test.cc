@@ -6,7 +6,7 @@
 
 #include "core/io/file.h"
 #include "core/ops/einsum.h"
-#include "tasks/plan/plan_output.h"
+#include "tasks/modes/plan_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
 #include "tests/support/temporary_directory.h"

@@ -69,9 +69,9 @@ Plan plan_on(const std::string& gpu, const MeshConfig& mesh,
   ProcessGroup alone;
   Session session(wide_config(mesh, remat_policy, num_microbatches, num_layers),
                   {.run_directory = directory.path(), .allocates = false}, {device.get()}, alone);
-  Plan plan = session.plan();
-  plan.prediction = predict(session.executor().stage_plans(session.train_program().program()),
-                            session.mesh(), session.tokens_per_step(), hardware_named(gpu));
+  const CompiledStep step = session.compiled_step();
+  Plan plan = make_plan(step);
+  plan.prediction = predict(step, hardware_named(gpu));
   return plan;
 }
 
@@ -86,7 +86,8 @@ TEST_CASE("a small step takes the sum of its launches") {
   const StepProgram step = plan_memory(fuse(lower(trial.graph(), Mesh())), KernelFacts{});
   Hardware hardware = hardware_named("h200");
   hardware.host.reset();
-  const Prediction prediction = predict({{.stage = 0, .plan = &step}}, Mesh(), 8192, hardware);
+  const Prediction prediction =
+      predict({.stages = {{.stage = 0, .plan = &step}}, .mesh = Mesh(), .tokens = 8192}, hardware);
   REQUIRE(prediction.launches.size() == 2);
   // One stream: exactly the sum.
   REQUIRE(prediction.step_seconds ==
@@ -143,7 +144,7 @@ Prediction product_beside_gather(int64_t rows) {
       plan_memory(fuse(lower(trial.graph(), mesh)), KernelFacts{}, {}, Communication::kOverlapped);
   Hardware hardware = hardware_named("h200");
   hardware.host.reset();
-  return predict({{.stage = 0, .plan = &step}}, mesh, 1, hardware);
+  return predict({.stages = {{.stage = 0, .plan = &step}}, .mesh = mesh, .tokens = 1}, hardware);
 }
 
 TEST_CASE("a step waits for a collective only as long as it outlasts compute") {
@@ -252,7 +253,8 @@ TEST_CASE(
     output("y", cast(y, DType::kF32) + trial.inputs()[2]);
     const StepProgram step =
         plan_memory(fuse(fuse_products(lower(trial.graph(), Mesh()))), KernelFacts{});
-    const Prediction prediction = predict({{.stage = 0, .plan = &step}}, Mesh(), 8192, hardware);
+    const Prediction prediction = predict(
+        {.stages = {{.stage = 0, .plan = &step}}, .mesh = Mesh(), .tokens = 8192}, hardware);
     const auto found = std::ranges::find_if(prediction.launches, [](const PricedLaunch& launch) {
       return launch.op == &kFusedProductOp;
     });
@@ -323,7 +325,8 @@ TEST_CASE("the text names the peak of the dtype that MFU is measured against") {
   output("y", einsum(trial.inputs()[0], trial.inputs()[1], over("inner")));
   const StepProgram step = plan_memory(lower(trial.graph(), Mesh()), KernelFacts{}, {});
   const Prediction prediction =
-      predict({{.stage = 0, .plan = &step}}, Mesh(), 1, hardware_named("h200"));
+      predict({.stages = {{.stage = 0, .plan = &step}}, .mesh = Mesh(), .tokens = 1},
+              hardware_named("h200"));
   REQUIRE(prediction.mfu > 0.0);
   REQUIRE_THAT(prediction_text(prediction, 1, 0), Catch::Contains("peak 62 TFLOP/s in f32)"));
 }

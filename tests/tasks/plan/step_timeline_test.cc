@@ -65,12 +65,10 @@ Predicted predicted(const Case& of) {
   ProcessGroup alone;
   Session session(config, {.run_directory = directory.path(), .allocates = false}, {device.get()},
                   alone);
-  Predicted result{session.plan(), {}};
-  const std::vector<StagePlan> stages =
-      session.executor().stage_plans(session.train_program().program());
-  for (const StagePlan& stage : stages) result.peaks.push_back(stage.plan->use.peak);
-  result.plan.prediction =
-      predict(stages, session.mesh(), session.tokens_per_step(), hardware_named("h200"));
+  const CompiledStep step = session.compiled_step();
+  Predicted result{make_plan(step), {}};
+  for (const StagePlan& stage : step.stages) result.peaks.push_back(stage.plan->use.peak);
+  result.plan.prediction = predict(step, hardware_named("h200"));
   return result;
 }
 

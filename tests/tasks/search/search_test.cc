@@ -46,9 +46,9 @@ std::vector<Planned> plan_everything(const SearchOptions& options) {
     for (const Candidate& candidate : space.candidates(layout)) {
       const auto config = configure(settings_of(candidate, SettingStyle::kFields));
       try {
-        Session session(config, {.allocates = false}, {device.get()}, alone);
-        const Plan plan = session.predicted_plan(options.hardware);
-        plans.push_back({plan.prediction->step_seconds, plan.arena});
+        const Session session(config, {.allocates = false}, {device.get()}, alone);
+        const CompiledStep step = session.compiled_step();
+        plans.push_back({predict(step, options.hardware).step_seconds, step.arena_bytes});
       } catch (const Error&) {
         // Refused, which the search reports.
       }

@@ -5,6 +5,8 @@
 
 #include <optional>
 
+#include "tests/support/run_with.h"
+
 namespace tessera {
 
 using Catch::Contains;
@@ -128,8 +130,7 @@ std::string error_of_run(const ExperimentConfig& config, RunWith options) {
   options.verbosity = Verbosity::kSilent;
   const auto devices = make_test_devices(1, 1);
   ProcessGroup alone;
-  return error_of(
-      [&] { make_run(config, options, options.mode, pointers(devices), alone)->run(); });
+  return error_of([&] { make_run(config, options, pointers(devices), alone)->run(); });
 }
 
 void require_errors(const std::vector<Fault>& faults,

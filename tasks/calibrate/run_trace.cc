@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/report/run_trace.h"
+#include "tasks/calibrate/run_trace.h"
 
 #include <cmath>
 

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where --mode=plan writes a plan: standard output, files, and the changes since an earlier plan.
+// --mode=plan: compiles the training step for any mesh, without its devices, and writes its plan:
+// to standard output, to files, or as the changes since an earlier plan.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "core/devices/device.h"
 #include "core/io/json.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/run_setting.h"
 #include "tasks/hardware/hardware.h"
 #include "tasks/plan/plan.h"
 #include "tasks/run_directory/graph_drawing.h"
@@ -23,6 +30,9 @@ struct PlanOptions {
   std::filesystem::path output;          // A file for the plan as JSON; or empty.
 };
 
+// The plan.json at this path, or in this directory. Error if it is no plan.
+Json read_plan(const std::filesystem::path& path);
+
 class PlanOutput {
  public:
   // Error if the earlier plan cannot be read, or a file would be replaced that is not a plan.
@@ -37,5 +47,10 @@ class PlanOutput {
   std::filesystem::path directory_, json_file_;  // Empty: not written.
   std::optional<Json> earlier_;
 };
+
+// The arguments are those of train_run (tasks/train/trainer.h); one device is enough.
+std::unique_ptr<BaseRun> plan_run(const ExperimentConfig& config, const RunSetting& setting,
+                                  const PlanOptions& options, const std::vector<Device*>& devices,
+                                  ProcessGroup& processes);
 
 }  // namespace tessera

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=calibrate --trace=RUN: fits a hardware file to the trace of a run. It measures nothing and
+// needs no devices.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "core/devices/device.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/run_setting.h"
+#include "tasks/hardware/hardware.h"
+
+namespace tessera {
+
+struct RefitOptions {
+  std::filesystem::path trace;      // trace.json.gz
+  Hardware hardware;                // The file to start from, whose peaks are kept.
+  std::filesystem::path directory;  // Where the file is written; it may not exist yet.
+};
+
+// `devices`: one of the kind that the traced run used. Errors of the constructor: the trace is
+// damaged or of another program. run() writes kFittedHardwareFile and prints what was fitted, and
+// the predicted step time before and after beside the measured.
+std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunSetting& setting,
+                                   const RefitOptions& options, const std::vector<Device*>& devices,
+                                   ProcessGroup& processes);
+
+}  // namespace tessera
