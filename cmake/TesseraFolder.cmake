@@ -173,11 +173,12 @@ function(tessera_test_support)
   endif()
 endfunction()
 
-# One Catch2 program per folder from tests/<folder>/*_test.cc: test_core_graph and so on.
+# One Catch2 program per folder of tests, with the folders below it: test_core_graph,
+# test_tasks_run and so on.
 function(tessera_tests)
   tessera_virtual_gpu()
-  set(TESSERA_LEVELLED_TESTS test_core_devices test_experiments test_tasks)
-  set(TESSERA_DEVICE_TESTS test_core_runtime test_experiments test_tasks)
+  set(TESSERA_LEVELLED_TESTS test_core_devices test_experiments test_tasks_run)
+  set(TESSERA_DEVICE_TESTS test_core_runtime test_experiments test_tasks_task test_tasks_run)
   tessera_test_support()
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.cc)
   if(NOT TARGET virtual_gpu)
@@ -193,6 +194,7 @@ function(tessera_tests)
     if(NOT folder)
       set(folder whole)
     endif()
+    string(REGEX REPLACE "^([^/]+/[^/]+)/.*" "\\1" folder ${folder})
     string(REPLACE "/" "_" name "test_${folder}")
     if(NOT TARGET ${name})
       add_executable(${name} $<TARGET_OBJECTS:tessera_test_support>)

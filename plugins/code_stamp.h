@@ -6,7 +6,7 @@
 #include <string>
 
 #include "plugins/registry.h"
-#include "tasks/config/run_setting.h"
+#include "tasks/run/run_setting.h"
 
 namespace tessera {
 

@@ -15,8 +15,8 @@
 #include "core/base/printable.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"
-#include "tasks/run_directory/find_runs.h"
-#include "tasks/run_directory/run_config.h"
+#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/directory/run_config.h"
 
 namespace tessera {
 namespace {

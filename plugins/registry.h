@@ -19,7 +19,7 @@
 
 #include "core/base/plugin_call.h"
 #include "core/hparams/convert.h"
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 // REGISTER_EXPERIMENT(family, Class) registers a struct. With a parent and a summary it declares
 // the struct, too, for a variant without knobs of its own; the block that follows is the body of

@@ -50,6 +50,19 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "plugins"}},
 };
 
+// The order within `tasks`: a folder may include these folders of it, and itself.
+const std::map<std::string, std::set<std::string>> kTasksMayInclude = {
+    {"task", {}},
+    {"planner", {"task"}},
+    {"run", {"task", "planner"}},
+    {"recipes", {"task"}},
+    {"testing", {"task", "run"}},
+    {"interop", {"task", "run"}},
+    {"replay", {"task", "run"}},
+    {"search", {"task", "planner", "run"}},
+    {"sweep", {"task", "run"}},
+};
+
 // Libraries that users of public headers do not need to have.
 const std::vector<std::string> kPrivate = {"boost/", "hdf5", "H5", "toml", "cuda", "mpi"};
 
@@ -64,6 +77,27 @@ std::vector<std::string> order_breaks(const std::string& file, const std::string
     if (!include.is_quoted || include.file.find('/') == std::string::npos) continue;
     const std::string target = target_folder(include.file);
     if (target != folder && !allowed.contains(target))
+      breaks.push_back(fmt::format("{} includes {}", file, include.file));
+  }
+  return breaks;
+}
+
+// The folder of a file in `tasks`; "" for any other file.
+std::string tasks_folder(const std::string& file) {
+  const std::string top = "tasks/";
+  return file.starts_with(top) ? file.substr(top.size(), file.find('/', top.size()) - top.size())
+                               : "";
+}
+
+std::vector<std::string> tasks_order_breaks(const std::string& file, const std::string& text) {
+  std::vector<std::string> breaks;
+  const std::string folder = tasks_folder(file);
+  if (folder.empty()) return breaks;
+  const auto known = kTasksMayInclude.find(folder);
+  if (known == kTasksMayInclude.end()) return {file + ": a folder without a place in the order"};
+  for (const Include& include : includes_of(text)) {
+    const std::string target = tasks_folder(include.file);
+    if (!target.empty() && target != folder && !known->second.contains(target))
       breaks.push_back(fmt::format("{} includes {}", file, include.file));
   }
   return breaks;
@@ -172,7 +206,17 @@ TEST_CASE("every folder includes only allowed folders") {
   REQUIRE(over_code(order_breaks, false) == kNothing);
   REQUIRE(order_breaks("layers/x.cc", "#include \"core/compile/autodiff.h\"\n").size() == 1);
   REQUIRE(order_breaks("core/devices/cpu/x.h", "#include \"core/hparams/field.h\"\n").size() == 1);
-  REQUIRE(order_breaks("tasks/x.cc", "#include \"core/compile/autodiff.h\"\n").empty());
+  REQUIRE(order_breaks("tasks/run/x.cc", "#include \"core/compile/autodiff.h\"\n").empty());
+}
+
+TEST_CASE("in tasks, a task includes no planner, and a planner no run") {
+  REQUIRE(over_code(tasks_order_breaks, false) == kNothing);
+  REQUIRE(tasks_order_breaks("tasks/task/x.h", "#include \"tasks/planner/plan.h\"\n").size() == 1);
+  REQUIRE(
+      tasks_order_breaks("tasks/planner/x.cc", "#include \"tasks/run/log/console.h\"\n").size() ==
+      1);
+  REQUIRE(tasks_order_breaks("tasks/run/log/x.cc", "#include \"tasks/planner/plan.h\"\n").empty());
+  REQUIRE(tasks_order_breaks("tasks/x.cc", "").size() == 1);
 }
 
 TEST_CASE("public headers include no Boost, HDF5, toml++, MPI or CUDA") {

@@ -67,6 +67,43 @@ TEST_CASE("the only macros that users see are FIELDS, CHECK and two that registe
   REQUIRE(over_all(source_files(code_folders(), {".h", ".cc"}), stray_macros) == kNothing);
 }
 
+// Classes that a header declares and its .cc registers, without the line by which files that
+// include the header do not compile HolderOf again (core/hparams/template.h). `header` is "" if
+// there is none.
+std::vector<std::string> without_extern(const std::string& header, const std::string& source) {
+  static const std::regex kRegister(R"((?:^|\n)REGISTER_TEMPLATE\((\w+), (\w+)\))");
+  std::vector<std::string> found;
+  for (auto at = std::sregex_iterator(source.begin(), source.end(), kRegister);
+       at != std::sregex_iterator(); ++at) {
+    const std::string base = (*at)[1], name = (*at)[2];
+    const std::regex declared(fmt::format("\\b(class|struct|using) {}\\b", name));
+    const std::string line =
+        fmt::format("extern template class HolderOf<{}, {}::HParams>;", base, name);
+    if (std::regex_search(header, declared) && header.find(line) == std::string::npos)
+      found.push_back(line);
+  }
+  return found;
+}
+
+TEST_CASE("a header declares the HolderOf of each class that its source registers") {
+  const Check check = [](const std::string& file, const std::string& text) {
+    const filesystem::path header = source_root() / (file.substr(0, file.size() - 2) + "h");
+    std::vector<std::string> found;
+    if (filesystem::exists(header))
+      for (const std::string& line : without_extern(read_file(header), text))
+        found.push_back(fmt::format("{} lacks: {}", header.string(), line));
+    return found;
+  };
+  REQUIRE(over_all(source_files(code_folders(), {".cc"}), check) == kNothing);
+  const std::string source = "REGISTER_TEMPLATE(UnaryLayer, Halve);\n";
+  REQUIRE(without_extern("class Halve {};", source).size() == 1);
+  REQUIRE(without_extern("class Halved {};", source).empty());
+  REQUIRE(without_extern("class Halve {};\n"
+                         "extern template class HolderOf<UnaryLayer, Halve::HParams>;\n",
+                         source)
+              .empty());
+}
+
 TEST_CASE("no file exceeds the maximum length") {
   const Check is_long = [](const std::string& file, const std::string& text) {
     const int64_t lines = std::count(text.begin(), text.end(), '\n');

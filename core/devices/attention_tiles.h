@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The division of work in the attention kernels of GPUs. The kernels (plugins/cuda/attention) and
-// their prices (tasks/plan/attention_work.h) must agree on it.
+// their prices (tasks/planner/prices/attention_work.h) must agree on it.
 #pragma once
 
 namespace tessera::attention_tiles {

@@ -12,8 +12,8 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
-#include "tasks/config/experiment.h"
-#include "tasks/single_task.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@
 
 #include "core/hparams/fields.h"
 #include "layers/models/transformer.h"
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

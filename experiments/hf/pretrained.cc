@@ -14,10 +14,10 @@
 #include "inputs/streaming/streaming_text_input.h"
 #include "layers/models/transformer.h"
 #include "plugins/registry.h"
-#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_model.h"
-#include "tasks/learner/schedules.h"
-#include "tasks/single_task.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/learner/schedules.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 

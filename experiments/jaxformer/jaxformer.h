@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/hparams/fields.h"
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

@@ -9,8 +9,8 @@
 #include "layers/feed_forward/feed_forward.h"
 #include "layers/models/base_model.h"
 #include "plugins/registry.h"
-#include "tasks/config/experiment.h"
-#include "tasks/single_task.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 

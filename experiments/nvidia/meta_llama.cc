@@ -8,9 +8,9 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
-#include "tasks/config/experiment.h"
-#include "tasks/learner/schedules.h"
-#include "tasks/single_task.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/learner/schedules.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 namespace {

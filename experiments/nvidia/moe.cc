@@ -6,8 +6,8 @@
 // number of experts.
 #include "experiments/nvidia/moe_recipe.h"
 #include "plugins/registry.h"
-#include "tasks/learner/optimizers.h"
-#include "tasks/learner/schedules.h"
+#include "tasks/task/learner/optimizers.h"
+#include "tasks/task/learner/schedules.h"
 
 namespace tessera {
 namespace {

@@ -14,8 +14,8 @@
 #include "layers/models/language_model.h"
 #include "layers/norms/norms.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules.h"
-#include "tasks/single_task.h"
+#include "tasks/task/learner/schedules.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "layers/models/transformer.h"
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

@@ -17,9 +17,9 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
-#include "tasks/decode/decode_examples.h"
-#include "tasks/eval_metrics.h"
-#include "tasks/single_task.h"
+#include "tasks/run/decode/decode_examples.h"
+#include "tasks/task/eval_metrics.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 

@@ -9,10 +9,10 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules.h"
 #include "tasks/recipes/c4_recipe.h"
 #include "tasks/recipes/missing_files.h"
-#include "tasks/single_task.h"
+#include "tasks/task/learner/schedules.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=calibrate: measures this machine and writes a hardware file. With --trace it fits one to
 // the trace of a run instead.
-#include "tasks/calibrate/calibrate.h"
+#include "tasks/planner/calibrate/calibrate.h"
 
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
@@ -12,7 +12,7 @@
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/modes/refit_run.h"
+#include "tasks/run/modes/refit_run.h"
 
 namespace tessera {
 namespace {
@@ -75,7 +75,10 @@ struct Refit {
   fs::path job_log_dir;
   ExperimentFlags experiment;
   DeviceFlags devices;
-  FIELDS(About(trace, "the run, or its trace.json.gz (docs/launch_costs.md)", {.unit = "RUN"}),
+  FIELDS(About(trace,
+               "the run, its trace.json.gz, or a file with [launches], such as gpu_check's "
+               "campaign.toml (docs/launch_costs.md)",
+               {.unit = "RUN"}),
          About(hardware, "the file to start from, whose peaks are kept: yours, or one of",
                {.unit = "WHICH"}),
          About(job_log_dir, "where to write hardware.toml (default: where the trace is)",
@@ -95,8 +98,10 @@ struct Refit {
                                .hardware = hardware_of(hardware),
                                .directory = job_log_dir.empty() ? file.parent_path() : job_log_dir};
     const RunFlags flags{of_run(file), devices, {options.directory}, {}};
-    // The program is that of the traced device, which is asked about its kernels.
-    const ExperimentJob job{.flags = flags, .advises_mesh = true, .plans = true};
+    // The program is that of the traced device, which is asked about its kernels. Launches of a
+    // file may be those of a device that is not here.
+    ExperimentJob job{.flags = flags, .advises_mesh = true, .plans = true};
+    if (is_launches_file(file) && !devices.kind.device) job.planned_for = options.hardware;
     return check_printed(run_experiment(job, context, [&options](const JobParts& parts) {
       return refit_run(parts.configured.config, parts.setting, options, parts.devices,
                        parts.processes);
@@ -118,7 +123,8 @@ struct Refit {
   // Without --exp, uses the experiment of the run.
   ExperimentFlags of_run(const fs::path& file) const {
     ExperimentFlags flags = experiment;
-    if (flags.exp.empty() && flags.config.empty()) flags.config = file.parent_path();
+    if (flags.exp.empty() && flags.config.empty() && !is_launches_file(file))
+      flags.config = file.parent_path();
     return flags;
   }
 };

@@ -24,7 +24,7 @@
 
 #include "core/flags/flags.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/shutdown/stop_signal.h"
+#include "tasks/run/shutdown/stop_signal.h"
 
 namespace tessera {
 

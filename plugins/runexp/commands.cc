@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
-#include "tasks/hardware/hardware.h"
+#include "tasks/planner/hardware/hardware.h"
 
 namespace tessera {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "core/io/file.h"
 #include "plugins/runexp/commands.h"
-#include "tasks/report/report.h"
-#include "tasks/report/run_comparison.h"
-#include "tasks/run_directory/find_runs.h"
+#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/report/report.h"
+#include "tasks/run/report/run_comparison.h"
 
 namespace tessera {
 namespace {

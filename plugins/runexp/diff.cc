@@ -11,7 +11,7 @@
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/run_directory/run_config.h"
+#include "tasks/run/directory/run_config.h"
 
 namespace tessera {
 namespace {

@@ -15,8 +15,8 @@
 #include "plugins/configure.h"
 #include "plugins/runexp/command.h"
 #include "plugins/runexp/flag_groups.h"
-#include "tasks/config/run_setting.h"
-#include "tasks/hardware/hardware.h"
+#include "tasks/planner/hardware/hardware.h"
+#include "tasks/run/run_setting.h"
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=export: writes a run's weights in another tool's format.
-#include "tasks/modes/export.h"
+#include "tasks/interop/export.h"
 
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"

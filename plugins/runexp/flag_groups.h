@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
-#include "tasks/config/run_setting.h"
-#include "tasks/hardware/hardware.h"
-#include "tasks/run_directory/graph_drawing.h"
+#include "tasks/planner/hardware/hardware.h"
+#include "tasks/run/directory/graph_drawing.h"
+#include "tasks/run/run_setting.h"
 
 namespace tessera {
 

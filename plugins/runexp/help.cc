@@ -8,7 +8,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
-#include "tasks/hardware/hardware.h"
+#include "tasks/planner/hardware/hardware.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=import: makes step 0 of a run from weights in another tool's format.
-#include "tasks/modes/import.h"
+#include "tasks/interop/import.h"
 
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --report: the report of a run, as a page.
-#include "tasks/report/report.h"
+#include "tasks/run/report/report.h"
 
 #include <fmt/ostream.h>
 

@@ -16,8 +16,8 @@
 #include "plugins/launch.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/compare_ranks.h"
-#include "tasks/logging/run_log.h"
-#include "tasks/shutdown/stop_signal.h"
+#include "tasks/run/log/run_log.h"
+#include "tasks/run/shutdown/stop_signal.h"
 
 namespace tessera {
 namespace {

@@ -14,8 +14,8 @@
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/config/set_file.h"
 #include "tasks/search/output.h"
+#include "tasks/task/config/set_file.h"
 
 namespace tessera {
 namespace {

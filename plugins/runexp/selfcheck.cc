@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=selfcheck: checks this machine.
-#include "tasks/modes/selfcheck.h"
+#include "tasks/run/modes/selfcheck.h"
 
 #include "core/base/process.h"
 #include "plugins/launch.h"

@@ -4,8 +4,8 @@
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "tasks/interop/hf_weights.h"
-#include "tasks/run_directory/run_config.h"
-#include "tasks/train/trainer.h"
+#include "tasks/run/directory/run_config.h"
+#include "tasks/run/train/trainer.h"
 
 namespace tessera {
 namespace {

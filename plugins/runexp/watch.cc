@@ -6,8 +6,8 @@
 #include <fmt/ostream.h>
 
 #include "plugins/runexp/commands.h"
-#include "tasks/report/http_server.h"
-#include "tasks/report/report.h"
+#include "tasks/run/report/http_server.h"
+#include "tasks/run/report/report.h"
 
 namespace tessera {
 namespace {

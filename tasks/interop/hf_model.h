@@ -5,8 +5,8 @@
 
 #include "core/hparams/fields.h"
 #include "layers/models/language_model.h"
-#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_config.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

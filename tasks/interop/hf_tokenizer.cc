@@ -15,7 +15,7 @@
 #include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/tokenizer.h"
 #include "inputs/tokenizers/unicode.h"
-#include "tasks/run_directory/run_config.h"
+#include "tasks/run/directory/run_config.h"
 
 namespace tessera {
 namespace {

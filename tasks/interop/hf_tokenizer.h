@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "inputs/tokenizers/tokenizer.h"
-#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_config.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

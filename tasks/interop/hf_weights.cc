@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "tasks/base_task.h"
+#include "tasks/task/base_task.h"
 
 namespace tessera {
 namespace {

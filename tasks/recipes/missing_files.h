@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

@@ -7,9 +7,9 @@
 
 #include "core/base/error.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/learner/schedules.h"
-#include "tasks/pipeline/pipeline_schedules.h"
-#include "tasks/single_task.h"
+#include "tasks/task/learner/schedules.h"
+#include "tasks/task/pipeline_schedules.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "core/hparams/fields.h"
 #include "layers/models/language_model.h"
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

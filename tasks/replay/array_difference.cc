@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/devices/reference/array.h"
-#include "tasks/observe/value_range.h"
+#include "tasks/run/observe/value_range.h"
 
 namespace tessera {
 namespace {

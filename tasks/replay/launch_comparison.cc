@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "tasks/observe/value_range.h"
 #include "tasks/replay/array_hash.h"
+#include "tasks/run/observe/value_range.h"
 
 namespace tessera {
 namespace {

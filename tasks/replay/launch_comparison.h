@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "core/runtime/executor/inspected_device.h"
-#include "tasks/observe/launch_list.h"
 #include "tasks/replay/array_difference.h"
 #include "tasks/replay/other_side.h"
 #include "tasks/replay/recording.h"
 #include "tasks/replay/replay_options.h"
+#include "tasks/run/observe/launch_list.h"
 
 namespace tessera {
 

@@ -12,9 +12,9 @@
 
 #include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/experiment.h"
-#include "tasks/config/run_setting.h"
 #include "tasks/replay/replay_options.h"
+#include "tasks/run/run_setting.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -28,7 +28,7 @@ struct ReplaySetting {
   std::function<bool(const OpDef&)> other_has_kernel;
 };
 
-// Other arguments as of train_run (tasks/train/trainer.h). The replay may name the
+// Other arguments as of train_run (tasks/run/train/trainer.h). The replay may name the
 // checkpoint to begin from. The exit code is 0 if all that was compared is equal, or all values
 // are finite, else 1; when the step is only recorded, it is 0. Error for more than one process, a
 // step that the run does not have, a damaged checkpoint, and another side with a different program.

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "tasks/config/run_setting.h"
 #include "tasks/replay/recording.h"
+#include "tasks/run/run_setting.h"
 
 namespace tessera {
 

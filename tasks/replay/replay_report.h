@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tasks/observe/launch_list.h"
 #include "tasks/replay/launch_comparison.h"
 #include "tasks/replay/replay_options.h"
+#include "tasks/run/observe/launch_list.h"
 
 namespace tessera {
 

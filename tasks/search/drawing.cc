@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "tasks/plan/text.h"
+#include "tasks/planner/text.h"
 #include "tasks/search/output.h"
 
 namespace tessera {

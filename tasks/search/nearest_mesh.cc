@@ -8,10 +8,10 @@
 #include "core/base/error.h"
 #include "core/graph/type.h"
 #include "inputs/checked_input.h"
-#include "tasks/base_task.h"
-#include "tasks/model_pipeline.h"
+#include "tasks/run/session/check_rules.h"
 #include "tasks/search/space.h"
-#include "tasks/session/check_rules.h"
+#include "tasks/task/base_task.h"
+#include "tasks/task/model_pipeline.h"
 
 namespace tessera {
 namespace {

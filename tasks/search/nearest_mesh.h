@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

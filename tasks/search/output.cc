@@ -11,7 +11,7 @@
 #include "core/base/wrapped.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
-#include "tasks/plan/text.h"
+#include "tasks/planner/text.h"
 
 namespace tessera {
 namespace {

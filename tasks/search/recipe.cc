@@ -12,7 +12,7 @@
 #include "core/compile/remat/remat.h"
 #include "core/graph/type.h"
 #include "inputs/checked_input.h"
-#include "tasks/base_task.h"
+#include "tasks/task/base_task.h"
 
 namespace tessera {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "layers/parameter.h"
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

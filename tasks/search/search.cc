@@ -18,8 +18,8 @@
 #include "core/base/process.h"
 #include "core/devices/cpu/thread_pool.h"
 #include "core/ops/pipeline.h"
-#include "tasks/plan/prediction.h"
-#include "tasks/train/train_session.h"
+#include "tasks/planner/prediction.h"
+#include "tasks/run/train/train_session.h"
 
 namespace tessera {
 namespace {

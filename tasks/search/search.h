@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
-#include "tasks/hardware/hardware.h"
-#include "tasks/plan/plan.h"
+#include "tasks/planner/hardware/hardware.h"
+#include "tasks/planner/plan.h"
 #include "tasks/search/recipe.h"
 #include "tasks/search/space.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "tasks/logging/jsonl_writer.h"
+#include "tasks/run/log/jsonl_writer.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tasks/config/search_space.h"
+#include "tasks/task/config/search_space.h"
 
 namespace tessera {
 

@@ -21,10 +21,10 @@
 #include "core/base/seconds.h"
 #include "core/base/shell_command.h"
 #include "core/io/file.h"
-#include "tasks/logging/jsonl_writer.h"
-#include "tasks/run_directory/run_config.h"
-#include "tasks/run_directory/run_directory.h"
-#include "tasks/shutdown/stop_signal.h"
+#include "tasks/run/directory/run_config.h"
+#include "tasks/run/directory/run_directory.h"
+#include "tasks/run/log/jsonl_writer.h"
+#include "tasks/run/shutdown/stop_signal.h"
 #include "tasks/sweep/table.h"
 
 namespace tessera {

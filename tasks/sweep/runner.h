@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tasks/logging/console.h"
+#include "tasks/run/log/console.h"
 #include "tasks/sweep/trial_record.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tasks/config/search_space.h"
+#include "tasks/task/config/search_space.h"
 
 namespace tessera {
 

@@ -6,8 +6,8 @@
 
 #include <fmt/ranges.h>
 
-#include "tasks/logging/console.h"
-#include "tasks/report/run_comparison.h"
+#include "tasks/run/log/console.h"
+#include "tasks/run/report/run_comparison.h"
 
 namespace tessera {
 namespace {

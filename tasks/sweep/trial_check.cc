@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include "core/io/file.h"
-#include "tasks/config/mesh_config.h"
-#include "tasks/logging/jsonl_writer.h"
-#include "tasks/modes/plan_run.h"
-#include "tasks/run_directory/run_config.h"
-#include "tasks/session/metric_outputs.h"
-#include "tasks/train/train_session.h"
+#include "tasks/run/directory/run_config.h"
+#include "tasks/run/log/jsonl_writer.h"
+#include "tasks/run/modes/plan_run.h"
+#include "tasks/run/session/metric_outputs.h"
+#include "tasks/run/train/train_session.h"
+#include "tasks/task/config/mesh_config.h"
 
 namespace tessera {
 void check_trial(const ExperimentConfig& config, const RunSetting& setting,

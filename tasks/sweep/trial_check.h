@@ -8,9 +8,9 @@
 
 #include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/experiment.h"
-#include "tasks/config/run_setting.h"
+#include "tasks/run/run_setting.h"
 #include "tasks/sweep/trial_record.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

@@ -20,7 +20,7 @@
 #include "core/hparams/template.h"
 #include "layers/fprop_scope.h"
 #include "layers/layer.h"
-#include "tasks/config/experiment.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

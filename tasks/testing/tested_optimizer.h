@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/devices/reference/interpreter.h"
-#include "tasks/config/experiment.h"
-#include "tasks/learner/base_optimizer.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/learner/base_optimizer.h"
 
 namespace tessera {
 

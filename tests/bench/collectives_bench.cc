@@ -11,8 +11,8 @@
 #include "core/compile/cost.h"
 #include "core/devices/cpu/device.h"
 #include "core/ops/reshard.h"
-#include "tasks/calibrate/calibration_cases.h"
-#include "tasks/calibrate/kernel_timer.h"
+#include "tasks/planner/calibrate/calibration_cases.h"
+#include "tasks/planner/calibrate/kernel_timer.h"
 
 namespace tessera {
 namespace {

@@ -23,8 +23,8 @@
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
-#include "tasks/base_task.h"
-#include "tasks/session/model_state.h"
+#include "tasks/run/session/model_state.h"
+#include "tasks/task/base_task.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/random.h"
-#include "tasks/decode/sampler.h"
+#include "tasks/run/decode/sampler.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
-#include "tasks/single_task.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"

@@ -15,10 +15,10 @@
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
-#include "tasks/learner/schedules.h"
-#include "tasks/pipeline/pipeline_schedules.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
-#include "tasks/single_task.h"
+#include "tasks/task/learner/schedules.h"
+#include "tasks/task/pipeline_schedules.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

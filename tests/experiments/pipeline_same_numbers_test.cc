@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tasks/config/experiment.h"
-#include "tasks/pipeline/pipeline_schedules.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/pipeline_schedules.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_trial.h"
 

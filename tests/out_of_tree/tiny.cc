@@ -8,7 +8,7 @@
 #include "layers/feed_forward/activations.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
-#include "tasks/single_task.h"
+#include "tasks/task/single_task.h"
 
 namespace elsewhere {
 

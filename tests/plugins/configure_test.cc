@@ -13,7 +13,7 @@
 #include "inputs/synthetic_input.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
-#include "tasks/single_task.h"
+#include "tasks/task/single_task.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

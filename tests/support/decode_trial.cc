@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <span>
 
-#include "tasks/session/model_state.h"
+#include "tasks/run/session/model_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/test_device.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
-#include "tasks/base_task.h"
+#include "tasks/task/base_task.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "tasks/hardware/hardware.h"
+#include "tasks/planner/hardware/hardware.h"
 #include "tests/support/source_tree.h"
 
 namespace tessera {

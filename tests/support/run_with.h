@@ -6,12 +6,12 @@
 #include <variant>
 #include <vector>
 
-#include "tasks/modes/decode_run.h"
-#include "tasks/modes/eval_run.h"
-#include "tasks/modes/export.h"
-#include "tasks/modes/import.h"
-#include "tasks/modes/plan_run.h"
-#include "tasks/train/trainer.h"
+#include "tasks/interop/export.h"
+#include "tasks/interop/import.h"
+#include "tasks/run/modes/decode_run.h"
+#include "tasks/run/modes/eval_run.h"
+#include "tasks/run/modes/plan_run.h"
+#include "tasks/run/train/trainer.h"
 
 namespace tessera {
 
@@ -29,7 +29,7 @@ struct RunWith : RunSetting {
   }
 };
 
-// Makes the run as runexp does (tasks/modes/make_run.h).
+// Makes the run as runexp does (tasks/run/modes/make_run.h).
 std::unique_ptr<BaseRun> make_run(const ExperimentConfig& config, const RunWith& options,
                                   const std::vector<Device*>& devices, ProcessGroup& processes);
 

@@ -24,7 +24,7 @@ std::vector<std::string> source_files(const std::vector<std::string>& folders,
 std::vector<std::string> repository_files();
 
 // The folder of a file's CMake target: "core/compile" for core/compile/spmd/lower.cc, "tasks" for
-// tasks/eval/evaluation.cc.
+// tasks/run/eval/evaluation.cc.
 std::string target_folder(const std::string& file);
 
 struct Include {

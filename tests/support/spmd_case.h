@@ -14,9 +14,9 @@
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/experts/routers.h"
-#include "tasks/model_pipeline.h"
-#include "tasks/pipeline/pipeline_schedules.h"
-#include "tasks/single_task.h"
+#include "tasks/task/model_pipeline.h"
+#include "tasks/task/pipeline_schedules.h"
+#include "tasks/task/single_task.h"
 
 namespace tessera {
 

@@ -10,8 +10,8 @@
 #include "core/compile/cost.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
-#include "tasks/session/model_state.h"
-#include "tasks/session/step_programs.h"
+#include "tasks/run/session/model_state.h"
+#include "tasks/run/session/step_programs.h"
 #include "tests/support/catch.h"
 #include "tests/support/test_device.h"
 

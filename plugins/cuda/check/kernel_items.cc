@@ -40,7 +40,7 @@
 #include "plugins/cuda/gemm/node_trial.h"
 #include "plugins/cuda/gemm/product.h"
 #include "plugins/loader.h"
-#include "tasks/modes/selfcheck.h"
+#include "tasks/run/modes/selfcheck.h"
 #ifdef TESSERA_HAS_CUDNN
 #include "plugins/cuda/attention/cudnn_library.h"
 #endif

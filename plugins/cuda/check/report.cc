@@ -17,7 +17,7 @@
 #include <fmt/ranges.h>
 
 #include "plugins/loader.h"
-#include "tasks/hardware/hardware.h"
+#include "tasks/planner/hardware/hardware.h"
 
 namespace tessera::cuda {
 namespace {

@@ -21,8 +21,8 @@
 #include "plugins/cuda/device/setting_words.h"
 #include "plugins/loader.h"
 #include "plugins/runexp/runexp.h"
-#include "tasks/hardware/hardware.h"
-#include "tasks/report/metrics_log.h"
+#include "tasks/planner/hardware/hardware.h"
+#include "tasks/run/report/metrics_log.h"
 
 namespace tessera::cuda {
 namespace {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prices of our attention kernels say that they do (tasks/plan/attention_work.h), against what
-// the virtual GPU counts while it runs them: equal, at sizes for every path of the kernels.
-#include "tasks/plan/attention_work.h"
+// What prices of our attention kernels say that they do (tasks/planner/prices/attention_work.h),
+// against what the virtual GPU counts while it runs them: equal, at sizes for every path of the
+// kernels.
+#include "tasks/planner/prices/attention_work.h"
 
 #include <map>
 #include <memory>

@@ -19,7 +19,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/registry.h"
-#include "tasks/train/train_session.h"
+#include "tasks/run/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/skip.h"

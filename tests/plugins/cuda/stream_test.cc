@@ -17,7 +17,7 @@
 #include "core/ops/optimizer.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
-#include "tasks/hardware/hardware.h"
+#include "tasks/planner/hardware/hardware.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"

@@ -106,6 +106,26 @@ TEST_CASE("a traced run gives a fitted hardware file and the costs of all its la
       "--job_log_dir=again");
 }
 
+TEST_CASE("a file of measured launches, as gpu_check's campaign writes, fits a hardware file") {
+  const TracedRun run;
+  const std::string mode = "--mode=calibrate --hardware=cpu.toml --trace=run/hardware.toml ";
+  const std::string text =
+      run.succeed(mode + "--config=run --devices=2 --job_log_dir=from_launches");
+  REQUIRE_THAT(text, Contains("measured launches of quickstart.CharLm on replica=1 data=2 mdl=1") &&
+                         Contains("with launch costs, too") && Contains("+0.0 %"));
+  const std::string fitted = read_bytes(run / "from_launches/hardware.toml");
+  const std::string traced = read_bytes(run / "run/hardware.toml");
+  REQUIRE_THAT(fitted, Contains("# Fitted to run/hardware.toml by runexp"));
+  REQUIRE(fitted.substr(fitted.find("[launches]")) == traced.substr(traced.find("[launches]")));
+  run.require_refused(mode, "--exp");
+  run.require_refused(mode +
+                          "--config=run --set task.model.lm_tpl.model_dims=24 --set "
+                          "task.model.lm_tpl.hidden_dims=40 --set input.global_batch_size=6",
+                      "has no launch of this program");
+  run.require_refused("--mode=calibrate --config=run --hardware=cpu.toml --trace=cpu.toml",
+                      "has no launch of this program");
+}
+
 TEST_CASE("training by measured costs has the same bits, and is planned as it runs") {
   const TracedRun run;
   const std::string plan = run.succeed(

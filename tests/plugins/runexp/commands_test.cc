@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "plugins/loader.h"
-#include "tasks/hardware/hardware.h"
+#include "tasks/planner/hardware/hardware.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
 #include "tests/support/temporary_directory.h"

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
-#include "tasks/single_task.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
 #include "tests/support/reference_models.h"

@@ -8,7 +8,7 @@
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "tasks/interop/hf_weights.h"
-#include "tasks/single_task.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/temporary_directory.h"

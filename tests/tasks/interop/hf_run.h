@@ -8,8 +8,8 @@
 
 #include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_model.h"
+#include "tasks/task/config/experiment.h"
 #include "tests/support/run_with.h"
 
 namespace tessera {

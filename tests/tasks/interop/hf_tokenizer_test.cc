@@ -13,7 +13,7 @@
 #include "inputs/flat_tokens_tool/train_sentence_piece.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece.h"
-#include "tasks/run_directory/run_config.h"
+#include "tasks/run/directory/run_config.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
 #include "tests/support/skip.h"

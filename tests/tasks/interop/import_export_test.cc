@@ -12,7 +12,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/norms/norms.h"
-#include "tasks/single_task.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/run_with.h"

@@ -9,7 +9,7 @@
 #include "layers/models/language_model.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/interop/hf_weights.h"
-#include "tasks/single_task.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"

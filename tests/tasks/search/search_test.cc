@@ -11,11 +11,11 @@
 
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/config/set_file.h"
+#include "tasks/run/train/train_session.h"
 #include "tasks/search/nearest_mesh.h"
 #include "tasks/search/output.h"
 #include "tasks/search/space.h"
-#include "tasks/train/train_session.h"
+#include "tasks/task/config/set_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/search/small_recipe.h"

@@ -8,10 +8,10 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
-#include "tasks/config/experiment.h"
-#include "tasks/learner/optimizers.h"
 #include "tasks/search/search.h"
-#include "tasks/single_task.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/learner/optimizers.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/hardware.h"
 
 namespace tessera {

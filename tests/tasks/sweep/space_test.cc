@@ -4,9 +4,9 @@
 #include <set>
 
 #include "core/io/file.h"
-#include "tasks/config/experiment.h"
 #include "tasks/sweep/space_text.h"
 #include "tasks/sweep/trials.h"
+#include "tasks/task/config/experiment.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

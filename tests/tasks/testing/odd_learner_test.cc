@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tasks/eval/user_metrics.h"
-#include "tasks/pipeline/pipeline_schedules.h"
+#include "tasks/run/eval/user_metrics.h"
+#include "tasks/task/pipeline_schedules.h"
 #include "tasks/testing/tested_layer.h"
 #include "tasks/testing/tested_optimizer.h"
 #include "tests/tasks/testing/odd_model.h"

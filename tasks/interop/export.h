@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=export: writes a run's checkpoint as a Hugging Face directory, tensor by tensor, whatever
+// mesh saved it; needs no device. Writes options.output: model.safetensors (or shards with an
+// index), config.json, tessera_export.json, and the tokenizer files if the run has a Hugging Face
+// tokenizer. The directory appears by one rename. A directory with other files than those of an
+// earlier export is refused. Only process 0 works. The configuration outlives the run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/devices/device.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/run/run_setting.h"
+#include "tasks/task/config/experiment.h"
+
+namespace tessera {
+
+struct ExportOptions {
+  CheckpointChoice checkpoint;
+  std::filesystem::path output;             // The directory that is written,
+  std::string dtype = "f32";                // in this dtype: f32, bf16, f16 or f64,
+  int64_t max_shard_bytes = 5'000'000'000;  // with at most so many bytes of weights per file.
+};
+
+// The arguments are those of train_run (tasks/run/train/trainer.h).
+std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const ExportOptions& options,
+                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+
+}  // namespace tessera

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/interop/import.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/compile/computation.h"
+#include "core/io/file.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "inputs/checked_input.h"
+#include "inputs/tokenizers/make_tokenizer.h"
+#include "tasks/interop/hf_copy.h"
+#include "tasks/run/directory/run_config.h"
+#include "tasks/run/directory/run_directory.h"
+#include "tasks/run/directory/run_guard.h"
+#include "tasks/run/session/model_session.h"
+#include "tasks/run/session/model_state.h"
+#include "tasks/run/train/loop_state.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kFileValuesAtATime = int64_t{1} << 22;  // Values of a file in memory.
+constexpr size_t kMostListed = 8;
+
+std::string listed(const std::vector<std::string>& lines) {
+  if (lines.size() <= kMostListed) return fmt::format("{}", fmt::join(lines, "; "));
+  const std::vector<std::string> first(lines.begin(), lines.begin() + kMostListed);
+  return fmt::format("{}; and {} more", fmt::join(first, "; "), lines.size() - kMostListed);
+}
+
+// A tensor's name in the files: with or without the prefix of the whole model.
+std::string name_in(const SafetensorsModel& files, const std::string& name,
+                    std::string_view prefix) {
+  if (files.find(name) == nullptr && name.starts_with(prefix)) {
+    const std::string bare = name.substr(prefix.size());
+    if (files.find(bare) != nullptr) return bare;
+  }
+  return name;
+}
+
+// A tensor that our model lacks is accepted only if the file lacks it, too.
+void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
+                    std::span<const float> values) {
+  const auto other = std::find_if(values.begin(), values.end(), [&](float value) {
+    return value != static_cast<float>(tensor.constant);
+  });
+  if (other != values.end())
+    fail(
+        "{}: '{}' has the value {}, but the experiment's model has no such weight, so expected {} "
+        "everywhere; enable the weight in the model (use_bias, use_scale)",
+        files.directory().string(), tensor.name, *other, tensor.constant);
+}
+
+// A shard of this process that holds values of a part.
+struct Target {
+  const HfPart& part;
+  const Parameter& parameter;
+  Shard shard;
+};
+
+std::vector<Target> targets_of(const HfTensor& tensor, RowRange rows, const ParameterTable& table,
+                               Executor& executor) {
+  std::vector<Target> targets;
+  for (const HfPart& part : tensor.parts) {
+    const Parameter& parameter = table.at(part.parameter);
+    for (const Shard& shard : executor.shards(parameter.path))
+      if (intersect(block_for(part, rows), shard.block))
+        targets.push_back({part, parameter, shard});
+  }
+  return targets;
+}
+
+// Reads only rows that a shard of this process holds: the experts of other processes are not read.
+void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const ParameterTable& table,
+                 Executor& executor, std::vector<float>* values) {
+  const int64_t rows_at_a_time = std::max<int64_t>(1, kFileValuesAtATime / tensor.row_elements);
+  for (int64_t row = 0; row < tensor.rows; row += rows_at_a_time) {
+    const RowRange rows{row, std::min(tensor.rows, row + rows_at_a_time)};
+    const std::vector<Target> targets = targets_of(tensor, rows, table, executor);
+    if (targets.empty() && !tensor.parts.empty()) continue;
+    values->resize(static_cast<size_t>(rows.size() * tensor.row_elements));
+    files.read(tensor.name, row * tensor.row_elements, *values);
+    if (tensor.parts.empty()) check_constant(files, tensor, *values);
+    for (const Target& target : targets)
+      target.shard.memory.map(HostAccess::kUpdate, [&](std::span<std::byte> bytes) {
+        copy_from_hf(tensor, target.part, rows, *values,
+                     {target.shard.block, target.parameter.type.dtype, bytes});
+      });
+  }
+}
+
+// The weights and learner state of a training run that reads no batch.
+class ImportSession final : public ModelSession {
+ public:
+  ImportSession(const ExperimentConfig& config, const RunSetting& setting,
+                const std::vector<Device*>& devices, ProcessGroup& processes)
+      : ModelSession(config, Purpose::kRunning, devices, setting.devices, processes) {
+    const Graph graph =
+        task_->train_graph({mesh_, rules_, global_specification(*make_input(config.input))});
+    computation_ = Computation(graph).record();
+    add_program(graph);
+    executor_.allocate();
+  }
+  const std::string& computation() const { return computation_; }
+
+ private:
+  std::string computation_;
+};
+
+class Import final : public BaseRun {
+ public:
+  Import(const ExperimentConfig& config, const RunSetting& setting, const ImportOptions& options,
+         const std::vector<Device*>& devices, ProcessGroup& processes)
+      : setting_(setting),
+        options_(options),
+        processes_(processes),
+        console_(console_mode(setting, processes)),
+        files_(options.input),
+        tensors_(checked_tensors(config)) {
+    // The files are valid: now an earlier run may be set aside and memory allocated.
+    lock_ = lock_run(setting, processes);
+    if (processes.is_first()) check_not_begun();
+    hparams_toml_ = prepare_run(config, setting, processes);
+    guard_ = guard_run(setting, lock_.get());
+    session_ = std::make_unique<ImportSession>(config, setting, devices, processes);
+  }
+
+  int run() override {
+    if (setting_.dry_run) return said("can be imported as");
+    Executor& executor = session_->executor();
+    const ParameterTable& table = session_->task().model().parameters();
+    clear_state(executor);
+    read_hf_weights(files_, tensors_, table, executor);
+    start_averages(executor, table);
+    save();
+    if (processes_.is_first()) keep_tokenizer();
+    return said("are imported as");
+  }
+
+ private:
+  // Lets decode mode use text before there is data.
+  void keep_tokenizer() {
+    try {
+      write_run_tokenizer(setting_.job_log_dir, *make_tokenizer(options_.input.string()));
+    } catch (const Error& error) {
+      console_.info(fmt::format("note: no tokenizer is saved with the run: {}", error.what()));
+    }
+  }
+
+  int said(std::string_view state) {
+    console_.info(fmt::format(
+        "{} tensors of {} {} step 0 of {}, for training, evaluation and decoding", tensors_.size(),
+        options_.input.string(), state, setting_.job_log_dir.string()));
+    return 0;
+  }
+
+  // Checks config.json against the experiment, and the files against both.
+  std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) const {
+    const HfModel experiment = hf_model_of(config);
+    const std::filesystem::path file = options_.input / "config.json";
+    const std::vector<std::string> differences =
+        hf_differences(parse_hf_config(read_file(file), file.string()), experiment.config);
+    if (!differences.empty())
+      fail(
+          "{} does not match the experiment's model: {}. Change the experiment, or use "
+          "--exp=hf.Pretrained, which follows config.json",
+          options_.input.string(), fmt::join(differences, "; "));
+    const std::unique_ptr<BaseTask> task = config.task.instantiate();
+    if (const std::string& other = task->train().init_from.directory; !other.empty())
+      fail(
+          "task.train.init_from.directory is {}, but --input also gives weights; set only one of "
+          "them",
+          other);
+    const ParameterTable& table = task->model().parameters();
+    if (const std::vector<std::string> others = weights_outside(table); !others.empty())
+      fail(
+          "{} has no values for {}; import with --exp=hf.Pretrained, then set task.train.init_from",
+          options_.input.string(), fmt::join(others, ", "));
+    return match_hf_tensors(hf_tensors(experiment, table), files_, experiment.config);
+  }
+
+  void check_not_begun() const {
+    const CheckpointStore store(setting_.job_log_dir / "checkpoints");
+    const std::vector<int64_t> steps = store.steps();
+    const bool has_steps = std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s > 0; });
+    if (has_steps || run_has_begun(setting_.job_log_dir))
+      fail(
+          "{} contains a run that has started{}; import into a new --job_log_dir, or set that run "
+          "aside with --restart",
+          setting_.job_log_dir.string(),
+          has_steps ? fmt::format(" (step {})", steps.back()) : std::string());
+  }
+
+  void save() {
+    CheckpointInfo info{
+        .step = 0, .seed = static_cast<uint64_t>(session_->train().seed), .hparams = hparams_toml_};
+    put_loop_state({.mesh = session_->mesh().text(),
+                    .code = setting_.code,
+                    .computation = session_->computation()},
+                   &info);
+    guard_->expect_in_place();
+    CheckpointStore(guard_->held() / "checkpoints")
+        .add(info, checkpoint_arrays(session_->executor()), processes_);
+  }
+
+  RunSetting setting_;
+  ImportOptions options_;
+  ProcessGroup& processes_;
+  Console console_;
+  SafetensorsModel files_;
+  std::vector<HfTensor> tensors_;
+  std::unique_ptr<RunLock> lock_;
+  std::string hparams_toml_;
+  std::unique_ptr<RunGuard> guard_;  // Null in a dry run.
+  std::unique_ptr<ImportSession> session_;
+};
+
+}  // namespace
+
+std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
+                                       const HfConfig& config) {
+  std::vector<std::string> problems;
+  std::set<std::string> known;
+  for (HfTensor& tensor : wanted) {
+    tensor.name = name_in(files, tensor.name, hf_prefix(config.family));
+    known.insert(tensor.name);
+    const SafetensorsTensor* found = files.find(tensor.name);
+    if (found == nullptr) {
+      problems.push_back(
+          fmt::format("'{}' is missing{}", tensor.name, did_you_mean(tensor.name, files.names())));
+    } else if (found->shape != tensor.shape) {
+      problems.push_back(fmt::format("'{}' is {}, expected [{}]", tensor.name, found->text(),
+                                     fmt::join(tensor.shape, " ")));
+    }
+  }
+  // A tied head may be stored beside the embedding table, with the same values.
+  if (config.tied) known.insert("lm_head.weight");
+  for (const std::string& name : files.names())
+    if (!known.contains(name) && !is_hf_leftover(name))
+      problems.push_back(fmt::format("'{}' is not a tensor of this model", name));
+  if (!problems.empty()) fail("{}: {}", files.directory().string(), listed(problems));
+  return wanted;
+}
+
+void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>& tensors,
+                     const ParameterTable& table, Executor& executor) {
+  std::vector<float> values;
+  for (const HfTensor& tensor : tensors) read_tensor(files, tensor, table, executor, &values);
+}
+
+std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const ImportOptions& options,
+                                    const std::vector<Device*>& devices, ProcessGroup& processes) {
+  return std::make_unique<Import>(config, setting, options, devices, processes);
+}
+
+}  // namespace tessera

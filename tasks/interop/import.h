@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=import: converts the weights of a Hugging Face directory to a checkpoint of step 0 in a
+// new run, from which to train, evaluate or decode.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "core/devices/device.h"
+#include "core/io/safetensors.h"
+#include "core/runtime/comm/process_group.h"
+#include "core/runtime/executor/executor.h"
+#include "tasks/interop/hf_weights.h"
+#include "tasks/run/run_setting.h"
+#include "tasks/task/config/experiment.h"
+
+namespace tessera {
+
+struct ImportOptions {
+  std::filesystem::path input;  // The directory that is read.
+};
+
+// Reads options.input. Every process reads the files and keeps what its devices hold; all write the
+// checkpoint together. Optimizer state is initial, the input is at its beginning, and its data need
+// not exist.
+std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const ImportOptions& options,
+                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+
+// Matches the directory's tensors to these by name. Error that lists what is missing, has another
+// shape, or is unknown.
+std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
+                                       const HfConfig& config);
+
+// Fills the weights of this process's devices from the matched files.
+void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>& tensors,
+                     const ParameterTable& table, Executor& executor);
+
+}  // namespace tessera

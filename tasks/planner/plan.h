@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cost of a training step for any mesh, without its devices: FLOPs, memory by class, and every
+// collective with the line of layer code that it serves, and its speed on a given GPU; as text
+// (plan.txt, --mode=plan) and as JSON (plan.json; docs/formats.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/compile/cost.h"
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+#include "tasks/planner/compiled_step.h"
+#include "tasks/planner/pipeline_text.h"
+#include "tasks/planner/prediction.h"
+
+namespace tessera {
+
+// The links that a collective uses: within a slice, or also between slices.
+enum class Link { kIci, kDcn };
+
+// One collective of the plan. Executions that differ only in the layer's index are counted
+// together, so `value` and `path` have no indices: "lm.transformer.x_layers[].ffn".
+struct PlannedCollective : CollectiveUse {
+  Link link = Link::kIci;
+  std::string source;  // "layers/feed_forward/feed_forward.cc:61"
+};
+
+// All collectives over the same mesh axes.
+struct AxisTotal {
+  std::vector<std::string> mesh_axes;
+  Link link = Link::kIci;
+  int64_t count = 0;
+  int64_t bytes = 0;  // Sent by a device per step.
+};
+
+struct Plan {
+  int64_t parameters = 0;
+  int64_t devices = 1;
+  std::vector<MeshAxis> mesh;
+  int64_t tokens_per_step = 0;
+  double flops_per_step = 0.0;     // Model FLOPs: no recomputation, causal half of attention.
+  double flops_per_device = 0.0;   // Executed by one device per step, with recomputation.
+  int64_t launches = 0;            // Per device and step.
+  std::vector<NamedBytes> memory;  // By class at the peak; sums to `peak`.
+  int64_t peak = 0;                // Bytes of a training step.
+  int64_t arena = 0;               // Bytes for all programs: what a device allocates.
+  std::vector<NamedBytes> saved;   // Saved for the backward pass, largest first.
+  std::vector<PlannedCollective> collectives;  // In model order.
+  std::vector<AxisTotal> totals;               // Largest first.
+  std::optional<PlannedPipeline> pipeline;     // If layers are split over stages.
+  std::optional<Prediction> prediction;        // With --hardware.
+};
+
+// Describes the stage that needs most memory, without a prediction.
+Plan make_plan(const CompiledStep& step);
+
+std::string plan_text(const Plan& plan);
+std::string plan_json(const Plan& plan);
+// One line for the start of a run.
+std::string plan_summary(const Plan& plan);
+// Writes plan.txt and plan.json, and with a prediction timeline.json and timeline.svg.
+void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan);
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/planner/planned_device.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/devices/cpu/device.h"
+#include "core/graph/op.h"
+#include "core/ops/fp8.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/runtime/executor/device_kinds.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kPlannedDevice = "planned_device";
+
+// What CUDA's kernels allow: a result may overwrite an operand of its type, except where elements
+// move; a product may overwrite what is added to it.
+class PlannedKernel final : public Kernel {
+ public:
+  PlannedKernel(const Graph& graph, const Node& node) {
+    if (node.op->op_class == OpClass::kDataMovement) return;
+    const size_t first = node.op->op_class == OpClass::kContraction ? 2 : 0;
+    for (const ValueId output : node.outputs) outputs_.push_back(number_of(graph.type(output)));
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      inputs_.push_back(i < first ? kNone : number_of(graph.type(node.inputs[i])));
+  }
+  bool may_overwrite(int64_t output, int64_t input) const override {
+    return !outputs_.empty() &&
+           outputs_[static_cast<size_t>(output)] == inputs_[static_cast<size_t>(input)];
+  }
+
+ private:
+  static constexpr int64_t kNone = -1;
+
+  // Equal types have one number, so that comparing is cheap: the update of a model has an output
+  // and several inputs for each parameter.
+  int64_t number_of(const Type& type) {
+    const int64_t known = std::ranges::find(types_, type) - types_.begin();
+    if (known == std::ssize(types_)) types_.push_back(type);
+    return known;
+  }
+
+  std::vector<Type> types_;
+  std::vector<int64_t> outputs_, inputs_;
+};
+
+// A device with the figures of a hardware file and without memory.
+class DescribedDevice : public Device {
+ public:
+  explicit DescribedDevice(const Hardware& hardware) : hardware_(hardware) {}
+
+  std::string description() const override { return fmt::format("{} (planned)", hardware_.title); }
+  double peak_flops(DType dtype) const override { return hardware_.peak_flops(dtype); }
+  int64_t available_bytes() const override { return arena_room(hardware_); }
+  DeviceAddress allocate(int64_t) override { return {}; }
+  void release(DeviceAddress, int64_t) override {}
+
+ protected:
+  const Hardware& hardware() const { return hardware_; }
+
+ private:
+  Hardware hardware_;
+};
+
+class PlannedDevice final : public DescribedDevice {
+ public:
+  using DescribedDevice::DescribedDevice;
+
+  std::string_view kind() const override { return kPlannedDevice; }
+  std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
+    return std::make_unique<PlannedKernel>(graph, node);
+  }
+  // Whether the CUDA device has a kernel for the op.
+  bool has_kernel(const OpDef& op) const override {
+    return &op != &kFp8ProductOp || fp8_peak(hardware()).has_value();
+  }
+  std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
+  std::unique_ptr<Event> make_event() override { return nothing_runs(); }
+
+ private:
+  static std::nullptr_t nothing_runs() { CHECK(false, "a planned device runs nothing"); }
+};
+
+// A CPU device that plans with this machine's kernels, whatever processor the file describes.
+class PlannedCpu final : public DescribedDevice {
+ public:
+  explicit PlannedCpu(const Hardware& hardware)
+      : DescribedDevice(hardware),
+        cpu_(make_cpu_device(
+            static_cast<int>(hardware.processor.value_or(SharedProcessor{}).threads))) {}
+
+  std::string_view kind() const override { return cpu_->kind(); }
+  std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
+    return cpu_->prepare(graph, node);
+  }
+  bool has_kernel(const OpDef& op) const override { return cpu_->has_kernel(op); }
+  std::unique_ptr<Stream> make_stream(StreamUse use) override { return cpu_->make_stream(use); }
+  std::unique_ptr<Event> make_event() override { return cpu_->make_event(); }
+
+ private:
+  std::unique_ptr<Device> cpu_;
+};
+
+CollectiveNeeds planned_collective_needs(const Graph&, const Node& node) {
+  return {.scratch_bytes = 0, .may_overwrite = node.op == &kAllReduceOp};
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_planned_device(const Hardware& hardware) {
+  if (hardware.kind == HardwareKind::kCpu) return std::make_unique<PlannedCpu>(hardware);
+  register_device_kind(kPlannedDevice, {.make_devices = nullptr,
+                                        .make_communicator = nullptr,
+                                        .collective_needs = planned_collective_needs,
+                                        .overlaps = true});
+  return std::make_unique<PlannedDevice>(hardware);
+}
+
+}  // namespace tessera

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/planner/prices/attention_price.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/ops/attention.h"
+#include "tasks/planner/prices/attention_work.h"
+#include "tasks/planner/prices/launch_cost.h"
+#include "tasks/planner/prices/memory_price.h"
+
+namespace tessera {
+namespace {
+
+// Published rates of cuDNN and FlashAttention-3 on an H100 (Shah et al., 2024: forward, not causal,
+// 395 TFLOP/s with heads of 64 and 617 with heads of 128 at 2048 keys, 373 and 574 at 1024), as
+// shares of the peak. Half a mask costs a fifth, and the backward pass runs at three quarters of
+// the forward rate: estimates.
+constexpr double kShareAt64 = 0.43, kShareAt128 = 0.67;
+constexpr double kKeysOfStart = 148.0;
+constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
+
+// The shares of these that cuDNN 9.14 reaches on an H100: its gradients that have the same bits in
+// each run, and scores with a cap (docs/performance.md, "Measured on one H100").
+constexpr double kDeterministicShare = 0.73, kCappedShare = 0.3, kCappedGradientShare = 0.4;
+
+// Per cycle of a multiprocessor.
+constexpr double kSharedBytes = 128.0, kExponentials = 16.0, kVectorLanes = 128.0;
+constexpr double kCacheBytes = 38.0;  // From L2: 5120 bytes on 132 of them.
+// Instructions of a lane for a score, beside its exponential.
+constexpr double kInstructions = 4.0;
+// Cycles of a multiprocessor for a capped score, whose exponential and reciprocal wait for each
+// other: fitted to c4.Spmd1B on an H100, whose attention and gradient differ by 6 % then.
+constexpr double kCapCycles = 0.85;
+// Blocks of a multiprocessor hide each other's waits, the third one half as well as the second; a
+// block waits so many cycles at a barrier for its warps and copies; and the last round is half
+// empty. The three numbers are fitted: six rates that were measured on an H100 differ by at most
+// 4 % (docs/performance.md).
+constexpr double kThirdBlock = 0.5;
+constexpr double kBarrierCycles = 800.0;
+constexpr double kLastRound = 0.5;
+
+bool is_gradient(const Node& node) { return node.op == &kAttentionGradOp; }
+
+double published_share(const Graph& graph, const Node& node) {
+  const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
+  const double keys = to_double(graph.type(node.inputs[1]).axis("key_seq").size);
+  const double above = std::clamp((width - 64.0) / 64.0, 0.0, 1.0);
+  double share = kShareAt64 * std::min(width / 64.0, 1.0) + (kShareAt128 - kShareAt64) * above;
+  share *= keys / (keys + kKeysOfStart);
+  if (flag_attribute(node, "causal")) share *= kCausalShare;
+  return is_gradient(node) ? share * kBackwardShare : share;
+}
+
+double cudnn_share(const Graph& graph, const Node& node) {
+  double share = published_share(graph, node);
+  if (is_gradient(node)) share *= kDeterministicShare;
+  if (float_attribute(node, "logit_cap") > 0.0f)
+    share *= is_gradient(node) ? kCappedGradientShare : kCappedShare;
+  return share;
+}
+
+double own_seconds(const AttentionWork& work, DType dtype, bool capped, const Hardware& hardware) {
+  if (work.multiply_adds == 0) {  // Row sums, which read each operand once.
+    const double bytes = to_double(work.global_bytes);
+    return bytes / reachable_bandwidth(hardware, bytes);
+  }
+  const Multiprocessors& gpu = *hardware.multiprocessors;
+  const double multiprocessors = to_double(gpu.count);
+  const double products = hardware.peak_flops(dtype) / 2.0 / gpu.clock / multiprocessors *
+                          (dtype == DType::kBF16 ? gpu.matrix_share : 1.0);
+  const double cycles =
+      to_double(work.multiply_adds) / products + to_double(work.shared_bytes) / kSharedBytes +
+      to_double(work.exponentials) / kExponentials +
+      to_double(work.scores) * (kInstructions / kVectorLanes + (capped ? kCapCycles : 0.0)) +
+      to_double(work.barriers) * kBarrierCycles;
+  // Few blocks leave multiprocessors idle, or alone with one.
+  const double blocks = to_double(work.blocks), busy = std::min(blocks, multiprocessors);
+  const double resident = std::min(to_double(work.resident_blocks), std::ceil(blocks / busy));
+  const double overlap = resident <= 2.0 ? resident : 2.0 + kThirdBlock;
+  const double rounds = blocks / (busy * resident);
+  // Copies to shared memory are asynchronous.
+  const double last = rounds > 1.0 ? 1.0 + kLastRound / rounds : 1.0;
+  return std::max(cycles * last / overlap, to_double(work.global_bytes) / kCacheBytes) /
+         (busy * gpu.clock);
+}
+
+double own_seconds(const AttentionShape& shape, const Node& node, DType dtype,
+                   const Hardware& hardware) {
+  double seconds = 0.0;
+  for (const AttentionWork& work :
+       attention_work(shape, is_gradient(node), hardware.multiprocessors->shared_memory_bytes))
+    seconds += own_seconds(work, dtype, shape.has_logit_cap, hardware);
+  // Launches after the first.
+  return seconds + (is_gradient(node) ? 2.0 * hardware.launch_overhead : 0.0);
+}
+
+// The kernels that the device uses for the node.
+AttentionKernels kernels_of(const AttentionShape& shape, const Node& node, DType dtype,
+                            const Hardware& hardware) {
+  constexpr int64_t kElementsOfUnit = 8;  // cuDNN takes rows of whole units of 16 bytes.
+  if (!hardware.attention) return AttentionKernels::kPublished;
+  const AttentionHardware& gpu = *hardware.attention;
+  const AttentionKernels kernels = is_gradient(node) ? gpu.gradient : gpu.forward;
+  const bool cudnn_has_it = dtype == DType::kBF16 && shape.head_dim % kElementsOfUnit == 0;
+  return kernels == AttentionKernels::kCudnn && !cudnn_has_it ? AttentionKernels::kOwn : kernels;
+}
+
+}  // namespace
+
+AttentionPrice attention_price(const Graph& graph, const Node& node, double flops,
+                               const Hardware& hardware) {
+  const DType dtype = graph.type(node.inputs[0]).dtype;
+  const AttentionShape shape = attention_shape(graph, node);
+  AttentionPrice price{.kernels = kernels_of(shape, node, dtype, hardware)};
+  const auto at_share = [&](double share) { return flops / (hardware.peak_flops(dtype) * share); };
+  switch (price.kernels) {
+    case AttentionKernels::kOwn:
+      price.seconds = own_seconds(shape, node, dtype, hardware);
+      break;
+    case AttentionKernels::kCudnn:
+      price.seconds = at_share(cudnn_share(graph, node));
+      if (is_gradient(node)) price.determinism = price.seconds * (1.0 - kDeterministicShare);
+      break;
+    case AttentionKernels::kPublished:
+      price.seconds = at_share(published_share(graph, node));
+      break;
+  }
+  return price;
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Examples for decoding: documents of a dataset cut into prompt and reference, the model's
+// continuations, and their text forms.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inputs/base_input.h"
+#include "tasks/run/decode/decoder.h"
+#include "tasks/task/hparams.h"
+
+namespace tessera {
+
+// A document of a dataset, or the part of it that is in one row.
+struct DecodedExample {
+  int64_t number = 0;  // Index in the dataset, from 0.
+  std::vector<int32_t> prompt_ids;
+  std::string prompt;
+  std::vector<int32_t> reference_ids;  // The dataset's continuation; may be empty.
+  std::string reference;
+  std::vector<DecodedSample> samples;  // num_samples of them; for beam search, best first.
+};
+
+// The number of tokens of the longest prompt; 0 without examples.
+int64_t longest_prompt(const std::vector<DecodedExample>& examples);
+
+struct ExampleSet {
+  std::vector<DecodedExample> examples;  // Samples are still empty.
+  int64_t too_short = 0;                 // Documents with an empty prompt or reference.
+};
+
+// Reads up to p.num_examples examples from an input positioned at its beginning. Error if the input
+// repeats without end or has no example.
+ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text);
+
+enum class SampleIds { kHidden, kShown };
+
+// The prompt and its continuations, each with a heading, for a terminal: control characters and
+// invalid bytes are escaped. kShown adds a line of ids below each text.
+std::string sample_view(const DecodedExample& example, SampleIds ids = SampleIds::kHidden);
+
+// The JSON line of one sample; in samples.jsonl it begins with the number of training steps.
+std::string sample_line(const DecodedExample& example, size_t sample,
+                        std::optional<int64_t> step = std::nullopt);
+// One sample as Markdown for TensorBoard.
+std::string sample_markdown(const DecodedExample& example);
+
+// Writes decoder_out/<dataset>/step_<10 digits>.jsonl (docs/formats.md) atomically, replacing one
+// of the same step, and returns its path.
+std::filesystem::path write_decoder_out(const std::filesystem::path& run_directory,
+                                        const std::string& dataset, int64_t step,
+                                        const std::vector<DecodedExample>& examples);
+
+}  // namespace tessera

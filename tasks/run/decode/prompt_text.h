@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Converts prompts to ids and ids to text with a tokenizer, or as numbers if the data have none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inputs/tokenizers/tokenizer.h"
+#include "tasks/run/decode/sampler.h"
+
+namespace tessera {
+
+class PromptText {
+ public:
+  // `tokenizer` may be null; it outlives this. Without one, ids are below `vocab_size`.
+  // `begins_with_start_id`: whether prompts do, like the documents of the training data
+  // (BaseInput).
+  PromptText(const Tokenizer* tokenizer, int64_t vocab_size, bool begins_with_start_id = false);
+
+  // Names of special tokens become their ids. The start id is added where documents begin with it,
+  // unless the prompt gives it. Error for an empty prompt, and without a tokenizer for anything but
+  // ids.
+  std::vector<int32_t> prompt_ids(std::string_view prompt) const;
+  // The ids before a text without a prompt: those after the end of a document.
+  std::vector<int32_t> beginning() const;
+  std::string text(const std::vector<int32_t>& ids) const;
+  // The text that `ids` add to `prompt`.
+  std::string continuation(const std::vector<int32_t>& prompt,
+                           const std::vector<int32_t>& ids) const;
+  // The id of a token's name or of a number. Error with the nearest name.
+  int32_t id_of(const std::string& token) const;
+  std::optional<int32_t> end_id() const;
+  // Sets the model's vocabulary size, which may be larger. Error if it is smaller.
+  DrawableIds drawable_ids(int64_t model_vocab_size) const;
+
+ private:
+  bool gives_start_id(std::string_view prompt, const std::vector<int32_t>& ids) const;
+  int32_t checked_id(std::string_view number) const;
+  int32_t start_id() const { return tokenizer_ != nullptr ? tokenizer_->start_id() : 0; }
+
+  const Tokenizer* tokenizer_;
+  int64_t vocab_size_;
+  bool begins_with_start_id_;
+};
+
+// Parses ids separated by spaces or commas. Error if the text has no id, or one that is not valid.
+std::vector<int32_t> parse_token_ids(std::string_view text);
+// The ids separated by spaces.
+std::string token_ids_text(const std::vector<int32_t>& ids);
+
+}  // namespace tessera

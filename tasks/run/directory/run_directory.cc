@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run/directory/run_directory.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/devices/cpu/thread_pool.h"
+#include "core/io/file.h"
+#include "core/io/file_lock.h"
+#include "inputs/flat_tokens/text_input.h"
+#include "tasks/run/directory/run_config.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kAside = "before_restart_";
+
+// Moves the files of the earlier run to a subdirectory; the lock file stays.
+void set_aside(const fs::path& directory) {
+  int number = 1;
+  while (fs::exists(directory / fmt::format("{}{}", kAside, number))) ++number;
+  std::vector<fs::path> written;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "lock" && !name.starts_with(kAside)) written.push_back(entry.path());
+  }
+  if (written.empty()) return;
+  const fs::path aside = directory / fmt::format("{}{}", kAside, number);
+  fs::create_directory(aside);
+  for (const fs::path& path : written) fs::rename(path, aside / path.filename());
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string holder(int descriptor) {
+  char text[512];
+  const ssize_t length = ::pread(descriptor, text, sizeof(text), 0);
+  return length > 0 ? std::string(text, static_cast<size_t>(length)) : "an unknown process";
+}
+
+// Removes the token file in any case.
+class Token {
+ public:
+  Token(const fs::path& path, const std::string& text) : path_(path) {
+    write_file_atomically(path_, text);
+  }
+  ~Token() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+
+ private:
+  fs::path path_;
+};
+
+// A new name each time: a network file system may cache that a name does not exist.
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+bool sees(const fs::path& path, const std::string& token, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    std::error_code error;
+    if (fs::exists(path, error) && read_file(path) == token) return true;
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+// The first process on this host.
+int leader_of_host(const ProcessGroup& processes) {
+  int leader = 0;
+  while (processes.host(leader) != processes.host(processes.rank())) ++leader;
+  return leader;
+}
+
+fs::path make_directory() {
+  std::string name = (fs::temp_directory_path() / "tessera_dry_run_XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    fail("{}: cannot make a temporary directory (TMPDIR): {}", name, std::strerror(errno));
+  return name;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& run_directory) {
+  const std::filesystem::path path = run_directory / "lock";
+  descriptor_ = open_own_file(path);
+  const LockResult locked = lock_file(descriptor_, LockWait::kNo);
+  is_locked_ = locked == LockResult::kLocked;
+  if (locked == LockResult::kHeldByAnother) {
+    const std::string who = holder(descriptor_);
+    ::close(descriptor_);
+    fail("{} is in use by {}; wait until that run ends, or give this run a different --job_log_dir",
+         run_directory.string(), who);
+  }
+  // For the message above, and for is_in(). The lock is the kernel's, so a stale name is harmless.
+  owner_ = fmt::format("process {} on {}", ::getpid(), host_name());
+  if (!is_locked_)
+    fmt::print(stderr,
+               "note: {}: its file system has no locks, so a second run in this directory is not "
+               "refused; this run stops when it notices one. The last was of {}\n",
+               path.string(), holder(descriptor_));
+  if (::ftruncate(descriptor_, 0) != 0 ||
+      ::write(descriptor_, owner_.data(), owner_.size()) != static_cast<ssize_t>(owner_.size())) {
+    const std::string why = std::strerror(errno);
+    ::close(descriptor_);
+    fail("{}: cannot write: {}", path.string(), why);
+  }
+  remove_temporaries(run_directory);
+}
+
+bool RunLock::is_in(const std::filesystem::path& run_directory) const {
+  struct stat ours {
+  }, there{};
+  if (::fstat(descriptor_, &ours) != 0) return true;  // Unknown.
+  if (::stat((run_directory / "lock").c_str(), &there) != 0) return errno != ENOENT;
+  return ours.st_dev == there.st_dev && ours.st_ino == there.st_ino &&
+         (is_locked_ || holder(descriptor_) == owner_);
+}
+
+RunLock::~RunLock() { ::close(descriptor_); }
+
+void check_shared(const fs::path& directory, ProcessGroup& processes,
+                  std::chrono::milliseconds patience) {
+  if (processes.size() == 1) return;
+  std::optional<Token> token;
+  const auto path_of = [&](const std::string& text) {
+    return directory / fmt::format(".shared_{}", text);
+  };
+  const std::string text = processes.run_on_all("the run's directory", [&] {
+    if (!processes.is_first()) return std::string();
+    const std::string created = new_token();
+    token.emplace(path_of(created), created);
+    return created;
+  })[0];
+  const std::string seen = sees(path_of(text), text, patience) ? "yes" : "";
+  const std::vector<std::string> answers =
+      processes.all_gather(seen, "whether the run's directory is shared");
+  std::vector<std::string> blind;
+  for (size_t rank = 0; rank < answers.size(); ++rank)
+    if (answers[rank].empty()) blind.push_back(processes.name(static_cast<int>(rank)));
+  if (blind.empty()) return;
+  fail(
+      "{} is not shared: {} {} not see what {} wrote there; give a --job_log_dir on a file system "
+      "that all hosts mount under the same path",
+      directory.string(), fmt::join(blind, ", "), blind.size() == 1 ? "does" : "do",
+      processes.name(0));
+}
+
+std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup& processes) {
+  if (setting.dry_run || !processes.is_first()) return nullptr;
+  fs::create_directories(setting.job_log_dir);
+  auto lock = std::make_unique<RunLock>(setting.job_log_dir);
+  if (setting.restart) set_aside(setting.job_log_dir);
+  return lock;
+}
+
+std::string prepare_run(const ExperimentConfig& config, const RunSetting& setting,
+                        ProcessGroup& processes) {
+  if (!setting.dry_run) check_shared(setting.job_log_dir, processes);
+  return processes.broadcast(processes.is_first() ? prepare_config(config, setting) : "",
+                             "the configuration");
+}
+
+ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& processes) {
+  const int leader = leader_of_host(processes);
+  is_own_ = processes.rank() == leader;
+  if (is_own_) path_ = make_directory();
+  try {
+    // A link, so that replacing the file replaces only the link.
+    const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
+    if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
+      fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
+    path_ = processes.all_gather(path_.string(), "the temporary directory of a dry run")[leader];
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+ScratchDirectory::~ScratchDirectory() { remove(); }
+
+void ScratchDirectory::remove() {
+  std::error_code ignored;
+  if (is_own_) fs::remove_all(path_, ignored);
+}
+
+}  // namespace tessera

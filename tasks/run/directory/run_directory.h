@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The start of a run in its directory: create and lock it, set an earlier run aside for --restart,
+// and write or compare the configuration. Process 0 acts for all processes. A dry run gets a
+// temporary directory instead.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "core/runtime/comm/process_group.h"
+#include "tasks/run/run_setting.h"
+#include "tasks/task/config/experiment.h"
+
+namespace tessera {
+
+// The lock of a run's single writer. The kernel releases it when the process ends. Readers (eval)
+// take none. On a file system without locks a note says so, and is_in() notices a second writer.
+class RunLock {
+ public:
+  // Error with the name of the process that holds it. The new owner removes temporary files left by
+  // a killed writer.
+  explicit RunLock(const std::filesystem::path& run_directory);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // Whether the lock file in this directory is still the one that this process locked.
+  bool is_in(const std::filesystem::path& run_directory) const;
+
+ private:
+  int descriptor_ = -1;
+  bool is_locked_ = true;  // false: its file system has no locks.
+  std::string owner_;      // The contents of the file.
+};
+
+// Checks that all processes see one directory: each host may have a local disk under the same name,
+// and every host would then hold a part of each checkpoint. A collective call; process 0's
+// directory exists. Error, in all processes, if some do not see what process 0 writes there.
+// Network file systems may show a new file late: `patience` is how long to look for it.
+void check_shared(const std::filesystem::path& directory, ProcessGroup& processes,
+                  std::chrono::milliseconds patience = std::chrono::seconds(60));
+
+// For a mode that writes: creates and locks the directory in process 0, and sets an earlier run
+// aside for --restart. Null in other processes, and in a dry run.
+std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup& processes);
+
+// For a mode that writes: checks that the directory is shared and writes or compares hparams.toml;
+// returns its text in every process.
+std::string prepare_run(const ExperimentConfig& config, const RunSetting& setting,
+                        ProcessGroup& processes);
+
+// A temporary directory for what the inputs of a dry run would otherwise write to the run's
+// directory. It is removed with its contents at the end. The processes of a host share one, which
+// the first of them creates. It links to the corpus snapshot in `run_directory`, if that is not
+// empty and has one.
+class ScratchDirectory {
+ public:
+  ScratchDirectory(const std::filesystem::path& run_directory, ProcessGroup& processes);
+  ~ScratchDirectory();
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void remove();
+
+  std::filesystem::path path_;
+  bool is_own_ = false;  // Created by this process.
+};
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=decode: continues prompts, or documents of datasets, with the weights of a checkpoint. It
+// reads the run's directory without a lock and writes decoder_out/ there.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/devices/device.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/run/run_setting.h"
+#include "tasks/task/config/experiment.h"
+
+namespace tessera {
+
+struct DecodeOptions {
+  CheckpointChoice checkpoint;
+  std::vector<std::string> prompts;     // None: the decode datasets.
+  std::vector<std::string> prompt_ids;  // Prompts as token ids: "1 2 3".
+  bool print_ids = false;               // Print ids of prompts and continuations.
+};
+
+// The arguments are those of train_run (tasks/run/train/trainer.h).
+std::unique_ptr<BaseRun> decode_run(const ExperimentConfig& config, const RunSetting& setting,
+                                    const DecodeOptions& options,
+                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+
+}  // namespace tessera

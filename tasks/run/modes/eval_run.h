@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=eval: scores checkpoints of a run, which may be training at the same time. It reads the
+// run's directory without a lock and writes eval_out/ there. Evaluation during training uses the
+// same code (tasks/run/eval/evaluation.h). The exit code is 0 also when a signal stopped it. Error,
+// after everything is scored, if a loss was not finite.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/devices/device.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/run/run_setting.h"
+#include "tasks/task/config/experiment.h"
+
+namespace tessera {
+
+struct EvalOptions {
+  CheckpointChoice checkpoint;
+};
+
+// The arguments are those of train_run (tasks/run/train/trainer.h).
+std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunSetting& setting,
+                                  const EvalOptions& options, const std::vector<Device*>& devices,
+                                  ProcessGroup& processes);
+
+}  // namespace tessera

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run/modes/plan_run.h"
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "tasks/planner/comparison.h"
+#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/directory/run_config.h"
+#include "tasks/run/train/train_session.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PlanRun final : public BaseRun {
+ public:
+  PlanRun(const ExperimentConfig& config, const RunSetting& setting, const PlanOptions& options,
+          const std::vector<Device*>& devices, ProcessGroup& processes)
+      : options_(options),
+        writes_(processes.is_first() && !setting.dry_run),
+        session_(config,
+                 {.run_directory = setting.job_log_dir,
+                  .input_directory = setting.input_directory,
+                  .devices = setting.devices,
+                  .allocates = false,
+                  .on_stage = graph_dumper(options.dump_graph, setting.job_log_dir, processes),
+                  .launch_costs = options.launch_costs},
+                 devices, processes),
+        console_(console_mode(setting, processes)),
+        output_(options) {
+    require_metrics(session_);
+  }
+
+  int run() override {
+    warn_of_layouts(session_, console_);
+    const CompiledStep step = session_.compiled_step();
+    Plan plan = make_plan(step);
+    if (options_.hardware)
+      plan.prediction = predict(step, *options_.hardware, session_.train().num_train_steps);
+    console_.info(output_.text(plan));
+    if (!writes_) return 0;
+    if (const std::string note = output_.write_files(plan); !note.empty())
+      console_.info("note: " + note);
+    return 0;
+  }
+
+ private:
+  PlanOptions options_;
+  bool writes_;
+  Session session_;
+  Console console_;
+  PlanOutput output_;
+};
+
+}  // namespace
+
+Json read_plan(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / "plan.json" : path;
+  if (!fs::exists(file))
+    fail(
+        "--compare_plan={}: {} does not exist; give the plan.json that a run or --mode=plan "
+        "wrote{}",
+        path.string(), file.string(), did_you_mean_run(path));
+  Json plan = parse_json(read_file(file), file.string());
+  for (const char* member : {"parameters", "peak_bytes", "collectives"})
+    if (!plan.is_object() || plan.find(member) == nullptr)
+      fail("--compare_plan={}: {} is no plan: it has no member '{}'", path.string(), file.string(),
+           member);
+  return plan;
+}
+
+PlanOutput::PlanOutput(const PlanOptions& options)
+    : directory_(options.directory), json_file_(options.output) {
+  if (!json_file_.empty())
+    require_same_kind(json_file_, "{\"parameters\": ", "a plan of --mode=plan");
+  if (!options.compare_with.empty()) earlier_ = read_plan(options.compare_with);
+}
+
+std::string PlanOutput::text(const Plan& plan) const {
+  return earlier_ ? plan_comparison(*earlier_, parse_json(plan_json(plan), "the plan"))
+                  : plan_text(plan);
+}
+
+std::string PlanOutput::write_files(const Plan& plan) const {
+  if (!json_file_.empty()) write_file_atomically(json_file_, plan_json(plan) + "\n");
+  if (directory_.empty()) return "";
+  if (run_has_begun(directory_))
+    return fmt::format(
+        "{} has a run, and keeps the plan.txt and plan.json of that run; another --job_log_dir "
+        "gets files of this plan",
+        directory_.string());
+  fs::create_directories(directory_);
+  write_plan_files(directory_, plan);
+  return "";
+}
+
+std::unique_ptr<BaseRun> plan_run(const ExperimentConfig& config, const RunSetting& setting,
+                                  const PlanOptions& options, const std::vector<Device*>& devices,
+                                  ProcessGroup& processes) {
+  return std::make_unique<PlanRun>(config, setting, options, devices, processes);
+}
+
+}  // namespace tessera

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run/train/train_session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/compile/remat/remat.h"
+#include "core/compile/spmd/layout_lint.h"
+#include "core/graph/type.h"
+#include "core/io/file.h"
+#include "core/io/user_path.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "inputs/checked_input.h"
+#include "layers/inspect.h"
+#include "tasks/planner/plan.h"
+#include "tasks/planner/prices/priced_launch.h"
+#include "tasks/planner/step_digest.h"
+#include "tasks/run/directory/run_config.h"
+#include "tasks/run/log/throughput.h"
+#include "tasks/run/log/weight_table.h"
+#include "tasks/run/session/batch_check.h"
+#include "tasks/run/session/check_rules.h"
+#include "tasks/run/session/model_state.h"
+#include "tasks/run/train/learning_warnings.h"
+#include "tasks/run/train/loop_state.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kVocabAxis = "vocab";
+constexpr int64_t kMostBatchTokens = int64_t{1} << 28;  // Each takes some 20 bytes on the host.
+
+// The smallest batch that the mesh can hold: one copy of the example per shard of the batch axis.
+Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input) {
+  const Type batch = apply_rules(setting.rules.activations, setting.mesh,
+                                 make_type(DType::kI32, {{"batch", 0, {}}}));
+  Batch specification = input.specification();
+  for (auto& [name, array] : specification)
+    array.shape[0] = setting.mesh.size_along(batch.axes[0].split);
+  return specification;
+}
+
+const std::filesystem::path& directory_of_inputs(const SessionOptions& options) {
+  return options.input_directory.empty() ? options.run_directory : options.input_directory;
+}
+
+}  // namespace
+
+Session::Session(const ExperimentConfig& config, const SessionOptions& options,
+                 const std::vector<Device*>& devices, ProcessGroup& processes)
+    : ModelSession(config, options.allocates ? Purpose::kRunning : Purpose::kPlanning, devices,
+                   options.devices, processes, options.run_directory) {
+  open_inputs(config, options);
+  compile(config, options);
+  processes_.barrier("compiling the step");
+}
+
+// The rows of a global batch that this process's devices hold.
+Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options) const {
+  Infeed infeed{.infeed_host_index = processes_.rank(),
+                .num_infeed_hosts = processes_.size(),
+                .run_directory = directory_of_inputs(options),
+                // Only process 0 may create a corpus snapshot.
+                .run_begun = !processes_.is_first() || run_has_begun(options.run_directory)};
+  const Type batch = apply_rules(rules_.activations, mesh_,
+                                 make_type(DType::kI32, {{"batch", global_batch_size, {}}}));
+  if (const auto problem = type_problem(batch, mesh_)) fail("global_batch_size: {}", *problem);
+  if (options.allocates) {
+    const int64_t first = processes_.rank() * options.devices;
+    infeed.rows = rows_of(batch, mesh_, first, options.devices);
+  }
+  return infeed;
+}
+
+OpenedInput Session::open_input(const Template<BaseInput>& input_tpl, const std::string& where,
+                                const SessionOptions& options) {
+  const ErrorContext context(where);
+  std::unique_ptr<BaseInput> input = make_input(input_tpl);
+  const int64_t batch = input->global_batch_size(), length = sequence_length(*input);
+  if (options.allocates && length > kMostBatchTokens / batch)
+    fail("global_batch_size={} sequences of seq_len={} tokens are more than {} tokens", batch,
+         length, kMostBatchTokens);
+  const Infeed rows = infeed(batch, options);
+  if (options.allocates) input->attach(rows);  // A plan needs no data.
+  return {std::move(input), rows.rows, options.allocates};
+}
+
+void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& options) {
+  // Process 0 opens its training input first: it may create a snapshot that the others read.
+  if (!processes_.is_first()) processes_.barrier("opening the inputs");
+  input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options).input,
+                                      train().prefetch_batches);
+  evaluation_ = std::make_unique<Evaluation>(
+      config, train(), [&](const Template<BaseInput>& input_tpl, const std::string& where) {
+        return open_input(input_tpl, where, options);
+      });
+  if (processes_.is_first()) {
+    const bool keeps = options.trains && options.allocates && options.keeps_tokenizer;
+    if (keeps && input_->tokenizer() != nullptr)
+      write_run_tokenizer(options.run_directory, *input_->tokenizer());
+    processes_.barrier("opening the inputs");
+  }
+  if (!options.allocates) return;
+  compare_data();
+  evaluation_->require_labels(processes_);
+}
+
+// Detects at once, not at the first checkpoint, that processes see different files under one path.
+void Session::compare_data() const {
+  const auto compare = [&](const BaseInput& input, const std::string& where) {
+    const ErrorContext context(where);
+    merged_input_states(input.state(), processes_);
+  };
+  compare(*input_, "input");
+  for (const EvalDataset& dataset : evaluation_->datasets())
+    compare(dataset.input(), "eval_inputs." + dataset.name());
+}
+
+void Session::compile(const ExperimentConfig& config, const SessionOptions& options) {
+  TraceSetting setting{mesh_, rules_, global_specification(*input_)};
+  std::optional<int> train_number;
+  if (options.trains) {
+    std::optional<InspectScope> inspecting;
+    if (options.inspects) inspecting.emplace();
+    train_graph_ = graph_of(*task_, "train_graph()", names::kLoss,
+                            [&] { return task_->train_graph(setting); });
+    check_rules(rules_, train_graph_);
+    input_->check_with([bounds = lookup_bounds(train_graph_), name = input_->name()](
+                           const Batch& batch, int64_t number) {
+      check_batch(batch, bounds, fmt::format("input '{}', batch {}", name, number));
+    });
+    check_remat_names(parse_remat_policy(train().remat_policy), train_graph_);
+    CompileOptions compile;
+    compile.on_stage = options.on_stage;
+    compile.communication = options.communication;
+    compile.launch_seconds = schedule_seconds(options.launch_costs, mesh_);
+    train_number = add_program(train_graph_, compile);
+  }
+  evaluation_->compile(*this, config, directory_of_inputs(options),
+                       [&](Graph graph) { return add_program(std::move(graph)); });
+  if (options.allocates) {
+    setting.batch = copies_of_one_example(setting, *input_);
+    check_vocabulary(graph_of(*task_, "logits_graph()", names::kLogits,
+                              [&] { return task_->logits_graph(setting, eval_weights()); }));
+  }
+  if (train().sample.length > 0 && options.trains && options.allocates)
+    samples_ = std::make_unique<TrainingSamples>(*this, *input_);
+
+  if (options.allocates) executor_.allocate();
+  if (train_number) train_ = std::make_unique<TrainProgram>(executor_, *train_number, *task_);
+  evaluation_->begin(executor_);
+  if (samples_) samples_->begin();
+}
+
+CompiledStep Session::compiled_step() const {
+  return {.stages = executor_.stage_plans(train_->program()),
+          .mesh = mesh_,
+          .tokens = tokens_per_step(),
+          .traced = &train_graph_,
+          .parameters = task_->model().parameters().elements(),
+          .arena_bytes = executor_.arena_bytes(),
+          .saved = executor_.saved_values(train_->program()),
+          .pipeline = pipeline_};
+}
+
+void Session::check_vocabulary(const Graph& logits_graph) const {
+  const GraphOutput* logits = logits_graph.find_output(names::kLogits);
+  const Type& type = logits_graph.type(logits->value);
+  if (!type.has(kVocabAxis)) return;  // Not a language model.
+  const auto check = [&](const BaseInput& input, const std::string& where) {
+    if (input.vocab_size() > type.axis(kVocabAxis).size)
+      fail(
+          "{}: its token ids reach {}, but the model's vocabulary has {}; set vocab_size to at "
+          "least {}",
+          where, input.vocab_size() - 1, type.axis(kVocabAxis).size, input.vocab_size());
+  };
+  check(*input_, "input");
+  for (const EvalDataset& dataset : evaluation_->datasets())
+    check(dataset.input(), "eval_inputs." + dataset.name());
+}
+
+int64_t Session::tokens_per_step() const {
+  const Batch batch = global_specification(*input_);
+  const auto ids = batch.find("ids");
+  if (ids == batch.end()) fail("input '{}': its batches have no array 'ids'", input_->name());
+  int64_t tokens = 1;
+  for (const int64_t size : ids->second.shape) tokens *= size;
+  return tokens;
+}
+
+void Session::write_plan(const std::filesystem::path& run_directory) {
+  const CompiledStep step = compiled_step();
+  write_plan_files(run_directory, make_plan(step));
+  const StepDigest program = step_digest(step.largest());
+  write_file_atomically(run_directory / "program.json", program_json(program) + "\n");
+  if (const std::string choices = device_.share_choices(""); !choices.empty())
+    write_file_atomically(run_directory / kKernelChoicesFile, choices);
+}
+
+void require_metrics(const Session& session) {
+  const TrainHParams& p = session.train();
+  session.evaluation().require("task.train.early_stopping.metric", p.early_stopping.metric);
+  session.evaluation().require("task.train.save_keep_best", p.save_keep_best);
+}
+
+void introduce_run(const std::string& title, const Session& session, const std::string& note,
+                   const Device& device, Console& console) {
+  console.info(title);
+  const int64_t devices = session.mesh().num_devices();
+  const std::string each =
+      fmt::format("{}; {}, which mfu is measured against", device.description(), peak_text(device));
+  console.info(devices == 1 ? each
+                            : fmt::format("{} devices (mesh {}), each {}", devices,
+                                          session.mesh().text(), each));
+  if (!session.train().deterministic)
+    console.info("task.train.deterministic=false: numbers may differ from run to run");
+  if (!session.remark().empty()) console.info(session.remark());
+  if (!note.empty()) console.info(note);
+  for (const std::string& remark : session.input().remarks()) console.info("note: " + remark);
+  console.info(weight_table(session.task().model().parameters()));
+  console.info(plan_summary(make_plan(session.compiled_step())));
+  warn_of_layouts(session, console);
+}
+
+void warn_of_layouts(const Session& session, Console& console) {
+  const auto warn = [&](const std::vector<std::string>& warnings) {
+    for (const std::string& warning : warnings) console.info("warning: " + warning);
+  };
+  warn(layout_lint(session.train_graph(), session.mesh()));
+  warn(idle_mesh_axes(session.rules(), session.mesh(), session.train_graph()));
+  warn(learning_warnings(session.task(), session.train_graph()));
+  if (session.pipeline())
+    warn(warnings_of_shared_weights(session.executor().persistent(), session.mesh()));
+}
+
+void take_weights(Session& session, const InitFrom& other, Console& console) {
+  const std::filesystem::path run = user_path(other.directory, "task.train.init_from");
+  const CheckpointStore store(run / "checkpoints");
+  const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
+  if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
+  const LoadedWeights loaded = load_weights(session.executor(), session.task().model().parameters(),
+                                            store.open(*step), other);
+  console.info(
+      fmt::format("{} weights from step {} of {}:", loaded.taken.size(), *step, other.directory));
+  for (const std::string& line : loaded.taken) console.info("  " + line);
+  if (!loaded.left_out.empty())
+    console.info(fmt::format("note: {} of its weights are left out: {}", loaded.left_out.size(),
+                             few_names(loaded.left_out)));
+  if (!loaded.initial.empty())
+    console.info(fmt::format("note: {} weights of this run keep their initial values: {}",
+                             loaded.initial.size(), few_names(loaded.initial)));
+}
+
+StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& window,
+                       std::filesystem::path trace_file, Console& console, NonfiniteSearch& search)
+    : session_(session),
+      window_(window),
+      trace_file_(std::move(trace_file)),
+      console_(console),
+      search_(search) {}
+
+void StepRunner::begin_step() {
+  if (under_way() == 0) last_end_ = Clock::now();
+}
+
+void StepRunner::start(Batch batch, int64_t step, double input_wait) {
+  if (window_ && taken_ >= window_->start && taken_ < window_->start + window_->steps) {
+    traced_ = step;
+    trace_.begin_step(step);
+    session_.executor().observe(trace_.observer());
+  }
+  if (under_way() == 0) sent_before_ = session_.bytes_sent();
+  session_.train_program().start(batch, step);
+  started_.push_back({step, std::move(batch)});
+  input_wait_ += input_wait;
+  ++taken_;
+}
+
+FinishedStep StepRunner::finish() {
+  FinishedStep finished{.result = session_.train_program().finish(),
+                        .input_wait = std::exchange(input_wait_, 0.0)};
+  const Clock::time_point now = Clock::now();
+  finished.seconds = std::chrono::duration<double>(now - std::exchange(last_end_, now)).count();
+  const int64_t sent = session_.bytes_sent();
+  sent_ += sent - std::exchange(sent_before_, sent);
+  if (const std::optional<int64_t> traced = std::exchange(traced_, std::nullopt); traced) {
+    session_.executor().observe({});
+    write_trace(*window_, *traced);
+  }
+  Started started = std::move(started_.front());
+  started_.pop_front();
+  look_for_nonfinite(started, &finished);
+  session_.input().recycle(std::move(started.batch));
+  return finished;
+}
+
+// A skipped step has changed nothing but the counters of skipped steps.
+void StepRunner::look_for_nonfinite(const Started& started, FinishedStep* finished) {
+  StepResult& result = finished->result;
+  const auto is_finite = [](const StepResult& of) {
+    return std::isfinite(of.loss) && std::isfinite(of.grad_norm);
+  };
+  if (result.applied || is_finite(result) || std::exchange(has_searched_, true)) return;
+  if (under_way() > 0) {  // It may have changed the weights.
+    finished->nonfinite = fmt::format(
+        "--mode=replay --step={} --find=nonfinite names the first launch of it that is not finite",
+        started.step + 1);
+    return;
+  }
+  const std::pair<std::string_view, int64_t> counters[] = {
+      {names::kSkipped, result.skipped - 1}, {names::kSkippedInARow, result.skipped_in_a_row - 1}};
+  for (const auto& [name, count] : counters) {
+    const auto before = static_cast<float>(count);
+    session_.executor().write_state(fmt::format("learner/{}", name),
+                                    std::as_bytes(std::span(&before, 1)));
+  }
+  const std::string found =
+      search_.find(session_.executor(), session_.mesh(), session_.train_program().program(),
+                   session_.processes(),
+                   [&] { result = session_.train_program().run(started.batch, started.step); });
+  finished->nonfinite =
+      found.empty()
+          ? fmt::format(
+                "step {} was not finite, and is finite when it is repeated, which counts; "
+                "--mode=selfcheck checks this machine",
+                started.step + 1)
+          : found;
+}
+
+// After the last step of the window or of the run.
+void StepRunner::write_trace(const ProfileWindow& window, int64_t step) {
+  const bool is_last =
+      taken_ == window.start + window.steps || step + 1 == session_.train().num_train_steps;
+  if (!is_last || !session_.processes().is_first()) return;
+  trace_.write(trace_file_);
+  console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
+                            trace_file_.filename().string(), taken_ - window.start));
+}
+
+// None if the last step or the next is traced.
+size_t StepRunner::most_under_way() const {
+  const bool is_traced =
+      window_ && taken_ >= window_->start && taken_ <= window_->start + window_->steps;
+  return is_traced ? 0 : session_.executor().most_under_way() - 1;
+}
+
+std::map<std::string, double> StepRunner::traffic(int64_t devices_here) const {
+  if (session_.mesh().num_devices() == 1 || taken_ == 0) return {};
+  return {{"sent_bytes_per_step",
+           static_cast<double>(sent_) / static_cast<double>(taken_ * devices_here)}};
+}
+
+}  // namespace tessera

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/task/config/experiment.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "core/base/plugin_call.h"
+#include "core/graph/layer_pieces.h"
+#include "core/hparams/convert.h"
+
+namespace tessera {
+namespace {
+
+bool is_one_of(Strategy strategy, std::initializer_list<Strategy> some) {
+  return std::ranges::find(some, strategy) != some.end();
+}
+
+bool is_ring(Strategy strategy) {
+  using enum Strategy;
+  return is_one_of(strategy, {kRing, kFullyShardedRing, kFullyShardedTensorRing});
+}
+
+bool uses_context(Strategy strategy) {
+  using enum Strategy;
+  return is_ring(strategy) ||
+         is_one_of(strategy, {kContext, kFullyShardedContext, kFullyShardedTensorContext});
+}
+
+bool uses_stages(Strategy strategy) {
+  using enum Strategy;
+  return is_one_of(
+      strategy, {kPipeline, kFullyShardedPipeline, kTensorPipeline, kFullyShardedTensorPipeline});
+}
+
+}  // namespace
+
+ExperimentConfig with_all_evals(ExperimentConfig config) {
+  std::erase_if(config.eval.datasets, [&](const auto& entry) {
+    return !config.eval_inputs.contains(entry.first) &&
+           same_value(to_tree(entry.second), to_tree(EvalHParams{}));
+  });
+  for (const auto& [name, unused] : config.eval_inputs) config.eval.datasets.try_emplace(name);
+  return config;
+}
+
+ExperimentConfig Experiment::config() const {
+  ExperimentConfig config = calling(*this, "build()", [&] { return build(); });
+  if (!strategy.has()) return config;
+  config.rules = strategy_rules(strategy.get());
+  config.mesh.axis_names = strategy_axes(strategy.get(), std::move(config.mesh.axis_names));
+  return config;
+}
+
+void Experiment::shrink() {
+  constexpr int64_t kMostOfAxis = 2;
+  for (std::vector<int64_t>* shape : {&ici_mesh_shape, &dcn_mesh_shape})
+    for (int64_t& size : *shape) size = std::min(size, kMostOfAxis);
+}
+
+std::vector<std::string> strategy_axes(Strategy strategy, std::vector<std::string> axis_names) {
+  if (uses_context(strategy) && std::ranges::find(axis_names, "ctx") == axis_names.end())
+    axis_names.insert(std::ranges::find(axis_names, "mdl"), "ctx");
+  if (uses_stages(strategy) && std::ranges::find(axis_names, kStageAxis) == axis_names.end())
+    axis_names.insert(axis_names.begin(), std::string(kStageAxis));
+  return axis_names;
+}
+
+AxisRules make_rules(const RulesConfig& config) {
+  return {parse_rules(config.weights), parse_rules(config.activations)};
+}
+
+RulesConfig strategy_rules(Strategy strategy) {
+  using enum Strategy;
+  std::vector<std::string_view> weights, activations;
+  if (strategy == kSequence || strategy == kFullyShardedSequence)
+    activations.push_back("residual: seq -> mdl");
+  if (strategy == kPax) activations.push_back("residual: embed -> mdl");
+  const bool is_context = uses_context(strategy);
+  const bool is_tensor =
+      !is_one_of(strategy, {kReplicas, kFullySharded, kContext, kFullyShardedContext, kRing,
+                            kFullyShardedRing, kPipeline, kFullyShardedPipeline});
+  if (is_context && !is_ring(strategy)) {
+    activations.push_back(is_tensor ? "attention: heads -> (mdl, ctx), attention: kv_heads -> "
+                                      "(mdl, ctx), attention: seq -> ()"
+                                    : "attention: heads -> ctx, attention: kv_heads -> ctx, "
+                                      "attention: seq -> ()");
+  }
+  if (is_context) activations.push_back("seq -> ctx");
+  if (strategy == kExperts) {
+    weights.push_back("experts -> data");
+    activations.push_back("experts -> data");
+  }
+  activations.push_back("batch -> (replica, data)");
+  if (uses_stages(strategy)) weights.push_back("layers -> stage");
+  if (!is_one_of(strategy,
+                 {kReplicas, kTensor, kSequence, kContext, kRing, kPipeline, kTensorPipeline}))
+    weights.push_back(is_context ? "embed -> (data, ctx)" : "embed -> data");
+  if (is_tensor) {
+    // Weights and activations have the same rules, so that no weight moves along mdl: all-gathers
+    // are over `data` only.
+    constexpr std::string_view kOverModel =
+        "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
+    weights.push_back(kOverModel);
+    activations.push_back(kOverModel);
+  }
+  return {.weights = fmt::format("{}", fmt::join(weights, ", ")),
+          .activations = fmt::format("{}", fmt::join(activations, ", "))};
+}
+
+}  // namespace tessera

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/task/learner/base_optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "core/base/plugin_call.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "layers/parameter.h"
+
+namespace tessera {
+namespace {
+
+// The axes of one tensor: all but the stack's.
+std::span<const Axis> tensor_axes(const Type& type) {
+  const std::span<const Axis> axes = type.axes;
+  return !axes.empty() && axes[0].name == kLayersAxis ? axes.subspan(1) : axes;
+}
+
+Tensor in_f32(const Tensor& x) { return x.dtype() == DType::kF32 ? x : cast(x, DType::kF32); }
+
+// A partial sum over the mesh axes that split the tensor; one for each layer of a stack.
+Tensor partial_sum_of_squares(const Tensor& x) {
+  std::string axes;
+  for (const Axis& axis : tensor_axes(x.type())) axes += (axes.empty() ? "" : " ") + axis.name;
+  return reduce_sum(square(in_f32(x)), axes);
+}
+
+Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_axes) {
+  Type type = make_type(scalar.dtype(), {});
+  if (!mesh_axes.empty()) type.partial = {PartialKind::kSum, mesh_axes};
+  return scalar.type() == type ? scalar : reshard(scalar, type);
+}
+
+}  // namespace
+
+double BaseOptimizer::learning_rate(int64_t step, int64_t num_train_steps) const {
+  const double factor =
+      calling(*schedule_, "value()", [&] { return schedule_->value(step, num_train_steps); });
+  if (!std::isfinite(factor) || factor < 0.0)
+    fail_in(*schedule_, "value()", "returned {} at step {}, expected a finite number, 0 or more",
+            plain_nan(factor), step);
+  return learning_rate_ * factor;
+}
+
+int64_t BaseOptimizer::warmup_steps() const {
+  const int64_t steps =
+      calling(*schedule_, "warmup_steps()", [&] { return schedule_->warmup_steps(); });
+  if (steps < 0) fail_in(*schedule_, "warmup_steps()", "returned {}, expected 0 or more", steps);
+  return steps;
+}
+
+std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
+                                const Type& parameter) {
+  auto slots = calling(optimizer, "slots()", [&] { return optimizer.slots(path, parameter); });
+  std::set<std::string> names = {"", "ema"};  // "ema": of the learner.
+  for (const auto& [name, type] : slots) {
+    if (name.find('/') != std::string::npos || !names.insert(name).second)
+      fail_in(optimizer, "slots()", "a slot is called '{}'; expected different names without '/'",
+              name);
+    const auto problem = type_problem(type, traced_mesh());
+    if (problem || type.partial || (type.dtype != DType::kF32 && type.dtype != DType::kBF16))
+      fail_in(optimizer, "slots()", "slot '{}' is {}, expected f32 or bf16 and not partial{}", name,
+              type.text_sized(), problem ? "; " + *problem : "");
+  }
+  return slots;
+}
+
+Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs) {
+  Updated updated = calling(optimizer, "update()", [&] { return optimizer.update(inputs); });
+  if (updated.slots.size() != inputs.slots.size())
+    fail_in(optimizer, "update()", "returned {} slots, expected {}, as slots() returned",
+            updated.slots.size(), inputs.slots.size());
+  const auto check = [&](std::string_view what, const Tensor& next, const Tensor& before) {
+    if (!next.valid() || next.type() != before.type())
+      fail_in(optimizer, "update()", "returned a {} {}, expected {}, as before the step", what,
+              next.valid() ? next.type().text_sized() : "without a value",
+              before.type().text_sized());
+  };
+  check("parameter", updated.parameter, inputs.parameter);
+  for (size_t i = 0; i < inputs.slots.size(); ++i) check("slot", updated.slots[i], inputs.slots[i]);
+  return updated;
+}
+
+Tensor sum_of_squares(const Tensor& x) { return reduced(partial_sum_of_squares(x)); }
+
+Tensor rms(const Tensor& x) {
+  double elements = 1.0;
+  for (const Axis& axis : tensor_axes(x.type())) elements *= static_cast<double>(axis.size);
+  return sqrt(sum_of_squares(x) * (1.0 / elements));
+}
+
+Tensor norm_of_all(const std::vector<Tensor>& tensors, NormPasses passes) {
+  // Tensors by the mesh axes that split them, over which their sums are partial. These are added as
+  // partial sums over the union of the axes; a tensor replicated on several devices counts once, on
+  // the first of them.
+  struct Group {
+    std::vector<std::string> mesh_axes;
+    std::vector<Tensor> tensors;
+  };
+  std::vector<Group> groups;
+  std::vector<std::string> all_axes;
+  for (const Tensor& tensor : tensors) {
+    const std::vector<std::string> mesh_axes = split_of(traced_mesh(), tensor.type());
+    auto same = std::ranges::find(groups, mesh_axes, &Group::mesh_axes);
+    if (same == groups.end() || passes == NormPasses::kOneForEach)
+      same = groups.insert(groups.end(), {mesh_axes, {}});
+    same->tensors.push_back(tensor);
+    all_axes = mesh_union(traced_mesh(), all_axes, mesh_axes);
+  }
+  Tensor total;
+  for (const Group& group : groups) {
+    const Tensor partial = partial_over(squared_norm(group.tensors), all_axes);
+    total = total ? total + partial : partial;
+  }
+  return sqrt(partial_over(total, {}));
+}
+
+Tensor cap_rms(const Tensor& x, double threshold) {
+  return x / maximum(rms(x) / threshold, constant(1.0, DType::kF32));
+}
+
+Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update) {
+  const Tensor parameter = in_f32(inputs.parameter);
+  Tensor change = update;
+  if (inputs.weight_decay != 0.0) change = change + parameter * inputs.weight_decay;
+  Tensor next = parameter - change * inputs.learning_rate;
+  if (next.dtype() != inputs.parameter.dtype()) next = cast(next, inputs.parameter.dtype());
+  return where(inputs.apply, next, inputs.parameter);
+}
+
+Tensor scaled_gradient(const UpdateInputs& inputs) {
+  return in_f32(inputs.gradient) * inputs.gradient_scale;
+}
+
+Tensor old_state(const UpdateInputs& inputs, size_t slot) {
+  if (slot >= inputs.slots.size())
+    fail("slot {} of '{}' is read, but slots() gives {}", slot, inputs.path, inputs.slots.size());
+  return in_f32(inputs.slots[slot]);
+}
+
+Tensor stored_state(const UpdateInputs& inputs, size_t slot, const Tensor& next, Rounding rounding,
+                    const Noise& noise) {
+  const Tensor value = where(inputs.apply, next, old_state(inputs, slot));
+  const DType dtype = inputs.slots[slot].dtype();
+  if (dtype == DType::kF32) return value;
+  return rounding == Rounding::kStochastic ? stochastic_round(value, inputs.count, noise)
+                                           : cast(value, dtype);
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface of an optimizer: its state for each parameter, and one step as graph ops, with the
+// functions that optimizers share. Clipping, masks and the skipping of bad steps belong to the
+// learner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "core/graph/type.h"
+#include "core/hparams/template.h"
+#include "core/ops/rounding.h"
+#include "tasks/task/learner/schedules.h"
+#include "tasks/task/learner/state_policy.h"
+
+namespace tessera {
+
+// One tensor of optimizer state, "learner/<name>/<parameter path>", initially zero; f32 or bf16.
+// Names differ, and have no '/'.
+struct Slot {
+  std::string name;
+  Type type;
+};
+
+// The inputs of one parameter's step. Scalars are f32.
+struct UpdateInputs {
+  std::string path;           // "lm.softmax.w".
+  Tensor parameter;           // In its stored layout and dtype.
+  std::vector<Tensor> slots;  // In the order of `slots()`.
+  Tensor gradient;            // Has the parameter's type.
+  Tensor gradient_scale;      // Multiplies the gradient (clipping).
+  Tensor learning_rate;       // With the schedule.
+  Tensor count;               // Updates applied so far.
+  Tensor apply;               // bool; false: parameter and slots stay unchanged.
+  double weight_decay = 0.0;  // After masks.
+};
+
+// The results, in the types of `parameter` and `slots`.
+struct Updated {
+  Tensor parameter;
+  std::vector<Tensor> slots;
+};
+
+class BaseOptimizer {
+ public:
+  virtual ~BaseOptimizer() = default;
+  // Error if the schedule's factor is negative or not finite.
+  double learning_rate(int64_t step, int64_t num_train_steps) const;
+  int64_t warmup_steps() const;                          // The schedule's.
+  double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
+  // The state of the parameter at this path.
+  virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const = 0;
+  virtual Updated update(const UpdateInputs& inputs) const = 0;
+
+ protected:
+  // Takes HParams with learning_rate, schedule_tpl and weight_decay,
+  template <typename HParams>
+  explicit BaseOptimizer(const HParams& p)
+      : learning_rate_(p.learning_rate),
+        weight_decay_(p.weight_decay),
+        schedule_(p.schedule_tpl.instantiate()) {}
+  // and also with `state` (StatePolicy); the optimizer stores these moments.
+  template <typename HParams>
+  BaseOptimizer(const HParams& p, const StoredMoments& stored) : BaseOptimizer(p) {
+    check_state(class_name<HParams>(), p.state, stored);
+  }
+
+ private:
+  double learning_rate_;
+  double weight_decay_;
+  std::unique_ptr<BaseSchedule> schedule_;
+};
+
+// Call the two functions and return their results. Error, naming the class, unless these are as the
+// comments of Slot, UpdateInputs and Updated say.
+std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
+                                const Type& parameter);
+Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs);
+
+// Functions shared by optimizers. A weight stacked by Repeated is a stack of tensors: norms "per
+// tensor" are per layer, so that repeated and unrolled models agree.
+
+// Σx² of each tensor, not partial: a scalar, or one for each layer of a stack, laid out as they
+// are.
+Tensor sum_of_squares(const Tensor& x);
+// √(Σx²/n) of each tensor of n elements, in the same shape.
+Tensor rms(const Tensor& x);
+// √Σx² over all of these tensors: a scalar, with one all-reduce over the mesh. One pass over all of
+// them takes one launch, but keeps them in memory until then.
+enum class NormPasses { kOne, kOneForEach };
+Tensor norm_of_all(const std::vector<Tensor>& tensors, NormPasses passes);
+// x / max(1, rms(x) / threshold), for each tensor.
+Tensor cap_rms(const Tensor& x, double threshold);
+
+// parameter - learning_rate·(update + decay·parameter) if `apply`, else the parameter.
+Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update);
+// The gradient in f32, times gradient_scale.
+Tensor scaled_gradient(const UpdateInputs& inputs);
+
+// The slot's value in f32, and what is stored there after the step: `next` (f32) in the slot's
+// dtype if `apply`, else what was there. Slots of a parameter that are rounded stochastically have
+// different noise.
+Tensor old_state(const UpdateInputs& inputs, size_t slot);
+Tensor stored_state(const UpdateInputs& inputs, size_t slot, const Tensor& next, Rounding rounding,
+                    const Noise& noise);
+
+}  // namespace tessera

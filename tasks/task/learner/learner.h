@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The learner: turns gradients into new weights and optimizer state, as graph ops. It clips, masks,
+// skips steps with a non-finite gradient, averages weights and counts; the optimizer only steps.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <regex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "layers/parameter.h"
+#include "layers/summaries.h"
+#include "tasks/task/learner/optimizers.h"
+
+namespace tessera {
+
+// Scalars about one step, f32 unless said otherwise.
+struct LearnerReport {
+  Tensor grad_norm;  // Over all trained parameters, before clipping.
+  Tensor applied;    // bool: whether the step was applied.
+  Tensor skipped;    // Steps skipped so far.
+  Tensor skipped_in_a_row;
+};
+
+// Regular expressions that match whole parameter paths: the masks of the learner.
+class PathPatterns {
+ public:
+  // Error if one is not a regular expression; `field` names where they are configured.
+  PathPatterns(const std::vector<std::string>& patterns, std::string_view field);
+  bool empty() const { return patterns_.empty(); }
+  bool match(std::string_view path) const;  // Whether any matches.
+  // Error naming the nearest path for a pattern that matches no parameter.
+  void check(const ParameterTable& table) const;
+
+ private:
+  std::string field_;
+  std::vector<std::string> texts_;
+  std::vector<std::regex> patterns_;
+};
+
+class Learner {
+ public:
+  struct HParams {
+    static constexpr std::string_view kName = "Learner";
+    Template<BaseOptimizer> optimizer_tpl = AdamW::HParams{};
+    double clip_gradient_norm_to_value = 0.0;  // Norm of all gradients together; 0: no clipping.
+    double clip_gradient_single_norm_to_value = 0.0;  // Norm of each tensor; set at most one.
+    // Regular expressions that match whole parameter paths.
+    std::vector<std::string> weight_decay_exclusion;
+    std::vector<std::string> bprop_variable_exclusion;  // Frozen.
+    std::vector<std::string> bprop_variable_inclusion;  // If not empty: all others are frozen.
+    bool skip_lp_1d_vectors = false;                    // No decay of biases and norm scales.
+    bool skip_nonfinite_steps = true;
+    double skip_step_gradient_norm_value = 0.0;  // Also skip above this norm; 0: never.
+    int64_t max_skipped_in_a_row = 10;           // The run then fails; 0: never.
+    double ema_decay = 0.0;                      // 0: no average of the weights.
+    FIELDS(optimizer_tpl, About(clip_gradient_norm_to_value, kNotNegative),
+           About(clip_gradient_single_norm_to_value, kNotNegative), weight_decay_exclusion,
+           bprop_variable_exclusion, bprop_variable_inclusion, skip_lp_1d_vectors,
+           skip_nonfinite_steps, About(skip_step_gradient_norm_value, kNotNegative),
+           About(max_skipped_in_a_row, kNotNegative), About(ema_decay, kRate))
+  };
+  explicit Learner(const HParams& p);
+
+  const HParams& hparams() const { return p_; }
+  const BaseOptimizer& optimizer() const { return *optimizer_; }
+  bool averages() const { return p_.ema_decay > 0.0; }
+
+  // Error for an expression that matches no parameter of the table, or if all are frozen.
+  void check(const ParameterTable& table) const;
+  bool trains(const Parameter& parameter) const;
+
+  // Traces the step: adds the learner's state as graph inputs, and updates of it and of the
+  // parameters. The state is f32 scalars "learner/count", "learner/skipped" and
+  // "learner/skipped_in_a_row", and "learner/<slot>/<path>" and "learner/ema/<path>" for
+  // parameters. `gradients` has one for each trained parameter, in order; `loss` is not partial.
+  // `metrics` of the layers move the weights that are balanced by them.
+  LearnerReport step(const ParameterTable& table, const std::vector<Tensor>& parameters,
+                     const std::vector<Tensor>& gradients, const Tensor& loss,
+                     const std::map<std::string, Metric>& metrics,
+                     const Tensor& learning_rate) const;
+
+ private:
+  double weight_decay(const Parameter& parameter) const;
+
+  HParams p_;
+  std::unique_ptr<BaseOptimizer> optimizer_;
+  PathPatterns no_decay_, frozen_, trained_;
+};
+
+// The state that holds the average of a parameter.
+std::string ema_name(std::string_view parameter_path);
+
+}  // namespace tessera

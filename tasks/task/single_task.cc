@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/task/single_task.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/ops/attention.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/random.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "layers/fprop_scope.h"
+#include "tasks/task/learner/base_optimizer.h"
+#include "tasks/task/microbatches.h"
+#include "tasks/task/model_pipeline.h"
+
+namespace tessera {
+
+REGISTER_TEMPLATE(BaseTask, SingleTask);
+
+namespace {
+
+// Graph inputs "batch/…" with the layout of the activation rules.
+Features batch_features(const Batch& batch, Mode mode) {
+  Features features;
+  features.mode = mode;
+  for (const auto& [name, array] : batch) {
+    Type type{array.dtype, {}, {}};
+    for (size_t i = 0; i < array.axes.size(); ++i)
+      type.axes.push_back({array.axes[i], array.shape[i], {}});
+    type = apply_rules(traced_rules().activations, traced_mesh(), type);
+    features.tensors[name] =
+        input(std::string(names::kBatchPrefix) + name, InputKind::kBatch, type);
+  }
+  return features;
+}
+
+// A moving average has the parameters' names with a prefix, and their types.
+std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) {
+  if (weights == Weights::kTrained) return parameter_inputs(table);
+  std::vector<Tensor> inputs;
+  for (const Parameter& each : table.parameters())
+    inputs.push_back(input(ema_name(each.path), InputKind::kState, stored_type(each)));
+  return inputs;
+}
+
+// Adds the loss to the metrics as "loss". Sums and weights are output without dividing.
+void output_metrics(const ModelOutput& output) {
+  const auto add = [](const std::string& name, const Metric& metric) {
+    tessera::output(std::string(names::kSumPrefix) + name, replicated(metric.sum));
+    tessera::output(std::string(names::kWeightPrefix) + name, replicated(metric.weight));
+  };
+  add(std::string(names::kLoss), output.loss);
+  for (const auto& [name, metric] : output.metrics) add(name, metric);
+}
+
+Tensor norm_of(const Tensor& x) {
+  const Tensor squares = sum_of_squares(x);
+  return sqrt(squares.type().rank() > 0 ? reduce_sum(squares) : squares);
+}
+
+// Sets the label weights of examples with eval_sample_weights 0 to 0, so that padding never counts.
+void weigh_examples(Features* features) {
+  const Tensor examples = features->find("eval_sample_weights");
+  if (!examples.valid()) return;
+  Tensor weights = features->find("weights");
+  if (!weights.valid()) {
+    const Tensor labels = features->find("labels");
+    if (!labels.valid()) return;  // A model without labels sets its own weights.
+    weights = constant(1.0, DType::kF32, labels.type().axes);
+  }
+  features->tensors["weights"] = weights * examples;
+}
+
+// Per-example outputs, f32["batch"], replicated; the host sums them by dataset, source and tag, in
+// f64 and in a fixed order. Outputs rows/<metric> and row_weights/<metric>, and row/<name> for
+// per-example fields of the batch. Outputs nothing if the model gives no per-token terms.
+void output_rows(const ModelOutput& output, const Features& features) {
+  if (output.terms.empty()) return;
+  for (const auto& [name, terms] : output.terms) {
+    const auto add = [&, &metric = name](std::string_view prefix, const Tensor& each) {
+      tessera::output(std::string(prefix) + metric, replicated(sum_of_examples(metric, each)));
+    };
+    add(names::kRowSumPrefix, terms.sum);
+    add(names::kRowWeightPrefix, terms.weight);
+  }
+  for (const char* name : {"eval_sample_weights", "label_bytes", "source"})
+    if (const Tensor rows = features.find(name); rows.valid())
+      tessera::output(std::string(names::kRowPrefix) + name, replicated(rows));
+}
+
+// Whether the layer at this path, or one that contains it, keeps decoding state.
+bool keeps_state(const Graph& decoding, std::string_view path) {
+  return std::ranges::any_of(decoding.inputs(), [&](const GraphInput& input) {
+    const size_t end = input.name.rfind('/');
+    if (input.kind != InputKind::kState || end == std::string::npos) return false;
+    const std::string_view folders = std::string_view(input.name).substr(0, end);
+    const std::string_view layer = folders.substr(folders.rfind('/') + 1);
+    return path == layer || (path.starts_with(layer) && path[layer.size()] == '.');
+  });
+}
+
+// Attention to the new tokens alone is wrong, unless its layer adds what it keeps of earlier ones.
+void check_attention_reads_state(const Graph& graph, const Graph& decoding) {
+  for (const Node& node : graph.nodes()) {
+    for (const auto& body : node.bodies) check_attention_reads_state(*body, decoding);
+    if (node.op != &kAttentionOp && node.op != &kCausalMaskOp && node.op != &kShiftRightOp)
+      continue;
+    if (keeps_state(decoding, node.path)) continue;
+    fail(
+        "{}: this model cannot decode token by token: {} sees the new tokens only, and its layer "
+        "keeps no decoding state of earlier ones (see FpropScope::cache() and "
+        "layers/fprop_scope.h) [in {}]",
+        node.site.text(), node.op->name, node.path);
+  }
+}
+
+// Row b becomes row parents[b]; rows may be on other devices.
+Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
+  const Tensor rows = gather(cache, parents, "batch");
+  return reshard(rename(rows, "rows", "batch"), cache.type());
+}
+
+}  // namespace
+
+SingleTask::SingleTask(const HParams& p)
+    : p_(p), model_(p.model.instantiate()), learner_(p.learner) {
+  check(p.decode);
+  learner_.check(model_->parameters());
+}
+
+Graph SingleTask::train_graph(const TraceSetting& setting) const {
+  Graph graph;
+  const TraceScope trace(graph, setting.mesh, setting.rules);
+  const SeedScope seed(p_.train.seed);
+  const ParameterTable& table = model_->parameters();
+  const std::vector<Tensor> parameters = parameter_inputs(table);
+  Features features = batch_features(setting.batch, Mode::kTrain);
+  features.step = input(std::string(names::kStep), InputKind::kScalar, make_type(DType::kI32, {}));
+  const Tensor learning_rate =
+      input(std::string(names::kLearningRate), InputKind::kScalar, make_type(DType::kF32, {}));
+
+  std::vector<int32_t> trained;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (learner_.trains(table.parameters()[i])) trained.push_back(static_cast<int32_t>(i));
+  const MicrobatchLoop loop = is_pipelined(setting.rules, setting.mesh)
+                                  ? MicrobatchLoop::kAlways
+                                  : MicrobatchLoop::kOfSeveral;
+  const Differentiated step =
+      differentiate(*model_, parameters, trained, features, p_.train.num_microbatches, loop);
+
+  const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
+                                             step.output.metrics, learning_rate);
+  output(std::string(names::kLoss), step.loss);
+  output_metrics(step.output);
+  output(std::string(names::kGradNorm), report.grad_norm);
+  output(std::string(names::kApplied),
+         where(report.applied, constant(1.0, DType::kF32), constant(0.0, DType::kF32)));
+  output(std::string(names::kSkipped), report.skipped);
+  output(std::string(names::kSkippedInARow), report.skipped_in_a_row);
+  if (p_.train.parameter_norms) {
+    for (size_t i = 0; i < trained.size(); ++i) {
+      const std::string& path = table.at(trained[i]).path;
+      output(std::string(names::kParameterNormPrefix) + path,
+             norm_of(parameters[static_cast<size_t>(trained[i])]));
+      output(std::string(names::kGradientNormPrefix) + path, norm_of(step.gradients[i]));
+    }
+  }
+  return graph;
+}
+
+Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const {
+  Graph graph;
+  const TraceScope trace(graph, setting.mesh, setting.rules);
+  Features features = batch_features(setting.batch, Mode::kEval);
+  weigh_examples(&features);
+  const std::vector<Tensor> parameters = weight_inputs(model_->parameters(), weights);
+  const ModelOutput scores =
+      is_pipelined(setting.rules, setting.mesh)
+          ? score_in_microbatches(*model_, parameters, features,
+                                  most_microbatches(features, p_.train.num_microbatches))
+          : score(*model_, parameters, features);
+  output_metrics(scores);
+  output_rows(scores, features);
+  const auto nats = scores.terms.find("log_pplx");
+  if (setting.scores_tokens && nats != scores.terms.end())
+    output(std::string(names::kLogProbs), replicated(neg(nats->second.sum)));
+  return graph;
+}
+
+Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) const {
+  Graph graph;
+  const TraceScope trace(graph, setting.mesh, setting.rules);
+  const Features features = batch_features(setting.batch, Mode::kEval);
+  const FpropScope scope(weight_inputs(model_->parameters(), weights), features);
+  Tensor logits = model_->logits(features);
+  if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
+  // All copies are equal, so the maximum over the batch is any of them.
+  const Tensor one = reduce_max(logits, "batch");
+  output(std::string(names::kLogits), replicated(one));
+  return graph;
+}
+
+Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) const {
+  Graph graph;
+  const AxisRules rules = without_sequence(setting.rules);
+  const TraceScope trace(graph, setting.mesh, rules);
+  const auto rows_input = [&](std::string_view name, std::vector<Axis> axes) {
+    const Type type = make_type(DType::kI32, std::move(axes));
+    return input(std::string(name), InputKind::kBatch,
+                 apply_rules(rules.activations, setting.mesh, type));
+  };
+  const Axis batch{"batch", setting.batch, {}};
+  Features features{.mode = Mode::kEval};
+  features.tensors["ids"] = rows_input(names::kIds, {batch, {"seq", setting.seq, {}}});
+  features.tensors["last"] = rows_input(names::kLast, {batch});
+  DecodeCache cache(rows_input(names::kStarts, {batch}), features.get("last"), setting.cache_length,
+                    setting.cache);
+  const ParameterTable& table = model_->parameters();
+  CastWeights cast_weights(table);
+  const FpropScope scope(weight_inputs(table, weights), features, &cache,
+                         setting.keep_cast_weights ? &cast_weights : nullptr);
+  Tensor logits = model_->next_logits(features);
+  if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
+  output(std::string(names::kLogits), replicated(logits));
+  check_attention_reads_state(graph, graph);
+  return graph;
+}
+
+Graph SingleTask::cast_weights_graph(const DecodeSetting& setting, Weights weights) const {
+  const Graph decoding = decode_graph(setting, weights);
+  Graph graph;
+  const TraceScope trace(graph, setting.mesh, setting.rules);
+  const ParameterTable& table = model_->parameters();
+  CastWeights::trace_casts(decoding, table, weight_inputs(table, weights));
+  return graph;
+}
+
+Graph SingleTask::reorder_cache_graph(const DecodeSetting& setting) const {
+  const Graph decoding = decode_graph(setting, Weights::kTrained);
+  Graph graph;
+  const TraceScope trace(graph, setting.mesh, setting.rules);
+  const Tensor parents = input(std::string(names::kParents), InputKind::kBatch,
+                               make_type(DType::kI32, {{"rows", setting.batch, {}}}));
+  for (const GraphInput& state : decoding.inputs()) {
+    if (state.kind != InputKind::kState || !decoding.type(state.value).has("batch")) continue;
+    const Tensor cache = input(state.name, InputKind::kState, decoding.type(state.value));
+    const Axis leading = cache.type().axes.front();
+    if (leading.name == "batch") {
+      graph.add_update(state.name, chosen_rows(cache, parents).id());
+      continue;
+    }
+    const RepeatResult stack =
+        repeat(leading.name, leading.size, {}, {cache},
+               [&](Tensor, std::vector<Tensor>, std::vector<Tensor> slices) -> RepeatBody {
+                 return {{}, {chosen_rows(slices[0], imported(parents))}};
+               });
+    graph.add_update(state.name, stack.stacked[0].id());
+  }
+  return graph;
+}
+
+}  // namespace tessera

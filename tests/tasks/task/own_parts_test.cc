@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// A user-defined optimizer, loss and input, as in docs/own_parts.md, in a run.
+#include <filesystem>
+#include <sstream>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/io/user_path.h"
+#include "core/ops/elementwise.h"
+#include "inputs/indexed_input.h"
+#include "inputs/tokenizers/make_tokenizer.h"
+#include "layers/models/language_model.h"
+#include "tasks/task/learner/base_optimizer.h"
+#include "tests/support/catch.h"
+#include "tests/support/optimizer_trial.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_run.h"
+
+// In a plugin, the project's name.
+namespace own_parts {
+
+using namespace tessera;
+
+// Chen et al., Symbolic Discovery of Optimization Algorithms (2023).
+class Lion final : public BaseOptimizer {
+ public:
+  struct HParams {
+    using Instance = Lion;
+    static constexpr std::string_view kName = "own_parts.Lion";
+    double learning_rate = 1e-4;
+    Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
+    double beta1 = 0.9, beta2 = 0.99;
+    double weight_decay = 0.0;
+    FIELDS(About(learning_rate, kNotNegative), schedule_tpl, About(beta1, kRate),
+           About(beta2, kRate), About(weight_decay, kNotNegative))
+  };
+  explicit Lion(const HParams& p) : BaseOptimizer(p), p_(p) {}
+
+  std::vector<Slot> slots(std::string_view, const Type& parameter) const override {
+    Type m = parameter;  // Of the same axes and layout.
+    m.dtype = DType::kF32;
+    return {{"m", m}};
+  }
+
+  Updated update(const UpdateInputs& inputs) const override {
+    const Tensor gradient = scaled_gradient(inputs), m = old_state(inputs, 0);
+    const Tensor change = sign(m * p_.beta1 + gradient * (1.0 - p_.beta1));
+    const Tensor next = m * p_.beta2 + gradient * (1.0 - p_.beta2);
+    return {decayed_step(inputs, change), {stored_state(inputs, 0, next, Rounding::kNearest, {})}};
+  }
+
+ private:
+  HParams p_;
+};
+const TemplateRegistrar<BaseOptimizer, Lion> kRegisterLion;
+
+// Lin et al., Focal Loss (2017): tokens that the model predicts well count less.
+class FocalLm final : public BaseModel {
+ public:
+  struct HParams {
+    using Instance = FocalLm;
+    static constexpr std::string_view kName = "own_parts.FocalLm";
+    Template<TransformerLm> lm_tpl = TransformerLm::HParams{};
+    double focus = 1.0;
+    FIELDS(lm_tpl, About(focus, "0: cross-entropy, 1: times (1 - p)²", kShare))
+  };
+  explicit FocalLm(const HParams& p) : focus_(p.focus), lm_(child("lm", p.lm_tpl)) {}
+
+ private:
+  ModelOutput fprop(const Features& features) const override {
+    CrossEntropy scores = lm_->loss(features);  // f32["batch seq"]: -log p of each label.
+    const Tensor focal = square(1.0 - exp(-scores.loss));
+    scores.loss = scores.loss * (focal * focus_ + (1.0 - focus_));
+    return weighted_output(scores, features.find("weights"));
+  }
+  Tensor fprop_logits(const Features& features) const override { return lm_->logits(features); }
+  Tensor fprop_next_logits(const Features& features) const override {
+    return lm_->next_logits(features);
+  }
+
+  double focus_;
+  ChildLayer<TransformerLm> lm_;
+};
+const TemplateRegistrar<BaseModel, FocalLm> kRegisterFocalLm;
+
+// A question, a tab and its answer on each line of a file. Only answers are scored.
+class Pairs final : public IndexedInput {
+ public:
+  struct HParams {
+    using Instance = Pairs;
+    static constexpr std::string_view kName = "own_parts.Pairs";
+    Required<std::string> path;
+    Required<int64_t> global_batch_size;
+    int64_t seq_len = 64;
+    int64_t seed = 1;
+    bool repeat = true;  // false: once, for evaluation.
+    FIELDS(path, About(global_batch_size, kSize), About(seq_len, kSize), seed, repeat)
+  };
+  explicit Pairs(const HParams& p)
+      : IndexedInput({.name = "pairs",
+                      .global_batch_size = p.global_batch_size.get(),
+                      .seq_len = p.seq_len,
+                      .seed = static_cast<uint64_t>(p.seed),
+                      .shuffle = p.repeat ? Shuffle::kFull : Shuffle::kNone,
+                      .repeat = p.repeat}),
+        path_(user_path(p.path.get(), "Pairs.path")) {}
+
+  int64_t vocab_size() const override { return bytes_->vocab_size(); }
+  const Tokenizer* tokenizer() const override { return bytes_.get(); }
+
+ private:
+  // Called once, in each process, before the first batch.
+  void open(const Infeed&) override {
+    const std::string text = read_file(path_);
+    checksum_ = crc32c(std::as_bytes(std::span(text)));
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find('\t') == std::string::npos)
+        fail("{}:{}: got '{}', expected a question, a tab and an answer", path_.string(),
+             lines_.size() + 1, line);
+      lines_.push_back(line);
+    }
+  }
+  std::optional<int64_t> num_examples() const override { return std::ssize(lines_); }
+  // A run that is resumed with another file is refused.
+  std::vector<DataPart> data_parts() const override {
+    return {{path_.filename().string(), fmt::format("{:08x}", checksum_), std::ssize(lines_)}};
+  }
+
+  void fill_example(int64_t, int64_t index, const TokenRow& row) const override {
+    const std::string& line = lines_[static_cast<size_t>(index)];
+    std::vector<uint32_t> encoded;
+    for (const int32_t id : bytes_->encode(line + "\n"))
+      encoded.push_back(encode_token(id, encoded.empty()));
+    fill_row(layout_, encoded, row);
+    std::fill_n(row.weights.begin(), std::min(line.find('\t'), row.weights.size()), 0.0f);
+  }
+
+  std::filesystem::path path_;
+  uint32_t checksum_ = 0;
+  std::vector<std::string> lines_;
+  std::unique_ptr<Tokenizer> bytes_ = make_tokenizer("bytes");
+  RowLayout layout_{Labels::kNextToken, bytes_.get()};
+};
+const TemplateRegistrar<BaseInput, Pairs> kRegisterPairs;
+
+}  // namespace own_parts
+
+namespace tessera {
+namespace {
+
+using own_parts::FocalLm;
+using own_parts::Lion;
+using own_parts::Pairs;
+
+TEST_CASE("an optimizer of one's own takes the steps of its paper") {
+  OptimizerTrial trial{.optimizer_tpl = Lion::HParams{.beta1 = 0.9, .beta2 = 0.5},
+                       .type = make_type(DType::kF32, {{"embed", 2, {}}}),
+                       .parameter = {1.0, -1.0}};
+  // First the signs of the gradients; then of 0.9·2 - 0.1·100 and 0.9·(-1).
+  trial.run({{4.0, -2.0}, {-100.0, 0.0}});
+  REQUIRE(trial.parameter[0] == Approx(1.0 - 0.1 + 0.1));
+  REQUIRE(trial.parameter[1] == Approx(-1.0 + 0.1 + 0.1));
+  REQUIRE(trial.slots[0][0] == Approx(0.5 * 2.0 - 0.5 * 100.0));
+}
+
+ExperimentConfig own_config(const std::filesystem::path& file, double focus = 1.0) {
+  ExperimentConfig config = tiny_config(30);
+  TransformerLm::HParams lm =
+      task_of(config).model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+  lm.vocab_size = 257;
+  task_of(config).model = FocalLm::HParams{.lm_tpl = lm, .focus = focus};
+  task_of(config).learner.optimizer_tpl = Lion::HParams{.learning_rate = 3e-3};
+  config.input = Pairs::HParams{.path = file.string(), .global_batch_size = 4, .seq_len = 16};
+  config.eval_inputs = {
+      {"validation",
+       Pairs::HParams{
+           .path = file.string(), .global_batch_size = 4, .seq_len = 16, .repeat = false}}};
+  return config;
+}
+
+TEST_CASE("a run learns with an input, a loss and an optimizer of one's own, and resumes") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "pairs.tsv", "one\t1\ntwo\t2\nthree\t3\nfour\t4\nfive\t5\n");
+  const ExperimentConfig config = own_config(directory / "pairs.tsv");
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  const std::vector<double> losses = numbers_of(directory / "run", "loss");
+  REQUIRE(losses.size() == 30);
+  REQUIRE(losses.back() < 0.5 * losses.front());
+  // The focal loss is below cross-entropy, which is reported beside it. 5 answers, 2 bytes each.
+  REQUIRE(losses.back() < numbers_of(directory / "run", "log_pplx").back());
+  REQUIRE(numbers_of(directory / "run", "eval/validation/weight").back() == 10.0);
+  const std::vector<double> plain = [&] {
+    REQUIRE(run_tiny(own_config(directory / "pairs.tsv", 0.0), directory / "plain") == 0);
+    return numbers_of(directory / "plain", "loss");
+  }();
+  REQUIRE(plain.front() == Approx(numbers_of(directory / "run", "log_pplx").front()));
+
+  write_bytes(directory / "pairs.tsv", "one\t1\n");
+  ExperimentConfig longer = config;
+  task_of(longer).train.num_train_steps = 40;
+  REQUIRE_THAT(error_of([&] { run_tiny(longer, directory / "run"); }),
+               Catch::Contains("input 'pairs': the data differs from the run's"));
+  write_bytes(directory / "bad.tsv", "one\t1\ntwo 2\n");
+  REQUIRE_THAT(error_of([&] { run_tiny(own_config(directory / "bad.tsv"), directory / "bad"); }),
+               Catch::Contains("bad.tsv:2: got 'two 2', expected a question, a tab and an answer"));
+}
+
+}  // namespace
+}  // namespace tessera
