@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs, contexts, memory, modules and limits of launches, as a driver has them.
+// Tests GPUs, contexts, memory, modules and launch limits of the stand-in driver.
 #include <cstring>
 #include <limits>
 #include <set>
@@ -184,7 +184,7 @@ void append(std::string& to, const void* bytes, size_t count) {
   to.append(static_cast<const char*>(bytes), count);
 }
 
-// A container as nvcc writes it, of images with a kind (1: PTX, 2: machine code) and architecture.
+// An image of a container in nvcc's format: its kind (1: PTX, 2: machine code) and architecture.
 struct FatbinPart {
   uint16_t kind;
   uint32_t architecture;
@@ -337,7 +337,7 @@ TEST_CASE("GPUs copy between them; kernels need peer access") {
   }
 }
 
-// Copies `x` of GPU 0 to GPU 1 after three kernels; what GPU 1 has then.
+// Copies `x` of GPU 0 to GPU 1 after three kernels. `result`: the values on GPU 1.
 CUresult copy_after_kernels(const TestGpus& gpus, std::vector<float>& result) {
   const CUdeviceptr x = gpus.floats(100, 1);
   const CUstream first = gpus.stream();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams captured into graphs: fork and join, replay in random orders, and what is not allowed.
+// Tests streams captured into graphs: fork and join, replay in random orders, and refused calls.
 #include <set>
 #include <string>
 #include <thread>
@@ -254,7 +254,7 @@ TEST_CASE("calls of another thread disturb a global capture only, and cannot end
   }
 }
 
-// How often of 200 times the node of the urgent stream runs first.
+// Returns how often, of 200 launches, the node of the stream with high priority runs first.
 int urgent_first(unsigned long long flags) {
   int count = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {

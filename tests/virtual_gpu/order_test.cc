@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on streams runs in random orders; work that nothing orders is a fault with both names.
+// Tests the order of work on streams: orders are random, and unordered conflicting work is a fault
+// with both names.
 #include <set>
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ TEST_CASE("an event orders two streams, and a missing one is named, whatever the
       REQUIRE_THAT(fault(), Contains("kernel add_one on stream 5 of GPU 0"));
       REQUIRE_THAT(fault(), Contains("bytes 0 to 800 of the 800 bytes at"));
       REQUIRE_THAT(fault(), Contains("nothing orders the two"));
-      CUdeviceptr more = 0;  // The error stays.
+      CUdeviceptr more = 0;  // The error is sticky.
       REQUIRE(cuMemAlloc(&more, 4) == CUDA_ERROR_LAUNCH_FAILED);
     }
 }
@@ -60,7 +61,7 @@ TEST_CASE("a wait orders with the recording that was the last when it was submit
       REQUIRE(cuStreamWaitEvent(first, event, 0) == CUDA_SUCCESS);
     }
     REQUIRE(gpus.read(y, kCount, second)[0] == 4.0f);
-    // The wait was for a recording before this kernel.
+    // The wait refers to the recording before this kernel.
     REQUIRE(cuEventRecord(event, first) == CUDA_SUCCESS);
     REQUIRE(gpus.add_one(add_one, z, x, kCount, first) == CUDA_SUCCESS);
     REQUIRE(cuStreamWaitEvent(second, event, 0) == CUDA_SUCCESS);
@@ -114,7 +115,7 @@ TEST_CASE("events measure time in order") {
   REQUIRE(cuEventElapsedTime(&milliseconds, begin, untimed) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-// The order in which the host functions a, b and c of three streams run.
+// Returns the order in which the host functions a, b and c of three streams run.
 std::string order_of_three(uint64_t seed, int priority_of_c) {
   const TestGpus gpus(seed);
   std::string order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver's documentation calls invalid is refused: limits of each kind of GPU, flags, and
-// contexts that are not current.
+// Tests that calls that the driver's documentation calls invalid are refused: limits of each kind
+// of GPU, flags, and contexts that are not current.
 #include <map>
 #include <string>
 
