@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prices of our attention kernels say that they do (tasks/plan/attention_work.h), against what
-// the virtual GPU counts while it runs them: equal, at sizes for every path of the kernels.
+// Compares the work that prices of our attention kernels assume (tasks/plan/attention_work.h) with
+// the counts of the virtual GPU while it runs them: equal, at sizes for every path of the kernels.
 #include "tasks/plan/attention_work.h"
 
 #include <map>
@@ -22,11 +22,11 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int64_t kSharedMemory = 228 << 10;  // Of a multiprocessor of an H100.
+constexpr int64_t kSharedMemory = 228 << 10;  // Bytes per multiprocessor of an H100.
 
 using Counts = std::map<std::string, virtual_gpu::KernelCounts>;
 
-// Runs the graph on a virtual GPU, and counts by kernel.
+// Runs the graph on a virtual GPU. Returns the counts by kernel.
 Counts counted(const Graph& graph) {
   constexpr std::string_view kBefore = "kernel ";  // "kernel NAME on stream …".
   const virtual_gpu::TestGpus gpus;

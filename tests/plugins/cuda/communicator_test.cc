@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of GPUs, connected by peer copies or by NCCL, on virtual GPUs: they give the results
-// of the communicator of CPU devices. The virtual GPU runs streams in a random order that events
+// Tests collectives of virtual GPUs, connected by peer copies or by NCCL: they give the results of
+// the communicator of CPU devices. The virtual GPU runs streams in a random order that events
 // permit and reports accesses that no event orders.
 #include "core/runtime/comm/communicator.h"
 
