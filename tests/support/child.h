@@ -28,7 +28,7 @@ class Child {
   int wait();
   bool running();
   void send(int signal);
-  std::string output() const;  // So far.
+  std::string output() const;  // Output until now.
 
  private:
   void note(int status);

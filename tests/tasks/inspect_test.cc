@@ -150,7 +150,7 @@ TEST_CASE("what is inspected has the numbers of plain arithmetic, over all micro
         positive.push_back(std::max(plain.back(), 0.0));
         logs.push_back(std::log(plain.back()));
       }
-    REQUIRE(std::ranges::min(plain) < 0.0);  // So there are zeros and NaNs,
+    REQUIRE(std::ranges::min(plain) < 0.0);  // There are zeros and NaNs,
     REQUIRE(std::ranges::max(plain) > 0.0);  // and other values.
     std::map<std::string, Inspected> got;
     for (const Inspected& each : result.inspected) got[each.name] = each;
