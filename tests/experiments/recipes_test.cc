@@ -158,7 +158,7 @@ std::string what_it_is(const std::string& summary) {
   return summary.substr(begin, std::min(summary.find(": "), summary.size()) - begin);
 }
 
-// A family's table of the page.
+// Returns a family's table of the page.
 std::string table_of(const std::string& family) {
   std::string text =
       "| recipe | weights | mesh | batch | what it is |\n"
@@ -223,7 +223,7 @@ TEST_CASE("every recipe has a summary of one line, and says how it becomes small
   }
 }
 
-// How many axes of its mesh have more than one device.
+// Returns how many axes of the experiment's mesh have more than one device.
 int64_t split_axes(const ExperimentEntry& entry) {
   const Mesh mesh = planned_mesh(configure(entry, {}).config.mesh, 1);
   return std::ranges::count_if(mesh.axes(), [](const MeshAxis& axis) { return axis.size() > 1; });

@@ -28,7 +28,7 @@ NamedFloats weights_of(const Executor& executor, const ParameterTable& table,
                        const std::string& prefix = "") {
   NamedFloats weights;
   for (const Parameter& each : table.parameters())
-    if (prefix.empty() || !each.balanced_by)  // Which have no optimizer state.
+    if (prefix.empty() || !each.balanced_by)  // Balanced weights have no optimizer state.
       weights[each.path] = floats_of(executor, prefix + each.path, each.type.elements());
   return weights;
 }

@@ -215,7 +215,7 @@ struct Setting {
   Strategy strategy = Strategy::kReplicas;
 };
 
-// What steps 2 and 4 print, by step and name, and the losses.
+// The output of steps 2 and 4, by step and name, and the losses.
 struct Looked {
   std::map<std::string, Inspected> values;
   std::map<std::string, std::string> losses;

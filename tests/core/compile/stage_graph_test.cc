@@ -305,7 +305,7 @@ TEST_CASE("1F1B holds as many microbatches as there are stages behind, GPipe hol
   for (int64_t s = 0; s < 4; ++s)
     REQUIRE(peak_of(one_forward_one_backward_table(4, 16), s) ==
             peak_of(one_forward_one_backward_table(4, 8), s));
-  // What one microbatch holds at a stage is the difference of one more in GPipe.
+  // A microbatch holds at a stage the difference that one more makes in GPipe.
   const int64_t held = peak_of(gpipe_table(4, 9), 0) - peak_of(gpipe_table(4, 8), 0);
   REQUIRE(held > 0);
   REQUIRE(peak_of(gpipe_table(4, 16), 0) == peak_of(gpipe_table(4, 8), 0) + 8 * held);
