@@ -50,7 +50,7 @@ struct SpmdCase {
   bool dropout = false;
   std::string remat = "save_everything";
   int64_t microbatches = 1;
-  int64_t layers = 0;  // 0: as many as the model has.
+  int64_t layers = 0;  // 0: the model's number of layers.
   // Size of a mesh axis `stage` before the others. More than 1: needs `repeated`, and rules whose
   // weights have layers -> stage.
   int64_t stages = 1;

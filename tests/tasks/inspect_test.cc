@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// inspect(): its numbers are those of plain arithmetic, on every mesh, and without it being asked
-// for it changes nothing.
+// Tests inspect(): its numbers equal plain arithmetic on every mesh, and it has no effect unless
+// requested.
 #include "layers/inspect.h"
 
 #include <algorithm>

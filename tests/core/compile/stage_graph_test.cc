@@ -267,8 +267,8 @@ TEST_CASE("All stages together compute what one device does, nothing twice") {
     double together = 0.0;
     for (int64_t s = 0; s < 4; ++s) together += flops_of_loops(step.stage(table, s).graph);
     const double alone = flops_of_loops(step.whole());
-    // The terms of a tied table are added to sums of their own: one addition of a table more for
-    // each microbatch is one less where they were added to each other.
+    // The two terms of a tied table have separate sums: each microbatch has one addition to a sum
+    // more, and one addition of the terms less.
     REQUIRE(together == Approx(alone).epsilon(1e-3));
   }
 }

@@ -245,7 +245,7 @@ TEST_CASE("hops of a ring grow with the devices, those of a tree with their loga
   REQUIRE(latency(LinkTopology::kTree, slices, false) == Approx(3 * 10.0 + 20.0).epsilon(0.01));
 }
 
-// A processor with hand-made figures.
+// Returns a processor with invented numbers.
 Hardware processor() {
   Hardware cpu = h200();
   cpu.kind = HardwareKind::kCpu;
