@@ -95,7 +95,7 @@ TEST_CASE("the nodes of a graph run in different orders") {
   REQUIRE(orders == std::set<std::string>{"abcd", "acbd"});
 }
 
-TEST_CASE("a graph without an edge between two uses of memory is named") {
+TEST_CASE("two uses of memory in a graph without an edge are an error with both names") {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const TestGpus gpus(seed);
     const ForkJoin work(gpus);
@@ -118,7 +118,7 @@ TEST_CASE("a graph without an edge between two uses of memory is named") {
   }
 }
 
-TEST_CASE("a captured stream that is not joined again is named") {
+TEST_CASE("a captured stream that is not joined again is an error with its name") {
   const TestGpus gpus;
   const ForkJoin work(gpus);
   CUgraph graph = nullptr;
@@ -202,7 +202,7 @@ TEST_CASE("captures begin and end on one stream") {
   REQUIRE(cuStreamWaitEvent(work.other, work.fork, 0) == CUDA_ERROR_CAPTURED_EVENT);
 }
 
-TEST_CASE("the state of a capture can be asked for") {
+TEST_CASE("the state of a capture can be queried") {
   const TestGpus gpus;
   const ForkJoin work(gpus);
   const auto status = [](CUstream stream) {

@@ -64,7 +64,7 @@ TEST_CASE("Named barriers: a producer arrives, a consumer waits") {
   REQUIRE(contains(fault_of(producer("bar.sync 0;", "bar.sync 0;")), "divergent barrier"));
 }
 
-TEST_CASE("Uninitialised registers are found where they matter") {
+TEST_CASE("Uninitialised registers are a fault if they affect memory or control flow") {
   REQUIRE(contains(fault_of("add.s32 %r4, %r5, 1; st.global.u32 [%d2], %r4;"),
                    "an uninitialised register is used"));
   REQUIRE(contains(fault_of("@%p1 st.global.u32 [%d2], %r1;"), "uninitialised predicate"));
@@ -79,7 +79,7 @@ TEST_CASE("Uninitialised registers are found where they matter") {
                    "thread (0, 0, 0)"));
 }
 
-TEST_CASE("Lanes that diverge in a loop meet behind it") {
+TEST_CASE("Lanes that diverge in a loop reconverge after it") {
   TestDevice device(
       kernel_of("and.b32 %r4, %r1, 7;\nmov.u32 %r5, 0;\nloop:\n"
                 "add.u32 %r5, %r5, %r4;\nsetp.eq.u32 %p1, %r4, 0;\n"

@@ -15,7 +15,7 @@ using Catch::Contains;
 constexpr int kCount = 200;
 constexpr uint64_t kSeeds = 12;
 
-TEST_CASE("an event orders two streams, and a missing one is named, whatever the order") {
+TEST_CASE("an event orders two streams, and without it the error names both kernels") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed)
     for (const bool ordered : {true, false}) {
       const TestGpus gpus(seed);
@@ -45,7 +45,7 @@ TEST_CASE("an event orders two streams, and a missing one is named, whatever the
     }
 }
 
-TEST_CASE("a wait orders with the recording that was the last when it was submitted") {
+TEST_CASE("a wait refers to the last recording of an event before the wait was submitted") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUfunction add_one = gpus.function("add_one");
@@ -146,7 +146,7 @@ TEST_CASE("independent streams run in all orders, urgent ones earlier") {
   REQUIRE(order_of_three(0, -5) == "abc");
 }
 
-TEST_CASE("a read of the host that did not wait for the copy is named") {
+TEST_CASE("a host read before the copy is complete is an error with the copy's name") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUdeviceptr x = gpus.floats(5000, 2);
@@ -181,7 +181,7 @@ TEST_CASE("a host function may use what the copy before it has written") {
   }
 }
 
-TEST_CASE("a staging buffer that is filled again too early is named") {
+TEST_CASE("overwriting a staging buffer before its copy is complete is an error") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUdeviceptr x = gpus.floats(4);
@@ -227,7 +227,7 @@ TEST_CASE("memory that work still uses is not freed, and work does not use freed
   }
 }
 
-TEST_CASE("memory of a pool lives in the order of its stream") {
+TEST_CASE("memory of a pool is allocated and freed in the order of its stream") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUstream stream = gpus.stream(), other = gpus.stream();
@@ -244,7 +244,7 @@ TEST_CASE("memory of a pool lives in the order of its stream") {
   }
 }
 
-TEST_CASE("what was never written is not copied to the host") {
+TEST_CASE("copying uninitialised memory to the host is an error") {
   const TestGpus gpus;
   CUdeviceptr x = 0;
   REQUIRE(cuMemAlloc(&x, 8) == CUDA_SUCCESS);

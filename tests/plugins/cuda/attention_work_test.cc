@@ -52,7 +52,7 @@ void check_work(const AttentionWork& work, const virtual_gpu::KernelCounts& coun
     REQUIRE(static_cast<int64_t>(counts.matrix_products) * kMatrixProduct == work.multiply_adds);
 }
 
-TEST_CASE("attention kernels do what their prices count") {
+TEST_CASE("attention kernels have the work that their prices assume") {
   const std::string dtype = GENERATE("bf16", "f32");
   const bool causal = GENERATE(true, false);
   // One and several blocks, whole and broken tiles, grouped heads, and every width.

@@ -164,7 +164,7 @@ TEST_CASE("a stopped communicator of GPUs ends the collectives that wait, and al
     REQUIRE_THAT(error, Contains("the run was stopped: the node is drained"));
 }
 
-TEST_CASE("GPUs that cannot copy from each other are refused with the way out") {
+TEST_CASE("GPUs that cannot copy from each other are refused with advice") {
   const auto refusal = [](const CommunicatorOptions& options) {
     return error_of([&] { make_cuda_communicator(options); });
   };

@@ -129,7 +129,7 @@ TEST_CASE("operands at any address, and empty products, do not go to cuBLASLt") 
   REQUIRE(fake.counts().products == 0);
 }
 
-TEST_CASE("a GPU that cuBLASLt cannot use has our own products") {
+TEST_CASE("a GPU that cuBLASLt cannot use runs our own products") {
   const FakeCublasLt fake({.no_handle = true});
   const ScopedVariable kind("TESSERA_CUDA_GEMM", "");
   const auto device = make_gpu();

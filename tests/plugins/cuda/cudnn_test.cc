@@ -200,7 +200,7 @@ TEST_CASE("unknown words in TESSERA_CUDA_ATTENTION are refused") {
           "cudnn, separated by commas");
 }
 
-TEST_CASE("the device's description says who computes attention") {
+TEST_CASE("the device's description names the library that computes attention") {
   const auto description = [] { return TestDevices().gpu->description(); };
   {
     const ScopedVariable setting(kAttentionVariable, "");

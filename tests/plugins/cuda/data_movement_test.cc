@@ -288,7 +288,7 @@ TEST_CASE("cache_update on the GPU, with positions outside the cache") {
   }
 }
 
-TEST_CASE("what the GPU's data movement cannot do is an error that says so") {
+TEST_CASE("unsupported data movement on the GPU is an error") {
   const TestDevices devices;
   const auto prepare = [&](const std::vector<std::string>& types, const Application& apply) {
     return error_of([&] {

@@ -315,7 +315,7 @@ TEST_CASE("Ops and dtypes without device code are Errors") {
                                "other ops or use --device=cpu"));
 }
 
-TEST_CASE("Without NVRTC the user reads in one line what to install") {
+TEST_CASE("A missing NVRTC is an error of one line that says what to install") {
   const TemporaryDirectory folder;
   const std::string build = TESSERA_BINARY_DIR;
   const Outcome outcome =

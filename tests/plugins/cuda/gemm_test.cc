@@ -205,7 +205,7 @@ TEST_CASE("TESSERA_CUDA_GEMM names the product, and unknown words are errors") {
                    Catch::Contains("did you mean") && Catch::Contains("expected reference"));
 }
 
-TEST_CASE("a driver that NVIDIA's libraries do not use has our own products") {
+TEST_CASE("with a driver that NVIDIA's libraries do not use, our own products run") {
   const ScopedVariable library("TESSERA_CUBLASLT", ""), kind("TESSERA_CUDA_GEMM", "");
   const auto device = make_gpu();
   REQUIRE_THAT(device->description(),

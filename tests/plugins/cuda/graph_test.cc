@@ -325,7 +325,7 @@ std::string error_in_chain(int launch, uint64_t seed) {
   return error_of([&] { executor.run(0); });
 }
 
-TEST_CASE("a fault in a replay names a few launches, and the one of them without a graph") {
+TEST_CASE("a fault in a replay names up to 16 launches, and without a graph the exact one") {
   for (const int launch : {1, 16, 17, 25, 39, 40}) {
     INFO(launch);
     const int first = (launch - 1) / 16 * 16;
@@ -369,7 +369,7 @@ Faults faults_of_two_streams(int layers, uint64_t seed = 0) {
   }
 }
 
-TEST_CASE("a fault of one of two streams is not blamed on a launch of the other") {
+TEST_CASE("a fault of one of two streams is not attributed to a launch of the other") {
   REQUIRE(faults_of_two_streams(kLayers).all > 40);
   const ScopedVariable off(kGraphVariable, "off");
   const Faults several = faults_of_two_streams(kLayers);
@@ -397,7 +397,7 @@ class Synchronizing final : public CudaKernel {
   Context& context_;
 };
 
-TEST_CASE("a stream that cannot be captured does its work as before") {
+TEST_CASE("a stream that cannot be captured runs its work without a graph") {
   const TestGpus gpus;
   const auto device = std::move(make_cuda_devices(1, 1)[0]);
   const auto stream = device->make_stream(StreamUse::kCompute);

@@ -246,7 +246,7 @@ TEST_CASE("shards of grouped products on the GPU have the CPU's bits") {
               }) == "");
 }
 
-TEST_CASE("a size that grouped products on the GPU cannot have is an error that says so") {
+TEST_CASE("unsupported sizes of grouped products on the GPU are an error") {
   const TestDevices devices;
   Trial trial(Mesh(), {"bf16[\"n=1 e=2147483648\"]", "bf16[\"experts=1 e=2147483648 m=1\"]",
                        "i32[\"n=1\"]"});

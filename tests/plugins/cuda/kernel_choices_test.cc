@@ -63,7 +63,7 @@ TEST_CASE("all processes use the algorithms that the first has chosen") {
           read_bytes(run.folder() / "equal" / kFile));
 }
 
-TEST_CASE("choices of another GPU are made again with a note, and damaged ones end the start") {
+TEST_CASE("choices of another GPU are made again with a note, and damaged ones are an error") {
   const TinyRun run;
   run.train("run", steps(1), environment_of("0"));
   const std::filesystem::path file = run.folder() / "run" / kFile;

@@ -86,7 +86,7 @@ std::string choice(const Environment& environment) {
   return error_of([&] { make_cuda_communicator({.local_devices = 2}); });
 }
 
-TEST_CASE("the switch adds only in runs that need not be deterministic") {
+TEST_CASE("sums by the network switch are off in runs that must be deterministic") {
   const auto setting = [](const std::string& given, bool deterministic) {
     const ScopedVariable variable("NCCL_NVLS_ENABLE", given);
     const Gpus gpus("nccl", 2, 1, {.deterministic = deterministic});

@@ -117,7 +117,7 @@ std::string rows(const Sources& functions) {
   return text;
 }
 
-TEST_CASE("the stand-ins refuse what the committed table says") {
+TEST_CASE("the errors of the stand-ins match the committed table") {
   const Sources driver =
       functions_of({"virtual_gpu/device_state.cc", "virtual_gpu/device_state.h",
                     "virtual_gpu/driver_device.cc", "virtual_gpu/driver_graphs.cc",

@@ -109,7 +109,7 @@ TEST_CASE("a CUDA device's memory is zeroed, copied at any offset, and mapped") 
   }
 }
 
-TEST_CASE("a CUDA device without enough memory says so by null") {
+TEST_CASE("allocation on a CUDA device without enough memory returns null") {
   const Fixture fixture(Environment{{"TESSERA_VIRTUAL_GPU_MEMORY", "100000"}});
   REQUIRE(fixture.device->allocate(200000).is_null());
   REQUIRE_FALSE(fixture.device->allocate(50000).is_null());
@@ -268,7 +268,7 @@ TEST_CASE("a lost GPU is named") {
                       "unavailable (CUDA_ERROR_DEVICE_UNAVAILABLE)");
 }
 
-TEST_CASE("a stream whose work never ends does not keep what uses it from ending") {
+TEST_CASE("a stream whose work never ends does not block the end of its stream and device") {
   const auto begin = std::chrono::steady_clock::now();
   {
     const Fixture fixture;
