@@ -155,7 +155,7 @@ def measure_trace(args, folder):
         lost = sum(sum(idle(tasks, begin, end)) for tasks in stages) / whole
         print(f"{name}: all stages in the order of the schedule; a forward task takes "
               f"{unit / 1e3:.1f} ms; idle {lost:.1%}, planned {plan['idle_fraction']:.1%}")
-        forward = plan["timeline"][0][0][2]  # Of the first task, which is F0.
+        forward = plan["timeline"][0][0][2]  # Time of the first task, F0.
         last = max(tasks[-1][2] for tasks in plan["timeline"])
         for stage, tasks in enumerate(stages):
             row = [f"{label} {a / unit:5.1f} ({b / forward:4.1f})" for label, a, b in zip(

@@ -28,7 +28,7 @@ import tempfile
 from plots import INK, Plot, panels
 
 WARMUP = 4
-COLOURS = ["#3b82c4", "#d9730d"]  # Of the halves.
+COLOURS = ["#3b82c4", "#d9730d"]  # Colours of the halves.
 GPT2 = ["num_layers=4", "model_dims=128", "num_heads=4", "seq_len=256", "vocab_size=2048",
         "global_batch_size=8"]
 C4 = ["num_layers=4", "model_dims=256", "num_heads=4", "dims_per_head=64", "vocab_size=2048",

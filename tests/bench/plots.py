@@ -4,7 +4,7 @@ import html
 import math
 
 INK, GRID = "#7a808a", "#8a8f98"
-WIDTH, HEIGHT = 380, 300  # Of a panel.
+WIDTH, HEIGHT = 380, 300  # Size of a panel.
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 30, 46
 
 

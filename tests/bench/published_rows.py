@@ -35,7 +35,7 @@ HUES = {"h100": "#3b82c4", "a100": "#d97a1e", "tpu_v4": "#3f9a4b", "tpu_v5p": "#
 FP8 = "8 bits"
 DEVICE, COPIES, PROGRAM = "products", "products and copies", "products, for each program"
 FITS = {DEVICE: ("products",), COPIES: ("products", "copies"), PROGRAM: ("products",)}
-ROUNDS = 3    # Of planning again with fitted numbers: overlap changes with them.
+ROUNDS = 3    # Rounds of planning with fitted numbers, which change the overlap.
 LEAST = 0.15  # An efficiency.
 HOST = 8      # Devices.
 SHOWN = 1     # Predicted rows of a program on a device, in the document.
@@ -45,7 +45,7 @@ class Row:
     def __init__(self, system, row, index, index_in_program):
         fields = {**system.get("knobs", {}), **system.get("models", {}).get(row["model"], {}), **row}
         self.system, self.fields = system, fields
-        self.index, self.index_in_program = index, index_in_program  # Of the device's rows.
+        self.index, self.index_in_program = index, index_in_program  # Positions of the row.
         self.on, self.model = row["on"], row["model"]
         self.experiment = fields.get("experiment", system.get("experiment"))
         if "devices" in fields:

@@ -33,14 +33,14 @@ SEQAX = [("84m", "Lm84M"), ("270m", "Lm270M"), ("540m", "Lm540M"), ("1b", "Lm1B"
 SEQAX_HOSTS = SEQAX[2:]  # That have a recipe for four hosts.
 
 MULTISLICE = "c4_multislice.Spmd22B1xv4_128"
-SLICES = (1, 2, 4, 8, 16, 32, 64)  # Of 64 devices.
+SLICES = (1, 2, 4, 8, 16, 32, 64)  # Numbers of slices of 64 devices.
 SLICE, MODEL_DIMS = 64, 6144
 FIXED_BATCH = 64 * 64                       # Sequences: one for each of 4096 devices.
 MDL_SIZES = (1, 2, 4, 8)
 WAYS = {"replicas": "replicas over the network, 16 sequences for each device",
         "fixed": "the same, 4096 sequences in all",
         "sharded": "weights over all devices, 16 sequences for each"}
-TABLES = ("replicas", "fixed")  # Of all ways, which are drawn.
+TABLES = ("replicas", "fixed")  # The ways that are drawn.
 WAY_HUES = {"replicas": "#1f9e89", "fixed": "#b0487a", "sharded": "#9a7b3c"}
 
 

@@ -31,7 +31,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 WARMUP = 2
-LOSS_TOLERANCE = 0.5  # Of about 7.7: weights and batches are different random draws.
+LOSS_TOLERANCE = 0.5  # For losses of about 7.7: weights and batches are other random draws.
 
 
 def run(args, command):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From no data to a training run with the commands that c4 experiments print without data. They are
-// those of docs/recipes.md, run here on a substitute for C4 and with a small model.
+// Tests the way from no data to a training run with the commands that c4 experiments print. They
+// are those of docs/recipes.md, run here on a substitute for C4 and with a small model.
 #include <sys/wait.h>
 
 #include <algorithm>

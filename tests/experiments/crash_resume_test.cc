@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-// How long a run is, and how often it saves.
+// The length of a run, and how often it saves.
 struct Length {
   int64_t steps = 60;
   int64_t save_interval = 4;

@@ -23,7 +23,7 @@ Ended runexp(const TemporaryDirectory& directory, const std::vector<std::string>
                       "warmup_steps=5", "learning_rate=0.006", "task.decode.max_decode_steps=40"});
 }
 
-// What was printed under the headings that begin like this, without heading and speed.
+// Returns the output under the headings that begin with `heading`, without heading and speed.
 std::vector<std::string> shown(const std::string& output, const std::string& heading) {
   std::vector<std::string> texts;
   for (size_t at = output.find("--- " + heading); at != std::string::npos;

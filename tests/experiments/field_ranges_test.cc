@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runexp says about numbers and names in a configuration that make no sense: errors before
-// anything is built, and warnings about a run that is unlikely to be meant.
+// Tests runexp's messages about invalid numbers and names in a configuration: errors before
+// anything is built, and warnings about a run that is probably not intended.
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"

@@ -28,7 +28,7 @@ constexpr int64_t attention_weights(bool with_rope) {
 constexpr int64_t kNorm = 2 * kWidth,
                   kFeedForward = dense(kWidth, kHidden) + dense(kHidden, kWidth);
 
-// What JAXformer's param_count() adds up, by its layers.
+// Returns the result of JAXformer's param_count(), by its layers.
 constexpr int64_t original_weights(bool with_experts) {
   const int64_t experts =
       dense(kWidth, kSharedExperts * kWidth) + dense(kWidth, kExperts) + kExperts * kFeedForward;

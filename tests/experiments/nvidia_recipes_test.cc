@@ -133,7 +133,7 @@ const std::map<std::string, Row>& rows() {
   return table;
 }
 
-// With as many digits as in `published`.
+// Returns the number in billions, with as many digits as `published` has.
 std::string billions(int64_t weights, const std::string& published) {
   const size_t point = published.find('.');
   const size_t digits = point == std::string::npos ? 0 : published.size() - point - 1;

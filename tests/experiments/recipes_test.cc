@@ -151,15 +151,15 @@ std::string grouped(int64_t number) {
   return text;
 }
 
-// What a summary says before a colon, without whose recipe it is: "Pax's Llama2_7B: …". --list has
-// all of it, and the headings of the page say whose.
+// Returns the part of a summary before its colon, without the origin: "Llama2_7B" of "Pax's
+// Llama2_7B: …". --list prints the whole summary; the headings of the page name the origin.
 std::string what_it_is(const std::string& summary) {
   const size_t space = std::min(summary.find(' '), summary.size());
   const size_t begin = summary.substr(0, space).ends_with("'s") ? space + 1 : 0;
   return summary.substr(begin, std::min(summary.find(": "), summary.size()) - begin);
 }
 
-// A family's table of the page.
+// Returns a family's table of the page.
 std::string table_of(const std::string& family) {
   std::string text =
       "| recipe | weights | mesh | batch | what it is |\n"
@@ -224,14 +224,14 @@ TEST_CASE("every recipe has a summary of one line, and says how it becomes small
   }
 }
 
-// How many axes of its mesh have more than one device.
+// Returns how many axes of the experiment's mesh have more than one device.
 int64_t split_axes(const ExperimentEntry& entry) {
   const Mesh mesh = planned_mesh(configure(entry, {}).config.mesh, 1);
   return std::ranges::count_if(mesh.axes(), [](const MeshAxis& axis) { return axis.size() > 1; });
 }
 
-// Ten recipes, of each family in turn the one whose mesh splits most axes; among the families of a
-// turn those with more axes first.
+// Returns ten recipes that split many axes: repeatedly the next recipe of each family, in the order
+// of the number of split axes.
 std::vector<ExperimentEntry> spread() {
   struct Candidate {
     ExperimentEntry entry;

@@ -48,7 +48,7 @@ TEST_CASE("--set and --devices override what --smoke chooses") {
   const Outcome wrong = runexp(folder, "--exp=c4.Spmd1B --smoke --devices=3");
   REQUIRE(wrong.exit_code == 2);
   REQUIRE_THAT(wrong.errors, Catch::Contains("devices"));
-  // Without --smoke the recipe's own mesh wants its own devices.
+  // Without --smoke the recipe's mesh needs its number of devices.
   REQUIRE(runexp(folder, "--exp=c4.Spmd1B --set data=synthetic --dry_run").exit_code == 2);
 }
 

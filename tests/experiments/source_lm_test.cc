@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What SourceLm prints.
+// Returns the output of SourceLm.
 std::string output_of(const fs::path& directory, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(),
                    {"--exp=quickstart.SourceLm", "--job_log_dir=" + (directory / "run").string()});

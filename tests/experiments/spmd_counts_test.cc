@@ -62,7 +62,8 @@ int64_t scalars(const std::vector<CollectiveUse>& uses, Phase phase) {
   return count;
 }
 
-// What a device sends in an all-gather or reduce-scatter of `bytes` over k, and in an all-reduce.
+// Returns the bytes that a device sends in an all-gather or reduce-scatter of `bytes` over k
+// devices; twice_share: in an all-reduce.
 int64_t share(int64_t bytes, int64_t k) { return bytes / k * (k - 1); }
 int64_t twice_share(int64_t bytes, int64_t k) { return 2 * share(bytes, k); }
 

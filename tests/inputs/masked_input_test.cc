@@ -29,7 +29,7 @@ std::unique_ptr<BaseInput> opened(const MaskedInput::HParams& p, const Infeed& i
   return input;
 }
 
-// How many positions of some batches were treated in each way.
+// Counts of positions of some batches, by their treatment.
 struct Counts {
   double tokens = 0, masked = 0, changed = 0, kept = 0;
   double chosen() const { return masked + changed + kept; }

@@ -284,7 +284,7 @@ class Grammar {
   std::vector<std::vector<Field>> fields_;  // One list per experiment.
 };
 
-// Describes what is wrong with how a program ended, or "".
+// Returns the error in how a program ended, or "".
 std::string problem_of(const RunResult& result) {
   if (result.timed_out) return "did not end in time";
   if (result.exit_code < 0) return fmt::format("was ended by signal {}", -result.exit_code);

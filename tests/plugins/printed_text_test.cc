@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs print: commands that can be copied whatever names are in them, and no byte that
-// controls a terminal, from whatever flag or file.
+// Tests the output of programs: commands can be copied with any names in them, and no byte of a
+// flag or file controls the terminal.
 #include <algorithm>
 #include <filesystem>
 #include <sstream>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long each file of a build took to compile, from ninja's log, and whether a file takes twice
-// as long as in a committed table. Machines and loads differ, so a file is compared with the files
-// compiled at about the same time.
+// Compile times of the files of a build, from ninja's log, and files that take twice as long as in
+// a committed table. Machines and loads differ, so a file is compared with the files compiled at
+// about the same time.
 #pragma once
 
 #include <cstdint>

@@ -24,11 +24,11 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Its exit code, or -signal if a signal ended it.
+  // Waits for the end. Returns the exit code, or -signal if a signal ended it.
   int wait();
   bool running();
   void send(int signal);
-  std::string output() const;  // So far.
+  std::string output() const;  // The output until now.
 
  private:
   void note(int status);

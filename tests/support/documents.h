@@ -16,7 +16,7 @@ struct DocumentBlock {
   std::string document;  // "docs/data.md"
   int line = 0;          // Line number of its first line of text.
   std::string language;  // "sh"; empty if the fence names none.
-  std::string text;      // Without the indentation of its fence.
+  std::string text;      // The text without the indentation of its fence.
   // Key and value of each `<!-- test: KEY: VALUE -->` or `<!-- test: KEY -->` directly before it.
   std::vector<std::pair<std::string, std::string>> annotations;
 

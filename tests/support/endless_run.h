@@ -30,7 +30,8 @@ std::optional<int> process_of(const std::filesystem::path& folder, int rank,
 // others wait for it: their report then does not depend on what they were computing.
 void send_signal(int process, int signal);
 
-int64_t last_step(const std::filesystem::path& folder);   // From its log; 0 without a line.
+// Returns the last step in the run's log; 0 if it has no line.
+int64_t last_step(const std::filesystem::path& folder);
 int64_t last_saved(const std::filesystem::path& folder);  // -1 without a checkpoint.
 
 // The losses of the same run on two processes without faults, for at least `steps` steps.

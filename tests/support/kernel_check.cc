@@ -25,7 +25,7 @@ using Values = std::vector<double>;
 // Memory of a device between guard bytes.
 class Memory {
  public:
-  // Begins `offset` bytes behind a multiple of 64.
+  // Allocates memory that begins `offset` bytes after a multiple of 64.
   Memory(Device& device, Stream& stream, int64_t bytes, int64_t offset)
       : device_(device),
         stream_(stream),

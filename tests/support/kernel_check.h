@@ -19,7 +19,7 @@ struct KernelCheck {
   int64_t max_integer = 1;       // Integers are drawn from [0, max_integer).
   double spread = 1.0;           // Standard deviation of floating inputs.
   std::map<std::string, std::vector<double>> given;  // Inputs with fixed values, by name.
-  Device* device = nullptr;                          // Null: a CPU device with so many threads.
+  Device* device = nullptr;                          // Null: a CPU device with `threads` threads.
   int threads = 2;
   int64_t offset = 0;  // Elements from a multiple of 64 bytes to each operand, as of a view.
 };

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// An allocation of its own, so that the device can detect accesses past its end. Filled with 0xCD,
+// A separate allocation, so that the device can detect accesses past its end. Filled with 0xCD,
 // so that elements that no kernel writes are found.
 class DeviceMemory {
  public:

@@ -18,7 +18,7 @@ namespace tessera {
 // The outputs of a graph by name.
 using GraphResults = std::map<std::string, std::vector<double>>;
 
-// How the values of a graph lie in memory.
+// The places of a graph's values in memory.
 struct OperandPlace {
   int64_t shift = 0;      // Elements from an aligned address to each value.
   bool in_place = false;  // Result 0 of each node lies in the buffer of its operand 0.
@@ -35,8 +35,8 @@ GraphResults rounded_reference(const Graph& graph, const ReferenceInputs& inputs
 std::string element_difference(const GraphResults& got, const GraphResults& expected,
                                Tolerance tolerance = {0.0, 0.0});
 
-// The outputs of this device's shard, for each device of the mesh in turn: how the bits of `device`
-// differ from those of `other`, or "".
+// Runs the graph of each device of the mesh. Returns how the bits of `device` differ from those of
+// `other`, or "".
 std::string difference_on_shards(const Graph& traced, const Mesh& mesh, Device& device,
                                  Device& other);
 

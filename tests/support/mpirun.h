@@ -59,7 +59,7 @@ class SlurmCluster {
  private:
   TemporaryDirectory folder_;
   std::FILE* pipe_ = nullptr;  // The cluster ends when this is closed or this process ends.
-  std::string cluster_;        // Its directory.
+  std::string cluster_;        // The cluster's directory.
   int commands_ = 0;
 };
 

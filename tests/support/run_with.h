@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a test runs a mode: the setting that all runs have, and the options of the mode.
+// Helpers of tests that run a mode: the settings of all runs, and the options of the mode.
 #pragma once
 
 #include <memory>

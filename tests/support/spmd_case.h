@@ -20,7 +20,7 @@
 
 namespace tessera {
 
-// How tensors are sharded, as in an experiment's rules.
+// The sharding of tensors, in the form of an experiment's rules.
 struct TrialRules {
   std::string name;
   std::string weights, activations;
@@ -50,7 +50,7 @@ struct SpmdCase {
   bool dropout = false;
   std::string remat = "save_everything";
   int64_t microbatches = 1;
-  int64_t layers = 0;  // 0: as many as the model has.
+  int64_t layers = 0;  // 0: the model's number of layers.
   // Size of a mesh axis `stage` before the others. More than 1: needs `repeated`, and rules whose
   // weights have layers -> stage.
   int64_t stages = 1;
@@ -67,7 +67,7 @@ struct SpmdCase {
   Mesh mesh() const;
   const TrialRules& rules() const;
   std::string text() const;        // For messages.
-  SpmdCase on_one_device() const;  // Without mesh, rules and chunks of the loss.
+  SpmdCase on_one_device() const;  // Returns the case without mesh, rules and chunks of the loss.
   AxisRules axis_rules() const;
 };
 
@@ -80,7 +80,7 @@ Batch spmd_batch(const SpmdCase& trial, int64_t step);
 Type spmd_tokens();
 int64_t spmd_model_dims();
 
-// How its mesh divides the layers; nullopt if it has one stage.
+// Returns how the case's mesh divides the layers; nullopt if it has one stage.
 std::optional<ModelPipeline> spmd_pipeline(const SpmdCase& trial);
 
 // The case's training graph as traced, and as lowered for device 0.

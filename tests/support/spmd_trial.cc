@@ -28,7 +28,7 @@ NamedFloats weights_of(const Executor& executor, const ParameterTable& table,
                        const std::string& prefix = "") {
   NamedFloats weights;
   for (const Parameter& each : table.parameters())
-    if (prefix.empty() || !each.balanced_by)  // Which have no optimizer state.
+    if (prefix.empty() || !each.balanced_by)  // Balanced weights have no optimizer state.
       weights[each.path] = floats_of(executor, prefix + each.path, each.type.elements());
   return weights;
 }
@@ -168,7 +168,7 @@ void require_same_numbers(const SpmdCase& trial) {
   REQUIRE(apart.gradient <= 1e-4);
   REQUIRE(apart.vanishing <= 1e-6);
   REQUIRE(apart.curve <= 1e-4);
-  if (trial.stages > 1) return;  // Whose devices send different amounts.
+  if (trial.stages > 1) return;  // Devices of a pipeline send different amounts.
   // If an all-reduce has fewer elements than devices, not all devices send; the total is the same.
   const int64_t sent = std::accumulate(run.bytes_sent.begin(), run.bytes_sent.end(), int64_t{0});
   const int64_t device_steps = std::ssize(run.bytes_sent) * trial.steps;

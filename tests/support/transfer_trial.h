@@ -35,10 +35,10 @@ struct TransferResult {
   int64_t planned_bytes = 0;                // Bytes sent in a step, by its graph.
 };
 
-// The results of one device, which runs `steps` steps of different operands: those of the last.
+// Runs `steps` steps with different operands on one device. Returns the results of the last one.
 TransferResult run_transfers(const TransferTrial& trial, int64_t steps, int64_t number,
                              Device& device, Communicator& communicator);
-// What `outputs` must be.
+// Returns the expected `outputs`.
 std::vector<std::vector<float>> expected_transfers(const TransferTrial& trial, int64_t steps,
                                                    int64_t number);
 

@@ -295,7 +295,7 @@ std::vector<pid_t> fork_processes(int size,
     if (child == 0) {
       for (size_t other = 0; other < count; ++other)
         for (const int socket : sockets[other])
-          if (other != rank && socket >= 0) ::close(socket);  // To detect the exit of `other`.
+          if (other != rank && socket >= 0) ::close(socket);  // Detects the exit of `other`.
       int code = 1;
       try {
         code = work(std::make_shared<SocketTransport>(static_cast<int>(rank), sockets[rank]));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads and stores of a whole warp, checked together. Most are free of faults; for one that may not
-// be, the checks are repeated lane by lane in Block::access, which knows the texts.
+// Loads and stores of a whole warp, checked together. If a check fails, Block::access repeats the
+// checks lane by lane and reports the fault.
 #pragma once
 
 #include <cstring>
@@ -36,7 +36,7 @@ bool Block::touch_row(Shadow& shadow, const Warp& warp, const Row& addresses, ui
   uint64_t last = 0, before_last = 0;  // No address is 0.
   for (; mask; mask &= mask - 1) {
     const int lane = std::countr_zero(mask);
-    // Two lanes that read the same bytes leave what all of them would.
+    // Further reads of the same bytes, after two lanes, do not change a cell.
     if (!Writes && addresses[lane] == last && last == before_last && last != 0) continue;
     before_last = last;
     last = addresses[lane];

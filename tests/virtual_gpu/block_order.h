@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What orders accesses of different blocks of a launch: a fence of the whole GPU, then an atomic or
-// volatile access that another block reads, then a fence there (PTX ISA, "Memory consistency
+// The order of accesses of different blocks of a launch: a fence of the whole GPU, then an atomic
+// or volatile access that another block reads, then a fence there (PTX ISA, "Memory consistency
 // model": release and acquire patterns). Without both fences the accesses are a race.
 #pragma once
 
@@ -13,10 +13,10 @@ namespace tessera::virtual_gpu {
 
 inline constexpr int kMaxWarps = 32;
 
-// Accesses of one block.
+// The accesses of one block that are ordered before another access.
 struct BlockAccesses {
-  std::array<uint32_t, kMaxWarps> warps{};    // Those of all lanes in segments before this.
-  std::map<uint32_t, uint32_t> threads = {};  // Further ones, of single threads.
+  std::array<uint32_t, kMaxWarps> warps{};    // By warp: all accesses before this segment.
+  std::map<uint32_t, uint32_t> threads = {};  // By thread: further ones before this segment.
 
   void join(const BlockAccesses& other) {
     for (size_t w = 0; w < warps.size(); ++w) warps[w] = std::max(warps[w], other.warps[w]);
@@ -30,13 +30,13 @@ inline void join(Accesses& to, const Accesses& from) {
   for (const auto& [block, accesses] : from) to[block].join(accesses);
 }
 
-// Of one block, while it runs.
+// The order of accesses of a running block.
 struct BlockOrder {
   uint32_t number = 0, begin = 3;  // The segment in which it began.
-  // By warp: accesses of another one in segments before this are ordered before what it does now.
+  // By warp and other warp: the segment before which accesses of the other are ordered before now.
   std::array<std::array<uint32_t, kMaxWarps>, kMaxWarps> ordered{};
-  // Accesses of other blocks. By warp: those that it knows of, and those that it will know of after
-  // a fence. By thread: what others know of after its fence and what it writes then.
+  // Accesses of other blocks. By warp: those ordered before its next access (`acquired`), and those
+  // that its next fence will add (`pending`). By thread: those that its last fence released.
   std::map<int, Accesses> acquired = {}, pending = {}, released = {};
 };
 

@@ -22,7 +22,7 @@ std::string used_by(const UnorderedAccess& conflict) {
                      conflict.earlier_writes ? "writes" : "reads");
 }
 
-// Runs in a signal handler, so it only notes what it found.
+// Runs in a signal handler, so it only records the access.
 bool host_touches_closed_memory(const void* address) {
   State& s = state();
   const Lock lock(s.mutex);
@@ -48,7 +48,7 @@ thread_local const Work* host_function = nullptr;
 thread_local DevicePtr current_device;
 
 State& state() {
-  static State* const instance = new State;  // Also used by what runs while the process ends.
+  static State* const instance = new State;  // Never destroyed: also used during process exit.
   return *instance;
 }
 
@@ -117,7 +117,7 @@ bool State::plan_says(std::string_view kind) {
 }
 
 size_t State::new_component() {
-  // The component gets a later time, so everything that it did before must be known to the host.
+  // A component is reused only if the host has waited for all of its earlier work.
   const auto known = std::find_if(retired_.begin(), retired_.end(),
                                   [&](size_t c) { return host_clock_[c] >= times_[c]; });
   if (known == retired_.end()) {
@@ -195,7 +195,7 @@ void State::note_host_use(const Work& work) {
   HostUse& use = host_uses.emplace_back(HostUse{bytes, work.stamp, work.device, std::nullopt});
   if (!writes && !is_shared) use.checksum = bytes.checksum();
   if (!writes) return;
-  // What the host reads too early is not a number, or its page is closed.
+  // Early reads by the host find NaN, or fault if the page is protected.
   if (!is_shared) std::memset(bytes.memory->device_view(bytes.begin), 0xFF, bytes.bytes);
   watch_closed_memory(host_touches_closed_memory);
   bytes.memory->set_open(bytes.begin, bytes.bytes, false);
@@ -225,7 +225,7 @@ void State::host_joins(const Clock& clock) {
       use.bytes.memory->set_open(use.bytes.begin, use.bytes.bytes, false);
   for (size_t i = 0; i < times_.size(); ++i)
     if (host_clock_[i] < times_[i]) return;
-  history_.clear();  // Whatever comes is after all that was.
+  history_.clear();  // Later work is ordered after all earlier work.
 }
 
 WorkPtr State::take_ready() {
@@ -242,7 +242,7 @@ WorkPtr State::take_ready() {
     return !work->task.may_run || work->failed || work->device->error != CUDA_SUCCESS ||
            work->task.may_run();
   };
-  // The others have their turn before work that may not run yet.
+  // Work that may not run yet is tried again after the other work.
   std::rotate(ready_.begin(), ready_.begin() + static_cast<ptrdiff_t>(chosen), ready_.end());
   const auto turn = std::find_if(ready_.begin(), ready_.end(), may_run);
   if (turn == ready_.end()) return nullptr;
@@ -257,10 +257,10 @@ bool State::run_one(Lock& lock) {
   const WorkPtr work = take_ready();
   if (work == nullptr) return false;
   if (work->task.kind == Task::Kind::kKernel && plan_says("hang"))
-    return true;  // It is never done.
+    return true;  // A task that never completes.
   CUresult& error = work->device->error;
   if (work->failed && error == CUDA_SUCCESS)
-    error = CUDA_ERROR_LAUNCH_FAILED;  // What it waited for failed on another GPU.
+    error = CUDA_ERROR_LAUNCH_FAILED;  // A predecessor on another GPU failed.
   if (error == CUDA_SUCCESS)
     if (const std::optional<Fault> fault = run(lock, *work))
       fail(*work->device, CUDA_ERROR_LAUNCH_FAILED,
@@ -335,7 +335,7 @@ void State::finish(Work& work) {
 
 void State::wait(Lock& lock, const WorkPtr& work) {
   if (work == nullptr) return;
-  // Work that may not run yet waits for what another process does.
+  // Work that may not run yet waits for another process.
   constexpr auto kPoll = std::chrono::microseconds(200);
   while (!work->done) {
     if (run_one(lock)) continue;
@@ -369,7 +369,7 @@ void State::end_capture(CapturePtr capture) {
     stream->frontier.clear();
   };
   streams.for_each(leave);
-  leave(capture->origin);  // Its handle may be gone.
+  leave(capture->origin);  // Its handle may have been destroyed.
   std::erase(captures, capture);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that the stand-in driver knows: GPUs, streams, events, and the work that waits to run.
-// Work runs on the threads of the host when they wait or ask, in any order that streams and events
-// permit; TESSERA_VIRTUAL_GPU_SEED chooses the order (0: as it was submitted).
+// The state of the stand-in driver: GPUs, streams, events, and work that is not complete. Work runs
+// on host threads while they wait or query, in any order that streams and events permit.
+// TESSERA_VIRTUAL_GPU_SEED chooses the order (0: the order of submission).
 #pragma once
 
 #include <cuda.h>
-// As in plugins/cuda/device/driver.h: the function that every driver has.
+// Declares the version that every driver has, like plugins/cuda/device/driver.h.
 #undef cuEventElapsedTime
 extern "C" CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end);
 
@@ -31,10 +31,10 @@ extern "C" CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begi
 
 namespace tessera::virtual_gpu {
 
-// From the environment: TESSERA_VIRTUAL_GPUS, and TESSERA_VIRTUAL_GPU_MEMORY and so on.
+// Settings from the environment: TESSERA_VIRTUAL_GPUS, TESSERA_VIRTUAL_GPU_MEMORY and so on.
 struct Config {
   uint64_t gpus = 4, memory = 80ull << 30, seed = 1, capability = 90, cuda_version = 13000;
-  uint64_t peer_access = 1;  // 0: no GPU can read the memory of another.
+  uint64_t peer_access = 1;  // 0: GPUs cannot read each other's memory.
   uint64_t print = 1;        // 0: faults are not printed; tests read them.
 };
 
@@ -55,53 +55,53 @@ struct Refusal {
 
 struct Device {
   int ordinal = 0;
-  int retained = 0;                               // Times that the primary context was.
-  CUresult error = CUDA_SUCCESS;                  // Sticky.
-  std::set<int> peers = {};                       // GPUs whose memory its kernels may use.
+  int retained = 0;               // Number of times the primary context was retained.
+  CUresult error = CUDA_SUCCESS;  // Sticky error: the result of all later calls.
+  std::set<int> peers = {};       // GPUs whose memory its kernels may use.
   std::map<uint64_t, uint64_t> allocations = {};  // Bytes by address.
   int streams_made = 0;
 };
 using DevicePtr = std::shared_ptr<Device>;
 
-// What a stream or a graph is asked to do.
+// An operation of a stream, or of a node of a graph.
 struct Task {
   enum class Kind { kMark, kKernel, kCopy, kHostFunction, kMemory };
   Kind kind = Kind::kMark;
   std::string name = {};
-  std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: nothing. Throws Fault.
-  Grid grid = {};                                         // Of a kernel.
+  std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: no operation. Throws Fault.
+  Grid grid = {};                                         // For kernels.
   HostBytes host = {};
   size_t bytes_to_host = 0;
-  std::function<bool()> may_run = nullptr;  // Asked again and again; null: yes.
+  std::function<bool()> may_run = nullptr;  // Polled until true; null: always true.
 };
 
-// A task in its place in the order of things.
+// A submitted task with its dependencies.
 struct Work {
   DevicePtr device;
   Task task;
   Stamp stamp;
-  Clock clock;  // Of what is done before, and itself.
+  Clock clock;  // Work that is complete before it, and itself.
   int priority = 0;
   uint64_t sequence = 0;
-  int blockers = 0;  // Of the work that must be done first.
+  int blockers = 0;  // Number of incomplete predecessors.
   std::vector<std::shared_ptr<Work>> followers;
   bool done = false, failed = false;
   double finished_ms = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-// Nodes in an order in which they can run.
+// Nodes in topological order.
 struct GraphNode {
   DevicePtr device;
   Task task;
   std::vector<size_t> after;
-  int priority = 0;  // Of the stream that it was captured from.
+  int priority = 0;  // Priority of the captured stream.
 };
 using Graph = std::vector<GraphNode>;
 struct ExecutableGraph {
   DevicePtr device;
   Graph nodes;
-  std::vector<size_t> components;  // Of each node.
+  std::vector<size_t> components;  // By node: component of the clocks.
   bool uses_node_priority = false;
   WorkPtr last;  // Launches of one graph run one after another.
 };
@@ -123,7 +123,7 @@ struct Stream {
   size_t component = 0;
   WorkPtr last;
   CapturePtr capture;
-  std::vector<size_t> frontier;  // The nodes that the next one comes after.
+  std::vector<size_t> frontier;  // Nodes that the next node depends on.
 };
 using StreamPtr = std::shared_ptr<Stream>;
 
@@ -138,19 +138,19 @@ struct Event {
 struct LoadedModule {
   DevicePtr device;
   std::shared_ptr<const Module> code;
-  std::string_view ptx;  // Lives until the process ends.
+  std::string_view ptx;  // Valid until the process ends.
   bool unloaded = false;
-  std::set<const KernelInfo*> named = {};  // By cuModuleGetFunction: they have all attributes.
+  std::set<const KernelInfo*> named = {};  // Found by cuModuleGetFunction.
 };
 struct LoadedFunction {
   std::shared_ptr<LoadedModule> module;
   const KernelInfo* info = nullptr;
-  int max_threads = 0;  // Of a block; less than a GPU's by __launch_bounds__.
+  int max_threads = 0;  // Threads per block; __launch_bounds__ reduces it.
   int dynamic_shared_limit = 0;
-  bool loaded = false;  // By cuFuncLoad.
+  bool loaded = false;  // cuFuncLoad was called.
 };
 
-// Handles are never used twice, so that a use after destruction is found.
+// Handles are never reused, so that a use after destruction is found.
 template <typename T, typename Handle>
 class Handles {
  public:
@@ -188,20 +188,20 @@ using Lock = std::unique_lock<std::mutex>;
 
 class State {
  public:
-  // Reads the environment. All that was made before is gone.
+  // Reads the environment. Discards all earlier state.
   void restart();
 
-  // To the stream, or to the graph that it is captured into.
+  // Adds a task to the stream, or to the graph that it is captured into.
   void enqueue(const StreamPtr& stream, Task task);
-  // To the stream; `also_after` may have nulls.
+  // Submits a task to the stream. `also_after`: further predecessors; nulls are ignored.
   WorkPtr submit(const StreamPtr& stream, Task task, std::vector<WorkPtr> also_after = {});
   WorkPtr submit_node(const GraphNode& node, const Stream& stream, int priority, size_t component,
                       const std::vector<WorkPtr>& after);
   // Runs one ready piece of work. Returns false if no work is ready.
   bool run_one(Lock& lock);
-  // Now and then, so that work also runs before the host waits.
+  // Runs ready work at random times, so that work also runs before the host waits.
   void run_by_chance(Lock& lock);
-  // The host waits, and knows then that the work is done.
+  // Runs work until this is complete; it is then ordered before all later work of the host.
   void wait(Lock& lock, const WorkPtr& work);
   void host_joins(const Clock& clock);
 
@@ -212,13 +212,14 @@ class State {
   void fail(Device& device, CUresult error, const std::string& text);
   void report_touched();
   bool plan_says(std::string_view kind);
-  // For calls that no capture allows, of whatever stream: makes it invalid.
+  // Throws Refusal and invalidates the capture if any stream is captured in a mode that covers this
+  // thread. For calls that no capture allows.
   void check_no_capture(std::string_view call);
-  // For calls that a captured stream does not allow.
+  // Throws Refusal and invalidates the capture if this stream is captured.
   static void check_not_captured(const Stream& stream, std::string_view call);
   void end_capture(CapturePtr capture);
 
-  // Releases memory for the host; a fault if work may still use it.
+  // Frees memory for the host. Throws Fault if work may still use it.
   void release(CUdeviceptr address);
   // The live allocation that holds an address.
   struct DeviceAllocation {
@@ -237,7 +238,7 @@ class State {
   std::vector<DevicePtr> devices;
   Handles<Stream, CUstream> streams;
   Handles<Event, CUevent> events;
-  // By their text. Parsing is shared by the GPUs of a process and done once, also after a restart.
+  // Parsed modules by PTX text, shared by the GPUs of a process. A restart keeps them.
   std::map<std::string, std::shared_ptr<const Module>, std::less<>> parsed;
   Handles<LoadedModule, CUmodule> modules;
   Handles<LoadedFunction, CUfunction> functions;
@@ -246,19 +247,20 @@ class State {
   std::vector<CapturePtr> captures;
   std::vector<std::shared_ptr<PinnedMemory>> pinned;
   std::string last_fault, warnings;
-  // Unless null, is told of each kernel that ran, and of what it read and wrote.
+  // If not null, called after each kernel with the ranges that it read and wrote.
   std::function<void(const Task& kernel, const AccessLog& log)> kernel_observer;
   int64_t graph_launches = 0, pageable_copies = 0;
 
-  // What the host must not touch before it has waited.
+  // Host memory that the host must not access before it has waited for a copy.
   struct HostUse {
     HostBytes bytes;
     Stamp stamp;
     DevicePtr device;
-    std::optional<uint64_t> checksum;  // Of what a copy reads; none if other work may change it.
+    // Checksum of the bytes that a copy reads; none if other work may change them.
+    std::optional<uint64_t> checksum;
   };
   std::vector<HostUse> host_uses;
-  // A use by the host that was too early: of this byte of what the copy `name` writes.
+  // A host access before the copy `name` was complete, at this offset of its bytes.
   struct Touched {
     DevicePtr device;
     std::shared_ptr<const std::string> name;
@@ -271,7 +273,7 @@ class State {
                 const std::vector<WorkPtr>& after);
   void note_host_use(const Work& work);
   void check_unchanged(const HostUse& use);
-  WorkPtr take_ready();  // Null if none may run.
+  WorkPtr take_ready();  // Null if no work may run.
   std::optional<Fault> run(Lock& lock, const Work& work);
   std::optional<Fault> check_accesses(const Work& work, const AccessLog& log);
   void finish(Work& work);
@@ -283,7 +285,7 @@ class State {
   int pending_host_functions_ = 0;
   Clock host_clock_;
   AccessHistory history_;
-  std::vector<uint64_t> times_;  // Of each component.
+  std::vector<uint64_t> times_;  // By component.
   std::vector<size_t> retired_;
 };
 
@@ -297,26 +299,26 @@ extern thread_local DevicePtr current_device;
 // Throws Refusal.
 std::string_view ptx_of(const void* image, int capability, uint64_t cuda_version = 99990);
 
-// A call of the driver that needs a current context.
+// Context of a driver call that needs a current context.
 struct Call {
   State& s;
   Lock& lock;
   const DevicePtr& device;
 };
-// Takes the lock, and returns CUDA_SUCCESS after `body(call)`, or why there is an error.
+// Locks the state and calls `body(call)`. Returns CUDA_SUCCESS or the error that it throws.
 CUresult call(const std::function<void(const Call& call)>& body);
 
 }  // namespace tessera::virtual_gpu
 
-// For tests. The text of the last fault, or of the last call that was refused; "" if none.
+// For tests. Returns the text of the last fault or refused call; "" if there is none.
 extern "C" const char* tessera_virtual_gpu_last_fault();
-// What is not an error but probably a mistake, one a line.
+// Returns probable mistakes that are not errors, one per line.
 extern "C" const char* tessera_virtual_gpu_warnings();
-// Reads the environment again; what was made before is gone. No call may be in progress.
+// Reads the environment again and discards all state. No call may be in progress.
 extern "C" void tessera_virtual_gpu_restart();
-// How many graphs were launched.
+// Returns the number of graph launches.
 extern "C" int64_t tessera_virtual_gpu_graph_launches();
-// How many copies were to or from host memory that is not page-locked.
+// Returns the number of copies from or to host memory that is not page-locked.
 extern "C" int64_t tessera_virtual_gpu_pageable_copies();
-// As TESSERA_VIRTUAL_GPU_FAULT, from now on.
+// Plans a fault from now on; `text` has the format of TESSERA_VIRTUAL_GPU_FAULT.
 extern "C" void tessera_virtual_gpu_plan_fault(const char* text);

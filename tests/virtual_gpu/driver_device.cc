@@ -103,7 +103,7 @@ CUcontext context_of(const Device& device) {
   return reinterpret_cast<CUcontext>(static_cast<uintptr_t>(device.ordinal) + 1);
 }
 
-// What the program left of a GPU, to be released or only counted.
+// Describes what the program has not released on a GPU.
 std::string left_on(const State& s, const DevicePtr& device) {
   size_t streams = 0, modules = 0;
   s.streams.for_each([&](const auto& each) { streams += each->device == device ? 1 : 0; });
@@ -169,8 +169,8 @@ CUresult cuInit(unsigned flags) {
   return s.initialised ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
-// NVRTC finds libcuda by itself and asks it for a cache of compiled programs. Without this function
-// it crashes; if the answer is CUDA_ERROR_NOT_FOUND, it compiles without a cache.
+// NVRTC loads libcuda itself and queries it for a cache of compiled programs. Without this function
+// it crashes; after CUDA_ERROR_NOT_FOUND it compiles without a cache.
 CUresult cuGetExportTable(const void** table, const CUuuid*) {
   *table = nullptr;
   return CUDA_ERROR_NOT_FOUND;
@@ -306,7 +306,7 @@ CUresult cuMemFree(CUdeviceptr address) {
   });
 }
 
-// The allocation begins to exist in the order of the stream, as a write.
+// The allocation is a write in the order of the stream.
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
   return call([&](const Call& c) {
     const StreamPtr stream = c.s.streams.at(handle);

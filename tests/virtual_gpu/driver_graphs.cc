@@ -10,7 +10,7 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// A node that no node of `frontier` depends on, or null.
+// Returns a node that no node of `frontier` depends on; null if there is none.
 const GraphNode* unjoined(const Graph& graph, const std::vector<size_t>& frontier) {
   std::vector<bool> joined(graph.size());
   for (const size_t node : frontier) joined[node] = true;
@@ -21,7 +21,7 @@ const GraphNode* unjoined(const Graph& graph, const std::vector<size_t>& frontie
   return nullptr;
 }
 
-// A component of the clocks for each chain of nodes.
+// Assigns a component of the clocks to each chain of nodes.
 std::vector<size_t> components_of(State& s, const Graph& graph) {
   std::vector<size_t> components;
   std::vector<bool> continued(graph.size());

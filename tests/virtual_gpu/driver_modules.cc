@@ -16,7 +16,7 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// What of a container a GPU would run: PTX, or machine code.
+// The entry of a container that a GPU would run: PTX or machine code.
 struct Choice {
   std::string_view ptx;
   bool is_compressed = false;
@@ -40,7 +40,7 @@ Choice choose(const void* image, int capability) {
   return choice;
 }
 
-// Text is parsed whole, so that the driver refuses what is wrong; what nvcc has compiled is right.
+// PTX text is parsed completely, so that errors are refused at load. Output of nvcc is trusted.
 std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::string_view ptx,
                                      bool is_text) {
   auto found = s.parsed.find(ptx);
@@ -52,7 +52,7 @@ std::shared_ptr<LoadedModule> loaded(State& s, const DevicePtr& device, std::str
   return std::make_shared<LoadedModule>(LoadedModule{device, found->second, found->first});
 }
 
-// The product of the kernel's ".maxntid x, y, z".
+// Returns the product of the kernel's ".maxntid x, y, z".
 int max_threads(std::string_view ptx, const std::string& kernel) {
   const size_t entry = ptx.find(".entry " + kernel + "(");
   if (entry == std::string_view::npos) return kThreadsPerBlock;
@@ -78,7 +78,7 @@ CUfunction function_of(const Call& c, const std::shared_ptr<LoadedModule>& modul
       module, info, max_threads(module->ptx, name), kSharedDefault - info->static_shared_bytes}));
 }
 
-// PTX does not say how many registers the machine code has; at most those that let a block run.
+// Estimates registers per thread, which PTX does not contain: at most as many as let a block run.
 int registers_of(const LoadedFunction& function) {
   return std::clamp(function.info->registers, 1,
                     std::min(255, kRegistersOfProcessor / function.max_threads));
@@ -108,7 +108,7 @@ void check_limits(const LoadedFunction& function, const Grid& grid) {
         static_cast<uint64_t>(function.dynamic_shared_limit));
 }
 
-// The bytes of the arguments, each at its offset.
+// Packs the bytes of the arguments at their offsets.
 std::vector<std::byte> packed(const KernelInfo& info, void** arguments) {
   std::vector<std::byte> packed;
   for (size_t i = 0; i < info.parameters.size(); ++i) {
@@ -122,7 +122,7 @@ std::vector<std::byte> packed(const KernelInfo& info, void** arguments) {
   return packed;
 }
 
-// How many blocks of a launch take turns.
+// Returns the number of blocks of a launch that run interleaved.
 uint64_t resident_blocks() {
   const char* const number = std::getenv("TESSERA_VIRTUAL_GPU_RESIDENT_BLOCKS");
   return number == nullptr ? 1 : std::strtoull(number, nullptr, 10);
@@ -158,7 +158,7 @@ void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunct
 
 namespace {
 
-// The newest version of PTX that a driver has, as 84 for 8.4 (the release notes of PTX).
+// Returns the newest PTX version that a driver supports, 84 for 8.4 (release notes of PTX).
 int newest_ptx(uint64_t cuda_version) {
   int newest = 84;
   for (const auto& [cuda, ptx] : {std::pair{12050u, 85},
@@ -333,7 +333,7 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned blocks_x, unsigned blocks_y,
   const Grid grid{{blocks_x, blocks_y, blocks_z}, {threads_x, threads_y, threads_z}, shared_bytes};
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
-    // A driver loads it now, and may wait for all work of the GPU (CUDA's guide, "Lazy loading").
+    // Drivers load it now and may wait for all work of the GPU (CUDA's guide, "Lazy loading").
     if (!function->loaded)
       throw Refusal{CUDA_ERROR_INVALID_HANDLE,
                     fmt::format("{} is launched before cuFuncLoad", function->info->name)};

@@ -24,7 +24,7 @@ std::shared_ptr<PinnedMemory> pinned_at(const State& s, const void* address) {
   return nullptr;
 }
 
-// Bytes of a device's memory, checked when a copy runs.
+// Bytes of a device's memory, checked while a copy runs.
 struct DeviceBytes {
   DeviceBytes(State& s, CUdeviceptr address, size_t bytes) {
     Allocation& allocation = s.memory->find(address, bytes);
@@ -40,7 +40,7 @@ std::byte* host_bytes(const HostBytes& host) {
   return host.memory->device_view(host.begin);
 }
 
-// Of pageable memory, as the driver does it: within the call, through a buffer of its own.
+// Copies pageable memory like the driver: within the call, through a separate buffer.
 Task copy_from_host(State& s, const Stream& stream, CUdeviceptr to, const std::byte* from,
                     size_t bytes) {
   const auto write = [&s, to, bytes](const std::byte* source) {
@@ -122,7 +122,7 @@ CUresult fill(CUdeviceptr to, T value, size_t count, CUstream handle) {
   });
 }
 
-// cuStreamWaitEvent, where the stream or the event is part of a capture.
+// cuStreamWaitEvent if the stream or the event is part of a capture.
 void wait_in_capture(const State& s, Stream& stream, const Event& event) {
   if (event.capture == nullptr) {
     stream.capture->valid = false;
@@ -141,7 +141,7 @@ void wait_in_capture(const State& s, Stream& stream, const Event& event) {
   stream.frontier.assign(nodes.begin(), nodes.end());
 }
 
-// The work of an event's last recording.
+// Returns the work of an event's last recording.
 WorkPtr recorded(const Call& c, CUevent handle, const char* call) {
   const std::shared_ptr<Event> event = c.s.events.at(handle);
   if (event->capture == nullptr) return event->recorded;
@@ -168,7 +168,7 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priori
   });
 }
 
-// Work that was submitted still runs; only the handle ends.
+// Destroys the handle only; submitted work still runs.
 CUresult cuStreamDestroy(CUstream handle) {
   return call([&](const Call& c) {
     const StreamPtr stream = c.s.streams.remove(handle);
@@ -207,8 +207,7 @@ CUresult cuCtxSynchronize() {
   });
 }
 
-// Of page-locked host memory alone, whose addresses are those of the host. The host may read it at
-// any time.
+// Supports only page-locked host memory, at its host address. The host may read it at any time.
 CUresult cuStreamWriteValue32(CUstream handle, CUdeviceptr to, cuuint32_t value, unsigned flags) {
   return call([&](const Call& c) {
     if (flags != CU_STREAM_WRITE_VALUE_DEFAULT)
@@ -314,7 +313,7 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream ha
     if (bytes == 0) return;
     const Task task = copy_to_host(c.s, *stream, static_cast<std::byte*>(to), from, bytes);
     c.s.enqueue(stream, task);
-    // The driver returns when pageable memory has the bytes.
+    // The driver returns after the copy to pageable memory.
     if (task.host.use == HostBytes::Use::kNone) c.s.wait(c.lock, stream->last);
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs, contexts, memory, modules and limits of launches, as a driver has them.
+// Tests GPUs, contexts, memory, modules and launch limits of the stand-in driver.
 #include <cstring>
 #include <limits>
 #include <set>
@@ -15,7 +15,7 @@ using Catch::Contains;
 
 using Environment = std::map<std::string, std::string>;
 
-TEST_CASE("the environment says which GPUs there are") {
+TEST_CASE("environment variables define the virtual GPUs") {
   const TestGpus gpus(Environment{{"TESSERA_VIRTUAL_GPUS", "3"},
                                   {"TESSERA_VIRTUAL_GPU_MEMORY", "1000000"},
                                   {"TESSERA_VIRTUAL_GPU_CAPABILITY", "89"},
@@ -184,7 +184,7 @@ void append(std::string& to, const void* bytes, size_t count) {
   to.append(static_cast<const char*>(bytes), count);
 }
 
-// A container as nvcc writes it, of images with a kind (1: PTX, 2: machine code) and architecture.
+// An image of a container in nvcc's format: its kind (1: PTX, 2: machine code) and architecture.
 struct FatbinPart {
   uint16_t kind;
   uint32_t architecture;
@@ -288,7 +288,7 @@ TEST_CASE("a module's variables have memory of their own after a restart") {
   }
 }
 
-TEST_CASE("a kernel that is not loaded, or whose module is gone, is named") {
+TEST_CASE("kernels that are not loaded, or were unloaded, are an error with their name") {
   const TestGpus gpus(0);
   const CUdeviceptr x = gpus.floats(4);
   const CUstream stream = gpus.stream();
@@ -337,7 +337,7 @@ TEST_CASE("GPUs copy between them; kernels need peer access") {
   }
 }
 
-// Copies `x` of GPU 0 to GPU 1 after three kernels; what GPU 1 has then.
+// Copies `x` of GPU 0 to GPU 1 after three kernels. `result`: the values on GPU 1.
 CUresult copy_after_kernels(const TestGpus& gpus, std::vector<float>& result) {
   const CUdeviceptr x = gpus.floats(100, 1);
   const CUstream first = gpus.stream();
@@ -356,7 +356,7 @@ CUresult copy_after_kernels(const TestGpus& gpus, std::vector<float>& result) {
   return cuMemcpyDtoHAsync(result.data(), y, 400, second);
 }
 
-TEST_CASE("work of two GPUs is ordered by events, and what waits for a failure fails") {
+TEST_CASE("events order the work of two GPUs, and work that waits for failed work fails") {
   std::vector<float> result;
   for (uint64_t seed = 0; seed < 8; ++seed) {
     REQUIRE(copy_after_kernels(TestGpus(seed), result) == CUDA_SUCCESS);
@@ -370,7 +370,7 @@ TEST_CASE("work of two GPUs is ordered by events, and what waits for a failure f
   REQUIRE(cuCtxSynchronize() == CUDA_ERROR_LAUNCH_FAILED);
 }
 
-TEST_CASE("faults can be planned") {
+TEST_CASE("TESSERA_VIRTUAL_GPU_FAULT makes an operation fail") {
   const TestGpus gpus(Environment{{"TESSERA_VIRTUAL_GPU_FAULT", "out_of_memory:3"}});
   CUdeviceptr memory = 0;
   REQUIRE(cuMemAlloc(&memory, 4) == CUDA_SUCCESS);

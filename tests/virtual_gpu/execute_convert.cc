@@ -13,7 +13,7 @@ constexpr uint32_t kFlush = 8, kSaturate = 16, kRelu = 32, kToInteger = 64;
 
 Rounding rounding_of(const Instruction& i) { return static_cast<Rounding>(i.mode & 7); }
 
-// Types as they are converted from: all floats are exact in f64.
+// Source types of conversions. All floats are exact in f64.
 struct Half {};
 struct Brain {};
 template <typename T>
@@ -29,7 +29,7 @@ auto source(uint64_t bits, const Instruction& i) {
   }
 }
 
-// Clamps, as the GPU does; NaN becomes 0.
+// Clamps like the GPU; NaN becomes 0.
 template <typename To>
 uint64_t integer_from(double x, const Instruction& i) {
   using Limits = std::numeric_limits<To>;
@@ -92,7 +92,7 @@ void convert(Warp& w, const Instruction& i, uint32_t mask) {
   });
 }
 
-// pick(x) with x of the host's type.
+// Returns pick(x) with x of the host's type.
 template <typename F>
 Handler for_any(Type type, F pick) {
   switch (type) {
@@ -109,7 +109,7 @@ Handler for_any(Type type, F pick) {
   }
 }
 
-// The frequent case, without modes.
+// The common case, without modes.
 void brain_from_float(Warp& w, const Instruction& i, uint32_t mask) {
   const Row& a = w.row(i.o[1]);
   w.write(i.o[0], mask, [&](int l) { return uint64_t{bf16_of(float_of(a[l]))}; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Float instructions. Approximate ones are computed as exactly as the host can.
+// Float instructions. Approximate ones are computed in the host's full precision.
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
@@ -34,7 +34,7 @@ constexpr auto kSub = [](auto a, auto b) { return a - b; };
 constexpr auto kMul = [](auto a, auto b) { return a * b; };
 constexpr auto kDiv = [](auto a, auto b) { return a / b; };
 constexpr auto kFma = [](auto a, auto b, auto c) { return fma_of(a, b, c); };
-// -0 is less than +0; one NaN is ignored.
+// -0 is less than +0; a single NaN is ignored.
 constexpr auto kMin = [](auto a, auto b) {
   if (a == b) return std::signbit(a) ? a : b;
   return a != a ? b : b != b ? a : std::min(a, b);
@@ -57,7 +57,7 @@ constexpr auto kExp2 = [](auto a) { return std::exp2(a); };
 constexpr auto kLog2 = [](auto a) { return std::log2(a); };
 constexpr auto kCopySign = [](auto a, auto b) { return std::copysign(b, a); };
 
-// Sums and products that are not rounded to nearest. Down is up with other signs, also of zeros.
+// Sums and products with directed rounding. Down is up with all signs inverted, also of zeros.
 template <auto F, int Inputs>
 void apply_directed(Warp& w, const Instruction& i, uint32_t mask) {
   const Row &a = w.row(i.o[1]), &b = w.row(i.o[2]), &c = w.row(i.o[Inputs]);

@@ -12,7 +12,7 @@ namespace {
 template <typename T>
 using Unsigned = std::make_unsigned_t<T>;
 
-// The handler of F for the instruction's type.
+// Returns the handler of F for the instruction's type.
 template <typename T, bool IgnoreSign>
 using Signed = std::conditional_t<IgnoreSign, Unsigned<T>, T>;
 template <auto F, int Inputs, bool IgnoreSign = false>
@@ -132,8 +132,8 @@ Handler funnel_of(const Opcode& op, Instruction&) {
                          : apply_words<uint32_t, kFunnel<false, false>, 3>;
 }
 
-// The position of the most significant bit that is not a copy of the sign, or its distance from
-// the top; -1: none.
+// Returns the position of the most significant bit that is not a copy of the sign, or its distance
+// from the top; -1: none.
 template <bool Distance>
 constexpr auto kFindBit = [](auto a) {
   const auto bits = static_cast<Unsigned<decltype(a)>>(a < 0 ? ~a : a);
@@ -186,7 +186,7 @@ Handler multiply_of(const Opcode& op, Instruction& i) {
   return high ? typed<kMulHigh, 2>(op, i) : typed<kMulLow, 2, true>(op, i);
 }
 
-// A comparison is a set of orders that make it true.
+// A comparison is the set of relations for which it is true.
 constexpr uint32_t kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8;
 constexpr uint32_t kWithAnd = 16, kWithOr = 32, kWithXor = 64, kFlush = 128;
 struct Comparison {

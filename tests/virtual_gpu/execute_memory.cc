@@ -17,13 +17,13 @@ Type unsigned_type(int bytes) {
   return bytes == 1 ? Type::kU8 : bytes == 2 ? Type::kU16 : bytes == 4 ? Type::kU32 : Type::kU64;
 }
 
-// A fence of the whole GPU, at which other blocks may have a turn.
+// A fence of the whole GPU, after which other blocks may run.
 void fence(Warp& w, const Instruction&, uint32_t mask) {
   Launch& launch = w.block.launch;
   launch.clocks.fence(w.index, mask);
   if (launch.interleaved) launch.pause_at = std::min(launch.pause_at, launch.instructions);
 }
-// What orders blocks: atomics, volatile accesses, and those that are fences, too.
+// Runs an access that orders blocks: an atomic, volatile, acquire or release access.
 template <Handler Run>
 void strongly(Warp& w, const Instruction& i, uint32_t mask) {
   Launch& launch = w.block.launch;
@@ -33,7 +33,7 @@ void strongly(Warp& w, const Instruction& i, uint32_t mask) {
   if (launch.interleaved) launch.pause_at = std::min(launch.pause_at, launch.instructions);
 }
 
-// Where the bytes of each lane lie, for a use of them lane by lane.
+// Calls a function with the host address of each lane's bytes.
 template <bool Writes, typename F>
 void for_bytes(Warp& w, const Instruction& i, const Row& addresses, uint32_t bytes, uint32_t mask,
                F use) {
@@ -149,7 +149,7 @@ T combine(uint32_t op, T old, T b, T c) {
   return old;
 }
 
-// One lane after another. `red` has no output.
+// Runs atomics lane by lane. `red` has no output.
 template <typename T>
 void atomic(Warp& w, const Instruction& i, uint32_t mask) {
   const Row addresses = w.row(i.o[i.outputs]);
@@ -198,7 +198,7 @@ void copy_bytes(Warp& w, const PendingCopy& copy) {
 }
 
 // cp.async [shared], [global], bytes{, bytes that are not zeroed}. The destination is in flight
-// until it was waited for; the bytes move then, or now, as the seed decides.
+// until it was waited for; the seed decides whether the bytes move now or then.
 void start_copy(Warp& w, const Instruction& i, uint32_t mask) {
   const auto row = [&](int k) -> const Row& { return w.row(i.o[static_cast<size_t>(k)]); };
   Launch& launch = w.block.launch;

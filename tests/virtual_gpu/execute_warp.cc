@@ -144,7 +144,7 @@ void meet(Warp& w, const Instruction&, uint32_t) {
   w.block.launch.clocks.synchronise(1u << w.index, 1u << w.index);
 }
 
-// The block's barriers: Warp::reach_barrier executes them.
+// Barriers of the block. Warp::reach_barrier executes them.
 Handler barrier_of(const Opcode& op, Instruction& i) {
   if (op.has("warp")) {
     i.flow = Flow::kWarp;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvcc's container for the code of one file: PTX, and machine code for several architectures.
+// The container format of nvcc for the code of a file: PTX, and machine code of architectures.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace tessera::virtual_gpu {
 
 inline constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 
-// The container begins with this, and its entries follow.
+// The header of a container. Entries follow it.
 struct FatbinHeader {
   uint32_t magic;
   uint16_t version, header_bytes;

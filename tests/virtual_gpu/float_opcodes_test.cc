@@ -16,7 +16,7 @@ template <typename F>
 Host real64(F f) {
   return [f](U a, U b, U c) { return out64(f(f64(a), f64(b), f64(c))); };
 }
-// With another direction of rounding of the host's unit.
+// Calls a function with another rounding mode of the host.
 template <typename F>
 Host rounded(int direction, F f) {
   return [=](U a, U b, U c) {
@@ -28,7 +28,7 @@ Host rounded(int direction, F f) {
     return out32(result);
   };
 }
-// bf16 and f16 by search among neighbours: slow, but independent of the interpreter.
+// Converts to bf16 and f16 by search among neighbours: slow, but independent of the interpreter.
 double brain(U bits) { return f32((bits & 0xffff) << 16); }
 double half(U bits) {
   const int exponent = bits >> 10 & 31;
@@ -38,7 +38,7 @@ double half(U bits) {
   return exponent ? sign * (1 + mantissa) * std::exp2(exponent - 15)
                   : sign * mantissa * std::exp2(-14);
 }
-// The nearest value of 16 bits, ties to even; `value` is monotonic in its lower 15 bits.
+// Returns the nearest 16-bit value, ties to even; `value` is monotonic in its lower 15 bits.
 U nearest16(long double x, double (*value)(U), U infinity) {
   if (std::isnan(x)) return 0x7fff;
   const U sign = std::signbit(x) ? 0x8000 : 0;
@@ -48,7 +48,7 @@ U nearest16(long double x, double (*value)(U), U infinity) {
     const U middle = (low + high) / 2;
     (value(middle) <= size ? low : high) = middle;
   }
-  if (size >= value(infinity - 1)) {  // Infinity counts as the next value of the grid.
+  if (size >= value(infinity - 1)) {  // Infinity is the next value of the grid.
     const long double last = value(infinity - 1), step = last - value(infinity - 2);
     return sign | (size >= last + step / 2 ? infinity : infinity - 1);
   }

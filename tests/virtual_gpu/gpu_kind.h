@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between kinds of GPU: the limits of each compute capability (CUDA programming guide,
-// "Technical specifications per compute capability"), and the data sheet of one GPU that has
-// it (A100, RTX 3090, RTX 4090, H100, B200, RTX 5090).
+// Properties of GPUs: the limits of each compute capability (CUDA programming guide, "Technical
+// specifications per compute capability"), and the data sheet of one GPU that has it (A100, RTX
+// 3090, RTX 4090, H100, B200, RTX 5090).
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ inline constexpr GpuKind kGpuKinds[] = {{80, 108, 164, 2048, 32, 1410, 1593, 512
                                         {90, 132, 228, 2048, 32, 1980, 2619, 5120, 50},
                                         {100, 148, 228, 2048, 32, 1965, 3996, 8192, 126},
                                         {120, 170, 100, 1536, 24, 2407, 14001, 512, 96}};
-inline constexpr int kSharedDefault = 48 << 10;  // Bytes of a block that did not ask for more.
-inline constexpr int kSharedReserved = 1 << 10;  // For each block.
+inline constexpr int kSharedDefault = 48 << 10;  // Bytes per block without an opt-in.
+inline constexpr int kSharedReserved = 1 << 10;  // Bytes per block.
 inline constexpr int kThreadsPerBlock = 1024;
-inline constexpr int kRegistersOfProcessor = 65536;  // And of a block.
+inline constexpr int kRegistersOfProcessor = 65536;  // Also the limit of a block.
 
 // The newest kind up to this capability, or the oldest.
 constexpr const GpuKind& gpu_kind(uint64_t capability) {

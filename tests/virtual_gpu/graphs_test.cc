@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams captured into graphs: fork and join, replay in random orders, and what is not allowed.
+// Tests streams captured into graphs: fork and join, replay in random orders, and refused calls.
 #include <set>
 #include <string>
 #include <thread>
@@ -95,7 +95,7 @@ TEST_CASE("the nodes of a graph run in different orders") {
   REQUIRE(orders == std::set<std::string>{"abcd", "acbd"});
 }
 
-TEST_CASE("a graph without an edge between two uses of memory is named") {
+TEST_CASE("two uses of memory in a graph without an edge are an error with both names") {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const TestGpus gpus(seed);
     const ForkJoin work(gpus);
@@ -118,7 +118,7 @@ TEST_CASE("a graph without an edge between two uses of memory is named") {
   }
 }
 
-TEST_CASE("a captured stream that is not joined again is named") {
+TEST_CASE("a captured stream that is not joined again is an error with its name") {
   const TestGpus gpus;
   const ForkJoin work(gpus);
   CUgraph graph = nullptr;
@@ -202,7 +202,7 @@ TEST_CASE("captures begin and end on one stream") {
   REQUIRE(cuStreamWaitEvent(work.other, work.fork, 0) == CUDA_ERROR_CAPTURED_EVENT);
 }
 
-TEST_CASE("the state of a capture can be asked for") {
+TEST_CASE("the state of a capture can be queried") {
   const TestGpus gpus;
   const ForkJoin work(gpus);
   const auto status = [](CUstream stream) {
@@ -254,7 +254,7 @@ TEST_CASE("calls of another thread disturb a global capture only, and cannot end
   }
 }
 
-// How often of 200 times the node of the urgent stream runs first.
+// Returns how often, of 200 launches, the node of the stream with high priority runs first.
 int urgent_first(unsigned long long flags) {
   int count = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order between pieces of asynchronous work, by vector clocks, and the accesses that it must order
-// (Flanagan and Freund, FastTrack, PLDI 2009). Each stream is a component of the clocks, as is each
-// chain of nodes of a graph.
+// Order of asynchronous work by vector clocks, and conflicts between unordered accesses (Flanagan
+// and Freund, FastTrack, PLDI 2009). Each stream, and each chain of nodes of a graph, is a
+// component of the clocks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace tessera::virtual_gpu {
 
-// For each component, how much of its work is known to be done.
+// By component, the time up to which its work is known to be complete.
 class Clock {
  public:
   uint64_t operator[](size_t component) const {
@@ -28,7 +28,7 @@ class Clock {
   std::vector<uint64_t> times_;
 };
 
-// A piece of work as later work sees it.
+// Identifies a piece of work: its component, time and name.
 struct Stamp {
   size_t component = 0;
   uint64_t time = 0;
@@ -37,19 +37,19 @@ struct Stamp {
   bool is_before(const Clock& clock) const { return clock[component] >= time; }
 };
 
-// Two accesses of the same bytes, at least one writing, that nothing orders.
+// Two unordered accesses of the same bytes, at least one of them a write.
 struct UnorderedAccess {
   ByteRange bytes;
   Stamp earlier;
   bool earlier_writes = false, later_writes = false;
 };
 
-// The last write of each byte, and the reads since then. Work is added in an order in which it can
-// run, so that two accesses are in conflict unless the later one's clock has the earlier one.
+// The last write of each byte, and the reads since then. Work is added in topological order; two
+// accesses are in conflict unless the clock of the later one includes the earlier one.
 class AccessHistory {
  public:
   std::optional<UnorderedAccess> add(const AccessLog& log, const Stamp& stamp, const Clock& clock);
-  // What a write of these bytes that knows `clock` would be in conflict with.
+  // Returns the conflict that a write of these bytes with this clock would have.
   std::optional<UnorderedAccess> conflict(ByteRange bytes, const Clock& clock) const;
   void clear() { cells_.clear(); }
 
@@ -57,7 +57,7 @@ class AccessHistory {
   struct Cell {
     uint64_t end = 0;
     std::optional<Stamp> write;
-    std::vector<Stamp> reads;  // The last of each component.
+    std::vector<Stamp> reads;  // The last read of each component.
   };
 
   void split_at(uint64_t address);

@@ -22,7 +22,8 @@ struct sigaction earlier_handler = {};
 
 void on_segmentation_fault(int, siginfo_t* info, void*) {
   if (found_closed(info->si_addr)) return;
-  sigaction(SIGSEGV, &earlier_handler, nullptr);  // The access is repeated, now for that handler.
+  sigaction(SIGSEGV, &earlier_handler,
+            nullptr);  // The access is repeated, with the earlier handler.
 }
 
 }  // namespace

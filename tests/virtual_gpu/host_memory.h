@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-locked host memory, and what the host does with it while a copy uses it. Each allocation is
-// mapped twice: the host's view is closed while a copy writes to it, so that a read before the host
+// Page-locked host memory, with detection of host accesses while a copy uses it. Each allocation is
+// mapped twice. The host's view is protected while a copy writes, so that a read before the host
 // has waited is found; copies use the second view.
 #pragma once
 
@@ -29,7 +29,7 @@ class PinnedMemory {
   std::byte* device_view(const void* host) const {
     return device_ + (static_cast<const std::byte*>(host) - host_);
   }
-  // Closes the pages that belong to [begin, begin + bytes) alone, or opens them.
+  // Protects or unprotects the pages that lie entirely in [begin, begin + bytes).
   void set_open(const std::byte* begin, size_t bytes, bool open) const;
 
   bool released = false;
@@ -39,7 +39,7 @@ class PinnedMemory {
   std::byte *host_ = nullptr, *device_ = nullptr;
 };
 
-// The host's part in a copy: nothing, the bytes that it reads, or those that it writes.
+// The host memory of a copy: none, bytes that it reads, or bytes that it writes.
 struct HostBytes {
   enum class Use { kNone, kRead, kWrite };
   Use use = Use::kNone;
@@ -57,8 +57,8 @@ struct HostBytes {
   uint64_t checksum() const;
 };
 
-// Calls `found(address)` when the host touches closed memory; true if it was, and the access is
-// to be repeated. Other segmentation faults go to the handler that was there.
+// Calls `found(address)` at each segmentation fault of the host. If it returns true (protected
+// memory), the access is repeated; otherwise the previous handler gets the fault.
 void watch_closed_memory(bool (*found)(const void* address));
 
 }  // namespace tessera::virtual_gpu

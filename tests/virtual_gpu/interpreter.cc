@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches: blocks one after another, their warps in turns between barriers.
+// Runs launches: blocks in sequence, their warps interleaved between barriers.
 #include "tests/virtual_gpu/interpreter.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// In the order of kSpecialNames, for the lanes of a warp.
+// Sets the row of a special register (index of kSpecialNames) for the lanes of a warp.
 void set_special(int special, const Block& block, const Warp& warp, Row& row) {
   const Grid& grid = block.launch.grid;
   const auto& size = grid.threads;
@@ -294,7 +294,7 @@ std::byte* Block::access_private(const Warp& warp, const Instruction& i, int lan
                fmt::format("{} bytes at {} {} are out of bounds: there are {} bytes", bytes,
                            local ? "local address" : "parameter", address, size));
   if (local) return &local_[size * static_cast<uint64_t>(warp.thread(lane)) + address];
-  return const_cast<std::byte*>(&launch.parameters[address]);  // Stores to it are not parsed.
+  return const_cast<std::byte*>(&launch.parameters[address]);  // The parser rejects stores to it.
 }
 
 const std::vector<uint64_t>& Module::addresses(Memory& memory, int device) const {
@@ -350,7 +350,7 @@ void fill_constants(Launch& launch, Memory& memory) {
   }
 }
 
-// The blocks of the grid in the launch's order, some of them at the same time.
+// Runs the blocks of the grid in the launch's order, several of them interleaved.
 void run_blocks(Launch& launch) {
   const auto& sizes = launch.grid.blocks;
   std::vector<uint64_t> order(uint64_t{sizes[0]} * sizes[1] * sizes[2]);
@@ -370,7 +370,7 @@ void run_blocks(Launch& launch) {
   const uint64_t end = launch.options.max_instructions;
   while (!resident.empty()) {
     const size_t turn = launch.interleaved ? launch.random() % resident.size() : 0;
-    constexpr uint64_t kTurn = 256;  // Instructions at most.
+    constexpr uint64_t kTurn = 256;  // Most instructions per turn.
     launch.pause_at =
         launch.interleaved ? std::min(end, launch.instructions + 1 + launch.random() % kTurn) : end;
     if (!resident[turn]->go_on()) continue;

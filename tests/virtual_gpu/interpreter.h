@@ -20,10 +20,10 @@
 
 namespace tessera::virtual_gpu {
 
-// Null if the module has no such kernel.
+// Returns null if the module has no such kernel.
 const KernelInfo* find_kernel(const Module& module, std::string_view name);
 
-// Runs all blocks; returns what was read and written in global memory. Throws Fault.
+// Runs all blocks. Returns the ranges of global memory that were read and written. Throws Fault.
 AccessLog run_kernel(const Module& module, const KernelInfo& kernel, const Grid& grid,
                      std::span<const std::byte> parameters, Memory& memory,
                      const RunOptions& options);

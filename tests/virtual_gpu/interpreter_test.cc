@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nvcc emits rarely: named barriers, uninitialised registers, wrong input; and clocks that run
-// out of segments.
+// Tests rare PTX (named barriers, uninitialised registers, invalid input) and clocks that run out
+// of segments.
 #include <fmt/format.h>
 
 #include "tests/support/catch.h"
@@ -40,7 +40,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 
-// Warp 0 fills shared memory and arrives; warp 1 waits for it and reads. `count`: of threads.
+// Warp 0 fills shared memory and arrives; warp 1 waits for it and reads.
 std::string producer(const std::string& arrive, const std::string& wait) {
   return "setp.ge.u32 %p1, %r1, 32;\n@%p1 bra consumer;\nst.shared.u32 [%r3], %r1;\n" + arrive +
          "\nbra done;\nconsumer:\n" + wait +
@@ -64,7 +64,7 @@ TEST_CASE("Named barriers: a producer arrives, a consumer waits") {
   REQUIRE(contains(fault_of(producer("bar.sync 0;", "bar.sync 0;")), "divergent barrier"));
 }
 
-TEST_CASE("Uninitialised registers are found where they matter") {
+TEST_CASE("Uninitialised registers are a fault if they affect memory or control flow") {
   REQUIRE(contains(fault_of("add.s32 %r4, %r5, 1; st.global.u32 [%d2], %r4;"),
                    "an uninitialised register is used"));
   REQUIRE(contains(fault_of("@%p1 st.global.u32 [%d2], %r1;"), "uninitialised predicate"));
@@ -73,13 +73,13 @@ TEST_CASE("Uninitialised registers are found where they matter") {
       "and.b32 %r4, %r1, 1; setp.eq.u32 %p1, %r4, 1;\n@%p1 mov.u32 %r5, 3; mov.u32 %r6, %r5;\n";
   REQUIRE(fault_of(half + "@%p1 st.global.u32 [%d2], %r6;") == "");
   REQUIRE(contains(fault_of(half + "st.global.u32 [%d2], %r6;"), "thread (0, 0, 0)"));
-  // Compilers compute what selp does not select speculatively.
+  // Compilers compute the operand that selp does not select speculatively.
   REQUIRE(fault_of(half + "selp.b32 %r7, %r6, 0, %p1; st.global.u32 [%d2], %r7;") == "");
   REQUIRE(contains(fault_of(half + "selp.b32 %r7, 0, %r6, %p1; st.global.u32 [%d2], %r7;"),
                    "thread (0, 0, 0)"));
 }
 
-TEST_CASE("Lanes that diverge in a loop meet behind it") {
+TEST_CASE("Lanes that diverge in a loop reconverge after it") {
   TestDevice device(
       kernel_of("and.b32 %r4, %r1, 7;\nmov.u32 %r5, 0;\nloop:\n"
                 "add.u32 %r5, %r5, %r4;\nsetp.eq.u32 %p1, %r4, 0;\n"

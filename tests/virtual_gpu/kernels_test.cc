@@ -35,7 +35,7 @@ const std::string& test_kernels() {
   return ptx;
 }
 
-// "test_kernels.cu:12" for the line with the comment "fault: name".
+// Returns the line with the comment "fault: name", in the form "test_kernels.cu:12".
 std::string place(const std::string& name) {
   std::istringstream lines(file_text(kSource));
   std::string line;
@@ -45,7 +45,7 @@ std::string place(const std::string& name) {
   return {};
 }
 
-// The fault must name the kernel, the line, and what is wrong.
+// Checks that the fault names the kernel, the line and the error.
 void check_fault(const std::string& fault, const std::string& kernel, const std::string& name,
                  const std::string& what) {
   INFO(fault);

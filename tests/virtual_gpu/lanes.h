@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handlers from functions of one lane's values.
+// Makes handlers from functions of one lane's values.
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,7 @@
 
 namespace tessera::virtual_gpu {
 
-// A row's word as a type, and back: integers are truncated, then zero-extended.
+// Convert a register's word to a type, and back: integers are truncated, then zero-extended.
 template <typename T>
 T value_of(uint64_t bits) {
   if constexpr (std::is_same_v<T, float>) {
@@ -41,7 +41,7 @@ template <typename T, auto F, int Inputs>
 void apply(Warp& w, const Instruction& i, uint32_t mask) {
   apply_to<T, F>(w, i, mask, std::make_index_sequence<Inputs>());
 }
-// The same, where inputs after the first are words (amounts of shifts).
+// d = F(inputs), where inputs after the first are untyped words (amounts of shifts).
 template <typename T, auto F, size_t... K>
 void apply_mixed(Warp& w, const Instruction& i, uint32_t mask, std::index_sequence<K...>) {
   const Row* const in[] = {&w.row(i.o[1]), &w.row(i.o[2 + K])...};
@@ -54,7 +54,7 @@ void apply_words(Warp& w, const Instruction& i, uint32_t mask) {
   apply_mixed<T, F>(w, i, mask, std::make_index_sequence<Inputs - 1>());
 }
 
-// pick(T{}) for the host's type of an integer type.
+// Returns pick(T{}), with T the host's type of an integer type; null for floats.
 template <typename F>
 Handler for_integer(Type type, F pick) {
   const bool sign = is_signed(type);

@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kGap = 4096;
 constexpr uint64_t kAlignment = 512;
 
-// Large arrays in huge pages: the kernel takes longer to map workspaces of libraries in small ones
-// than the tests to use them.
+// Allocates large arrays in huge pages: mapping the workspaces of libraries in small pages takes
+// longer than the tests that use them.
 template <typename T>
 std::unique_ptr<T[]> make_array(uint64_t bytes) {
   auto array = std::make_unique_for_overwrite<T[]>(bytes);

@@ -13,32 +13,32 @@
 
 namespace tessera::virtual_gpu {
 
-// Half-open.
+// The half-open range [begin, end).
 struct ByteRange {
   uint64_t begin = 0, end = 0;
 };
 
-// What one kernel did, over all of its lanes. Bytes are read and written ones together, as often as
-// they are; a copy from global to shared memory counts in both.
+// Counts of one kernel, over all lanes. Bytes: reads and writes, counted at each access; a copy
+// from global to shared memory counts in both.
 struct KernelCounts {
   uint64_t global_bytes = 0, shared_bytes = 0;
-  uint64_t matrix_products = 0;  // mma of a warp.
-  uint64_t barriers = 0;         // Of blocks.
+  uint64_t matrix_products = 0;  // mma instructions of warps.
+  uint64_t barriers = 0;         // Completed barriers of blocks.
 };
 
-// The bytes that one kernel or copy read and wrote, merged into ranges in order.
+// The bytes that one kernel or copy read and wrote, as sorted, merged ranges.
 struct AccessLog {
   std::vector<ByteRange> reads, writes;
   KernelCounts counts = {};
 };
 
-// What went wrong, in the words of a kernel author. The driver turns it into a sticky CUresult and
-// keeps the text (VirtualGpu::last_fault).
+// An error of a kernel or a copy. The driver makes it a sticky CUresult and keeps the text
+// (tessera_virtual_gpu_last_fault).
 struct Fault {
   std::string text;
 };
 
-// One allocation. Shadow bytes are per byte of memory.
+// One allocation. `initialised` has one byte per byte of memory.
 struct Allocation {
   uint64_t address = 0;
   uint64_t bytes = 0;
@@ -50,11 +50,12 @@ struct Allocation {
 // All GPUs of a process share one address space, as with unified addressing. Thread-safe.
 class Memory {
  public:
-  // Not zeroed; 512-byte aligned. Addresses are never reused, so that use after free is found.
+  // Returns uninitialised memory, aligned to 512 bytes. Addresses are never reused, so that use
+  // after free is found.
   uint64_t allocate(int device, uint64_t bytes);
-  void release(uint64_t address);  // Throws Fault if it is no allocation's begin.
-  // The allocation that holds [address, address + bytes). Throws Fault: out of bounds (by how many
-  // bytes, of which allocation), released earlier, or never allocated.
+  void release(uint64_t address);  // Throws Fault if no allocation begins there.
+  // Returns the allocation that holds [address, address + bytes). Throws Fault: out of bounds (by
+  // how many bytes, of which allocation), released earlier, or never allocated.
   Allocation& find(uint64_t address, uint64_t bytes);
   uint64_t used(int device) const;
 

@@ -13,7 +13,7 @@ namespace tessera::virtual_gpu {
 namespace {
 
 constexpr int kMemoryThreads = 64;
-constexpr int kPieceBytes = 32;  // Of memory for each thread.
+constexpr int kPieceBytes = 32;  // Bytes of memory per thread.
 
 using Bytes = std::vector<uint8_t>;
 
@@ -38,7 +38,7 @@ std::string kernel_around(const std::string& body) {
       kPieceBytes, kMemoryThreads * kPieceBytes, body);
 }
 
-// The bytes that a kernel makes of `in` and, behind its parameters, `parameter`.
+// Runs a kernel on `in`. `parameter`: bytes appended to its parameters. Returns its output.
 Bytes result_of(const std::string& body, const Bytes& in, const Bytes& before,
                 std::span<const uint8_t, kPieceBytes> parameter) {
   TestDevice device(kernel_around(body));
@@ -50,7 +50,7 @@ Bytes result_of(const std::string& body, const Bytes& in, const Bytes& before,
   return device.get<uint8_t>(output, before.size());
 }
 
-// "{%r4, %r5}", or "%r4" alone.
+// Returns the register list: "{%r4, %r5}", or "%r4" for one.
 std::string registers(const MemoryOpcode& opcode) {
   std::string list;
   for (int i = 0; i < opcode.count; ++i)
@@ -66,7 +66,7 @@ std::string copy_piece(const std::string& load, const std::string& from, const s
   return text;
 }
 
-// Whether the thread's piece is copied to this memory, and back.
+// Whether the thread's piece is copied to this memory and back.
 bool is_in_copy(const MemoryOpcode& opcode) {
   return opcode.space == "shared" || opcode.space == "local";
 }
@@ -74,7 +74,7 @@ std::string piece_in(const std::string& space) {
   return space == "shared" ? "%r2" : space == "local" ? "%d10" : "%d3";
 }
 
-// The bits of an element, extended to its register by its sign if it has one.
+// Returns the bits of an element, sign-extended or zero-extended to its register.
 U extended(const MemoryOpcode& opcode, const uint8_t* at) {
   U bits = 0;
   std::memcpy(&bits, at, static_cast<size_t>(opcode.bytes));
@@ -146,7 +146,7 @@ void check_store(const MemoryOpcode& opcode) {
   REQUIRE(out == expected);
 }
 
-// One warp; `in` has four words for each lane, which are %r4 to %r7, and %r8 is its result.
+// Runs one warp. `in`: four words per lane, in %r4 to %r7. Returns %r8 of each lane.
 std::vector<uint32_t> of_warp(const std::string& body, const std::vector<uint32_t>& in) {
   TestDevice device(
       ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -168,7 +168,7 @@ std::vector<uint32_t> random_words(size_t count) {
   return words;
 }
 
-// The lane that shfl reads, as the PTX ISA defines it.
+// Returns the lane that shfl reads (PTX ISA, "shfl.sync").
 uint32_t source_lane(const std::string& mode, uint32_t lane, uint32_t b, uint32_t c) {
   const uint32_t segment = c >> 8 & 31, clamp = c & 31, by = b & 31;
   const uint32_t last = (lane & segment) | (clamp & ~segment), first = lane & segment;
@@ -225,7 +225,7 @@ TEST_CASE("Opcodes: addresses") {
   require_copy(copy_piece("ld.global.u64", "%d1", "st.shared.u64", "%r2") +
                "cvt.u64.u32 %d4, %r2; cvta.shared.u64 %d5, %d4; cvta.to.global.u64 %d6, %d2;\n" +
                copy_piece("ld.u64", "%d5", "st.global.u64", "%d6"));
-  // Local memory, and back from its generic address.
+  // Writes local memory, and reads it at its generic address.
   const std::string to_local = copy_piece("ld.global.u64", "%d1", "st.local.u64", "%d10") +
                                "cvta.local.u64 %d5, %d10; cvta.to.local.u64 %d6, %d5;\n";
   require_copy(to_local + copy_piece("ld.u64", "%d5", "st.global.u64", "%d2"));
@@ -293,7 +293,7 @@ TEST_CASE("Opcodes: matrices of eight rows from shared memory") {
 }
 
 TEST_CASE("Opcodes: a product of bf16 matrices, 16 x 16 by 16 x 8") {
-  // Small integers, whose products and sums are exact. Fragments as the PTX ISA draws them.
+  // Small integers, whose products and sums are exact. Fragments have the layout of the PTX ISA.
   std::mt19937 random(3);
   const auto small = [&] { return static_cast<float>(static_cast<int>(random() % 17) - 8); };
   std::array<std::array<float, 16>, 16> a;

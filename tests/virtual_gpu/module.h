@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parsed form of PTX: instructions that are decoded once, into a handler that executes all
-// lanes of a warp, and rows of registers. Functions that a kernel calls are copied into it.
+// The parsed form of PTX. Each instruction is decoded once, into a handler that executes all lanes
+// of a warp, and rows of registers. Functions that a kernel calls are inlined.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace tessera::virtual_gpu {
 
 struct KernelInfo {
   std::string name;
-  std::vector<std::pair<int, int>> parameters;  // Offset and bytes of each.
+  std::vector<std::pair<int, int>> parameters;  // Offset and size in bytes.
   int static_shared_bytes = 0;
   int registers = 0;
 };
@@ -52,7 +52,7 @@ bool is_float(Type type);
 
 enum class Space : uint8_t { kGeneric, kGlobal, kShared, kLocal, kParameter, kConstant };
 
-// Who decides what runs next: kWarp instructions need all lanes of their mask at one place.
+// How the next instruction is determined. kWarp: all lanes of the mask must have reached it.
 enum class Flow : uint8_t { kNext, kBranch, kTable, kExit, kBarrier, kWarp };
 
 // A row of registers (32 lanes of 64 bits), or ~index of a row of constants.
@@ -67,21 +67,21 @@ struct Instruction {
   Handler run = nullptr;
   Flow flow = Flow::kNext;
   Space space = Space::kGeneric;
-  bool negated = false;        // Of the guard.
-  bool negated_input = false;  // Of the last predicate among the inputs.
-  bool strict = false;         // Faults if an input is undefined; others pass undefinedness on.
+  bool negated = false;        // The guard is negated.
+  bool negated_input = false;  // The last input predicate is negated.
+  bool strict = false;         // Undefined inputs are a fault; else outputs become undefined.
   bool selects = false;        // selp: only the selected operand must be defined.
   bool is_signed = false;      // Loaded values are sign-extended.
   bool relaxed = false;        // Volatile, relaxed or acquire: no race with atomics.
-  bool acquires = false, releases = false;  // A fence after it, or before it.
+  bool acquires = false, releases = false;  // A fence after or before it.
   uint8_t outputs = 0, inputs = 0, bytes = 0;
   Operand guard = kNoOperand;
   std::array<Operand, 16> o{};      // Outputs, then inputs.
   int64_t offset = 0, offset2 = 0;  // Added to the address, and to the second one (cp.async).
-  // Of a branch: an instruction, or a table. Of Flow::kWarp: the operand with the mask of lanes, or
-  // -1: all.
+  // Branches: index of an instruction or table. Flow::kWarp: index of the operand with the mask of
+  // lanes; -1: all lanes.
   int32_t target = -1;
-  uint32_t mode = 0;  // Of the handler.
+  uint32_t mode = 0;  // Defined by the handler.
   int32_t location = 0;
   int32_t text = 0;
 };
@@ -96,29 +96,30 @@ struct Opcode {
   std::vector<Type> types;
 };
 
-// An operand as written: a register, constant, vector or address.
+// A parsed operand: a register, constant, vector or address.
 struct Argument {
   std::vector<Operand> parts;  // More than one: a vector, or "a|p".
   int64_t offset = 0;
-  Space space = Space::kGeneric;  // Of a symbol in local memory.
+  Space space = Space::kGeneric;  // kLocal for symbols in local memory.
   bool negated = false;
   bool is_address = false;
 };
 
-// Null if the family does not know the instruction. They may set mode and other fields.
+// Return null if the family does not have the instruction. They may set mode and other fields.
 Handler integer_handler(const Opcode& op, Instruction& instruction);
 Handler float_handler(const Opcode& op, Instruction& instruction);
 Handler convert_handler(const Opcode& op, Instruction& instruction);
 Handler memory_handler(const Opcode& op, Instruction& instruction);
 Handler warp_handler(const Opcode& op, Instruction& instruction);
-// Throws Fault if no family knows it.
+// Throws Fault if no family has it.
 Instruction decode(const Opcode& op, const std::vector<Argument>& arguments);
 
+// A place in the source. Outer: the place of the call, if inlined.
 struct Location {
-  int file = 0, line = 0, outer_file = 0, outer_line = 0;  // Outer: where it was inlined.
+  int file = 0, line = 0, outer_file = 0, outer_line = 0;
 };
 
-// Special registers; those of the clock are read by an instruction of their own.
+// Special registers, except clocks, which have their own instruction.
 inline constexpr std::string_view kSpecialNames[] = {
     "%tid.x",       "%tid.y",       "%tid.z",
     "%ntid.x",      "%ntid.y",      "%ntid.z",
@@ -129,13 +130,14 @@ inline constexpr std::string_view kSpecialNames[] = {
     "%lanemask_gt", "%lanemask_ge", "%dynamic_smem_size",
     "%smid",        "%gridid"};
 
-struct Variable {  // Of a module, in global or constant memory.
+// A variable of a module, in global or constant memory.
+struct Variable {
   std::string name;
   uint64_t bytes = 0;
-  std::vector<std::byte> initial;  // Zeros follow it.
+  std::vector<std::byte> initial;  // The rest is zero.
 };
 
-// A constant that is known at launch: the address of dynamic shared memory, or of a variable.
+// A constant that is known at launch: the address of dynamic shared memory or of a variable.
 struct Fixup {
   int constant = 0;
   int variable = -1;  // -1: dynamic shared memory.
@@ -150,8 +152,8 @@ struct Kernel {
   std::vector<std::pair<int, Operand>> specials;  // Index of kSpecialNames.
   std::vector<std::vector<int>> tables;           // Targets of indirect branches.
   std::vector<Location> locations;
-  std::vector<std::string_view> texts;  // As the module's PTX has them.
-  int rows = 0;                         // Of registers.
+  std::vector<std::string_view> texts;  // Views of the module's PTX.
+  int rows = 0;                         // Rows of registers.
   int parameter_bytes = 0;
   int local_bytes = 0;
 };
@@ -159,13 +161,13 @@ struct Kernel {
 class Module {
  public:
   std::vector<std::string> kernel_names;  // In the order of the PTX.
-  // Null if the module has no such kernel. It is parsed when it is first asked for: most runs use
-  // few of a module's kernels. Throws Fault.
+  // Returns null if the module has no such kernel. Parses a kernel at its first use, because most
+  // runs use few of a module's kernels. Throws Fault.
   const Kernel* kernel(std::string_view name) const;
   std::function<Kernel(std::string_view name)> parse;
   std::vector<Variable> variables;
   std::map<int, std::string> files;
-  // Where the variables lie, per device; made at the first use.
+  // Addresses of the variables on the device. Allocates them at the first use.
   const std::vector<uint64_t>& addresses(Memory& memory, int device) const;
   void forget_addresses() const;  // For a new Memory.
 
@@ -184,11 +186,11 @@ struct Grid {
 
 struct RunOptions {
   uint64_t seed = 0;             // Order of blocks and warps; 0: ascending.
-  uint64_t resident_blocks = 1;  // That many take turns.
+  uint64_t resident_blocks = 1;  // Number of blocks that run interleaved.
   bool check_races = true;
   bool log_accesses = true;
   int device = 0;
-  uint64_t max_instructions = uint64_t{1} << 32;  // Of warps; more: it waits without end.
+  uint64_t max_instructions = uint64_t{1} << 32;  // Executed by warps; more is a fault.
 };
 
 }  // namespace tessera::virtual_gpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of the GPU that the host lacks: narrow floats, rounding modes, fused products.
+// Arithmetic of GPUs that the host does not have: narrow floats, rounding modes, fused products.
 #pragma once
 
 #include <bit>

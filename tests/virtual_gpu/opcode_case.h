@@ -29,7 +29,7 @@ inline constexpr int kThreads = 256, kBlocks = 12;
 struct OpcodeCase {
   std::string instruction;
   Host host;
-  double tolerance = 0;  // Relative, of f32 results: approximations.
+  double tolerance = 0;  // Relative; for approximate f32 results.
 };
 
 // The tables of opcodes_test.cc and float_opcodes_test.cc.
@@ -127,7 +127,7 @@ inline std::vector<U> inputs() {
         return random();
       case 2:
         return random() >> random() % 64;
-      case 3: {  // Floats of moderate size, as f32.
+      case 3: {  // f32 numbers of moderate size.
         const float x = std::ldexp(static_cast<float>(static_cast<int>(random() % 2001) - 1000),
                                    static_cast<int>(random() % 24) - 16);
         return std::bit_cast<uint32_t>(x);

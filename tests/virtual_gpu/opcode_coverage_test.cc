@@ -21,7 +21,7 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// Without a value of their own: tests of barriers, loops and asynchronous copies run them
+// Opcodes without a result. Tests of barriers, loops and asynchronous copies cover them
 // (interpreter_test.cc, kernels_test.cc, memory_opcodes_test.cc).
 const std::set<std::string> kControl = {"bar.sync",
                                         "bar.warp.sync",
@@ -31,7 +31,7 @@ const std::set<std::string> kControl = {"bar.sync",
                                         "cp.async.cg.shared.global",
                                         "cp.async.wait_group",
                                         "ret"};
-// Of memory_opcodes_test.cc, beside loads and stores.
+// Opcodes that memory_opcodes_test.cc covers, beside loads and stores.
 const std::set<std::string> kOfWarps = {"cvta.shared.u64",
                                         "cvta.to.global.u64",
                                         "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
@@ -42,7 +42,7 @@ const std::set<std::string> kOfWarps = {"cvta.shared.u64",
                                         "shfl.sync.up.b32",
                                         "vote.sync.ballot.b32"};
 
-// Of memory_opcodes_test.cc, in programs alone.
+// Opcodes that memory_opcodes_test.cc covers and only generated programs use.
 const std::set<std::string> kOfPrograms = {"cvta.local.u64", "cvta.to.local.u64"};
 
 std::set<std::string> opcodes_of(const std::string& ptx) {
@@ -57,7 +57,7 @@ std::set<std::string> opcodes_of(const std::string& ptx) {
   return opcodes;
 }
 
-// For each opcode a kernel file that has it.
+// Returns by opcode a kernel file that contains it.
 std::map<std::string, std::string> used_opcodes() {
   std::map<std::string, std::string> used;
   for (const auto& entry :
@@ -70,7 +70,8 @@ std::map<std::string, std::string> used_opcodes() {
   return used;
 }
 
-// The same of the programs of all op cases, each node by itself and fused with others.
+// Returns by opcode a generated program that contains it. Covers all op cases, with each node alone
+// and fused with others.
 std::map<std::string, std::string> opcodes_of_programs() {
   std::map<std::string, std::string> used;
   const auto add = [&](const tessera::Graph& graph) {
@@ -113,7 +114,7 @@ void require_used(const std::set<std::string>& names,
   }
 }
 
-// Loads and stores are compared here, by their names; the others must have a case.
+// Compares loads and stores by their names; requires a case for each other opcode.
 void require_tested(const std::map<std::string, std::string>& used) {
   const std::set<std::string> tested = tested_opcodes();
   std::vector<std::string> without_test;

@@ -22,7 +22,7 @@ Host comparison(F f) {
   return [f](U a, U b, U) { return U{f(value_of<T>(a), value_of<T>(b))}; };
 }
 
-// setp of operands in the registers of this letter: "setp.lt.f32 %p0, %f1, %f2".
+// A case of setp on registers of this letter: "setp.lt.f32 %p0, %f1, %f2".
 template <typename T, typename F>
 void add_comparison(std::vector<OpcodeCase>& cases, const std::string& name,
                     const std::string& type, char letter, F holds) {
@@ -47,7 +47,7 @@ void add_order(std::vector<OpcodeCase>& cases, const std::string& type, char let
   add_comparison<T>(cases, "gt", type, letter, [](T a, T b) { return a > b; });
   add_comparison<T>(cases, "ge", type, letter, [](T a, T b) { return a >= b; });
 }
-// True of a NaN, and whether there is one.
+// Comparisons that are true for NaN, and tests for NaN.
 template <typename T>
 void add_unordered(std::vector<OpcodeCase>& cases, const std::string& type, char letter) {
   add_comparison<T>(cases, "equ", type, letter,
@@ -150,7 +150,8 @@ std::vector<OpcodeCase> bit_cases() {
           left ? result << 1 & low : result >> 1 | (sign ? (x >> (bits - 1)) << (bits - 1) : 0);
     return result;
   };
-  const auto field = [](U x, U b, U c, int bits, bool sign) -> U {  // As the PTX ISA defines bfe.
+  // bfe as the PTX ISA defines it.
+  const auto field = [](U x, U b, U c, int bits, bool sign) -> U {
     const int position = b & 255, length = c & 255;
     const int last = std::min(position + length - 1, bits - 1);
     const U filler = !sign || length == 0 ? 0 : x >> last & 1;
@@ -237,7 +238,7 @@ std::vector<OpcodeCase> bit_cases() {
       {"bfind.u32 %r0, %r1", [=](U a, U, U) { return low(31 - std::countl_zero(uint32_t(a))); }},
       {"bfind.s32 %r0, %r1",
        [=](U a, U, U) { return low(31 - std::countl_zero(uint32_t(int32_t(a) < 0 ? ~a : a))); }},
-      // The position from the highest bit: how far to shift it there.
+      // The distance from the highest bit.
       {"bfind.shiftamt.u32 %r0, %r1",
        [=](U a, U, U) { return low(a) == 0 ? low(~U{0}) : U(std::countl_zero(uint32_t(a))); }},
       {"selp.u16 %h0, %h1, %h2, %p3", [](U a, U b, U c) { return (c & 1 ? a : b) & 0xffff; }},

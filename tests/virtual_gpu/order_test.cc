@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on streams runs in random orders; work that nothing orders is a fault with both names.
+// Tests the order of work on streams: orders are random, and unordered conflicting work is a fault
+// with both names.
 #include <set>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ using Catch::Contains;
 constexpr int kCount = 200;
 constexpr uint64_t kSeeds = 12;
 
-TEST_CASE("an event orders two streams, and a missing one is named, whatever the order") {
+TEST_CASE("an event orders two streams, and without it the error names both kernels") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed)
     for (const bool ordered : {true, false}) {
       const TestGpus gpus(seed);
@@ -39,12 +40,12 @@ TEST_CASE("an event orders two streams, and a missing one is named, whatever the
       REQUIRE_THAT(fault(), Contains("kernel add_one on stream 5 of GPU 0"));
       REQUIRE_THAT(fault(), Contains("bytes 0 to 800 of the 800 bytes at"));
       REQUIRE_THAT(fault(), Contains("nothing orders the two"));
-      CUdeviceptr more = 0;  // The error stays.
+      CUdeviceptr more = 0;  // The error is sticky.
       REQUIRE(cuMemAlloc(&more, 4) == CUDA_ERROR_LAUNCH_FAILED);
     }
 }
 
-TEST_CASE("a wait orders with the recording that was the last when it was submitted") {
+TEST_CASE("a wait refers to the last recording of an event before the wait was submitted") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUfunction add_one = gpus.function("add_one");
@@ -60,7 +61,7 @@ TEST_CASE("a wait orders with the recording that was the last when it was submit
       REQUIRE(cuStreamWaitEvent(first, event, 0) == CUDA_SUCCESS);
     }
     REQUIRE(gpus.read(y, kCount, second)[0] == 4.0f);
-    // The wait was for a recording before this kernel.
+    // The wait refers to the recording before this kernel.
     REQUIRE(cuEventRecord(event, first) == CUDA_SUCCESS);
     REQUIRE(gpus.add_one(add_one, z, x, kCount, first) == CUDA_SUCCESS);
     REQUIRE(cuStreamWaitEvent(second, event, 0) == CUDA_SUCCESS);
@@ -114,7 +115,7 @@ TEST_CASE("events measure time in order") {
   REQUIRE(cuEventElapsedTime(&milliseconds, begin, untimed) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-// The order in which the host functions a, b and c of three streams run.
+// Returns the order in which the host functions a, b and c of three streams run.
 std::string order_of_three(uint64_t seed, int priority_of_c) {
   const TestGpus gpus(seed);
   std::string order;
@@ -145,7 +146,7 @@ TEST_CASE("independent streams run in all orders, urgent ones earlier") {
   REQUIRE(order_of_three(0, -5) == "abc");
 }
 
-TEST_CASE("a read of the host that did not wait for the copy is named") {
+TEST_CASE("a host read before the copy is complete is an error with the copy's name") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUdeviceptr x = gpus.floats(5000, 2);
@@ -180,7 +181,7 @@ TEST_CASE("a host function may use what the copy before it has written") {
   }
 }
 
-TEST_CASE("a staging buffer that is filled again too early is named") {
+TEST_CASE("overwriting a staging buffer before its copy is complete is an error") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUdeviceptr x = gpus.floats(4);
@@ -226,7 +227,7 @@ TEST_CASE("memory that work still uses is not freed, and work does not use freed
   }
 }
 
-TEST_CASE("memory of a pool lives in the order of its stream") {
+TEST_CASE("memory of a pool is allocated and freed in the order of its stream") {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const TestGpus gpus(seed);
     const CUstream stream = gpus.stream(), other = gpus.stream();
@@ -243,7 +244,7 @@ TEST_CASE("memory of a pool lives in the order of its stream") {
   }
 }
 
-TEST_CASE("what was never written is not copied to the host") {
+TEST_CASE("copying uninitialised memory to the host is an error") {
   const TestGpus gpus;
   CUdeviceptr x = 0;
   REQUIRE(cuMemAlloc(&x, 8) == CUDA_SUCCESS);

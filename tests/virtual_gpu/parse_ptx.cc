@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules: what is declared outside of functions.
+// Parses modules: the declarations outside of functions.
 #include "tests/virtual_gpu/parse_ptx.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void declare_global(std::string_view text, Scope& globals, Module& module) {
   }
 }
 
-// .file 1 "/folder/name"
+// Adds the file of a directive: .file 1 "/folder/name"
 void add_file(std::string_view directive, Module& module) {
   const size_t open = directive.find('"');
   const std::string_view name = directive.substr(open + 1, directive.rfind('"') - open - 1);

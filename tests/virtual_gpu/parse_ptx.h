@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the PTX that nvcc emits to a module.
+// Parses the PTX that nvcc emits into a module.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace tessera::virtual_gpu {
 
-// Throws Fault with the line of the text for what is not understood: at once, or, unless all of it
-// is to be parsed now, when the kernel is first asked for.
+// Throws Fault with the line of text that is not supported. If !parses_all, kernels are parsed at
+// their first use, and faults are thrown then.
 std::shared_ptr<const Module> parse_ptx(std::string_view ptx, bool parses_all = true);
 
 }  // namespace tessera::virtual_gpu

@@ -24,7 +24,7 @@ Declaration parse_declaration(std::string_view text) {
   uint64_t align = 0;
   const auto parts = words(text);
   for (size_t k = 0; k < parts.size(); ++k) {
-    if (parts[k] == ".ptr") pointer = true;  // What follows describes what it points to.
+    if (parts[k] == ".ptr") pointer = true;  // The rest describes the memory that it points to.
     if (parts[k] == ".align" && ++k < parts.size() && !pointer) align = parse_number(parts[k]);
     if (parts[k][0] == '.' && declaration.type == Type::kNone)
       declaration.type = Opcode("x" + std::string(parts[k])).type();
@@ -275,7 +275,7 @@ Instruction KernelParser::instruction(const Opcode& op, std::string_view operand
   return i;
 }
 
-// Copies the function's body: its parameters are other names of the caller's, and `ret` is a jump.
+// Inlines the function's body: its parameters are aliases of the caller's, and `ret` is a jump.
 void KernelParser::call(std::string_view operands, Operand guard, bool negated) {
   std::vector<std::string_view> results, arguments;
   auto parts = split(operands, ',');

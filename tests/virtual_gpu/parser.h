@@ -13,12 +13,12 @@
 
 namespace tessera::virtual_gpu {
 
-// ".shared .align 4 .f32 name[32]", with its space left out.
+// A declaration such as ".shared .align 4 .f32 name[32]", without the state space.
 struct Declaration {
   std::string_view name;
   Type type = Type::kNone;
   uint64_t align = 1;
-  uint64_t count = 1;  // Of elements; 0: "name[]".
+  uint64_t count = 1;  // Number of elements; 0: "name[]".
   std::string_view initial;
   uint64_t bytes() const { return count * static_cast<uint64_t>(bytes_of(type)); }
 };
@@ -38,17 +38,17 @@ struct Symbol {
   };
   Kind kind = kRegister;
   int64_t value = 0;  // First row, address or index.
-  int64_t count = 1;  // Of registers "%r<count>"; bytes of kModuleShared.
+  int64_t count = 1;  // Number of registers "%r<count>"; bytes of kModuleShared.
   int64_t align = 1;
 };
 
 struct Jump {
   std::string label;
   int instruction = -1;
-  int table = -1, entry = 0;  // Instead of the instruction.
+  int table = -1, entry = 0;  // If table >= 0: an entry of a table.
 };
 
-// Braces in a function: names are visible inside.
+// A scope in braces, with the names that are visible inside.
 struct Scope {
   std::map<std::string, Symbol, std::less<>> symbols;
   std::map<std::string, int, std::less<>> labels;
@@ -56,16 +56,17 @@ struct Scope {
   bool is_function = false;
 };
 
-struct Function {  // As text.
+// The text of a function.
+struct Function {
   std::string_view name, results, parameters;
-  size_t body = 0;  // After its '{'.
+  size_t body = 0;  // Position after its '{'.
 };
 Function parse_header(std::string_view header, size_t body);
 
 // Parses one kernel, with the functions that it calls.
 class KernelParser {
  public:
-  // The text lives as long as the kernel.
+  // The text must outlive the kernel.
   KernelParser(std::string_view text, const Scope& globals,
                const std::map<std::string, Function, std::less<>>& functions);
   Kernel parse(const Function& kernel);
@@ -96,7 +97,7 @@ class KernelParser {
   std::map<uint64_t, Operand> constants_;
   std::map<int, Operand> specials_;
   int text_number_ = 0;
-  int calls_ = 0;  // Depth.
+  int calls_ = 0;  // Nesting depth.
 };
 
 }  // namespace tessera::virtual_gpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds races. Each synchronisation of a block begins a new segment of time; a warp knows of every
-// warp the segment before which its accesses are ordered (a vector clock, Lamport 1978). Shadow
-// cells hold the last writer and reader of 4 bytes, or of fewer where smaller accesses happen.
+// Finds races. Each synchronisation of a block begins a new segment. Each warp has a vector clock
+// (Lamport 1978): by warp, the segment before which accesses are ordered. Shadow cells hold the
+// last writer and reader of 4 bytes, or of fewer after smaller accesses.
 // Accesses of different blocks are unordered unless fences order them (block_order.h).
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace tessera::virtual_gpu {
 
-// A tag is segment << 11 | who. Who: a thread (below 1024), several lanes of one warp, several
-// warps, atomics of any thread, or an asynchronous copy that was not waited for.
+// A tag is segment << 11 | accessor. Accessor: a thread (below 1024), several lanes of one warp,
+// several warps, atomics of any thread, or an asynchronous copy that was not waited for.
 inline constexpr uint32_t kWhoBits = 11, kWhoMask = (1u << kWhoBits) - 1;
 inline constexpr uint32_t kLanesOf = 1024, kManyWarps = kLanesOf + kMaxWarps,
                           kAtomics = kManyWarps + 1, kCopying = kManyWarps + 2;
@@ -31,16 +31,16 @@ class Clocks {
  public:
   // True if segments should be renumbered before the next block or barrier.
   bool full() const { return now_ > kLast; }
-  // What follows is done by the block of this order, which lives until another one is entered.
+  // Makes this block the one that runs. `order` must live until another block is entered.
   void enter(BlockOrder& order);
   void begin_block(int warps);
-  // All accesses of the warps in `arrived` before are ordered before those of `waiting` after.
+  // Orders all earlier accesses of the warps in `arrived` before later ones of those in `waiting`.
   void synchronise(uint32_t arrived, uint32_t waiting);
-  // Forgets old segments: cells of earlier blocks become kOldBlock, of this block kThisBlock.
+  // Discards old segments: cells of earlier blocks become kOldBlock, of this block kThisBlock.
   void renumber();
   uint32_t now() const { return now_; }
   uint32_t block_begin() const { return block_->begin; }
-  // Accesses of `other` in segments before this are ordered before what `warp` does now.
+  // Returns the segment before which accesses of `other` are ordered before those of `warp` now.
   uint32_t ordered(int warp, int other) const { return block_->ordered[warp][other]; }
   uint32_t ordered_all(int warp) const { return std::ranges::min(block_->ordered[warp]); }
 
@@ -49,12 +49,12 @@ class Clocks {
   // An atomic or volatile access of global memory, which may order blocks.
   void read_strongly(int thread, uint64_t address);
   void write_strongly(int thread, uint64_t address, bool replaces);
-  // Whether an access of global memory is one of another block, and if so, whether fences order it
-  // before what the warp does now.
+  // Whether an access of global memory is by another block.
   bool is_foreign(uint32_t tag) const {
     const uint32_t segment = tag >> kWhoBits;
     return segment < block_->begin || (interleaved_ && owners_[segment] != block_->number);
   }
+  // Whether fences order an access of another block before the warp's current one.
   bool acquired(int warp, uint32_t tag) const;
 
   static constexpr uint32_t kOldBlock = 1, kThisBlock = 2;
@@ -65,9 +65,9 @@ class Clocks {
 
   uint32_t now_ = 3, blocks_ = 0;
   BlockOrder only_, *block_ = &only_;
-  bool interleaved_ = false;  // Blocks begin before others have ended.
-  std::vector<uint32_t> owners_ = std::vector<uint32_t>(4);  // Of segments: numbers of blocks.
-  std::map<uint64_t, Accesses> written_;  // By address: what its reader may know of.
+  bool interleaved_ = false;                                 // Several blocks run at a time.
+  std::vector<uint32_t> owners_ = std::vector<uint32_t>(4);  // By segment: number of the block.
+  std::map<uint64_t, Accesses> written_;  // By address: accesses ordered before a read.
 };
 
 enum class Access : uint8_t {
@@ -81,18 +81,18 @@ enum class Access : uint8_t {
 };
 inline bool reads(Access access) { return access <= Access::kAtomic; }
 
-// What a warp knows now of the accesses of its block.
+// Accesses of a block that are ordered before the current one of a warp.
 struct Knowledge {
   Knowledge(const Clocks& clocks, int warp)
       : clocks(clocks), warp(warp), all(clocks.ordered_all(warp)) {}
-  // Whether the access behind a tag of this block is ordered before what `thread` does now.
+  // Whether the tag's access, by this block, is ordered before the current access of `thread`.
   bool orders(uint32_t tag, int thread) const {
     const uint32_t segment = tag >> kWhoBits, who = tag & kWhoMask;
     if (who == static_cast<uint32_t>(thread)) return true;
     if (who < kManyWarps) return segment < clocks.ordered(warp, warp_of(who));
     return who != kCopying && segment < all;
   }
-  // The reader that a cell keeps. One that is ordered before the new one need not be kept.
+  // Returns the reader that a cell keeps; one that is ordered before the new one is dropped.
   uint32_t merged_reader(uint32_t old, int thread) const {
     const uint32_t fresh = tag_of(clocks.now(), static_cast<uint32_t>(thread));
     if (clocks.is_foreign(old) || orders(old, thread)) return fresh;
@@ -109,23 +109,23 @@ struct Knowledge {
 struct Conflict {
   enum Kind : uint8_t { kNone, kStore, kLoad, kAtomic, kCopy, kUnwritten } kind = kNone;
   bool other_block = false;
-  int thread = -1;  // -1: several.
+  int thread = -1;  // -1: several threads.
 };
 
 // The shadow of one piece of memory.
 class Shadow {
  public:
-  // `across_blocks`: accesses of earlier blocks count (global memory).
+  // `across_blocks`: also checks against accesses of other blocks (global memory).
   Shadow(uint64_t bytes, bool across_blocks);
-  // Aligned to its size, which is a power of 2 of at most 16. kUnwritten: a read of shared memory
-  // that the block did not write.
+  // Checks and records an access, aligned to its size, a power of 2 of at most 16. kUnwritten: a
+  // read of shared memory that the block did not write.
   Conflict touch(Access access, uint64_t offset, uint32_t bytes, int thread, const Clocks& clocks);
-  // The same for loads and stores that are in conflict with nothing. Otherwise, and where cells
-  // must be made first, the result is false, and touch() is to be called.
+  // A fast path of touch() for loads and stores without a conflict. Returns false on a possible
+  // conflict or if cells must be allocated; then call touch().
   template <bool Writes, bool AcrossBlocks>
   bool touch_freely(uint64_t offset, uint32_t bytes, int thread, const Knowledge& known);
   void renumber(uint32_t block_begin);
-  // What was read and written, in addresses.
+  // Adds the address ranges that were read and written to the log.
   void log(uint64_t address, AccessLog& log) const;
 
  private:
@@ -134,7 +134,7 @@ class Shadow {
   };
   static constexpr uint32_t kPage = 4096;
   struct Page {
-    int shift = 2;  // Bytes of a cell, as a power of 2.
+    int shift = 2;  // A cell has 2^shift bytes.
     std::vector<Cell> cells;
   };
   Page& page(uint64_t offset, uint32_t bytes);
@@ -148,7 +148,8 @@ template <bool Writes, bool AcrossBlocks>
 bool Shadow::touch_freely(uint64_t offset, uint32_t bytes, int thread, const Knowledge& known) {
   Page* const page = pages_[offset / kPage].get();
   if (page == nullptr || ((offset | bytes) & ((1u << page->shift) - 1))) return false;
-  const auto is_other = [&](uint32_t tag) {  // Of another block, or before this one.
+  // Whether the access is by another block, or before this one.
+  const auto is_other = [&](uint32_t tag) {
     return AcrossBlocks ? known.clocks.is_foreign(tag)
                         : tag >> kWhoBits < known.clocks.block_begin();
   };

@@ -45,7 +45,7 @@ Program random_program(std::mt19937& random, bool host_waits) {
 }
 
 bool has_conflict(const Program& program) {
-  using Set = std::bitset<kLength>;  // Of kernels that are known to be done.
+  using Set = std::bitset<kLength>;  // Kernels that are known to be complete.
   Set host, streams[kStreams], events[kEvents], before[kLength];
   for (size_t i = 0; i < program.size(); ++i) {
     const Instruction& it = program[i];
@@ -66,7 +66,7 @@ bool has_conflict(const Program& program) {
   return false;
 }
 
-// The buffers' values after the program, one instruction after another.
+// Returns the values of the buffers after the program ran instruction by instruction.
 std::vector<float> values_after(const Program& program, int times) {
   std::vector<float> values(kBuffers);
   for (int i = 0; i < times; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver's documentation calls invalid is refused: limits of each kind of GPU, flags, and
-// contexts that are not current.
+// Tests that calls that the driver's documentation calls invalid are refused: limits of each kind
+// of GPU, flags, and contexts that are not current.
 #include <map>
 #include <string>
 
@@ -78,7 +78,7 @@ TEST_CASE("flags that the documentation does not know are refused") {
   REQUIRE(cuDeviceGetPCIBusId(text, 13, 0) == CUDA_SUCCESS);
 }
 
-TEST_CASE("a GPU runs what its own context asks for, and has times of its own") {
+TEST_CASE("streams and events are usable only in their GPU's context") {
   const TestGpus gpus;
   const CUfunction function = gpus.function("add_one");
   const CUdeviceptr x = gpus.floats(4);
@@ -99,7 +99,7 @@ TEST_CASE("a GPU runs what its own context asks for, and has times of its own") 
   REQUIRE(cuDeviceCanAccessPeer(&can, 0, 9) == CUDA_ERROR_INVALID_DEVICE);
 }
 
-TEST_CASE("GPUs that cannot read each other's memory refuse to") {
+TEST_CASE("peer access is refused if TESSERA_VIRTUAL_GPU_PEER_ACCESS is 0") {
   const TestGpus gpus(Environment{{"TESSERA_VIRTUAL_GPU_PEER_ACCESS", "0"}});
   REQUIRE(cuCtxEnablePeerAccess(gpus.context(1), 0) == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
 }

@@ -14,7 +14,7 @@
 
 namespace tessera::virtual_gpu {
 
-// add_one(to, from, count) and add(to, a, b, count), as nvcc compiles them.
+// PTX of add_one(to, from, count) and add(to, a, b, count), compiled by nvcc.
 std::string test_kernels();
 
 // Sets environment variables TESSERA_VIRTUAL_GPU… and starts the driver, which does not print its
@@ -50,7 +50,7 @@ class TestGpus {
   CUcontext context(size_t gpu) const { return contexts_[gpu]; }
   void use(size_t gpu) const { REQUIRE(cuCtxSetCurrent(contexts_[gpu]) == CUDA_SUCCESS); }
 
-  // What the methods below make belongs to the current GPU.
+  // The methods below create objects of the current GPU.
   CUstream stream(int priority = 0) const {
     CUstream made = nullptr;
     REQUIRE(cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, priority) == CUDA_SUCCESS);
@@ -70,7 +70,7 @@ class TestGpus {
     REQUIRE(cuFuncLoad(function) == CUDA_SUCCESS);
     return function;
   }
-  // `count` floats of this value.
+  // Allocates `count` floats of this value.
   CUdeviceptr floats(size_t count, float value = 0.0f) const {
     CUdeviceptr memory = 0;
     REQUIRE(cuMemAlloc(&memory, 4 * count) == CUDA_SUCCESS);

@@ -49,7 +49,7 @@ class TestDevice {
     (add(arguments), ...);
     return run_kernel(*module, *info, grid, bytes, memory, options);
   }
-  // The text of the fault; empty: none.
+  // Runs a kernel and returns the text of its fault; empty: no fault.
   template <typename... Arguments>
   std::string fault(const std::string& kernel, const Grid& grid, Arguments... arguments) {
     try {

@@ -18,7 +18,7 @@ bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%';
 }
 
-// Directives that end with their line.
+// Whether a directive ends with its line.
 bool ends_with_line(std::string_view text) {
   const std::string_view word = text.substr(0, text.find_first_of(kSpaces));
   for (const std::string_view name : {".loc", ".file", ".version", ".target", ".address_size"})

@@ -11,7 +11,7 @@ namespace tessera::virtual_gpu {
 
 struct Statement {
   enum Kind { kEnd, kOpen, kClose, kLabel, kHeader, kDirective, kStatement } kind = kEnd;
-  std::string_view text;  // Without ';' or ':'. kHeader: of a function, up to its '{'.
+  std::string_view text;  // Without ';' or ':'. kHeader: a function up to its '{'.
 };
 
 class Scanner {
@@ -19,7 +19,7 @@ class Scanner {
   explicit Scanner(std::string_view text, size_t position = 0) : text_(text), position_(position) {}
   Statement next();
   size_t position() const { return position_; }
-  void skip_braces();  // To after the '}' that closes the last '{'.
+  void skip_braces();  // Skips past the '}' that closes the last '{'.
 
  private:
   std::string_view text_;
@@ -29,7 +29,7 @@ class Scanner {
 // Replaces comments by spaces.
 std::string without_comments(std::string_view text);
 std::string_view trim(std::string_view text);
-// At `separator` outside of brackets; parts are trimmed, empty ones left out.
+// Splits at `separator` outside of brackets. Parts are trimmed; empty ones are dropped.
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::vector<std::string_view> words(std::string_view text);
 // Throws Fault.

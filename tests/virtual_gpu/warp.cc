@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp: lanes at the lowest program counter run first, so that diverged lanes meet again.
+// Runs a warp: lanes at the lowest program counter run first, so that diverged lanes reconverge.
 #include "tests/virtual_gpu/warp.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ void Warp::insert(Fragment fragment) {
   const auto at = std::ranges::lower_bound(fragments, fragment.pc, {}, &Fragment::pc);
   if (at != fragments.end() && at->pc == fragment.pc) {
     at->mask |= fragment.mask;
-    at->blocked = false;  // What it waited for may have come.
+    at->blocked = false;  // It may be able to run now.
   } else {
     fragments.insert(at, fragment);
   }
@@ -89,8 +89,8 @@ uint32_t Warp::guard(const Instruction& i, uint32_t mask) const {
   return (i.negated ? ~predicate(i.guard) : predicate(i.guard)) & mask;
 }
 
-// The lanes in which the predicate and the operand that it selects are defined: compilers compute
-// the other one speculatively.
+// Returns the lanes in which the predicate and the selected operand are defined. Compilers compute
+// the other operand speculatively.
 uint32_t Warp::defined_selection(const Instruction& i) const {
   const auto lanes = [&](Operand o) { return o >= 0 ? defined[o] : kAllLanes; };
   const uint32_t p = predicate(i.o[3]);
@@ -108,7 +108,7 @@ void Warp::execute(const Instruction& i, uint32_t mask) {
   for (int k = 0; k < i.outputs; ++k) defined[i.o[k]] = (defined[i.o[k]] & ~mask) | (mask & valid);
 }
 
-// Before an instruction of a fragment at which others have their turn.
+// Pauses the launch before an instruction of a fragment, so that other blocks run.
 void Warp::pause(Fragment& fragment, int pc) const {
   const Launch& launch = block.launch;
   if (launch.instructions >= launch.options.max_instructions)
@@ -193,7 +193,7 @@ void Warp::end_lanes(const Instruction& i, uint32_t mask) {
   lanes &= ~mask;
 }
 
-// Whether all lanes of the mask that the instruction names are there.
+// Whether all lanes of the instruction's mask have reached it.
 bool Warp::ready_to_meet(const Instruction& i, uint32_t active) const {
   uint32_t wanted = kAllLanes;
   const int first = std::countr_zero(active);
@@ -212,7 +212,7 @@ bool Warp::ready_to_meet(const Instruction& i, uint32_t active) const {
 void Warp::reach_barrier(Fragment fragment, const Instruction& i) {
   const int first = std::countr_zero(fragment.mask);
   fragment.blocked = true;
-  if (fragment.mask != lanes) return insert(fragment);  // Until the other lanes come.
+  if (fragment.mask != lanes) return insert(fragment);  // Wait for the other lanes.
   if (lanes != present_)
     fault(i, first,
           fmt::format("divergent barrier: lanes 0x{:08x} of the warp have ended before",
@@ -250,7 +250,7 @@ void Warp::pass_barrier(uint64_t result) {
   fragment.blocked = false;
 }
 
-// All lanes wait: at one barrier, or for lanes that never come.
+// All lanes wait: at one barrier, or for lanes that cannot arrive.
 void Warp::check_blocked() const {
   if (fragments.empty()) return;
   const Fragment& first = fragments.front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in flight while a kernel runs: the launch, one block of it, and the block's warps.
+// The state of a running kernel: its launch, one of its blocks, and the block's warps.
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ inline constexpr uint64_t kSharedWindow = kWindow, kLocalWindow = 2 * kWindow,
 
 class Block;
 
-// Modes of barriers: what becomes of the predicates of all threads.
+// Modes of barriers: how the predicates of all threads are reduced.
 inline constexpr uint32_t kBarrierSync = 0, kBarrierArrive = 1, kBarrierCount = 2, kBarrierAnd = 3,
                           kBarrierOr = 4;
 
-// The instruction as PTX has it, with single spaces.
+// Returns the instruction's PTX text, with single spaces.
 std::string text_of(const Kernel& kernel, const Instruction& instruction);
 
-// Lanes at one instruction.
+// The lanes that are at one instruction.
 struct Fragment {
   int pc = 0;
   uint32_t mask = 0;
@@ -46,25 +46,26 @@ struct Fragment {
 struct PendingCopy {
   uint64_t to = 0, from = 0;
   uint32_t bytes = 0, filled = 0;  // The first `filled` are copied, the others zeroed.
-  uint64_t group = 0;              // How many groups were committed before it.
-  bool moved = false;              // Already, though nobody may look.
+  uint64_t group = 0;              // Number of groups committed before it.
+  bool moved = false;              // Copied; not yet visible to the program.
 };
-struct CopyQueue {  // Of one thread.
+// The pending copies of one thread.
+struct CopyQueue {
   std::vector<PendingCopy> copies;
-  uint64_t groups = 0;  // Committed.
+  uint64_t groups = 0;  // Number of committed groups.
 };
 
 class Warp {
  public:
   Warp(Block& block, int index, const Kernel& kernel);
   void start(uint32_t lanes);
-  // Runs until every lane has ended or waits. False if nothing could run.
+  // Runs until every lane has ended or waits. Returns false if no lane could run.
   bool run();
   bool done() const { return fragments.empty(); }
   void pass_barrier(uint64_t result);
 
   const Row& row(Operand o) const { return o >= 0 ? registers[o] : (*constants)[~o]; }
-  // Predicates are bits of lanes.
+  // Returns the predicate as a mask of lanes.
   uint32_t predicate(Operand o) const {
     return o >= 0 ? static_cast<uint32_t>(registers[o][0]) : (*constants)[~o][0] ? kAllLanes : 0;
   }
@@ -94,8 +95,8 @@ class Warp {
   const std::vector<Row>* constants;
   std::unique_ptr<Row[]> registers;  // Not initialised.
   std::vector<uint32_t> defined;     // Lanes of each row that were written.
-  std::vector<Fragment> fragments;   // By program counter.
-  uint32_t lanes = 0;                // Not ended.
+  std::vector<Fragment> fragments;   // Sorted by program counter.
+  uint32_t lanes = 0;                // Lanes that have not ended.
   std::array<CopyQueue, kLanes> copies;
 
  private:
@@ -114,7 +115,7 @@ class Warp {
   uint32_t present_ = 0;  // Lanes at the start.
 };
 
-// Global memory as one launch sees it.
+// The global memory of one launch, with shadows of its allocations.
 class GlobalMemory {
  public:
   GlobalMemory(Memory& memory, bool shadowed) : memory_(memory), shadowed_(shadowed) {}
@@ -129,7 +130,7 @@ class GlobalMemory {
       return last_;
     return look_up(address, bytes);
   }
-  // Among the allocations that were found before; null: none of them holds [begin, end).
+  // Returns the recently found allocation that holds [begin, end); null if there is none.
   const Part* known(uint64_t begin, uint64_t end) {
     for (size_t k = 0; k < recent_.size(); ++k) {
       const Part& part = recent_[k];
@@ -148,7 +149,7 @@ class GlobalMemory {
   bool shadowed_;
   Part last_;
   std::array<Part, 4> recent_;
-  size_t next_ = 0;  // Of these: the one to replace.
+  size_t next_ = 0;  // The part of recent_ to replace next.
   std::map<uint64_t, std::pair<Allocation*, std::unique_ptr<Shadow>>> parts_;
 };
 
@@ -162,38 +163,38 @@ struct Launch {
   std::vector<Row> constants;
   std::mt19937_64 random;
   Clocks clocks;
-  uint64_t instructions = 0;  // Of warps.
-  uint64_t pause_at = 0;      // At this number of instructions another block has its turn.
+  uint64_t instructions = 0;  // Executed by warps.
+  uint64_t pause_at = 0;      // Number of instructions at which another block runs.
   bool interleaved = false, paused = false;
   KernelCounts counts = {};
 };
 
 // The state of one barrier.
 struct Barrier {
-  uint32_t warps = 0;     // That arrived.
-  uint32_t waiting = 0;   // Of these, those that wait.
-  uint32_t threads = 0;   // Arrived.
-  uint32_t expected = 0;  // 0: all of the block.
+  uint32_t warps = 0;     // Warps that arrived.
+  uint32_t waiting = 0;   // Warps that wait, a subset of `warps`.
+  uint32_t threads = 0;   // Threads that arrived.
+  uint32_t expected = 0;  // 0: all threads of the block.
   const Instruction* instruction = nullptr;
-  uint32_t votes = 0;  // Of barrier.red: threads with a true predicate.
+  uint32_t votes = 0;  // Threads with a true predicate (barrier.red).
 };
 
 class Block {
  public:
   explicit Block(Launch& launch);
   void begin(std::array<uint32_t, 3> position);
-  // Until its end, or until the launch is paused. Whether it has ended.
+  // Runs until the block ends or the launch is paused. Returns whether the block has ended.
   bool go_on();
 
-  // One access of one lane, checked; bytes at the result may be read or written. Throws Fault.
+  // Checks one access of one lane. Returns the host address of its bytes. Throws Fault.
   std::byte* access(const Warp& warp, const Instruction& i, int lane, Space space, uint64_t address,
                     uint32_t bytes, Access kind);
-  // The accesses of all lanes of the mask, if nothing is wrong with any of them: sets `host` to
-  // where the byte 0 of GPU addresses would be. False: access() is to be called for each lane.
+  // Checks the accesses of all lanes of the mask. If all are valid, sets `host` to the host address
+  // of GPU address 0. Returns false otherwise; then call access() for each lane.
   template <bool Writes>
   bool access_row(const Warp& warp, Space space, const Row& addresses, uint64_t offset,
                   uint32_t mask, uint32_t bytes, uintptr_t& host);
-  // The same as access() without a race check, for data that another access announced.
+  // Returns the host address in shared memory without checks, for bytes that access() has checked.
   std::byte* shared_bytes(uint64_t address) { return shared_.get() + address; }
   void arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expected, bool waits,
               uint32_t votes);

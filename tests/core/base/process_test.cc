@@ -89,7 +89,7 @@ TEST_CASE("A program that PATH lacks is an error") {
                Catch::Contains("cannot start the program no-such-program: No such file"));
 }
 
-// The exit code of a process that does `work`, and what it prints on standard error.
+// Runs `work` in a process. Returns its exit code and its standard error.
 std::pair<int, std::string> in_child(const std::function<void()>& work) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);

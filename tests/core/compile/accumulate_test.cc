@@ -181,7 +181,7 @@ TEST_CASE("Of two stacks that a launch makes of one, one takes its place") {
         .stacked;
   };
   const Tensor whole = stacks(x, [](const Tensor& y) { return std::vector{tanh(y)}; })[0];
-  const Tensor sum = reduce_sum(whole);  // So that `whole` is one stack, not five slices.
+  const Tensor sum = reduce_sum(whole);  // Makes `whole` one stack, not five slices.
   const std::vector<Tensor> two = stacks(whole, [](const Tensor& y) {
     return std::vector{y + 1.0, y * 2.0};
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where cotangents are reduced over the mesh: the reshards of the backward pass for common layouts,
-// written by hand. The size of the mesh does not matter, so each case also runs on one device.
+// Tests where cotangents are reduced over the mesh: the reshards of the backward pass for common
+// layouts, written by hand. The size of the mesh does not matter, so each case also runs on one
+// device.
 #include <algorithm>
 #include <map>
 #include <string>

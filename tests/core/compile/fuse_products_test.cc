@@ -113,7 +113,7 @@ TEST_CASE("a product that others read, or that is an output, stays as it is") {
           }) == Names{"einsum", "add"});
 }
 
-// All sums of a microbatch's gradients are traced behind its backward pass.
+// All sums of a microbatch's gradients are traced after its backward pass.
 TEST_CASE(
     "a product and a sum far behind it run where the product was, if all operands are there") {
   REQUIRE(products([](Tensor x, Tensor w, Tensor y, Tensor) {

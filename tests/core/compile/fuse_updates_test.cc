@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-// How many parameters each node of the fused graph updates. Its results must be those of the trace.
+// Returns how many parameters each node of the fused graph updates. Its results must be those of
+// the trace.
 std::vector<size_t> updates_of(const Graph& traced) {
   const Graph fused = fuse_updates(lower(traced, Mesh()));
   verify(fused, Mesh());

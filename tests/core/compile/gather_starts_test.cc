@@ -35,7 +35,7 @@ TEST_CASE("A gather starts before collectives that use the links in its time") {
   REQUIRE(latest_starts(kKernels, one,
                         {{.position = 4, .seconds = 3.0}, {.position = 6, .seconds = 2.0}}) ==
           Positions{1});
-  // What is over before, or begins later, changes nothing.
+  // Collectives that end before or begin later have no effect.
   REQUIRE(latest_starts(kKernels, one,
                         {{.position = 1, .seconds = 2.0}, {.position = 9, .seconds = 5.0}}) ==
           Positions{5});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which values can get a gradient from a loss.
+// Tests which values can get a gradient from a loss.
 #include "core/compile/autodiff/gradient_reach.h"
 
 #include <string>
@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// Which of the trial's inputs a loss reaches.
+// Returns which of the trial's inputs a loss reaches.
 std::vector<bool> reached(Trial& trial, const Tensor& loss) {
   const ValueFlags flags = reached_by_gradient(trial.graph(), loss.id());
   std::vector<bool> inputs;

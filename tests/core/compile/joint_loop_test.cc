@@ -152,7 +152,7 @@ TEST_CASE("the gradient of a bf16 constant of a loop is summed in f32 and not ro
   const Graph graph = trace_gradients(kParameters, loss);
   const ValueId gradient = graph.find_output("gradient of w")->value;
   const Node& node = graph.node(graph.value(gradient).producer);
-  REQUIRE(is_repeat(node));  // Without a cast behind it.
+  REQUIRE(is_repeat(node));  // No cast follows it.
   REQUIRE(graph.type(gradient).dtype == DType::kF32);
 }
 

@@ -204,7 +204,7 @@ TEST_CASE(
   }
 }
 
-// A product takes a second, an all-gather so many, and all else nothing.
+// A product takes one second, an all-gather `seconds`, and other launches no time.
 LaunchSeconds gathers_take(double seconds) {
   return [seconds](const Graph&, const Node& node) {
     if (node.op->name == "einsum") return 1.0;

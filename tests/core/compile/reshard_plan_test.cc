@@ -39,7 +39,7 @@ int64_t plan_bytes(const Mesh& mesh, const Type& from, const Type& to) {
   return ReshardPlanner(mesh, LinkCosts::bytes_only()).plan(from, to).use.bytes();
 }
 
-// The same, with each element of the array a number of its own.
+// The array's values: each element has a different number.
 std::vector<double> counted(const Type& type) {
   std::vector<double> values;
   for (int64_t i = 0; i < type.elements(); ++i) values.push_back(static_cast<double>(i + 1));
@@ -59,7 +59,7 @@ void check_pair(const Mesh& mesh, const Type& from, const Type& to) {
   REQUIRE(devices.run({{"x", counted(from)}}).at("y") == counted(from));
 }
 
-// At least as cheap as gathering and reducing everything, then slicing.
+// Checks that the plan costs no more than gathering and reducing everything, then slicing.
 void check_cost(const Mesh& mesh, const Type& from, const Type& to) {
   Type whole = from;
   whole.partial = {};

@@ -24,7 +24,7 @@ TEST_CASE("A graph in which everything is used and different stays as it is") {
 TEST_CASE("Dead nodes go, and what stays keeps its names, lines and types") {
   Trial trial(Mesh(), {"f32[\"row=4\"]"});
   const Tensor h = exp(trial.inputs()[0]).named("h");
-  cos(h);  // Nobody reads it.
+  cos(h);  // It has no reader.
   output("y", sin(h));
   const Graph kept = dce(trial.graph());
   REQUIRE(kept.nodes().size() == 2);

@@ -94,7 +94,7 @@ TEST_CASE("a triangular solve is substitution, of either triangle, with and with
     }
   const Values got = value_of(types, inputs, solve);
   for (size_t i = 0; i < x.size(); ++i) REQUIRE(got[i] == Approx(x[i]).epsilon(1e-9).margin(1e-12));
-  // What is not of the triangle is not read.
+  // Elements outside of the triangle are not read.
   for (size_t batch = 0; batch < 2; ++batch)
     for (size_t i = 0; i < n; ++i)
       for (size_t j = 0; j < n; ++j)

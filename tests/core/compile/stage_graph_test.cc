@@ -267,8 +267,8 @@ TEST_CASE("All stages together compute what one device does, nothing twice") {
     double together = 0.0;
     for (int64_t s = 0; s < 4; ++s) together += flops_of_loops(step.stage(table, s).graph);
     const double alone = flops_of_loops(step.whole());
-    // The terms of a tied table are added to sums of their own: one addition of a table more for
-    // each microbatch is one less where they were added to each other.
+    // The two terms of a tied table have separate sums: each microbatch has one addition to a sum
+    // more, and one addition of the terms less.
     REQUIRE(together == Approx(alone).epsilon(1e-3));
   }
 }
@@ -305,7 +305,7 @@ TEST_CASE("1F1B holds as many microbatches as there are stages behind, GPipe hol
   for (int64_t s = 0; s < 4; ++s)
     REQUIRE(peak_of(one_forward_one_backward_table(4, 16), s) ==
             peak_of(one_forward_one_backward_table(4, 8), s));
-  // What one microbatch holds at a stage is the difference of one more in GPipe.
+  // A microbatch holds at a stage the difference that one more makes in GPipe.
   const int64_t held = peak_of(gpipe_table(4, 9), 0) - peak_of(gpipe_table(4, 8), 0);
   REQUIRE(held > 0);
   REQUIRE(peak_of(gpipe_table(4, 16), 0) == peak_of(gpipe_table(4, 8), 0) + 8 * held);

@@ -46,13 +46,13 @@ TEST_CASE("Nested live ranges, as of activations, are packed without gaps") {
   REQUIRE(pack_arena(blocks) == max_live_bytes(blocks));
 }
 
-// What pack_arena() does, written for reading: for each block all others are compared.
+// A simple version of pack_arena(): each block is compared with all others.
 class PlainPacking {
  public:
   explicit PlainPacking(const std::vector<PackedBlock>& blocks) : blocks_(blocks) {}
 
-  // Blocks in order of first use, each into the smallest gap that is free then; of equal ones the
-  // first. Memory behind the last block that was used before is a gap too.
+  // Packs blocks in order of first use, each into the smallest free gap, or the first of equal
+  // ones. Memory after the last block that was used before is a gap too.
   std::vector<int64_t> by_time() const {
     return offsets([](const PackedBlock& block) { return block.first; }, Behind::kGap);
   }

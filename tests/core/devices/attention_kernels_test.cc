@@ -34,8 +34,8 @@ TEST_CASE("attention agrees with its decomposition") {
 TEST_CASE("attention over several blocks of keys is exact for extreme scores") {
   const std::string dtype = GENERATE("f32", "bf16");
   const double spread = GENERATE(1.0, 6.0);
-  // Probabilities near 0 and 1 cancel in the gradient; its error is that of the scores, which are
-  // up to 600 here.
+  // Probabilities near 0 and 1 cancel in the gradient. Its error is the error of the scores, which
+  // are up to 600 here.
   const KernelCheck check{
       .tolerance_f32 = spread > 1.0 ? 3e-4 : 2e-5, .tolerance_bf16 = 2e-2, .spread = spread};
   REQUIRE(attention_mismatch({1, 330, 330, 2, 1, 16}, dtype, {}, false, check) == "");

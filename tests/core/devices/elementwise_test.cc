@@ -344,8 +344,8 @@ TEST_CASE("A program in the memory of its operand gives the same") {
 }
 
 TEST_CASE("scratch that lies where a wider result would end is not taken for the result") {
-  // A bf16 result is half as long as one of lanes: right behind it, the lanes of a later tile lie
-  // where that tile of an f32 result would.
+  // A bf16 result has half the size of its f32 lanes. Scratch directly after it holds lanes of a
+  // later tile at the address that the tile would have in an f32 result.
   Trial trial(Mesh(), {"f32[\"a=16384\"]"});
   trial.graph().add_output("y", cast(trial.inputs()[0], DType::kBF16).id());
   const std::unique_ptr<Device> device = make_cpu_device(1);

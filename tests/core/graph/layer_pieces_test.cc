@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How layers are divided among stages, and what that means for the shards of stacked weights.
+// Tests how layers are divided among stages, and the shards of stacked weights that result.
 #include "core/graph/layer_pieces.h"
 
 #include <numeric>
@@ -24,8 +24,8 @@ TEST_CASE("pieces lie in the order of the model in the stack, and of chunks on t
   REQUIRE(pieces.chunks() == 2);
   REQUIRE(pieces.layers() == 10);
   REQUIRE(pieces.first_layer(2) == 5);
-  REQUIRE(pieces.first_row(2) == 3);  // Behind piece 0 on stage 0.
-  REQUIRE(pieces.first_row(3) == 2);  // Behind piece 1 on stage 1.
+  REQUIRE(pieces.first_row(2) == 3);  // After piece 0 on stage 0.
+  REQUIRE(pieces.first_row(3) == 2);  // After piece 1 on stage 1.
   REQUIRE(pieces.layers_of_stage(0) == 4);
   REQUIRE(pieces.rows() == 6);
   REQUIRE(pieces.piece(1, 1) == 3);

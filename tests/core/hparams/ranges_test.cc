@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What FIELDS says about a field with About: its range, text and unit, and who checks them.
+// Tests fields that FIELDS declares with About: their range, text and unit, and where these are
+// checked.
 #include <chrono>
 #include <cmath>
 #include <limits>

@@ -20,7 +20,7 @@ std::string with_length(const std::string& json) {
   return head + json;
 }
 
-// Parses a header that is followed by so many bytes of data.
+// Parses a header that is followed by `data_bytes` bytes of data.
 SafetensorsHeader parse(const std::string& json, int64_t data_bytes) {
   const std::string head = with_length(json);
   return parse_safetensors_header(head, static_cast<int64_t>(head.size()) + data_bytes, "w");

@@ -108,7 +108,7 @@ TEST_CASE("Decompositions and gradients of composite ops have the types of the o
   }
 }
 
-// What composite ops accept on a mesh, and their errors.
+// Rows of operands that composite ops accept on a mesh, and of their errors.
 
 using Types = std::vector<std::string>;
 using Tensors = std::vector<Tensor>;

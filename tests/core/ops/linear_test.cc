@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that say that they are linear (OpDef::linear_view, OpDef::linear) are: passes move them from
-// a sum to its terms.
+// Tests that ops that are declared linear (OpDef::linear_view, OpDef::linear) are: passes move them
+// from a sum to its terms.
 #include <string>
 #include <vector>
 

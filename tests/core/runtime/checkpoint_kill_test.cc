@@ -54,7 +54,7 @@ void check_kills(int kills) {
   for (int i = 0; i < kills; ++i) {
     const std::vector<pid_t> children = save_for_ever(directory.path(), newest + 1);
     const auto begin = Clock::now();
-    // Each run lives at least until its first save, then for a random time.
+    // Each run continues until its first save, then for a random time.
     while (store.newest().value_or(0) == newest) ::usleep(500);
     const double save_us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
     ::usleep(static_cast<useconds_t>(std::uniform_real_distribution<>(0.0, 2.0 * save_us)(random)));

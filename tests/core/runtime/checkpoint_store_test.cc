@@ -240,7 +240,7 @@ void check_kills(int kills) {
   for (int i = 0; i < kills; ++i) {
     const pid_t child = ::fork();
     if (child == 0) save_for_ever(directory.path(), newest + 1);
-    // Every fourth child lives at least until its first save.
+    // Every fourth child continues at least until its first save.
     while (i % 4 == 0 && *store.newest() == newest) ::usleep(1000);
     ::usleep(static_cast<useconds_t>(saves(random) * one_save.count()));
     ::kill(child, SIGKILL);

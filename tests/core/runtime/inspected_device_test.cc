@@ -38,7 +38,7 @@ std::vector<float> values_at(Stream& stream, DeviceAddress address, size_t count
   return values;
 }
 
-// What an inspector has seen: operands before, results after each launch.
+// The calls of an inspector: operands before, results after each launch.
 struct Seen {
   std::vector<std::vector<float>> before, after;
   std::vector<int64_t> indices;

@@ -63,7 +63,7 @@ Graph trace_whole(const Mesh& mesh) {
 // The table and the batch are on stage 0, the head is on stage 1.
 StageHomes homes() { return {{"x", {0}}, {"table", {0}}, {"head", {1}}}; }
 
-// What a device of a stage computes: loss is the sum of one term on each device.
+// Builds the graph of a stage's device: loss is the sum of one term on each device.
 DeviceGraph graph_of_stage(const Mesh& mesh, int64_t device) {
   Graph graph;
   const Mesh local;
@@ -303,7 +303,7 @@ TEST_CASE("a checkpoint of one division restores bit for bit on others and on on
   }
 }
 
-// What a process of a run of two sees; each has the devices of one stage.
+// A process of a run of two. Each has the devices of one stage.
 struct Process {
   std::vector<float> losses;
   std::vector<std::string> buffers;

@@ -50,7 +50,7 @@ TEST_CASE("values pass through stages in several processes") {
   });
 }
 
-// One transfer of a pair of devices, as one of the two sees it.
+// One of the two sides of a transfer between a pair of devices.
 struct Side {
   std::string slot = "h";
   Type type = parse_type("f32[\"x=4\"]");

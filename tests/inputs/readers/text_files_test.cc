@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files a path, a folder or a pattern gives, under which names, and what is left out of it.
+// Tests which files a path, a folder or a pattern gives, under which names, and which are left out.
 #include "inputs/readers/text_files.h"
 
 #include <sys/stat.h>

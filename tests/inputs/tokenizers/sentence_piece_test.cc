@@ -191,7 +191,7 @@ TEST_CASE("memory for a long text does not grow with its length") {
     std::vector<int32_t> ids;
     ids.reserve(text.size());
     tokenizer->encode(text.substr(0, size_t{300} << 10),
-                      &ids);  // Allocates what is allocated once.
+                      &ids);  // Makes allocations that happen only once.
     ids.assign(text.size(), 0);
     ids.clear();
     std::ofstream("/proc/self/clear_refs") << "5";  // Resets the peak.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention kernels of the CUDA device on the virtual GPU: every op case, and shapes for every
-// path: every head width, several blocks of queries and keys, masks that hide whole blocks, grouped
-// queries, rows that begin at any address, and caches with one and several runs of keys.
+// Tests attention kernels of the CUDA device on the virtual GPU: every op case, and shapes for
+// every path: every head width, several blocks of queries and keys, masks that hide whole blocks,
+// grouped queries, rows that begin at any address, and caches with one and several runs of keys.
 #include "core/ops/attention.h"
 
 #include <memory>
@@ -53,7 +53,7 @@ std::string gpu_mismatch(const AttentionSizes& sizes, const std::string& dtype,
 
 TEST_CASE("attention of every head width agrees with its decomposition on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
-  // Widths of 32, 64, 128 and 256, of which rows are whole, or whole vectors, or neither.
+  // Kernels have widths of 32, 64, 128 and 256. Rows fill the width, whole vectors, or neither.
   const int head_dim = GENERATE(1, 16, 32, 33, 64, 72, 128, 129, 200, 256);
   const bool causal = GENERATE(false, true);
   CAPTURE(dtype, head_dim, causal);
@@ -86,8 +86,8 @@ TEST_CASE("attention agrees with its decomposition on the virtual GPU") {
 
 TEST_CASE("attention is exact for extreme scores on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
-  // Probabilities near 0 and 1 cancel in the gradient; its error is that of the scores, which are
-  // up to 600 here.
+  // Probabilities near 0 and 1 cancel in the gradient. Its error is the error of the scores, which
+  // are up to 600 here.
   const KernelCheck check{.tolerance_f32 = 3e-4, .tolerance_bf16 = 2e-2, .spread = 6.0};
   REQUIRE(gpu_mismatch({1, 200, 200, 2, 1, 16}, dtype, {}, false, check) == "");
 }
@@ -95,7 +95,7 @@ TEST_CASE("attention is exact for extreme scores on the virtual GPU") {
 TEST_CASE("packed documents of several blocks do not attend to each other on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
   const bool causal = GENERATE(false, true);
-  std::vector<double> segments;  // Ids need not grow: blocks of 64 keys between equal ids.
+  std::vector<double> segments;  // Ids need not increase: equal ids around blocks of 64 keys.
   for (int i = 0; i < 400; ++i)
     segments.push_back(i < 150 ? 7 : i < 160 ? -2 : i < 290 ? 3 : i < 300 ? 7 : 4);
   const KernelCheck check{.given = {{"u", segments}, {"v", segments}}};
@@ -125,7 +125,7 @@ TEST_CASE("attention and its gradient have the same bits in every order of block
   REQUIRE(run(3) == first);
 }
 
-// Of q, key, value and starts: x, y, z, u.
+// Types of q, key, value and starts: inputs x, y, z and u.
 std::vector<std::string> cache_types(const AttentionSizes& sizes, const std::string& dtype) {
   const std::string kv = fmt::format("{}[\"batch={} kv_heads={} key_seq={} head_dim={}\"]", dtype,
                                      sizes.batch, sizes.kv_heads, sizes.keys, sizes.head_dim);
@@ -144,7 +144,7 @@ TEST_CASE("cached attention agrees with its decomposition on the virtual GPU") {
   CAPTURE(dtype, sizes.queries, sizes.keys, sizes.heads, sizes.head_dim, cap);
   const Gpu gpu;
   Trial trial({}, cache_types(sizes, dtype));
-  // Before, at the beginning of, inside, and past the end of the cache.
+  // Starts before, at the beginning of, inside, and past the end of the cache.
   const KernelCheck check{.given = {{"u", {-2, 0, 270, 700}}}, .device = gpu.device.get()};
   const std::vector<Tensor>& in = trial.inputs();
   cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.3, .logit_cap = cap});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prices of our attention kernels say that they do (tasks/planner/prices/attention_work.h),
-// against what the virtual GPU counts while it runs them: equal, at sizes for every path of the
-// kernels.
+// Compares the work that prices of our attention kernels assume
+// (tasks/planner/prices/attention_work.h) with the counts of the virtual GPU while it runs them:
+// equal, at sizes for every path of the kernels.
 #include "tasks/planner/prices/attention_work.h"
 
 #include <map>
@@ -23,11 +23,11 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int64_t kSharedMemory = 228 << 10;  // Of a multiprocessor of an H100.
+constexpr int64_t kSharedMemory = 228 << 10;  // Bytes per multiprocessor of an H100.
 
 using Counts = std::map<std::string, virtual_gpu::KernelCounts>;
 
-// Runs the graph on a virtual GPU, and counts by kernel.
+// Runs the graph on a virtual GPU. Returns the counts by kernel.
 Counts counted(const Graph& graph) {
   constexpr std::string_view kBefore = "kernel ";  // "kernel NAME on stream …".
   const virtual_gpu::TestGpus gpus;
@@ -53,7 +53,7 @@ void check_work(const AttentionWork& work, const virtual_gpu::KernelCounts& coun
     REQUIRE(static_cast<int64_t>(counts.matrix_products) * kMatrixProduct == work.multiply_adds);
 }
 
-TEST_CASE("attention kernels do what their prices count") {
+TEST_CASE("attention kernels have the work that their prices assume") {
   const std::string dtype = GENERATE("bf16", "f32");
   const bool causal = GENERATE(true, false);
   // One and several blocks, whole and broken tiles, grouped heads, and every width.

@@ -16,7 +16,7 @@ const std::string kChoice = "0123abc";
 
 bool accepts_all(const std::string&) { return true; }
 
-// The choice of "key" that a process finds in the file, and whether it had to choose one.
+// The choice that a process finds in the file, and whether it had to make one.
 struct Found {
   std::optional<std::string> choice;
   bool chosen = false;
@@ -101,7 +101,7 @@ TEST_CASE("the cache of choices lies in the user's cache directory") {
   REQUIRE(choice_cache_file().empty());
 }
 
-// The choices of a run in a process that would choose `own` itself.
+// A process of a run, which would make the choice `own` itself.
 struct Process {
   std::string find(const std::string& own, const std::string& where = "a GPU, cuBLASLt 13.1.0",
                    const AcceptsChoice& accepts = accepts_all) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of GPUs, connected by peer copies or by NCCL, on virtual GPUs: they give the results
-// of the communicator of CPU devices. The virtual GPU runs streams in a random order that events
+// Tests collectives of virtual GPUs, connected by peer copies or by NCCL: they give the results of
+// the communicator of CPU devices. The virtual GPU runs streams in a random order that events
 // permit and reports accesses that no event orders.
 #include "core/runtime/comm/communicator.h"
 
@@ -164,7 +164,7 @@ TEST_CASE("a stopped communicator of GPUs ends the collectives that wait, and al
     REQUIRE_THAT(error, Contains("the run was stopped: the node is drained"));
 }
 
-TEST_CASE("GPUs that cannot copy from each other are refused with the way out") {
+TEST_CASE("GPUs that cannot copy from each other are refused with advice") {
   const auto refusal = [](const CommunicatorOptions& options) {
     return error_of([&] { make_cuda_communicator(options); });
   };

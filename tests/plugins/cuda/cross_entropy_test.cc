@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy kernels of the CUDA device on the virtual GPU: every op case, and vocabularies for
-// every path: part of a warp, a block, several turns of a block, rows that begin at any address.
+// Tests cross-entropy kernels of the CUDA device on the virtual GPU: every op case, and
+// vocabularies for every path: part of a warp, a block, several passes of a block, rows that begin
+// at any address.
 #include "core/ops/cross_entropy.h"
 
 #include <limits>

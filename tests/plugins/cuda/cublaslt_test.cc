@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls to cuBLASLt, with a stand-in that computes on the host what its arguments describe.
+// Tests calls to cuBLASLt, with a stand-in that computes the described product on the host.
 #include "plugins/cuda/gemm/cublaslt.h"
 
 #include <dlfcn.h>
@@ -129,7 +129,7 @@ TEST_CASE("operands at any address, and empty products, do not go to cuBLASLt") 
   REQUIRE(fake.counts().products == 0);
 }
 
-TEST_CASE("a GPU that cuBLASLt cannot use has our own products") {
+TEST_CASE("a GPU that cuBLASLt cannot use runs our own products") {
   const FakeCublasLt fake({.no_handle = true});
   const ScopedVariable kind("TESSERA_CUDA_GEMM", "");
   const auto device = make_gpu();
@@ -165,11 +165,11 @@ TEST_CASE("candidates are timed once, and the fastest is kept on disk") {
   REQUIRE(timings(shape) > 0);
   REQUIRE(timings(shape) == 0);
   device = nullptr;
-  device = make_gpu();  // As in the next run.
+  device = make_gpu();  // Like a restart of the program.
   make_product(context_of(*device), shape, kTimed);
   const FakeCublasLtCounts counts = fake.counts();
   REQUIRE(counts.products == 0);
-  REQUIRE(counts.loads == 1);  // Not by the first step.
+  REQUIRE(counts.loads == 1);  // The kernel is loaded here, not by the first step.
   const std::string text = read_bytes(fake.cache_file());
   REQUIRE_THAT(text,
                Catch::Contains(context_of(*device).name() + ", cuBLASLt 13.1.0, " + shape.text()));
@@ -184,7 +184,7 @@ TEST_CASE("candidates are timed once, and the fastest is kept on disk") {
   REQUIRE(product_difference(*device, shape, kTimed) == "");
 }
 
-// The library needs no GPU for that.
+// The library creates descriptors without a GPU.
 TEST_CASE("the installed cuBLASLt accepts our descriptors") {
   void* const library = ::dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return skip_test("no libcublasLt.so.13");

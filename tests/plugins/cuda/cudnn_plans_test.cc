@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's cuDNN makes plans for our graphs of attention, for an H200 that a text describes: no GPU
-// is needed, and nothing runs. (cudnn_test.cc tests what the graphs compute.)
+// Tests that NVIDIA's cuDNN makes plans for our attention graphs on an H200 that a text describes.
+// No GPU is needed, and nothing runs. (cudnn_test.cc tests the results of the graphs.)
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -28,8 +28,8 @@
 namespace tessera::cuda {
 namespace {
 
-// The library's version, and the bytes of scratch memory of each plan (-1: not supported); empty,
-// and the test is skipped, if there is no cuDNN.
+// The library's version, and the bytes of scratch memory of each plan (-1: not supported). Without
+// cuDNN it is empty, and the test is skipped.
 struct Plans {
   std::string version;
   std::vector<int64_t> scratch_bytes;
@@ -124,8 +124,8 @@ TEST_CASE("cuDNN makes plans for every mask, cap and grouping", "[full]") {
   }
 }
 
-// Attentions without what a plan does not depend on but for its memory: the batch, and a factor
-// that is a value of the graph. Of each, the largest batch.
+// A set of attentions. Plans of different batches and scales differ only in memory, so they count
+// as one, with the largest batch.
 class Attentions {
  public:
   void add(CudnnAttention attention) {
@@ -142,7 +142,7 @@ class Attentions {
     for (const auto& [attention, batch] : batches_) all.emplace_back(attention).batch = batch;
     return all;
   }
-  // A step whose heads are larger than cuDNN and our kernels have.
+  // Notes a step with heads larger than cuDNN and our kernels support.
   void refuse() { is_refused_ = true; }
   bool is_refused() const { return is_refused_; }
 
@@ -151,7 +151,7 @@ class Attentions {
   bool is_refused_ = false;
 };
 
-// The attention nodes of a graph and of the bodies of its loops, as if they were in bf16.
+// Adds the attention nodes of a graph and of its loop bodies, with f32 replaced by bf16.
 void collect(Graph graph, Attentions* found) {
   for (const Node& node : graph.nodes()) {
     for (const auto& body : node.bodies) collect(*body, found);
@@ -163,7 +163,7 @@ void collect(Graph graph, Attentions* found) {
     }
     const auto attention = cudnn_attention(graph, node, true);
     INFO(node.path);
-    // The model of hf.Pretrained is that of a test, with heads of 4.
+    // hf.Pretrained reads a model of a test, with heads of 4.
     const int64_t head_dim = graph.type(node.inputs[0]).axes[3].size;
     if (head_dim % 8 != 0) continue;
     if (head_dim > 256) {
@@ -190,8 +190,8 @@ std::vector<ExperimentEntry> experiments() {
   return found;
 }
 
-// Thrown when the attention of a step is known: what follows in its compilation, which takes most
-// of the time, is not needed.
+// Thrown when the attention of a step is known, to skip the rest of its compilation, which takes
+// most of the time.
 struct Collected {};
 
 Attentions attentions_of(const ExperimentEntry& entry) {
@@ -214,8 +214,8 @@ Attentions attentions_of(const ExperimentEntry& entry) {
   return found;
 }
 
-// In groups, since a plan takes seconds, on a busy machine a minute, and each group has a time
-// limit.
+// Requires plans for all attentions, in groups with a time limit each: a plan takes seconds, or a
+// minute on a busy machine.
 void require_plans(const Attentions& found) {
   constexpr size_t kGroup = 10;
   const std::vector<CudnnAttention> all = found.all();

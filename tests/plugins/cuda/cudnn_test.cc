@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN, with a stand-in that computes on the host what the graphs say: the graphs
+// Tests attention by cuDNN, with a stand-in that executes the graphs on the host: the graphs
 // compute attention and its gradient, and operands and scratch memory reach the library.
-// cudnn_plans_test.cc asks NVIDIA's library whether it supports these graphs.
+// cudnn_plans_test.cc tests whether NVIDIA's library supports these graphs.
 #include <dlfcn.h>
 
 #include <memory>
@@ -51,7 +51,8 @@ class FakeCudnn {
   decltype(&fake_cudnn_counts) counts_;
 };
 
-// bf16 attention and its gradient; `segments`: keys have the queries' ids.
+// Compares bf16 attention and its gradient with the decomposition. `segments`: keys have the
+// queries' ids.
 std::string gpu_mismatch(const AttentionSizes& sizes, AttentionOptions options, bool segments,
                          KernelCheck check = {}, bool deterministic = true) {
   const TestDevices devices;
@@ -97,7 +98,7 @@ TEST_CASE("attention that cuDNN does not compute runs on our own kernels") {
   REQUIRE(fake.counts().runs == 0);
   // Rows of 24 bytes.
   REQUIRE(gpu_mismatch({1, 8, 8, 2, 1, 12}, {.scale = 0.4}, true) == "");
-  // f32, and key ids of their own, with which a query may see no key.
+  // f32, and separate key ids, with which a query may see no key.
   const TestDevices devices;
   const KernelCheck check{.tolerance_bf16 = 2e-2, .max_integer = 3, .device = devices.gpu.get()};
   REQUIRE(attention_mismatch({1, 8, 8, 2, 1, 8}, "f32", {.scale = 0.4}, false, check) == "");
@@ -127,7 +128,7 @@ TEST_CASE("kernels that the library calls nondeterministic run only where that i
     const FakeCudnn fake("cudnn", {.nondeterministic = true});
     REQUIRE(gpu_mismatch({1, 8, 8, 2, 1, 8}, {.scale = 0.4}, false, {}, deterministic) == "");
     const FakeCudnnCounts counts = fake.counts();
-    REQUIRE(counts.plans == (deterministic ? 0 : 1));  // Of the gradient.
+    REQUIRE(counts.plans == (deterministic ? 0 : 1));  // The gradient's plan.
     REQUIRE(counts.refused == 0);
   }
 }
@@ -139,7 +140,7 @@ TEST_CASE("by default cuDNN computes attention where it agrees with our own kern
     REQUIRE(gpu_mismatch({2, 8, 8, 2, 1, 8}, {.scale = 0.4}, segments) == "");
     const FakeCudnnCounts counts = fake.counts();
     REQUIRE(counts.plans == 2);
-    REQUIRE(counts.runs >= 4);  // Each compared once, and run.
+    REQUIRE(counts.runs >= 4);  // Each is compared once, and run.
   }
   const FakeCudnn wrong("", {.wrong_results = true});
   REQUIRE(gpu_mismatch({2, 8, 8, 2, 1, 8}, {.scale = 0.4}, segments) == "");
@@ -163,7 +164,7 @@ TEST_CASE("plans are made once for each shape of a GPU") {
   REQUIRE(prepare(2.0) == 1);
 }
 
-// The message of a device that is asked for an attention kernel.
+// Returns the error of a device that makes an attention kernel.
 std::string refusal() {
   const TestDevices devices;
   Trial trial({}, attention_types({1, 8, 8, 2, 1, 8}, "bf16"));
@@ -199,7 +200,7 @@ TEST_CASE("unknown words in TESSERA_CUDA_ATTENTION are refused") {
           "cudnn, separated by commas");
 }
 
-TEST_CASE("the device's description says who computes attention") {
+TEST_CASE("the device's description names the library that computes attention") {
   const auto description = [] { return TestDevices().gpu->description(); };
   {
     const ScopedVariable setting(kAttentionVariable, "");

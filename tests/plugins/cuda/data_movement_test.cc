@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that move data, on the virtual GPU: bit for bit against the reference interpreter, at
-// shapes and addresses that take each width of access.
+// Tests kernels that move data on the virtual GPU: bit for bit against the reference interpreter,
+// at shapes and addresses that take each width of access.
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +27,7 @@ using Tensors = std::vector<Tensor>;
 
 const std::vector<std::string> kDTypes = {"f32", "bf16", "i32", "bool"};
 
-// The first difference from the reference, with values at aligned and at odd addresses.
+// Returns the first difference from the reference, with values at aligned and at odd addresses.
 std::string moved_difference(const TestDevices& devices, const std::vector<std::string>& types,
                              const Application& apply, int64_t integers = 4,
                              Tolerance tolerance = {0.0, 0.0}) {
@@ -103,7 +103,7 @@ TEST_CASE("slices, pads, shifts and concatenations of any axis on the GPU") {
       }
     }
   }
-  // More parts than one launch takes.
+  // More parts than one launch supports.
   REQUIRE(
       moved_difference(devices, {"f32[\"a=3 b=5\"]", "f32[\"a=3 b=2\"]"}, [](const Tensors& in) {
         Tensors parts;
@@ -160,8 +160,8 @@ TEST_CASE("scatter_along on the GPU adds in the order of the ids") {
           std::vector<double>{0, 2, 0});
 }
 
-// The ids of a row fill no chunk, several chunks, or end where a chunk ends; digits of one, two and
-// three passes.
+// Covers rows whose ids fill no chunk, several chunks, or end where a chunk ends, and digits of
+// one, two and three passes.
 TEST_CASE("scatter_add on the GPU sums each row's updates") {
   const TestDevices devices;
   for (const char* dtype : {"f32", "bf16"}) {
@@ -231,7 +231,7 @@ TEST_CASE("shards of gather, pick, scatter_along and scatter_add on the GPU have
   }
 }
 
-// How a node's result differs from the CPU's: at aligned and odd addresses, and in place.
+// Returns how a node's result differs from the CPU's, at aligned and odd addresses and in place.
 std::string difference_from_cpu(const TestDevices& devices, const Graph& graph,
                                 const ReferenceInputs& inputs, bool in_place) {
   const GraphResults expected = run_launched(*devices.cpu, graph, inputs);
@@ -288,7 +288,7 @@ TEST_CASE("cache_update on the GPU, with positions outside the cache") {
   }
 }
 
-TEST_CASE("what the GPU's data movement cannot do is an error that says so") {
+TEST_CASE("unsupported data movement on the GPU is an error") {
   const TestDevices devices;
   const auto prepare = [&](const std::vector<std::string>& types, const Application& apply) {
     return error_of([&] {
@@ -312,7 +312,7 @@ TEST_CASE("what the GPU's data movement cannot do is an error that says so") {
                Catch::Contains("scatter_add: 2147483648 ids on one device, expected at most"));
 }
 
-// The formula of divide() in plugins/cuda/kernels/strided.cuh.
+// Tests the formula of divide() in plugins/cuda/kernels/strided.cuh.
 TEST_CASE("Divider divides by multiplication") {
   for (int bits = 0; bits < 62; ++bits) {
     for (const int64_t more : {-1, 0, 1, 12345}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated elementwise kernels on the virtual GPU: against the reference interpreter in double
-// precision, and bit for bit against the CPU.
+// Tests generated elementwise kernels on the virtual GPU: against the reference interpreter in
+// double precision, and bit for bit against the CPU.
 #include "core/ops/elementwise.h"
 
 #include <algorithm>
@@ -28,14 +28,14 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// A graph of one node: the fused trace, or its only op.
+// Returns a graph of one node: the fused trace, or its only op.
 Graph one_node(const std::vector<std::string>& types, const Application& apply) {
   Trial trial(Mesh(), types);
   trial.graph().add_output("y", apply(trial.inputs()).id());
   return trial.graph().nodes().size() > 1 ? fuse_all(trial.graph()) : trial.graph();
 }
 
-// How the GPU's bits differ from the CPU's, with values at aligned and at odd addresses.
+// Returns how the GPU's bits differ from the CPU's, with values at aligned and at odd addresses.
 std::string difference_from_cpu(TestDevices& devices, const std::vector<std::string>& types,
                                 const Application& apply) {
   const Graph graph = one_node(types, apply);
@@ -81,7 +81,7 @@ TEST_CASE("Functions of one number are accurate everywhere") {
     ReferenceInputs inputs;
     for (const double point : points) {
       if (first == Domain::kPositive && !(point > 0.0)) continue;
-      // The reference takes the other operand of a maximum, and NaN has no sign.
+      // The reference has no NaN here: relu returns the other operand, and NaN has no sign.
       if (std::isnan(point) && (op == &kReluOp || op == &kSignOp)) continue;
       inputs["x"].push_back(static_cast<float>(point));
     }
@@ -165,7 +165,7 @@ TEST_CASE("Casts between all dtypes have the CPU's bits") {
                                   [&](const Tensors& in) { return cast(in[0], to); }) == "");
     }
   }
-  // A value that is bf16 for a moment is rounded, though it stays in a register.
+  // An intermediate bf16 value is rounded, even if it stays in a register.
   REQUIRE(difference_from_cpu(devices, {"f32[\"a=131\"]"}, [](const Tensors& in) {
             return cast(cast(in[0], DType::kBF16), DType::kF32) * in[0];
           }) == "");
@@ -214,7 +214,7 @@ TEST_CASE("Generators alone and inside fused loops have the CPU's bits") {
   }
 }
 
-// x, a row and a column; several results, one in bf16.
+// Builds a program on a matrix x, a row and a column, with several results, one in bf16.
 Graph long_program(int64_t rows, int64_t columns) {
   Trial trial(Mesh(), {fmt::format("bf16[\"a={} b={}\"]", rows, columns),
                        fmt::format("f32[\"b={}\"]", columns), fmt::format("f32[\"a={}\"]", rows)});
@@ -274,7 +274,7 @@ TEST_CASE("Equal programs are compiled once, for old drivers too") {
   REQUIRE(compiled(text_of(5, 48)) == compiled(text_of(5, 48)));
   REQUIRE(compiled(text_of(5, 48)) != compiled(text_of(6, 48)));
   REQUIRE(compiled(text_of(5, 48))->key != compiled(text_of(6, 48))->key);
-  // What the oldest supported driver can read.
+  // The PTX version of the oldest supported driver.
   REQUIRE_THAT(compiled(text_of(5, 48))->ptx, Catch::Contains("\n.version 8.4\n.target sm_80\n"));
 }
 
@@ -298,7 +298,7 @@ TEST_CASE("Ops and dtypes without device code are Errors") {
   const Graph wide = one_node({"f64[\"a=3\"]"}, [](const Tensors& in) { return in[0] + in[0]; });
   REQUIRE(error_of([&] { make_program(wide, wide.nodes().front()); }) ==
           "the CUDA backend computes in f32, bf16, i32 and bool, not in f64; cast it");
-  // An op of a user's own, inside a fused node.
+  // A user-defined op inside a fused node.
   const OpDef leaky{.name = "leaky",
                     .op_class = OpClass::kElementwise,
                     .element = {{Domain::kReal}, [](const double* x) { return 0.1 * x[0]; }}};
@@ -315,7 +315,7 @@ TEST_CASE("Ops and dtypes without device code are Errors") {
                                "other ops or use --device=cpu"));
 }
 
-TEST_CASE("Without NVRTC the user reads in one line what to install") {
+TEST_CASE("A missing NVRTC is an error of one line that says what to install") {
   const TemporaryDirectory folder;
   const std::string build = TESSERA_BINARY_DIR;
   const Outcome outcome =

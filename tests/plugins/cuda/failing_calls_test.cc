@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of the driver that a run calls fails at some call (failing_driver.cc): the run
-// ends with one sentence, or goes on, and the same command afterwards has the losses of a run that
+// Makes every driver function that a run calls fail at some call (failing_driver.cc). The run ends
+// with a one-sentence error, or goes on, and repeating the command gives the losses of a run that
 // did not fail.
 #include <algorithm>
 #include <filesystem>
@@ -25,7 +25,7 @@ const std::string kSteps =
     "--device=cuda --set num_layers=1 --set num_train_steps=2 --set "
     "task.train.save_interval_steps=1";
 
-// Without what the virtual GPU itself reports, and notes.
+// Returns the errors without reports of the virtual GPU and without notes.
 std::string errors_of(const Outcome& outcome) {
   std::istringstream lines(outcome.errors);
   std::string errors;
@@ -34,7 +34,7 @@ std::string errors_of(const Outcome& outcome) {
   return errors;
 }
 
-// A run that does not fail, its losses, and how often it called each function.
+// A run that does not fail: its losses, and how often it called each function.
 struct Sound {
   explicit Sound(const TinyRun& run) {
     const filesystem::path counts = run.folder() / "calls.txt";
@@ -49,8 +49,8 @@ struct Sound {
   std::map<std::string, int64_t> calls;
 };
 
-// One run in the directory "failed", which continues what earlier ones left there. Returns whether
-// it failed.
+// Runs in the directory "failed" and continues from earlier runs there. Returns whether the run
+// failed.
 bool check_failing_call(const TinyRun& run, const Sound& sound, const std::string& function,
                         int64_t call) {
   const std::string failing = fmt::format("{}:{}", function, call);
@@ -69,7 +69,7 @@ bool check_failing_call(const TinyRun& run, const Sound& sound, const std::strin
   return true;
 }
 
-// Repeats the command without a failure: it has the losses of a run that did not fail.
+// Repeats the command without a failure and requires the losses of a run that did not fail.
 void check_no_damage(const TinyRun& run, const Sound& sound) {
   run.train("failed", kSteps);
   REQUIRE(losses_of(run.folder() / "failed") == sound.losses);
@@ -79,7 +79,7 @@ void check_no_damage(const TinyRun& run, const Sound& sound) {
 TEST_CASE("the first call of each function of the driver may fail") {
   const TinyRun run;
   const Sound sound(run);
-  // Only several GPUs or processes, a fault, or a trace call these.
+  // Functions that are called only with several GPUs or processes, after a fault, or for a trace.
   const std::set<std::string> kNotCalled = {
       "cuDeviceCanAccessPeer",    "cuCtxEnablePeerAccess",      "cuGetErrorName",
       "cuGetErrorString",         "cuEventElapsedTime",         "cuDeviceGetPCIBusId",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver whose functions fail at a chosen call: every function of plugins/cuda/device/driver.h
-// under its own symbol, which calls that of the virtual GPU. For TESSERA_CUDA_DRIVER.
+// A driver whose functions fail at a chosen call, for TESSERA_CUDA_DRIVER. It defines every
+// function of plugins/cuda/device/driver.h under its symbol and forwards to the virtual GPU.
 //
 // TESSERA_FAILING_CALL=cuMemAlloc_v2:3 makes the third call of a function return
 // CUDA_ERROR_UNKNOWN. TESSERA_COUNTED_CALLS=FILE writes a line "cuMemAlloc_v2 12" for each function
@@ -62,7 +62,7 @@ class Functions {
     std::fclose(file);
   }
 
-  // Counts a call; whether it fails.
+  // Counts a call. Returns whether it fails.
   bool fails(int number) {
     Function& function = all_[static_cast<size_t>(number)];
     return ++function.calls == call_ && function.name == name_;
@@ -80,7 +80,7 @@ Functions& functions() {
   return functions;
 }
 
-// In the order of the members.
+// Numbers of the functions, in the order of the driver's members.
 enum Number {
 #define TESSERA_FUNCTION(function) kNumber_##function,
 #include "plugins/cuda/device/driver_functions.inc"
@@ -93,7 +93,7 @@ template <int number, typename... Arguments>
 struct Wrapper<number, CUresult (*)(Arguments...)> {
   static CUresult call(Arguments... arguments) {
     const bool fails = functions().fails(number);
-    // A capture that fails to end has ended.
+    // cuStreamEndCapture ends the capture even if it fails.
     if (fails && number != kNumber_cuStreamEndCapture) return CUDA_ERROR_UNKNOWN;
     const auto next = reinterpret_cast<CUresult (*)(Arguments...)>(functions().next(number));
     const CUresult result = next(arguments...);
@@ -104,7 +104,7 @@ struct Wrapper<number, CUresult (*)(Arguments...)> {
 }  // namespace
 }  // namespace tessera::cuda
 
-// The loader calls resolve_NAME() for the address of NAME.
+// Defines resolve_NAME(), which the loader calls for the address of NAME.
 #define TESSERA_FUNCTION(function)                                    \
   extern "C" decltype(&::function) resolve_##function() {             \
     return &tessera::cuda::Wrapper<tessera::cuda::kNumber_##function, \

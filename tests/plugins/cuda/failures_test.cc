@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can go wrong in a run with --device=cuda: no GPU, too little memory, and GPUs that fail in
-// the middle. Each is one sentence, and no checkpoint is damaged.
+// Tests failures of runs with --device=cuda: no GPU, too little memory, and GPUs that fail during a
+// run. Each is reported in one sentence, and no checkpoint is damaged.
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -15,7 +15,7 @@ namespace {
 
 namespace filesystem = std::filesystem;
 
-// What runexp wrote to standard error, without the virtual GPU's own report.
+// Returns the standard error of runexp without the report of the virtual GPU.
 std::string errors_of(const Outcome& outcome) {
   std::istringstream lines(outcome.errors);
   std::string errors;
@@ -52,13 +52,13 @@ TEST_CASE("a plan that exceeds the GPU's memory is refused before the first step
   REQUIRE_THAT(refused.errors, Catch::Contains("the plan needs ") &&
                                    Catch::Contains("lower the batch or the model"));
   REQUIRE_FALSE(filesystem::exists(run.folder() / "run/metrics.jsonl"));
-  // Another process takes the memory between the question and the allocation.
+  // Another process allocates the memory between the query and the allocation.
   require_one_line_error(
       run.run("run", "--device=cuda", {{"TESSERA_VIRTUAL_GPU_FAULT", "out_of_memory:1"}}), 2,
       "the plan needs ");
 }
 
-// Steps of which a run has a complete checkpoint.
+// Returns the steps of a run's complete checkpoints.
 std::vector<std::string> saved_steps(const filesystem::path& run) {
   std::vector<std::string> steps;
   for (const auto& entry : filesystem::directory_iterator(run / "checkpoints"))
@@ -68,21 +68,23 @@ std::vector<std::string> saved_steps(const filesystem::path& run) {
   return steps;
 }
 
-// Of six steps, with a checkpoint each `interval` steps.
+// Returns the arguments for six steps with a checkpoint every `interval` steps.
 std::string six_steps(int interval) {
   return fmt::format(
       "--device=cuda --set num_train_steps=6 --set task.train.save_interval_steps={}", interval);
 }
 
-// The same command continues what a failure ended, with the losses of a run that did not fail.
+// Checks that repeating the command continues a failed run, with the losses of a run that did not
+// fail.
 void require_continues(const TinyRun& run, const std::string& arguments) {
   run.train("failed", arguments);
   run.train("sound", arguments);
   REQUIRE(losses_of(run.folder() / "failed") == losses_of(run.folder() / "sound"));
 }
 
-// A run in which a kernel fails in the last step, two steps after the last checkpoint, whose thread
-// would also report the failure if it still read the GPU. `others` and `more` are patterns.
+// Checks the error of a run in which a kernel fails in the last step. The last checkpoint is two
+// steps older, so that the thread that saves it no longer reads the GPU and does not report the
+// failure too. `others` and `more` are patterns.
 void require_named_fault(const std::string& graphs, const std::string& others,
                          const std::string& more) {
   const TinyRun run;
@@ -134,7 +136,7 @@ TEST_CASE("a GPU that is lost while a checkpoint is saved leaves no damaged chec
       run.run("failed", arguments, {{"TESSERA_VIRTUAL_GPU_FAULT", "lost_while_reading:2"}});
   INFO(failed.errors);
   REQUIRE(failed.exit_code == 1);
-  // One line of the thread that saves, and one if a step was under way.
+  // One line from the thread that saves, and one if a step was running.
   std::istringstream lines(errors_of(failed));
   for (std::string line; std::getline(lines, line);)
     REQUIRE_THAT(line,

@@ -18,7 +18,7 @@
 
 #include "tests/virtual_gpu/device_state.h"
 
-// What the library's opaque pointers refer to.
+// The objects behind the library's opaque pointers.
 struct FakeLayout {
   cudaDataType_t type;
   uint64_t rows, columns;
@@ -47,17 +47,17 @@ const std::string_view g_fault = [] {
   return fault == nullptr ? "" : fault;
 }();
 
-// The number of the algorithm that the heuristic offers this process; empty: 0.
+// The number of the algorithm that the heuristic returns in this process; empty: 0.
 const std::string g_offered = [] {
   const char* const list = std::getenv("TESSERA_FAKE_CUBLASLT_OFFERS");
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   if (list == nullptr) return std::string();
-  const std::string numbers = list;  // Of one digit each.
+  const std::string numbers = list;  // Single digits, separated by a character.
   const size_t place = rank == nullptr ? 0 : 2 * static_cast<size_t>(std::atoi(rank));
   return numbers.substr(std::min(place, numbers.size() - 1), 1);
 }();
 
-// In data[0] of an algorithm; data[1] is its number, data[2] its workspace.
+// The marker in data[0] of an algorithm; data[1] is its number, data[2] its workspace.
 constexpr uint64_t kMagic = 0x66616b65;
 constexpr uint64_t kRefusedWhenRun = 2, kRoundsUp = 3;
 
@@ -91,7 +91,7 @@ bool has_bias(uint32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_BIAS) !=
 
 bool is_fp8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
 
-// Rows and columns of op(matrix).
+// Returns the rows and columns of op(matrix).
 std::pair<uint64_t, uint64_t> operand_size(const FakeLayout& layout, cublasOperation_t transpose) {
   if (transpose == CUBLAS_OP_N) return {layout.rows, layout.columns};
   return {layout.columns, layout.rows};
@@ -101,12 +101,12 @@ bool is_valid(const FakeLayout& layout) {
   return layout.rows > 0 && layout.columns > 0 && layout.batches > 0 &&
          layout.leading >= static_cast<int64_t>(layout.rows);
 }
-// Matrices of a batch that are written lie apart from each other.
+// Whether the matrices of a batch do not overlap; required of results.
 bool are_apart(const FakeLayout& layout, int64_t leading, int64_t stride) {
   return layout.batches == 1 || stride >= leading * static_cast<int64_t>(layout.columns);
 }
 
-// Of cublasLtEpilogue_t.
+// Whether cublasLtEpilogue_t has this value.
 bool is_known(uint32_t epilogue) {
   static const std::set<uint32_t> known = {
       CUBLASLT_EPILOGUE_DEFAULT,     CUBLASLT_EPILOGUE_RELU,   CUBLASLT_EPILOGUE_BIAS,
@@ -131,8 +131,8 @@ bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b
   } else if (a.type != b.type) {
     return false;
   }
-  // The library, BIAS_DATA_TYPE: by default that of the result, but bf16 beside 8-bit operands and
-  // an f32 result.
+  // BIAS_DATA_TYPE of the library: by default the type of the result, but bf16 for 8-bit operands
+  // and an f32 result.
   const auto bias_type = is_fp8(a.type) && c.type == CUDA_R_32F ? CUDA_R_16BF : c.type;
   if (has_bias(d.epilogue) && (d.bias == 0 || d.bias_type != bias_type)) return false;
   if (!uses_auxiliary(d.epilogue)) return true;
@@ -141,8 +141,9 @@ bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b
          are_apart(c, d.auxiliary_leading, d.auxiliary_stride);
 }
 
-// What cuBLAS's documentation says of products of 8-bit floats on Ada and Hopper: A is transposed
-// and B is not, not both are E5M2, and lines are multiples of 16 bytes. Older GPUs have none.
+// Whether a product of 8-bit floats is supported. By cuBLAS's documentation, on Ada and Hopper A is
+// transposed and B is not, at most one is E5M2, and lines are multiples of 16 bytes. Older GPUs
+// have none.
 bool is_supported(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b,
                   const FakeLayout& c) {
   if (!is_fp8(a.type)) return true;
@@ -158,7 +159,7 @@ int64_t element_bytes(cudaDataType_t type) {
   return is_fp8(type) ? 1 : type == CUDA_R_16BF ? 2 : 4;
 }
 
-// Of sign, exponent and `digits` of fraction; subnormal numbers have an exponent of 0.
+// Decodes sign, exponent and `digits` bits of fraction. Subnormal numbers have an exponent of 0.
 float decoded_fp8(uint8_t code, int digits, int bias) {
   const int exponent = (code & 0x7f) >> digits;
   const double fraction = std::ldexp(code & ((1 << digits) - 1), -digits);
@@ -186,12 +187,12 @@ void encode(float value, cudaDataType_t type, std::byte* bytes) {
     std::memcpy(bytes, &bits, sizeof(bits));
     return;
   }
-  bits += 0x7fff + (bits >> 16 & 1);  // To the nearest, ties to even.
+  bits += 0x7fff + (bits >> 16 & 1);  // Round to nearest, ties to even.
   const auto high = static_cast<uint16_t>(bits >> 16);
   std::memcpy(bytes, &high, sizeof(high));
 }
 
-// One matrix of a batch on the host, column by column: nothing between columns is touched.
+// One matrix of a batch on the host. Does not access memory between columns.
 class HostMatrix {
  public:
   HostMatrix(CUdeviceptr base, const FakeLayout& layout, int32_t batch)
@@ -302,7 +303,7 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
   return ok && result.write(stream);
 }
 
-// What decides which kernel the library loads.
+// The part of a product that determines which kernel the library loads.
 auto key(const FakeLayout& l) {
   return std::tuple(l.type, l.rows, l.columns, l.leading, l.batches, l.stride);
 }
@@ -416,7 +417,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return assign(p.other[attribute], value, bytes);
 }
 
-// Three algorithms, the second with more workspace than there is, the third refused when it runs.
+// Returns three algorithms. The second needs too much workspace; the third is refused when it runs.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -478,7 +479,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Loaded kernel(handle, algorithm->data[1], key(description_of), operands.beta != 0, key(la),
                       key(lb), key(lc));
   ++(loaded.insert(kernel).second ? g_counts.loads : g_counts.products);
-  // A handle is of the GPU that was current when it was made.
+  // A handle belongs to the GPU that was current at its creation.
   const tessera::virtual_gpu::DevicePtr& device = tessera::virtual_gpu::current_device;
   if (device == nullptr || device->ordinal != *reinterpret_cast<const int*>(handle))
     return refuse();
@@ -487,7 +488,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       !is_supported(description_of, la, lb, lc) || !is_aligned(description_of, operands))
     return refuse();
   if (algorithm->data[1] == kRefusedWhenRun) return CUBLAS_STATUS_INVALID_VALUE;
-  // All of the workspace belongs to the product.
+  // The product may overwrite the whole workspace.
   if (cuMemsetD8Async(address(workspace), 0xff, bytes, stream) != CUDA_SUCCESS) return refuse();
   for (int32_t batch = 0; batch < lc.batches; ++batch)
     if (!multiply(description_of, la, lb, lc, operands, batch, stream)) return refuse();

@@ -31,7 +31,7 @@ FakeCudnnBehaviour g_behaviour;
 
 constexpr int64_t kWorkspace = 1000;
 
-// What the library's opaque pointers refer to.
+// The object behind the library's opaque pointers.
 struct Descriptor {
   cudnnBackendDescriptorType_t type;
   bool finalized = false;
@@ -106,7 +106,7 @@ void for_each(const Index& sizes, const Visit& visit) {
         for (i[3] = 0; i[3] < sizes[3]; ++i[3]) visit(i);
 }
 
-// A size of 1 is broadcast; one that divides the other stands for groups.
+// Whether sizes are compatible: 1 is broadcast, and a divisor is a number of groups.
 bool divides(const Index& small, const Index& large, size_t axes = 4) {
   for (size_t axis = 0; axis < axes; ++axis)
     if (small[axis] <= 0 || large[axis] % small[axis] != 0) return false;
@@ -118,11 +118,11 @@ double rounded(double value, cudnnDataType_t type) {
   const auto single = static_cast<float>(value);
   if (type == CUDNN_DATA_FLOAT || !std::isfinite(single)) return single;
   uint32_t bits = std::bit_cast<uint32_t>(single);
-  bits += 0x7fff + (bits >> 16 & 1);  // To the nearest, ties to even.
+  bits += 0x7fff + (bits >> 16 & 1);  // Round to nearest, ties to even.
   return std::bit_cast<float>(bits & 0xffff0000u);
 }
 
-// A tensor's memory.
+// The memory of a tensor.
 struct Memory {
   Shape shape;
   std::vector<double> values;
@@ -133,7 +133,7 @@ struct Memory {
     for (size_t axis = 0; axis < 4; ++axis) extent += (shape.sizes[axis] - 1) * shape.strides[axis];
     values.assign(static_cast<size_t>(extent), std::numeric_limits<double>::quiet_NaN());
   }
-  // The element at `index` of a tensor of `sizes`.
+  // Returns the element at `index` of a tensor of `sizes`.
   double& at(const Index& index, const Index& sizes) {
     int64_t position = 0;
     for (size_t axis = 0; axis < 4; ++axis)
@@ -173,7 +173,7 @@ double pointwise(cudnnPointwiseMode_t mode, double x, double y, double condition
   }
 }
 
-// The tensors of an operation by attribute, the result last.
+// Returns the attributes that hold an operation's tensors, the result last.
 const std::vector<int>& tensor_names(cudnnBackendDescriptorType_t type) {
   static const std::map<int, std::vector<int>> names = {
       {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
@@ -217,14 +217,14 @@ bool is_valid_operation(const Descriptor& d) {
     return divides(result.sizes, first.sizes);
   if (d.type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
     return Memory(first).values.size() == Memory(result).values.size();
-  // The library takes a first operand from memory only beside a second one.
+  // In the library, a first operand in memory requires a second one in memory.
   if (!first.is_virtual && shapes.size() == 3 && shapes[1].is_virtual) return false;
   for (size_t i = 0; i + 1 < shapes.size(); ++i)
     if (!divides(shapes[i].sizes, result.sizes)) return false;
   return true;
 }
 
-// Every tensor has an id of its own and an address.
+// Whether every tensor has a unique id and an address.
 bool is_valid_pack(const Descriptor& d) {
   for (const int name : {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
                          CUDNN_ATTR_VARIANT_PACK_WORKSPACE})
@@ -266,7 +266,7 @@ class Execution {
   bool used_all() const { return used_.size() == addresses_.size(); }
 
  private:
-  // Null if it is neither given nor computed, or computed twice.
+  // Returns null if the tensor is neither given nor computed, or is computed twice.
   Memory* tensor(const Descriptor& descriptor, bool is_result) {
     const Shape shape = shape_of(descriptor);
     const auto [each, is_new] = memories_.try_emplace(shape.id, shape);
@@ -415,8 +415,8 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
   d.attributes[name] = {type, std::vector<std::byte>(bytes, bytes + size)};
   return CUDNN_STATUS_SUCCESS;
 }
-// Of the heuristic: one configuration. Of a configuration: its engine, which has notes. Of a plan:
-// the workspace.
+// Supports the configuration of a heuristic, the engine of a configuration, the notes of an engine
+// and the workspace of a plan.
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t, int64_t most, int64_t* count,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libcudnn: it runs a graph operation by operation on the host, by what cuDNN's
-// documentation says of each, and refuses descriptors that do not fit together.
+// A stand-in for libcudnn. It runs a graph operation by operation on the host, by cuDNN's
+// documentation, and refuses descriptors that are inconsistent.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ extern "C" {
 struct FakeCudnnCounts {
   int64_t plans, runs, refused;
 };
-// Since the last call.
+// Returns the counts since the last call.
 FakeCudnnCounts fake_cudnn_counts();
 // no_handle: cudnnCreate refuses the GPU; no_plans: no graph is supported; wrong_results: the last
 // operation of a graph is left out; nondeterministic: the library says that its kernels are not

@@ -24,19 +24,19 @@ using namespace tessera::cuda::nccl;
 namespace filesystem = std::filesystem;
 namespace vgpu = tessera::virtual_gpu;
 
-// One rank.
+// The state of one rank.
 struct State {
   std::string folder;
   int ranks = 0, rank = 0;
   vgpu::DevicePtr device;
-  std::atomic<bool> pending = false;  // A call is not known to have ended.
+  std::atomic<bool> pending = false;  // A call was not reported as complete.
   std::atomic<bool> aborted = false;
-  std::atomic<int> asked = 0;  // How often the state was asked for since the last call.
+  std::atomic<int> asked = 0;  // Queries of the state since the last call.
   std::atomic<Result> error = ncclSuccess;
   bool finalized = false;
-  // Used by work in the stream's order.
+  // Accessed by work, in the stream's order.
   int64_t collectives = 0;
-  std::map<int, int64_t> sent, received;  // By the other rank.
+  std::map<int, int64_t> sent, received;  // By peer: number of messages.
 
   filesystem::path file(const std::string& name) const { return filesystem::path(folder) / name; }
   bool exists(const std::string& name) const { return filesystem::exists(file(name)); }
@@ -45,7 +45,7 @@ struct State {
       if (!exists(fmt::format("{}.{}", kind, i))) return false;
     return true;
   }
-  // The file appears with all its bytes.
+  // Creates the file atomically.
   void publish(const std::string& name, const std::string& bytes) const {
     const filesystem::path draft = file(fmt::format("draft.{}.{}", name, rank));
     std::ofstream(draft, std::ios::binary) << bytes;
@@ -77,7 +77,7 @@ bool g_is_set = false;
 int64_t g_operations = 0;
 int g_rank = 0;
 
-// The fault that is planned for this process, without its rank.
+// Returns the fault that is planned for this process, without its rank.
 std::string planned() {
   const char* const variable = std::getenv("TESSERA_FAKE_NCCL_FAULT");
   std::string fault = g_is_set || variable == nullptr ? g_fault : variable;
@@ -89,7 +89,7 @@ bool plan_says(const std::string& fault) {
   const std::lock_guard lock(g_mutex);
   return planned() == fault;
 }
-// The fault of the next operation.
+// Returns the fault of the next operation.
 std::string next_fault() {
   const std::lock_guard lock(g_mutex);
   const std::string fault = planned(), number = fmt::format(":{}", ++g_operations);
@@ -145,10 +145,10 @@ Result enqueue(CUstream stream, const std::string& name, const StatePtr& state,
 
 bool is_connected(const State& state) { return state.has_all("joined"); }
 
-// Why a call is refused; success if it is not.
+// Returns the error with which a call is refused, or success.
 Result check_call(Comm* comm, const std::string& fault) {
   if (comm == nullptr) return ncclInvalidArgument;
-  // Of a communicator that does not block, the last call must have ended (ncclCommGetAsyncError).
+  // On a non-blocking communicator the last call must be complete (ncclCommGetAsyncError).
   if (comm->state->finalized || comm->state->pending || !is_connected(*comm->state))
     return ncclInvalidUsage;
   if (fault == "refused") return ncclInternalError;
@@ -169,7 +169,7 @@ struct Collective {
 
 std::string operand_name(int64_t number, int rank) { return fmt::format("c{}.{}", number, rank); }
 
-// Of all ranks, which must run the same.
+// Returns the operands of all ranks, which must run the same collective.
 std::vector<std::string> operands_of(const State& state, int64_t number,
                                      const std::string& signature) {
   std::vector<std::string> operands;
@@ -196,7 +196,7 @@ Result start(Comm* comm, CUstream stream, const Collective& collective) {
     const std::string operand = read_device(collective.from, collective.bytes, log);
     if (!is_lost)
       state->publish(operand_name(*number, state->rank), collective.signature + '\n' + operand);
-    // Every rank has published its last operand, so none still reads those before.
+    // All ranks have published their last operands, so earlier ones are no longer read.
     filesystem::remove(state->file(operand_name(*number - 2, state->rank)));
   };
   const auto have_all = [=] {
@@ -215,14 +215,14 @@ Result start(Comm* comm, CUstream stream, const Collective& collective) {
   return ended == ncclSuccess ? ncclInProgress : ended;
 }
 
-// Whether the bytes of a rank's own part, at `part` of the whole, lie at their place in it ("in
-// place") or apart from it.
+// Whether a rank's own part, of `part` bytes, lies at byte `at` of the whole ("in place") or does
+// not overlap the whole.
 bool is_in_place(const void* whole, size_t bytes, const void* own, size_t part, size_t at) {
   const auto begin = reinterpret_cast<uintptr_t>(whole), other = reinterpret_cast<uintptr_t>(own);
   return other == begin + at || other + part <= begin || begin + bytes <= other;
 }
 
-// A send or a receive. Those of a group begin before any of them ends.
+// A send or a receive. All messages of a group begin before any of them completes.
 struct Message {
   Comm* comm;
   CUstream stream;
@@ -235,7 +235,7 @@ struct Message {
 thread_local std::vector<Message> g_group;
 thread_local int g_depth = 0;
 
-// Messages of two ranks have numbers in order.
+// Returns a message's name. Messages between two ranks are numbered.
 std::string message_name(const State& state, bool is_send, int peer) {
   const auto& counts = is_send ? state.sent : state.received;
   const auto found = counts.find(peer);
@@ -255,7 +255,7 @@ Result begin_message(const Message& message) {
 Result end_message(const Message& message) {
   const StatePtr state = message.comm->state;
   const auto name = [=] { return message_name(*state, message.is_send, message.peer); };
-  // A send ends when its receiver has the bytes.
+  // A send is complete when its receiver has the bytes.
   const auto is_done = [=] {
     return message.fault.empty() && state->exists(name()) != message.is_send;
   };

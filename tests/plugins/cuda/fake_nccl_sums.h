@@ -36,8 +36,8 @@ inline bool operator<(BFloat16 a, BFloat16 b) {
   return static_cast<float>(a) < static_cast<float>(b);
 }
 
-// In a ring each rank has a part of the array, which goes around to it: the sums of that part begin
-// at the rank behind it.
+// Adds in the order of a ring. Each rank gets the sum of one part of the array; the sum of that
+// part begins at the next rank.
 template <typename T>
 std::string reduce(const std::vector<std::string>& operands, RedOp op) {
   const size_t ranks = operands.size(), count = operands[0].size() / sizeof(T);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 8-bit products on a GPU: how operands are rounded, in both layouts and with every code, products
-// of all layouts with their epilogues, and the calls to cuBLASLt, with its stand-in.
+// Tests 8-bit products on a GPU: rounding of operands in both layouts to every code, products of
+// all layouts with their epilogues, and calls to the stand-in for cuBLASLt.
 #include "plugins/cuda/gemm/fp8_product.h"
 
 #include <cmath>
@@ -32,7 +32,7 @@ namespace {
 using Names = std::vector<std::string>;
 using Values = std::vector<double>;
 
-// All codes of a format without the sign, ascending.
+// Returns the values of all codes of a format without sign, ascending.
 Values codes_of(const Float8Format& format) {
   Values values;
   for (int exponent = format.min_exponent; exponent <= format.max_exponent; ++exponent) {
@@ -44,8 +44,8 @@ Values codes_of(const Float8Format& format) {
   return values;
 }
 
-// Numbers at codes, half-way between them and beside that, of both signs, times a power of two;
-// some are larger than all codes.
+// Returns values of codes, midpoints between them and neighbours of midpoints, of both signs, times
+// a power of two. Some are larger than all codes.
 Values numbers_to_round(const Float8Format& format, int power, size_t count) {
   const Values codes = codes_of(format);
   Values values;
@@ -67,7 +67,7 @@ struct Rounding {
 };
 const Rounding kRoundings[] = {{{"e4m3", "e4m3"}, kE4M3}, {{"e5m2", "e4m3"}, kE5M2}};
 
-// x · identity, where x is stored as `axes` says.
+// Builds x · identity, with x stored in the order `axes`.
 Graph rounding_graph(const Names& formats, const std::string& axes, int rows, int depth,
                      DType dtype, bool amax_is_given) {
   Graph graph;
@@ -97,7 +97,7 @@ Values identity(int size) {
   return values;
 }
 
-// Several tiles in both directions, and a depth that no 16 bytes divide.
+// Covers several tiles in both directions, and a depth that is no multiple of 16 bytes.
 TEST_CASE("operands of 8-bit products have the reference's bits, in both layouts") {
   const TestDevices devices;
   constexpr int kRows = 70, kDepth = 137;
@@ -129,7 +129,7 @@ TEST_CASE("an 8-bit product of an operand that is not finite is NaN on a GPU") {
   }
 }
 
-// Operands that are packed, swapped, batched and transposed.
+// Returns cases with packed, swapped, batched and transposed operands.
 std::vector<OpCase> shaped_cases() {
   const char* const operands[][2] = {
       {"b=2 m=19 k=24", "k=24 n=16"},
@@ -161,7 +161,7 @@ std::vector<OpCase> op_cases() {
   return rows;
 }
 
-// The virtual GPU adds in f32.
+// Requires that all cases pass. The virtual GPU adds in f32.
 void require_all(std::vector<OpCase> rows, Device& gpu) {
   for (OpCase& row : rows) {
     row.tolerance_f32_of_kernel.reset();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by our own kernels, and the kernel of einsum on them.
+// Tests matrix products by our own kernels, and the einsum kernel that uses them.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -28,7 +28,7 @@ constexpr ProductSettings kPlainReference = {.kind = ProductSettings::Kind::kRef
 
 const char* const kLayouts[] = {"nn", "nt", "tn", "tt"};
 
-// "float["m=3 k=4"]" for "mk".
+// Returns an operand's type: "float["m=3 k=4"]" for "mk".
 std::string sized_operand(const std::string& names, const std::map<char, int>& sizes) {
   std::string text = "float[\"";
   for (const char name : names) text += fmt::format("{}={} ", name, sizes.at(name));
@@ -139,7 +139,7 @@ TEST_CASE("the reference product has any size, layout, padding, batch and alignm
   }
 }
 
-// Large tiles are used if there is one for each multiprocessor: here, as many equal products.
+// Large tiles are used if there is at least one per multiprocessor: here a batch of equal products.
 TEST_CASE("the reference product's large tiles compute the bits of its small ones") {
   const auto device = make_gpu();
   for (const char* const layouts : kLayouts) {
@@ -166,7 +166,7 @@ TEST_CASE("the reference product's bits are the same in every run, and of a row 
     const ProductResult result = run_product(*device, shape, kReference);
     REQUIRE(run_product(*device, shape, kReference).c == result.c);
     const ProductShape row = dense_shape(dtype, DType::kF32, 1, 45, 83, "nt");
-    ProductShape same_operands = shape;  // Every row is the first.
+    ProductShape same_operands = shape;  // Every row is the first row.
     same_operands.matrices.a.leading = 0;
     const ProductResult rows = run_product(*device, same_operands, kReference);
     REQUIRE(std::equal(rows.c.begin(), rows.c.begin() + 45, rows.c.end() - 45));
@@ -205,7 +205,7 @@ TEST_CASE("TESSERA_CUDA_GEMM names the product, and unknown words are errors") {
                    Catch::Contains("did you mean") && Catch::Contains("expected reference"));
 }
 
-TEST_CASE("a driver that NVIDIA's libraries do not use has our own products") {
+TEST_CASE("with a driver that NVIDIA's libraries do not use, our own products run") {
   const ScopedVariable library("TESSERA_CUBLASLT", ""), kind("TESSERA_CUDA_GEMM", "");
   const auto device = make_gpu();
   REQUIRE_THAT(device->description(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program gpu_check on the virtual GPU: its stages, resuming, and what it reports of faults.
+// Tests the program gpu_check on the virtual GPU: its stages, resuming, and reports of faults.
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class GpuCheck {
 
 using Statuses = std::map<std::string, std::string>;
 
-// The cell of a column.
+// Returns the cell of a column.
 std::string cell(const Row& row, const std::string& column) {
   const std::string before =
       row.columns.substr(0, ("|" + row.columns + "|").find("|" + column + "|"));
@@ -75,13 +75,13 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
   REQUIRE(statuses.size() == 17);
   for (const auto& [name, status] : statuses) {
     INFO(name);
-    // What needs NVIDIA's driver or its libraries.
+    // Items that need NVIDIA's driver or libraries.
     const bool is_left_out = name.find("check ") != name.npos ||
                              name.find(", with ") != name.npos ||
                              name.find("time product") != name.npos;
     REQUIRE(status == (is_left_out ? "not tested" : "passed"));
   }
-  // Each kernel of the binary has a row.
+  // Every kernel of the binary has a row.
   REQUIRE(check.item("kernels in the binary").rows.size() > 100);
   const std::vector<Row> preset = check.item("preset GPT-2 tiny").rows;
   for (const char* const column : {"tokens/s", "predicted ms", "predicted MFU %", "by launches ms"})
@@ -93,7 +93,7 @@ TEST_CASE("gpu_check runs items of every stage and writes a report to send back"
   for (const size_t i : {1, 2}) REQUIRE(number(curves[i], "largest difference") == 0);
   REQUIRE(cell(curves[1], "run") == "gpu without a CUDA graph");
   REQUIRE(cell(curves[2], "run") == "resumed");
-  // Each item says who computed it, and the summary adds that up.
+  // Each item says which implementation computed it; the summary counts these.
   REQUIRE_THAT(
       outcome.out,
       Catch::Contains("to send back: ") && Catch::Contains("own ms") &&
@@ -125,7 +125,7 @@ TEST_CASE(
     INFO(name);
     REQUIRE(text.find(name) == std::string::npos);
   }
-  // runexp takes the launches of each recipe as measured.
+  // runexp accepts the launch costs of each recipe as measured.
   for (const std::string recipe : {"model_dims=16 --set global_batch_size=2 --set seq_len=16",
                                    "model_dims=24 --set global_batch_size=2 --set seq_len=16",
                                    "model_dims=16 --set global_batch_size=1 --set seq_len=24"}) {

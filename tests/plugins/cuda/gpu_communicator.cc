@@ -18,7 +18,7 @@ constexpr int kSteps = 3;
 
 Bytes filled(int64_t bytes) { return Bytes(static_cast<size_t>(bytes), std::byte{0xa5}); }
 
-// Operands that differ from step to step.
+// Returns operands that differ from step to step.
 StepBytes operands_of(const CommunicatorTrial& trial) {
   StepBytes all;
   const bool floats = is_floating(trial.in.dtype);
@@ -38,7 +38,7 @@ bool has_rounded_sums(const CommunicatorTrial& trial) {
          trial.attributes.get_or<std::string>("reduction", "sum") == "sum";
 }
 
-// Each of the additions rounds a sum of operands of up to kSteps.
+// Requires equality within rounding: each addition rounds a sum of operands of up to kSteps.
 void require_close(const CommunicatorTrial& trial, const Bytes& got, const Bytes& expected) {
   const DType dtype = trial.in.dtype;
   const double epsilon = dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF32 ? 0x1p-23 : 0x1p-52;
@@ -75,7 +75,7 @@ Gpus::Gpus(const std::string& collectives, int64_t count, uint64_t seed,
   devices = make_cuda_devices(count, 1);
   communicators.resize(static_cast<size_t>(processes));
   const auto transports = make_loopback(processes);
-  std::vector<std::thread> threads;  // The processes meet.
+  std::vector<std::thread> threads;  // The processes connect to each other.
   for (size_t process = 0; process < communicators.size(); ++process)
     threads.emplace_back([&, process] {
       CommunicatorOptions own = options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on virtual GPUs that are connected by peer copies or by NCCL, for which
-// tests/plugins/cuda/fake_nccl.cc stands in.
+// Collectives on virtual GPUs that are connected by peer copies or by the stand-in for NCCL
+// (tests/plugins/cuda/fake_nccl.cc).
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ namespace tessera::cuda {
 
 std::string fake_nccl_file();
 
-// For virtual GPUs whose collectives are "peer" or "nccl".
+// Returns the environment for virtual GPUs with these collectives ("peer" or "nccl").
 std::map<std::string, std::string> collectives_environment(const std::string& collectives);
 
 // Connected devices on fresh virtual GPUs, of one process or of several simulated ones of one host.
@@ -32,24 +32,24 @@ struct Gpus {
   std::vector<std::unique_ptr<Communicator>> communicators;
 };
 
-// What one device does with a collective: prepares its kernel, and runs it for each operand on a
-// stream of its own. The host waits only at the end: the operand is overwritten, and the result
-// read, as soon as the events of the step allow.
+// Runs a collective on one device: prepares its kernel, and runs it for each operand on a separate
+// stream. The host waits only at the end: the operand is overwritten, and the result read, as soon
+// as the events of the step allow.
 std::vector<Bytes> steps_of_device(const CommunicatorTrial& trial, int64_t number, Device& device,
                                    Communicator& communicator,
                                    const std::vector<Bytes>& operand_of_step);
 
-// operands[step][device], results alike.
+// Operands and results, indexed [step][device].
 using StepBytes = std::vector<std::vector<Bytes>>;
 StepBytes run_steps(const CommunicatorTrial& trial, Gpus& gpus, const StepBytes& operands);
 
-// The errors of the GPUs if those that do not join only prepare the collective.
+// Returns the errors of the GPUs if those that do not join only prepare the collective.
 std::vector<std::string> errors_of(const CommunicatorTrial& trial, Gpus& gpus,
                                    const std::vector<bool>& joins);
 
-// Runs some steps, whose operands differ, and requires the bits that the communicator of CPU
-// devices gives. NCCL's sums of fractions have another order: the same results within rounding, on
-// all devices the same bits.
+// Runs some steps with different operands, and requires the bits of the communicator of CPU
+// devices. NCCL adds in another order: its sums of fractions are equal within rounding, with the
+// same bits on all devices.
 void check_trial(const CommunicatorTrial& trial, Gpus& gpus);
 
 }  // namespace tessera::cuda

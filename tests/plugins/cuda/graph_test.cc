@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step programs as CUDA graphs on the virtual GPU, which replays a graph in any order that its
-// edges permit: the bits of launches one by one, and what happens when something fails.
+// Tests step programs as CUDA graphs on the virtual GPU, which replays a graph in any order that
+// its edges permit: they have the bits of single launches, and failures are reported.
 #include "plugins/cuda/device/graph.h"
 
 #include <algorithm>
@@ -40,8 +40,8 @@ using virtual_gpu::TestGpus;
 
 constexpr int kBatch = 8, kWidth = 12, kLayers = 5;
 
-// A step of gradient descent on several matrices, data-parallel. The sums of gradients over devices
-// can run beside the rest of the backward pass.
+// Builds a step of gradient descent on several matrices, data-parallel. Gradients are summed over
+// devices in parallel with the rest of the backward pass.
 Graph training(const Mesh& mesh, int layers) {
   Graph graph;
   const AxisRules rules;
@@ -71,7 +71,7 @@ Bytes floats(int count, int seed) {
   return encoded(DType::kF32, values);
 }
 
-// Both halves of the batch are the same.
+// Returns a batch whose halves are equal.
 Bytes batch(int step) {
   Bytes half = floats(kBatch / 2 * kWidth, step);
   half.insert(half.end(), half.begin(), half.begin() + static_cast<ptrdiff_t>(half.size()));
@@ -81,7 +81,7 @@ Bytes batch(int step) {
 struct Run {
   std::vector<float> losses;
   std::vector<Bytes> weights;
-  int64_t graphs = 0;  // Launched by all devices.
+  int64_t graphs = 0;  // Number of launches, over all devices.
   friend bool operator==(const Run& a, const Run& b) {
     return a.losses == b.losses && a.weights == b.weights;
   }
@@ -89,8 +89,8 @@ struct Run {
 
 constexpr int kSteps = 5;
 
-// A program that trains, run for some steps, with other inputs in each and new weights before the
-// last, as after a checkpoint was read.
+// A training program, run for some steps, with different inputs in each and new weights before the
+// last, like after reading a checkpoint.
 class Training {
  public:
   Training(Executor executor, const Mesh& mesh, Communication how, int layers = kLayers)
@@ -152,12 +152,12 @@ TEST_CASE("a step that is replayed as a graph has the bits of launches one by on
   const ScopedVariable on(kGraphVariable, "on");
   for (uint64_t seed = 0; seed < 6; ++seed) {
     const Run run = run_on_one(seed);
-    REQUIRE(run.graphs == kSteps - 1);  // The first step runs launch by launch.
+    REQUIRE(run.graphs == kSteps - 1);  // The first step has no graph.
     REQUIRE(run == expected);
   }
 }
 
-// A sum over two GPUs whose operands are equal, which needs nothing of the other GPU.
+// A sum over two GPUs with equal operands, which needs no data of the other GPU.
 class Doubling final : public CudaKernel {
  public:
   Doubling(Context& context, int count)
@@ -175,7 +175,7 @@ class Doubling final : public CudaKernel {
   int count_;
 };
 
-// Its collectives can be captured, as those of NCCL can.
+// A communicator whose collectives can be captured, like those of NCCL.
 class DoublingCommunicator final : public Communicator {
  public:
   explicit DoublingCommunicator(const std::vector<std::unique_ptr<Device>>& devices)
@@ -194,7 +194,7 @@ class DoublingCommunicator final : public Communicator {
   const std::vector<std::unique_ptr<Device>>& devices_;
 };
 
-// Two GPUs, whose collectives can be captured or not.
+// Two GPUs, with collectives that can or cannot be captured.
 struct TwoGpus {
   TwoGpus(uint64_t seed, bool captured, Communication how, int layers = kLayers)
       : gpus(gpus_of(2, seed)),
@@ -289,14 +289,13 @@ TEST_CASE("programs of one executor have a graph each, and launches are still ob
   REQUIRE(tessera_virtual_gpu_graph_launches() == 2 * 4);
 }
 
-// The error of the step of `training` in which the virtual GPU's launch number `fault` from now on
-// fails.
+// Returns the error of the step in which the `fault`-th launch from now on fails.
 std::string error_of_fault(Training& training, int fault) {
   tessera_virtual_gpu_plan_fault(fmt::format("launch_failure:{}", fault).c_str());
   return error_of([&] { training.step(kSteps); });
 }
 
-// 40 products in a row, of one kernel each.
+// Builds 40 products in sequence, of one kernel each.
 Graph chain() {
   Graph graph;
   const Mesh mesh({{"data", 1}});
@@ -326,7 +325,7 @@ std::string error_in_chain(int launch, uint64_t seed) {
   return error_of([&] { executor.run(0); });
 }
 
-TEST_CASE("a fault in a replay names a few launches, and the one of them without a graph") {
+TEST_CASE("a fault in a replay names up to 16 launches, and without a graph the exact one") {
   for (const int launch : {1, 16, 17, 25, 39, 40}) {
     INFO(launch);
     const int first = (launch - 1) / 16 * 16;
@@ -344,8 +343,8 @@ TEST_CASE("a fault in a replay names a few launches, and the one of them without
   }
 }
 
-// Of the faults that a step of two streams can have, how many there are, and in how many of them
-// the error names one launch alone, or one collective alone. It never names a wrong one.
+// Counts of the faults that a step of two streams can have: all, those whose error names only one
+// launch, and those whose error names only one collective. No error may name a wrong launch.
 struct Faults {
   int all = 0, certain = 0, collectives = 0;
 };
@@ -370,13 +369,13 @@ Faults faults_of_two_streams(int layers, uint64_t seed = 0) {
   }
 }
 
-TEST_CASE("a fault of one of two streams is not blamed on a launch of the other") {
+TEST_CASE("a fault of one of two streams is not attributed to a launch of the other") {
   REQUIRE(faults_of_two_streams(kLayers).all > 40);
   const ScopedVariable off(kGraphVariable, "off");
   const Faults several = faults_of_two_streams(kLayers);
   REQUIRE(several.certain > several.all / 4);
-  // The update waits for the only sum of gradients, beside which nothing runs. Which launch is the
-  // n-th of both GPUs differs from run to run, so not every run has a fault in such a sum.
+  // The update waits for the only sum of gradients, and nothing runs beside it. The n-th launch of
+  // both GPUs differs from run to run, so not every run has a fault in such a sum.
   int collectives = 0;
   for (uint64_t seed = 0; seed < 2000 && collectives < 2; seed += 100) {
     const Faults one = faults_of_two_streams(1, seed);
@@ -386,7 +385,7 @@ TEST_CASE("a fault of one of two streams is not blamed on a launch of the other"
   REQUIRE(collectives >= 2);
 }
 
-// What no capture allows.
+// A kernel that synchronizes, which no capture allows.
 class Synchronizing final : public CudaKernel {
  public:
   explicit Synchronizing(Context& context) : context_(context) {}
@@ -398,7 +397,7 @@ class Synchronizing final : public CudaKernel {
   Context& context_;
 };
 
-TEST_CASE("a stream that cannot be captured does its work as before") {
+TEST_CASE("a stream that cannot be captured runs its work without a graph") {
   const TestGpus gpus;
   const auto device = std::move(make_cuda_devices(1, 1)[0]);
   const auto stream = device->make_stream(StreamUse::kCompute);
@@ -416,7 +415,7 @@ TEST_CASE("a stream that cannot be captured does its work as before") {
     other->launch(doubling, args);
     stream->launch(refused, {});
   }) == nullptr);
-  // What was asked for was not done, and both streams can be used, and captured.
+  // The captured work has not run. Both streams can be used and captured.
   REQUIRE(stream->capture([] { fail("no"); }) == nullptr);
   tessera_virtual_gpu_plan_fault("out_of_memory:1");
   REQUIRE(stream->capture([&] { stream->launch(doubling, args); }) == nullptr);
@@ -431,7 +430,7 @@ TEST_CASE("a stream that cannot be captured does its work as before") {
   stream->copy_to_host(bytes, value);
   stream->synchronize();
   REQUIRE(bytes == encoded(DType::kF32, {8.0, 16.0, 24.0, 32.0}));
-  // What a capture does not record is not an error of the driver, but of the program.
+  // An exception during a capture is an error of the program, not of the driver.
   struct Unexpected {};
   REQUIRE_THROWS_AS(stream->capture([] { throw Unexpected(); }), Unexpected);
   stream->synchronize();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training runs on the virtual GPU with and without CUDA graphs, and the switches for both.
+// Tests training runs on the virtual GPU with and without CUDA graphs, and the switches for both.
 #include <algorithm>
 #include <filesystem>
 #include <string>

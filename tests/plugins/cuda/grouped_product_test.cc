@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grouped_product and grouped_outer_product on the virtual GPU: the op cases, several tiles of each
-// size against the CPU, groups without rows, and bits that depend on no other group.
+// Tests grouped_product and grouped_outer_product on the virtual GPU: the op cases, several tiles
+// of each size against the CPU, groups without rows, and bits that do not depend on other groups.
 #include "core/ops/grouped_product.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ TEST_CASE("op cases of grouped products on the GPU agree with the reference") {
   REQUIRE(cases == 80);
 }
 
-// Ids of `count` rows: `pattern` repeated.
+// Returns the ids of `count` rows: `pattern` repeated.
 Numbers repeated(const Numbers& pattern, int64_t count) {
   Numbers ids;
   for (int64_t i = 0; i < count; ++i)
@@ -51,7 +51,7 @@ Numbers repeated(const Numbers& pattern, int64_t count) {
   return ids;
 }
 
-// Group 1 is empty, group 2 has most rows; groups below and above those that exist; one group; no
+// Patterns of ids: group 1 empty and group 2 the largest; ids outside the groups; one group; no
 // group.
 const std::vector<Numbers> kPatterns = {
     {2, 0, 2, 3, 2, -1, 2, kGroups, 2, 2, 3}, {0, 1, 2, 3}, {1}, {-1, 99}};
@@ -64,10 +64,10 @@ struct Sizes {
 struct GroupedCase {
   std::string dtype;
   Sizes sizes;
-  bool transposed = false;  // The matrices of the product.
-  Numbers ids;              // Of two choices of each token.
+  bool transposed = false;  // The product's matrices are transposed.
+  Numbers ids;              // Two choices per token.
 
-  // The types of the operands.
+  // Returns the types of the operands.
   std::vector<std::string> types(bool outer) const {
     const auto& [tokens, embed, mlp] = sizes;
     const std::string matrix = transposed ? fmt::format("mlp={} embed={}", mlp, embed)
@@ -97,7 +97,7 @@ Values values_of(const GroupedCase& each, bool outer, Device& device,
   return {{input(0), input(1)}, run_launched(device, trial.graph(), inputs, place).at("y")};
 }
 
-// The first difference of the GPU's results from the CPU's, or "".
+// Returns the first difference of the GPU's results from the CPU's, or "".
 std::string difference(const TestDevices& devices, const GroupedCase& each, bool outer,
                        const OperandPlace& place = {}) {
   const Tolerance tolerance = {.relative = each.dtype == "bf16" ? 1e-2 : 1e-4,
@@ -106,8 +106,8 @@ std::string difference(const TestDevices& devices, const GroupedCase& each, bool
                             {{"y", values_of(each, outer, *devices.cpu).result}}, tolerance);
 }
 
-// Rows that fill no tile, and that are no multiple of one; widths that can and cannot be read 16
-// bytes at a time, and addresses that cannot.
+// Covers rows that fill no tile or no whole number of tiles, and widths and addresses with and
+// without 16-byte accesses.
 TEST_CASE("grouped products on the GPU: any ids, widths and alignment") {
   const TestDevices devices;
   for (const std::string dtype : {"f32", "bf16"}) {
@@ -161,7 +161,7 @@ TEST_CASE("grouped products on the GPU: large tiles") {
   }
 }
 
-// The choices of a group, in their order.
+// Returns the choices of a group, in order.
 std::vector<int64_t> choices_of(const Numbers& ids, int64_t group) {
   std::vector<int64_t> choices;
   for (size_t i = 0; i < ids.size(); ++i)
@@ -169,7 +169,7 @@ std::vector<int64_t> choices_of(const Numbers& ids, int64_t group) {
   return choices;
 }
 
-// Rows of `width` numbers.
+// Returns these rows of `width` numbers.
 Numbers gathered(const Numbers& from, int64_t width, const std::vector<int64_t>& rows,
                  int64_t choices_of_a_row) {
   Numbers made;
@@ -180,7 +180,7 @@ Numbers gathered(const Numbers& from, int64_t width, const std::vector<int64_t>&
   return made;
 }
 
-// einsum of two operands on the GPU's own kernels.
+// Runs einsum of two operands with our own kernels.
 Numbers product(const TestDevices& devices, const std::vector<std::string>& types,
                 const std::string& contracted, const std::vector<Numbers>& values) {
   Trial trial(Mesh(), types);
@@ -223,7 +223,7 @@ TEST_CASE("grouped products on the GPU have the bits of products of each group")
   }
 }
 
-// One product for each element, so that sums have no order.
+// Each element has one product, so that sums have no order.
 TEST_CASE("shards of grouped products on the GPU have the CPU's bits") {
   const TestDevices devices;
   const Mesh mesh = Mesh::standard({2, 2, 2});
@@ -246,7 +246,7 @@ TEST_CASE("shards of grouped products on the GPU have the CPU's bits") {
               }) == "");
 }
 
-TEST_CASE("a size that grouped products on the GPU cannot have is an error that says so") {
+TEST_CASE("unsupported sizes of grouped products on the GPU are an error") {
   const TestDevices devices;
   Trial trial(Mesh(), {"bf16[\"n=1 e=2147483648\"]", "bf16[\"experts=1 e=2147483648 m=1\"]",
                        "i32[\"n=1\"]"});

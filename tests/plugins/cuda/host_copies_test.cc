@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of a GPU's memory to and from the host, as a save and a restore make them.
+// Tests copies of a GPU's memory to and from the host, like those of a save and a restore.
 #include "plugins/cuda/device/host_copies.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests, and the programs that they start, compile with nvrtc_cache.cc where it was built,
-// unless the environment names another library.
+// Makes the tests and the programs that they start compile with nvrtc_cache.cc, if it was built and
+// the environment does not name another library.
 #include <unistd.h>
 
 #include <cstdlib>

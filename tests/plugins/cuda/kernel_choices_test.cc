@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole runs with the stand-in for cuBLASLt, which offers another algorithm in each process or at
-// each start, as if that were the fastest there. No cache can be written, as in a container.
+// Tests whole runs with the stand-in for cuBLASLt, which returns another algorithm in each process
+// or at each start, as if it were the fastest. No cache can be written, like in a container.
 #include <filesystem>
 #include <map>
 #include <string>
@@ -41,7 +41,7 @@ TEST_CASE("a resumed run has the bits of one without an interruption, whatever i
   run.train("resumed", steps(4), environment_of("3"));
   REQUIRE(losses_of(run.folder() / "resumed") == losses_of(run.folder() / "whole"));
   REQUIRE(read_bytes(run.folder() / "resumed" / kFile) == chosen);
-  run.train("other", steps(4), environment_of("3"));  // The two do differ.
+  run.train("other", steps(4), environment_of("3"));  // The two algorithms differ.
   REQUIRE(losses_of(run.folder() / "other") != losses_of(run.folder() / "whole"));
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("all processes use the algorithms that the first has chosen") {
           read_bytes(run.folder() / "equal" / kFile));
 }
 
-TEST_CASE("choices of another GPU are made again with a note, and damaged ones end the start") {
+TEST_CASE("choices of another GPU are made again with a note, and damaged ones are an error") {
   const TinyRun run;
   run.train("run", steps(1), environment_of("0"));
   const std::filesystem::path file = run.folder() / "run" / kFile;
@@ -77,7 +77,7 @@ TEST_CASE("choices of another GPU are made again with a note, and damaged ones e
   REQUIRE_THAT(read_bytes(file), Contains("cuBLASLt 13.1.0") && Contains("cuBLASLt 13.2.0"));
 
   Choices foreign = parsed_choices(read_bytes(file));
-  for (auto& [key, choice] : foreign) choice.assign(128, 'z');  // No algorithm.
+  for (auto& [key, choice] : foreign) choice.assign(128, 'z');  // Not an algorithm.
   write_bytes(file, text_of(foreign));
   const Outcome chosen = run.run("run", steps(3), environment_of("0"));
   INFO(chosen.errors);

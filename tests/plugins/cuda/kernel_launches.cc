@@ -39,9 +39,9 @@ struct Example {
   std::string op;
   Tensors (*build)(const Tensors& in);
   std::vector<std::string> types;  // "float" is each of f32 and bf16.
-  bool gradient = false;           // Of the first node, too.
-  int64_t integers = 4;            // Ids are below.
-  double product_flops = 0;        // Of one matrix product.
+  bool gradient = false;           // Also its gradient.
+  int64_t integers = 4;            // Ids are less than this.
+  double product_flops = 0;        // FLOPs of one matrix product.
 };
 
 AttentionOptions packed_rows(const Tensors& in) {
@@ -56,7 +56,7 @@ const std::string kKeys = "float[\"batch=1 key_seq=256 kv_heads=2 head_dim=64\"]
 const std::string kCache = "float[\"batch=8 kv_heads=2 key_seq=1024 head_dim=64\"]";
 const std::string kSlot = "f32[\"row=768 column=768\"]", kScalar = "f32[\"\"]";
 
-// Rows of norms, softmax, logits and positions.
+// Returns examples of row kernels: norms, softmax, cross-entropy and rotary positions.
 std::vector<Example> row_examples() {
   return {
       {.op = "rms_norm",
@@ -148,7 +148,7 @@ std::vector<Example> random_and_optimizer_examples() {
   };
 }
 
-// The kernels of each head width.
+// Returns examples for the kernels of each head width.
 std::vector<Example> attention_examples() {
   std::vector<Example> examples;
   for (const int width : {32, 64, 128, 256}) {
@@ -220,8 +220,8 @@ std::vector<Example> product_examples() {
   };
 }
 
-// Products of the size product_flops in one launch: both of attention; its gradients compute the
-// probabilities again.
+// Returns the number of products of product_flops in one launch. Attention has two; its gradients
+// also recompute the probabilities.
 int products_of(std::string_view kernel) {
   if (kernel.starts_with("attention_grad_keys")) return 4;
   if (kernel.starts_with("attention_grad_queries")) return 3;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels are launched with, and which bytes they touch, at sizes of a GPT-2 of 124M weights.
+// Launch sizes of kernels, and the bytes that they read and write, at the sizes of GPT-2 124M.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ struct KernelLaunch {
   std::string example;  // "gather and its gradient: bf16[vocab=2048 embed=768], …".
   std::string kernel;
   int blocks = 0, threads = 0, dynamic_shared_bytes = 0;
-  double bytes_read = 0, bytes_written = 0;  // Each byte once.
-  double flops = 0;                          // Of matrix products; 0 elsewhere.
+  double bytes_read = 0, bytes_written = 0;  // Each byte is counted once.
+  double flops = 0;                          // FLOPs of matrix products; otherwise 0.
 };
 
 // Runs the examples on a virtual GPU.

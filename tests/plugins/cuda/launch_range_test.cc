@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a profiler sees of a run.
+// Tests the ranges that a profiler sees.
 #include "tests/plugins/cuda/tiny_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where NVIDIA's libraries are looked for.
+// Tests the search for NVIDIA's libraries.
 #include "plugins/cuda/device/library.h"
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 const std::string kFile = "libexample.so.7";
 constexpr const char* kVariable = "TESSERA_EXAMPLE_LIBRARY";
 
-// A Python environment with a wheel of NVIDIA that holds the file. Returns the file.
+// Creates a Python environment with an NVIDIA wheel that contains a library. Returns its file.
 std::string make_environment(const fs::path& prefix) {
   const fs::path folder = prefix / "lib/python3.11/site-packages/nvidia/example/lib";
   fs::create_directories(folder);
@@ -36,7 +36,7 @@ TEST_CASE("libraries are looked for where the loader looks, in the toolkit, and 
   const ScopedVariable home("CUDA_HOME", "/toolkit");
   const ScopedVariable virtual_environment("VIRTUAL_ENV", (scratch / "venv").string());
   const ScopedVariable conda_prefix("CONDA_PREFIX", (scratch / "conda").string());
-  // Without its own python3, and below the current directory: both are passed over.
+  // An environment without its own python3 and one below the current directory are ignored.
   const ScopedVariable path("PATH",
                             scratch.path().string() + ":.:" + (scratch / "python/bin").string());
   REQUIRE(library_files(kFile, kVariable) ==

@@ -26,7 +26,7 @@ T read(std::string_view bytes, size_t at) {
 }
 
 struct Section {
-  std::string_view name, bytes;  // No bytes for memory that is not in the file.
+  std::string_view name, bytes;  // `bytes` is empty if not in the file.
   Elf64_Shdr header;
 };
 
@@ -50,7 +50,7 @@ void for_each_attribute(std::string_view info,
   constexpr int kHasValues = 4;
   struct Attribute {
     uint8_t format, name;
-    uint16_t value;  // Or the bytes of the values.
+    uint16_t value;  // The value, or the size of the values.
   };
   for (size_t at = 0; at < info.size(); at += sizeof(Attribute)) {
     const auto attribute = read<Attribute>(info, at);
@@ -60,17 +60,17 @@ void for_each_attribute(std::string_view info,
   }
 }
 
-// An instruction has 16 bytes. The low 9 bits of its first word say what it does; the next 3 say
-// which kinds of operands it has.
+// Counts instructions. An instruction has 16 bytes. The low 9 bits of its first word are the
+// opcode; the next 3 are the kinds of operands.
 void count(std::string_view code, MachineCode& counts) {
   for (size_t at = 0; at < code.size(); at += 16) {
     const auto low = read<uint64_t>(code, at), high = read<uint64_t>(code, at + 8);
-    const bool is_wide = (high >> 9 & 7) == 6;  // Of loads and stores.
+    const bool is_wide = (high >> 9 & 7) == 6;  // For loads and stores: 128 bits.
     switch (low & 0x1ff) {
       case 0x181:  // LDG
         ++counts.loads, counts.wide_loads += is_wide;
         break;
-      case 0x1ae:  // LDGSTS: cp.async.cg, which has no other size than 16 bytes.
+      case 0x1ae:  // LDGSTS: cp.async.cg, always 16 bytes.
         ++counts.loads, ++counts.wide_loads;
         break;
       case 0x186:  // STG
@@ -147,7 +147,7 @@ std::string compiler_version(const unsigned char* fatbin) {
   virtual_gpu::for_each_entry(fatbin, [&](const FatbinEntry& entry, std::string_view bytes) {
     const size_t at = bytes.find(", V", bytes.find(kBefore));
     if (entry.kind == FatbinEntry::kMachineCode && at != std::string_view::npos)
-      version = bytes.data() + at + 3;  // A string of a note that ends with 0.
+      version = bytes.data() + at + 3;  // A zero-terminated string of a note.
   });
   return version.substr(0, version.find_first_not_of("0123456789."));
 }
@@ -159,7 +159,8 @@ int resident_blocks(const MachineCode& code, int threads, int dynamic_shared_byt
   // A warp gets registers in units of 256, and each of the 4 parts of a multiprocessor has a
   // quarter of them.
   const int warps_by_registers = kRegisters / 4 / round_up(code.registers * 32, 256) * 4;
-  constexpr int kReserved = 1 << 10;  // Of shared memory, for each block; in shared_bytes if not 0.
+  // Reserved shared memory per block; shared_bytes includes it if not 0.
+  constexpr int kReserved = 1 << 10;
   const int shared = round_up(std::max(code.shared_bytes, kReserved) + dynamic_shared_bytes, 128);
   return std::min({kBlocks, kWarps / warps, warps_by_registers / warps, kSharedBytes / shared});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine code of every kernel against rules, and against tests/golden/cuda_kernels.txt: a
-// change of a kernel, or of nvcc, is reviewed as a diff of that table. Registers and instructions
-// depend on the version of nvcc, so another version than the table's is held to the rules alone.
+// Compares the machine code of every kernel with rules and with tests/golden/cuda_kernels.txt. A
+// change of a kernel or of nvcc is reviewed as a diff of that table. Registers and instructions
+// depend on the version of nvcc: with another version than the table's only the rules are checked.
 #include "tests/plugins/cuda/machine_code.h"
 
 #include <array>
@@ -25,7 +25,7 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kHopper = 90;
-constexpr int kReservedShared = 1 << 10;  // For each block; Hopper and newer.
+constexpr int kReservedShared = 1 << 10;  // Bytes per block; Hopper and newer.
 
 MachineCodes machine_codes() {
   MachineCodes codes;
@@ -33,7 +33,7 @@ MachineCodes machine_codes() {
   return codes;
 }
 
-// Whether a name has a part between underscores that is `part`.
+// Whether one of the name's parts between underscores is `part`.
 bool has_part(std::string_view name, std::string_view part) {
   return fmt::format("_{}_", name).find(fmt::format("_{}_", part)) != std::string::npos;
 }
@@ -41,21 +41,22 @@ bool begins_with_one_of(std::string_view name, std::initializer_list<std::string
   return std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
-// Kernels for other alignments and widths move fewer bytes at a time, by their purpose.
+// Whether a kernel is for other alignments or widths and moves fewer bytes at a time.
 bool moves_narrow_units(std::string_view name) {
   for (const std::string_view part : {"unaligned", "scattered", "b8", "b16", "b32", "b64"})
     if (has_part(name, part) && !name.starts_with("transpose_vectors")) return true;
-  // Elements of arrays with any strides, or of a few bytes a row or block.
+  // Kernels for arrays with any strides, or for a few bytes per row or block.
   return begins_with_one_of(
       name, {"pack_", "product_epilogue", "product_fill", "segment_bounds", "norm_column_sums",
              "cached_attention_join", "scatter_add_count", "scatter_add_place", "scatter_along",
              "add_squared_norms", "argsort", "top_k", "cumulative_sum", "grouped_rows"});
 }
 bool loads_128_bits(std::string_view name) {
-  return !moves_narrow_units(name) && !begins_with_one_of(name, {"random_uniform"});  // No loads.
+  return !moves_narrow_units(name) &&
+         !begins_with_one_of(name, {"random_uniform"});  // It has no loads.
 }
 bool stores_128_bits(std::string_view name) {
-  // One number a row, a column or a block.
+  // These store one number per row, column or block.
   return !moves_narrow_units(name) &&
          !begins_with_one_of(name, {"attention_delta", "reduce_", "sum_of_squares"}) &&
          (!name.starts_with("cross_entropy") || has_part(name, "grad"));
@@ -66,8 +67,8 @@ bool uses_tensor_cores(std::string_view name) {
          !name.starts_with("attention_delta");
 }
 
-// The blocks of a multiprocessor that registers must leave room for: of attention, those that its
-// price counts with (core/devices/attention_tiles.h); of all others, a quarter of all warps.
+// Returns how many blocks per multiprocessor the registers must allow: for attention, the number in
+// its price (core/devices/attention_tiles.h); for other kernels, a quarter of all warps.
 int least_resident_blocks(std::string_view name, const MachineCode& code) {
   using attention_tiles::AttentionKernel;
   constexpr std::pair<std::string_view, AttentionKernel> kAttention[] = {
@@ -84,7 +85,7 @@ int least_resident_blocks(std::string_view name, const MachineCode& code) {
   return std::max(1, kWarps * 32 / code.threads);
 }
 
-// The rule that machine code breaks, or "".
+// Returns the rule that machine code breaks, or "".
 std::string broken_rule(std::string_view name, const MachineCode& code) {
   if (code.threads == 0) return "has no __launch_bounds__";
   if (code.local > 0 || code.stack_bytes > 0)
@@ -139,7 +140,7 @@ std::vector<std::string> broken_rules(const MachineCodes& codes) {
 
 // -- The table ----------------------------------------------------------------------------------
 
-// The largest dynamic shared memory of the kernel's launches, by kernel.
+// Returns, by kernel, the largest dynamic shared memory of its launches.
 std::map<std::string, int> dynamic_shared(const std::vector<KernelLaunch>& launches) {
   std::map<std::string, int> bytes;
   for (const KernelLaunch& launch : launches)
@@ -147,7 +148,7 @@ std::map<std::string, int> dynamic_shared(const std::vector<KernelLaunch>& launc
   return bytes;
 }
 
-// Resident warps of a multiprocessor in percent of the most.
+// Returns the occupancy: resident warps of a multiprocessor in percent of the maximum.
 int percent_of_warps(const MachineCode& code, int threads, int dynamic_shared_bytes) {
   return resident_blocks(code, threads, dynamic_shared_bytes) * ((threads + 31) / 32) * 100 / 64;
 }
@@ -186,9 +187,9 @@ std::string kernel_rows(const MachineCodes& codes, const std::vector<KernelLaunc
   return text;
 }
 
-// The least time on an H200.
+// Returns the lower bound of a launch's time on an H200.
 double roofline_us(const KernelLaunch& launch) {
-  constexpr double kBytes = 4.8e12, kTensorFlops = 989e12, kF32Flops = 67e12;  // A second.
+  constexpr double kBytes = 4.8e12, kTensorFlops = 989e12, kF32Flops = 67e12;  // Per second.
   const double flops = uses_tensor_cores(launch.kernel) ? kTensorFlops : kF32Flops;
   return 1e6 * std::max((launch.bytes_read + launch.bytes_written) / kBytes, launch.flops / flops);
 }
@@ -210,7 +211,7 @@ std::string launch_rows(const MachineCodes& codes, const std::vector<KernelLaunc
   std::string text = launch_columns(), example;
   for (const KernelLaunch& launch : launches) {
     const auto code = codes.find(launch.kernel);
-    if (code == codes.end()) continue;  // A program that was generated for the example.
+    if (code == codes.end()) continue;  // A generated program.
     if (launch.example != example) text += fmt::format("\n{}\n", example = launch.example);
     text += fmt::format(
         "  {:34} {:6} x {:<7} {:4}% {:8.0f} {:8.0f} {:6.3f} {:6.2f}\n", launch.kernel,
@@ -221,7 +222,7 @@ std::string launch_rows(const MachineCodes& codes, const std::vector<KernelLaunc
   return text;
 }
 
-// The first line of the table.
+// Returns the first line of the table.
 std::string title() {
   return "# Machine code of the CUDA kernels, by nvcc " +
          compiler_version(kernel_images()[0].fatbin);
@@ -268,7 +269,7 @@ TEST_CASE("machine code and launches of kernels are those of the committed table
   REQUIRE(golden_difference(kTable, table(codes, launches)) == "");
 }
 
-// The output of a command; "" if it fails.
+// Returns the output of a command; "" if it fails.
 std::string output_of(const std::string& command) {
   std::string text;
   FILE* const pipe = popen(command.c_str(), "r");
@@ -316,7 +317,7 @@ TEST_CASE("machine code has the instructions that cuobjdump shows") {
   for (const auto& [kernel, by_architecture] : expected) {
     MachineCode counts = got.at(kernel).at(kHopper);
     INFO(kernel);
-    // What the text does not show.
+    // Counts that the text does not contain.
     counts.registers = counts.shared_bytes = counts.threads = counts.conversions = 0;
     REQUIRE(counts == by_architecture.at(kHopper));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cudnn_plans DRIVER DEVICE ATTENTIONS: asks the installed cuDNN for plans on a GPU that the file
-// DEVICE describes, with the stand-in driver of the file DRIVER (planning_driver.cc). A process of
-// its own, since the tests have another stand-in driver. Prints the library's version; then, for
+// DEVICE describes, with the stand-in driver of the file DRIVER (planning_driver.cc). A separate
+// process, because the tests have another stand-in driver. Prints the library's version; then, for
 // each attention in the file ATTENTIONS (the members of CudnnAttention in order), the bytes of its
 // scratch memory, or -1 if it is not supported. Without cuDNN it prints why and exits with 3.
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ namespace tessera::cuda {
 namespace {
 
 int print_plans(const char* driver, const char* device_file, const char* attentions) {
-  // By its name libcuda.so.1 the library finds the one that is loaded already.
+  // When the library loads libcuda.so.1, it gets this one by its name.
   CHECK(dlopen(driver, RTLD_NOW | RTLD_GLOBAL) != nullptr, "{}", dlerror());
   std::string why;
   const Cudnn* const library = find_cudnn(why);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model trained on several virtual GPUs, under FSDP and tensor parallelism: the numbers of
-// one GPU, and of CPU devices.
+// Tests training of a small model on several virtual GPUs with FSDP and tensor parallelism: it has
+// the numbers of one GPU and of CPU devices.
 #include <map>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace tessera::cuda {
 namespace {
 
-// The curve of a run on virtual GPUs.
+// Returns the curve of a run on virtual GPUs.
 SpmdRun run_on_gpus(const std::string& collectives, const SpmdCase& trial, uint64_t seed) {
   std::map<std::string, std::string> environment = collectives_environment(collectives);
   environment["TESSERA_VIRTUAL_GPUS"] = std::to_string(trial.mesh().num_devices());

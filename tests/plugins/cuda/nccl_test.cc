@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How NCCL is chosen, loaded and called, and what happens when it fails, with a stand-in for it.
-// NVIDIA's own library has only been asked for its header.
+// Tests the choice, loading, calls and failures of NCCL with a stand-in. Only the header of
+// NVIDIA's library is used.
 #include "plugins/cuda/communicator/nccl.h"
 
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ using std::chrono::milliseconds;
 using Environment = std::map<std::string, std::string>;
 
 #ifdef NCCL_VERSION_CODE
-// The declarations in plugins/cuda/communicator/nccl.h are those of the library.
+// Checks that the declarations in plugins/cuda/communicator/nccl.h match those of the library.
 static_assert(sizeof(nccl::UniqueId) == sizeof(::ncclUniqueId));
 static_assert(offsetof(nccl::Config, magic) == offsetof(::ncclConfig_t, magic));
 static_assert(offsetof(nccl::Config, version) == offsetof(::ncclConfig_t, version));
@@ -61,7 +61,7 @@ TESSERA_SAME(ncclMax);
 #undef TESSERA_SAME
 #endif
 
-// The stand-in, which the plugin has loaded, with a planned fault until the end of the scope.
+// Plans a fault of the stand-in that the plugin has loaded, until the end of the scope.
 class PlannedFault {
  public:
   explicit PlannedFault(const std::string& fault) { set(fault); }
@@ -86,7 +86,7 @@ std::string choice(const Environment& environment) {
   return error_of([&] { make_cuda_communicator({.local_devices = 2}); });
 }
 
-TEST_CASE("the switch adds only in runs that need not be deterministic") {
+TEST_CASE("sums by the network switch are off in runs that must be deterministic") {
   const auto setting = [](const std::string& given, bool deterministic) {
     const ScopedVariable variable("NCCL_NVLS_ENABLE", given);
     const Gpus gpus("nccl", 2, 1, {.deterministic = deterministic});
@@ -95,7 +95,7 @@ TEST_CASE("the switch adds only in runs that need not be deterministic") {
   };
   REQUIRE(setting("", true) == "0");
   REQUIRE(setting("", false) == "");
-  REQUIRE(setting("1", true) == "1");  // The user's own.
+  REQUIRE(setting("1", true) == "1");  // A setting of the user is kept.
 }
 
 TEST_CASE("collectives by an unknown word, a missing library or an old one are refused") {
@@ -108,7 +108,7 @@ TEST_CASE("collectives by an unknown word, a missing library or an old one are r
                Contains("NCCL was not found: /nowhere/libnccl.so.2: cannot open") &&
                    Contains("or set TESSERA_NCCL to the file"));
   const PlannedFault old("old_version");
-  // The library is asked once by name; this is the same file by another name.
+  // A library is loaded once per name; this is the same file by another name.
   const std::string other = TESSERA_BINARY_DIR "/lib/virtual_gpu/./fake_nccl.so";
   REQUIRE_THAT(choice({{kCollectivesVariable, "nccl"}, {"TESSERA_NCCL", other}}),
                Contains("NCCL is version 2.13.4, expected 2.14.0 or newer; update it"));
@@ -136,7 +136,7 @@ TEST_CASE("collectives of several processes give the results of the CPU") {
     }
 }
 
-// The errors of two processes that each want `devices` GPUs.
+// Returns the errors of two processes that each need `devices` GPUs.
 std::vector<std::string> errors_of_processes(const Environment& environment, int64_t devices) {
   const virtual_gpu::TestGpus gpus(environment);
   const auto transports = make_loopback(2, {"a", "a"});
@@ -161,7 +161,7 @@ TEST_CASE("processes that cannot have GPUs of their own, or NCCL, are refused") 
   {
     const virtual_gpu::TestGpus gpus(environment);
     REQUIRE(first_gpu(1, 2) == 2);
-    REQUIRE(first_gpu(3, 1) == 0);  // The process is shown its own.
+    REQUIRE(first_gpu(3, 1) == 0);  // Each process sees only its own GPUs.
     REQUIRE_THAT(error_of([] { first_gpu(2, 1); }),
                  Contains("process 1 of this machine needs GPUs 2 to 3, but the driver shows 3"));
   }
@@ -173,7 +173,7 @@ TEST_CASE("processes that cannot have GPUs of their own, or NCCL, are refused") 
     REQUIRE_THAT(error, Contains("TESSERA_CUDA_COLLECTIVES=peer connects the GPUs of one process"));
 }
 
-// The errors of two GPUs that run a sum with this fault.
+// Returns the errors of two GPUs that run a sum with this fault.
 std::vector<std::string> errors_with(const std::string& fault, milliseconds timeout) {
   Gpus gpus("nccl", 2, 1, {.timeout = timeout});
   const PlannedFault planned(fault);
@@ -209,7 +209,7 @@ TEST_CASE("a process whose GPU does not arrive is named with its host") {
           Contains("process 1 (host host) does not answer"));
 }
 
-// Twice the sum over two GPUs, in place, by a graph that each GPU captures once and launches twice.
+// Sums over two GPUs twice, in place, by a graph that each GPU captures once and launches twice.
 std::vector<float> replayed_sum(int64_t number, Device& device, Communicator& communicator) {
   CommunicatorTrial trial = kSum;
   trial.in_place = true;
@@ -276,7 +276,7 @@ TEST_CASE("the stand-in refuses what NCCL's guide calls invalid") {
     return library.ncclCommInitRankConfig(&comm, 2, id, rank, &config);
   };
   REQUIRE(connect(first, 0) == nccl::ncclInProgress);
-  REQUIRE(connect(same, 1) == nccl::ncclInvalidUsage);  // Of the same GPU.
+  REQUIRE(connect(same, 1) == nccl::ncclInvalidUsage);  // Both ranks on one GPU.
   gpus.use(1);
   REQUIRE(connect(second, 1) == nccl::ncclInProgress);
   const CUdeviceptr memory = gpus.floats(8);
@@ -285,11 +285,11 @@ TEST_CASE("the stand-in refuses what NCCL's guide calls invalid") {
     return library.ncclAllReduce(reinterpret_cast<const void*>(memory), reinterpret_cast<void*>(to),
                                  4, nccl::ncclFloat32, nccl::ncclSum, second, stream);
   };
-  REQUIRE(sum(memory) == nccl::ncclInvalidUsage);  // The connection is not known to be made.
+  REQUIRE(sum(memory) == nccl::ncclInvalidUsage);  // It has not reported that it is connected.
   nccl::Result state = nccl::ncclInProgress;
   while (state == nccl::ncclInProgress) library.ncclCommGetAsyncError(second, &state);
   REQUIRE(state == nccl::ncclSuccess);
-  REQUIRE(sum(memory + 8) == nccl::ncclInvalidArgument);  // Half of the operand.
+  REQUIRE(sum(memory + 8) == nccl::ncclInvalidArgument);  // It overlaps half of the operand.
   REQUIRE(sum(memory) == nccl::ncclInProgress);
   REQUIRE(sum(memory) == nccl::ncclInvalidUsage);
   for (nccl::Comm* const comm : {first, second}) library.ncclCommAbort(comm);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row kernels of the CUDA device (norms, softmax, rotary) on the virtual GPU: every op case, and
-// sizes for every path: part of a warp, a warp, a block, rows wider than a block's registers, and
-// operands that are not aligned to 16 bytes.
+// Tests row kernels of the CUDA device (norms, softmax, rotary) on the virtual GPU: every op case,
+// and sizes for every path: part of a warp, a warp, a block, rows wider than a block's registers,
+// and operands that are not aligned to 16 bytes.
 #include "core/ops/norm.h"
 
 #include <fmt/core.h>
@@ -20,7 +20,7 @@
 namespace tessera::cuda {
 namespace {
 
-// The node that was traced first. Results may be views of its outputs.
+// Returns the node that was traced first. Results may be views of its outputs.
 Node first_node(Trial& trial) { return trial.graph().nodes().front(); }
 
 TEST_CASE("cases of norm, softmax and rotary agree with the reference on the virtual GPU") {
@@ -48,7 +48,7 @@ void check_norm(Device& gpu, const std::string& x, const std::string& weights, b
   }
   traced_gradient(trial.graph(), first_node(trial));
   KernelCheck check{.device = &gpu, .offset = offset};
-  // Nearly all of the gradient of a single element cancels.
+  // Terms of the gradient of a single element nearly cancel.
   if (in[0].size("embed") == 1) check.tolerance_f32 = 1e-3;
   REQUIRE(kernel_mismatch(trial.graph(), check) == "");
 }
@@ -79,14 +79,14 @@ TEST_CASE("norms without weights or without a bias on the virtual GPU") {
   check_norm(*devices.gpu, x, embed, true, 1, 0);
 }
 
-// More rows than the blocks of a gradient have at a time: a block sums several rows.
+// Covers more rows than blocks: a block sums several rows.
 TEST_CASE("gradients of norms of many rows on the virtual GPU") {
   const TestDevices devices;
   check_norm(*devices.gpu, "bf16[\"batch=1100 embed=520\"]", "f32[\"embed=520\"]", true, 2, 0);
   check_norm(*devices.gpu, "f32[\"batch=3200 embed=33\"]", "bf16[\"embed=33\"]", false, 1, 0);
 }
 
-// Both sums of a residual: the norm of x + y, and its gradient plus another cotangent z.
+// Builds both sums of a residual: the norm of x + y, and its gradient plus another cotangent z.
 Graph residual(const std::string& x, const std::string& weights, bool centered) {
   Trial trial({}, {x, x, x, weights, weights});
   const std::vector<Tensor>& in = trial.inputs();
@@ -105,7 +105,7 @@ void check_residual(const TestDevices& devices, const Graph& alone) {
   const Graph fused = fuse_norms(alone);
   REQUIRE(fused.nodes().size() == 2);
   const ReferenceInputs inputs = random_inputs(alone, 7);
-  // Sums of f32 in another order, and results in bf16 that round to the other neighbor.
+  // f32 sums have another order, and bf16 results may round to the other neighbor.
   const bool narrow = alone.type(alone.inputs()[0].value).dtype == DType::kBF16;
   const Tolerance tolerance = narrow ? Tolerance{1e-2, 3e-2} : Tolerance{1e-4, 1e-4};
   for (const int64_t shift : {0, 1}) {
@@ -132,7 +132,7 @@ TEST_CASE("residuals have the bits of a sum and a norm of their own on the virtu
                                      fmt::format("{}[\"embed={}\"]", weights, width), centered));
 }
 
-// A norm without another reader of the sum stores none.
+// A norm does not store the sum if nothing else reads it.
 TEST_CASE("a sum that only its norm reads needs no memory of its own") {
   const TestDevices devices;
   for (const int width : {40, 8200}) {

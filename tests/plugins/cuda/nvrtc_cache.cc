@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with the functions of NVRTC that we call. It keeps in the build folder what NVIDIA's
-// library has compiled, by text, options and version of the library, so that the many runs of the
-// tests compile each text once. For TESSERA_CUDA_NVRTC.
+// A library with the functions of NVRTC that we call, for TESSERA_CUDA_NVRTC. It caches results of
+// NVIDIA's library in the build folder, by text, options and version of the library, so that the
+// many runs of the tests compile each text once.
 #include <dlfcn.h>
 #include <nvrtc.h>
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ namespace filesystem = std::filesystem;
 
 constexpr const char* kFolder = TESSERA_BINARY_DIR "/generated/nvrtc";
 
-// NVIDIA's function of this name, whose library is loaded at the first call.
+// Returns NVIDIA's function of this name. Loads the library at the first call.
 template <typename Pointer>
 Pointer real(const char* name) {
   static void* const library = [] {
@@ -37,7 +37,7 @@ Pointer real(const char* name) {
 }
 #define TESSERA_REAL(function) real<decltype(&::function)>(#function)
 
-// Another version of the library has another size or time.
+// Identifies the library's version by the size and time of its file.
 std::string library_version() {
   struct stat info = {};
   stat(TESSERA_NVRTC_FILE, &info);
@@ -49,7 +49,7 @@ struct Program {
 };
 Program& as_program(nvrtcProgram program) { return *reinterpret_cast<Program*>(program); }
 
-// Sets ptx and log by NVIDIA's library.
+// Sets ptx and log with NVIDIA's library.
 nvrtcResult compile(Program& program, int count, const char* const* options) {
   nvrtcProgram made = nullptr;
   nvrtcResult result = TESSERA_REAL(nvrtcCreateProgram)(&made, program.text.c_str(),
@@ -72,13 +72,13 @@ nvrtcResult compile(Program& program, int count, const char* const* options) {
 filesystem::path file_of(const std::string& key) {
   return filesystem::path(kFolder) / std::to_string(std::hash<std::string>()(key));
 }
-// What was kept for the key; "" if nothing was.
+// Returns the cached content of a key, or "".
 std::string kept(const std::string& key) {
   std::ifstream in(file_of(key), std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(in), {}};
   return content.starts_with(key) ? content.substr(key.size()) : "";
 }
-// The file appears with all its bytes, whichever process writes it.
+// Writes the file atomically, since several processes may write it.
 void keep(const std::string& key, const std::string& content) {
   std::error_code ignored;
   filesystem::create_directories(kFolder, ignored);

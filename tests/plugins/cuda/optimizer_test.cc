@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// adam_update on the virtual GPU: at addresses of views, and many parameters in one launch.
+// Tests adam_update on the virtual GPU: at addresses of views, and many parameters in one launch.
 #include "plugins/cuda/kernels/optimizer.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 namespace tessera::cuda {
 namespace {
 
-// A gradient that is a slice is a view at any multiple of 4 bytes.
+// A gradient may be a slice, which is a view at any multiple of 4 bytes.
 TEST_CASE("adam_update on a GPU has the same bits at addresses that no vector access allows") {
   const TestDevices devices;
   const std::string slot = "f32[\"row=7 column=151\"]", scalar = "f32[\"\"]";
@@ -51,7 +51,7 @@ TEST_CASE("adam_update on a GPU has the same bits at addresses that no vector ac
 
 constexpr int64_t kBlock = decltype(AdamParameters::table)::kBlockElements;
 
-// The step of these parameters with its updates fused.
+// A step of these parameters with fused updates.
 struct FusedStep {
   explicit FusedStep(const std::vector<int64_t>& sizes, const AdamStepOptions& options = {}) {
     Graph traced;
@@ -72,7 +72,7 @@ int64_t updates_in(const Graph& graph) {
 
 TEST_CASE("fused updates on a GPU are those of the CPU, and have the bits of single updates") {
   const TestDevices devices;
-  // More blocks than one, and sizes that no access divides.
+  // Several blocks, and sizes that are not multiples of an access.
   const FusedStep step({kBlock * 2 + 3, 1, 4, 151, kBlock});
   REQUIRE(updates_in(step.fused) == 1);
   const GraphResults cpu = run_launched(*devices.cpu, step.alone, step.inputs);
@@ -95,7 +95,7 @@ TEST_CASE("fused updates on a GPU round moments in bf16 as the CPU does") {
       REQUIRE(updates_in(step.fused) == 1);
       const GraphResults cpu = run_launched(*devices.cpu, step.alone, step.inputs);
       const GraphResults gpu = run_launched(*devices.gpu, step.fused, step.inputs);
-      // Moments in f32 differ in their last bits, which rarely changes how they are rounded.
+      // f32 moments differ in their last bits, which rarely changes their rounding.
       int64_t elements = 0, different = 0;
       for (const auto& [name, values] : cpu) {
         const bool moment = (name[0] == 'm' && first == std::string("bf16")) ||
@@ -193,7 +193,7 @@ TEST_CASE("a step of the optimizer has as many launches for many parameters as f
     Executor executor(*devices.gpu);
     return executor.plan(executor.add_program(graph, {})).launches.size();
   };
-  // The norm, the scale and the decision, and the updates.
+  // Launches: the norm, the scale with the decision, and the updates.
   REQUIRE(launches({3, 5}) == 3);
   REQUIRE(launches({3, 5, 2, 7, 1, 8, 4, 6, 9, 11, 10, 2}) == 3);
 }
@@ -208,7 +208,7 @@ TEST_CASE("a step of the optimizer on a GPU has the CPU's results") {
   REQUIRE(element_difference(gpu, run_graph(graph, inputs, *devices.cpu), {1e-6, 1e-6}) == "");
 }
 
-// y = x·bf16(w), and a step of w by the gradient g.
+// Computes y = x·bf16(w), and a step of w with the gradient g.
 class SteppedWeight {
  public:
   explicit SteppedWeight(Device& device) : executor_(device) {
@@ -235,13 +235,13 @@ class SteppedWeight {
   void write(const std::vector<float>& values) {
     executor_.write_state("w", std::as_bytes(std::span(values)));
   }
-  // As a checkpoint is read.
+  // Writes like a checkpoint reader.
   void write_shard(const std::vector<float>& values) {
     executor_.shards("w")[0].memory.map(HostAccess::kWrite, [&](std::span<std::byte> bytes) {
       std::ranges::copy(std::as_bytes(std::span(values)), bytes.begin());
     });
   }
-  std::vector<uint16_t> step() {  // The bits of y.
+  std::vector<uint16_t> step() {  // Returns the bits of y.
     std::vector<uint16_t> y(5);
     executor_.run(0);
     executor_.read_output(0, "y", std::as_writable_bytes(std::span(y)));
@@ -278,7 +278,7 @@ TEST_CASE("reading a parameter, as a checkpoint does, does not make its copies a
     gpu.step();
     return tessera_virtual_gpu_graph_launches() - before;
   };
-  REQUIRE(graphs_of_step() == 0);  // First runs: copies, and the step.
+  REQUIRE(graphs_of_step() == 0);  // The first runs have no graphs.
   REQUIRE(gpu.executor().shards_to_read("w").size() == 1);
   REQUIRE(graphs_of_step() == 1);
   gpu.write_shard({1.0f, 2.0f, 3.0f, 4.0f, 5.0f});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// argsort, top_k and cumulative_sum on the virtual GPU, against the reference interpreter.
+// Tests argsort, top_k and cumulative_sum on the virtual GPU against the reference interpreter.
 #include "core/ops/order.h"
 
 #include <limits>
@@ -20,7 +20,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The first difference from the reference, on these values repeated or, without, random ones.
+// Returns the first difference from the reference, on these values repeated, or on random ones.
 std::string difference(const TestDevices& devices, const std::string& type,
                        const Application& apply, Tolerance tolerance = {0.0, 0.0},
                        const std::vector<double>& values = {}, const OperandPlace& place = {}) {
@@ -48,7 +48,8 @@ TEST_CASE("op cases of orders on the GPU agree with the reference") {
   }
 }
 
-// Rows of one element, of less than a warp, of several elements a thread, and beyond shared memory.
+// Covers rows of one element, less than a warp, several elements per thread, and larger than shared
+// memory.
 TEST_CASE("argsort on the GPU: rows of any size, in shared and in global memory") {
   const TestDevices devices;
   for (const std::string& dtype : kDTypes) {
@@ -108,7 +109,7 @@ TEST_CASE("orders on the GPU: NaN, infinities, zeros of both signs and equal ele
                      {3, -2147483648.0, 2147483647, -1, 0}) == "");
 }
 
-// A part of a tile, several tiles, adjacent rows of one and of two blocks; in place.
+// Covers part of a tile, several tiles, adjacent rows of one and of two blocks; in place.
 TEST_CASE("cumulative_sum on the GPU: any row, any option, in place") {
   const TestDevices devices;
   for (const std::string& dtype : kDTypes) {
@@ -132,7 +133,7 @@ TEST_CASE("cumulative_sum on the GPU: any row, any option, in place") {
 
 TEST_CASE("cumulative_sum on the GPU: integers are exact") {
   const TestDevices devices;
-  // 2^24 + 1 has no f32.
+  // f32 cannot represent 2^24 + 1.
   REQUIRE(difference(devices, "i32[\"n=3000\"]",
                      [](const Tensors& in) { return cumulative_sum(in[0], "n"); }, {},
                      {16777, 1, 2}) == "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model trained in two stages on two virtual GPUs: the numbers of the CPU, the same bits
-// whatever the order of their work, and steps that are replayed as graphs.
+// Tests training of a small model in two stages on two virtual GPUs: the numbers of the CPU, the
+// same bits in any order of work, and steps that are replayed as graphs.
 #include <map>
 #include <string>
 
@@ -16,7 +16,7 @@ namespace {
 
 const TrialRules kRules{"pipeline", "layers -> stage", "batch -> (replica, data)"};
 
-// GPT-2 in two layers, whose tied table is on both stages.
+// Returns a GPT-2 of two layers, with its tied table on both stages.
 SpmdCase two_stages(const Template<PipelineSchedule>& schedule) {
   return {.own_rules = kRules,
           .repeated = true,
@@ -31,7 +31,7 @@ SpmdCase two_stages(const Template<PipelineSchedule>& schedule) {
 
 struct GpuRun {
   SpmdRun numbers;
-  int64_t graphs = 0;  // Launched by both GPUs.
+  int64_t graphs = 0;  // Number of launches, over both GPUs.
 };
 
 GpuRun run_on_gpus(const std::string& collectives, const SpmdCase& trial, uint64_t seed) {
@@ -59,14 +59,14 @@ TEST_CASE("two GPUs as stages have the CPU's numbers, the same bits twice, and s
   const Template<PipelineSchedule> schedule =
       GENERATE(Template<PipelineSchedule>(OneForwardOneBackward::HParams{}),
                Template<PipelineSchedule>(ZeroBubbleH1::HParams{}));
-  const ScopedVariable graphs(kGraphVariable, "on");  // Both GPUs are of one process.
+  const ScopedVariable graphs(kGraphVariable, "on");  // Both GPUs are in one process.
   const SpmdCase trial = two_stages(schedule);
   INFO(trial.text());
   const GpuRun first = run_on_gpus("nccl", trial, 1), second = run_on_gpus("nccl", trial, 2);
   require_close(first.numbers, run_spmd(trial.on_one_device()));
   REQUIRE(second.numbers.losses == first.numbers.losses);
   REQUIRE(same_bits(second.numbers.trained, first.numbers.trained));
-  // The first step of each GPU runs launch by launch.
+  // The first step of each GPU has no graph.
   REQUIRE(first.graphs == 2 * (trial.steps - 1));
   REQUIRE(second.graphs == first.graphs);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libcuda.so.1 with no GPU, for the real cuDNN: the library makes plans for a GPU
-// that a text describes (NVIDIA's "deviceless" plans), and asks a driver for nothing but that it
-// loads the kernels. Only functions that it looks up are here; the types are not those of <cuda.h>.
+// A stand-in for libcuda.so.1 without a GPU, for the real cuDNN. The library makes plans for a GPU
+// that a text describes (NVIDIA's "deviceless" plans), and needs a driver only to load the kernels.
+// Defines only functions that it looks up; the types are not those of <cuda.h>.
 namespace {
 constexpr int kSuccess = 0, kNoDevice = 100, kNotFound = 500;
-int g_object = 0;  // What handles refer to: nobody uses them.
+int g_object = 0;  // The object of all handles, which are not used.
 }  // namespace
 
 extern "C" {

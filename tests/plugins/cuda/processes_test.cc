@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of runexp --device=cuda in several processes that mpirun starts, each with virtual GPUs of
-// its own, connected by the stand-in for NCCL.
+// Tests runs of runexp --device=cuda in several processes that mpirun starts, each with its own
+// virtual GPUs, connected by the stand-in for NCCL.
 #include <cmath>
 #include <filesystem>
 #include <map>

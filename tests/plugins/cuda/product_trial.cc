@@ -222,7 +222,7 @@ std::string product_difference(Device& device, const ProductShape& shape,
                                const ProductSettings& settings, int64_t offset) {
   const ProductResult got = run_product(device, shape, settings, offset);
   const ProductResult expected = expected_product(shape);
-  // bf16 has 8 bits; an epilogue of its own rounds twice.
+  // bf16 has 8 bits; a separate epilogue rounds twice.
   const double tolerance = shape.matrices.output == DType::kBF16 ? 0x1p-7 : 4e-6;
   std::string difference = vector_difference(got.c, expected.c, tolerance, "C");
   if (difference.empty())

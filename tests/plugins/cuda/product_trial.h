@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of matrix products share: one product on a GPU, compared with sums of doubles on
-// the host.
+// Helpers of the tests of matrix products: one product on a GPU, compared with f64 sums on the
+// host.
 #pragma once
 
 #include <memory>
@@ -13,31 +13,31 @@
 
 namespace tessera::cuda {
 
-// GPU 0; each call makes another device.
+// Makes a device of GPU 0. Each call makes another one.
 std::unique_ptr<Device> make_gpu();
 
-// All cases of fused products of one size.
+// Returns all cases of fused products of one size.
 std::vector<OpCase> fused_cases(bool fp8 = false);
 
-// A dense product: row-major C with `pad` elements between rows, operands as `layouts` says ("nt":
-// B transposed), each also with `pad` between its lines.
+// Returns the shape of a dense product: row-major C with `pad` elements between rows, and operands
+// in these layouts ("nt": B transposed), also with `pad` elements between lines.
 ProductShape dense_shape(DType input, DType output, int64_t m, int64_t n, int64_t k,
                          const std::string& layouts = "nn", int64_t pad = 0, int64_t batches = 1);
 
 struct ProductResult {
-  std::vector<double> c, saved;  // All elements of the extent, the padding too.
+  std::vector<double> c, saved;  // All elements of the extent, with padding.
 };
 
-// Operands are random but the same on every call. They begin `offset` elements behind an address
-// that is a multiple of 64 bytes.
+// Runs a product on operands that are random but equal in every call. They begin `offset` elements
+// after an address that is a multiple of 64 bytes.
 ProductResult run_product(Device& device, const ProductShape& shape,
                           const ProductSettings& settings, int64_t offset = 0);
 ProductResult expected_product(const ProductShape& shape);
 
-// Every epilogue that the passes make.
+// Returns every epilogue that the passes make.
 std::vector<Epilogue> all_epilogues();
 
-// "" or the first element that differs by more than rounding; padding must be as it was.
+// Returns the first element that differs by more than rounding, or "". Padding must not change.
 std::string product_difference(Device& device, const ProductShape& shape,
                                const ProductSettings& settings, int64_t offset = 0);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions, random numbers and dropout on the virtual GPU, bit for bit as on the CPU.
+// Tests positions, random numbers and dropout on the virtual GPU: they have the CPU's bits.
 #include "core/ops/random.h"
 
 #include "core/graph/op.h"
@@ -23,7 +23,7 @@ Graph traced(const std::vector<std::string>& types, const Application& apply) {
 
 const Mesh kMesh = Mesh::standard({2, 2, 2});
 
-// How the GPU's bits differ from the CPU's on the shards of each device of the mesh.
+// Returns how the GPU's bits differ from the CPU's on the shards of each device of the mesh.
 std::string difference_on_mesh(TestDevices& devices, const std::vector<std::string>& types,
                                const Application& apply) {
   Trial trial(kMesh, types);

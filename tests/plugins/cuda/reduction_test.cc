@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// reduce_sum and reduce_max on the virtual GPU, against the reference interpreter.
+// Tests reduce_sum and reduce_max on the virtual GPU against the reference interpreter.
 #include <limits>
 #include <memory>
 #include <string>
@@ -28,7 +28,7 @@ Graph reduced_graph(const std::string& type, const Application& apply) {
   return trial.graph();
 }
 
-// At addresses that are multiples of 16 and others: the same bits, near the reference.
+// Returns a difference from the reference, or between aligned and unaligned addresses (16 bytes).
 std::string reduced_difference(const TestDevices& devices, const std::string& type,
                                const Application& apply, Tolerance tolerance) {
   const Graph graph = reduced_graph(type, apply);
@@ -81,8 +81,8 @@ TEST_CASE("sums and maxima over any axes on the GPU") {
   check_over(devices, "a=1 b=1 c=1 d=1", all);
 }
 
-// A block for a result; several blocks for a result, and a second launch; with a tail behind the
-// 16-byte accesses.
+// Covers one block per result, and several blocks per result with a second launch; with a tail
+// after the 16-byte accesses.
 TEST_CASE("long rows on the GPU") {
   const TestDevices devices;
   check_over(devices, "a=3 b=5000", {"b"});
@@ -101,7 +101,7 @@ TEST_CASE("long columns on the GPU") {
   check_over(devices, "a=40 b=20 c=50 d=8", {"b", "a c", "a b c"});
 }
 
-// Of a sum over two passes, and of an embedding's gradient, whose sort counts in many blocks.
+// Covers a sum over two passes, and an embedding's gradient, whose sort counts in many blocks.
 TEST_CASE("sums on the GPU have the same bits in any order of blocks and warps") {
   std::vector<GraphResults> results;
   for (const uint64_t seed : {1, 2, 3}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two runs of a program under way on a virtual GPU: their results, the launch that is named when
-// one of them fails, and CUDA graphs of several GPUs, of which one cannot be captured.
+// Tests two runs of a program at a time on a virtual GPU: their results, the launch that is named
+// when one of them fails, and CUDA graphs of several GPUs, of which one cannot be captured.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ using virtual_gpu::TestGpus;
 constexpr int kProducts = 20;
 const std::vector<std::string> kResults = {"sum"};
 
-// Products in a row, of one kernel each, and the sum of the last.
+// Builds products in sequence, of one kernel each, and the sum of the last.
 Graph chain() {
   Graph graph;
   const Mesh mesh({{"data", 1}});
@@ -94,10 +94,10 @@ TEST_CASE("two runs under way on a GPU have inputs and results of their own") {
   }
 }
 
-// Two runs under way, in which launch number `launch` fails: how many of them have results, and the
-// error. If the GPU is ahead, it has done all before the host waits for the first run; the driver
-// then reports the failure for the event of either run.
+// kAhead: the GPU completes all work of two runs before the host waits for the first one. The
+// driver then reports a failure for the event of either run.
 enum class Gpu { kBehind, kAhead };
+// Two runs at a time, in which a launch fails: the number of runs with results, and the error.
 struct Failed {
   int finished = 0;
   std::string error;
@@ -111,7 +111,7 @@ Failed failed_at(int launch, uint64_t seed, Gpu gpu) {
     chain.start(1.0);
   });
   if (gpu == Gpu::kAhead) cuCtxSynchronize();
-  // As the trainer does: what a later run found may be the failure of an earlier one.
+  // Finishes like the trainer: a later run may report the failure of an earlier one.
   const std::string later = error_of([&] {
     while (chain.executor().under_way() > 0) {
       chain.executor().finish();
@@ -130,7 +130,7 @@ TEST_CASE("a fault with two runs under way is named in the run in which it happe
         for (uint64_t seed = 0; seed < 4; ++seed) {
           INFO("launch " << number << " of run " << run << ", seed " << seed << ", "
                          << (gpu == Gpu::kAhead ? "ahead" : "behind"));
-          // A run also sums, in launches behind the products.
+          // A run also sums, in launches after the products.
           const int of_a_run = static_cast<int>(Chain(0).executor().plan(0).launches.size());
           const Failed failed = failed_at(run * of_a_run + number, seed, gpu);
           REQUIRE(failed.finished == run);
@@ -150,7 +150,7 @@ TEST_CASE("a fault in a graph with two runs under way names the launches of its 
     }
 }
 
-// A sum over the GPUs.
+// Builds a sum over the GPUs.
 Graph sum_over_gpus(const Mesh& mesh) {
   Graph graph;
   const AxisRules rules;
@@ -160,12 +160,12 @@ Graph sum_over_gpus(const Mesh& mesh) {
   return graph;
 }
 
-// Runs of a program on two GPUs of one process or of two, connected by the stand-in for NCCL. In
-// the second run, which is captured, one GPU has no memory for its graph if `fails`.
+// Results of runs of a program on two GPUs of one process or of two, connected by the stand-in for
+// NCCL. The second run is captured; if `fails`, one GPU has no memory for its graph.
 struct SummedRuns {
-  std::vector<float> sums;    // Of process 0.
-  std::vector<int64_t> sent;  // By each GPU, in all runs.
-  int64_t graphs = 0;         // Launched by both.
+  std::vector<float> sums;    // Results of process 0.
+  std::vector<int64_t> sent;  // Bytes by GPU, over all runs.
+  int64_t graphs = 0;         // Number of launches, over both GPUs.
 };
 SummedRuns summed_runs(int processes, bool fails) {
   constexpr int kRuns = 5;

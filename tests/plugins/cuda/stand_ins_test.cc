@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stand-ins for the driver and its libraries refuse: a table of every function that they
-// have and its errors, read from their sources, so that it cannot disagree with them. A change is
-// reviewed as a diff of tests/golden/cuda_stand_ins.txt.
+// Tests the table of errors of the stand-ins for the driver and its libraries. It has every
+// function with its errors and is generated from their sources. A change is reviewed as a diff of
+// tests/golden/cuda_stand_ins.txt.
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -24,10 +24,10 @@ struct Source {
   std::string body;
   bool is_entry_point = false;
 };
-// By name: functions whose definitions begin in the first column, or in the second of a class.
+// Functions by name. Their definitions begin in the first column, or indented in a class.
 using Sources = std::map<std::string, Source>;
 
-// The text without its comments.
+// Returns the text without comments.
 std::string without_comments(const std::string& text) {
   return std::regex_replace(text, std::regex("//[^\n]*"), "");
 }
@@ -54,7 +54,7 @@ Sources functions_of(const std::vector<std::string>& files) {
       body += line + "\n";
       if (line != end && line != end + ";" && !(body == line + "\n" && line.ends_with("}")))
         continue;
-      functions[name].body += body;  // Of all functions of one name.
+      functions[name].body += body;  // Joins functions of one name.
       functions[name].is_entry_point = std::regex_match(name, kPublicName);
       name.clear();
     }
@@ -62,7 +62,7 @@ Sources functions_of(const std::vector<std::string>& files) {
   return functions;
 }
 
-// The errors of one body: "CUDA_ERROR_INVALID_VALUE: a fill that is not aligned".
+// Returns the errors of one body: "CUDA_ERROR_INVALID_VALUE: a fill that is not aligned".
 std::set<std::string> own_errors(const std::string& body) {
   static const std::regex kError(
       "\\b((?:CUDA_ERROR|CUBLAS_STATUS|CUDNN_STATUS)_[A-Z_]+|nccl(?:Invalid|System|Internal|Remote)"
@@ -77,7 +77,7 @@ std::set<std::string> own_errors(const std::string& body) {
   return errors;
 }
 
-// With those of the functions that it calls.
+// Adds the errors of a function and of the functions that it calls.
 void add_errors(const Sources& functions, const std::string& name, std::set<std::string>& seen,
                 std::set<std::string>& errors) {
   if (!seen.insert(name).second) return;
@@ -98,7 +98,7 @@ std::set<std::string> errors_of(const Sources& functions, const std::string& nam
   return errors;
 }
 
-// Without the errors of `call`, through which most functions of the driver go.
+// Returns the rows of the table, without errors of `call`, which most functions of the driver use.
 std::string rows(const Sources& functions) {
   std::set<std::string> usual;
   if (functions.contains("call")) usual = errors_of(functions, "call");
@@ -117,12 +117,12 @@ std::string rows(const Sources& functions) {
   return text;
 }
 
-TEST_CASE("the stand-ins refuse what the committed table says") {
+TEST_CASE("the errors of the stand-ins match the committed table") {
   const Sources driver =
       functions_of({"virtual_gpu/device_state.cc", "virtual_gpu/device_state.h",
                     "virtual_gpu/driver_device.cc", "virtual_gpu/driver_graphs.cc",
                     "virtual_gpu/driver_modules.cc", "virtual_gpu/driver_streams.cc"});
-  // <cuda.h> has versions of some: cuMemAlloc_v2.
+  // <cuda.h> renames some functions: cuMemAlloc_v2.
   Driver().for_each([&](const auto&, const std::string& symbol) {
     CAPTURE(symbol);
     const std::string name = symbol.substr(0, symbol.find("_v2"));

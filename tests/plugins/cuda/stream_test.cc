@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices of the kind "cuda" on virtual GPUs: memory, streams, events and times, failures, and
-// what the user reads where no GPU can be used.
+// Tests devices of the kind "cuda" on virtual GPUs: memory, streams, events and times, failures,
+// and messages if no GPU can be used.
 #include "plugins/cuda/device/stream.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ TEST_CASE("a CUDA device's memory is zeroed, copied at any offset, and mapped") 
     const auto stream = device.make_stream(StreamUse::kCompute);
     std::vector<std::byte> bytes(100, std::byte{7});
     stream->copy_from_host(memory + 5, bytes);
-    bytes.assign(100, std::byte{9});  // The copy has its own.
+    bytes.assign(100, std::byte{9});  // The copy has its own bytes.
     std::vector<std::byte> back(102);
     stream->copy_to_host(back, memory + 4);
     stream->synchronize();
@@ -109,19 +109,19 @@ TEST_CASE("a CUDA device's memory is zeroed, copied at any offset, and mapped") 
   }
 }
 
-TEST_CASE("a CUDA device without enough memory says so by null") {
+TEST_CASE("allocation on a CUDA device without enough memory returns null") {
   const Fixture fixture(Environment{{"TESSERA_VIRTUAL_GPU_MEMORY", "100000"}});
   REQUIRE(fixture.device->allocate(200000).is_null());
   REQUIRE_FALSE(fixture.device->allocate(50000).is_null());
 }
 
 TEST_CASE("a newer GPU with an older driver than the toolkit runs the kernels' PTX") {
-  // No machine code is for 13.0, and the driver has PTX 8.4.
+  // There is no machine code for 13.0, and the driver supports PTX 8.4.
   const Fixture fixture(Environment{{"TESSERA_VIRTUAL_GPU_CAPABILITY", "130"},
                                     {"TESSERA_VIRTUAL_GPU_CUDA_VERSION", "12040"}});
   Context& context = context_of(*fixture.device);
   REQUIRE_NOTHROW(context.function("norm", "norm_column_sums"));
-  const std::string newer = ".version 8.5\n.target sm_80\n";  // Ours would not be so.
+  const std::string newer = ".version 8.5\n.target sm_80\n";  // Newer than the PTX of our kernels.
   REQUIRE_THROWS_WITH(context.compiled_function("newer", newer, "f"),
                       Contains("CUDA_ERROR_UNSUPPORTED_PTX_VERSION"));
 }
@@ -135,7 +135,7 @@ TEST_CASE("an event orders the work of two CUDA streams, each time it is recorde
     const auto event = device.make_event(), taken = device.make_event();
     AddOne kernel(device);
     const DeviceAddress value = floats(device), seen = floats(device);
-    consumer->wait(*event);  // It was never recorded.
+    consumer->wait(*event);  // The event was never recorded.
     consumer->synchronize();
     for (int round = 1; round <= 5; ++round) {
       producer->wait(*taken);
@@ -183,7 +183,7 @@ TEST_CASE("times of launches and waits are on the host's clock") {
   stream->record(*event);
   stream->wait(*event, &waited);
   stream->synchronize();
-  constexpr int64_t kPrecision = 1000000;  // Of the two clocks: 1 ms.
+  constexpr int64_t kPrecision = 1000000;  // Precision of the two clocks: 1 ms.
   REQUIRE(first.begin_ns >= begin - kPrecision);
   REQUIRE(first.end_ns > first.begin_ns);
   REQUIRE(second.begin_ns >= first.end_ns);
@@ -212,7 +212,7 @@ TEST_CASE("a failed launch ends its CUDA stream, and those that wait for it") {
   }
 }
 
-// The launch that `stream` says has failed; -1 for none.
+// Returns the launch that failed by the stream's error; -1 if there is none.
 int64_t failed_launch(Stream& stream) {
   try {
     stream.synchronize();
@@ -234,7 +234,7 @@ TEST_CASE("of several launches the one that failed is found") {
     launch_some();
     REQUIRE(failed_launch(*stream) == -1);
     tessera_virtual_gpu_plan_fault("launch_failure:4");
-    try {  // Enqueuing a later launch may find out first.
+    try {  // Enqueuing a later launch may report the failure first.
       launch_some();
     } catch (const LaunchFailure&) {
       REQUIRE(stream->progress().done == 3);
@@ -268,7 +268,7 @@ TEST_CASE("a lost GPU is named") {
                       "unavailable (CUDA_ERROR_DEVICE_UNAVAILABLE)");
 }
 
-TEST_CASE("a stream whose work never ends does not keep what uses it from ending") {
+TEST_CASE("a stream whose work never ends does not block the end of its stream and device") {
   const auto begin = std::chrono::steady_clock::now();
   {
     const Fixture fixture;
@@ -281,14 +281,14 @@ TEST_CASE("a stream whose work never ends does not keep what uses it from ending
     stream->copy_from_host(value, std::vector<std::byte>(8));
     stream->record(*event);
     stream.reset();
-    fixture.device->release(value, 4 * kElements);  // Would wait, so it does nothing.
+    fixture.device->release(value, 4 * kElements);  // It does nothing, because it would wait.
     REQUIRE(virtual_gpu::fault() == "");
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   REQUIRE((seconds.count() > 2.0 && seconds.count() < 60.0));
 }
 
-// The operands of adam_update as inputs x0 to x7 of the step, and its results.
+// Returns a case with the operands of adam_update as inputs x0 to x7, and its results.
 OpCase adam_case(const std::string& sizes, const AdamOptions& options) {
   const std::string slot = fmt::format("f32[\"{}\"]", sizes), scalar = "f32[\"\"]";
   return {.op = &kAdamUpdateOp,
@@ -300,7 +300,7 @@ OpCase adam_case(const std::string& sizes, const AdamOptions& options) {
           }};
 }
 
-// The largest difference from the reference.
+// Returns the largest difference from the reference.
 double adam_error(const OpCase& row, double count, bool apply, Device& device) {
   const Graph graph = traced_case(row, DType::kF32, Mesh::standard({1, 1, 1}));
   ReferenceInputs inputs = rounded(graph, sample_inputs(graph));
@@ -358,7 +358,7 @@ TEST_CASE("more GPUs than there are, or ones too old, are an error") {
                       "8.0 or newer");
 }
 
-// `runexp --mode=selfcheck --device=cuda` on virtual GPUs, with these environment variables.
+// Runs `runexp --mode=selfcheck --device=cuda` on virtual GPUs, with these environment variables.
 Outcome run_selfcheck(const std::string& environment) {
   const TemporaryDirectory folder;
   const std::string build = TESSERA_BINARY_DIR;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in for cuBLASLt in a test.
+// Sets up the stand-in for cuBLASLt in a test.
 #pragma once
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ namespace tessera::cuda {
 
 inline const std::string kFakeLibrary = TESSERA_BINARY_DIR "/lib/virtual_gpu/fake_cublaslt.so";
 
-// The stand-in, for devices that are made during its lifetime, and an empty cache of algorithms.
+// The stand-in for devices that are made during its lifetime, with an empty cache of algorithms.
 class FakeCublasLt {
  public:
   explicit FakeCublasLt(const FakeCublasLtBehaviour& behaviour = {}) {

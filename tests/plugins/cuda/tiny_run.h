@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of runexp in a folder of their own: a two-layer transformer that trains 20 steps, on the CPU
+// Runs of runexp in a temporary folder: a two-layer transformer that trains 20 steps, on the CPU
 // or, with --device=cuda, on the virtual GPU.
 #pragma once
 
@@ -23,13 +23,13 @@ class TinyRun {
 
   const std::filesystem::path& folder() const { return folder_.path(); }
 
-  // runexp in the run's directory `name`; later arguments override the usual ones. Variables of the
-  // environment are those of the virtual GPU, such as TESSERA_VIRTUAL_GPU_SEED.
+  // Runs runexp in the run directory `name`. `arguments` override the defaults. `environment`: for
+  // example variables of the virtual GPU such as TESSERA_VIRTUAL_GPU_SEED.
   Outcome run(const std::string& name, const std::string& arguments,
               const std::map<std::string, std::string>& environment = {}) const {
     return start(fmt::format("'{}/bin/runexp'", TESSERA_BINARY_DIR), name, arguments, environment);
   }
-  // The same in several processes that mpirun starts with these options.
+  // Runs runexp in several processes that mpirun starts with these options.
   Outcome run_in_processes(const std::string& options, const std::string& name,
                            const std::string& arguments,
                            const std::map<std::string, std::string>& environment) const {

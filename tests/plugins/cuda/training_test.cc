@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole runs of runexp with --device=cuda on the virtual GPU, compared with the CPU's: losses,
+// Compares whole runs of runexp with --device=cuda on the virtual GPU with runs on the CPU: losses,
 // checkpoints in both directions, evaluation and decoding.
 #include <cmath>
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace {
 
 namespace filesystem = std::filesystem;
 
-// Largest relative differences of losses. In f32 sums have another order; in bf16 they are those
-// between meshes (docs/testing.md, "The same numbers on every mesh").
+// Largest relative differences of losses. f32: sums have another order. bf16: the bounds between
+// meshes (docs/testing.md, "The same numbers on every mesh").
 struct Bounds {
   double first = 1e-6, later = 1e-5;
 };
@@ -35,13 +35,13 @@ void require_close(const std::vector<double>& got, const std::vector<double>& ex
 
 std::vector<double> losses(const filesystem::path& run) { return numbers_of(run, "loss"); }
 
-// Runs of 20 steps in f32 that save steps 10 and 20, made when they are first asked for.
+// Runs of 20 steps in f32 that save steps 10 and 20. They run at their first use.
 class Runs {
  public:
   filesystem::path cpu() { return trained("cpu", ""); }
   filesystem::path gpu() { return trained("gpu", "--device=cuda"); }
 
-  // A copy as if the run had been killed after it saved step 10, continued by `arguments`.
+  // Copies a run as if it had been killed after saving step 10, and continues it with `arguments`.
   filesystem::path continued(const filesystem::path& run, const std::string& name,
                              const std::string& arguments) {
     const filesystem::path copy = runner_.folder() / name;
@@ -74,7 +74,7 @@ TEST_CASE("training on a GPU has the CPU's losses within rounding, and the same 
   const filesystem::path gpu = runs().gpu();
   REQUIRE(losses(gpu).size() == 20);
   require_close(losses(gpu), losses(runs().cpu()), kF32);
-  // Warps and streams in another order, and blocks that take turns.
+  // Another order of warps and streams, and interleaved blocks.
   const TinyRun again;
   again.train("gpu", "--device=cuda",
               {{"TESSERA_VIRTUAL_GPU_SEED", "7"}, {"TESSERA_VIRTUAL_GPU_RESIDENT_BLOCKS", "3"}});
@@ -123,7 +123,8 @@ TEST_CASE("a loss in chunks has the CPU's whole loss on a GPU") {
   for (const std::string dtype : {"f32", "bf16"}) {
     const std::string steps = "--set num_train_steps=5 --set compute_dtype=" + dtype + " " + loss;
     run.train("cpu_" + dtype, steps + "0");
-    run.train("gpu_" + dtype, steps + "12 --device=cuda");  // Of 32 tokens; the last is not full.
+    run.train("gpu_" + dtype,
+              steps + "12 --device=cuda");  // 32 tokens; the last chunk is not full.
     require_close(losses(run.folder() / ("gpu_" + dtype)), losses(run.folder() / ("cpu_" + dtype)),
                   dtype == "f32" ? kF32 : kBf16);
   }
@@ -154,11 +155,11 @@ TEST_CASE("a checkpoint of the CPU continues on a GPU, and back") {
   const filesystem::path back = runs().continued(runs().gpu(), "gpu_to_cpu", "");
   require_close(losses(there), losses(runs().cpu()), kF32);
   require_close(losses(back), losses(runs().gpu()), kF32);
-  // The input continues where it was: the same tokens, so the same weights of the metrics.
+  // The input continues at its position: the same tokens give the same weights of the metrics.
   REQUIRE(values_of(there, "tokens") == values_of(runs().cpu(), "tokens"));
 }
 
-// The numbers of the line of the dataset.
+// Returns the numbers in the dataset's line.
 std::vector<double> scores(const std::string& output) {
   static const std::regex kLine(R"(\nvalidation +([^\n]*))"), kNumber(R"([\d.]+)");
   std::smatch line;

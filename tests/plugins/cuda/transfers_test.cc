@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives between GPUs that run different programs, on virtual GPUs.
+// Tests sends and receives between virtual GPUs that run different programs.
 #include <cstdint>
 
 #include "tests/plugins/cuda/gpu_communicator.h"

@@ -56,7 +56,7 @@ TEST_CASE("two processes of two devices have the losses of one process of four a
   const std::string four = kTiny + "--set ici_mesh_shape=[1,2,2] ";
   require_near(losses(alone(four + "--devices=4")), one);
   require_near(losses(mpirun_command("-n 2", "runexp", four + "--devices=2")), one);
-  // With the other axis over the processes, which then share each block of rows.
+  // The other axis is over the processes, which then share each block of rows.
   const std::string crossed = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,1,2] ";
   require_near(losses(mpirun_command("-n 2", "runexp", crossed + "--devices=2")), one);
 }

@@ -116,7 +116,7 @@ void mismatch(Transport& transport, size_t sent, size_t received) {
   const auto request =
       transport.rank() == 0 ? transport.send(1, 1000, bytes) : transport.receive(0, 1000, bytes);
   if (!request->wait_until(Clock::now() + 60s)) fail("the request was not done");
-  std::this_thread::sleep_for(60s);  // Until process 1 ends all.
+  std::this_thread::sleep_for(60s);  // Wait until process 1 ends all processes.
 }
 
 // Later requests throw an Error with the reason, since MPI may write to the memory of this one.

@@ -21,7 +21,7 @@ std::string error_for(const Words& words) {
   return error_of([&] { parse_command_line(words); });
 }
 
-// What the command has read, as the arguments that give it again.
+// Returns the parsed flags of the command as arguments that give the same flags.
 Words read_by_command(const Words& words) {
   return to_arguments(parse_command_line(words).command->flags());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `runexp new` rejects and what it writes. tests/out_of_tree/new_project.sh builds the result.
+// Tests what `runexp new` rejects and writes. tests/out_of_tree/new_project.sh builds the result.
 #include "plugins/runexp/new_project.h"
 
 #include "core/io/file.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When launches run on the streams of one device, and of the stages of a pipeline: small programs
-// whose times are computed by hand.
+// Tests when launches run on the streams of one device and of the stages of a pipeline: small
+// programs with times computed by hand.
 #include "tasks/planner/simulation.h"
 
 #include <algorithm>

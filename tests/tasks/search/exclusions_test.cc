@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines that say what a search leaves out, with a size that would let it in.
+// Tests the lines that list what a search excludes, with a size that would include it.
 #include "tasks/search/exclusions.h"
 
 #include "tests/support/catch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a run divides its model over stages: what it needs, what it refuses, and by which table each
-// program runs.
+// Tests how a run divides its model over stages: requirements, refused configurations, and the
+// table of each program.
 #include "tasks/task/model_pipeline.h"
 
 #include <memory>

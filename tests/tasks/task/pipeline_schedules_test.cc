@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// A schedule as a plugin writes one: the order of each stage, at its earliest ticks. Every
+// A schedule like one of a plugin: the order of each stage, at its earliest ticks. Every
 // microbatch goes forwards and backwards before the next one starts; the last stage may be wrong.
 class OneByOne final : public PipelineSchedule {
  public:

@@ -152,7 +152,7 @@ namespace {
 
 using Catch::Contains;
 
-// Every fault that a run of two steps can meet.
+// Returns every fault that a run of two steps can have.
 std::vector<Fault> faults_of_a_run() {
   const std::string of = "tessera::OddInput::", axes = of + "specification(): array 'ids' has ";
   std::vector<Fault> faults = {

@@ -45,7 +45,7 @@ StepProgram mixed_program(const Mesh& mesh) {
   return plan_memory(lower(trial.graph(), mesh), KernelFacts{});
 }
 
-// What a launch takes: the roofline's time.
+// Returns the time of a launch: the roofline's time.
 double seconds_on(const Hardware& hardware, const Launch& launch, const Mesh& mesh) {
   return launch_cost(*launch.graph, launch.graph->node(launch.node), mesh, hardware).seconds;
 }

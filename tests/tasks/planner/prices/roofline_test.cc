@@ -236,7 +236,7 @@ TEST_CASE("hops of a ring grow with the devices, those of a tree with their loga
   REQUIRE(latency(std::nullopt, eight, false) == Approx(10.0).epsilon(0.01));
   REQUIRE(latency(LinkTopology::kRing, eight, false) == Approx(7 * 10.0).epsilon(0.01));
   REQUIRE(latency(LinkTopology::kTree, eight, false) == Approx(3 * 10.0).epsilon(0.01));
-  // An all-reduce goes there and back.
+  // An all-reduce has twice the steps of an all-gather.
   REQUIRE(latency(LinkTopology::kRing, eight, true) == Approx(2 * 7 * 10.0).epsilon(0.01));
   REQUIRE(latency(LinkTopology::kTree, eight, true) == Approx(2 * 3 * 10.0).epsilon(0.01));
   // Sixteen devices in two slices: hops within a slice, then one between them.
@@ -245,7 +245,7 @@ TEST_CASE("hops of a ring grow with the devices, those of a tree with their loga
   REQUIRE(latency(LinkTopology::kTree, slices, false) == Approx(3 * 10.0 + 20.0).epsilon(0.01));
 }
 
-// A processor with hand-made figures.
+// Returns a processor with invented numbers.
 Hardware processor() {
   Hardware cpu = h200();
   cpu.kind = HardwareKind::kCpu;
@@ -387,8 +387,8 @@ TEST_CASE("every op has a price") {
   }
   const Mesh stages({{"stage", 3, 1}});
   price_all(relay("f32[\"row=4 column=4\"]", stages, 2), stages, priced);
-  // What passes make: products with an epilogue, norms of sums, updates of several parameters, and
-  // copies.
+  // Nodes that passes make: products with an epilogue, norms of sums, updates of several
+  // parameters, and copies.
   Graph step;
   add_adam_step(step, {3, 5});
   price_all(fuse_updates(lower(step, one)), one, priced);

@@ -284,7 +284,7 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
           "task.decode.stop_strings has an empty string, which matches everywhere; remove it");
 }
 
-// Is told to stop during its third step.
+// A program that is asked to stop during its third step.
 class Stopped final : public BaseDecodeProgram {
  public:
   int64_t rows() const override { return inner_.rows(); }

@@ -30,7 +30,7 @@ TEST_CASE("a prompt begins like a document of the training data") {
   REQUIRE(PromptText(nullptr, 9).prompt_ids("7 8") == Ids{7, 8});
 }
 
-// Whose start id is the id of "a", as where a tokenizer has no start token of its own.
+// A tokenizer without a start token: its start id is the id of "a".
 class Letters final : public Tokenizer {
  public:
   Letters() { texts_.resize(26); }

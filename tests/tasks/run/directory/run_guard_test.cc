@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run does when its directory is moved, removed or replaced while it trains, or when another
-// run or another program changes files of it.
+// Tests a run whose directory is moved, removed or replaced while it trains, or whose files another
+// run or program changes.
 #include "tasks/run/directory/run_guard.h"
 
 #include <chrono>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a value that is not finite begins: found in a run that skips a step, and by a replay.
+// Tests the search for the first value that is not finite: in a run that skips a step, and by a
+// replay.
 #include <cmath>
 #include <span>
 #include <sstream>

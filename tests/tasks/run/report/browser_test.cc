@@ -83,7 +83,7 @@ std::string framed(const std::vector<std::string>& pages) {
   return frames + kWaitForProbes;
 }
 
-// What the probes found in each frame. The console must be empty.
+// Returns the results of the probes in each frame. The console must be empty.
 std::vector<Json> look_at(const TemporaryDirectory& folder, bool is_dark) {
   const Outcome seen =
       shell(folder.path(),

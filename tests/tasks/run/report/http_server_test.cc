@@ -74,7 +74,7 @@ std::string answer_to(uint16_t port, const std::string& text) {
   return client.send(text) ? client.receive() : "not sent";
 }
 
-// A server on a thread of its own.
+// A server on a separate thread.
 class Serving {
  public:
   Serving()

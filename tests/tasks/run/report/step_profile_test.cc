@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the time of a step goes, from a trace of two.
+// Tests the profile of a step, from a trace of two steps.
 #include "tasks/run/report/step_profile.h"
 
 #include "tests/support/catch.h"

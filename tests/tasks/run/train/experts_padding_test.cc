@@ -45,7 +45,7 @@ TestedLayer tested(const Template<BaseRouter>& router, size_t rows, size_t seq, 
           setting};
 }
 
-// Two rows of six tokens become four rows of eight: padding before and behind the tokens of a row,
+// Two rows of six tokens become four rows of eight: padding before and after the tokens of a row,
 // and rows of padding only.
 const Values kPaddedSegments = {0, 1, 1, 1, 1, 1, 1, 0,  //
                                 0, 0, 0, 0, 0, 0, 0, 0,  //

@@ -85,7 +85,8 @@ void add_expert(const Numbers& n, size_t token, size_t expert, double weight, Va
   }
 }
 
-// The positions of the `count` greatest values, the greatest first; of equal ones the first.
+// Returns the positions of the `count` greatest values, in descending order; for equal values the
+// first positions.
 std::vector<size_t> greatest(const Values& values, size_t count) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -209,7 +210,7 @@ TEST_CASE("shared experts process every token") {
   require_close(TestedLayer(p, kInput, {.values = zero}).result(), alone, 1e-9);
 }
 
-// The value of what a layer adds under this name, on one device and on the mesh.
+// Returns the value that a layer adds under this name, on one device and on the mesh.
 double reported(const MoeFeedForward::HParams& p, const std::string& name, bool is_loss) {
   const Numbers n;
   Values values;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// inspect(): its numbers are those of plain arithmetic, on every mesh, and without it being asked
-// for it changes nothing.
+// Tests inspect(): its numbers equal plain arithmetic on every mesh, and it has no effect unless
+// requested.
 #include "layers/inspect.h"
 
 #include <algorithm>
@@ -150,7 +150,7 @@ TEST_CASE("what is inspected has the numbers of plain arithmetic, over all micro
         positive.push_back(std::max(plain.back(), 0.0));
         logs.push_back(std::log(plain.back()));
       }
-    REQUIRE(std::ranges::min(plain) < 0.0);  // So there are zeros and NaNs,
+    REQUIRE(std::ranges::min(plain) < 0.0);  // There are zeros and NaNs,
     REQUIRE(std::ranges::max(plain) > 0.0);  // and other values.
     std::map<std::string, Inspected> got;
     for (const Inspected& each : result.inspected) got[each.name] = each;
@@ -215,7 +215,7 @@ struct Setting {
   Strategy strategy = Strategy::kReplicas;
 };
 
-// What steps 2 and 4 print, by step and name, and the losses.
+// The output of steps 2 and 4, by step and name, and the losses.
 struct Looked {
   std::map<std::string, Inspected> values;
   std::map<std::string, std::string> losses;

@@ -36,7 +36,7 @@ class ScaledByIndex final : public UnaryLayer {
 };
 const TemplateRegistrar<UnaryLayer, ScaledByIndex> kScaledByIndex;
 
-// 10·x + index, or an Error from a loop of its own.
+// Computes 10·x + index. With in_a_loop it is an Error.
 class AppendsIndex final : public SequenceLayer {
  public:
   struct HParams {

@@ -179,7 +179,7 @@ ExperimentConfig narrow_config(int64_t steps, StatePolicy state, Update update =
   return config;
 }
 
-// All arrays of a checkpoint whose paths begin so.
+// Returns all arrays of a checkpoint whose paths begin with `prefix`.
 std::map<std::string, std::vector<std::byte>> arrays_of(const fs::path& directory, int64_t step,
                                                         const std::string& prefix) {
   const Checkpoint checkpoint = CheckpointStore(directory / "checkpoints").open(step);
