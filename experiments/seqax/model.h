@@ -53,4 +53,6 @@ class SeqaxModel final : public BaseModel {
   Weight embed_, unembed_, ln1_, ln2_, w_q_, w_kv_, w_o_, w_gate_, w_up_, w_down_, final_norm_;
 };
 
+extern template class HolderOf<BaseModel, SeqaxModel::HParams>;
+
 }  // namespace tessera

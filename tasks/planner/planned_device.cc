@@ -12,8 +12,11 @@
 #include "core/devices/cpu/device.h"
 #include "core/graph/op.h"
 #include "core/ops/fp8.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/order.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/ops/triangular_solve.h"
 #include "core/runtime/executor/device_kinds.h"
 
 namespace tessera {
@@ -21,18 +24,23 @@ namespace {
 
 constexpr std::string_view kPlannedDevice = "planned_device";
 
-// What CUDA's kernels allow: a result may overwrite an operand of its type, except where elements
-// move; a product may overwrite what is added to it.
+// What CUDA's kernels allow (tests/plugins/cuda/planned_device_test.cc compares them): a result may
+// overwrite an operand of its type, except where elements move. A product may overwrite what is
+// added to it. An update of an optimizer overwrites the operand with the number of the result, and
+// a composite op its first operand.
 class PlannedKernel final : public Kernel {
  public:
-  PlannedKernel(const Graph& graph, const Node& node) {
-    if (node.op->op_class == OpClass::kDataMovement) return;
-    const size_t first = node.op->op_class == OpClass::kContraction ? 2 : 0;
+  PlannedKernel(const Graph& graph, const Node& node)
+      : is_update_(node.op == &kAdamUpdateOp), is_composite_(node.op->decomposition != nullptr) {
+    const OpClass of = node.op->op_class;
+    if (of == OpClass::kDataMovement || (of == OpClass::kOther && node.bodies.empty())) return;
+    const size_t first = of == OpClass::kContraction ? 2 : 0;
     for (const ValueId output : node.outputs) outputs_.push_back(number_of(graph.type(output)));
     for (size_t i = 0; i < node.inputs.size(); ++i)
       inputs_.push_back(i < first ? kNone : number_of(graph.type(node.inputs[i])));
   }
   bool may_overwrite(int64_t output, int64_t input) const override {
+    if (is_update_ ? output != input : is_composite_ && (output != 0 || input != 0)) return false;
     return !outputs_.empty() &&
            outputs_[static_cast<size_t>(output)] == inputs_[static_cast<size_t>(input)];
   }
@@ -48,6 +56,7 @@ class PlannedKernel final : public Kernel {
     return known;
   }
 
+  bool is_update_, is_composite_;
   std::vector<Type> types_;
   std::vector<int64_t> outputs_, inputs_;
 };
@@ -80,7 +89,8 @@ class PlannedDevice final : public DescribedDevice {
   }
   // Whether the CUDA device has a kernel for the op.
   bool has_kernel(const OpDef& op) const override {
-    return &op != &kFp8ProductOp || fp8_peak(hardware()).has_value();
+    if (&op == &kFp8ProductOp) return fp8_peak(hardware()).has_value();
+    return &op != &kSortOp && &op != &kTriangularSolveOp;
   }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
   std::unique_ptr<Event> make_event() override { return nothing_runs(); }

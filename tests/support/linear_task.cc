@@ -10,6 +10,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "tasks/run/session/model_state.h"
+#include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/optimizers.h"
 #include "tests/support/optimizer_trial.h"
 

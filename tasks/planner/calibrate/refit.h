@@ -15,13 +15,13 @@ namespace tessera {
 struct MeasuredStep {
   std::vector<MeasuredLaunch> launches;
   std::string text;      // "2 traced steps".
-  double seconds = 0.0;  // Of the step; 0: unknown.
+  double seconds = 0.0;  // The time of the step; 0: unknown.
 };
 
 struct Refit {
   Hardware fitted;  // With the measured times of the launches.
-  std::string
-      text;  // What was fitted; the predicted step time before and after, beside the measured.
+  // Says what was fitted: the figures and the predicted step time before and after.
+  std::string text;
 };
 
 // `start`: whose peaks are kept. `experiment` names the run.

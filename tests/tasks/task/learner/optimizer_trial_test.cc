@@ -6,6 +6,7 @@
 
 #include "tasks/task/learner/optimizers.h"
 #include "tests/support/catch.h"
+#include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
