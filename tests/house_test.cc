@@ -259,6 +259,44 @@ TEST_CASE("git tracks only known names at the root") {
   REQUIRE(strays(files) == kNothing);
 }
 
+// Folders of code that a text does not name in backquotes, by their path or, below `tasks`, by
+// their name.
+std::vector<std::string> unnamed_folders(const std::string& text) {
+  std::set<std::string> folders;
+  for (const std::string& file : source_files(code_folders(), {".h", ".cc"})) {
+    const size_t first = file.find('/'), second = file.find('/', first + 1);
+    const std::string top = file.substr(0, first);
+    const bool has_parts = top == "core" || top == "tasks";
+    folders.insert(has_parts ? file.substr(0, second) : top);
+  }
+  std::vector<std::string> unnamed;
+  for (const std::string& folder : folders) {
+    const std::string name = folder.substr(folder.rfind('/') + 1);
+    const bool is_named =
+        text.find("`" + folder + "`") != std::string::npos ||
+        (folder.starts_with("tasks/") && text.find("`" + name + "`") != std::string::npos);
+    if (!is_named) unnamed.push_back(folder);
+  }
+  return unnamed;
+}
+
+TEST_CASE("the design's table of folders has every folder, and only folders that exist") {
+  const std::string design = read_file(source_root() / "docs/design.md");
+  const size_t begin = design.find("## 4. Folders"), end = design.find("### Names");
+  REQUIRE(begin < end);
+  const std::string section = design.substr(begin, end - begin);
+  REQUIRE(unnamed_folders(section) == kNothing);
+  REQUIRE(unnamed_folders("`core/base`").size() > 20);
+  static const std::regex kRow("\n\\| `([a-z_/]+)` \\|");
+  int64_t rows = 0;
+  for (auto at = std::sregex_iterator(section.begin(), section.end(), kRow);
+       at != std::sregex_iterator(); ++at, ++rows) {
+    INFO((*at)[1]);
+    REQUIRE(filesystem::is_directory(source_root() / std::string((*at)[1])));
+  }
+  REQUIRE(rows > 15);
+}
+
 // The text that a planted fault replaces must occur once in its file.
 std::vector<std::string> stale_faults(const Tree& faults) {
   std::vector<std::string> found;
