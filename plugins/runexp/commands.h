@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Makes a command. The files of this folder define them.
+// Makes a command: one function for each file of this folder that defines a command.
 std::unique_ptr<Command> calibrate_command();
 std::unique_ptr<Command> compare_command();
 std::unique_ptr<Command> completion_command();

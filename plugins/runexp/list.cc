@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --list: the experiments of all plugins. --version: the build stamp.
+// --list: the experiments of all plugins.
 #include <algorithm>
 
 #include <fmt/ostream.h>
@@ -37,21 +37,8 @@ struct List {
   }
 };
 
-struct Version {
-  static constexpr CommandInfo kInfo{
-      .flag = "version", .summary = "print the version, with which plugins must be built"};
-  bool version = false;
-  FIELDS(version)
-
-  CommandResult run(const CommandContext& context) const {
-    fmt::print(context.out, "tessera {}\n", build_stamp());
-    return check_printed();
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Command> list_command() { return command_of<List>(); }
-std::unique_ptr<Command> version_command() { return command_of<Version>(); }
 
 }  // namespace tessera

@@ -1,34 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=import makes step 0 of a run from weights in another tool's format, and --mode=export
-// writes a run's weights in one.
+// --mode=export: writes a run's weights in another tool's format.
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/modes/import.h"
 
 namespace tessera {
 namespace {
-
-struct ImportCommand {
-  static constexpr CommandInfo kInfo{.mode = "import",
-                                     .summary = "read weights in another tool's format"};
-  RunFlags flags;
-  ResumeFlags resume;
-  FormatFlags format;
-  std::filesystem::path input;
-  FIELDS(flags, resume, format,
-         About(input, "where it is; it becomes step 0 of the run's directory", {.unit = "DIR"}))
-
-  void check() const {
-    flags.check();
-    format.check();
-    if (input.empty()) fail("--mode=import reads a directory: give --input=DIR");
-  }
-
-  CommandResult run(const CommandContext& context) const {
-    return run_mode({.flags = flags, .resume = resume}, context, ImportOptions{input});
-  }
-};
 
 struct ExportCommand {
   static constexpr CommandInfo kInfo{.mode = "export",
@@ -64,7 +41,6 @@ struct ExportCommand {
 
 }  // namespace
 
-std::unique_ptr<Command> import_command() { return command_of<ImportCommand>(); }
 std::unique_ptr<Command> export_command() { return command_of<ExportCommand>(); }
 
 }  // namespace tessera
