@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // ./runexp --exp=bert.AdamL4H128 --smoke
-#include "experiments/bert/recipes.h"
+// The base of Pax's masked language models (paxml.tasks.lm.params.bert, and
+// TransformerBertSpmdAdafactor in paxml.tasks.lm.model_params): the layers of Pax's language
+// models, but every token attends to the whole of its document, and the loss is that of predicting
+// masked tokens (inputs/masked_input.h).
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -11,6 +18,7 @@
 #include "inputs/synthetic_input.h"
 #include "plugins/registry.h"
 #include "tasks/recipes/missing_files.h"
+#include "tasks/recipes/transformer_lm_recipe.h"
 
 namespace tessera {
 namespace {
@@ -19,77 +27,99 @@ constexpr int64_t kEvalBatches = 8;  // Synthetic data is endless.
 
 }  // namespace
 
-// Defaults of Pax's BertSpmd, and the sequences of MLPerf's data.
-BertRecipe::BertRecipe() {
-  seq_len = 512;
-  learning_rate = 2.5e-4;
-  remat_policy = "save_dot_with_no_batch_dims";
-}
+enum class BertData {
+  kFlatTokens,  // The file at flat_tokens_path.
+  kSynthetic    // Generated sequences; needs no file.
+};
 
-void BertRecipe::shrink() {
-  Base::shrink();
-  data = BertData::kSynthetic;
-}
+struct BertRecipe : TransformerLmRecipe {
+  using Base = TransformerLmRecipe;
 
-Template<SequenceLayer> BertRecipe::attention() const {
-  Template<SequenceLayer> attention_tpl = Base::attention();
-  attention_tpl.as<DotProductAttention::HParams>().causal = false;
-  return attention_tpl;
-}
+  // Defaults of Pax's BertSpmd, and the sequences of MLPerf's data.
+  BertRecipe() {
+    seq_len = 512;
+    learning_rate = 2.5e-4;
+    remat_policy = "save_dot_with_no_batch_dims";
+  }
 
-Template<BaseModel> BertRecipe::model() const {
-  Template<BaseModel> model_tpl = Base::model();
-  auto& lm = model_tpl.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
-  lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss.label_smoothing = label_smoothing;
-  return model_tpl;
-}
+  int64_t mask_id = 0;  // Pax: MASK_TOKEN_ID. In our tokenizers, the unknown token.
+  double label_smoothing = 0.0;
 
-Template<BaseInput> BertRecipe::tokens(std::string_view split) const {
-  const bool train = split == "train";
-  if (data == BertData::kSynthetic)
-    return SyntheticInput::HParams{.name = std::string(split),
-                                   .score_all = true,
-                                   .num_batches = train ? -1 : kEvalBatches,
-                                   .seed = train ? kTrainSeed : kTrainSeed + 1};
-  return FlatTokensInput::HParams{.path = flat_tokens_path,
-                                  .split = std::string(split),
-                                  .packed = train,  // As in Pax, evaluation has one text per row.
-                                  .labels = Labels::kShiftRight,
-                                  .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
-                                  .repeat = train,
-                                  .seed = kTrainSeed};
-}
+  BertData data = BertData::kFlatTokens;
+  std::string flat_tokens_path = "data/wikipedia.h5";  // With splits `train` and `validation`.
+  std::string text_path = "data/wikipedia.jsonl";      // Source text of the token file.
+  std::string tokenizer = "data/wikipedia.32000.model";
+  FIELDS(About(mask_id, kNotNegative), About(label_smoothing, kRate), data, flat_tokens_path,
+         text_path, tokenizer)
 
-Template<BaseInput> BertRecipe::input(std::string_view split) const {
-  return MaskedInput::HParams{.input_tpl = tokens(split),
-                              .mask_id = mask_id,
-                              .global_batch_size = batch_size(),
-                              .seq_len = seq_len,
-                              .seed = split == "train" ? kTrainSeed : kTrainSeed + 1};
-}
+  void shrink() override {
+    Base::shrink();
+    data = BertData::kSynthetic;
+  }
 
-std::optional<MissingData> BertRecipe::missing_data(const ExperimentConfig& config) const {
-  const RecipeFile text{
-      text_path,
-      "text_path",
-      {"pip install -U datasets",
-       shell_command(
-           {"python3", "-c",
-            fmt::format(R"(import datasets; datasets.load_dataset("wikimedia/wikipedia", )"
-                        R"("20231101.en", split="train").to_json({}))",
-                        json_quoted(text_path))})}};
-  const RecipeFile vocabulary = trained_tokenizer(tokenizer, vocab_size, text_path);
-  const RecipeFile token_file =
-      built_tokens(flat_tokens_path, tokenizer, "--validation_fraction=0.005", text_path);
-  if (!config.input.holds<MaskedInput::HParams>() ||
-      !reads<FlatTokensInput::HParams>(config.input.as<MaskedInput::HParams>().input_tpl,
-                                       flat_tokens_path))
-    return std::nullopt;
-  return missing_files({text, vocabulary}, {token_file},
-                       "They fetch the English Wikipedia, 20 GB of text. Without data, --mode=plan "
-                       "shows what a step needs, and --set data=synthetic trains on synthetic "
-                       "sequences.");
-}
+  std::optional<MissingData> missing_data(const ExperimentConfig& config) const {
+    const RecipeFile text{
+        text_path,
+        "text_path",
+        {"pip install -U datasets",
+         shell_command(
+             {"python3", "-c",
+              fmt::format(R"(import datasets; datasets.load_dataset("wikimedia/wikipedia", )"
+                          R"("20231101.en", split="train").to_json({}))",
+                          json_quoted(text_path))})}};
+    const RecipeFile vocabulary = trained_tokenizer(tokenizer, vocab_size, text_path);
+    const RecipeFile token_file =
+        built_tokens(flat_tokens_path, tokenizer, "--validation_fraction=0.005", text_path);
+    if (!config.input.holds<MaskedInput::HParams>() ||
+        !reads<FlatTokensInput::HParams>(config.input.as<MaskedInput::HParams>().input_tpl,
+                                         flat_tokens_path))
+      return std::nullopt;
+    return missing_files(
+        {text, vocabulary}, {token_file},
+        "They fetch the English Wikipedia, 20 GB of text. Without data, --mode=plan "
+        "shows what a step needs, and --set data=synthetic trains on synthetic "
+        "sequences.");
+  }
+
+ protected:
+  Template<BaseModel> model() const override {
+    Template<BaseModel> model_tpl = Base::model();
+    auto& lm = model_tpl.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+    lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss.label_smoothing = label_smoothing;
+    return model_tpl;
+  }
+
+  Template<SequenceLayer> attention() const override {
+    Template<SequenceLayer> attention_tpl = Base::attention();
+    attention_tpl.as<DotProductAttention::HParams>().causal = false;
+    return attention_tpl;
+  }
+
+  Template<BaseInput> input(std::string_view split) const override {
+    return MaskedInput::HParams{.input_tpl = tokens(split),
+                                .mask_id = mask_id,
+                                .global_batch_size = batch_size(),
+                                .seq_len = seq_len,
+                                .seed = split == "train" ? kTrainSeed : kTrainSeed + 1};
+  }
+
+ private:
+  Template<BaseInput> tokens(std::string_view split) const {
+    const bool train = split == "train";
+    if (data == BertData::kSynthetic)
+      return SyntheticInput::HParams{.name = std::string(split),
+                                     .score_all = true,
+                                     .num_batches = train ? -1 : kEvalBatches,
+                                     .seed = train ? kTrainSeed : kTrainSeed + 1};
+    return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                    .split = std::string(split),
+                                    .packed = train,  // As in Pax, evaluation has one text per row.
+                                    .labels = Labels::kShiftRight,
+                                    .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
+                                    .repeat = train,
+                                    .seed = kTrainSeed};
+  }
+};
 
 namespace {
 

@@ -70,63 +70,57 @@ struct MlpRecipe : Experiment {
          About(num_train_steps, kNotNegative), About(learning_rate, kNotNegative),
          About(weight_decay, kNotNegative))
 
-  ExperimentConfig build() const override;
-  void shrink() override;
+  ExperimentConfig build() const override {
+    const LinearRampupExponentialDecay::HParams schedule{
+        .warmup_steps = 4000, .decay_start = 4001, .decay_end = 300'000, .min_ratio = 0.1};
+    return {.mesh = mesh(),
+            .task =
+                SingleTask::HParams{
+                    .dtypes = DTypePolicy{.param = DType::kF32, .compute = DType::kF32},
+                    .model = model(),
+                    .learner = {.optimizer_tpl = Adam::HParams{.learning_rate = learning_rate,
+                                                               .schedule_tpl = schedule,
+                                                               .beta2 = 0.99,
+                                                               .weight_decay = weight_decay},
+                                .clip_gradient_norm_to_value = 5.0},
+                    .train = {.num_train_steps = num_train_steps,
+                              .save_interval_steps = 5,
+                              .save_max_to_keep = 10,
+                              .eval_interval_steps = 100,
+                              .summary_interval_steps = 5}},
+            .input = input("train"),
+            .eval_inputs = {{"validation", input("validation")}}};
+  }
+
+  void shrink() override {
+    Experiment::shrink();
+    num_layers = 2;
+    model_dims = 32;
+    hidden_dims = 64;
+    seq_len = 32;
+    global_batch_size = 8;
+  }
 
  private:
-  Template<BaseModel> model() const;
-  Template<BaseInput> input(std::string_view split) const;
+  Template<BaseModel> model() const {
+    std::vector<int64_t> widths(static_cast<size_t>(num_layers), hidden_dims);
+    widths.back() = model_dims;
+    return TokenMlp::HParams{
+        .vocab_size = model_dims,
+        .model_dims = model_dims,
+        .mlp_tpl =
+            Mlp::HParams{.input_dims = model_dims, .hidden_dims = widths, .input_axis = "embed"}};
+  }
+
+  Template<BaseInput> input(std::string_view split) const {
+    const bool is_train = split == "train";
+    return SyntheticInput::HParams{.name = std::string(split),
+                                   .global_batch_size = global_batch_size,
+                                   .seq_len = seq_len,
+                                   .num_batches = is_train ? -1 : kEvalBatches,
+                                   .seed = is_train ? 1 : 2};
+  }
 };
-
-void MlpRecipe::shrink() {
-  Experiment::shrink();
-  num_layers = 2;
-  model_dims = 32;
-  hidden_dims = 64;
-  seq_len = 32;
-  global_batch_size = 8;
-}
-
-Template<BaseModel> MlpRecipe::model() const {
-  std::vector<int64_t> widths(static_cast<size_t>(num_layers), hidden_dims);
-  widths.back() = model_dims;
-  return TokenMlp::HParams{
-      .vocab_size = model_dims,
-      .model_dims = model_dims,
-      .mlp_tpl =
-          Mlp::HParams{.input_dims = model_dims, .hidden_dims = widths, .input_axis = "embed"}};
-}
-
-Template<BaseInput> MlpRecipe::input(std::string_view split) const {
-  const bool is_train = split == "train";
-  return SyntheticInput::HParams{.name = std::string(split),
-                                 .global_batch_size = global_batch_size,
-                                 .seq_len = seq_len,
-                                 .num_batches = is_train ? -1 : kEvalBatches,
-                                 .seed = is_train ? 1 : 2};
-}
-
-ExperimentConfig MlpRecipe::build() const {
-  const LinearRampupExponentialDecay::HParams schedule{
-      .warmup_steps = 4000, .decay_start = 4001, .decay_end = 300'000, .min_ratio = 0.1};
-  return {.mesh = mesh(),
-          .task =
-              SingleTask::HParams{
-                  .dtypes = DTypePolicy{.param = DType::kF32, .compute = DType::kF32},
-                  .model = model(),
-                  .learner = {.optimizer_tpl = Adam::HParams{.learning_rate = learning_rate,
-                                                             .schedule_tpl = schedule,
-                                                             .beta2 = 0.99,
-                                                             .weight_decay = weight_decay},
-                              .clip_gradient_norm_to_value = 5.0},
-                  .train = {.num_train_steps = num_train_steps,
-                            .save_interval_steps = 5,
-                            .save_max_to_keep = 10,
-                            .eval_interval_steps = 100,
-                            .summary_interval_steps = 5}},
-          .input = input("train"),
-          .eval_inputs = {{"validation", input("validation")}}};
-}
 
 REGISTER_EXPERIMENT(
     lm_cloud, LargeMlp, MlpRecipe,

@@ -58,91 +58,85 @@ struct MetaLlamaRecipe : Experiment {
          About(adam_epsilon, kNotNegative), About(weight_decay, "of matrices only", kNotNegative),
          About(num_train_steps, kNotNegative), remat_policy)
 
-  ExperimentConfig build() const override;
-  void shrink() override;
+  ExperimentConfig build() const override {
+    const LinearRampupCosineDecay::HParams schedule{.warmup_steps = warmup_steps,
+                                                    .min_ratio = min_learning_rate_ratio};
+    const Learner::HParams learner{.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
+                                                                   .schedule_tpl = schedule,
+                                                                   .beta2 = 0.95,
+                                                                   .epsilon = adam_epsilon,
+                                                                   .weight_decay = weight_decay},
+                                   .clip_gradient_norm_to_value = 1.0,
+                                   .skip_lp_1d_vectors = true};
+    return {.mesh = mesh(),
+            .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                        .model = model(),
+                                        .learner = learner,
+                                        .train = {.num_train_steps = num_train_steps,
+                                                  .remat_policy = remat_policy,
+                                                  .save_interval_steps = 1000,
+                                                  .eval_interval_steps = 1000}},
+            .input = input("train"),
+            .eval_inputs = {{"validation", input("validation")}}};
+  }
+
+  void shrink() override {
+    Experiment::shrink();
+    num_layers = 2;
+    const bool is_grouped = num_kv_heads.has() && num_kv_heads.get() < num_heads;
+    num_heads = 4;
+    if (num_kv_heads.has()) num_kv_heads = is_grouped ? 2 : 4;
+    model_dims = num_heads * 8;
+    hidden_dims = 3 * model_dims;
+    vocab_size = 264;
+    seq_len = 32;
+    global_batch_size = 8;
+    warmup_steps = 2;
+    num_train_steps = kSmokeSteps;
+  }
 
  private:
-  Template<BaseModel> model() const;
-  Template<BaseInput> input(std::string_view split) const;
+  Template<BaseModel> model() const {
+    const RmsNorm::HParams norm{.epsilon = norm_epsilon};
+    const TransformerBlock::HParams block{
+        .attention_tpl =
+            DotProductAttention::HParams{
+                .num_kv_heads = num_kv_heads,
+                .rotary_tpl = RotaryPositionEmbedding::HParams{.max_timescale = rope_base}},
+        .ffn_tpl =
+            FeedForward::HParams{.activation_tpl = SiLU::HParams{}, .use_gated_activation = true},
+        .norm_tpl = norm};
+    return LanguageModel::HParams{
+        .lm_tpl =
+            TransformerLm::HParams{.vocab_size = vocab_size,
+                                   .model_dims = model_dims,
+                                   .num_layers = num_layers,
+                                   .num_heads = num_heads,
+                                   .hidden_dims = hidden_dims,
+                                   .separate_embedding_tpl = Embedding::HParams{},
+                                   .softmax_tpl = FullSoftmax::HParams{},
+                                   .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block},
+                                   .final_ln_tpl = norm,
+                                   .params_init = WeightInit{InitKind::kGaussian, init_std}}};
+  }
+
+  Template<BaseInput> input(std::string_view split) const {
+    const bool is_train = split == "train";
+    if (flat_tokens_path.empty())
+      return SyntheticInput::HParams{.name = std::string(split),
+                                     .global_batch_size = global_batch_size,
+                                     .seq_len = seq_len,
+                                     .num_batches = is_train ? -1 : kMetaLlamaEvalBatches,
+                                     .seed = is_train ? kMetaLlamaSeed : kMetaLlamaSeed + 1};
+    return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                    .split = std::string(split),
+                                    .global_batch_size = global_batch_size,
+                                    .seq_len = seq_len,
+                                    .shuffle = is_train ? Shuffle::kFull : Shuffle::kNone,
+                                    .repeat = is_train,
+                                    .seed = kMetaLlamaSeed};
+  }
 };
-
-Template<BaseModel> MetaLlamaRecipe::model() const {
-  const RmsNorm::HParams norm{.epsilon = norm_epsilon};
-  const TransformerBlock::HParams block{
-      .attention_tpl =
-          DotProductAttention::HParams{
-              .num_kv_heads = num_kv_heads,
-              .rotary_tpl = RotaryPositionEmbedding::HParams{.max_timescale = rope_base}},
-      .ffn_tpl =
-          FeedForward::HParams{.activation_tpl = SiLU::HParams{}, .use_gated_activation = true},
-      .norm_tpl = norm};
-  return LanguageModel::HParams{
-      .lm_tpl =
-          TransformerLm::HParams{.vocab_size = vocab_size,
-                                 .model_dims = model_dims,
-                                 .num_layers = num_layers,
-                                 .num_heads = num_heads,
-                                 .hidden_dims = hidden_dims,
-                                 .separate_embedding_tpl = Embedding::HParams{},
-                                 .softmax_tpl = FullSoftmax::HParams{},
-                                 .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block},
-                                 .final_ln_tpl = norm,
-                                 .params_init = WeightInit{InitKind::kGaussian, init_std}}};
-}
-
-Template<BaseInput> MetaLlamaRecipe::input(std::string_view split) const {
-  const bool is_train = split == "train";
-  if (flat_tokens_path.empty())
-    return SyntheticInput::HParams{.name = std::string(split),
-                                   .global_batch_size = global_batch_size,
-                                   .seq_len = seq_len,
-                                   .num_batches = is_train ? -1 : kMetaLlamaEvalBatches,
-                                   .seed = is_train ? kMetaLlamaSeed : kMetaLlamaSeed + 1};
-  return FlatTokensInput::HParams{.path = flat_tokens_path,
-                                  .split = std::string(split),
-                                  .global_batch_size = global_batch_size,
-                                  .seq_len = seq_len,
-                                  .shuffle = is_train ? Shuffle::kFull : Shuffle::kNone,
-                                  .repeat = is_train,
-                                  .seed = kMetaLlamaSeed};
-}
-
-ExperimentConfig MetaLlamaRecipe::build() const {
-  const LinearRampupCosineDecay::HParams schedule{.warmup_steps = warmup_steps,
-                                                  .min_ratio = min_learning_rate_ratio};
-  const Learner::HParams learner{.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
-                                                                 .schedule_tpl = schedule,
-                                                                 .beta2 = 0.95,
-                                                                 .epsilon = adam_epsilon,
-                                                                 .weight_decay = weight_decay},
-                                 .clip_gradient_norm_to_value = 1.0,
-                                 .skip_lp_1d_vectors = true};
-  return {.mesh = mesh(),
-          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
-                                      .model = model(),
-                                      .learner = learner,
-                                      .train = {.num_train_steps = num_train_steps,
-                                                .remat_policy = remat_policy,
-                                                .save_interval_steps = 1000,
-                                                .eval_interval_steps = 1000}},
-          .input = input("train"),
-          .eval_inputs = {{"validation", input("validation")}}};
-}
-
-void MetaLlamaRecipe::shrink() {
-  Experiment::shrink();
-  num_layers = 2;
-  const bool is_grouped = num_kv_heads.has() && num_kv_heads.get() < num_heads;
-  num_heads = 4;
-  if (num_kv_heads.has()) num_kv_heads = is_grouped ? 2 : 4;
-  model_dims = num_heads * 8;
-  hidden_dims = 3 * model_dims;
-  vocab_size = 264;
-  seq_len = 32;
-  global_batch_size = 8;
-  warmup_steps = 2;
-  num_train_steps = kSmokeSteps;
-}
 
 REGISTER_EXPERIMENT(nvidia, MetaLlama2_7B, MetaLlamaRecipe,
                     "Meta's Llama 2 7B: 6.74B weights; 16 hosts, in each weights over 8 devices") {}

@@ -1,16 +1,211 @@
 // SPDX-License-Identifier: Apache-2.0
 // ./runexp --exp=nvidia.MoELarge --smoke
-// Pax's MoELarge, GLaM64B64EProxy, Grok and its proxies (paxml/tasks/lm/params/nvidia.py), and the
-// model that GLaM64B64EProxy approximates. Meshes are replica × data × data_expert × mdl, after the
-// stages if there are any. Pax's axis `data` is data × data_expert here where it is larger than the
-// number of experts.
-#include "experiments/nvidia/moe_recipe.h"
+// Mixtures of experts: Pax's MoELarge, GLaM64B64EProxy, Grok and its proxies
+// (paxml/tasks/lm/params/nvidia.py; their models are in praxis/layers/glam.py and
+// praxis/layers/grok.py), and the model that GLaM64B64EProxy approximates.
+//
+// The mesh has an axis `data_expert` before `mdl`, as Pax's has with expert parallelism. It splits
+// the batch and the experts, to whose devices tokens are sent; and it splits other weights at rest,
+// as `data` does, over which the weights of experts are gathered. Meshes are replica × data ×
+// data_expert × mdl, after the stages if there are any. Pax's axis `data` is data × data_expert
+// here where it is larger than the number of experts.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "experiments/nvidia/nvidia_recipe.h"
+#include "layers/experts/moe_feed_forward.h"
 #include "plugins/registry.h"
 #include "tasks/task/learner/optimizers.h"
 #include "tasks/task/learner/schedules.h"
 
 namespace tessera {
 namespace {
+
+constexpr std::string_view kExpertMeshAxis = "data_expert";
+
+// GShard's initial weights for matrices of feed-forward layers: a variance of 1 / fan in.
+const WeightInit kFanInInit{InitKind::kUniformUnitScaling, 1.0};
+
+// Returns rules in which `experts` precede `embed` and `batch`, which take the remaining mesh axes.
+RulesConfig expert_rules(bool use_pipeline) {
+  RulesConfig rules{
+      .weights =
+          "experts -> data_expert, embed -> (data, data_expert), mlp -> mdl, heads -> mdl, "
+          "kv_heads -> mdl, vocab -> mdl",
+      .activations =
+          "residual: embed -> mdl, experts -> data_expert, "
+          "batch -> (replica, data, data_expert), mlp -> mdl, heads -> mdl, "
+          "kv_heads -> mdl, vocab -> mdl"};
+  if (use_pipeline) rules.weights = "layers -> stage, " + rules.weights;
+  return rules;
+}
+
+TransformerLm::HParams& language_model_of(Template<BaseModel>& model) {
+  return model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+}
+
+void set_norm(Template<SequenceLayer>& block, const Template<UnaryLayer>& norm) {
+  block.as<TransformerBlock::HParams>().norm_tpl = norm;
+}
+
+// Pax's MoELarge: a GPT whose feed-forward layers are mixtures, with the gating of GShard (Lepikhin
+// et al., 2020): two experts for each token, and slots for a fixed number of tokens of an example.
+struct NvidiaMoeRecipe : NvidiaRecipe {
+  using Base = NvidiaRecipe;
+  int64_t num_experts = 16;
+  int64_t moe_period = 1;  // The first of so many layers has a mixture.
+  // Slots of all experts together for each token. Pax: unadjusted_expert_capacity_factor.
+  double slots_per_token = 2.0;
+  double load_balance_weight = 1.0;  // Pax: moe_load_balance_loss_weight.
+  bool use_gated_experts = false;
+  Template<Activation> expert_activation_tpl = GELU::HParams{.approximate = true};
+  FIELDS(About(num_experts, kSize), About(moe_period, kSize), About(slots_per_token, kPositive),
+         About(load_balance_weight, kNotNegative), use_gated_experts, expert_activation_tpl)
+
+  ExperimentConfig build() const override {
+    ExperimentConfig config = NvidiaRecipe::build();
+    std::vector<std::string>& names = config.mesh.axis_names;
+    names.insert(std::ranges::find(names, "mdl"), std::string(kExpertMeshAxis));
+    config.rules = expert_rules(use_pipeline);
+    return config;
+  }
+
+  void shrink() override {
+    NvidiaRecipe::shrink();
+    num_experts = 4;
+    // The batch is split over data_expert too.
+    const size_t axis = use_pipeline ? 3 : 2;
+    int64_t batch = global_batch_size.get();
+    for (const std::vector<int64_t>* shape : {&ici_mesh_shape, &dcn_mesh_shape})
+      if (axis < shape->size()) batch *= (*shape)[axis];
+    global_batch_size = batch;
+  }
+
+ protected:
+  static constexpr int64_t kExpertsOfToken = 2;
+
+  // Returns the dense model of the base, with mixtures.
+  Template<BaseModel> model() const override {
+    if (moe_period < 1 || num_layers % moe_period != 0)
+      fail("moe_period={} does not divide num_layers={}", moe_period, num_layers);
+    Template<BaseModel> model = NvidiaRecipe::model();
+    auto& stack = language_model_of(model).stacked_transformer_tpl.as<Repeated::HParams>();
+    const Template<SequenceLayer> dense = stack.block_tpl;
+    stack.block_tpl.as<TransformerBlock::HParams>().ffn_tpl = experts();
+    if (moe_period == 1) return model;
+    std::vector<Template<SequenceLayer>> period(static_cast<size_t>(moe_period), dense);
+    period.front() = stack.block_tpl;
+    stack.num_layers = num_layers / moe_period;
+    stack.block_tpl = LayerSequence::HParams{.layers_tpl = std::move(period)};
+    return model;
+  }
+
+  Template<UnaryLayer> experts() const {
+    const LayerHParams layer{.params_init = kFanInInit};
+    const TopKRouter::HParams router{.top_k = kExpertsOfToken,
+                                     .capacity_factor = slots_per_token / kExpertsOfToken,
+                                     .load_balance_weight = load_balance_weight,
+                                     .load_balance_scope = BalanceScope::kExample,
+                                     .layer = layer};
+    return MoeFeedForward::HParams{.num_experts = num_experts,
+                                   .router_tpl = router,
+                                   .activation_tpl = expert_activation_tpl,
+                                   .use_gated_activation = use_gated_experts,
+                                   .layer = layer};
+  }
+};
+
+// The common knobs of GLaM and Grok: RMSNorm with scales that are stored as they are, no caps, no
+// learned positions, no biases, z-loss.
+struct GshardLmRecipe : NvidiaMoeRecipe {
+  using Base = NvidiaMoeRecipe;
+  double z_loss_weight = 1e-4;
+  FIELDS(About(z_loss_weight, kNotNegative))
+
+  GshardLmRecipe() {
+    load_balance_weight = 0.01;
+    norm_kind = LmNorm::kRmsNorm;
+    // Replaces GLaM's learned biases of relative positions; Grok's own.
+    positions = LmPositions::kRotary;
+    use_per_dim_scale = false;
+    attention_logit_cap = 0.0;
+    softmax_logit_cap = 0.0;
+    use_softmax_bias = false;
+    softmax_init_std.reset();
+  }
+
+ protected:
+  Template<BaseModel> model() const override {
+    Template<BaseModel> model = NvidiaMoeRecipe::model();
+    TransformerLm::HParams& lm = language_model_of(model);
+    lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss.z_loss = z_loss_weight;
+    const RmsNorm::HParams direct{.epsilon = norm_epsilon, .direct_scale = true};
+    Template<SequenceLayer>& block = lm.stacked_transformer_tpl.as<Repeated::HParams>().block_tpl;
+    if (block.holds<LayerSequence::HParams>()) {
+      for (auto& each : block.as<LayerSequence::HParams>().layers_tpl) set_norm(each, direct);
+    } else {
+      set_norm(block, direct);
+    }
+    return model;
+  }
+};
+
+// GLaM (Du et al., 2022, arXiv 2112.06905): every second layer is a mixture, of ungated experts;
+// the feed-forward layers of the others are gated. Heads have dims_per_head dimensions, also where
+// there are more heads than model_dims has room for.
+struct GlamRecipe : GshardLmRecipe {
+  GlamRecipe() {
+    num_layers = 8;
+    model_dims = 8192;
+    num_heads.reset();
+    num_experts = 64;
+    moe_period = 2;
+    expert_activation_tpl = ReLU::HParams{};
+  }
+
+ protected:
+  // Uses GShard's initial weights: the scale 1/√dims_per_head of scores is in those of the query.
+  Template<SequenceLayer> attention() const override {
+    const auto width = static_cast<double>(model_dims);
+    const auto head = static_cast<double>(dims_per_head);
+    return DotProductAttention::HParams{
+        .dims_per_head = dims_per_head,
+        .query_scale = 1.0,
+        .rotary_tpl = RotaryPositionEmbedding::HParams{},
+        .layer = {.params_init = WeightInit{InitKind::kGaussianSqrtFanIn, 1.0}},
+        .query_init = WeightInit{InitKind::kGaussian, 1.0 / std::sqrt(width * head)}};
+  }
+
+  Template<UnaryLayer> feed_forward() const override {
+    return FeedForward::HParams{.activation_tpl = activation_tpl,
+                                .use_gated_activation = true,
+                                .layer = {.params_init = kFanInInit}};
+  }
+};
+
+// Grok-1: each layer is a mixture of gated experts; key-value heads are shared by six query heads.
+struct GrokRecipe : GshardLmRecipe {
+  GrokRecipe() {
+    num_layers = 64;
+    model_dims = 6144;
+    hidden_dims = 32768;
+    num_heads = 48;
+    num_kv_heads = 8;
+    vocab_size = 131'072;
+    seq_len = 8192;
+    percore_batch_size = 1;
+    num_experts = 8;
+    use_gated_experts = true;
+    use_attention_bias = true;
+    // Queries, keys and values have separate weights.
+    remat_policy = "save_qkv_out_proj_separate";
+    num_train_steps = 10;
+  }
+};
 
 REGISTER_EXPERIMENT(
     nvidia, MoELarge, NvidiaMoeRecipe,

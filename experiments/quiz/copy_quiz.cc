@@ -40,66 +40,62 @@ class QuestionInput final : public IndexedInput {
            About(num_choices, {.min = 2}), About(question_length, kSize),
            About(num_letters, {.min = 2}), About(first_letter, kNotNegative), seed)
   };
-  explicit QuestionInput(const HParams& p);
+
+  explicit QuestionInput(const HParams& p)
+      : IndexedInput({.name = "questions",
+                      .global_batch_size = p.global_batch_size.get(),
+                      .seq_len = 2 * p.question_length,
+                      .seed = static_cast<uint64_t>(p.seed)}),
+        p_(p) {
+    if (p.num_choices - 1 > p.question_length * (p.num_letters - 1))
+      fail("QuestionInput: num_choices is {}, but only {} answers differ in one letter",
+           p.num_choices, 1 + p.question_length * (p.num_letters - 1));
+  }
 
   int64_t vocab_size() const override { return p_.first_letter + p_.num_letters; }
   // Returns the question's letters, then those of answer `choice`.
-  std::vector<int32_t> tokens(int64_t question, int64_t choice) const;
+  std::vector<int32_t> tokens(int64_t question, int64_t choice) const {
+    const auto draw = [&](int64_t what) {
+      const uint64_t key = mix_bits(static_cast<uint64_t>(question), stream().seed);
+      return static_cast<int64_t>(mix_bits(static_cast<uint64_t>(what), key) >> 1);
+    };
+    std::vector<int32_t> letters;
+    for (int64_t i = 0; i < p_.question_length; ++i)
+      letters.push_back(static_cast<int32_t>(draw(i) % p_.num_letters));
+    std::vector<int32_t> answer = letters;
+    if (choice > 0) {
+      // One of the answers with one wrong letter, a different one for each choice.
+      const int64_t wrong_answers = p_.question_length * (p_.num_letters - 1);
+      const int64_t which = (draw(p_.question_length) % wrong_answers + choice) % wrong_answers;
+      int32_t& letter = answer[static_cast<size_t>(which % p_.question_length)];
+      const int64_t shift = 1 + which / p_.question_length;
+      letter = static_cast<int32_t>((letter + shift) % p_.num_letters);
+    }
+    letters.insert(letters.end(), answer.begin(), answer.end());
+    for (int32_t& letter : letters) letter += static_cast<int32_t>(p_.first_letter);
+    return letters;
+  }
 
  private:
   std::optional<int64_t> num_examples() const override { return p_.num_questions * p_.num_choices; }
-  void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
+
+  void fill_example(int64_t, int64_t index, const TokenRow& row) const override {
+    const std::vector<int32_t> all = tokens(index / p_.num_choices, index % p_.num_choices);
+    clear_row(row);
+    for (size_t i = 0; i < all.size(); ++i) {
+      row.labels[i] = all[i];
+      row.ids[i] = i == 0 ? 0 : all[i - 1];
+      row.weights[i] = i < all.size() / 2 ? 0.0f : 1.0f;  // Only the answer is scored.
+      row.paddings[i] = 0.0f;
+      row.segment_ids[i] = 1;
+      row.segment_pos[i] = static_cast<int32_t>(i);
+    }
+  }
 
   HParams p_;
 };
 
 REGISTER_TEMPLATE(BaseInput, QuestionInput);
-
-QuestionInput::QuestionInput(const HParams& p)
-    : IndexedInput({.name = "questions",
-                    .global_batch_size = p.global_batch_size.get(),
-                    .seq_len = 2 * p.question_length,
-                    .seed = static_cast<uint64_t>(p.seed)}),
-      p_(p) {
-  if (p.num_choices - 1 > p.question_length * (p.num_letters - 1))
-    fail("QuestionInput: num_choices is {}, but only {} answers differ in one letter",
-         p.num_choices, 1 + p.question_length * (p.num_letters - 1));
-}
-
-std::vector<int32_t> QuestionInput::tokens(int64_t question, int64_t choice) const {
-  const auto draw = [&](int64_t what) {
-    const uint64_t key = mix_bits(static_cast<uint64_t>(question), stream().seed);
-    return static_cast<int64_t>(mix_bits(static_cast<uint64_t>(what), key) >> 1);
-  };
-  std::vector<int32_t> letters;
-  for (int64_t i = 0; i < p_.question_length; ++i)
-    letters.push_back(static_cast<int32_t>(draw(i) % p_.num_letters));
-  std::vector<int32_t> answer = letters;
-  if (choice > 0) {
-    // One of the answers with one wrong letter, a different one for each choice.
-    const int64_t wrong_answers = p_.question_length * (p_.num_letters - 1);
-    const int64_t which = (draw(p_.question_length) % wrong_answers + choice) % wrong_answers;
-    int32_t& letter = answer[static_cast<size_t>(which % p_.question_length)];
-    const int64_t shift = 1 + which / p_.question_length;
-    letter = static_cast<int32_t>((letter + shift) % p_.num_letters);
-  }
-  letters.insert(letters.end(), answer.begin(), answer.end());
-  for (int32_t& letter : letters) letter += static_cast<int32_t>(p_.first_letter);
-  return letters;
-}
-
-void QuestionInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
-  const std::vector<int32_t> all = tokens(index / p_.num_choices, index % p_.num_choices);
-  clear_row(row);
-  for (size_t i = 0; i < all.size(); ++i) {
-    row.labels[i] = all[i];
-    row.ids[i] = i == 0 ? 0 : all[i - 1];
-    row.weights[i] = i < all.size() / 2 ? 0.0f : 1.0f;  // Only the answer is scored.
-    row.paddings[i] = 0.0f;
-    row.segment_ids[i] = 1;
-    row.segment_pos[i] = static_cast<int32_t>(i);
-  }
-}
 
 // Measures how often the generated text equals the reference, ignoring white space at either end.
 class ExactMatch final : public PredictMetric {
@@ -115,11 +111,39 @@ class ExactMatch final : public PredictMetric {
   std::vector<std::string> names() const override {
     return {"exact_match", "any_match", "examples"};
   }
-  void add(const DecodedExample& example) override;
-  std::map<std::string, double> values() const override;
+
+  void add(const DecodedExample& example) override {
+    const std::string wanted = normalised(example.reference);
+    ++examples_;
+    const auto matches = [&](const DecodedSample& sample) {
+      return normalised(sample.text) == wanted;
+    };
+    const std::vector<DecodedSample>& samples = example.samples;
+    first_matches_ += !samples.empty() && matches(samples.front()) ? 1 : 0;
+    any_matches_ += std::any_of(samples.begin(), samples.end(), matches) ? 1 : 0;
+  }
+
+  std::map<std::string, double> values() const override {
+    if (examples_ == 0) fail("no example was decoded");
+    const auto part = [&](int64_t count) {
+      return static_cast<double>(count) / static_cast<double>(examples_);
+    };
+    return {{"exact_match", part(first_matches_)},
+            {"any_match", part(any_matches_)},
+            {"examples", static_cast<double>(examples_)}};
+  }
 
  private:
-  std::string normalised(const std::string& text) const;
+  std::string normalised(const std::string& text) const {
+    constexpr const char* kSpace = " \t\r\n";
+    const size_t begin = text.find_first_not_of(kSpace);
+    if (begin == std::string::npos) return "";
+    std::string trimmed = text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+    if (p_.ignore_case)
+      for (char& c : trimmed)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return trimmed;
+  }
 
   HParams p_;
   int64_t examples_ = 0;
@@ -128,38 +152,6 @@ class ExactMatch final : public PredictMetric {
 };
 
 REGISTER_TEMPLATE(PredictMetric, ExactMatch);
-
-std::string ExactMatch::normalised(const std::string& text) const {
-  constexpr const char* kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string::npos) return "";
-  std::string trimmed = text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-  if (p_.ignore_case)
-    for (char& c : trimmed)
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return trimmed;
-}
-
-void ExactMatch::add(const DecodedExample& example) {
-  const std::string wanted = normalised(example.reference);
-  ++examples_;
-  const auto matches = [&](const DecodedSample& sample) {
-    return normalised(sample.text) == wanted;
-  };
-  const std::vector<DecodedSample>& samples = example.samples;
-  first_matches_ += !samples.empty() && matches(samples.front()) ? 1 : 0;
-  any_matches_ += std::any_of(samples.begin(), samples.end(), matches) ? 1 : 0;
-}
-
-std::map<std::string, double> ExactMatch::values() const {
-  if (examples_ == 0) fail("no example was decoded");
-  const auto part = [&](int64_t count) {
-    return static_cast<double>(count) / static_cast<double>(examples_);
-  };
-  return {{"exact_match", part(first_matches_)},
-          {"any_match", part(any_matches_)},
-          {"examples", static_cast<double>(examples_)}};
-}
 
 // Accuracy of multiple choice: the model's answer is the one that it finds most likely. The rows of
 // a question are consecutive in the dataset, the correct answer first; only labels of the answer
@@ -172,15 +164,49 @@ class MultipleChoice final : public ScoreMetric {
     int64_t num_choices = 4;
     FIELDS(About(num_choices, {.min = 2}))
   };
-  explicit MultipleChoice(const HParams& p);
+  explicit MultipleChoice(const HParams& p) : p_(p) {}
 
   // accuracy; normalised_accuracy, by likelihood per label, for answers of different lengths;
   // questions.
   std::vector<std::string> names() const override {
     return {"accuracy", "normalised_accuracy", "questions"};
   }
-  void add(const ScoredExample& example) override;
-  std::map<std::string, double> values() const override;
+
+  void add(const ScoredExample& example) override {
+    if (const auto found = example.row.find("segment_ids"); found != example.row.end()) {
+      const auto* segments = found->second.data<int32_t>();
+      const int32_t last = *std::max_element(segments, segments + found->second.shape.at(0));
+      if (last > 1)
+        fail("row {} has {} documents, but each answer must be a row; set packed=false",
+             example.number, last);
+    }
+    const ExampleScore& score = example.scores.at("log_pplx");
+    questions_[example.number / p_.num_choices][example.number % p_.num_choices] = {
+        score.sum, score.sum / score.weight};
+  }
+
+  std::map<std::string, double> values() const override {
+    int64_t questions = 0, right = 0, right_by_label = 0;
+    for (const auto& [question, answers] : questions_) {
+      if (static_cast<int64_t>(answers.size()) < p_.num_choices) continue;
+      const Answer& best = answers.at(0);
+      const auto is_right = [&](double Answer::*nats) {
+        return std::all_of(std::next(answers.begin()), answers.end(),
+                           [&](const auto& other) { return best.*nats < other.second.*nats; });
+      };
+      ++questions;
+      right += is_right(&Answer::nats) ? 1 : 0;
+      right_by_label += is_right(&Answer::nats_per_label) ? 1 : 0;
+    }
+    if (questions == 0)
+      fail("the dataset has no question with {} answers (num_choices)", p_.num_choices);
+    const auto part = [&](int64_t count) {
+      return static_cast<double>(count) / static_cast<double>(questions);
+    };
+    return {{"accuracy", part(right)},
+            {"normalised_accuracy", part(right_by_label)},
+            {"questions", static_cast<double>(questions)}};
+  }
 
  private:
   struct Answer {
@@ -192,44 +218,6 @@ class MultipleChoice final : public ScoreMetric {
 };
 
 REGISTER_TEMPLATE(ScoreMetric, MultipleChoice);
-
-MultipleChoice::MultipleChoice(const HParams& p) : p_(p) {}
-
-void MultipleChoice::add(const ScoredExample& example) {
-  if (const auto found = example.row.find("segment_ids"); found != example.row.end()) {
-    const auto* segments = found->second.data<int32_t>();
-    const int32_t last = *std::max_element(segments, segments + found->second.shape.at(0));
-    if (last > 1)
-      fail("row {} has {} documents, but each answer must be a row; set packed=false",
-           example.number, last);
-  }
-  const ExampleScore& score = example.scores.at("log_pplx");
-  questions_[example.number / p_.num_choices][example.number % p_.num_choices] = {
-      score.sum, score.sum / score.weight};
-}
-
-std::map<std::string, double> MultipleChoice::values() const {
-  int64_t questions = 0, right = 0, right_by_label = 0;
-  for (const auto& [question, answers] : questions_) {
-    if (static_cast<int64_t>(answers.size()) < p_.num_choices) continue;
-    const Answer& best = answers.at(0);
-    const auto is_right = [&](double Answer::*nats) {
-      return std::all_of(std::next(answers.begin()), answers.end(),
-                         [&](const auto& other) { return best.*nats < other.second.*nats; });
-    };
-    ++questions;
-    right += is_right(&Answer::nats) ? 1 : 0;
-    right_by_label += is_right(&Answer::nats_per_label) ? 1 : 0;
-  }
-  if (questions == 0)
-    fail("the dataset has no question with {} answers (num_choices)", p_.num_choices);
-  const auto part = [&](int64_t count) {
-    return static_cast<double>(count) / static_cast<double>(questions);
-  };
-  return {{"accuracy", part(right)},
-          {"normalised_accuracy", part(right_by_label)},
-          {"questions", static_cast<double>(questions)}};
-}
 
 struct CopyQuiz : Experiment {
   using Base = Experiment;

@@ -3,13 +3,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
 
 namespace tessera {
+namespace {
 
-struct BuildWork::Unit {
+struct Unit {
   // A tokenised batch, or the error that replaced it.
   struct Result {
     std::optional<DocumentBatch> batch;
@@ -32,8 +40,6 @@ struct BuildWork::Unit {
   int64_t next_written = 0;
   std::map<int64_t, Result> waiting;
 };
-
-namespace {
 
 // Groups consecutive inputs into units of about `unit_bytes`.
 std::vector<std::span<const BuildInput>> units_of(const std::vector<BuildInput>& inputs,
@@ -85,329 +91,367 @@ SplitSet splits_of(const BuildInput& input) {
           input.validation_part != ValidationPart::kNone};
 }
 
-}  // namespace
-
-BuildWork::BuildWork(const TokenBuild& build, BuildJournal* journal)
-    : build_(build),
-      journal_(journal),
-      unit_inputs_(units_of(build.from.inputs, build.unit_bytes)),
-      later_splits_(unit_inputs_.size() + 1),
-      units_(unit_inputs_.size()),
-      first_failed_(unit_inputs_.size()) {
-  for (size_t i = unit_inputs_.size(); i-- > 0;) {
-    later_splits_[i] = later_splits_[i + 1];
-    for (const BuildInput& input : unit_inputs_[i])
-      for (size_t split = 0; split < kNumSplits; ++split)
-        later_splits_[i][split] = later_splits_[i][split] || splits_of(input)[split];
-  }
-  for (size_t i = 0; i < units_.size(); ++i) {
-    units_[i] = std::make_unique<Unit>();
-    units_[i]->number = static_cast<int64_t>(i);
-    if (auto progress = journal_->progress_of(units_[i]->number)) {
-      units_[i]->progress = *std::move(progress);
-      units_[i]->is_done = units_[i]->progress.is_done;
-      bytes_before_ += units_[i]->progress.bytes_on_disk;
+class BuildWork {
+ public:
+  BuildWork(const TokenBuild& build, BuildJournal* journal)
+      : build_(build),
+        journal_(journal),
+        unit_inputs_(units_of(build.from.inputs, build.unit_bytes)),
+        later_splits_(unit_inputs_.size() + 1),
+        units_(unit_inputs_.size()),
+        first_failed_(unit_inputs_.size()) {
+    for (size_t i = unit_inputs_.size(); i-- > 0;) {
+      later_splits_[i] = later_splits_[i + 1];
+      for (const BuildInput& input : unit_inputs_[i])
+        for (size_t split = 0; split < kNumSplits; ++split)
+          later_splits_[i][split] = later_splits_[i][split] || splits_of(input)[split];
     }
+    for (size_t i = 0; i < units_.size(); ++i) {
+      units_[i] = std::make_unique<Unit>();
+      units_[i]->number = static_cast<int64_t>(i);
+      if (auto progress = journal_->progress_of(units_[i]->number)) {
+        units_[i]->progress = *std::move(progress);
+        units_[i]->is_done = units_[i]->progress.is_done;
+        bytes_before_ += units_[i]->progress.bytes_on_disk;
+      }
+    }
+    update_totals();
   }
-  update_totals();
-}
 
-BuildWork::~BuildWork() = default;
+  // Calls `on_tick` about ten times a second. Error if the first relevant unit failed.
+  void run(const std::function<void()>& on_tick) {
+    std::vector<std::thread> workers = start_workers();
+    for (Hold hold(mutex_); workers_left_ > 0;) {
+      changed_.wait_for(hold, std::chrono::milliseconds(100));
+      if (build_.stop != nullptr && *build_.stop) {
+        is_stopped_ = true;
+        changed_.notify_all();
+      }
+      on_tick();
+    }
+    for (std::thread& worker : workers) worker.join();
+    if (fatal_ != nullptr) std::rethrow_exception(fatal_);
+    if (is_enough()) return;
+    save();
+    if (is_stopped_) fail("{}: interrupted", build_.output.string());
+    std::rethrow_exception(units_[first_failed_]->error);
+  }
 
-void BuildWork::start_unit(size_t number) {
-  Unit& unit = *units_[number];
-  unit.source = std::make_unique<UnitSource>(unit_inputs_[number], build_);
-  unit.source->seek(unit.progress.position, unit.progress.skipped);
-  for (size_t split = 0; split < kNumSplits; ++split)
-    unit.parts[split] =
-        std::make_unique<PartWriter>(journal_->part(unit.number, static_cast<Split>(split)),
-                                     build_.identity.vocab_size, unit.progress.parts[split]);
-}
+  // May be called by `on_tick`.
+  BuildStatus status() const {
+    BuildStatus status{.bytes_before = bytes_before_};
+    for (const BuildInput& input : build_.from.inputs) status.total_bytes += input.bytes;
+    for (const auto& unit : units_) {
+      status.bytes += unit->progress.bytes_on_disk;
+      for (const PartSizes& part : unit->progress.parts) status.tokens += part.ids;
+    }
+    return status;
+  }
 
-bool BuildWork::is_full(Split split) const {
-  return build_.max_tokens >= 0 && leading_tokens_[split] >= build_.max_tokens;
-}
+  // Returns the progress of the units in the output, in order; the last may have extra tokens.
+  std::vector<UnitProgress> finished() const {
+    std::vector<UnitProgress> progress;
+    for (size_t i = 0; i <= num_leading_done_ && i < units_.size(); ++i)
+      progress.push_back(units_[i]->progress);
+    return progress;
+  }
 
-// Sums the tokens of the leading finished units, and of the first unfinished one.
-void BuildWork::update_totals() {
-  const auto add = [&](std::array<int64_t, kNumSplits>* sums) {
+ private:
+  using Hold = std::unique_lock<std::mutex>;
+
+  void start_unit(size_t number) {
+    Unit& unit = *units_[number];
+    unit.source = std::make_unique<UnitSource>(unit_inputs_[number], build_);
+    unit.source->seek(unit.progress.position, unit.progress.skipped);
     for (size_t split = 0; split < kNumSplits; ++split)
-      (*sums)[split] += units_[num_leading_done_]->progress.parts[split].ids;
-  };
-  for (; num_leading_done_ < units_.size() && units_[num_leading_done_]->is_done;
-       ++num_leading_done_)
-    add(&leading_done_tokens_);
-  leading_tokens_ = leading_done_tokens_;
-  if (num_leading_done_ < units_.size()) add(&leading_tokens_);
-}
-
-// Returns whether no remaining input can contribute to the output.
-bool BuildWork::is_enough() const {
-  for (size_t split = 0; split < kNumSplits; ++split)
-    if (later_splits_[num_leading_done_][split] && !is_full(static_cast<Split>(split)))
-      return false;
-  return true;
-}
-
-bool BuildWork::is_over() const {
-  return fatal_ != nullptr || is_stopped_ || num_leading_done_ >= first_failed_ || is_enough();
-}
-
-// Returns the first unit that can be read now; prefers units already started.
-BuildWork::Unit* BuildWork::free_unit() {
-  if (bytes_in_flight_ >= bytes_allowed()) return nullptr;
-  int active = 0;
-  for (size_t i = num_leading_done_; i < started_ && i < first_failed_; ++i) {
-    Unit& unit = *units_[i];
-    if (unit.is_done) continue;
-    ++active;
-    if (!unit.is_reading && !unit.is_read) return &unit;
+      unit.parts[split] =
+          std::make_unique<PartWriter>(journal_->part(unit.number, static_cast<Split>(split)),
+                                       build_.identity.vocab_size, unit.progress.parts[split]);
   }
-  while (started_ < first_failed_ && units_[started_]->is_done) ++started_;
-  if (active >= build_.threads || started_ >= first_failed_) return nullptr;
-  start_unit(started_);
-  return units_[started_++].get();
-}
 
-BuildWork::Unit* BuildWork::choose(Hold& hold) {
-  for (;;) {
-    if (is_over()) return nullptr;
-    if (Unit* const unit = free_unit()) return unit;
-    changed_.wait(hold);
-  }
-}
-
-int64_t BuildWork::charge(const DocumentBatch& batch) const {
-  return std::max(batch.bytes, build_.batch_bytes);
-}
-
-DocumentBatch BuildWork::take_buffer() {
-  if (free_buffers_.empty()) {
-    DocumentBatch batch(build_.identity.vocab_size);
-    // Usually at least one byte per id; untouched memory costs nothing.
-    batch.tokens[kTrain].reserve(build_.batch_bytes + build_.batch_bytes / 8);
-    return batch;
-  }
-  DocumentBatch batch = std::move(free_buffers_.back());
-  free_buffers_.pop_back();
-  return batch;
-}
-
-// Frees buffers that held long documents.
-void BuildWork::return_buffer(DocumentBatch batch) {
-  for (const DocumentIds& ids : batch.tokens)
-    if (ids.capacity() > 4 * build_.batch_bytes) return;
-  batch.clear();
-  free_buffers_.push_back(std::move(batch));
-}
-
-// Returns false at the unit's end. An error is raised when its batch would be written.
-bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch) {
-  unit.is_reading = true;
-  bytes_in_flight_ += build_.batch_bytes;  // Reserves a full batch until its size is known.
-  const SplitSet wanted = {!is_full(kTrain), !is_full(kValidation)};
-  hold.unlock();
-  bool is_read = false;
-  std::exception_ptr error;
-  try {
-    is_read = unit.source->next(wanted, batch);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  hold.lock();
-  unit.is_reading = false;
-  bytes_in_flight_ -= build_.batch_bytes;
-  if (is_read) {
-    bytes_in_flight_ += charge(*batch);
-    *number = unit.next_read++;
-  } else {
-    unit.is_read = true;
-    if (error != nullptr) unit.waiting[unit.next_read++] = {std::nullopt, error};
-    advance(hold, unit);
-  }
-  changed_.notify_all();
-  return is_read;
-}
-
-void BuildWork::work() {
-  Hold hold(mutex_);
-  try {
-    work_while_needed(hold);
-  } catch (...) {
-    if (!hold.owns_lock()) hold.lock();
-    fatal_ = std::current_exception();
-  }
-  --workers_left_;
-  changed_.notify_all();
-}
-
-void BuildWork::work_while_needed(Hold& hold) {
-  while (Unit* const unit = choose(hold)) {
-    DocumentBatch batch = take_buffer();
-    int64_t number = 0;
-    if (!read_batch(hold, *unit, &number, &batch)) {
-      return_buffer(std::move(batch));
-      continue;
+  void work() {
+    Hold hold(mutex_);
+    try {
+      work_while_needed(hold);
+    } catch (...) {
+      if (!hold.owns_lock()) hold.lock();
+      fatal_ = std::current_exception();
     }
+    --workers_left_;
+    changed_.notify_all();
+  }
+
+  void work_while_needed(Hold& hold) {
+    while (Unit* const unit = choose(hold)) {
+      DocumentBatch batch = take_buffer();
+      int64_t number = 0;
+      if (!read_batch(hold, *unit, &number, &batch)) {
+        return_buffer(std::move(batch));
+        continue;
+      }
+      hold.unlock();
+      std::exception_ptr error;
+      try {
+        tokenise(build_, &batch);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      hold.lock();
+      unit->waiting[number] = {std::move(batch), error};
+      advance(hold, *unit);
+    }
+  }
+
+  Unit* choose(Hold& hold) {
+    for (;;) {
+      if (is_over()) return nullptr;
+      if (Unit* const unit = free_unit()) return unit;
+      changed_.wait(hold);
+    }
+  }
+
+  // Returns the first unit that can be read now; prefers units already started.
+  Unit* free_unit() {
+    if (bytes_in_flight_ >= bytes_allowed()) return nullptr;
+    int active = 0;
+    for (size_t i = num_leading_done_; i < started_ && i < first_failed_; ++i) {
+      Unit& unit = *units_[i];
+      if (unit.is_done) continue;
+      ++active;
+      if (!unit.is_reading && !unit.is_read) return &unit;
+    }
+    while (started_ < first_failed_ && units_[started_]->is_done) ++started_;
+    if (active >= build_.threads || started_ >= first_failed_) return nullptr;
+    start_unit(started_);
+    return units_[started_++].get();
+  }
+
+  // Returns false at the unit's end. An error is raised when its batch would be written.
+  bool read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch) {
+    unit.is_reading = true;
+    bytes_in_flight_ += build_.batch_bytes;  // Reserves a full batch until its size is known.
+    const SplitSet wanted = {!is_full(kTrain), !is_full(kValidation)};
     hold.unlock();
+    bool is_read = false;
     std::exception_ptr error;
     try {
-      tokenise(build_, &batch);
+      is_read = unit.source->next(wanted, batch);
     } catch (...) {
       error = std::current_exception();
     }
     hold.lock();
-    unit->waiting[number] = {std::move(batch), error};
-    advance(hold, *unit);
-  }
-}
-
-// Writes a batch, or finishes the unit without one.
-void BuildWork::write(Hold& hold, Unit& unit, std::optional<DocumentBatch> batch) {
-  const bool is_finished = !batch;
-  hold.unlock();
-  UnitProgress progress;
-  std::exception_ptr error;
-  try {
-    progress = is_finished ? finish(unit) : write_batch(unit, *batch);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  hold.lock();
-  if (batch) {
-    bytes_in_flight_ -= charge(*batch);
-    return_buffer(*std::move(batch));
-  }
-  if (error != nullptr) {
-    fatal_ = error;
-    return;
-  }
-  unit.progress = std::move(progress);
-  unit.is_done = is_finished;
-  update_totals();
-  changed_.notify_all();
-}
-
-// Writes finished batches in order, and finishes the unit after the last.
-void BuildWork::advance(Hold& hold, Unit& unit) {
-  if (unit.is_advancing) return;
-  unit.is_advancing = true;
-  while (!unit.is_done && unit.error == nullptr && fatal_ == nullptr) {
-    const auto next = unit.waiting.find(unit.next_written);
-    const bool is_finished = unit.is_read && unit.next_written == unit.next_read;
-    if (next == unit.waiting.end() && !is_finished) break;
-    Unit::Result result;
-    if (!is_finished) {
-      result = std::move(next->second);
-      unit.waiting.erase(next);
-      ++unit.next_written;
+    unit.is_reading = false;
+    bytes_in_flight_ -= build_.batch_bytes;
+    if (is_read) {
+      bytes_in_flight_ += charge(*batch);
+      *number = unit.next_read++;
+    } else {
+      unit.is_read = true;
+      if (error != nullptr) unit.waiting[unit.next_read++] = {std::nullopt, error};
+      advance(hold, unit);
     }
-    if (result.error != nullptr) {
-      if (result.batch) bytes_in_flight_ -= charge(*result.batch);
-      unit.error = result.error;
-      first_failed_ = std::min(first_failed_, static_cast<size_t>(unit.number));
-      break;
+    changed_.notify_all();
+    return is_read;
+  }
+
+  DocumentBatch take_buffer() {
+    if (free_buffers_.empty()) {
+      DocumentBatch batch(build_.identity.vocab_size);
+      // Usually at least one byte per id; untouched memory costs nothing.
+      batch.tokens[kTrain].reserve(build_.batch_bytes + build_.batch_bytes / 8);
+      return batch;
     }
-    write(hold, unit, std::move(result.batch));
+    DocumentBatch batch = std::move(free_buffers_.back());
+    free_buffers_.pop_back();
+    return batch;
   }
-  unit.is_advancing = false;
-  if (unit.error != nullptr) drop_waiting(unit);
-  changed_.notify_all();
-}
 
-// Drops batches after an error.
-void BuildWork::drop_waiting(Unit& unit) {
-  for (const auto& [number, result] : unit.waiting)
-    if (result.batch) bytes_in_flight_ -= charge(*result.batch);
-  unit.waiting.clear();
-}
-
-UnitProgress BuildWork::write_batch(Unit& unit, const DocumentBatch& batch) const {
-  UnitProgress progress = unit.progress;
-  for (size_t split = 0; split < kNumSplits; ++split) {
-    unit.parts[split]->append(batch.tokens[split]);
-    progress.parts[split] = unit.parts[split]->sizes();
+  // Frees buffers that held long documents.
+  void return_buffer(DocumentBatch batch) {
+    for (const DocumentIds& ids : batch.tokens)
+      if (ids.capacity() > 4 * build_.batch_bytes) return;
+    batch.clear();
+    free_buffers_.push_back(std::move(batch));
   }
-  progress.position = batch.end;
-  progress.skipped = batch.skipped;
-  unit.untokenised.add(batch.untokenised);
-  progress.skipped.corrupt.add(unit.untokenised);
-  progress.bytes_on_disk = batch.bytes_on_disk;
-  unit.bytes_since_record += batch.bytes;
-  if (unit.bytes_since_record >= build_.checkpoint_bytes) record(unit, progress);
-  return progress;
-}
 
-UnitProgress BuildWork::finish(Unit& unit) const {
-  UnitProgress progress = unit.progress;
-  progress.is_done = true;
-  record(unit, progress);
-  unit.source.reset();
-  for (auto& part : unit.parts) part.reset();
-  return progress;
-}
-
-void BuildWork::record(Unit& unit, const UnitProgress& progress) const {
-  for (const auto& part : unit.parts) part->sync();
-  journal_->record(unit.number, progress);
-  unit.bytes_since_record = 0;
-}
-
-// Records progress of unfinished units, for resuming.
-void BuildWork::save() {
-  for (size_t i = 0; i < started_; ++i)
-    if (units_[i]->bytes_since_record > 0) record(*units_[i], units_[i]->progress);
-}
-
-BuildStatus BuildWork::status() const {
-  BuildStatus status{.bytes_before = bytes_before_};
-  for (const BuildInput& input : build_.from.inputs) status.total_bytes += input.bytes;
-  for (const auto& unit : units_) {
-    status.bytes += unit->progress.bytes_on_disk;
-    for (const PartSizes& part : unit->progress.parts) status.tokens += part.ids;
+  int64_t bytes_allowed() const { return 3 * build_.threads * build_.batch_bytes; }
+  // Counts at least a full batch, because many short documents have overhead.
+  int64_t charge(const DocumentBatch& batch) const {
+    return std::max(batch.bytes, build_.batch_bytes);
   }
-  return status;
-}
 
-// Starts workers. Fewer threads than requested produce the same output.
-std::vector<std::thread> BuildWork::start_workers() {
-  const Hold hold(mutex_);
-  std::vector<std::thread> workers;
-  workers.reserve(static_cast<size_t>(build_.threads));
-  for (workers_left_ = 0; workers_left_ < build_.threads; ++workers_left_) {
+  // Writes finished batches in order, and finishes the unit after the last.
+  void advance(Hold& hold, Unit& unit) {
+    if (unit.is_advancing) return;
+    unit.is_advancing = true;
+    while (!unit.is_done && unit.error == nullptr && fatal_ == nullptr) {
+      const auto next = unit.waiting.find(unit.next_written);
+      const bool is_finished = unit.is_read && unit.next_written == unit.next_read;
+      if (next == unit.waiting.end() && !is_finished) break;
+      Unit::Result result;
+      if (!is_finished) {
+        result = std::move(next->second);
+        unit.waiting.erase(next);
+        ++unit.next_written;
+      }
+      if (result.error != nullptr) {
+        if (result.batch) bytes_in_flight_ -= charge(*result.batch);
+        unit.error = result.error;
+        first_failed_ = std::min(first_failed_, static_cast<size_t>(unit.number));
+        break;
+      }
+      write(hold, unit, std::move(result.batch));
+    }
+    unit.is_advancing = false;
+    if (unit.error != nullptr) drop_waiting(unit);
+    changed_.notify_all();
+  }
+
+  // Writes a batch, or finishes the unit without one.
+  void write(Hold& hold, Unit& unit, std::optional<DocumentBatch> batch) {
+    const bool is_finished = !batch;
+    hold.unlock();
+    UnitProgress progress;
+    std::exception_ptr error;
     try {
-      workers.push_back(start_thread([this] { work(); }));
-    } catch (const Error&) {
-      if (workers.empty()) throw;
-      break;
+      progress = is_finished ? finish(unit) : write_batch(unit, *batch);
+    } catch (...) {
+      error = std::current_exception();
     }
-  }
-  return workers;
-}
-
-void BuildWork::run(const std::function<void()>& on_tick) {
-  std::vector<std::thread> workers = start_workers();
-  for (Hold hold(mutex_); workers_left_ > 0;) {
-    changed_.wait_for(hold, std::chrono::milliseconds(100));
-    if (build_.stop != nullptr && *build_.stop) {
-      is_stopped_ = true;
-      changed_.notify_all();
+    hold.lock();
+    if (batch) {
+      bytes_in_flight_ -= charge(*batch);
+      return_buffer(*std::move(batch));
     }
-    on_tick();
+    if (error != nullptr) {
+      fatal_ = error;
+      return;
+    }
+    unit.progress = std::move(progress);
+    unit.is_done = is_finished;
+    update_totals();
+    changed_.notify_all();
   }
-  for (std::thread& worker : workers) worker.join();
-  if (fatal_ != nullptr) std::rethrow_exception(fatal_);
-  if (is_enough()) return;
-  save();
-  if (is_stopped_) fail("{}: interrupted", build_.output.string());
-  std::rethrow_exception(units_[first_failed_]->error);
-}
 
-std::vector<UnitProgress> BuildWork::finished() const {
-  std::vector<UnitProgress> progress;
-  for (size_t i = 0; i <= num_leading_done_ && i < units_.size(); ++i)
-    progress.push_back(units_[i]->progress);
-  return progress;
+  UnitProgress write_batch(Unit& unit, const DocumentBatch& batch) const {
+    UnitProgress progress = unit.progress;
+    for (size_t split = 0; split < kNumSplits; ++split) {
+      unit.parts[split]->append(batch.tokens[split]);
+      progress.parts[split] = unit.parts[split]->sizes();
+    }
+    progress.position = batch.end;
+    progress.skipped = batch.skipped;
+    unit.untokenised.add(batch.untokenised);
+    progress.skipped.corrupt.add(unit.untokenised);
+    progress.bytes_on_disk = batch.bytes_on_disk;
+    unit.bytes_since_record += batch.bytes;
+    if (unit.bytes_since_record >= build_.checkpoint_bytes) record(unit, progress);
+    return progress;
+  }
+
+  UnitProgress finish(Unit& unit) const {
+    UnitProgress progress = unit.progress;
+    progress.is_done = true;
+    record(unit, progress);
+    unit.source.reset();
+    for (auto& part : unit.parts) part.reset();
+    return progress;
+  }
+
+  void record(Unit& unit, const UnitProgress& progress) const {
+    for (const auto& part : unit.parts) part->sync();
+    journal_->record(unit.number, progress);
+    unit.bytes_since_record = 0;
+  }
+
+  // Drops batches after an error.
+  void drop_waiting(Unit& unit) {
+    for (const auto& [number, result] : unit.waiting)
+      if (result.batch) bytes_in_flight_ -= charge(*result.batch);
+    unit.waiting.clear();
+  }
+
+  // Records progress of unfinished units, for resuming.
+  void save() {
+    for (size_t i = 0; i < started_; ++i)
+      if (units_[i]->bytes_since_record > 0) record(*units_[i], units_[i]->progress);
+  }
+
+  // Sums the tokens of the leading finished units, and of the first unfinished one.
+  void update_totals() {
+    const auto add = [&](std::array<int64_t, kNumSplits>* sums) {
+      for (size_t split = 0; split < kNumSplits; ++split)
+        (*sums)[split] += units_[num_leading_done_]->progress.parts[split].ids;
+    };
+    for (; num_leading_done_ < units_.size() && units_[num_leading_done_]->is_done;
+         ++num_leading_done_)
+      add(&leading_done_tokens_);
+    leading_tokens_ = leading_done_tokens_;
+    if (num_leading_done_ < units_.size()) add(&leading_tokens_);
+  }
+
+  bool is_full(Split split) const {
+    return build_.max_tokens >= 0 && leading_tokens_[split] >= build_.max_tokens;
+  }
+
+  // Returns whether no remaining input can contribute to the output.
+  bool is_enough() const {
+    for (size_t split = 0; split < kNumSplits; ++split)
+      if (later_splits_[num_leading_done_][split] && !is_full(static_cast<Split>(split)))
+        return false;
+    return true;
+  }
+
+  bool is_over() const {
+    return fatal_ != nullptr || is_stopped_ || num_leading_done_ >= first_failed_ || is_enough();
+  }
+
+  // Starts workers. Fewer threads than requested produce the same output.
+  std::vector<std::thread> start_workers() {
+    const Hold hold(mutex_);
+    std::vector<std::thread> workers;
+    workers.reserve(static_cast<size_t>(build_.threads));
+    for (workers_left_ = 0; workers_left_ < build_.threads; ++workers_left_) {
+      try {
+        workers.push_back(start_thread([this] { work(); }));
+      } catch (const Error&) {
+        if (workers.empty()) throw;
+        break;
+      }
+    }
+    return workers;
+  }
+
+  const TokenBuild& build_;
+  BuildJournal* const journal_;
+  const std::vector<std::span<const BuildInput>> unit_inputs_;
+  std::vector<SplitSet> later_splits_;  // [i]: splits that units from i on contribute to.
+
+  mutable std::mutex mutex_;  // Guards all members below.
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  size_t started_ = 0;                                     // Units started or skipped.
+  size_t num_leading_done_ = 0;                            // All units before it are done.
+  std::array<int64_t, kNumSplits> leading_done_tokens_{};  // Tokens of these units,
+  std::array<int64_t, kNumSplits> leading_tokens_{};       // and of the next one so far.
+  // Bytes of text or tokens read and not yet written. Bounds memory when the disk or a thread is
+  // slow.
+  int64_t bytes_in_flight_ = 0;
+  std::vector<DocumentBatch> free_buffers_;  // Reused, to avoid fragmentation.
+  int64_t bytes_before_ = 0;                 // On disk, done by an earlier process.
+  size_t first_failed_;                      // The number of units if none has failed.
+  std::exception_ptr fatal_;  // Not specific to an input: for example, the disk is full.
+  bool is_stopped_ = false;
+  int workers_left_ = 0;
+};
+
+}  // namespace
+
+std::vector<UnitProgress> run_build_work(const TokenBuild& build, BuildJournal* journal,
+                                         const BuildTick& on_tick) {
+  BuildWork work(build, journal);
+  work.run([&] { on_tick([&] { return work.status(); }); });
+  return work.finished();
 }
 
 }  // namespace tessera

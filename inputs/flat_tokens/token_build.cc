@@ -228,9 +228,7 @@ TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
     }
   };
   keep_progress([&] {
-    BuildWork work(build, &journal);
-    work.run([&] { progress.show([&] { return work.status(); }); });
-    units = work.finished();
+    units = run_build_work(build, &journal, [&](const auto& status) { progress.show(status); });
     parts.emplace(build, journal, units);
     shared = share_out(build, *parts);
   });

@@ -16,6 +16,32 @@ enum class InputFormat { kAuto, kText, kJsonl, kBin };
 enum class DocumentEnd { kAuto, kNone };
 enum class Encoding { kUtf8, kAny };
 
+std::string ends_text(const TokenBuild& build) {
+  const std::optional<int32_t>& id = build.end_of_tokens;
+  if (!id) {
+    const bool has_end = build.tokenizer != nullptr && build.tokenizer->end_id();
+    return fmt::format("no id ends documents{}",
+                       has_end ? " (--end_of_document=none)" : ": the tokenizer has no end token");
+  }
+  std::string text = fmt::format("id {} ends documents", *id);
+  if (build.tokenizer == nullptr) return text;
+  for (const std::string& name : build.tokenizer->special_tokens())
+    if (build.tokenizer->id_of(name) == id) text += fmt::format(": '{}'", name);
+  return text;
+}
+
+void report(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
+  fmt::print(out, "{}: {} training and {} validation tokens of {}\n", build.output.string(),
+             built.tokens[kTrain], built.tokens[kValidation], built.description);
+  fmt::print(out, "  documents: {} for training, {} for validation", built.documents[kTrain],
+             built.documents[kValidation]);
+  if (built.skipped.empty > 0) fmt::print(out, "; skipped: {} empty", built.skipped.empty);
+  fmt::print(out, "\n  {}\n", ends_text(build));
+  const CorruptRecordCount& corrupt = built.skipped.corrupt;
+  if (corrupt.count > 0)
+    fmt::print(out, "  skipped: {} corrupt records; the first: {}\n", corrupt.count, corrupt.first);
+}
+
 struct Build {
   static constexpr std::string_view kName = "build", kUsage = "build --output=FILE PATH...";
   static constexpr std::string_view kAbout =
@@ -67,124 +93,91 @@ struct Build {
                {.min = 1, .max = 1024}),
          About(compression, "deflate level", {.min = 0, .max = 9}))
 
-  void run(const Paths& paths, const Printed& printed) const;
+  void run(const Paths& paths, const Printed& printed) const {
+    if (output.empty()) throw UsageError("build needs --output=FILE");
+    if (paths.empty()) throw UsageError("build needs at least one PATH of text");
+    TokenizerIdentity identity;
+    const auto made = find_tokenizer(&identity);
+    if (!overwrite) check_output(output, identity);
+    TokenBuild build = request(made.get(), identity);
+    build.from = find_inputs(paths, build, printed.notes);
+    const Interruption signal;
+    build.stop = signal.flag();
+    BuildProgress progress(printed.notes, BuildProgress::detect(printed.notes));
+    report(build, build_tokens(build, progress), printed.out);
+  }
 
  private:
-  std::unique_ptr<Tokenizer> find_tokenizer(TokenizerIdentity* identity) const;
-  TokenBuild request(const Tokenizer* made, const TokenizerIdentity& identity) const;
-  BuildInputs find_inputs(const Paths& paths, const TokenBuild& build, std::ostream& notes) const;
+  // Returns null with --vocab_size, which only reads tokens.
+  std::unique_ptr<Tokenizer> find_tokenizer(TokenizerIdentity* identity) const {
+    if (!vocab_size) {
+      auto made = make_tokenizer(tokenizer.value_or("bytes").string());
+      *identity = identity_of(*made);
+      return made;
+    }
+    if (tokenizer) throw UsageError("--tokenizer and --vocab_size exclude each other");
+    *identity = unknown_tokenizer(*vocab_size);
+    return nullptr;
+  }
+
+  TokenBuild request(const Tokenizer* made, const TokenizerIdentity& identity) const {
+    if (validation && validation_fraction)
+      throw UsageError("--validation and --validation_fraction exclude each other");
+    TokenBuild build;
+    build.output = output;
+    build.tokenizer = made;
+    build.identity = identity;
+    build.read.text_field = text_field;
+    build.read.separator = separator;
+    build.read.corrupt_records = broken;
+    build.read.require_utf8 = encoding == Encoding::kUtf8;
+    build.read.max_document_bytes = max_document_bytes;
+    build.validation_fraction = validation_fraction.value_or(0.1);
+    build.token_dtype = token_dtype;
+    build.max_tokens = max_tokens.value_or(-1);
+    build.compression = static_cast<int>(compression);
+    build.threads = static_cast<int>(
+        threads.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency())));
+    const bool has_ends = end_of_document == DocumentEnd::kAuto;
+    if (has_ends && made != nullptr) build.document_end = made->end_id();
+    build.end_of_tokens = build.document_end;
+    if (!end_id) return build;
+    if (!has_ends) throw UsageError("--end_id and --end_of_document=none exclude each other");
+    if (*end_id >= identity.vocab_size)
+      throw UsageError(fmt::format("--end_id={}: expected a whole number from 0 to {}", *end_id,
+                                   identity.vocab_size - 1));
+    build.end_of_tokens = static_cast<int32_t>(*end_id);
+    return build;
+  }
+
+  BuildInputs find_inputs(const Paths& paths, const TokenBuild& build, std::ostream& notes) const {
+    BuildInputOptions options;
+    if (format != InputFormat::kAuto)
+      options.format = static_cast<SourceKind>(static_cast<int>(format) - 1);
+    options.validation_fraction = build.validation_fraction;
+    if (validation) options.validation = {validation->string()};
+    options.texts_have_separator = !build.read.separator.empty();
+    options.tokens_have_end_id = build.end_of_tokens.has_value();
+    std::vector<std::string> places;
+    for (const std::filesystem::path& path : paths) places.push_back(path.string());
+    BuildInputs inputs = find_build_inputs(places, options);
+    if (!inputs.left_out.empty()) fmt::print(notes, "{}\n", inputs.left_out);
+    Paths files = {tokenizer.value_or("")};
+    for (const BuildInput& input : inputs.inputs) files.push_back(input.path);
+    check_not_an_input(build.output, files);
+    for (const BuildInput& input : inputs.inputs) {
+      const bool is_tokens = input.kind == SourceKind::kTokens;
+      if (is_tokens && !vocab_size && !tokenizer)
+        throw UsageError(fmt::format(
+            "{} holds tokens: give their tokenizer with --tokenizer=FILE, or --vocab_size=N",
+            input.path.string()));
+      if (!is_tokens && build.tokenizer == nullptr)
+        throw UsageError(fmt::format("{} is text, which needs --tokenizer instead of --vocab_size",
+                                     input.path.string()));
+    }
+    return inputs;
+  }
 };
-
-// Returns null with --vocab_size, which only reads tokens.
-std::unique_ptr<Tokenizer> Build::find_tokenizer(TokenizerIdentity* identity) const {
-  if (!vocab_size) {
-    auto made = make_tokenizer(tokenizer.value_or("bytes").string());
-    *identity = identity_of(*made);
-    return made;
-  }
-  if (tokenizer) throw UsageError("--tokenizer and --vocab_size exclude each other");
-  *identity = unknown_tokenizer(*vocab_size);
-  return nullptr;
-}
-
-BuildInputs Build::find_inputs(const Paths& paths, const TokenBuild& build,
-                               std::ostream& notes) const {
-  BuildInputOptions options;
-  if (format != InputFormat::kAuto)
-    options.format = static_cast<SourceKind>(static_cast<int>(format) - 1);
-  options.validation_fraction = build.validation_fraction;
-  if (validation) options.validation = {validation->string()};
-  options.texts_have_separator = !build.read.separator.empty();
-  options.tokens_have_end_id = build.end_of_tokens.has_value();
-  std::vector<std::string> places;
-  for (const std::filesystem::path& path : paths) places.push_back(path.string());
-  BuildInputs inputs = find_build_inputs(places, options);
-  if (!inputs.left_out.empty()) fmt::print(notes, "{}\n", inputs.left_out);
-  Paths files = {tokenizer.value_or("")};
-  for (const BuildInput& input : inputs.inputs) files.push_back(input.path);
-  check_not_an_input(build.output, files);
-  for (const BuildInput& input : inputs.inputs) {
-    const bool is_tokens = input.kind == SourceKind::kTokens;
-    if (is_tokens && !vocab_size && !tokenizer)
-      throw UsageError(fmt::format(
-          "{} holds tokens: give their tokenizer with --tokenizer=FILE, or --vocab_size=N",
-          input.path.string()));
-    if (!is_tokens && build.tokenizer == nullptr)
-      throw UsageError(fmt::format("{} is text, which needs --tokenizer instead of --vocab_size",
-                                   input.path.string()));
-  }
-  return inputs;
-}
-
-TokenBuild Build::request(const Tokenizer* made, const TokenizerIdentity& identity) const {
-  if (validation && validation_fraction)
-    throw UsageError("--validation and --validation_fraction exclude each other");
-  TokenBuild build;
-  build.output = output;
-  build.tokenizer = made;
-  build.identity = identity;
-  build.read.text_field = text_field;
-  build.read.separator = separator;
-  build.read.corrupt_records = broken;
-  build.read.require_utf8 = encoding == Encoding::kUtf8;
-  build.read.max_document_bytes = max_document_bytes;
-  build.validation_fraction = validation_fraction.value_or(0.1);
-  build.token_dtype = token_dtype;
-  build.max_tokens = max_tokens.value_or(-1);
-  build.compression = static_cast<int>(compression);
-  build.threads =
-      static_cast<int>(threads.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency())));
-  const bool has_ends = end_of_document == DocumentEnd::kAuto;
-  if (has_ends && made != nullptr) build.document_end = made->end_id();
-  build.end_of_tokens = build.document_end;
-  if (!end_id) return build;
-  if (!has_ends) throw UsageError("--end_id and --end_of_document=none exclude each other");
-  if (*end_id >= identity.vocab_size)
-    throw UsageError(fmt::format("--end_id={}: expected a whole number from 0 to {}", *end_id,
-                                 identity.vocab_size - 1));
-  build.end_of_tokens = static_cast<int32_t>(*end_id);
-  return build;
-}
-
-std::string ends_text(const TokenBuild& build) {
-  const std::optional<int32_t>& id = build.end_of_tokens;
-  if (!id) {
-    const bool has_end = build.tokenizer != nullptr && build.tokenizer->end_id();
-    return fmt::format("no id ends documents{}",
-                       has_end ? " (--end_of_document=none)" : ": the tokenizer has no end token");
-  }
-  std::string text = fmt::format("id {} ends documents", *id);
-  if (build.tokenizer == nullptr) return text;
-  for (const std::string& name : build.tokenizer->special_tokens())
-    if (build.tokenizer->id_of(name) == id) text += fmt::format(": '{}'", name);
-  return text;
-}
-
-void report(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
-  fmt::print(out, "{}: {} training and {} validation tokens of {}\n", build.output.string(),
-             built.tokens[kTrain], built.tokens[kValidation], built.description);
-  fmt::print(out, "  documents: {} for training, {} for validation", built.documents[kTrain],
-             built.documents[kValidation]);
-  if (built.skipped.empty > 0) fmt::print(out, "; skipped: {} empty", built.skipped.empty);
-  fmt::print(out, "\n  {}\n", ends_text(build));
-  const CorruptRecordCount& corrupt = built.skipped.corrupt;
-  if (corrupt.count > 0)
-    fmt::print(out, "  skipped: {} corrupt records; the first: {}\n", corrupt.count, corrupt.first);
-}
-
-void Build::run(const Paths& paths, const Printed& printed) const {
-  if (output.empty()) throw UsageError("build needs --output=FILE");
-  if (paths.empty()) throw UsageError("build needs at least one PATH of text");
-  TokenizerIdentity identity;
-  const auto made = find_tokenizer(&identity);
-  if (!overwrite) check_output(output, identity);
-  TokenBuild build = request(made.get(), identity);
-  build.from = find_inputs(paths, build, printed.notes);
-  const Interruption signal;
-  build.stop = signal.flag();
-  BuildProgress progress(printed.notes, BuildProgress::detect(printed.notes));
-  report(build, build_tokens(build, progress), printed.out);
-}
 
 }  // namespace
 

@@ -189,57 +189,98 @@ std::vector<uint64_t> decode_zarr_chunk(const ZarrMetadata& metadata, std::strin
   return values;
 }
 
-ZarrArray::ZarrArray(fs::path folder) : folder_(std::move(folder)) {
-  const fs::path path = folder_ / ".zarray";
-  if (!fs::exists(path))
-    fail("{}: no such file: the store has no array '{}'{}", path.string(),
-         folder_.filename().string(),
-         fs::exists(folder_ / "zarr.json")
-             ? " of format 2; it has one of format 3, which seqax does not write"
-             : "");
-  metadata_ = parse_zarr_metadata(read_file(path), path.string());
-  check_completeness();
-}
-
-// Checks for missing chunks: they have the fill value, which is rarely intended for tokens. If
-// nearly all are missing, the store was not copied completely, or its metadata is wrong.
-void ZarrArray::check_completeness() const {
-  constexpr int64_t kMostMissing = 1000;
-  int64_t stored = 0;
-  for (const auto& entry : fs::directory_iterator(folder_))
-    if (is_chunk_name(entry.path().filename().string())) ++stored;
-  const int64_t missing = num_chunks() - stored;
-  if (missing > kMostMissing && missing > stored)
-    fail("{}: only {} of {} chunks exist; copy the store again", folder_.string(), stored,
-         num_chunks());
-}
-
-std::vector<uint64_t> ZarrArray::read_chunk(int64_t number) const {
-  CHECK(number >= 0 && number < num_chunks());
-  const auto size =
-      static_cast<size_t>(std::min(metadata_.chunk, metadata_.size - number * metadata_.chunk));
-  const fs::path path = folder_ / std::to_string(number);
-  std::error_code error;
-  const auto bytes = fs::file_size(path, error);
-  if (error == std::errc::no_such_file_or_directory) {
-    if (!metadata_.fill_value)
-      fail("{}: the chunk is missing, and the array has no fill value", path.string());
-    return std::vector<uint64_t>(size, *metadata_.fill_value);
-  }
-  if (error) fail("{}: cannot be read: {}", path.string(), error.message());
-  // No codec expands chunks much.
-  const int64_t most = 2 * metadata_.chunk_bytes() + (int64_t{1} << 16);
-  if (static_cast<int64_t>(bytes) > most)
-    fail("{}: has {} bytes, too many for a chunk of {}", path.string(), bytes,
-         metadata_.chunk_bytes());
-  std::vector<uint64_t> values = decode_zarr_chunk(metadata_, read_file(path, most), path.string());
-  values.resize(size);
-  return values;
-}
-
 namespace {
 
+// One-dimensional integer arrays: chunks compressed by blosc, zlib, gzip or Zstandard, with an
+// optional delta filter. Stores are untrusted: sizes are checked before allocation.
+class ZarrArray {
+ public:
+  explicit ZarrArray(fs::path folder) : folder_(std::move(folder)) {
+    const fs::path path = folder_ / ".zarray";
+    if (!fs::exists(path))
+      fail("{}: no such file: the store has no array '{}'{}", path.string(),
+           folder_.filename().string(),
+           fs::exists(folder_ / "zarr.json")
+               ? " of format 2; it has one of format 3, which seqax does not write"
+               : "");
+    metadata_ = parse_zarr_metadata(read_file(path), path.string());
+    check_completeness();
+  }
+
+  int64_t size() const { return metadata_.size; }
+  int64_t num_chunks() const { return metadata_.num_chunks(); }
+
+  // Returns the elements of a chunk, without padding.
+  std::vector<uint64_t> read_chunk(int64_t number) const {
+    CHECK(number >= 0 && number < num_chunks());
+    const auto size =
+        static_cast<size_t>(std::min(metadata_.chunk, metadata_.size - number * metadata_.chunk));
+    const fs::path path = folder_ / std::to_string(number);
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error == std::errc::no_such_file_or_directory) {
+      if (!metadata_.fill_value)
+        fail("{}: the chunk is missing, and the array has no fill value", path.string());
+      return std::vector<uint64_t>(size, *metadata_.fill_value);
+    }
+    if (error) fail("{}: cannot be read: {}", path.string(), error.message());
+    // No codec expands chunks much.
+    const int64_t most = 2 * metadata_.chunk_bytes() + (int64_t{1} << 16);
+    if (static_cast<int64_t>(bytes) > most)
+      fail("{}: has {} bytes, too many for a chunk of {}", path.string(), bytes,
+           metadata_.chunk_bytes());
+    std::vector<uint64_t> values =
+        decode_zarr_chunk(metadata_, read_file(path, most), path.string());
+    values.resize(size);
+    return values;
+  }
+
+ private:
+  // Checks for missing chunks: they have the fill value, which is rarely intended for tokens. If
+  // nearly all are missing, the store was not copied completely, or its metadata is wrong.
+  void check_completeness() const {
+    constexpr int64_t kMostMissing = 1000;
+    int64_t stored = 0;
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (is_chunk_name(entry.path().filename().string())) ++stored;
+    const int64_t missing = num_chunks() - stored;
+    if (missing > kMostMissing && missing > stored)
+      fail("{}: only {} of {} chunks exist; copy the store again", folder_.string(), stored,
+           num_chunks());
+  }
+
+  fs::path folder_;
+  ZarrMetadata metadata_;
+};
+
 constexpr int64_t kMostZarrIds = int64_t{1} << 31;
+
+// Returns the groups of the store that hold tokens, `train` first. Error if the store has none.
+std::vector<std::string> zarr_splits(const fs::path& store) {
+  if (!fs::is_directory(store)) fail("{}: no such folder", store.string());
+  std::vector<std::string> splits;
+  for (const auto& entry : fs::directory_iterator(store))
+    if (fs::exists(entry.path() / "encoded_tokens"))
+      splits.push_back(entry.path().filename().string());
+  if (splits.empty())
+    fail("{}: not a zarr store of seqax's flat tokens: no group has 'encoded_tokens'",
+         store.string());
+  std::sort(splits.begin(), splits.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a != "train", a) < std::pair(b != "train", b);
+  });
+  return splits;
+}
+
+// Returns the max_token_id attribute of the split's group.
+int64_t zarr_max_token_id(const fs::path& store, const std::string& split) {
+  const fs::path path = store / split / ".zattrs";
+  if (!fs::exists(path))
+    fail("{}: no such file; it should hold the split's max_token_id", path.string());
+  const Json id = parse_json(read_file(path), path.string()).at("max_token_id");
+  if (id.as_integer() < 0 || id.as_integer() >= kMostZarrIds)
+    fail("{} is {}, expected 0 to {}", id.where(), id.as_integer(), kMostZarrIds - 1);
+  return id.as_integer();
+}
 
 // Reads the elements of an array in order, one chunk at a time.
 class Elements {
@@ -265,6 +306,14 @@ class Elements {
   int64_t next_ = 0;
 };
 
+struct ImportedSplit {
+  int64_t tokens = 0;
+  int64_t documents = 0;
+  int64_t empty = 0;  // Documents without tokens, skipped.
+};
+
+// Fills a split of `writer`, which has been begun. Error if start marks disagree with seq_starts,
+// or ids with max_token_id.
 class SplitImport {
  public:
   SplitImport(const fs::path& store, const std::string& split, FlatTokensWriter* writer)
@@ -352,42 +401,6 @@ class SplitImport {
   ImportedSplit imported_;
 };
 
-}  // namespace
-
-std::vector<std::string> zarr_splits(const fs::path& store) {
-  if (!fs::is_directory(store)) fail("{}: no such folder", store.string());
-  std::vector<std::string> splits;
-  for (const auto& entry : fs::directory_iterator(store))
-    if (fs::exists(entry.path() / "encoded_tokens"))
-      splits.push_back(entry.path().filename().string());
-  if (splits.empty())
-    fail("{}: not a zarr store of seqax's flat tokens: no group has 'encoded_tokens'",
-         store.string());
-  std::sort(splits.begin(), splits.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a != "train", a) < std::pair(b != "train", b);
-  });
-  return splits;
-}
-
-int64_t zarr_max_token_id(const fs::path& store, const std::string& split) {
-  const fs::path path = store / split / ".zattrs";
-  if (!fs::exists(path))
-    fail("{}: no such file; it should hold the split's max_token_id", path.string());
-  const Json id = parse_json(read_file(path), path.string()).at("max_token_id");
-  if (id.as_integer() < 0 || id.as_integer() >= kMostZarrIds)
-    fail("{} is {}, expected 0 to {}", id.where(), id.as_integer(), kMostZarrIds - 1);
-  return id.as_integer();
-}
-
-ImportedSplit import_zarr_split(const fs::path& store, const std::string& split,
-                                FlatTokensWriter* writer) {
-  SplitImport import(store, split, writer);
-  writer->begin_split(split);
-  return import.run();
-}
-
-namespace {
-
 struct ImportZarr {
   static constexpr std::string_view kName = "import", kUsage = "import STORE --output=FILE";
   static constexpr std::string_view kAbout =
@@ -421,7 +434,9 @@ struct ImportZarr {
                             {.compression = static_cast<int>(compression),
                              .source = fs::absolute(store).lexically_normal().string()});
     for (const std::string& split : splits) {
-      const ImportedSplit imported = import_zarr_split(store, split, &writer);
+      SplitImport import(store, split, &writer);
+      writer.begin_split(split);
+      const ImportedSplit imported = import.run();
       fmt::print(printed.out, "{}:{}: {} tokens in {} documents", output.string(), split,
                  imported.tokens, imported.documents);
       if (imported.empty > 0) fmt::print(printed.out, "; skipped: {} empty", imported.empty);

@@ -7,15 +7,12 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/hparams/fields.h"
 #include "inputs/base_input.h"
 #include "inputs/readers/document_reader.h"
@@ -51,53 +48,18 @@ struct DocumentCursor {
   CorruptRecordCount corrupt;  // Skipped by this row before the block.
 };
 
-// Reads the documents of one row of a stream of text, one after another and epoch after epoch. The
-// sequence is a pure function of the row number, and any document can be returned to.
-class ShardReader {
- public:
-  ShardReader(std::shared_ptr<const TextShards> shards, int64_t row);
-
-  struct Document {
-    std::string text;      // Not empty.
-    int64_t number = 0;    // Index in its shard.
-    DocumentCursor place;  // Restoring it makes `next` return this document.
-  };
-  // Returns nullopt at the end of a finite set. Error if the row has no document in two epochs.
-  std::optional<Document> next();
-  const DocumentCursor& place() const { return place_; }  // Position of the next document.
-  void restore(const DocumentCursor& place);
-  std::string shard_name(int64_t unit) const;
-  // Skips a document that cannot be tokenised, or Error, as configured for corrupt records.
-  void skip_document(const Document& document, const Error& error);
-  DocumentCursor begin() const { return {.unit = row_, .block = {}, .index = 0, .corrupt = {}}; }
-
- private:
-  bool at_end() const;
-  void read_block();
-  void leave_block();
-  void open_unit();
-  void leave_unit();
-  bool is_wanted(const std::string& text) const;
-  void shuffle();
-
-  std::shared_ptr<const TextShards> shards_;
-  int64_t row_;
-  std::unique_ptr<DocumentReader> reader_;  // Reader of the current unit; opened on demand.
-  DocumentCursor place_;                    // `block`: the beginning of block_.
-  struct BlockText {
-    std::string text;
-    int64_t number = 0;  // Index in its shard.
-  };
-  std::vector<BlockText> block_;  // Documents from place_.index on are still to be returned.
-  bool block_read_ = false;
-  CorruptRecordCount corrupt_before_;  // Before the reader's initial position.
-  int64_t idle_units_ = 0;             // Units without a document since the last one.
-};
-
 // Whether to append the tokenizer's `end_id` to each document.
 enum class EndOfDocument {
   kAuto,  // If the tokenizer has one.
   kNone,
+};
+
+struct StreamOptions {
+  Labels labels = Labels::kNextToken;
+  int64_t seq_len = 0;
+  EndOfDocument end_of_document = EndOfDocument::kAuto;
+  int64_t threads = 1;
+  int64_t rows_ahead = 1;  // The maximum number of rows queued per row of the batch.
 };
 
 // The position of a row's stream: a document, and a token in it.
@@ -112,50 +74,15 @@ std::string stream_cursor_text(const StreamCursor& place);
 // Error if malformed; `what` names the text in messages.
 StreamCursor parse_stream_cursor(const std::string& text, const std::string& what);
 
-// The token stream of one row of the global batch. A document continues in the next row, so no
-// token is dropped.
-class StreamShard {
- public:
-  struct Options {
-    Labels labels = Labels::kNextToken;
-    int64_t seq_len = 0;
-    EndOfDocument end_of_document = EndOfDocument::kAuto;
-  };
-  // The tokenizer must outlive the shard.
-  StreamShard(std::shared_ptr<const TextShards> shards, const Tokenizer& tokenizer,
-              const Options& options, int64_t row);
+class StreamShard;
 
-  // Returns at most tokens_per_row encoded tokens of the next row; empty at the end of a finite
-  // set.
-  std::vector<uint32_t> next_row();
-  StreamCursor place() const;  // Position of the next row.
-  void restore(const StreamCursor& place);
-  StreamCursor begin() const { return {documents_.begin(), 0}; }
-
- private:
-  struct Piece {
-    DocumentCursor place;
-    std::vector<int32_t> ids;
-    size_t used = 0;
-  };
-  bool add_document();
-
-  const Tokenizer& tokenizer_;
-  Options options_;
-  ShardReader documents_;
-  std::deque<Piece> pieces_;  // Each has unused tokens.
-  size_t available_ = 0;      // Unused tokens in pieces_.
-  // Tokens to skip of the document at `resumed_`, which were returned before; 0 once it is read.
-  size_t skip_ = 0;
-  DocumentCursor resumed_;
-};
-
-// Threads that fill rows of several stream shards ahead of use, the emptiest queue first. The rows
-// do not depend on the threads.
+// Threads that fill rows of several stream shards, one for each of `rows`, ahead of use, the
+// emptiest queue first. The rows do not depend on the threads.
 class StreamWorkers {
  public:
-  // `ahead`: the maximum number of rows queued per shard.
-  StreamWorkers(std::vector<std::unique_ptr<StreamShard>> shards, int64_t threads, int64_t ahead);
+  // The tokenizer must outlive it.
+  StreamWorkers(const std::shared_ptr<const TextShards>& shards, const Tokenizer& tokenizer,
+                const StreamOptions& options, const std::vector<int64_t>& rows);
   ~StreamWorkers();
 
   // Returns the next row of a shard; empty at its end. Blocks, and rethrows the shard's exception.

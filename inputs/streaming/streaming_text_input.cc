@@ -108,15 +108,12 @@ void StreamingTextInput::attach(const Infeed& infeed) {
   const std::shared_ptr<const TextShards> shards = find_shards();
   data_ = describe(*shards);
   if (infeed.num_infeed_hosts > 1) content_ = content_entries(shards->files, shards->seed);
-  std::vector<std::unique_ptr<StreamShard>> streams;
   for (const RowRange& range : rows_of_host(*this, infeed))
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      rows_.push_back(row);
-      streams.push_back(std::make_unique<StreamShard>(
-          shards, *tokenizer_,
-          StreamShard::Options{p_.labels, p_.seq_len.get(), p_.end_of_document}, row));
-    }
-  workers_ = std::make_unique<StreamWorkers>(std::move(streams), p_.num_workers, kRowsAhead);
+    for (int64_t row = range.begin; row < range.end; ++row) rows_.push_back(row);
+  workers_ = std::make_unique<StreamWorkers>(
+      shards, *tokenizer_,
+      StreamOptions{p_.labels, p_.seq_len.get(), p_.end_of_document, p_.num_workers, kRowsAhead},
+      rows_);
 }
 
 Batch StreamingTextInput::specification() const {

@@ -6,8 +6,10 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 
 #include "core/base/error.h"
 #include "inputs/tokenizers/unicode.h"
@@ -45,80 +47,96 @@ size_t end_of_space_after(std::string_view text, size_t at) {
   return at;
 }
 
-}  // namespace
-
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
-    : tokens_(std::move(tokens)) {
-  CHECK(tokens_.size() == contents.size());
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    const std::string& content = contents[i];
-    if (content.empty()) continue;
-    if (content.size() > kLongestContent)
-      fail("the added token '{}…' is {} bytes long; at most {} are supported",
-           content.substr(0, 32), content.size(), kLongestContent);
-    none_ = false;
-    if (!tokens_[i].is_special) none_plain_ = false;
-    begins_[static_cast<unsigned char>(content[0])] = true;
-    int32_t node = 0;
-    for (const char byte : content) {
-      const int64_t key = int64_t{node} << 8 | static_cast<unsigned char>(byte);
-      const auto [found, is_new] = children_.emplace(key, static_cast<int32_t>(token_at_.size()));
-      if (is_new) token_at_.push_back(-1);
-      node = found->second;
-    }
-    if (token_at_[static_cast<size_t>(node)] < 0)
-      token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(i);
-  }
-}
-
-int32_t AddedTokens::child(int32_t node, char byte) const {
-  const auto found = children_.find(int64_t{node} << 8 | static_cast<unsigned char>(byte));
-  return found == children_.end() ? -1 : found->second;
-}
-
-std::optional<AddedTokens::Match> AddedTokens::next_match(std::string_view text,
-                                                          size_t from) const {
-  for (size_t begin = from; begin < text.size(); ++begin) {
-    if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
-    std::optional<Match> longest;
-    int32_t node = 0;
-    for (size_t at = begin; at < text.size(); ++at) {
-      node = child(node, text[at]);
-      if (node < 0) break;
-      const int32_t token = token_at_[static_cast<size_t>(node)];
-      if (token >= 0) longest = Match{begin, at + 1, token};
-    }
-    if (longest) return longest;
-  }
-  return std::nullopt;
-}
-
-void AddedTokens::split(
-    std::string_view text, bool with_special,
-    const std::function<void(std::string_view, std::optional<int32_t>)>& take) const {
-  size_t done = 0;
-  if (!(with_special ? none_ : none_plain_)) {
-    size_t from = 0;
-    while (const auto match = next_match(text, from)) {
-      const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
-      from = match->end;
-      // As in the reference, a skipped token still hides overlapping tokens.
-      if (token.is_special && !with_special) continue;
-      if (token.is_single_word && !stands_alone(text, match->begin, match->end)) continue;
-      size_t begin = match->begin;
-      size_t end = match->end;
-      if (begin < done) continue;  // Inside white space taken by the previous token.
-      if (token.takes_left_space) begin = begin_of_space_before(text, begin, done);
-      if (token.takes_right_space) end = end_of_space_after(text, end);
-      if (done < begin) take(text.substr(done, begin - done), std::nullopt);
-      take(text.substr(begin, end - begin), token.id);
-      done = end;
+// A set of texts to search for together.
+class AddedTokens {
+ public:
+  // `contents[i]`: the text to search for as tokens[i], normalized if the token is.
+  AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
+      : tokens_(std::move(tokens)) {
+    CHECK(tokens_.size() == contents.size());
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const std::string& content = contents[i];
+      if (content.empty()) continue;
+      if (content.size() > kLongestContent)
+        fail("the added token '{}…' is {} bytes long; at most {} are supported",
+             content.substr(0, 32), content.size(), kLongestContent);
+      none_ = false;
+      if (!tokens_[i].is_special) none_plain_ = false;
+      begins_[static_cast<unsigned char>(content[0])] = true;
+      int32_t node = 0;
+      for (const char byte : content) {
+        const int64_t key = int64_t{node} << 8 | static_cast<unsigned char>(byte);
+        const auto [found, is_new] = children_.emplace(key, static_cast<int32_t>(token_at_.size()));
+        if (is_new) token_at_.push_back(-1);
+        node = found->second;
+      }
+      if (token_at_[static_cast<size_t>(node)] < 0)
+        token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(i);
     }
   }
-  if (done < text.size()) take(text.substr(done), std::nullopt);
-}
 
-namespace {
+  // Calls `take` in order for tokens and for the text between them (id nullopt). The longest match
+  // at a position is taken. Without `with_special`, special tokens are text.
+  void split(std::string_view text, bool with_special,
+             const std::function<void(std::string_view, std::optional<int32_t>)>& take) const {
+    size_t done = 0;
+    if (!(with_special ? none_ : none_plain_)) {
+      size_t from = 0;
+      while (const auto match = next_match(text, from)) {
+        const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
+        from = match->end;
+        // As in the reference, a skipped token still hides overlapping tokens.
+        if (token.is_special && !with_special) continue;
+        if (token.is_single_word && !stands_alone(text, match->begin, match->end)) continue;
+        size_t begin = match->begin;
+        size_t end = match->end;
+        if (begin < done) continue;  // Inside white space taken by the previous token.
+        if (token.takes_left_space) begin = begin_of_space_before(text, begin, done);
+        if (token.takes_right_space) end = end_of_space_after(text, end);
+        if (done < begin) take(text.substr(done, begin - done), std::nullopt);
+        take(text.substr(begin, end - begin), token.id);
+        done = end;
+      }
+    }
+    if (done < text.size()) take(text.substr(done), std::nullopt);
+  }
+
+ private:
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;
+    int32_t token = 0;
+  };
+
+  std::optional<Match> next_match(std::string_view text, size_t from) const {
+    for (size_t begin = from; begin < text.size(); ++begin) {
+      if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
+      std::optional<Match> longest;
+      int32_t node = 0;
+      for (size_t at = begin; at < text.size(); ++at) {
+        node = child(node, text[at]);
+        if (node < 0) break;
+        const int32_t token = token_at_[static_cast<size_t>(node)];
+        if (token >= 0) longest = Match{begin, at + 1, token};
+      }
+      if (longest) return longest;
+    }
+    return std::nullopt;
+  }
+
+  int32_t child(int32_t node, char byte) const {
+    const auto found = children_.find(int64_t{node} << 8 | static_cast<unsigned char>(byte));
+    return found == children_.end() ? -1 : found->second;
+  }
+
+  std::vector<AddedToken> tokens_;
+  bool none_ = true;
+  bool none_plain_ = true;
+  // A trie: (node, byte) to node, and the token that ends at each node, or -1.
+  std::unordered_map<int64_t, int32_t> children_;
+  std::vector<int32_t> token_at_ = {-1};
+  std::array<bool, 256> begins_{};
+};
 
 constexpr size_t kLongestText = 1 << 20;
 
@@ -166,6 +184,8 @@ std::string TokenDecoder::stripped(std::string text) const {
   return text;
 }
 
+namespace {
+
 // Direct-mapped cache from word to ids; a lookup takes about 1 % of the time of merging. Not
 // thread-safe.
 class WordCache {
@@ -200,13 +220,13 @@ class WordCache {
   std::vector<Entry> entries_;
 };
 
-struct BpeTokenizer::Workspace {
+struct Workspace {
   WordCache cache;
   MergeScratch merge;
   std::string normalized;
 };
 
-struct BpeTokenizer::Pool {
+struct WorkspacePool {
   // Lends a workspace for one call. The pool grows to the number of concurrent calls.
   template <typename Call>
   void with_workspace(const Call& call) {
@@ -228,8 +248,6 @@ struct BpeTokenizer::Pool {
   std::vector<std::unique_ptr<Workspace>> idle;
 };
 
-namespace {
-
 // Ids may have gaps, but not huge ones.
 constexpr int64_t kMostGaps = 1 << 17;
 
@@ -243,154 +261,170 @@ std::string description_of(const std::vector<AddedToken>& added, bool has_normal
   return text;
 }
 
+class BpeTokenizer final : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeParts parts)
+      : model_(parts.model, parts.name),
+        normalizer_(std::move(parts.normalizer)),
+        pre_tokenizer_(std::move(parts.pre_tokenizer)),
+        scanner_(pre_tokenizer_->only_scanner()),
+        added_(std::move(parts.added)),
+        decoder_(std::move(parts.decoder)) {
+    name_ = std::move(parts.name);
+    definition_ = std::move(parts.definition);
+    start_id_ = parts.start_id.value_or(0);
+    end_id_ = parts.end_id;
+    std::stable_sort(added_.begin(), added_.end(),
+                     [](const auto& one, const auto& other) { return one.id < other.id; });
+    add_texts(parts);
+    std::vector<AddedToken> raw;
+    std::vector<AddedToken> normalized;
+    for (const AddedToken& token : added_)
+      (token.is_normalized && normalizer_ ? normalized : raw).push_back(token);
+    std::vector<std::string> contents;
+    for (const AddedToken& token : raw) contents.push_back(token.content);
+    before_normalizing_ = std::make_unique<AddedTokens>(std::move(raw), contents);
+    contents.clear();
+    for (const AddedToken& token : normalized) {
+      std::string storage;
+      bool has_beginning = true;
+      contents.emplace_back(normalizer_->apply(token.content, &storage, &has_beginning));
+    }
+    after_normalizing_ = std::make_unique<AddedTokens>(std::move(normalized), contents);
+    fingerprint_ =
+        fmt::format("bpe-{}", content_hash(model_.description() +
+                                           (normalizer_ ? normalizer_->description : "") + "\n" +
+                                           pre_tokenizer_->description() + "\n" +
+                                           description_of(added_, normalizer_.has_value())));
+  }
+
+  using Tokenizer::encode;
+
+  void encode(std::string_view text, std::vector<int32_t>* ids) const override {
+    pool_->with_workspace([&](Workspace* workspace) { encode_text(text, false, workspace, ids); });
+  }
+
+  std::vector<int32_t> encode_with_special(std::string_view text) const override {
+    std::vector<int32_t> ids;
+    pool_->with_workspace([&](Workspace* workspace) { encode_text(text, true, workspace, &ids); });
+    return ids;
+  }
+
+  std::string decode(const std::vector<int32_t>& ids) const override {
+    return decoder_.stripped(Tokenizer::decode(ids));
+  }
+
+  std::optional<int32_t> id_of(std::string_view token) const override {
+    for (const AddedToken& added : added_)
+      if (added.content == token) return added.id;
+    return model_.id_of(token);
+  }
+
+  std::vector<std::string> special_tokens() const override {
+    std::vector<std::string> names;
+    for (const AddedToken& added : added_) names.push_back(added.content);
+    return names;
+  }
+
+ private:
+  void add_texts(const BpeParts& parts) {
+    int64_t count = 0;
+    for (const auto& [token, id] : parts.model.vocabulary) count = std::max<int64_t>(count, id + 1);
+    for (const AddedToken& token : added_) count = std::max<int64_t>(count, token.id + 1);
+    const auto tokens = static_cast<int64_t>(parts.model.vocabulary.size() + added_.size());
+    if (tokens == 0) fail("{}: the vocabulary is empty", name_);
+    if (count > 2 * tokens + kMostGaps)
+      fail("{}: id {} is far larger than the {} tokens of the vocabulary", name_, count - 1,
+           tokens);
+    texts_.resize(static_cast<size_t>(count));
+    for (const auto& [token, id] : parts.model.vocabulary) {
+      TokenText& text = texts_[static_cast<size_t>(id)];
+      text.kind = TokenText::Kind::kText;
+      if (parts.model.is_byte_level)
+        text.bytes = byte_level_decode(token).value_or(token);
+      else
+        text.bytes = decoder_.bytes_of(token);
+    }
+    for (const AddedToken& token : added_) {
+      TokenText& text = texts_[static_cast<size_t>(token.id)];
+      const auto of_model = model_.id_of(token.content);
+      if (text.kind != TokenText::Kind::kAbsent && of_model != token.id)
+        fail("{}: added token '{}' has id {}, which is another token's", name_, token.content,
+             token.id);
+      if (of_model && *of_model != token.id)
+        fail("{}: added token '{}' has id {} but is {} in the vocabulary", name_, token.content,
+             token.id, *of_model);
+      text.kind = token.is_special ? TokenText::Kind::kSpecial : TokenText::Kind::kText;
+      if (token.is_special) text.bytes.clear();
+      if (!token.is_special && !of_model) text.bytes = token.content;
+    }
+  }
+
+  void encode_text(std::string_view whole, bool with_special, Workspace* workspace,
+                   std::vector<int32_t>* ids) const {
+    const auto encode_normalized = [&](std::string_view text, bool is_beginning) {
+      size_t at = 0;
+      after_normalizing_->split(text, with_special,
+                                [&](std::string_view part, std::optional<int32_t> token) {
+                                  if (token)
+                                    ids->push_back(*token);
+                                  else
+                                    encode_piece({part, is_beginning && at == 0}, workspace, ids);
+                                  at += part.size();
+                                });
+    };
+    before_normalizing_->split(
+        whole, with_special, [&](std::string_view part, std::optional<int32_t> token) {
+          if (token) return ids->push_back(*token);
+          bool is_beginning = part.data() == whole.data();
+          if (!normalizer_) return encode_piece({part, is_beginning}, workspace, ids);
+          const std::string_view text =
+              normalizer_->apply(part, &workspace->normalized, &is_beginning);
+          encode_normalized(text, is_beginning);
+        });
+  }
+
+  void encode_piece(const TextPiece& piece, Workspace* workspace, std::vector<int32_t>* ids) const {
+    const auto take = [&](std::string_view word) { encode_word(word, workspace, ids); };
+    if (scanner_ != nullptr)
+      scanner_->for_each_word(piece.text, take);
+    else
+      pre_tokenizer_->for_each_word(piece, take);
+  }
+
+  void encode_word(std::string_view word, Workspace* workspace, std::vector<int32_t>* ids) const {
+    if (word.size() > WordCache::kLongestWord)
+      return model_.encode_word(word, &workspace->merge, ids);
+    std::array<uint64_t, 4> key;
+    WordCache::Entry& entry = workspace->cache.place(word, &key);
+    if (entry.key == key) {
+      ids->insert(ids->end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+      return;
+    }
+    const size_t before = ids->size();
+    model_.encode_word(word, &workspace->merge, ids);
+    const size_t count = ids->size() - before;
+    if (count > WordCache::kMostIds) return;
+    entry.key = key;
+    entry.count = static_cast<int32_t>(count);
+    std::copy(ids->begin() + static_cast<int64_t>(before), ids->end(), entry.ids.begin());
+  }
+
+  BpeModel model_;
+  std::optional<Normalizer> normalizer_;
+  std::unique_ptr<PreTokenizer> pre_tokenizer_;
+  const WordScanner* scanner_;  // Set if it is the only step of pre_tokenizer_.
+  std::unique_ptr<AddedTokens> before_normalizing_;
+  std::unique_ptr<AddedTokens> after_normalizing_;
+  std::vector<AddedToken> added_;
+  TokenDecoder decoder_;
+  std::unique_ptr<WorkspacePool> pool_ = std::make_unique<WorkspacePool>();
+};
+
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(BpeParts parts)
-    : model_(parts.model, parts.name),
-      normalizer_(std::move(parts.normalizer)),
-      pre_tokenizer_(std::move(parts.pre_tokenizer)),
-      scanner_(pre_tokenizer_->only_scanner()),
-      added_(std::move(parts.added)),
-      decoder_(std::move(parts.decoder)),
-      pool_(std::make_unique<Pool>()) {
-  name_ = std::move(parts.name);
-  definition_ = std::move(parts.definition);
-  start_id_ = parts.start_id.value_or(0);
-  end_id_ = parts.end_id;
-  std::stable_sort(added_.begin(), added_.end(),
-                   [](const auto& one, const auto& other) { return one.id < other.id; });
-  add_texts(parts);
-  std::vector<AddedToken> raw;
-  std::vector<AddedToken> normalized;
-  for (const AddedToken& token : added_)
-    (token.is_normalized && normalizer_ ? normalized : raw).push_back(token);
-  std::vector<std::string> contents;
-  for (const AddedToken& token : raw) contents.push_back(token.content);
-  before_normalizing_ = std::make_unique<AddedTokens>(std::move(raw), contents);
-  contents.clear();
-  for (const AddedToken& token : normalized) {
-    std::string storage;
-    bool has_beginning = true;
-    contents.emplace_back(normalizer_->apply(token.content, &storage, &has_beginning));
-  }
-  after_normalizing_ = std::make_unique<AddedTokens>(std::move(normalized), contents);
-  fingerprint_ = fmt::format(
-      "bpe-{}", content_hash(model_.description() + (normalizer_ ? normalizer_->description : "") +
-                             "\n" + pre_tokenizer_->description() + "\n" +
-                             description_of(added_, normalizer_.has_value())));
-}
-
-BpeTokenizer::~BpeTokenizer() = default;
-
-void BpeTokenizer::add_texts(const BpeParts& parts) {
-  int64_t count = 0;
-  for (const auto& [token, id] : parts.model.vocabulary) count = std::max<int64_t>(count, id + 1);
-  for (const AddedToken& token : added_) count = std::max<int64_t>(count, token.id + 1);
-  const auto tokens = static_cast<int64_t>(parts.model.vocabulary.size() + added_.size());
-  if (tokens == 0) fail("{}: the vocabulary is empty", name_);
-  if (count > 2 * tokens + kMostGaps)
-    fail("{}: id {} is far larger than the {} tokens of the vocabulary", name_, count - 1, tokens);
-  texts_.resize(static_cast<size_t>(count));
-  for (const auto& [token, id] : parts.model.vocabulary) {
-    TokenText& text = texts_[static_cast<size_t>(id)];
-    text.kind = TokenText::Kind::kText;
-    if (parts.model.is_byte_level)
-      text.bytes = byte_level_decode(token).value_or(token);
-    else
-      text.bytes = decoder_.bytes_of(token);
-  }
-  for (const AddedToken& token : added_) {
-    TokenText& text = texts_[static_cast<size_t>(token.id)];
-    const auto of_model = model_.id_of(token.content);
-    if (text.kind != TokenText::Kind::kAbsent && of_model != token.id)
-      fail("{}: added token '{}' has id {}, which is another token's", name_, token.content,
-           token.id);
-    if (of_model && *of_model != token.id)
-      fail("{}: added token '{}' has id {} but is {} in the vocabulary", name_, token.content,
-           token.id, *of_model);
-    text.kind = token.is_special ? TokenText::Kind::kSpecial : TokenText::Kind::kText;
-    if (token.is_special) text.bytes.clear();
-    if (!token.is_special && !of_model) text.bytes = token.content;
-  }
-}
-
-void BpeTokenizer::encode(std::string_view text, std::vector<int32_t>* ids) const {
-  pool_->with_workspace([&](Workspace* workspace) { encode_text(text, false, workspace, ids); });
-}
-
-std::vector<int32_t> BpeTokenizer::encode_with_special(std::string_view text) const {
-  std::vector<int32_t> ids;
-  pool_->with_workspace([&](Workspace* workspace) { encode_text(text, true, workspace, &ids); });
-  return ids;
-}
-
-void BpeTokenizer::encode_text(std::string_view whole, bool with_special, Workspace* workspace,
-                               std::vector<int32_t>* ids) const {
-  const auto encode_normalized = [&](std::string_view text, bool is_beginning) {
-    size_t at = 0;
-    after_normalizing_->split(text, with_special,
-                              [&](std::string_view part, std::optional<int32_t> token) {
-                                if (token)
-                                  ids->push_back(*token);
-                                else
-                                  encode_piece({part, is_beginning && at == 0}, workspace, ids);
-                                at += part.size();
-                              });
-  };
-  before_normalizing_->split(whole, with_special,
-                             [&](std::string_view part, std::optional<int32_t> token) {
-                               if (token) return ids->push_back(*token);
-                               bool is_beginning = part.data() == whole.data();
-                               if (!normalizer_)
-                                 return encode_piece({part, is_beginning}, workspace, ids);
-                               const std::string_view text =
-                                   normalizer_->apply(part, &workspace->normalized, &is_beginning);
-                               encode_normalized(text, is_beginning);
-                             });
-}
-
-void BpeTokenizer::encode_piece(const TextPiece& piece, Workspace* workspace,
-                                std::vector<int32_t>* ids) const {
-  const auto take = [&](std::string_view word) { encode_word(word, workspace, ids); };
-  if (scanner_ != nullptr)
-    scanner_->for_each_word(piece.text, take);
-  else
-    pre_tokenizer_->for_each_word(piece, take);
-}
-
-void BpeTokenizer::encode_word(std::string_view word, Workspace* workspace,
-                               std::vector<int32_t>* ids) const {
-  if (word.size() > WordCache::kLongestWord)
-    return model_.encode_word(word, &workspace->merge, ids);
-  std::array<uint64_t, 4> key;
-  WordCache::Entry& entry = workspace->cache.place(word, &key);
-  if (entry.key == key) {
-    ids->insert(ids->end(), entry.ids.begin(), entry.ids.begin() + entry.count);
-    return;
-  }
-  const size_t before = ids->size();
-  model_.encode_word(word, &workspace->merge, ids);
-  const size_t count = ids->size() - before;
-  if (count > WordCache::kMostIds) return;
-  entry.key = key;
-  entry.count = static_cast<int32_t>(count);
-  std::copy(ids->begin() + static_cast<int64_t>(before), ids->end(), entry.ids.begin());
-}
-
-std::string BpeTokenizer::decode(const std::vector<int32_t>& ids) const {
-  return decoder_.stripped(Tokenizer::decode(ids));
-}
-
-std::optional<int32_t> BpeTokenizer::id_of(std::string_view token) const {
-  for (const AddedToken& added : added_)
-    if (added.content == token) return added.id;
-  return model_.id_of(token);
-}
-
-std::vector<std::string> BpeTokenizer::special_tokens() const {
-  std::vector<std::string> names;
-  for (const AddedToken& added : added_) names.push_back(added.content);
-  return names;
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeParts parts) {
+  return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 
 }  // namespace tessera

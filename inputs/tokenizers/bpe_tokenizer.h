@@ -4,14 +4,11 @@
 // encoded as themselves, if the vocabulary has byte tokens.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -32,35 +29,6 @@ struct AddedToken {
   bool takes_left_space = false;
   bool takes_right_space = false;
   bool is_normalized = false;  // Matched in the normalized text.
-};
-
-// A set of texts to search for together.
-class AddedTokens {
- public:
-  // `contents[i]`: the text to search for as tokens[i], normalized if the token is.
-  AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents);
-
-  // Calls `take` in order for tokens and for the text between them (id nullopt). The longest match
-  // at a position is taken. Without `with_special`, special tokens are text.
-  void split(std::string_view text, bool with_special,
-             const std::function<void(std::string_view, std::optional<int32_t>)>& take) const;
-
- private:
-  struct Match {
-    size_t begin = 0;
-    size_t end = 0;
-    int32_t token = 0;
-  };
-  std::optional<Match> next_match(std::string_view text, size_t from) const;
-  int32_t child(int32_t node, char byte) const;
-
-  std::vector<AddedToken> tokens_;
-  bool none_ = true;
-  bool none_plain_ = true;
-  // A trie: (node, byte) to node, and the token that ends at each node, or -1.
-  std::unordered_map<int64_t, int32_t> children_;
-  std::vector<int32_t> token_at_ = {-1};
-  std::array<bool, 256> begins_{};
 };
 
 // The member "decoder" of a tokenizer.json: how tokens are written in the vocabulary, such as
@@ -92,39 +60,6 @@ struct BpeParts {
   std::optional<int32_t> start_id;
   std::optional<int32_t> end_id;
 };
-
-class BpeTokenizer final : public Tokenizer {
- public:
-  explicit BpeTokenizer(BpeParts parts);
-  ~BpeTokenizer() override;
-
-  using Tokenizer::encode;
-  void encode(std::string_view text, std::vector<int32_t>* ids) const override;
-  std::vector<int32_t> encode_with_special(std::string_view text) const override;
-  std::string decode(const std::vector<int32_t>& ids) const override;
-  std::optional<int32_t> id_of(std::string_view token) const override;
-  std::vector<std::string> special_tokens() const override;
-
- private:
-  struct Workspace;  // Scratch memory of one call.
-
-  void add_texts(const BpeParts& parts);
-  void encode_text(std::string_view text, bool with_special, Workspace* workspace,
-                   std::vector<int32_t>* ids) const;
-  void encode_piece(const TextPiece& piece, Workspace* workspace, std::vector<int32_t>* ids) const;
-  void encode_word(std::string_view word, Workspace* workspace, std::vector<int32_t>* ids) const;
-
-  BpeModel model_;
-  std::optional<Normalizer> normalizer_;
-  std::unique_ptr<PreTokenizer> pre_tokenizer_;
-  const WordScanner* scanner_;  // Set if it is the only step of pre_tokenizer_.
-  std::unique_ptr<AddedTokens> before_normalizing_;
-  std::unique_ptr<AddedTokens> after_normalizing_;
-  std::vector<AddedToken> added_;
-  TokenDecoder decoder_;
-  // Unused workspaces.
-  struct Pool;
-  std::unique_ptr<Pool> pool_;
-};
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeParts parts);
 
 }  // namespace tessera

@@ -275,7 +275,7 @@ std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const std::string& name,
   parts.added = read_added(member(json, "added_tokens"));
   if (!parts.model.is_byte_level) add_decoder(member(json, "decoder"), &parts.decoder);
   choose_start_and_end(read_settings(name, files), member(json, "post_processor"), &parts);
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return make_bpe_tokenizer(std::move(parts));
 }
 
 // GPT-2's vocab.json and merges.txt.
@@ -305,7 +305,7 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
   const Settings settings = read_settings(name, files);
   add_special_tokens(settings, &parts);
   choose_start_and_end(settings, Json(), &parts);
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return make_bpe_tokenizer(std::move(parts));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -109,10 +110,31 @@ bool ends_with_repeat(std::string_view expression) {
   return std::string_view("\\+*?(|").find(before) == std::string_view::npos;
 }
 
-}  // namespace
+// A compiled expression.
+struct Pattern {
+  Pattern(std::string given, std::string place)
+      : expression(std::move(given)), where(std::move(place)) {
+    if (expression.size() > kLongestExpression)
+      fail("{}: a pattern of {} bytes is longer than the {} that are supported", where,
+           expression.size(), kLongestExpression);
+    has_search_anchor = expression.find("\\G") != std::string::npos;
+    // At the end, x+ matches as possessive x++ does, which needs no memory for each repetition.
+    const std::string source = expression + (ends_with_repeat(expression) ? "+" : "");
+    static std::mutex mutex;  // Oniguruma compiles one expression at a time.
+    const std::scoped_lock lock(mutex);
+    OnigEncodingType* const encoding = unicode_encoding();
+    onig_set_parse_depth_limit(kMostNesting);
+    OnigErrorInfo info{};
+    const int error = onig_new(&code, bytes_of(source), bytes_of(source) + source.size(),
+                               ONIG_OPTION_NONE, encoding, ONIG_SYNTAX_DEFAULT, &info);
+    if (error != ONIG_NORMAL)
+      fail("{}: the pattern '{}' is not a regular expression: {}", where, expression,
+           message_of(error, &info));
+  }
 
-struct Pattern::Compiled {
-  ~Compiled() { onig_free(code); }
+  ~Pattern() { onig_free(code); }
+  Pattern(const Pattern&) = delete;
+  Pattern& operator=(const Pattern&) = delete;
 
   std::string expression;
   std::string where;
@@ -121,10 +143,10 @@ struct Pattern::Compiled {
 };
 
 // Finds the matches in one text.
-class Pattern::Search {
+class Search {
  public:
-  Search(const Compiled& compiled, std::string_view text)
-      : compiled_(compiled),
+  Search(const Pattern& pattern, std::string_view text)
+      : pattern_(pattern),
         text_(text),
         deadline_(Clock::now() + std::chrono::seconds(10) +
                   std::chrono::microseconds(2 * static_cast<int64_t>(text.size()))) {}
@@ -133,7 +155,7 @@ class Pattern::Search {
   std::optional<std::pair<size_t, size_t>> next(size_t from) {
     while (true) {
       const size_t left = text_.size() - from;
-      const bool is_search = left <= kSearchedText || compiled_.has_search_anchor;
+      const bool is_search = left <= kSearchedText || pattern_.has_search_anchor;
       const int found = is_search ? search(from) : match(from);
       look_at_clock(from);
       if (found >= 0) {
@@ -143,7 +165,7 @@ class Pattern::Search {
       if (found != ONIG_MISMATCH)
         throw TextLimitError(
             fmt::format("{}: the pattern '{}' cannot be matched at byte {} of a text: {}",
-                        compiled_.where, compiled_.expression, from, message_of(found)));
+                        pattern_.where, pattern_.expression, from, message_of(found)));
       if (is_search) return std::nullopt;
       from += static_cast<size_t>(character_at(text_, from).length);
     }
@@ -158,12 +180,12 @@ class Pattern::Search {
   int search(size_t from) const {
     const OnigUChar* const begin = bytes_of(text_);
     const OnigUChar* const end = begin + text_.size();
-    return onig_search_with_param(compiled_.code, begin, end, begin + from, end, space().region,
+    return onig_search_with_param(pattern_.code, begin, end, begin + from, end, space().region,
                                   ONIG_OPTION_NONE, space().limits);
   }
   int match(size_t at) const {
     const OnigUChar* const begin = bytes_of(text_);
-    return onig_match_with_param(compiled_.code, begin, begin + text_.size(), begin + at,
+    return onig_match_with_param(pattern_.code, begin, begin + text_.size(), begin + at,
                                  space().region, ONIG_OPTION_NONE, space().limits);
   }
 
@@ -172,44 +194,19 @@ class Pattern::Search {
     if (Clock::now() > deadline_)
       throw TextLimitError(fmt::format(
           "{}: the pattern '{}' takes too long: it stopped after {} of {} bytes of a text",
-          compiled_.where, compiled_.expression, from, text_.size()));
+          pattern_.where, pattern_.expression, from, text_.size()));
   }
 
-  const Compiled& compiled_;
+  const Pattern& pattern_;
   std::string_view text_;
   Clock::time_point deadline_;
 };
 
-Pattern::Pattern(const std::string& expression, const std::string& where)
-    : compiled_(std::make_unique<Compiled>()) {
-  if (expression.size() > kLongestExpression)
-    fail("{}: a pattern of {} bytes is longer than the {} that are supported", where,
-         expression.size(), kLongestExpression);
-  compiled_->expression = expression;
-  compiled_->where = where;
-  compiled_->has_search_anchor = expression.find("\\G") != std::string::npos;
-  // At the end, x+ matches as possessive x++ does, which needs no memory for each repetition.
-  const std::string source = expression + (ends_with_repeat(expression) ? "+" : "");
-  static std::mutex mutex;  // Oniguruma compiles one expression at a time.
-  const std::scoped_lock lock(mutex);
-  OnigEncodingType* const encoding = unicode_encoding();
-  onig_set_parse_depth_limit(kMostNesting);
-  OnigErrorInfo info{};
-  const int error = onig_new(&compiled_->code, bytes_of(source), bytes_of(source) + source.size(),
-                             ONIG_OPTION_NONE, encoding, ONIG_SYNTAX_DEFAULT, &info);
-  if (error != ONIG_NORMAL)
-    fail("{}: the pattern '{}' is not a regular expression: {}", where, expression,
-         message_of(error, &info));
-}
-
-Pattern::~Pattern() = default;
-Pattern::Pattern(Pattern&&) noexcept = default;
-
-void Pattern::for_each_match(std::string_view whole,
-                             const std::function<void(size_t, size_t)>& take) const {
+void find_matches(const Pattern& pattern, std::string_view whole,
+                  const std::function<void(size_t, size_t)>& take) {
   const ValidUtf8 valid(whole);
   const std::string_view text = valid.text();
-  Search search(*compiled_, text);
+  Search search(pattern, text);
   size_t from = 0;
   size_t last_end = std::string_view::npos;
   while (const auto match = search.next(from)) {
@@ -224,11 +221,13 @@ void Pattern::for_each_match(std::string_view whole,
   }
 }
 
+}  // namespace
+
 Matcher pattern_matcher(const std::string& expression, const std::string& where) {
   const auto pattern = std::make_shared<const Pattern>(expression, where);
   return {
       fmt::format("pattern '{}'", expression),
-      [pattern](std::string_view text, const auto& take) { pattern->for_each_match(text, take); }};
+      [pattern](std::string_view text, const auto& take) { find_matches(*pattern, text, take); }};
 }
 
 Matcher literal_matcher(const Json& json) {

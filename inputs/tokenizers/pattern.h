@@ -6,31 +6,12 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "core/io/json.h"
 
 namespace tessera {
-
-class Pattern {
- public:
-  // Error, prefixed with `where`, if the expression is invalid. `expression` is UTF-8.
-  Pattern(const std::string& expression, const std::string& where);
-  ~Pattern();
-  Pattern(Pattern&&) noexcept;
-
-  // Visits all matches in order, including empty ones, except an empty match at the end of another.
-  // TextLimitError if a match takes too many steps or too much memory. Thread-safe.
-  void for_each_match(std::string_view text,
-                      const std::function<void(size_t begin, size_t end)>& take) const;
-
- private:
-  struct Compiled;
-  class Search;
-  std::unique_ptr<Compiled> compiled_;
-};
 
 // Finds the matches of a pattern or of a literal text, in order.
 struct Matcher {
@@ -39,6 +20,9 @@ struct Matcher {
                      const std::function<void(size_t begin, size_t end)>& take)>
       find;
 };
+// Matches an expression in UTF-8; Error, prefixed with `where`, if it is invalid. `find` visits
+// empty matches too, except at the end of another. TextLimitError if a match takes too many steps
+// or too much memory. Thread-safe.
 Matcher pattern_matcher(const std::string& expression, const std::string& where);
 // Matches a literal; Error if it is empty.
 Matcher literal_matcher(const Json& literal);

@@ -58,80 +58,6 @@ class MpiRequest final : public Request {
   std::condition_variable changed_;
 };
 
-// All calls of MPI are made by one thread, the progress thread. Other threads post requests to it
-// and wait for them, so any MPI library will do (MPI_THREAD_FUNNELED), and transfers progress while
-// they compute. Requests share ownership of the transport.
-class MpiTransport final : public Transport, public std::enable_shared_from_this<MpiTransport> {
- public:
-  // Calls MPI_Init; returns when all processes have joined.
-  MpiTransport();
-  // Calls MPI_Finalize; ends this process if others do not do so in time.
-  ~MpiTransport() override;
-  MpiTransport(const MpiTransport&) = delete;
-  MpiTransport& operator=(const MpiTransport&) = delete;
-
-  std::string_view kind() const override { return "mpi"; }
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(hosts_.size()); }
-  const std::string& host(int rank) const override { return hosts_.at(static_cast<size_t>(rank)); }
-
-  std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) override {
-    return post(MpiRequest::Kind::kSend, to, tag, const_cast<std::byte*>(bytes.data()),
-                bytes.size());
-  }
-  std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) override {
-    return post(MpiRequest::Kind::kReceive, from, tag, bytes.data(), bytes.size());
-  }
-  [[noreturn]] void abort(int exit_code) override;
-
-  // Whether the request is done by the deadline. Error if the thread has stopped before.
-  bool wait(MpiRequest& request, std::chrono::steady_clock::time_point deadline);
-  // Stops the thread unless the request is done: MPI must not use its memory any more.
-  void release(MpiRequest& request);
-
- private:
-  enum class State { kJoining, kRunning, kStopped, kFinished };
-  // An MPI request. Large messages are sent in several pieces, since MPI counts bytes in an int.
-  struct Piece {
-    MpiRequest* request = nullptr;
-    int bytes = 0;
-  };
-
-  // Error if the thread has stopped.
-  std::unique_ptr<Request> post(MpiRequest::Kind kind, int peer, int tag, std::byte* data,
-                                size_t size);
-  // The rest is called by the progress thread.
-  void run();
-  void join();
-  void progress();
-  void start(MpiRequest& request);
-  bool complete_pieces();
-  bool pause(int idle_rounds);
-  void stop(const std::string& error);
-
-  int rank_ = 0;
-  int largest_tag_ = 0;
-  std::vector<std::string> hosts_;
-
-  // Used by the thread only: requests_[i] is that of pieces_[i].
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  std::vector<MPI_Request> requests_;
-  std::vector<Piece> pieces_;
-  std::vector<MpiRequest*> starting_;  // Taken from posted_.
-  std::vector<int> completed_;
-  std::vector<MPI_Status> statuses_;
-
-  std::mutex mutex_;                 // Guards the rest, and done_ of requests.
-  std::condition_variable wake_;     // Notifies the thread,
-  std::condition_variable changed_;  // and those that wait for its state.
-  std::vector<MpiRequest*> posted_;  // Not taken by the thread yet.
-  State state_ = State::kJoining;
-  std::string error_;  // Why no request can be done any more; or empty.
-  bool closing_ = false;
-  int abort_code_ = -1;
-  std::thread thread_;
-};
-
 using namespace std::chrono_literals;
 
 // While requests are pending the thread polls MPI: first in a loop that yields the processor, then
@@ -199,238 +125,298 @@ void check_launcher() {
 #endif
 }
 
+// All calls of MPI are made by one thread, the progress thread. Other threads post requests to it
+// and wait for them, so any MPI library will do (MPI_THREAD_FUNNELED), and transfers progress while
+// they compute. Requests share ownership of the transport.
+class MpiTransport final : public Transport, public std::enable_shared_from_this<MpiTransport> {
+ public:
+  // Calls MPI_Init; returns when all processes have joined.
+  MpiTransport() {
+    // Signals are handled by the threads of the program.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      thread_ = start_thread([this] { run(); });
+    } catch (...) {
+      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw;
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return state_ != State::kJoining; });
+    if (error_.empty()) return;
+    closing_ = true;
+    wake_.notify_one();
+    lock.unlock();
+    thread_.join();
+    fail("{}", error_);
+  }
+
+  // Calls MPI_Finalize; ends this process if others do not do so in time.
+  ~MpiTransport() override {
+    std::unique_lock lock(mutex_);
+    closing_ = true;
+    wake_.notify_one();
+    // MPI_Finalize may wait for processes that died; a nonzero exit code makes the launcher end all
+    // of them.
+    if (!changed_.wait_for(lock, kFinalizeTimeout, [this] { return state_ == State::kFinished; })) {
+      std::fputs("runexp: the other processes did not end; ending without them\n", stderr);
+      std::fflush(nullptr);
+      ::_exit(1);
+    }
+    lock.unlock();
+    thread_.join();
+  }
+
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  std::string_view kind() const override { return "mpi"; }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(hosts_.size()); }
+  const std::string& host(int rank) const override { return hosts_.at(static_cast<size_t>(rank)); }
+
+  std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) override {
+    return post(MpiRequest::Kind::kSend, to, tag, const_cast<std::byte*>(bytes.data()),
+                bytes.size());
+  }
+  std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) override {
+    return post(MpiRequest::Kind::kReceive, from, tag, bytes.data(), bytes.size());
+  }
+
+  [[noreturn]] void abort(int exit_code) override {
+    std::fflush(nullptr);
+    {
+      std::unique_lock lock(mutex_);
+      abort_code_ = exit_code;
+      wake_.notify_one();
+      changed_.wait_for(lock, kAbortTimeout, [] { return false; });
+    }
+    ::_exit(exit_code);  // MPI_Abort did not end this process; the launcher ends the others.
+  }
+
+  // Whether the request is done by the deadline. Error if the thread has stopped before.
+  bool wait(MpiRequest& request, std::chrono::steady_clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    request.changed_.wait_until(lock, deadline,
+                                [&] { return request.done_ || state_ != State::kRunning; });
+    if (!request.done_ && state_ != State::kRunning) fail("{}", error_);
+    return request.done_;
+  }
+
+  // Stops the thread unless the request is done: MPI must not use its memory any more.
+  void release(MpiRequest& request) {
+    std::unique_lock lock(mutex_);
+    if (request.done_ || state_ != State::kRunning) return;
+    if (error_.empty()) error_ = "a message between the processes was abandoned before it was done";
+    wake_.notify_one();
+    changed_.wait(lock, [this] { return state_ != State::kRunning; });
+  }
+
+ private:
+  enum class State { kJoining, kRunning, kStopped, kFinished };
+  // An MPI request. Large messages are sent in several pieces, since MPI counts bytes in an int.
+  struct Piece {
+    MpiRequest* request = nullptr;
+    int bytes = 0;
+  };
+
+  // Error if the thread has stopped.
+  std::unique_ptr<Request> post(MpiRequest::Kind kind, int peer, int tag, std::byte* data,
+                                size_t size) {
+    CHECK(peer >= 0 && peer < this->size(), "process {} of {}", peer, this->size());
+    if (tag > largest_tag_)
+      fail(
+          "this MPI library has tags up to {}, but a message needs tag {}: run more processes with "
+          "fewer devices each (--devices)",
+          largest_tag_, tag);
+    auto request = std::make_unique<MpiRequest>(shared_from_this(), kind, peer, tag, data, size);
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kRunning || !error_.empty()) fail("{}", error_);
+    posted_.push_back(request.get());
+    wake_.notify_one();
+    return request;
+  }
+
+  // The rest is called by the progress thread.
+  void run() {
+    make_thread_prompt();
+    // MPI_Init and MPI_Finalize poll. With more processes than processors they would otherwise take
+    // processor time from the processes that they wait for.
+    ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    std::string error;
+    try {
+      join();
+      progress();
+    } catch (const Error& caught) {
+      error = caught.what();
+    }
+    stop(error);
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return closing_ || abort_code_ >= 0; });
+    const bool failed = !error_.empty();
+    const int abort_code = abort_code_;
+    lock.unlock();
+    if (abort_code >= 0) MPI_Abort(MPI_COMM_WORLD, abort_code);
+    if (!failed) {
+      MPI_Comm_free(&comm_);
+      MPI_Finalize();
+    }
+    lock.lock();
+    state_ = State::kFinished;
+    changed_.notify_all();
+  }
+
+  void join() {
+    check_launcher();
+    int provided = MPI_THREAD_SINGLE, found = 0;
+    int* largest_tag = nullptr;
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    if (provided < MPI_THREAD_FUNNELED) fail("this MPI library does not support threads");
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &largest_tag, &found), "MPI_Comm_get_attr");
+    constexpr int kGuaranteedTag = 32767;
+    largest_tag_ = found != 0 ? *largest_tag : kGuaranteedTag;
+    hosts_ = find_hosts(comm_, rank_);
+    const std::lock_guard lock(mutex_);
+    state_ = State::kRunning;
+    changed_.notify_all();
+  }
+
+  void progress() {
+    for (int idle_rounds = 0; pause(idle_rounds);) {
+      {
+        const std::lock_guard lock(mutex_);
+        starting_.swap(posted_);
+      }
+      for (MpiRequest* request : starting_) start(*request);
+      const bool started = !starting_.empty();
+      starting_.clear();  // Requests may be destroyed once they are done.
+      const bool completed = complete_pieces();
+      idle_rounds = started || completed ? 0 : idle_rounds + 1;
+    }
+  }
+
+  void start(MpiRequest& request) {
+    size_t begin = 0;
+    do {
+      const int bytes = static_cast<int>(std::min(kLargestPiece, request.size_ - begin));
+      MPI_Request piece = MPI_REQUEST_NULL;
+      if (request.kind_ == MpiRequest::Kind::kSend) {
+        check(MPI_Isend(request.data_ + begin, bytes, MPI_BYTE, request.peer_, request.tag_, comm_,
+                        &piece),
+              "MPI_Isend");
+      } else {
+        check(MPI_Irecv(request.data_ + begin, bytes, MPI_BYTE, request.peer_, request.tag_, comm_,
+                        &piece),
+              "MPI_Irecv");
+      }
+      requests_.push_back(piece);
+      pieces_.push_back({&request, bytes});
+      ++request.pieces_left_;
+      begin += static_cast<size_t>(bytes);
+    } while (begin < request.size_);
+  }
+
+  // Returns whether any piece was completed.
+  bool complete_pieces() {
+    if (requests_.empty()) return false;
+    completed_.resize(requests_.size());
+    statuses_.resize(requests_.size());
+    int count = 0;
+    const int result = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                    completed_.data(), statuses_.data());
+    if (result == MPI_ERR_IN_STATUS)
+      for (int i = 0; i < count; ++i)
+        check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "MPI_Testsome");
+    check(result, "MPI_Testsome");
+    if (count <= 0) return false;
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      Piece& piece = pieces_[static_cast<size_t>(completed_[i])];
+      MpiRequest& request = *piece.request;
+      int bytes = piece.bytes;
+      if (request.kind_ == MpiRequest::Kind::kReceive)
+        MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
+      if (bytes != piece.bytes)
+        fail("a message of {} bytes matches a receive of {} (tag {})", bytes, piece.bytes,
+             request.tag_);
+      piece.request = nullptr;
+      if (--request.pieces_left_ > 0) continue;
+      request.done_ = true;
+      request.changed_.notify_all();
+    }
+    std::erase(requests_, MPI_REQUEST_NULL);
+    std::erase_if(pieces_, [](const Piece& piece) { return piece.request == nullptr; });
+    return true;
+  }
+
+  // Waits until MPI should be called again; false if the thread must stop.
+  bool pause(int idle_rounds) {
+    std::unique_lock lock(mutex_);
+    const auto is_called = [this] {
+      return !posted_.empty() || !error_.empty() || closing_ || abort_code_ >= 0;
+    };
+    if (requests_.empty()) {
+      wake_.wait(lock, is_called);
+    } else if (!is_called() && idle_rounds > kYieldingRounds) {
+      const int longer = std::min((idle_rounds - kYieldingRounds) / 8, 16);
+      wake_.wait_for(lock, std::min(kShortestSleep * (1 + longer), kLongestSleep), is_called);
+    } else if (!is_called() && idle_rounds > 0) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+    if (abort_code_ >= 0) {
+      const int abort_code = abort_code_;
+      lock.unlock();
+      MPI_Abort(MPI_COMM_WORLD, abort_code);
+      lock.lock();
+    }
+    return error_.empty() && !closing_;
+  }
+
+  void stop(const std::string& error) {
+    const std::lock_guard lock(mutex_);
+    if (error_.empty()) error_ = error;
+    state_ = State::kStopped;
+    changed_.notify_all();
+    for (const Piece& piece : pieces_)
+      if (piece.request != nullptr) piece.request->changed_.notify_all();
+    for (MpiRequest* request : starting_) request->changed_.notify_all();
+    for (MpiRequest* request : posted_) request->changed_.notify_all();
+  }
+
+  int rank_ = 0;
+  int largest_tag_ = 0;
+  std::vector<std::string> hosts_;
+
+  // Used by the thread only: requests_[i] is that of pieces_[i].
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::vector<MPI_Request> requests_;
+  std::vector<Piece> pieces_;
+  std::vector<MpiRequest*> starting_;  // Taken from posted_.
+  std::vector<int> completed_;
+  std::vector<MPI_Status> statuses_;
+
+  std::mutex mutex_;                 // Guards the rest, and done_ of requests.
+  std::condition_variable wake_;     // Notifies the thread,
+  std::condition_variable changed_;  // and those that wait for its state.
+  std::vector<MpiRequest*> posted_;  // Not taken by the thread yet.
+  State state_ = State::kJoining;
+  std::string error_;  // Why no request can be done any more; or empty.
+  bool closing_ = false;
+  int abort_code_ = -1;
+  std::thread thread_;
+};
+
 MpiRequest::~MpiRequest() { transport_->release(*this); }
 
 bool MpiRequest::wait_until(std::chrono::steady_clock::time_point deadline) {
   return transport_->wait(*this, deadline);
-}
-
-MpiTransport::MpiTransport() {
-  // Signals are handled by the threads of the program.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = start_thread([this] { run(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return state_ != State::kJoining; });
-  if (error_.empty()) return;
-  closing_ = true;
-  wake_.notify_one();
-  lock.unlock();
-  thread_.join();
-  fail("{}", error_);
-}
-
-MpiTransport::~MpiTransport() {
-  std::unique_lock lock(mutex_);
-  closing_ = true;
-  wake_.notify_one();
-  // MPI_Finalize may wait for processes that died; a nonzero exit code makes the launcher end all.
-  if (!changed_.wait_for(lock, kFinalizeTimeout, [this] { return state_ == State::kFinished; })) {
-    std::fputs("runexp: the other processes did not end; ending without them\n", stderr);
-    std::fflush(nullptr);
-    ::_exit(1);
-  }
-  lock.unlock();
-  thread_.join();
-}
-
-std::unique_ptr<Request> MpiTransport::post(MpiRequest::Kind kind, int peer, int tag,
-                                            std::byte* data, size_t size) {
-  CHECK(peer >= 0 && peer < this->size(), "process {} of {}", peer, this->size());
-  if (tag > largest_tag_)
-    fail(
-        "this MPI library has tags up to {}, but a message needs tag {}: run more processes with "
-        "fewer devices each (--devices)",
-        largest_tag_, tag);
-  auto request = std::make_unique<MpiRequest>(shared_from_this(), kind, peer, tag, data, size);
-  const std::lock_guard lock(mutex_);
-  if (state_ != State::kRunning || !error_.empty()) fail("{}", error_);
-  posted_.push_back(request.get());
-  wake_.notify_one();
-  return request;
-}
-
-bool MpiTransport::wait(MpiRequest& request, std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  request.changed_.wait_until(lock, deadline,
-                              [&] { return request.done_ || state_ != State::kRunning; });
-  if (!request.done_ && state_ != State::kRunning) fail("{}", error_);
-  return request.done_;
-}
-
-void MpiTransport::release(MpiRequest& request) {
-  std::unique_lock lock(mutex_);
-  if (request.done_ || state_ != State::kRunning) return;
-  if (error_.empty()) error_ = "a message between the processes was abandoned before it was done";
-  wake_.notify_one();
-  changed_.wait(lock, [this] { return state_ != State::kRunning; });
-}
-
-void MpiTransport::abort(int exit_code) {
-  std::fflush(nullptr);
-  {
-    std::unique_lock lock(mutex_);
-    abort_code_ = exit_code;
-    wake_.notify_one();
-    changed_.wait_for(lock, kAbortTimeout, [] { return false; });
-  }
-  ::_exit(exit_code);  // MPI_Abort did not end this process; the launcher ends the others.
-}
-
-void MpiTransport::run() {
-  make_thread_prompt();
-  // MPI_Init and MPI_Finalize poll. With more processes than processors they would otherwise take
-  // processor time from the processes that they wait for.
-  ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  std::string error;
-  try {
-    join();
-    progress();
-  } catch (const Error& caught) {
-    error = caught.what();
-  }
-  stop(error);
-  std::unique_lock lock(mutex_);
-  wake_.wait(lock, [this] { return closing_ || abort_code_ >= 0; });
-  const bool failed = !error_.empty();
-  const int abort_code = abort_code_;
-  lock.unlock();
-  if (abort_code >= 0) MPI_Abort(MPI_COMM_WORLD, abort_code);
-  if (!failed) {
-    MPI_Comm_free(&comm_);
-    MPI_Finalize();
-  }
-  lock.lock();
-  state_ = State::kFinished;
-  changed_.notify_all();
-}
-
-void MpiTransport::join() {
-  check_launcher();
-  int provided = MPI_THREAD_SINGLE, found = 0;
-  int* largest_tag = nullptr;
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  if (provided < MPI_THREAD_FUNNELED) fail("this MPI library does not support threads");
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &largest_tag, &found), "MPI_Comm_get_attr");
-  constexpr int kGuaranteedTag = 32767;
-  largest_tag_ = found != 0 ? *largest_tag : kGuaranteedTag;
-  hosts_ = find_hosts(comm_, rank_);
-  const std::lock_guard lock(mutex_);
-  state_ = State::kRunning;
-  changed_.notify_all();
-}
-
-void MpiTransport::progress() {
-  for (int idle_rounds = 0; pause(idle_rounds);) {
-    {
-      const std::lock_guard lock(mutex_);
-      starting_.swap(posted_);
-    }
-    for (MpiRequest* request : starting_) start(*request);
-    const bool started = !starting_.empty();
-    starting_.clear();  // Requests may be destroyed once they are done.
-    const bool completed = complete_pieces();
-    idle_rounds = started || completed ? 0 : idle_rounds + 1;
-  }
-}
-
-// Waits until MPI should be called again; false if the thread must stop.
-bool MpiTransport::pause(int idle_rounds) {
-  std::unique_lock lock(mutex_);
-  const auto is_called = [this] {
-    return !posted_.empty() || !error_.empty() || closing_ || abort_code_ >= 0;
-  };
-  if (requests_.empty()) {
-    wake_.wait(lock, is_called);
-  } else if (!is_called() && idle_rounds > kYieldingRounds) {
-    const int longer = std::min((idle_rounds - kYieldingRounds) / 8, 16);
-    wake_.wait_for(lock, std::min(kShortestSleep * (1 + longer), kLongestSleep), is_called);
-  } else if (!is_called() && idle_rounds > 0) {
-    lock.unlock();
-    std::this_thread::yield();
-    lock.lock();
-  }
-  if (abort_code_ >= 0) {
-    const int abort_code = abort_code_;
-    lock.unlock();
-    MPI_Abort(MPI_COMM_WORLD, abort_code);
-    lock.lock();
-  }
-  return error_.empty() && !closing_;
-}
-
-void MpiTransport::start(MpiRequest& request) {
-  size_t begin = 0;
-  do {
-    const int bytes = static_cast<int>(std::min(kLargestPiece, request.size_ - begin));
-    MPI_Request piece = MPI_REQUEST_NULL;
-    if (request.kind_ == MpiRequest::Kind::kSend) {
-      check(MPI_Isend(request.data_ + begin, bytes, MPI_BYTE, request.peer_, request.tag_, comm_,
-                      &piece),
-            "MPI_Isend");
-    } else {
-      check(MPI_Irecv(request.data_ + begin, bytes, MPI_BYTE, request.peer_, request.tag_, comm_,
-                      &piece),
-            "MPI_Irecv");
-    }
-    requests_.push_back(piece);
-    pieces_.push_back({&request, bytes});
-    ++request.pieces_left_;
-    begin += static_cast<size_t>(bytes);
-  } while (begin < request.size_);
-}
-
-// Returns whether any piece was completed.
-bool MpiTransport::complete_pieces() {
-  if (requests_.empty()) return false;
-  completed_.resize(requests_.size());
-  statuses_.resize(requests_.size());
-  int count = 0;
-  const int result = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
-                                  completed_.data(), statuses_.data());
-  if (result == MPI_ERR_IN_STATUS)
-    for (int i = 0; i < count; ++i)
-      check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "MPI_Testsome");
-  check(result, "MPI_Testsome");
-  if (count <= 0) return false;
-  const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    Piece& piece = pieces_[static_cast<size_t>(completed_[i])];
-    MpiRequest& request = *piece.request;
-    int bytes = piece.bytes;
-    if (request.kind_ == MpiRequest::Kind::kReceive) MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
-    if (bytes != piece.bytes)
-      fail("a message of {} bytes matches a receive of {} (tag {})", bytes, piece.bytes,
-           request.tag_);
-    piece.request = nullptr;
-    if (--request.pieces_left_ > 0) continue;
-    request.done_ = true;
-    request.changed_.notify_all();
-  }
-  std::erase(requests_, MPI_REQUEST_NULL);
-  std::erase_if(pieces_, [](const Piece& piece) { return piece.request == nullptr; });
-  return true;
-}
-
-void MpiTransport::stop(const std::string& error) {
-  const std::lock_guard lock(mutex_);
-  if (error_.empty()) error_ = error;
-  state_ = State::kStopped;
-  changed_.notify_all();
-  for (const Piece& piece : pieces_)
-    if (piece.request != nullptr) piece.request->changed_.notify_all();
-  for (MpiRequest* request : starting_) request->changed_.notify_all();
-  for (MpiRequest* request : posted_) request->changed_.notify_all();
 }
 
 const bool kRegistered = [] {

@@ -27,6 +27,38 @@ using Side = OtherSideChoice::Kind;
 
 enum class ReplayFind { kNonfinite };
 
+// The program that runs, unless another build is asked for.
+std::string other_program(const OtherSideChoice& against) {
+  if (against.kind != Side::kBuild) return fs::canonical("/proc/self/exe").string();
+  const fs::path program = fs::absolute(against.value);
+  if (!fs::is_regular_file(program) || ::access(program.c_str(), X_OK) != 0)
+    fail("--against=build:{}: not a program; give the path of another build's runexp",
+         against.value);
+  return program.string();
+}
+
+// Whether this kind of device has a kernel. One device of it is kept to ask. `flag` is what the
+// user wrote before the kind.
+std::function<bool(const OpDef&)> kernels_of_kind(const std::string& kind, std::string_view flag,
+                                                  const std::vector<fs::path>& folders) {
+  auto devices = find_device(kind, folders, flag).make_devices(1, 1, 0);
+  const std::shared_ptr<Device> device = std::move(devices.at(0));
+  return [device](const OpDef& op) { return device->has_kernel(op); };
+}
+
+void require_level(const std::string& name) {
+  std::vector<std::string> levels;
+  for (const CpuLevel level : machine_levels()) levels.emplace_back(level_name(level));
+  if (std::find(levels.begin(), levels.end(), name) == levels.end())
+    fail("--against=cpu_level:{}: this processor has {}{}", name, fmt::join(levels, ", "),
+         did_you_mean(name, levels));
+}
+
+// Error if `is_given`: the flag cannot be used with that.
+void refuse(bool is_given, std::string_view flag, std::string_view with) {
+  if (is_given) fail("--{} cannot be used with {}", flag, with);
+}
+
 struct ReplayCommand {
   static constexpr CommandInfo kInfo{
       .mode = "replay", .summary = "repeat a step and compare what each kernel writes"};
@@ -64,137 +96,99 @@ struct ReplayCommand {
             "use only kernels that this kind of device has, too: the program that both kinds run",
             {.unit = "KIND"}))
 
-  void check() const;
-  CommandResult run(const CommandContext& context) const;
+  void check() const {
+    experiment.check();
+    devices.check();
+    parse_checkpoint(checkpoint, CheckpointCount::kOne);
+    if (!step) fail("--mode=replay needs the number of a step: --step=N");
+    const bool has_values = record_values != RecordedValues::kNone;
+    if (find) {
+      constexpr std::string_view kFind = "--find, which compares nothing";
+      refuse(!against.empty(), "against", kFind);
+      refuse(tolerance > 0.0, "tolerance", kFind);
+      refuse(isolate, "isolate", kFind);
+      refuse(!record.empty(), "record", kFind);
+      refuse(has_values, "record_values", kFind);
+      refuse(!kernels_of.empty(), "kernels_of", kFind);
+    }
+    if (against.empty() && (tolerance > 0.0 || isolate))
+      fail("--{} needs something to compare with: give --against",
+           isolate ? "isolate" : "tolerance");
+    if (record.empty() && has_values) fail("--record_values needs a file: give --record=FILE");
+    refuse(isolate && !record.empty(), "record", "--isolate, which changes what launches read");
+    if (against.empty()) return;
+    const OtherSideChoice other = parse_other_side(against);
+    if (other.kind == Side::kThreads) KindFlags{whole_number("threads", other.value, 1)}.check();
+  }
+
+  CommandResult run(const CommandContext& context) const {
+    RunFlags flags{experiment, devices, directory, {}};
+    if (directory.job_log_dir.empty() && !experiment.config.empty())  // The run of --config.
+      flags.directory.job_log_dir = read_config(experiment.config).file.parent_path();
+    const ExperimentJob job{
+        .flags = flags, .reads_data = true, .fits_mesh = true, .advises_mesh = true};
+    return check_printed(run_experiment(job, context, [this](const JobParts& parts) {
+      return replay_run(parts.configured.config, parts.setting, setting(), parts.devices,
+                        parts.processes);
+    }));
+  }
 
  private:
-  ReplaySetting setting() const;
-  std::vector<std::string> other_command(const OtherSideChoice& other,
-                                         const std::string& kernels) const;
+  // Error if the other kind of device, processor level or program does not exist.
+  ReplaySetting setting() const {
+    const OtherSideChoice other = against.empty() ? OtherSideChoice{} : parse_other_side(against);
+    ReplaySetting setting{
+        .replay = {.step = *step,
+                   .checkpoint = parse_checkpoint(checkpoint, CheckpointCount::kOne),
+                   .against = other,
+                   .tolerance = tolerance,
+                   .inputs = isolate ? LaunchInputs::kOther : LaunchInputs::kOwn,
+                   .record = record,
+                   .values = record_values,
+                   .kernels_of = kernels_of,
+                   .finds_nonfinite = find.has_value()},
+        .build = std::string(build_stamp())};
+    const std::string own = devices.kind.kind();
+    std::string kernels_here = kernels_of, kernels_there = kernels_of;
+    if (other.kind == Side::kDevice) {
+      if (!kernels_of.empty())
+        fail("--kernels_of is not needed with --against=device:{}, which sets it", other.value);
+      kernels_here = other.value;
+      kernels_there = own;
+    }
+    if (other.kind == Side::kCpuLevel) {
+      require_level(other.value);
+      setting.other_environment = fmt::format("{}={}", kLevelVariable, other.value);
+    }
+    if (!kernels_here.empty() && kernels_here != own)
+      setting.other_has_kernel = kernels_of_kind(
+          kernels_here, other.kind == Side::kDevice ? "--against=device:" : "--kernels_of=",
+          experiment.plugins.folders());
+    if (other.kind != Side::kNone && other.kind != Side::kRecording)
+      setting.other_command = other_command(other, kernels_there);
+    return setting;
+  }
+
+  // The command of the other side: this command with the other setting, without the flags of
+  // comparing and recording.
+  std::vector<std::string> other_command(const OtherSideChoice& side,
+                                         const std::string& kernels) const {
+    ReplayCommand other = *this;
+    other.against.clear();
+    other.tolerance = 0.0;
+    other.record.clear();
+    other.kernels_of = kernels;
+    // --tolerance and the values of elements need outputs, --isolate inputs, too.
+    other.record_values = isolate ? RecordedValues::kAll : RecordedValues::kOutputs;
+    other.isolate = false;
+    if (side.kind == Side::kDevice) other.devices.kind.device = side.value;
+    if (side.kind == Side::kThreads)
+      other.devices.kind.threads = whole_number("threads", side.value, 1);
+    std::vector<std::string> command = {other_program(side), "--mode=replay"};
+    for (std::string& word : to_arguments(other)) command.push_back(std::move(word));
+    return command;
+  }
 };
-
-// The program that runs, unless another build is asked for.
-std::string other_program(const OtherSideChoice& against) {
-  if (against.kind != Side::kBuild) return fs::canonical("/proc/self/exe").string();
-  const fs::path program = fs::absolute(against.value);
-  if (!fs::is_regular_file(program) || ::access(program.c_str(), X_OK) != 0)
-    fail("--against=build:{}: not a program; give the path of another build's runexp",
-         against.value);
-  return program.string();
-}
-
-// Whether this kind of device has a kernel. One device of it is kept to ask. `flag` is what the
-// user wrote before the kind.
-std::function<bool(const OpDef&)> kernels_of_kind(const std::string& kind, std::string_view flag,
-                                                  const std::vector<fs::path>& folders) {
-  auto devices = find_device(kind, folders, flag).make_devices(1, 1, 0);
-  const std::shared_ptr<Device> device = std::move(devices.at(0));
-  return [device](const OpDef& op) { return device->has_kernel(op); };
-}
-
-void require_level(const std::string& name) {
-  std::vector<std::string> levels;
-  for (const CpuLevel level : machine_levels()) levels.emplace_back(level_name(level));
-  if (std::find(levels.begin(), levels.end(), name) == levels.end())
-    fail("--against=cpu_level:{}: this processor has {}{}", name, fmt::join(levels, ", "),
-         did_you_mean(name, levels));
-}
-
-// Error if `is_given`: the flag cannot be used with that.
-void refuse(bool is_given, std::string_view flag, std::string_view with) {
-  if (is_given) fail("--{} cannot be used with {}", flag, with);
-}
-
-void ReplayCommand::check() const {
-  experiment.check();
-  devices.check();
-  parse_checkpoint(checkpoint, CheckpointCount::kOne);
-  if (!step) fail("--mode=replay needs the number of a step: --step=N");
-  const bool has_values = record_values != RecordedValues::kNone;
-  if (find) {
-    constexpr std::string_view kFind = "--find, which compares nothing";
-    refuse(!against.empty(), "against", kFind);
-    refuse(tolerance > 0.0, "tolerance", kFind);
-    refuse(isolate, "isolate", kFind);
-    refuse(!record.empty(), "record", kFind);
-    refuse(has_values, "record_values", kFind);
-    refuse(!kernels_of.empty(), "kernels_of", kFind);
-  }
-  if (against.empty() && (tolerance > 0.0 || isolate))
-    fail("--{} needs something to compare with: give --against", isolate ? "isolate" : "tolerance");
-  if (record.empty() && has_values) fail("--record_values needs a file: give --record=FILE");
-  refuse(isolate && !record.empty(), "record", "--isolate, which changes what launches read");
-  if (against.empty()) return;
-  const OtherSideChoice other = parse_other_side(against);
-  if (other.kind == Side::kThreads) KindFlags{whole_number("threads", other.value, 1)}.check();
-}
-
-// The command of the other side: this command with the other setting, without the flags of
-// comparing and recording.
-std::vector<std::string> ReplayCommand::other_command(const OtherSideChoice& side,
-                                                      const std::string& kernels) const {
-  ReplayCommand other = *this;
-  other.against.clear();
-  other.tolerance = 0.0;
-  other.record.clear();
-  other.kernels_of = kernels;
-  // --tolerance and the values of elements need outputs, --isolate inputs, too.
-  other.record_values = isolate ? RecordedValues::kAll : RecordedValues::kOutputs;
-  other.isolate = false;
-  if (side.kind == Side::kDevice) other.devices.kind.device = side.value;
-  if (side.kind == Side::kThreads)
-    other.devices.kind.threads = whole_number("threads", side.value, 1);
-  std::vector<std::string> command = {other_program(side), "--mode=replay"};
-  for (std::string& word : to_arguments(other)) command.push_back(std::move(word));
-  return command;
-}
-
-// Error if the other kind of device, processor level or program does not exist.
-ReplaySetting ReplayCommand::setting() const {
-  const OtherSideChoice other = against.empty() ? OtherSideChoice{} : parse_other_side(against);
-  ReplaySetting setting{
-      .replay = {.step = *step,
-                 .checkpoint = parse_checkpoint(checkpoint, CheckpointCount::kOne),
-                 .against = other,
-                 .tolerance = tolerance,
-                 .inputs = isolate ? LaunchInputs::kOther : LaunchInputs::kOwn,
-                 .record = record,
-                 .values = record_values,
-                 .kernels_of = kernels_of,
-                 .finds_nonfinite = find.has_value()},
-      .build = std::string(build_stamp())};
-  const std::string own = devices.kind.kind();
-  std::string kernels_here = kernels_of, kernels_there = kernels_of;
-  if (other.kind == Side::kDevice) {
-    if (!kernels_of.empty())
-      fail("--kernels_of is not needed with --against=device:{}, which sets it", other.value);
-    kernels_here = other.value;
-    kernels_there = own;
-  }
-  if (other.kind == Side::kCpuLevel) {
-    require_level(other.value);
-    setting.other_environment = fmt::format("{}={}", kLevelVariable, other.value);
-  }
-  if (!kernels_here.empty() && kernels_here != own)
-    setting.other_has_kernel = kernels_of_kind(
-        kernels_here, other.kind == Side::kDevice ? "--against=device:" : "--kernels_of=",
-        experiment.plugins.folders());
-  if (other.kind != Side::kNone && other.kind != Side::kRecording)
-    setting.other_command = other_command(other, kernels_there);
-  return setting;
-}
-
-CommandResult ReplayCommand::run(const CommandContext& context) const {
-  RunFlags flags{experiment, devices, directory, {}};
-  if (directory.job_log_dir.empty() && !experiment.config.empty())  // The run of --config.
-    flags.directory.job_log_dir = read_config(experiment.config).file.parent_path();
-  const ExperimentJob job{
-      .flags = flags, .reads_data = true, .fits_mesh = true, .advises_mesh = true};
-  return check_printed(run_experiment(job, context, [this](const JobParts& parts) {
-    return replay_run(parts.configured.config, parts.setting, setting(), parts.devices,
-                      parts.processes);
-  }));
-}
 
 }  // namespace
 

@@ -40,17 +40,14 @@ void train(const TemporaryDirectory& directory, const std::string& name,
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<std::string> sets = kNarrow;
   sets.insert(sets.end(), settings.begin(), settings.end());
-  const Ended got = run_program(directory.path(), "runexp", all, sets);
-  INFO(got.output);
-  REQUIRE(got.code == 0);
+  successful(run_program(directory.path(), "runexp", all, sets));
 }
 
 TEST_CASE("bert's recipes have Pax's settings") {
   const TemporaryDirectory directory;
   const auto described = [&](const std::string& name) {
-    const Ended got = run_program(directory.path(), "runexp", {"--exp=bert." + name, "--describe"});
-    REQUIRE(got.code == 0);
-    return got.output;
+    return successful(run_program(directory.path(), "runexp", {"--exp=bert." + name, "--describe"}))
+        .output;
   };
   REQUIRE_THAT(
       described("AdamL4H128"),
@@ -128,8 +125,8 @@ TEST_CASE("bert takes the same steps on one device, on four by two, and after a 
 
 TEST_CASE("bert without data prints the commands that fetch Wikipedia") {
   const TemporaryDirectory directory;
-  const Ended got = run_program(directory.path(), "runexp", {"--exp=bert.AdamL4H128"});
-  REQUIRE(got.code == 2);
+  const Ended got =
+      with_code(2, run_program(directory.path(), "runexp", {"--exp=bert.AdamL4H128"}));
   REQUIRE_THAT(got.output, Contains("data/wikipedia.h5 does not exist (flat_tokens_path)") &&
                                Contains("wikimedia/wikipedia") &&
                                Contains("\n  ./flat_tokens build --output=data/wikipedia.h5 "));

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/compress.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/temporary_directory.h"
@@ -52,11 +53,7 @@ for pattern in "$@"; do cp --parents $pattern "$to" || exit 9; done
 
   fs::path here() const { return directory_ / "here"; }
 
-  struct Outcome {
-    int code = 0;
-    std::string output;
-  };
-  Outcome run(const std::string& command) const {
+  Ended run(const std::string& command) const {
     const std::string log = (directory_ / "log").string();
     const std::string line =
         fmt::format("cd '{}' && export PATH='{}':\"$PATH\" && {{ {}; }} >'{}' 2>&1 </dev/null",
@@ -124,8 +121,7 @@ const std::string kSmall =
 
 TEST_CASE("c4.Spmd1B without data prints the commands of docs/recipes.md") {
   const Workplace workplace;
-  const auto got = workplace.run("./runexp --exp=c4.Spmd1B");
-  REQUIRE(got.code == 2);
+  const auto got = with_code(2, workplace.run("./runexp --exp=c4.Spmd1B"));
   REQUIRE_THAT(got.output, Catch::StartsWith("runexp: c4.Spmd1B: ") &&
                                Contains((workplace.here() / "data/c4_en.h5").string() +
                                         " does not exist (flat_tokens_path)"));
@@ -147,8 +143,7 @@ TEST_CASE("c4.Spmd1B without data prints the commands of docs/recipes.md") {
 
 TEST_CASE("the commands printed without data lead to a run, on a substitute for C4") {
   const Workplace workplace;
-  const auto message = workplace.run(kSmall);
-  REQUIRE(message.code == 2);
+  const auto message = with_code(2, workplace.run(kSmall));
   const std::vector<std::string> commands = commands_of(message.output);
   // They are those of the large model, except for what was set.
   const std::vector<std::string> large =
@@ -157,11 +152,7 @@ TEST_CASE("the commands printed without data lead to a run, on a substitute for 
   for (size_t i = 0; i + 1 < large.size(); ++i)
     REQUIRE(commands[i] == replaced(large[i], "32000", "512"));
   REQUIRE(commands.back() == kSmall);
-  for (const std::string& command : commands) {
-    const auto got = workplace.run(command);
-    INFO(command << "\n" << got.output);
-    REQUIRE(got.code == 0);
-  }
+  for (const std::string& command : commands) successful(workplace.run(command));
   REQUIRE_FALSE(fs::exists(workplace.here() / "data/en/c4-train.00017-of-01024.json.gz"));
   const std::vector<std::string> losses =
       values_of(workplace.here() / "runs/c4.Spmd1BSmoke", "loss");
@@ -169,15 +160,14 @@ TEST_CASE("the commands printed without data lead to a run, on a substitute for 
   REQUIRE(std::stod(losses.back()) < std::stod(losses.front()));
   REQUIRE(!values_of(workplace.here() / "runs/c4.Spmd1BSmoke", "eval/validation/log_pplx").empty());
   // The fetched shards can be read directly, too.
-  const auto shards =
-      workplace.run(replaced(kSmall, "flat_tokens", "shards") + " --job_log_dir=runs/shards");
-  INFO(shards.output);
-  REQUIRE(shards.code == 0);
+  successful(
+      workplace.run(replaced(kSmall, "flat_tokens", "shards") + " --job_log_dir=runs/shards"));
   // A run that is repeated without its data: --config has no knobs, so the mesh is a field.
   fs::remove(workplace.here() / "data/c4_en.h5");
-  const auto repeated = workplace.run(
-      "./runexp --config=runs/c4.Spmd1BSmoke --devices=2 --set mesh.ici_mesh_shape=[1,4,1]");
-  REQUIRE(repeated.code == 2);
+  const auto repeated = with_code(
+      2,
+      workplace.run(
+          "./runexp --config=runs/c4.Spmd1BSmoke --devices=2 --set mesh.ici_mesh_shape=[1,4,1]"));
   REQUIRE(commands_of(repeated.output).back() ==
           "./runexp --config=runs/c4.Spmd1BSmoke --set mesh.ici_mesh_shape=[1,2,1] --devices=2");
 }
@@ -185,9 +175,8 @@ TEST_CASE("the commands printed without data lead to a run, on a substitute for 
 TEST_CASE("commands whose output exists are not printed, and other paths are respected") {
   const Workplace workplace;
   const auto commands = [&](const std::string& sets) {
-    const auto got = workplace.run("./runexp --exp=c4.Spmd1BSmoke --set data=flat_tokens" + sets);
-    INFO(got.output);
-    REQUIRE(got.code == 2);
+    const auto got =
+        with_code(2, workplace.run("./runexp --exp=c4.Spmd1BSmoke --set data=flat_tokens" + sets));
     return commands_of(got.output);
   };
   // The byte tokenizer needs no training.
@@ -203,8 +192,7 @@ TEST_CASE("commands whose output exists are not printed, and other paths are res
   for (const std::string name : {"train.00000-of-01024", "validation.00000-of-00008"})
     write_bytes(workplace.here() / ("data/en/c4-" + name + ".json.gz"), gzip("{\"text\": \"a\"}"));
   REQUIRE(commands("").size() == 2);
-  const auto shards = workplace.run("./runexp --exp=c4.Spmd1B --set data=shards");
-  REQUIRE(shards.code == 2);
+  const auto shards = with_code(2, workplace.run("./runexp --exp=c4.Spmd1B --set data=shards"));
   REQUIRE_THAT(shards.output, Contains("data/c4_en.32000.model does not exist (tokenizer)"));
   REQUIRE(commands_of(shards.output).size() == 2);
 }

@@ -25,8 +25,7 @@ TEST_CASE("c4 experiments are listed, and described with Pax's defaults") {
   REQUIRE_THAT(run_program(directory.path(), "runexp", {"--list"}).output,
                Catch::Contains("c4.Spmd1B ") && Catch::Contains("c4.Spmd1BSmoke "));
   const Ended described =
-      run_program(directory.path(), "runexp", {"--exp=c4.Spmd1B", "--describe"});
-  REQUIRE(described.code == 0);
+      successful(run_program(directory.path(), "runexp", {"--exp=c4.Spmd1B", "--describe"}));
   for (const std::string line :
        {"mesh.ici_mesh_shape = [1, 4, 1]", "input.global_batch_size = 128",
         "position_emb_tpl = PositionalEmbedding", "stacked_transformer_tpl = Repeated",
@@ -44,21 +43,20 @@ TEST_CASE("c4 experiments are listed, and described with Pax's defaults") {
 
 TEST_CASE("c4.Spmd1B is planned for its four devices without data or devices") {
   const TemporaryDirectory directory;
-  const Ended got = run_program(directory.path(), "runexp",
-                                {"--exp=c4.Spmd1B", "--mode=plan", "--set",
-                                 "flat_tokens_path=" + (directory / "missing.h5").string(),
-                                 "--job_log_dir=" + (directory / "run").string()});
-  INFO(got.output);
-  REQUIRE(got.code == 0);
+  const Ended got =
+      successful(run_program(directory.path(), "runexp",
+                             {"--exp=c4.Spmd1B", "--mode=plan", "--set",
+                              "flat_tokens_path=" + (directory / "missing.h5").string(),
+                              "--job_log_dir=" + (directory / "run").string()}));
   REQUIRE_THAT(got.output, Catch::Contains("1104619904"));
   REQUIRE_THAT(got.output, Catch::Contains("replica=1 data=4 mdl=1"));
 }
 
 TEST_CASE("percore_batch_size needs a declared mesh") {
   const TemporaryDirectory directory;
-  const Ended got = run_program(directory.path(), "runexp",
-                                {"--exp=c4.Spmd1B", "--describe", "--set", "ici_mesh_shape=[]"});
-  REQUIRE(got.code == 2);
+  const Ended got =
+      with_code(2, run_program(directory.path(), "runexp",
+                               {"--exp=c4.Spmd1B", "--describe", "--set", "ici_mesh_shape=[]"}));
   REQUIRE_THAT(got.output,
                Catch::Contains("percore_batch_size=32 is per device of a declared mesh, but "
                                "ici_mesh_shape is empty; set it, or global_batch_size"));
@@ -68,17 +66,12 @@ TEST_CASE("c4.Spmd1BSmoke learns from synthetic data and from a flat-tokens file
   const TemporaryDirectory directory;
   write_bytes(directory / "text.txt", text_for_training());
   const std::string tokens = (directory / "tokens.h5").string();
-  const Ended built =
-      run_program(directory.path(), "flat_tokens",
-                  {"build", "--output=" + tokens, (directory / "text.txt").string()});
-  INFO(built.output);
-  REQUIRE(built.code == 0);
+  successful(run_program(directory.path(), "flat_tokens",
+                         {"build", "--output=" + tokens, (directory / "text.txt").string()}));
   const auto train = [&](const std::string& name, const std::vector<std::string>& settings) {
-    const Ended got = run_program(
-        directory.path(), "runexp",
-        {"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string()}, settings);
-    INFO(got.output);
-    REQUIRE(got.code == 0);
+    successful(run_program(directory.path(), "runexp",
+                           {"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string()},
+                           settings));
     const std::vector<std::string> losses = values_of(directory / name, "loss");
     REQUIRE(losses.size() == 60);
     REQUIRE(std::stod(losses.back()) < 0.75 * std::stod(losses.front()));
@@ -93,13 +86,11 @@ TEST_CASE("c4.Spmd1BSmoke takes the same steps on one, four and eight devices") 
   const auto losses = [&](const std::string& name, const std::string& mesh) {
     const int64_t devices = mesh == "[1,1,1]" ? 1 : mesh == "[1,4,1]" ? 4 : 8;
     const Ended got =
-        run_program(directory.path(), "runexp",
-                    {"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string(),
-                     "--devices=" + std::to_string(devices)},
-                    {"ici_mesh_shape=" + mesh, "num_train_steps=5", "compute_dtype=f32",
-                     "task.train.eval_interval_steps=0", "save_interval_steps=5"});
-    INFO(got.output);
-    REQUIRE(got.code == 0);
+        successful(run_program(directory.path(), "runexp",
+                               {"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string(),
+                                "--devices=" + std::to_string(devices)},
+                               {"ici_mesh_shape=" + mesh, "num_train_steps=5", "compute_dtype=f32",
+                                "task.train.eval_interval_steps=0", "save_interval_steps=5"}));
     REQUIRE_THAT(got.output, !Catch::Contains("warning"));
     return values_of(directory / name, "loss");
   };

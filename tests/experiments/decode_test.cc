@@ -51,10 +51,9 @@ TEST_CASE("a trained run continues prompts without its data, in any combination"
   REQUIRE(values_of(directory / "run", "loss").size() == 60);
 
   // From a dataset, while the data exist.
-  ended = runexp(directory, {"--mode=decode", "--set", "task.decode.prompt_length=12", "--set",
-                             "task.decode.num_examples=3", "--set", "task.decode.strategy=greedy"});
-  INFO(ended.output);
-  REQUIRE(ended.code == 0);
+  ended = successful(
+      runexp(directory, {"--mode=decode", "--set", "task.decode.prompt_length=12", "--set",
+                         "task.decode.num_examples=3", "--set", "task.decode.strategy=greedy"}));
   const std::string lines =
       read_bytes(directory / "run/decoder_out/validation/step_0000000060.jsonl");
   const Json line = parse_json(lines.substr(0, lines.find('\n')), "line");
@@ -67,9 +66,7 @@ TEST_CASE("a trained run continues prompts without its data, in any combination"
   fs::remove(directory / "run/corpus.h5");
   const std::vector<std::string> both = {"--mode=decode", "--prompt=pack my ",
                                          "--prompt=five\x1b[31m dozen"};
-  ended = runexp(directory, both);
-  INFO(ended.output);
-  REQUIRE(ended.code == 0);
+  ended = successful(runexp(directory, both));
   REQUIRE(shown(ended.output, "prompt") ==
           std::vector<std::string>{"pack my ", "five\\x1b[31m dozen"});
   const std::vector<std::string> continuations = shown(ended.output, "continuation");
@@ -85,10 +82,9 @@ TEST_CASE("a trained run continues prompts without its data, in any combination"
   // Several samples up to the end of the line, given as a token and as text.
   for (const char* stop :
        {"task.decode.stop_tokens=[\"\\n\"]", "task.decode.stop_strings=[\"\\n\"]"}) {
-    ended = runexp(directory, {"--mode=decode", "--prompt=with five", "--set", stop, "--set",
-                               "task.decode.num_samples=3", "--checkpoint=60"});
-    INFO(ended.output);
-    REQUIRE(ended.code == 0);
+    ended =
+        successful(runexp(directory, {"--mode=decode", "--prompt=with five", "--set", stop, "--set",
+                                      "task.decode.num_samples=3", "--checkpoint=60"}));
     REQUIRE(shown(ended.output, "continuation").size() == 3);
     for (const std::string& each : shown(ended.output, "continuation"))
       REQUIRE(each.find('\n') == std::string::npos);
@@ -98,9 +94,7 @@ TEST_CASE("a trained run continues prompts without its data, in any combination"
   const auto refused = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"--mode=decode"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Ended failed = runexp(directory, arguments);
-    REQUIRE(failed.code == 2);
-    return failed.output;
+    return with_code(2, runexp(directory, arguments)).output;
   };
   REQUIRE_THAT(refused({"--prompt=x", "--checkpoint=59"}), Catch::Contains("step 59"));
   REQUIRE_THAT(refused({"--prompt=x", "--set", "task.decode.stop_tokens=[\"<eos>\"]"}),

@@ -22,10 +22,7 @@ Ended run(const fs::path& directory, const std::vector<std::string>& sets,
 // The message for these settings; --describe makes the whole configuration and builds nothing.
 std::string refusal(const std::vector<std::string>& sets) {
   const TemporaryDirectory directory;
-  const Ended ended = run(directory.path(), sets, {"--describe"});
-  INFO(ended.output);
-  REQUIRE(ended.code == 2);
-  return ended.output;
+  return with_code(2, run(directory.path(), sets, {"--describe"})).output;
 }
 
 TEST_CASE("numbers out of the range of their field are refused, in knobs and in any layer") {
@@ -58,8 +55,8 @@ TEST_CASE("a path that is not one, and a name that the model does not save, are 
   REQUIRE_THAT(refusal({"num_layers.=7"}), Contains("did you mean 'num_layers'?"));
   REQUIRE_THAT(refusal({"[task.train.seed=7"}), Contains("did you mean 'task.train.seed'?"));
   const TemporaryDirectory directory;
-  const Ended ended = run(directory.path(), {"task.train.remat_policy=fnf1"}, {"--mode=plan"});
-  REQUIRE(ended.code == 2);
+  const Ended ended =
+      with_code(2, run(directory.path(), {"task.train.remat_policy=fnf1"}, {"--mode=plan"}));
   REQUIRE_THAT(ended.output, Contains("remat_policy=fnf1: the model saves no value 'fnf1'; did you "
                                       "mean 'ffn1'?"));
 }
@@ -67,11 +64,8 @@ TEST_CASE("a path that is not one, and a name that the model does not save, are 
 TEST_CASE("a warm-up longer than the run, and a longer schedule on resuming, are mentioned") {
   const TemporaryDirectory directory;
   const auto output = [&](const std::vector<std::string>& sets) {
-    const Ended ended =
-        run(directory.path(), sets, {"--set", "task.train.eval_loop_num_batches=1"});
-    INFO(ended.output);
-    REQUIRE(ended.code == 0);
-    return ended.output;
+    return successful(run(directory.path(), sets, {"--set", "task.train.eval_loop_num_batches=1"}))
+        .output;
   };
   const std::string warning = "warning: the warm-up of the learning rate takes";
   REQUIRE_THAT(output({"num_train_steps=6", "warmup_steps=2"}), !Contains(warning));

@@ -36,9 +36,7 @@ void train(const TemporaryDirectory& directory, const std::string& name,
                                   "--job_log_dir=" + (directory / name).string()};
   all.insert(all.end(), arguments.begin(), arguments.end());
   settings.insert(settings.begin(), kNarrow.begin(), kNarrow.end());
-  const Ended got = run_program(directory.path(), "runexp", all, settings);
-  INFO(got.output);
-  REQUIRE(got.code == 0);
+  successful(run_program(directory.path(), "runexp", all, settings));
 }
 
 TEST_CASE("gpt2's learning rate rises over one per cent of the steps and falls to a tenth") {
@@ -125,10 +123,10 @@ TEST_CASE("gpt2 skips steps whose gradient is larger than the limit") {
   const TemporaryDirectory directory;
   std::vector<std::string> settings = kNarrow;
   settings.push_back("skip_step_gradient_norm=0.001");
-  const Ended got =
+  const Ended got = with_code(
+      1,
       run_program(directory.path(), "runexp",
-                  {"--exp=gpt2.Small", "--job_log_dir=" + (directory / "run").string()}, settings);
-  REQUIRE(got.code == 1);
+                  {"--exp=gpt2.Small", "--job_log_dir=" + (directory / "run").string()}, settings));
   REQUIRE_THAT(got.output, Contains("step 1 skipped: ") && Contains("steps were skipped"));
 }
 
@@ -150,13 +148,11 @@ TEST_CASE("gpt2.Small is exported with the scales of its layers, and --describe 
   train(directory, "run", {"num_train_steps=1"});
   std::vector<std::string> settings = kNarrow;
   settings.push_back("num_train_steps=1");
-  const Ended got = run_program(
+  successful(run_program(
       directory.path(), "runexp",
       {"--exp=gpt2.Small", "--mode=export", "--job_log_dir=" + (directory / "run").string(),
        "--output=" + (directory / "exported").string()},
-      settings);
-  INFO(got.output);
-  REQUIRE(got.code == 0);
+      settings));
   REQUIRE_THAT(read_bytes(directory / "exported/config.json"),
                Contains("\"scale_attn_by_inverse_layer_idx\": true") &&
                    Contains("\"model_type\": \"gpt2\""));
@@ -182,8 +178,7 @@ TEST_CASE("gpt2.Small is exported with the scales of its layers, and --describe 
 
 TEST_CASE("gpt2 without data prints the commands that fetch OpenWebText") {
   const TemporaryDirectory directory;
-  const Ended got = run_program(directory.path(), "runexp", {"--exp=gpt2.Large"});
-  REQUIRE(got.code == 2);
+  const Ended got = with_code(2, run_program(directory.path(), "runexp", {"--exp=gpt2.Large"}));
   REQUIRE_THAT(got.output, Contains("data/openwebtext.h5 does not exist (flat_tokens_path)") &&
                                Contains("Skylion007/openwebtext") &&
                                Contains("\n  ./flat_tokens build --output=data/openwebtext.h5 "

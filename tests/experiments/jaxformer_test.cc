@@ -58,9 +58,8 @@ TEST_CASE("jaxformer's models have JAXformer's weights, but for its shared exper
 TEST_CASE("jaxformer's recipes are planned on the mesh of the reported run") {
   const TemporaryDirectory directory;
   for (const std::string name : {"jaxformer.Moe1B", "jaxformer.Dense"}) {
-    const Ended plan = run_program(directory.path(), "runexp", {"--exp=" + name, "--mode=plan"});
-    INFO(plan.output);
-    REQUIRE(plan.code == 0);
+    const Ended plan =
+        successful(run_program(directory.path(), "runexp", {"--exp=" + name, "--mode=plan"}));
     REQUIRE_THAT(plan.output, Contains("devices            32 (stage=2 replica=1 data=8 mdl=2)"));
     REQUIRE_THAT(plan.output, Contains("tokens per step    262144"));
     REQUIRE_THAT(plan.output, Contains("pipeline: GPipe, 2 stages, 4 microbatches"));
@@ -73,12 +72,10 @@ TEST_CASE("jaxformer's recipes are planned on the mesh of the reported run") {
 TEST_CASE("jaxformer.Moe1B takes the same steps on stages, data and model as on one device") {
   const TemporaryDirectory directory;
   const auto losses = [&](const std::string& devices, const std::string& mesh) {
-    const Ended run = run_program(directory.path(), "runexp",
-                                  {"--exp=jaxformer.Moe1B", "--smoke", "--devices=" + devices,
-                                   "--job_log_dir=" + (directory / devices).string()},
-                                  {"compute_dtype=f32", "ici_mesh_shape=" + mesh});
-    INFO(run.output);
-    REQUIRE(run.code == 0);
+    successful(run_program(directory.path(), "runexp",
+                           {"--exp=jaxformer.Moe1B", "--smoke", "--devices=" + devices,
+                            "--job_log_dir=" + (directory / devices).string()},
+                           {"compute_dtype=f32", "ici_mesh_shape=" + mesh}));
     return numbers_of(directory / devices, "loss");
   };
   const std::vector<double> many = losses("8", "[2,1,2,2]");

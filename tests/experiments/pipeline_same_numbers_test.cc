@@ -36,155 +36,97 @@ const Schedule kInterleaved = InterleavedOneForwardOneBackward::HParams{.chunks 
 const Schedule kCircular = CircularPipeline::HParams{.chunks = 2};
 const Schedule kZeroBubble = ZeroBubbleH1::HParams{};
 
-// `ici` are the sizes of replica, data and mdl, within each stage.
-void require_same(std::vector<SpmdCase> trials) {
-  for (SpmdCase& trial : trials) {
-    trial.repeated = true;
-    if (trial.steps == 10) trial.steps = 4;
-    require_same_numbers(trial);
+struct Stages {
+  int64_t stages, layers, microbatches;
+  Schedule schedule = {};
+  std::vector<int64_t> layers_per_piece = {};
+};
+
+struct StagedCase {
+  SpmdCase trial;  // `ici` are the sizes of replica, data and mdl, within each stage.
+  Stages split;
+
+  SpmdCase in_stages() const {
+    SpmdCase staged = trial;
+    staged.repeated = true;
+    staged.steps = 4;
+    staged.stages = split.stages;
+    staged.layers = split.layers;
+    staged.microbatches = split.microbatches;
+    staged.schedule = split.schedule;
+    staged.layers_per_piece = split.layers_per_piece;
+    return staged;
   }
+};
+
+void require_same(const std::vector<StagedCase>& trials) {
+  for (const StagedCase& trial : trials) require_same_numbers(trial.in_stages());
 }
 
 TEST_CASE("two stages have one device's numbers, by each schedule") {
-  require_same({{.model = kGpt2,
-                 .own_rules = kStages,
-                 .microbatches = 4,
-                 .layers = 2,
-                 .stages = 2,
-                 .schedule = kGPipe},
-                {.model = kLlama,
-                 .ici = {1, 2, 1},
-                 .own_rules = kFsdp,
-                 .remat = "save_nothing",
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = k1F1B},
-                {.model = kPax,
-                 .ici = {1, 1, 2},
-                 .own_rules = kTensor,
-                 .dropout = true,
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = kInterleaved},
-                {.model = kGpt2,
-                 .ici = {2, 1, 1},
-                 .own_rules = kStages,
-                 .dropout = true,
-                 .microbatches = 2,
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = kCircular},
-                {.model = kLlama,
-                 .own_rules = kStages,
-                 .dropout = true,
-                 .microbatches = 4,
-                 .layers = 2,
-                 .stages = 2,
-                 .schedule = kZeroBubble,
-                 .clip_norm = 0.5}});
+  require_same({{{.model = kGpt2, .own_rules = kStages}, {2, 2, 4, kGPipe}},
+                {{.model = kLlama, .ici = {1, 2, 1}, .own_rules = kFsdp, .remat = "save_nothing"},
+                 {2, 4, 4, k1F1B}},
+                {{.model = kPax, .ici = {1, 1, 2}, .own_rules = kTensor, .dropout = true},
+                 {2, 4, 4, kInterleaved}},
+                {{.model = kGpt2, .ici = {2, 1, 1}, .own_rules = kStages, .dropout = true},
+                 {2, 4, 2, kCircular}},
+                {{.model = kLlama, .own_rules = kStages, .dropout = true, .clip_norm = 0.5},
+                 {2, 2, 4, kZeroBubble}}});
 }
 
 TEST_CASE("four stages have one device's numbers, by each schedule") {
-  require_same({{.model = kLlama,
-                 .own_rules = kStages,
-                 .microbatches = 2,  // Fewer than stages.
-                 .layers = 4,
-                 .stages = 4,
-                 .schedule = kGPipe},
-                {.model = kGpt2,
-                 .ici = {1, 2, 1},
-                 .own_rules = kFsdp,
-                 .dropout = true,
-                 .microbatches = 8,
-                 .layers = 8,
-                 .stages = 4},
-                {.model = kPax,
-                 .ici = {1, 2, 1},
-                 .own_rules = kStages,
-                 .remat = "save_context_and_out_proj",
-                 .microbatches = 4,
-                 .layers = 8,
-                 .stages = 4,
-                 .schedule = kInterleaved},
-                {.model = kLlama,
-                 .ici = {1, 1, 2},
-                 .own_rules = kTensor,
-                 .packed = false,
-                 .remat = "save_nothing",
-                 .microbatches = 4,
-                 .layers = 8,
-                 .stages = 4,
-                 .schedule = kCircular},
-                {.model = kPax,
-                 .ici = {1, 2, 1},
-                 .own_rules = kFsdp,
-                 .dropout = true,
-                 .remat = "save_nothing",
-                 .microbatches = 8,
-                 .layers = 4,
-                 .stages = 4,
-                 .schedule = kZeroBubble}});
+  require_same(
+      {// Fewer microbatches than stages.
+       {{.model = kLlama, .own_rules = kStages}, {4, 4, 2, kGPipe}},
+       {{.model = kGpt2, .ici = {1, 2, 1}, .own_rules = kFsdp, .dropout = true}, {4, 8, 8}},
+       {{.model = kPax,
+         .ici = {1, 2, 1},
+         .own_rules = kStages,
+         .remat = "save_context_and_out_proj"},
+        {4, 8, 4, kInterleaved}},
+       {{.model = kLlama,
+         .ici = {1, 1, 2},
+         .own_rules = kTensor,
+         .packed = false,
+         .remat = "save_nothing"},
+        {4, 8, 4, kCircular}},
+       {{.model = kPax,
+         .ici = {1, 2, 1},
+         .own_rules = kFsdp,
+         .dropout = true,
+         .remat = "save_nothing"},
+        {4, 4, 8, kZeroBubble}}});
 }
 
 TEST_CASE("stages with unequal numbers of layers have one device's numbers") {
-  require_same({{.model = kGpt2,
-                 .own_rules = kStages,
-                 .microbatches = 4,
-                 .layers = 3,
-                 .stages = 2,
-                 .schedule = k1F1B,
-                 .layers_per_piece = {1, 2}},
-                {.model = kLlama,
-                 .ici = {1, 2, 1},
-                 .own_rules = kFsdp,
-                 .dropout = true,
-                 .remat = "save_nothing",
-                 .microbatches = 4,
-                 .layers = 6,
-                 .stages = 2,
-                 .schedule = kInterleaved,
-                 .layers_per_piece = {2, 1, 2, 1}},
-                {.model = kPax,
-                 .own_rules = kStages,
-                 .microbatches = 8,
-                 .layers = 6,
-                 .stages = 4,
-                 .schedule = kZeroBubble,
-                 .layers_per_piece = {1, 2, 2, 1}}});
+  require_same({{{.model = kGpt2, .own_rules = kStages}, {2, 3, 4, k1F1B, {1, 2}}},
+                {{.model = kLlama,
+                  .ici = {1, 2, 1},
+                  .own_rules = kFsdp,
+                  .dropout = true,
+                  .remat = "save_nothing"},
+                 {2, 6, 4, kInterleaved, {2, 1, 2, 1}}},
+                {{.model = kPax, .own_rules = kStages}, {4, 6, 8, kZeroBubble, {1, 2, 2, 1}}}});
 }
 
 TEST_CASE("stages beside other ways to split a model have one device's numbers") {
-  require_same({{.model = kGpt2,
-                 .ici = {1, 2, 2},
-                 .own_rules = kFsdpAndTensor,
-                 .dropout = true,
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = kZeroBubble},
-                {.model = kLlama,
-                 .ici = {1, 1, 2},
-                 .own_rules = with_layers_over_stages(strategy("sequence")),
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 4},
-                {.model = kPax,
-                 .ici = {1, 1, 2},
-                 .own_rules = with_layers_over_stages(strategy("ring")),
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = kCircular,
-                 .chunk_tokens = 24},
-                {.model = kLlama,
-                 .ici = {2, 1, 1},
-                 .own_rules = with_layers_over_stages(strategy("fsdp over replicas")),
-                 .microbatches = 1,  // One goes through all stages.
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = k1F1B}});
+  require_same({{{.model = kGpt2, .ici = {1, 2, 2}, .own_rules = kFsdpAndTensor, .dropout = true},
+                 {2, 4, 4, kZeroBubble}},
+                {{.model = kLlama,
+                  .ici = {1, 1, 2},
+                  .own_rules = with_layers_over_stages(strategy("sequence"))},
+                 {4, 4, 4}},
+                {{.model = kPax,
+                  .ici = {1, 1, 2},
+                  .own_rules = with_layers_over_stages(strategy("ring")),
+                  .chunk_tokens = 24},
+                 {2, 4, 4, kCircular}},
+                // One microbatch goes through all stages.
+                {{.model = kLlama,
+                  .ici = {2, 1, 1},
+                  .own_rules = with_layers_over_stages(strategy("fsdp over replicas"))},
+                 {2, 4, 1, k1F1B}}});
 }
 
 // The gradients of both uses of the table are gathered, or padded to divide over the devices,
@@ -198,29 +140,15 @@ TEST_CASE(
                                "batch -> replica"};
   const TrialRules by_replicas{"by replicas", "layers -> stage, embed -> replica",
                                "batch -> replica"};
-  require_same({{.model = kGpt2,
-                 .ici = {1, 1, 2},
-                 .own_rules = whole_table,
-                 .microbatches = 2,
-                 .layers = 2,
-                 .stages = 2,
-                 .schedule = k1F1B},
-                {.model = kGpt2,
-                 .ici = {1, 2, 1},
-                 .dcn = {2, 1, 1},
-                 .own_rules = split_width,
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = kInterleaved,
-                 .chunk_tokens = 45},
-                {.model = kLlama,
-                 .ici = {2, 1, 1},
-                 .own_rules = by_replicas,
-                 .microbatches = 4,
-                 .layers = 2,
-                 .stages = 2,
-                 .schedule = kZeroBubble}});
+  require_same(
+      {{{.model = kGpt2, .ici = {1, 1, 2}, .own_rules = whole_table}, {2, 2, 2, k1F1B}},
+       {{.model = kGpt2,
+         .ici = {1, 2, 1},
+         .dcn = {2, 1, 1},
+         .own_rules = split_width,
+         .chunk_tokens = 45},
+        {2, 4, 4, kInterleaved}},
+       {{.model = kLlama, .ici = {2, 1, 1}, .own_rules = by_replicas}, {2, 2, 4, kZeroBubble}}});
 }
 
 TEST_CASE("a mixture of experts in stages has one device's numbers") {
@@ -229,63 +157,31 @@ TEST_CASE("a mixture of experts in stages has one device's numbers") {
   const TopKRouter::HParams balanced{.load_balance_weight = 0.0, .bias_rate = 0.01};
   const TrialRules experts{"experts", "layers -> stage, experts -> data",
                            "experts -> data, batch -> (replica, data)"};
-  require_same({{.model = kLlama,
-                 .ici = {1, 2, 1},
-                 .own_rules = experts,
-                 .router = slots,
-                 .microbatches = 4,
-                 .layers = 2,
-                 .stages = 2},
-                {.model = kLlama,
-                 .ici = {1, 2, 1},
-                 .own_rules = experts,
-                 .router = dropless,
-                 .remat = "save_nothing",
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 2,
-                 .schedule = kInterleaved},
-                {.model = kLlama,
-                 .own_rules = kStages,
-                 .router = balanced,
-                 .microbatches = 4,
-                 .layers = 4,
-                 .stages = 4,
-                 .schedule = kZeroBubble}});
+  require_same(
+      {{{.model = kLlama, .ici = {1, 2, 1}, .own_rules = experts, .router = slots}, {2, 2, 4}},
+       {{.model = kLlama,
+         .ici = {1, 2, 1},
+         .own_rules = experts,
+         .router = dropless,
+         .remat = "save_nothing"},
+        {2, 4, 4, kInterleaved}},
+       {{.model = kLlama, .own_rules = kStages, .router = balanced}, {4, 4, 4, kZeroBubble}}});
 }
 
 TEST_CASE("a hand-written schedule gives one device's numbers") {
-  require_same({{.model = kGpt2,
-                 .own_rules = kStages,
-                 .microbatches = 2,
-                 .layers = 2,
-                 .stages = 2,
-                 .schedule = WrittenPipeline::HParams{
-                     .stages = {"F1 F0  . B1  . I0 . W0", " . F1 B1 F0 I0  . W0 ."}}}});
+  require_same(
+      {{{.model = kGpt2, .own_rules = kStages},
+        {2, 2, 2,
+         WrittenPipeline::HParams{.stages = {"F1 F0 . B1 . I0 . W0", " . F1 B1 F0 I0 . W0 ."}}}}});
 }
 
 TEST_CASE("stages that compute in bf16 are as close to f32 as one device") {
-  for (const SpmdCase& trial : std::vector<SpmdCase>{
-           {.model = kGpt2, .own_rules = kStages, .layers = 4, .stages = 4, .schedule = k1F1B},
-           {.model = kLlama,
-           .ici = {1, 2, 1},
-           .own_rules = kFsdp,
-           .remat = "save_nothing",
-           .layers = 4,
-           .stages = 2,
-           .schedule = kZeroBubble},
-           {.model = kPax,
-           .ici = {1, 1, 2},
-           .own_rules = kTensor,
-           .layers = 4,
-           .stages = 2,
-           .schedule = kInterleaved}}) {
-    SpmdCase repeated = trial;
-    repeated.repeated = true;
-    repeated.microbatches = 4;
-    repeated.steps = 4;
-    require_near_in_bf16(repeated);
-  }
+  for (const StagedCase& trial : std::vector<StagedCase>{
+           {{.model = kGpt2, .own_rules = kStages}, {4, 4, 4, k1F1B}},
+           {{.model = kLlama, .ici = {1, 2, 1}, .own_rules = kFsdp, .remat = "save_nothing"},
+            {2, 4, 4, kZeroBubble}},
+           {{.model = kPax, .ici = {1, 1, 2}, .own_rules = kTensor}, {2, 4, 4, kInterleaved}}})
+    require_near_in_bf16(trial.in_stages());
 }
 
 TEST_CASE("stages give the same bits in a second run") {

@@ -68,22 +68,19 @@ TEST_CASE("CharLm learns a small text: loss, validation loss and a sample of its
 
 TEST_CASE("CharLm without a text is refused") {
   const TemporaryDirectory directory;
-  const Ended ended = run_program(directory.path(), "runexp",
-                                  {"--exp=CharLm", "--job_log_dir=" + (directory / "run").string()},
-                                  {"input.path=" + (directory / "missing.txt").string()});
-  REQUIRE(ended.code == 2);
+  const Ended ended =
+      with_code(2, run_program(directory.path(), "runexp",
+                               {"--exp=CharLm", "--job_log_dir=" + (directory / "run").string()},
+                               {"input.path=" + (directory / "missing.txt").string()}));
   REQUIRE_THAT(ended.output, Catch::Contains("missing.txt"));
 }
 
 TEST_CASE("SourceLm starts on this repository's own sources") {
   const TemporaryDirectory directory;
-  const Ended ended =
-      run_program(directory.path(), "runexp",
-                  {"--exp=SourceLm", "--job_log_dir=" + (directory / "run").string()},
-                  {"num_train_steps=2", "global_batch_size=2", "sample_length=0",
-                   "eval_inputs.validation.num_batches=2"});
-  INFO(ended.output);
-  REQUIRE(ended.code == 0);
+  successful(run_program(directory.path(), "runexp",
+                         {"--exp=SourceLm", "--job_log_dir=" + (directory / "run").string()},
+                         {"num_train_steps=2", "global_batch_size=2", "sample_length=0",
+                          "eval_inputs.validation.num_batches=2"}));
   REQUIRE(fs::exists(directory / "run/corpus.h5"));
   REQUIRE(values_of(directory / "run", "loss").size() == 2);
 }

@@ -112,19 +112,17 @@ TEST_CASE("seqax's recipes have seqax's learning rates, steps and checkpoint int
 
 TEST_CASE("a recipe of seqax on four hosts is planned, and one without data prints commands") {
   const TemporaryDirectory directory;
-  const Ended plan =
-      run_program(directory.path(), "runexp", {"--exp=seqax.A100x8x4Lm2B", "--mode=plan"});
-  INFO(plan.output);
-  REQUIRE(plan.code == 0);
+  const Ended plan = successful(
+      run_program(directory.path(), "runexp", {"--exp=seqax.A100x8x4Lm2B", "--mode=plan"}));
   REQUIRE_THAT(plan.output, Contains("data=32 (8 within a slice x 4 slices)"));
-  const Ended tokens = run_program(directory.path(), "runexp", {"--exp=seqax.FlatTokens84M"});
-  REQUIRE(tokens.code == 2);
+  const Ended tokens =
+      with_code(2, run_program(directory.path(), "runexp", {"--exp=seqax.FlatTokens84M"}));
   REQUIRE_THAT(tokens.output, Contains("data/c4_en.h5 does not exist (flat_tokens_path)") &&
                                   Contains("\n  hf download allenai/c4 ") &&
                                   Contains("\n  ./flat_tokens build --output=data/c4_en.h5 "
                                            "--tokenizer=data/c4_en.32000.model "));
-  const Ended text = run_program(directory.path(), "runexp", {"--exp=seqax.HuggingFace84M"});
-  REQUIRE(text.code == 2);
+  const Ended text =
+      with_code(2, run_program(directory.path(), "runexp", {"--exp=seqax.HuggingFace84M"}));
   REQUIRE_THAT(text.output,
                Contains("data/en/c4-train.*.json.gz (c4_folder)") &&
                    Contains("\n  ./flat_tokens train --output=data/c4_en.32000.model") &&

@@ -21,26 +21,20 @@ std::vector<std::string> losses(const TemporaryDirectory& directory, const std::
   std::vector<std::string> arguments = {"--exp=seqax.LocalSynthetic",
                                         "--job_log_dir=" + (directory / name).string()};
   arguments.insert(arguments.end(), where.begin(), where.end());
-  const Ended got =
-      run_program(directory.path(), "runexp", arguments,
-                  {"num_train_steps=6", "global_batch_size=8", "learning_rate=0.01",
-                   "warmup_steps=2", "compute_dtype=f32", "task.train.eval_interval_steps=0",
-                   "task.train.save_interval_steps=6"});
-  INFO(got.output);
-  REQUIRE(got.code == 0);
+  successful(run_program(directory.path(), "runexp", arguments,
+                         {"num_train_steps=6", "global_batch_size=8", "learning_rate=0.01",
+                          "warmup_steps=2", "compute_dtype=f32", "task.train.eval_interval_steps=0",
+                          "task.train.save_interval_steps=6"}));
   return values_of(directory / name, "loss");
 }
 
 TEST_CASE("seqax.LocalSynthetic is the 2.43M model on a mesh of four by two") {
   const TemporaryDirectory directory;
-  const Ended described =
-      run_program(directory.path(), "runexp", {"--exp=seqax.LocalSynthetic", "--describe"});
-  REQUIRE(described.code == 0);
+  const Ended described = successful(
+      run_program(directory.path(), "runexp", {"--exp=seqax.LocalSynthetic", "--describe"}));
   REQUIRE_THAT(described.output, Catch::Contains("mesh.ici_mesh_shape = [1, 4, 2]"));
-  const Ended plan =
-      run_program(directory.path(), "runexp", {"--exp=seqax.LocalSynthetic", "--mode=plan"});
-  INFO(plan.output);
-  REQUIRE(plan.code == 0);
+  const Ended plan = successful(
+      run_program(directory.path(), "runexp", {"--exp=seqax.LocalSynthetic", "--mode=plan"}));
   REQUIRE_THAT(plan.output, Catch::Contains("2426112") && !Catch::Contains("warning"));
 }
 

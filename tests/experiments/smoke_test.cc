@@ -21,9 +21,7 @@ Outcome runexp(const TemporaryDirectory& folder, const std::string& arguments) {
 
 TEST_CASE("--smoke runs on the devices of the small mesh, in a directory of its own") {
   const TemporaryDirectory folder;
-  const Outcome trained = runexp(folder, "--exp=c4.Spmd1B --smoke");
-  INFO(trained.out << trained.errors);
-  REQUIRE(trained.exit_code == 0);
+  const Outcome trained = successful(runexp(folder, "--exp=c4.Spmd1B --smoke"));
   REQUIRE(trained.errors.empty());
   REQUIRE_THAT(trained.out, Catch::Contains("2 devices (mesh replica=1 data=2 mdl=1)"));
   const auto directory = folder / "runs/c4.Spmd1B.smoke";
@@ -40,13 +38,11 @@ TEST_CASE("--smoke runs on the devices of the small mesh, in a directory of its 
 TEST_CASE("--set and --devices override what --smoke chooses") {
   const TemporaryDirectory folder;
   const std::string mesh = " --set ici_mesh_shape=[1,2,2] --set num_train_steps=2";
-  const Outcome larger = runexp(folder, "--exp=c4.Spmd1B --smoke --job_log_dir=a" + mesh);
-  INFO(larger.out << larger.errors);
-  REQUIRE(larger.exit_code == 0);
+  const Outcome larger =
+      successful(runexp(folder, "--exp=c4.Spmd1B --smoke --job_log_dir=a" + mesh));
   REQUIRE_THAT(larger.out, Catch::Contains("4 devices (mesh replica=1 data=2 mdl=2)"));
   REQUIRE(values_of(folder / "a", "loss").size() == 2);
-  const Outcome wrong = runexp(folder, "--exp=c4.Spmd1B --smoke --devices=3");
-  REQUIRE(wrong.exit_code == 2);
+  const Outcome wrong = with_code(2, runexp(folder, "--exp=c4.Spmd1B --smoke --devices=3"));
   REQUIRE_THAT(wrong.errors, Catch::Contains("devices"));
   // Without --smoke the recipe's mesh needs its number of devices.
   REQUIRE(runexp(folder, "--exp=c4.Spmd1B --set data=synthetic --dry_run").exit_code == 2);

@@ -20,10 +20,7 @@ namespace fs = std::filesystem;
 std::string output_of(const fs::path& directory, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(),
                    {"--exp=quickstart.SourceLm", "--job_log_dir=" + (directory / "run").string()});
-  const Ended ended = run_program(directory, "runexp", arguments);
-  INFO(ended.output);
-  REQUIRE(ended.code == 0);
-  return ended.output;
+  return successful(run_program(directory, "runexp", arguments)).output;
 }
 
 double mean_of_last(const std::vector<double>& values, size_t count) {

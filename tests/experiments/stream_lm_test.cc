@@ -43,9 +43,7 @@ Ended run(const fs::path& directory, std::vector<std::string> settings = {}) {
 TEST_CASE("StreamLm trains on shards and scores the validation split, without preparation") {
   const TemporaryDirectory directory;
   write_shards(directory.path(), 6, 100);
-  const Ended ended = run(directory.path());
-  INFO(ended.output);
-  REQUIRE(ended.code == 0);
+  successful(run(directory.path()));
   const auto held_out = values_of(directory / "run", "eval/validation/log_pplx");
   REQUIRE(std::stod(held_out.back()) > 1.0);
   REQUIRE(std::stod(held_out.back()) < 5.6);
@@ -68,9 +66,7 @@ TEST_CASE(
   const std::string text = read_bytes(broken / "02.jsonl");
   const size_t at = text.find("number 415");
   write_bytes(broken / "02.jsonl", text.substr(0, at) + "\n" + text.substr(at));
-  const Ended failed = run(broken.path(), in_order);
-  INFO(failed.output);
-  REQUIRE(failed.code == 1);
+  const Ended failed = with_code(1, run(broken.path(), in_order));
   REQUIRE_THAT(failed.output, Contains("02.jsonl:16"));
   const size_t steps = losses_of(broken / "run").size();
   REQUIRE(steps > 5);
@@ -78,9 +74,7 @@ TEST_CASE(
   REQUIRE(fs::exists(broken / "run/checkpoints/step_0000000010"));
 
   write_bytes(broken / "02.jsonl", text);
-  const Ended resumed = run(broken.path(), in_order);
-  INFO(resumed.output);
-  REQUIRE(resumed.code == 0);
+  const Ended resumed = successful(run(broken.path(), in_order));
   REQUIRE_THAT(resumed.output, Contains("restored step"));
   REQUIRE(losses_of(broken / "run") == losses_of(whole / "run"));
 }
@@ -97,9 +91,7 @@ TEST_CASE("skipped documents are counted on the console and in metrics.jsonl") {
   REQUIRE_THAT(strict.output, Contains(".jsonl:1"));
 
   fs::remove_all(directory / "run");
-  const Ended ended = run(directory.path(), {"broken_documents=skip"});
-  INFO(ended.output);
-  REQUIRE(ended.code == 0);
+  const Ended ended = successful(run(directory.path(), {"broken_documents=skip"}));
   REQUIRE_THAT(ended.output,
                Contains("step 5: 4 corrupt documents have been skipped so far; the first:") &&
                    Contains(".jsonl:1"));

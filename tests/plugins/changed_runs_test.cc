@@ -27,8 +27,7 @@ Outcome run(const TemporaryDirectory& folder, const std::string& arguments,
 }
 
 TEST_CASE("commands with another model than the run's are refused, or say what differs") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string two = tiny_arguments(2) + " --set num_layers=2";
   REQUIRE(run(folder, two).exit_code == 0);
   for (const char* command :
@@ -41,22 +40,17 @@ TEST_CASE("commands with another model than the run's are refused, or say what d
   }
   const std::string causal =
       " --set task.model.lm_tpl.stacked_transformer_tpl.block_tpl.attention_tpl.causal=false";
-  const Outcome scored = run(folder, two + " --mode=eval" + causal);
-  INFO(scored.errors);
-  REQUIRE(scored.exit_code == 0);
+  const Outcome scored = successful(run(folder, two + " --mode=eval" + causal));
   REQUIRE_THAT(scored.out, Contains("note: step 2 was trained with another model: task.model.") &&
                                Contains("attention_tpl.causal: true -> false"));
   fs::rename(folder / "run", folder / "first");
   const Outcome taken =
-      run(folder, tiny_arguments(2) + " --set task.train.init_from.directory=first");
-  INFO(taken.errors);
-  REQUIRE(taken.exit_code == 0);
+      successful(run(folder, tiny_arguments(2) + " --set task.train.init_from.directory=first"));
   REQUIRE_THAT(taken.out, Contains("of its weights are left out: lm.transformer.x_layers[1]."));
 }
 
 TEST_CASE("classes of a given plugin are known whichever experiment is named") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   // Both register zoo.Cat, which is noticed only where both are loaded.
   const std::string both = fmt::format(" --plugin_path='{}' --plugin_path='{}'",
                                        fixture("good").string(), fixture("twin").string());
@@ -64,36 +58,32 @@ TEST_CASE("classes of a given plugin are known whichever experiment is named") {
   for (const std::string& command :
        {tiny_arguments(1) + " --describe" + both, "--config=run --describe" + both}) {
     INFO(command);
-    const Outcome outcome = run(folder, command);
-    REQUIRE(outcome.exit_code == 2);
+    const Outcome outcome = with_code(2, run(folder, command));
     REQUIRE_THAT(outcome.errors, Contains("experiment 'zoo.Cat' is registered twice"));
   }
   // A plugin that cannot be loaded is named where a class is missing.
-  const Outcome unknown =
-      run(folder, tiny_arguments(1) +
-                      fmt::format(" --set task.learner.optimizer_tpl=Mine --plugin_path='{}'",
-                                  fixture("stale").string()));
-  REQUIRE(unknown.exit_code == 2);
+  const Outcome unknown = with_code(
+      2, run(folder, tiny_arguments(1) +
+                         fmt::format(" --set task.learner.optimizer_tpl=Mine --plugin_path='{}'",
+                                     fixture("stale").string())));
   REQUIRE_THAT(unknown.errors, Contains("named 'Mine'") && Contains("plugin of another build"));
 }
 
 TEST_CASE("a run says which code it is, and --mode=plan replaces only plans") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   REQUIRE(run(folder, tiny_arguments(1)).exit_code == 0);
   const std::string log = read_bytes(folder / "run/metrics.jsonl");
   REQUIRE_THAT(log, Contains("\"build\": \"0.") && Contains("\"plugins\": \"quickstart.so ") &&
                         Contains("\"revision\": \""));
   write_bytes(folder / "notes.txt", "mine");
-  const Outcome plan = run(folder, tiny_arguments(1) + " --mode=plan --output=notes.txt");
-  REQUIRE(plan.exit_code == 2);
+  const Outcome plan =
+      with_code(2, run(folder, tiny_arguments(1) + " --mode=plan --output=notes.txt"));
   REQUIRE_THAT(plan.errors, Contains("notes.txt exists and is not a plan of --mode=plan"));
   REQUIRE(read_bytes(folder / "notes.txt") == "mine");
 }
 
 TEST_CASE("a directory that is moved during a run ends it with 1 and the new path") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   Outcome outcome;
   std::jthread training([&] { outcome = run(folder, tiny_arguments(1000000)); });
   while (losses_of(folder / "run").size() < 3)
@@ -109,8 +99,7 @@ TEST_CASE("a directory that is moved during a run ends it with 1 and the new pat
 
 TEST_CASE("runs go on where old checkpoints cannot be removed and where there is no flock") {
   if (kSanitized) return skip_test("a sanitizer must be the first library");
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string shim = (folder / "shim.so").string();
   REQUIRE(shell(folder.path(), fmt::format("{} -x c -shared -fPIC -o '{}' '{}/tests/support/"
                                            "odd_file_system.c'",
@@ -128,15 +117,11 @@ TEST_CASE("runs go on where old checkpoints cannot be removed and where there is
         fs::directory_iterator(folder / "run/checkpoints"),
         [](auto& each) { return each.path().filename().string().starts_with(".step_"); });
   };
-  const Outcome busy = odd(4, "BUSY=step_");
-  INFO(busy.errors);
-  REQUIRE(busy.exit_code == 0);
+  const Outcome busy = successful(odd(4, "BUSY=step_"));
   REQUIRE_THAT(busy.out, Contains("warning: an old checkpoint cannot be removed (") &&
                              Contains("it is tried again after each save"));
   REQUIRE(left_over() > 0);
-  const Outcome without_flock = odd(6, "FLOCK_ERRNO=38");
-  INFO(without_flock.errors);
-  REQUIRE(without_flock.exit_code == 0);
+  successful(odd(6, "FLOCK_ERRNO=38"));
   REQUIRE(left_over() == 0);
 }
 

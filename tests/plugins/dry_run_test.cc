@@ -45,9 +45,7 @@ class Workplace {
   }
   void require_unchanged(const std::string& command) const {
     const auto before = tree_of(folder_.path());
-    const Outcome outcome = run(command);
-    INFO(command << "\n" << outcome.errors);
-    REQUIRE(outcome.exit_code == 0);
+    successful(run(command));
     REQUIRE(tree_of(folder_.path()) == before);
     REQUIRE(fs::is_empty(temporary_ / "tmp"));  // No temporary files remain either.
   }
@@ -105,16 +103,14 @@ TEST_CASE("a dry run rejects what the run would reject, and takes no lock") {
   const std::string tiny = tiny_command(4);
   REQUIRE(workplace.run(tiny).exit_code == 0);
   const auto before = tree_of(workplace.folder().path());
-  const Outcome refused = workplace.run(tiny + " --dry_run --set task.train.seed=7");
-  REQUIRE(refused.exit_code == 2);
+  const Outcome refused = with_code(2, workplace.run(tiny + " --dry_run --set task.train.seed=7"));
   REQUIRE_THAT(refused.errors, Catch::Contains("task.train.seed: 1234 -> 7"));
   REQUIRE(tree_of(workplace.folder().path()) == before);
   // A lock file that is a link is an error for the run but not for a dry run, and is not followed.
   fs::remove(workplace.folder() / "run/lock");
   fs::create_symlink("../text.txt", workplace.folder() / "run/lock");
   workplace.require_unchanged(tiny + " --dry_run");
-  const Outcome stopped = workplace.run(tiny);
-  REQUIRE(stopped.exit_code == 2);
+  const Outcome stopped = with_code(2, workplace.run(tiny));
   REQUIRE_THAT(stopped.errors, Catch::Contains("lock is a symbolic link"));
   REQUIRE_THAT(read_bytes(workplace.folder() / "text.txt"), Catch::StartsWith("the quick"));
 }

@@ -41,8 +41,7 @@ std::string build_command(int threads) {
 
 void sweep(int step) {
   if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   REQUIRE(completed(folder, tiny_command(2) + " --restart", 44, 244, step) > 0);
   REQUIRE(completed(folder, build_command(16), 44, 1244, 6 * step) > 0);
 }

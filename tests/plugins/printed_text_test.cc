@@ -25,10 +25,9 @@ TEST_CASE("printed commands have every name as one word, and run nothing else") 
   const TemporaryDirectory folder;
   const std::string hostile = "my data;id $(touch PWN)'`touch PWN`\"\x1b[31m*.h5";
   const std::string word = "$'my data;id $(touch PWN)\\'`touch PWN`\"\\x1b[31m*.h5'";
-  const Outcome printed =
-      bash(folder.path(), program("runexp") + "--exp=c4.Spmd1B --set flat_tokens_path=" + word +
-                              " --set tokenizer=" + word + " --job_log_dir=" + word);
-  REQUIRE(printed.exit_code == 2);
+  const Outcome printed = with_code(
+      2, bash(folder.path(), program("runexp") + "--exp=c4.Spmd1B --set flat_tokens_path=" + word +
+                                 " --set tokenizer=" + word + " --job_log_dir=" + word));
   std::istringstream lines(printed.errors);
   std::string script;  // Prints the words of each command instead of running it.
   for (std::string line; std::getline(lines, line);)
@@ -43,8 +42,7 @@ TEST_CASE("printed commands have every name as one word, and run nothing else") 
 }
 
 TEST_CASE("no output has control characters from flags, files or names") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string name = "a\x1b[2J\x07\xc2\x9b\xff";
   std::filesystem::create_directories(folder / name);
   write_bytes(folder / name / "hparams.toml", "# a.B\n");
@@ -75,13 +73,11 @@ TEST_CASE("no output has control characters from flags, files or names") {
 }
 
 TEST_CASE("a name that is not UTF-8 is refused before step 0, where it would be stored") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   std::filesystem::copy_file(folder / "text.txt", folder / "text\xff.txt");
   const std::string run = tiny_command(1);
-  const Outcome refused =
-      bash(folder.path(), run + " --set input.path=$'text\\xff.txt' --set num_train_steps=2");
-  REQUIRE(refused.exit_code == 2);
+  const Outcome refused = with_code(
+      2, bash(folder.path(), run + " --set input.path=$'text\\xff.txt' --set num_train_steps=2"));
   REQUIRE_THAT(refused.errors, Contains("cannot store this line, which is not valid UTF-8: ") &&
                                    Contains("text\\xff.txt") && Contains("rename the file"));
   REQUIRE_FALSE(std::filesystem::exists(folder / "run/hparams.toml"));

@@ -41,9 +41,8 @@ const std::string kTiny = tiny_arguments(4);
 
 TEST_CASE("--list shows every experiment and every plugin that failed to load") {
   const TemporaryDirectory folder;
-  const Outcome listed =
-      runexp(folder, fmt::format("--list --plugin_path='{}'", fixture("stale").string()));
-  REQUIRE(listed.exit_code == 0);
+  const Outcome listed = successful(
+      runexp(folder, fmt::format("--list --plugin_path='{}'", fixture("stale").string())));
   REQUIRE_THAT(listed.out,
                Catch::Contains("quickstart.SourceLm  ") && Catch::Contains("quickstart.CharLm  "));
   REQUIRE_THAT(listed.errors, Catch::StartsWith("runexp: not loaded: ") &&
@@ -51,8 +50,7 @@ TEST_CASE("--list shows every experiment and every plugin that failed to load") 
 }
 
 TEST_CASE("remote paths are refused in every flag and input, and ~ is the home directory") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string exp = "--exp=quickstart.CharLm ";
   for (const std::string& flag :
        {exp + "--mode=plan --output", exp + "--config", exp + "--mode=import --input",
@@ -72,9 +70,7 @@ TEST_CASE("remote paths are refused in every flag and input, and ~ is the home d
   std::string in_home = kTiny;
   in_home.replace(in_home.find("=run "), 5, "=~/run ");
   in_home.replace(in_home.find("=text.txt"), 9, "='~/text.txt'");
-  const Outcome trained = runexp(folder, in_home, fmt::format("HOME='{}'", folder.path().string()));
-  INFO(trained.errors);
-  REQUIRE(trained.exit_code == 0);
+  successful(runexp(folder, in_home, fmt::format("HOME='{}'", folder.path().string())));
   REQUIRE(std::filesystem::exists(folder / "run/metrics.jsonl"));
   REQUIRE(!std::filesystem::exists(folder / "~"));
 }
@@ -83,8 +79,7 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
   const TemporaryDirectory folder;
   const std::string both = fmt::format("--plugin_path='{}' --plugin_path='{}'",
                                        fixture("good").string(), fixture("twin").string());
-  const Outcome listed = runexp(folder, "--list " + both);
-  REQUIRE(listed.exit_code == 0);
+  const Outcome listed = successful(runexp(folder, "--list " + both));
   REQUIRE_THAT(listed.errors, Catch::Contains("experiment 'zoo.Cat' is registered twice: in ") &&
                                   Catch::Contains("good/zoo.so and in ") &&
                                   Catch::Contains("twin/twin.so; rename one of them"));
@@ -95,8 +90,8 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
 TEST_CASE("--smoke says so if an experiment does not say how it becomes small") {
   const TemporaryDirectory folder;
   const std::string plugins = " --plugin_path='" + fixture("good").string() + "'";
-  const Outcome described = runexp(folder, "--exp=zoo.Cat --smoke --describe" + plugins);
-  REQUIRE(described.exit_code == 0);
+  const Outcome described =
+      successful(runexp(folder, "--exp=zoo.Cat --smoke --describe" + plugins));
   REQUIRE(described.errors ==
           "runexp: --smoke makes only the mesh and the number of steps of zoo.Cat small; to make "
           "its layers and data small, override shrink() (docs/experiments.md)\n");
@@ -104,8 +99,7 @@ TEST_CASE("--smoke says so if an experiment does not say how it becomes small") 
 }
 
 TEST_CASE("usage and configuration errors are one line with exit code 2") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   require_one_line_error(runexp(folder, "--exq=a"), 2, "unknown flag --exq; did you mean --exp?");
   require_one_line_error(runexp(folder, "--exp=SorceLm"), 2,
                          "no experiment 'SorceLm'; did you mean 'quickstart.SourceLm'?");
@@ -125,8 +119,7 @@ TEST_CASE("usage and configuration errors are one line with exit code 2") {
 }
 
 TEST_CASE("an unknown or unsupported processor level is one line with exit code 2") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string misspelt = "TESSERA_CPU_LEVEL=avx22";
   for (const std::string& arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
                                        kTiny + " --mode=eval", std::string("--mode=selfcheck")})
@@ -144,11 +137,9 @@ TEST_CASE("an unknown or unsupported processor level is one line with exit code 
 }
 
 TEST_CASE("a run prints its processor level and peak when it starts") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
-  const Outcome started = runexp(folder, kTiny + " --dry_run", "TESSERA_CPU_LEVEL=portable");
-  INFO(started.out);
-  REQUIRE(started.exit_code == 0);
+  const TextFolder folder;
+  const Outcome started =
+      successful(runexp(folder, kTiny + " --dry_run", "TESSERA_CPU_LEVEL=portable"));
   const CpuLevel highest = machine_levels().back();
   REQUIRE_THAT(started.out,
                Catch::Contains("cpu: 1 thread, portable") &&
@@ -173,13 +164,10 @@ int first_processor() {
 }
 
 TEST_CASE("one processor, or more threads than processors, gives the same losses") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string run = kTiny + " --restart";
   const auto losses = [&](const std::string& arguments, const std::string& prefix) {
-    const Outcome trained = runexp(folder, arguments, prefix);
-    INFO(trained.errors);
-    REQUIRE(trained.exit_code == 0);
+    successful(runexp(folder, arguments, prefix));
     return losses_of(folder / "run");
   };
   const std::map<std::string, std::string> expected = losses(run, "");
@@ -192,10 +180,8 @@ TEST_CASE("one processor, or more threads than processors, gives the same losses
 
 TEST_CASE("--mode=selfcheck passes with more threads than processors and needs no experiment") {
   const TemporaryDirectory folder;
-  const Outcome checked = runexp(folder, "--mode=selfcheck --threads=3",
-                                 fmt::format("taskset -c {}", first_processor()));
-  INFO(checked.errors << checked.out);
-  REQUIRE(checked.exit_code == 0);
+  const Outcome checked = successful(runexp(folder, "--mode=selfcheck --threads=3",
+                                            fmt::format("taskset -c {}", first_processor())));
   REQUIRE(checked.errors.empty());
   REQUIRE_THAT(checked.out, Catch::StartsWith("checking cpu: 3 threads, ") &&
                                 Catch::Contains("the same bits on 1 and 3 threads") &&
@@ -207,8 +193,7 @@ TEST_CASE("--mode=selfcheck passes with more threads than processors and needs n
 }
 
 TEST_CASE("a plugin's device type trains, evaluates and decodes as the CPU does") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string guarded =
       fmt::format(" --device=guarded --plugin_path='{}'", fixture("devices").string());
   const auto losses_on = [&](const std::string& run, const std::string& more) {
@@ -216,14 +201,9 @@ TEST_CASE("a plugin's device type trains, evaluates and decodes as the CPU does"
     std::string command = tiny_arguments(6);
     const std::string fixed = "--job_log_dir=run";
     command.replace(command.find(fixed), fixed.size(), into);
-    const Outcome trained = runexp(folder, command + " --set task.train.save_interval_steps=3");
-    INFO(trained.errors);
-    REQUIRE(trained.exit_code == 0);
-    for (const char* mode : {"eval", "decode --prompt=a"}) {
-      const Outcome outcome = runexp(folder, command + fmt::format(" --mode={}", mode));
-      INFO(outcome.errors);
-      REQUIRE(outcome.exit_code == 0);
-    }
+    successful(runexp(folder, command + " --set task.train.save_interval_steps=3"));
+    for (const char* mode : {"eval", "decode --prompt=a"})
+      successful(runexp(folder, command + fmt::format(" --mode={}", mode)));
     return losses_of(folder / run);
   };
   const auto expected = losses_on("cpu", "");
@@ -234,8 +214,7 @@ TEST_CASE("a plugin's device type trains, evaluates and decodes as the CPU does"
 }
 
 TEST_CASE("a failing run prints one line and exits with 1") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const Outcome failed = runexp(folder, kTiny +
                                             " --set num_train_steps=50 --set learning_rate=1e30 "
                                             "--set task.learner.max_skipped_in_a_row=2");
@@ -243,18 +222,14 @@ TEST_CASE("a failing run prints one line and exits with 1") {
 }
 
 TEST_CASE("a run trains, reports that it is complete, and rejects another configuration") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
-  const Outcome trained = runexp(folder, kTiny);
-  INFO(trained.errors);
-  REQUIRE(trained.exit_code == 0);
+  const TextFolder folder;
+  const Outcome trained = successful(runexp(folder, kTiny));
   REQUIRE(trained.errors.empty());
   REQUIRE_THAT(
       read_bytes(folder / "run/hparams.toml"),
       Catch::Contains("path = \"text.txt\"") && Catch::Contains("# --set input.path=text.txt"));
 
-  const Outcome again = runexp(folder, kTiny);
-  REQUIRE(again.exit_code == 0);
+  const Outcome again = successful(runexp(folder, kTiny));
   REQUIRE_THAT(again.out, Catch::Contains("complete"));
 
   const std::string changed = kTiny + " --set task.learner.ema_decay=0.5";
@@ -277,8 +252,7 @@ TEST_CASE("--mode=plan plans the memory of a run with as many devices and thread
 }
 
 TEST_CASE("who follows a job is told at once what is waited for") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   REQUIRE(shell(folder.path(), tiny_command(1)).exit_code == 0);
   const auto followed = [&](const std::string& directory) {
     std::string command = tiny_command(1);
@@ -288,9 +262,7 @@ TEST_CASE("who follows a job is told at once what is waited for") {
                                     "--set eval.follow_patience_seconds=0.1 "
                                     "--set eval.follow_poll_seconds=0.05");
   };
-  const Outcome mistyped = followed("rum");
-  INFO(mistyped.out << mistyped.errors);
-  REQUIRE(mistyped.exit_code == 0);
+  const Outcome mistyped = successful(followed("rum"));
   REQUIRE_THAT(mistyped.out,
                Catch::Contains("waiting up to 0.1 s (eval.follow_patience_seconds) for a job to "
                                "create rum, which does not exist; did you mean 'run'?\n"));
@@ -306,9 +278,7 @@ TEST_CASE("--config repeats a run from its directory") {
   write_small_text(folder.path(), 1000);
   REQUIRE(runexp(folder, kTiny).exit_code == 0);
   const auto again = [&](const std::string& arguments) {
-    const Outcome outcome = runexp(folder, "--config=run --threads=1 --job_log_dir=" + arguments);
-    INFO(outcome.errors);
-    REQUIRE(outcome.exit_code == 0);
+    successful(runexp(folder, "--config=run --threads=1 --job_log_dir=" + arguments));
   };
   again("second");
   REQUIRE(losses_of(folder / "second") == losses_of(folder / "run"));
@@ -318,11 +288,8 @@ TEST_CASE("--config repeats a run from its directory") {
 }
 
 TEST_CASE("--dump_graph writes text and a drawing, and --dry_run takes no step") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
-  const Outcome dumped = runexp(folder, kTiny + " --dry_run --dump_graph=lower");
-  INFO(dumped.errors);
-  REQUIRE(dumped.exit_code == 0);
+  const TextFolder folder;
+  successful(runexp(folder, kTiny + " --dry_run --dump_graph=lower"));
   bool text = false;
   bool drawing = false;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "run")) {
@@ -336,13 +303,10 @@ TEST_CASE("--dump_graph writes text and a drawing, and --dry_run takes no step")
 }
 
 TEST_CASE("--mode=plan predicts the speed on a GPU that is not there, and writes it as JSON") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const Outcome plain = runexp(folder, kTiny + " --mode=plan");
   const Outcome predicted =
-      runexp(folder, kTiny + " --mode=plan --hardware=h100 --output=plan.json");
-  INFO(predicted.errors);
-  REQUIRE(predicted.exit_code == 0);
+      successful(runexp(folder, kTiny + " --mode=plan --hardware=h100 --output=plan.json"));
   REQUIRE_THAT(plain.out, !Catch::Contains("predicted for"));
   REQUIRE_THAT(predicted.out, Catch::Contains("predicted for NVIDIA H100 SXM, not measured") &&
                                   Catch::Contains("tokens per second"));
@@ -350,11 +314,9 @@ TEST_CASE("--mode=plan predicts the speed on a GPU that is not there, and writes
 }
 
 TEST_CASE("a bad hardware file ends a plan with one line and the code of bad usage") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   write_bytes(folder / "mine.toml", "title = \"Mine\"\n[memory]\nbandwidth = -3.0\n");
-  const Outcome outcome = runexp(folder, kTiny + " --mode=plan --hardware=mine.toml");
-  REQUIRE(outcome.exit_code == 2);
+  const Outcome outcome = with_code(2, runexp(folder, kTiny + " --mode=plan --hardware=mine.toml"));
   REQUIRE(outcome.errors ==
           "runexp: mine.toml: missing fields: kind, launch_overhead, peak_flops.bf16, "
           "peak_flops.f32, memory.bytes, link.bandwidth, link.latency, network.bandwidth, "
@@ -364,9 +326,8 @@ TEST_CASE("a bad hardware file ends a plan with one line and the code of bad usa
 
 TEST_CASE("--describe shows where each value was set") {
   const TemporaryDirectory folder;
-  const Outcome described =
-      runexp(folder, "--exp=SourceLm --describe --set num_layers=6 --set task.train.seed=7");
-  REQUIRE(described.exit_code == 0);
+  const Outcome described = successful(
+      runexp(folder, "--exp=SourceLm --describe --set num_layers=6 --set task.train.seed=7"));
   REQUIRE_THAT(described.out, Catch::Contains("# --set num_layers=6") &&
                                   Catch::Contains("# --set task.train.seed=7") &&
                                   Catch::Contains("# inherited from task.model.lm_tpl") &&

@@ -42,8 +42,7 @@ int sweep(const TemporaryDirectory& folder, const std::string& command, double m
 
 TEST_CASE("a program that cannot start its threads reports it and exits") {
   if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   std::string run = tiny_command(4) + " --restart --devices=2 --set ici_mesh_shape=[1,2,1]";
   run.replace(run.find("--threads=1"), 11, "--threads=6");
   REQUIRE(sweep(folder, run + " >/dev/null", 12.0) >= 4);

@@ -16,8 +16,8 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "tests/support/catch.h"
 #include "tests/support/compiler.h"
-#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
@@ -103,6 +103,18 @@ Ended run_program(const std::filesystem::path& folder, const std::string& progra
   Child child(program, arguments, folder / "output.txt");
   const int code = child.wait();
   return {code, child.output()};
+}
+
+Ended with_code(int code, Ended ended, std::source_location where) {
+  INFO(where.file_name() << ":" << where.line() << ": " << ended.output);
+  REQUIRE(ended.code == code);
+  return ended;
+}
+
+Outcome with_code(int code, Outcome outcome, std::source_location where) {
+  INFO(where.file_name() << ":" << where.line() << ": " << outcome.out << outcome.errors);
+  REQUIRE(outcome.exit_code == code);
+  return outcome;
 }
 
 Outcome shell(const std::filesystem::path& folder, const std::string& command,

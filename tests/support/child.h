@@ -10,8 +10,12 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 
@@ -58,6 +62,17 @@ struct Outcome {
   double seconds = 0;
 };
 
+// REQUIRE that it ended with this code, and show its output if not.
+Ended with_code(int code, Ended ended,
+                std::source_location where = std::source_location::current());
+Outcome with_code(int code, Outcome outcome,
+                  std::source_location where = std::source_location::current());
+// REQUIREs success.
+template <typename Ending>
+Ending successful(Ending ending, std::source_location where = std::source_location::current()) {
+  return with_code(0, std::move(ending), where);
+}
+
 // Runs a command of one program in `folder` with empty standard input. Killed after `limit`; the
 // exit code is then -1.
 Outcome shell(const std::filesystem::path& folder, const std::string& command,
@@ -91,6 +106,12 @@ class Background {
 // Whether the condition becomes true within `time`.
 bool comes_true(const std::function<bool()>& condition,
                 std::chrono::seconds time = std::chrono::seconds(60));
+
+// A folder with text.txt, for runs that take at most a second.
+class TextFolder : public TemporaryDirectory {
+ public:
+  TextFolder() { write_small_text(path()); }
+};
 
 // Limits of a program that a test runs with hostile arguments.
 struct RunLimits {

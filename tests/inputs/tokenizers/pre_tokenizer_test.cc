@@ -49,14 +49,14 @@ Words scanned(const std::string& expression, const std::string& text) {
   return words;
 }
 
-Words matched(const Pattern& pattern, const std::string& text) {
+Words matched(const Matcher& pattern, const std::string& text) {
   Words words;
   size_t last = 0;
   const auto add = [&](size_t end) {
     if (end > last) words.push_back(text.substr(last, end - last));
     last = end;
   };
-  pattern.for_each_match(text, [&](size_t begin, size_t end) {
+  pattern.find(text, [&](size_t begin, size_t end) {
     add(begin);  // Text between matches is a word.
     add(end);
   });
@@ -125,7 +125,7 @@ std::string random_text(std::mt19937_64& random) {
 void compare(int64_t count) {
   for (const std::string& expression :
        {kGpt2, kCl100k, kQwen2, kO200k, kQwen35, kTekken, kDeepSeek}) {
-    const Pattern pattern(expression, "test");
+    const Matcher pattern = pattern_matcher(expression, "test");
     std::mt19937_64 random(1);
     for (int64_t i = 0; i < count; ++i) {
       const std::string text = random_text(random);
@@ -146,17 +146,17 @@ TEST_CASE("scanners and Oniguruma find the same words in two million texts", "[f
 
 TEST_CASE("every character has one class of letter, number, space and other") {
   const UnicodeClasses& classes = UnicodeClasses::get();
-  const Pattern letters(R"(\p{L})", "test");
-  const Pattern numbers(R"(\p{N})", "test");
-  const Pattern spaces(R"(\s)", "test");
+  const Matcher letters = pattern_matcher(R"(\p{L})", "test");
+  const Matcher numbers = pattern_matcher(R"(\p{N})", "test");
+  const Matcher spaces = pattern_matcher(R"(\s)", "test");
   std::string text;
   for (int32_t code = 0; code < 0x20000; ++code) {
     if (code >= 0xd800 && code < 0xe000) continue;
     append_utf8(code, &text);
   }
-  const auto count = [&](const Pattern& pattern) {
+  const auto count = [&](const Matcher& pattern) {
     int64_t found = 0;
-    pattern.for_each_match(text, [&](size_t, size_t) { ++found; });
+    pattern.find(text, [&](size_t, size_t) { ++found; });
     return found;
   };
   int64_t own_letters = 0;

@@ -71,8 +71,7 @@ TEST_CASE(
   const TemporaryDirectory folder;
   write_text(folder.path());
   const EndlessRun endless{.timeout_seconds = 4};
-  const Outcome outcome = signal_process_1(folder, endless, SIGSTOP);
-  REQUIRE(outcome.exit_code == 1);
+  const Outcome outcome = with_code(1, signal_process_1(folder, endless, SIGSTOP));
   // In a collective of a layer, or in the collective of the processes between steps.
   REQUIRE_THAT(outcome.errors, (Contains("has waited 4 s in collective") && Contains("layers[")) ||
                                    (Contains("collective") && Contains("core/compile/")) ||

@@ -34,8 +34,7 @@ int64_t count_of(const std::string& text, const std::string& what) {
 
 TEST_CASE("messages of all sizes and tags arrive complete and in order", "[mpi]") {
   if (!can_run()) return;
-  const Outcome outcome = run("-n 3", "transport_trial", "messages");
-  REQUIRE(outcome.exit_code == 0);
+  const Outcome outcome = successful(run("-n 3", "transport_trial", "messages"));
   REQUIRE(outcome.out == "passed\n");
 }
 
@@ -76,15 +75,13 @@ TEST_CASE("a transport with an abandoned request cannot be used any more", "[mpi
 
 TEST_CASE("several processes print their output once", "[mpi]") {
   if (!can_run()) return;
-  const Outcome outcome = run("-n 3", "runexp", "--list");
-  REQUIRE(outcome.exit_code == 0);
+  const Outcome outcome = successful(run("-n 3", "runexp", "--list"));
   REQUIRE(count_of(outcome.out, "quickstart.SourceLm") == 1);
 }
 
 TEST_CASE("an error of all processes is printed once, and all end with 2", "[mpi]") {
   if (!can_run()) return;
-  const Outcome outcome = run("-n 3", "runexp", "--exp=nowhere.X");
-  REQUIRE(outcome.exit_code == 2);
+  const Outcome outcome = with_code(2, run("-n 3", "runexp", "--exp=nowhere.X"));
   REQUIRE(count_of(outcome.errors, "runexp: no experiment 'nowhere.X'") == 1);
   REQUIRE(count_of(outcome.errors, "runexp:") == 1);
 }
@@ -94,11 +91,9 @@ TEST_CASE("an error of one process ends all with 2, and names the process", "[mp
   const std::string arguments = "--exp=quickstart.CharLm --set input.path=text.txt --dry_run";
   const TemporaryDirectory folder;
   write_bytes(folder / "text.txt", std::string(20000, 'x'));
-  const Outcome outcome =
-      shell(folder.path(),
-            mpirun_two_commands(folder.path(), arguments, arguments + " --set num_layers=x"));
-  INFO(outcome.errors);
-  REQUIRE(outcome.exit_code == 2);
+  const Outcome outcome = with_code(
+      2, shell(folder.path(),
+               mpirun_two_commands(folder.path(), arguments, arguments + " --set num_layers=x")));
   REQUIRE_THAT(outcome.errors, Contains("runexp: process 1 (host ") && Contains("num_layers"));
   REQUIRE(count_of(outcome.errors, "runexp:") == 1);
   REQUIRE(outcome.seconds < 30);

@@ -50,15 +50,11 @@ std::string alone(const std::string& arguments) {
 }
 
 Outcome run_in(const TemporaryDirectory& folder, const std::string& command) {
-  const Outcome outcome = shell(folder.path(), command);
-  INFO(command << '\n' << outcome.out << outcome.errors);
-  REQUIRE(outcome.exit_code == 0);
-  return outcome;
+  return successful(shell(folder.path(), command));
 }
 
 Losses losses(const std::string& command) {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   run_in(folder, command);
   Losses found = losses_of(folder / "run");
   REQUIRE(found.size() == 6);
@@ -93,8 +89,7 @@ TEST_CASE("stages in processes of their own have the losses of one process and o
 TEST_CASE("a checkpoint of stages in two processes resumes in one process, and back", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny + kSteps));
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string moved =
       kTiny + kSteps + "--set task.train.save_interval_steps=2 --allow_config_change ";
   const auto two_processes = [&](const std::string& schedule) {
@@ -144,9 +139,7 @@ Outcome signal_stage_1(int signal, int timeout_seconds) {
 
 TEST_CASE("a stage that hangs or is killed ends the run, and the other stage reports it", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
-  const Outcome hung = signal_stage_1(SIGSTOP, 4);
-  INFO(hung.errors);
-  REQUIRE(hung.exit_code == 1);
+  const Outcome hung = with_code(1, signal_stage_1(SIGSTOP, 4));
   REQUIRE(hung.seconds < 20);
   // In a transfer between stages, a sum over them, or between steps.
   REQUIRE_THAT(hung.errors,
@@ -163,12 +156,9 @@ TEST_CASE("a stage that hangs or is killed ends the run, and the other stage rep
 TEST_CASE("processes that cannot be stages are refused before step 0", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const auto message = [](const std::string& arguments) {
-    const TemporaryDirectory folder;
-    write_small_text(folder.path());
-    const Outcome outcome =
-        shell(folder.path(), mpirun_command("-n 2", "runexp", kTiny + kSteps + arguments));
-    INFO(outcome.out << outcome.errors);
-    REQUIRE(outcome.exit_code == 2);
+    const TextFolder folder;
+    const Outcome outcome = with_code(
+        2, shell(folder.path(), mpirun_command("-n 2", "runexp", kTiny + kSteps + arguments)));
     REQUIRE_FALSE(std::filesystem::exists(folder / "run/metrics.jsonl"));
     return outcome.errors;
   };

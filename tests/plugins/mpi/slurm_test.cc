@@ -45,10 +45,8 @@ std::string srun(const std::string& options, const EndlessRun& endless) {
 
 // Submits a job; returns its number.
 std::string submit(SlurmCluster& cluster, const JobFolder& folder, const std::string& arguments) {
-  const Outcome outcome = cluster.run(
-      "left", folder.path(), "sbatch --parsable --cpus-per-task=1 --output=log.txt " + arguments);
-  INFO(outcome.errors);
-  REQUIRE(outcome.exit_code == 0);
+  const Outcome outcome = successful(cluster.run(
+      "left", folder.path(), "sbatch --parsable --cpus-per-task=1 --output=log.txt " + arguments));
   return outcome.out.substr(0, outcome.out.find('\n'));
 }
 
@@ -84,9 +82,7 @@ TEST_CASE("a run started by srun on two nodes has the losses of mpirun, and ends
   const JobFolder folder;
   Background run(folder.path(), cluster.on("left", folder.path(), srun("--job-name=first", {})));
   wait_for_step(cluster, folder, 20);
-  const Outcome cancelled =
-      cluster.run("left", folder.path(), "scancel --name=first --signal=USR1");
-  REQUIRE(cancelled.exit_code == 0);
+  successful(cluster.run("left", folder.path(), "scancel --name=first --signal=USR1"));
   const std::optional<int> exit_code = run.wait(120s);
   INFO(run.output() << cluster.logs());
   REQUIRE(exit_code == 0);
@@ -160,12 +156,10 @@ TEST_CASE("a batch job saves at its time limit, when requeued and when cancelled
 
 // Kills the processes of this name on the right node only.
 void kill_on_right(SlurmCluster& cluster, const JobFolder& folder, const std::string& name) {
-  const Outcome outcome = cluster.run("right", folder.path(),
-                                      "for pid in $(ip netns pids $(ip netns identify)); do "
-                                      "read name </proc/$pid/comm && [ $name = " +
-                                          name + " ] && kill -KILL $pid; done; true");
-  INFO(outcome.errors);
-  REQUIRE(outcome.exit_code == 0);
+  successful(cluster.run("right", folder.path(),
+                         "for pid in $(ip netns pids $(ip netns identify)); do "
+                         "read name </proc/$pid/comm && [ $name = " +
+                             name + " ] && kill -KILL $pid; done; true"));
 }
 
 // The report of a run after `disturb` has disturbed its right node.

@@ -62,9 +62,7 @@ TEST_CASE("two processes train on shards as one does, also from its checkpoints"
     fs::remove_all(two / fmt::format("run/checkpoints/step_{:010}", step));
   };
   for (const int processes : {2, 1, 2}) {
-    const Outcome outcome = run(two.path(), processes);
-    INFO(outcome.out << outcome.errors);
-    REQUIRE(outcome.exit_code == 0);
+    successful(run(two.path(), processes));
     require_near(one / "run", two / "run", "loss");
     // One process has fewer rows than the other; the same documents are scored.
     require_near(one / "run", two / "run", "eval/validation/log_pplx");
@@ -82,9 +80,7 @@ TEST_CASE("an error in a shard that only one process reads ends all processes an
   const std::string lines = read_bytes(folder / "shards/3.jsonl");
   write_bytes(folder / "shards/3.jsonl", lines.substr(0, lines.size() / 2));
   const std::string in_order = "--set input.shuffle=false --set task.train.eval_interval_steps=0 ";
-  const Outcome outcome = run(folder.path(), 2, in_order);
-  INFO(outcome.out << outcome.errors);
-  REQUIRE(outcome.exit_code == 1);
+  const Outcome outcome = with_code(1, run(folder.path(), 2, in_order));
   REQUIRE_THAT(outcome.errors, Contains("3.jsonl:21"));
   REQUIRE(outcome.seconds < 30);
 }

@@ -28,11 +28,8 @@ const std::string kTiny =
 
 // The losses of a run, which must succeed.
 Losses losses(const std::string& command) {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
-  const Outcome outcome = shell(folder.path(), command);
-  INFO(command << '\n' << outcome.out << outcome.errors);
-  REQUIRE(outcome.exit_code == 0);
+  const TextFolder folder;
+  successful(shell(folder.path(), command));
   Losses found = losses_of(folder / "run");
   REQUIRE(found.size() == 8);
   return found;
@@ -64,8 +61,7 @@ TEST_CASE("two processes of two devices have the losses of one process of four a
 TEST_CASE("processes that were started with other flags or settings do not train a mixture",
           "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string usual = kTiny + "--set ici_mesh_shape=[1,2,1] ";
   const auto started = [&](const std::string& flags) {
     return shell(folder.path(), mpirun_two_commands(folder.path(), usual, usual + flags));
@@ -76,9 +72,7 @@ TEST_CASE("processes that were started with other flags or settings do not train
         {"--mode=eval", "it has --mode eval, but process 0 has "},
         {"--set task.train.seed=7",
          "it has task.train.seed = 7, but process 0 has task.train.seed = 1234"}}) {
-    const Outcome outcome = started(flags);
-    INFO(outcome.errors);
-    REQUIRE(outcome.exit_code == 2);
+    const Outcome outcome = with_code(2, started(flags));
     REQUIRE_THAT(outcome.errors, Contains("runexp: process 1 (host ") && Contains(difference) &&
                                      Contains("start all processes with the same command"));
     REQUIRE_FALSE(fs::exists(folder / "run/metrics.jsonl"));
@@ -86,9 +80,7 @@ TEST_CASE("processes that were started with other flags or settings do not train
   // A host may have another number of threads.
   std::string second = usual;
   second.replace(second.find("--threads=2"), 11, "--threads=1");
-  const Outcome outcome = shell(folder.path(), mpirun_two_commands(folder.path(), usual, second));
-  INFO(outcome.errors);
-  REQUIRE(outcome.exit_code == 0);
+  successful(shell(folder.path(), mpirun_two_commands(folder.path(), usual, second)));
 }
 
 // The command of docs/launching.md.
@@ -115,12 +107,9 @@ TEST_CASE("two hosts have the losses of one device", "[mpi]") {
 TEST_CASE("a run resumes with another number of processes and devices", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const auto run = [&](const std::string& command) {
-    const Outcome outcome = shell(folder.path(), command);
-    INFO(command << '\n' << outcome.out << outcome.errors);
-    REQUIRE(outcome.exit_code == 0);
+    successful(shell(folder.path(), command));
     require_near(losses_of(folder / "run"), one);
   };
   const std::string saving = kTiny + "--set task.train.save_interval_steps=3 ";
@@ -141,8 +130,7 @@ TEST_CASE("a run resumes with another number of processes and devices", "[mpi]")
 
 TEST_CASE("a mesh slice that spans hosts of other slices is refused before step 0", "[mpi]") {
   if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string mesh = kTiny + "--set ici_mesh_shape=[1,2,1] --set dcn_mesh_shape=[1,2,1] ";
   const Outcome outcome =
       shell(folder.path(),

@@ -57,11 +57,8 @@ class ReplayedRun {
     static const TemporaryDirectory folder;
     static const bool is_trained = [] {
       write_small_text(folder.path());
-      const Outcome outcome = runexp(folder.path(), tiny_arguments(5) +
-                                                        " --set task.train.save_interval_steps=2"
-                                                        " --set task.train.save_max_to_keep=0");
-      INFO(outcome.errors);
-      REQUIRE(outcome.exit_code == 0);
+      successful(runexp(folder.path(), tiny_arguments(5) + " --set task.train.save_interval_steps=2"
+                                                           " --set task.train.save_max_to_keep=0"));
       return true;
     }();
     static_cast<void>(is_trained);
@@ -117,9 +114,7 @@ TEST_CASE("a planted wrong launch is named, with its place and what it wrote") {
   const std::string wrong = fmt::format("TESSERA_WRONG_LAUNCH={}:{}", op, before);
   const std::string plugin = fmt::format(" --plugin_path='{}'", fixture("wrong").string());
   const std::string against = "--step=3 --against=device:wrong" + plugin;
-  const Outcome found = run.replay(against, wrong);
-  INFO(found.out << found.errors);
-  REQUIRE(found.exit_code == 1);
+  const Outcome found = with_code(1, run.replay(against, wrong));
   REQUIRE_THAT(found.out, Contains(fmt::format("first difference: launch {} of {}: {} [", launch,
                                                program.size(), op)));
   const size_t path = line.find(" in ") + 1;
@@ -130,9 +125,7 @@ TEST_CASE("a planted wrong launch is named, with its place and what it wrote") {
   REQUIRE_THAT(found.out,
                Contains("the recorded step is reproduced here") && Contains("it is not there"));
 
-  const Outcome alone = run.replay(against + " --isolate", wrong);
-  INFO(alone.out << alone.errors);
-  REQUIRE(alone.exit_code == 1);
+  const Outcome alone = with_code(1, run.replay(against + " --isolate", wrong));
   REQUIRE_THAT(alone.out, Contains(fmt::format("1 of {} launches differ, each with the inputs",
                                                program.size())) &&
                               Contains(fmt::format("launch {} of ", launch)));
@@ -142,16 +135,13 @@ TEST_CASE("a planted wrong launch is named, with its place and what it wrote") {
 TEST_CASE(
     "--find=nonfinite says that a good step is finite, and where a bad one begins not to be") {
   const ReplayedRun run;
-  const Outcome good = run.replay("--step=3 --find=nonfinite");
-  INFO(good.out << good.errors);
-  REQUIRE(good.exit_code == 0);
+  const Outcome good = successful(run.replay("--step=3 --find=nonfinite"));
   REQUIRE_THAT(good.out, Contains("launches wrote finite values\n"));
   run.require_refused("--step=3 --find=nan", "--find=nan: expected one of nonfinite");
   run.require_refused("--step=3 --find=nonfinite --record=a.rec",
                       "--record cannot be used with --find");
 
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string bad = " --devices=2 --set ici_mesh_shape=[1,2,1] --set learning_rate=1e37";
   const Outcome trained = runexp(folder.path(), tiny_arguments(4) + bad);
   INFO(trained.out << trained.errors);
@@ -161,25 +151,21 @@ TEST_CASE(
   const size_t begin = trained.out.find("the first value that is not finite");
   const std::string found = trained.out.substr(begin, trained.out.find("\n", begin) - begin);
   const size_t step = trained.out.find(" skipped: loss ") - 1;
-  const Outcome again =
-      runexp(folder.path(), fmt::format("--config=run --mode=replay --checkpoint=0 --step={} "
-                                        "--find=nonfinite --threads=1",
-                                        trained.out[step]));
-  INFO(again.out << again.errors);
-  REQUIRE(again.exit_code == 1);
+  const Outcome again = with_code(
+      1, runexp(folder.path(), fmt::format("--config=run --mode=replay --checkpoint=0 --step={} "
+                                           "--find=nonfinite --threads=1",
+                                           trained.out[step])));
   REQUIRE_THAT(again.out, Contains(found));
 }
 
 TEST_CASE("other kinds of devices and processor levels agree within a tolerance") {
   const ReplayedRun run;
   for (const std::string other : {"device:reference", "cpu_level:portable"}) {
-    const Outcome outcome = run.replay("--step=3 --isolate --tolerance=1e-5 --against=" + other);
-    INFO(outcome.out << outcome.errors);
-    REQUIRE(outcome.exit_code == 0);
+    const Outcome outcome =
+        successful(run.replay("--step=3 --isolate --tolerance=1e-5 --against=" + other));
     REQUIRE_THAT(outcome.out, Contains("wrote the same within a tolerance of 1e-05"));
   }
-  const Outcome bits = run.replay("--step=3 --isolate --against=device:reference");
-  REQUIRE(bits.exit_code == 1);
+  const Outcome bits = with_code(1, run.replay("--step=3 --isolate --against=device:reference"));
   REQUIRE_THAT(bits.out, Contains("launches differ, each with the inputs of the other side"));
 }
 
@@ -212,8 +198,7 @@ TEST_CASE("a recording is compared with, and refused if damaged or of another pr
   const size_t hash = flipped.find("\"outputs\": [\"") + 15;
   flipped[hash] = flipped[hash] == '0' ? '1' : '0';
   write_bytes(run / "flipped.rec", flipped);
-  const Outcome damaged = run.replay("--step=3 --against=flipped.rec");
-  REQUIRE(damaged.exit_code == 1);
+  const Outcome damaged = with_code(1, run.replay("--step=3 --against=flipped.rec"));
   REQUIRE_THAT(damaged.errors, Contains("flipped.rec is damaged: its checksum is wrong"));
 }
 
@@ -258,24 +243,21 @@ TEST_CASE("bad flags of a replay are one line with exit code 2") {
   run.require_refused("--step=3 --job_log_dir=nothing", "nothing holds no run");
   run.require_refused("--step=3 --restart",
                       "--restart needs --mode=train, sweep, import or calibrate");
-  const Outcome other_mode = runexp(run / "", tiny_arguments(5) + " --step=3");
-  REQUIRE(other_mode.exit_code == 2);
+  const Outcome other_mode = with_code(2, runexp(run / "", tiny_arguments(5) + " --step=3"));
   REQUIRE_THAT(other_mode.errors, Contains("--step needs --mode=replay"));
 }
 
 TEST_CASE("a replay on several devices compares each of them") {
-  const TemporaryDirectory folder;
-  write_small_text(folder.path());
+  const TextFolder folder;
   const std::string mesh = " --devices=2 --set ici_mesh_shape=[1,2,1]";
   REQUIRE(runexp(folder.path(), tiny_arguments(3) + mesh).exit_code == 0);
   const std::string replay = "--config=run --mode=replay --threads=2 --step=1 ";
   require_equal(runexp(folder.path(), replay + "--against=threads:4"));
-  const Outcome wrong = runexp(folder.path(),
-                               fmt::format("{} --against=device:wrong --plugin_path='{}'", replay,
-                                           fixture("wrong").string()),
-                               "TESSERA_WRONG_LAUNCH=einsum:9");
-  INFO(wrong.out << wrong.errors);
-  REQUIRE(wrong.exit_code == 1);
+  const Outcome wrong =
+      with_code(1, runexp(folder.path(),
+                          fmt::format("{} --against=device:wrong --plugin_path='{}'", replay,
+                                      fixture("wrong").string()),
+                          "TESSERA_WRONG_LAUNCH=einsum:9"));
   REQUIRE_THAT(wrong.out, Contains(" on device 0\n") || Contains(" on device 1\n"));
   REQUIRE_THAT(wrong.out, Contains("its inputs are equal: this launch makes the difference"));
 }
@@ -288,9 +270,7 @@ TEST_CASE("a step on the virtual GPU is compared launch by launch with the CPU")
   const std::string driver =
       fmt::format("TESSERA_CUDA_DRIVER='{}/virtual_gpu/libcuda.so.1'", lib.string());
   const Outcome live =
-      run.replay("--step=3 --against=device:cuda --isolate --tolerance=1e-5", driver);
-  INFO(live.out << live.errors);
-  REQUIRE(live.exit_code == 0);
+      successful(run.replay("--step=3 --against=device:cuda --isolate --tolerance=1e-5", driver));
   REQUIRE_THAT(live.out, Contains("there: cuda: GPU 0, Virtual GPU") &&
                              Contains("wrote the same within a tolerance of 1e-05"));
 
@@ -299,9 +279,7 @@ TEST_CASE("a step on the virtual GPU is compared launch by launch with the CPU")
   REQUIRE(
       run.replay("--step=3 --device=cuda --kernels_of=cpu --record=gpu.rec", driver).exit_code ==
       0);
-  const Outcome recorded = run.replay("--step=3 --against=gpu.rec");
-  INFO(recorded.out << recorded.errors);
-  REQUIRE(recorded.exit_code == 1);
+  const Outcome recorded = with_code(1, run.replay("--step=3 --against=gpu.rec"));
   REQUIRE_THAT(recorded.out, Contains("its hash differs; the other side has no values"));
 }
 
