@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 #include <unordered_map>
-#include <utility>
 
 #include <fmt/core.h>
 
@@ -28,6 +27,12 @@ void Rewriter::copy_inputs() {
   to_.copy_inputs(from_);
   for (size_t i = 0; i < from_.inputs().size(); ++i)
     set(from_.inputs()[i].value, to_.inputs()[i].value);
+}
+
+void Rewriter::copy_input(const GraphInput& input, SharedType type) {
+  const ValueId value = to_.add_input(input.name, input.kind, std::move(type));
+  to_.value(value).name = from_.value(input.value).name;
+  set(input.value, value);
 }
 
 Node Rewriter::mapped(NodeId id) const {
@@ -175,7 +180,25 @@ std::vector<SharedType> output_types(const Graph& graph, const Node& node) {
 }
 
 bool any_flagged(const std::vector<ValueId>& values, const ValueFlags& flags) {
-  return std::any_of(values.begin(), values.end(), [&](ValueId value) { return flags[value]; });
+  return std::ranges::any_of(values, [&](ValueId value) -> bool { return flags[value]; });
+}
+
+ValueFlags descendants(const Graph& graph, const std::vector<ValueId>& values) {
+  ValueFlags found(graph.values().size());
+  for (const ValueId value : values) found[value] = true;
+  for (const Node& node : graph.nodes())
+    if (any_flagged(node.inputs, found))
+      for (const ValueId value : node.outputs) found[value] = true;
+  return found;
+}
+
+ValueFlags ancestors(const Graph& graph, const std::vector<ValueId>& values) {
+  ValueFlags found(graph.values().size());
+  for (const ValueId value : values) found[value] = true;
+  for (const NodeId id : graph.nodes().ids().reversed())
+    if (any_flagged(graph.node(id).outputs, found))
+      for (const ValueId value : graph.node(id).inputs) found[value] = true;
+  return found;
 }
 
 }  // namespace tessera

@@ -89,7 +89,7 @@ Contraction make_contraction(const Graph& graph, const Node& node) {
   for (auto axis = result.axes.rbegin(); axis != result.axes.rend(); ++axis) {
     if (axis->size == 1) continue;
     const auto is_it = [&](const Axis& other) { return other.name == axis->name; };
-    contraction.swapped = std::any_of(m.begin(), m.end(), is_it);
+    contraction.swapped = std::ranges::any_of(m, is_it);
     break;
   }
   if (contraction.swapped) std::swap(m, n);

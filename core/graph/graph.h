@@ -70,6 +70,9 @@ std::string_view phase_name(Phase phase);  // "forward", …
 // The kind of a graph input. Parameters and state persist between steps and may be updated in
 // place; batch inputs and scalars are written by the host before each step.
 enum class InputKind { kParameter, kState, kBatch, kScalar, kLoop };
+inline bool persists(InputKind kind) {
+  return kind == InputKind::kParameter || kind == InputKind::kState;
+}
 
 // A type that does not change, shared by its copies: passes copy values more often than they make
 // new types. Not empty.

@@ -45,8 +45,7 @@ Mesh Mesh::standard(const std::vector<int64_t>& ici, const std::vector<int64_t>&
 }
 
 bool Mesh::has(std::string_view name) const {
-  return std::any_of(axes_.begin(), axes_.end(),
-                     [&](const MeshAxis& axis) { return axis.name == name; });
+  return std::ranges::any_of(axes_, [&](const MeshAxis& axis) { return axis.name == name; });
 }
 
 int64_t Mesh::position(std::string_view name) const {

@@ -76,7 +76,7 @@ class RuleReader {
     while (!skip(")")) {
       if (!rule.mesh.empty()) expect(",");
       const std::string name = read_name("a mesh axis or ')'");
-      if (std::find(rule.mesh.begin(), rule.mesh.end(), name) != rule.mesh.end())
+      if (std::ranges::find(rule.mesh, name) != rule.mesh.end())
         fail("rules \"{}\": {} is split over {} twice", text_, rule.axis, name);
       rule.mesh.push_back(name);
     }
@@ -107,7 +107,7 @@ std::vector<AxisRule> overlay_rules(const std::vector<AxisRule>& own,
                                     const std::vector<AxisRule>& general) {
   std::vector<AxisRule> rules = own;
   for (const AxisRule& rule : general) {
-    const bool overridden = std::any_of(own.begin(), own.end(), [&](const AxisRule& each) {
+    const bool overridden = std::ranges::any_of(own, [&](const AxisRule& each) {
       return each.axis == rule.axis && (each.role.empty() || each.role == rule.role);
     });
     if (!overridden) rules.push_back(rule);
@@ -122,7 +122,7 @@ Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type
   std::vector<std::string> ruled;    // Logical axes that have a rule.
   std::vector<std::string> claimed;  // Mesh axes in use.
   const auto contains = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::ranges::find(names, name) != names.end();
   };
   const auto apply = [&](const AxisRule& rule) {
     for (const std::string& name : rule.mesh) mesh.position(name);  // Error if unknown.

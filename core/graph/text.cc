@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -255,9 +254,8 @@ class GraphDrawer {
  public:
   GraphDrawer(Drawing& drawing, const Graph& graph, size_t root, std::string path_above)
       : drawing_(drawing), graph_(graph), root_(root), path_above_(std::move(path_above)) {
-    has_phases_ = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
-      return node.phase != graph.nodes().front().phase;
-    });
+    has_phases_ = std::ranges::any_of(
+        graph.nodes(), [&](const Node& node) { return node.phase != graph.nodes().front().phase; });
   }
 
   void draw() {

@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <optional>
-#include <utility>
 
-#include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
 
@@ -22,14 +19,6 @@ struct Frame {
   BodyScope* body = nullptr;
   RematBlockId next_remat_block{0};
   std::multimap<ValueId, NodeId> conversions = {};  // Reshards and casts, by operand.
-};
-
-// The tracing state of this thread besides the frames.
-struct TraceState {
-  std::string path;
-  SourceSite served;  // Source line of the innermost ServeScope or SiteScope.
-  Phase phase = Phase::kForward;
-  RematBlockId remat_block;
 };
 
 thread_local std::deque<Frame> frames;  // A deque: references to frames stay valid.
@@ -117,6 +106,7 @@ TraceScope::~TraceScope() { frames.pop_back(); }
 Graph& traced_graph() { return *innermost().graph; }
 const Mesh& traced_mesh() { return *innermost().mesh; }
 const AxisRules& traced_rules() { return *innermost().rules; }
+TraceState& trace_state() { return state; }
 
 PathScope::PathScope(std::string_view name)
     : context_(state.path.empty() ? std::string(name) : fmt::format(".{}", name)),
@@ -124,8 +114,6 @@ PathScope::PathScope(std::string_view name)
             state.path.empty() ? std::string(name) : fmt::format("{}.{}", state.path, name)) {}
 
 const std::string& traced_path() { return state.path; }
-
-PhaseScope::PhaseScope(Phase phase) : phase_(state.phase, phase) {}
 
 RematScope::RematScope() : block_(state.remat_block, state.remat_block) {
   if (state.remat_block != kNone) return;
@@ -195,8 +183,8 @@ Tensor BodyScope::slice(const Tensor& outer) {
 void BodyScope::finish() {
   std::vector<ValueId> order;
   const auto captured = [](const std::vector<Capture>& captures, ValueId id) {
-    return std::any_of(captures.begin(), captures.end(),
-                       [&](const Capture& capture) { return capture.inner == id; });
+    return std::ranges::any_of(captures,
+                               [&](const Capture& capture) { return capture.inner == id; });
   };
   for (const GraphInput& input : body_.inputs()) {
     if (captured(slices_, input.value) || captured(constants_, input.value)) continue;

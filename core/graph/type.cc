@@ -97,7 +97,7 @@ class LayoutReader {
       const std::vector<std::string>& split = type.axes[i].split;
       mesh_axes.insert(mesh_axes.end(), split.begin(), split.end());
     }
-    std::sort(mesh_axes.begin(), mesh_axes.end());
+    std::ranges::sort(mesh_axes);
     const auto twice = std::adjacent_find(mesh_axes.begin(), mesh_axes.end());
     if (twice != mesh_axes.end()) refuse("mesh axis '{}' is used twice", *twice);
   }
@@ -227,11 +227,11 @@ std::string Axis::text() const {
 }
 
 bool Axis::split_over(std::string_view mesh_axis) const {
-  return std::find(split.begin(), split.end(), mesh_axis) != split.end();
+  return std::ranges::find(split, mesh_axis) != split.end();
 }
 
 bool Partial::over(std::string_view mesh_axis) const {
-  return std::find(mesh_axes.begin(), mesh_axes.end(), mesh_axis) != mesh_axes.end();
+  return std::ranges::find(mesh_axes, mesh_axis) != mesh_axes.end();
 }
 
 int64_t Type::elements() const {
@@ -338,8 +338,8 @@ Type local_type(const Type& type, const Mesh& mesh) {
 }
 
 bool split_over(const Type& type, std::string_view mesh_axis) {
-  return std::any_of(type.axes.begin(), type.axes.end(),
-                     [&](const Axis& axis) { return axis.split_over(mesh_axis); });
+  return std::ranges::any_of(type.axes,
+                             [&](const Axis& axis) { return axis.split_over(mesh_axis); });
 }
 
 std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t device) {
@@ -386,8 +386,7 @@ std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_
     for (const auto& [block, unused] : shard_blocks(type, mesh, device))
       held.push_back({block.origin[0], block.origin[0] + block.shape[0]});
   }
-  std::sort(held.begin(), held.end(),
-            [](const RowRange& a, const RowRange& b) { return a.begin < b.begin; });
+  std::ranges::sort(held, [](const RowRange& a, const RowRange& b) { return a.begin < b.begin; });
   std::vector<RowRange> rows;
   for (const RowRange& range : held) {
     if (rows.empty() || rows.back().end < range.begin) rows.push_back(range);

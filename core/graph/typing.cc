@@ -13,8 +13,7 @@ namespace tessera {
 namespace {
 
 bool is_prefix(const std::vector<std::string>& shorter, const std::vector<std::string>& longer) {
-  return shorter.size() <= longer.size() &&
-         std::equal(shorter.begin(), shorter.end(), longer.begin());
+  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
 // The first operand split over a mesh axis, and the axis that is split.
@@ -40,9 +39,8 @@ const Node* maker_of_partial(const InferContext& context, size_t i) {
     const NodeId producer = graph.value(id).producer;
     if (producer == kNone) return nullptr;
     const Node& node = graph.node(producer);
-    const auto partial = std::find_if(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
-      return static_cast<bool>(graph.type(input).partial);
-    });
+    const auto partial = std::ranges::find_if(
+        node.inputs, [&](ValueId input) { return static_cast<bool>(graph.type(input).partial); });
     if (partial == node.inputs.end()) return &node;
     id = *partial;
   }
@@ -55,7 +53,7 @@ void refuse(const InferContext& context, std::string_view message) {
 }
 
 std::string place_hint(std::string_view name) {
-  const bool is_expression = std::all_of(name.begin(), name.end(), [](char character) {
+  const bool is_expression = std::ranges::all_of(name, [](char character) {
     return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_' ||
            character == '.' || character == '[' || character == ']' || character == '/';
   });
@@ -78,7 +76,7 @@ std::vector<std::string> mesh_union(const Mesh& mesh, const std::vector<std::str
                                     const std::vector<std::string>& b) {
   std::vector<std::string> both = a;
   both.insert(both.end(), b.begin(), b.end());
-  std::sort(both.begin(), both.end(), [&](const std::string& x, const std::string& y) {
+  std::ranges::sort(both, [&](const std::string& x, const std::string& y) {
     return mesh.position(x) < mesh.position(y);
   });
   both.erase(std::unique(both.begin(), both.end()), both.end());
@@ -188,8 +186,8 @@ std::vector<Axis> aligned_axes(const InferContext& context) {
     for (size_t j = 0; j < i; ++j) check_agreement(context, j, i);
     const Type so_far = make_type(context.inputs[0].dtype, axes);
     const Type& operand = context.inputs[i];
-    const bool has_all = std::all_of(axes.begin(), axes.end(),
-                                     [&](const Axis& axis) { return operand.has(axis.name); });
+    const bool has_all =
+        std::ranges::all_of(axes, [&](const Axis& axis) { return operand.has(axis.name); });
     const bool first_lacks_some = operand.axes.size() > axes.size();
     if (has_all && first_lacks_some) {
       axes = operand.axes;

@@ -15,7 +15,6 @@
 #include <ctime>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/base/process.h"
 
 namespace tessera {
@@ -50,8 +49,7 @@ void sync_path(const std::filesystem::path& path, int flags) {
 // Returns whether a name is ".<name>.<tag>.<pid>".
 bool is_temporary(const std::string& name) {
   const size_t dot = name.rfind('.');
-  return name.starts_with('.') && dot + 1 < name.size() &&
-         std::count(name.begin(), name.end(), '.') >= 3 &&
+  return name.starts_with('.') && dot + 1 < name.size() && std::ranges::count(name, '.') >= 3 &&
          std::all_of(name.begin() + static_cast<std::ptrdiff_t>(dot) + 1, name.end(),
                      [](unsigned char c) { return std::isdigit(c) != 0; });
 }

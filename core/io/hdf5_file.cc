@@ -190,7 +190,7 @@ std::vector<std::string> Hdf5File::dataset_paths() const {
       H5Ovisit2(handle_.id(), H5_INDEX_NAME, H5_ITER_NATIVE, visit, &paths, H5O_INFO_BASIC);
   if (checked(visited, "list the datasets", path_.string()) == kTooDeep)
     fail("{}: its groups are nested more than {} deep", path_.string(), kMostNestedGroups);
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   return paths;
 }
 

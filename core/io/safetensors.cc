@@ -13,7 +13,6 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
-#include "core/io/file.h"
 #include "core/io/json.h"
 
 namespace tessera {
@@ -42,7 +41,7 @@ void with_element(SafetensorsType type, const Visit& visit) {
 
 SafetensorsType parse_type(const Json& json) {
   const std::string& name = json.as_string();
-  const auto found = std::find(kTypeNames.begin(), kTypeNames.end(), name);
+  const auto found = std::ranges::find(kTypeNames, name);
   if (found != kTypeNames.end()) return static_cast<SafetensorsType>(found - kTypeNames.begin());
   fail("{} is '{}', expected one of {}{}", json.where(), name, fmt::join(kTypeNames, ", "),
        did_you_mean(name, {kTypeNames.begin(), kTypeNames.end()}));
@@ -169,7 +168,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_b
       tensors.push_back(parse_tensor(name, value));
     }
   }
-  std::stable_sort(tensors.begin(), tensors.end(), [](const Parsed& a, const Parsed& b) {
+  std::ranges::stable_sort(tensors, [](const Parsed& a, const Parsed& b) {
     return std::pair(a.tensor.begin, a.end) < std::pair(b.tensor.begin, b.end);
   });
   const auto head_bytes = static_cast<int64_t>(head.size());

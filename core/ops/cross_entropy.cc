@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/op_helpers.h"
@@ -27,7 +26,7 @@ void check_names(const InferContext& context, const Names& contracted, const Nam
     }
   }
   for (const std::string& name : output) {
-    if (std::count(output.begin(), output.end(), name) > 1) {
+    if (std::ranges::count(output, name) > 1) {
       refuse(context, fmt::format("the result has axis {} twice", name));
     }
     if (context.inputs[0].has(name) || context.inputs[1].has(name)) continue;

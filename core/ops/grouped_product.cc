@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/op_helpers.h"
@@ -254,7 +253,7 @@ Tensor transpose(Operand x, std::string_view order) {
 
 Tensor axis_last(Operand x, std::string_view axis) {
   Names names = x.tensor.type().names();
-  const auto found = std::find(names.begin(), names.end(), axis);
+  const auto found = std::ranges::find(names, axis);
   if (found == names.end() || found + 1 == names.end()) return x.tensor;
   std::rotate(found, found + 1, names.end());
   return transpose(x, joined(names));

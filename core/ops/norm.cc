@@ -6,10 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"

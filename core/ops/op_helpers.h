@@ -32,7 +32,7 @@ double selected_bytes(const Graph& graph, const Node& node);
 std::string joined(const std::vector<std::string>& names);
 std::vector<std::string> names_at(const Operand& operand, std::string_view text);
 inline bool contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 // Make an elementwise op, and one that is a linear view (OpDef::linear_view).

@@ -2,13 +2,11 @@
 #include "core/ops/repeat.h"
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/op_helpers.h"

@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -52,14 +49,12 @@ std::optional<DType> reduce_dtype(const Node& node) {
   return parse_dtype(node.attributes.get<std::string>("reduce"));
 }
 
-// Mesh axes of the current PendingGradientScope.
-thread_local std::vector<std::string> pending_mesh_axes;
-
 // Sums over all mesh axes but the pending ones.
 Tensor reduced_unless_pending(const Tensor& x) {
   Type type = x.type();
   std::erase_if(type.partial.mesh_axes, [](const std::string& mesh_axis) {
-    return std::ranges::find(pending_mesh_axes, mesh_axis) == pending_mesh_axes.end();
+    const std::vector<std::string>& pending = trace_state().pending_mesh_axes;
+    return std::ranges::find(pending, mesh_axis) == pending.end();
   });
   if (type.partial.mesh_axes.empty()) type.partial = {};
   return type == x.type() ? x : reshard(x, type);
@@ -258,11 +253,6 @@ Tensor reshard(Operand x, const Type& type) {
   if (x.tensor.type() == type) return x.tensor;
   return trace_op(kReshardOp, {x.tensor}, {{"type", type}}, x.site);
 }
-
-PendingGradientScope::PendingGradientScope(std::vector<std::string> mesh_axes)
-    : outer_(std::exchange(pending_mesh_axes, std::move(mesh_axes))) {}
-
-PendingGradientScope::~PendingGradientScope() { pending_mesh_axes = std::move(outer_); }
 
 Tensor zeros(const Type& type) {
   const Tensor zero = constant(0.0, type.dtype, type.axes);

@@ -5,12 +5,10 @@
 #include <cstdint>
 #include <numbers>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"

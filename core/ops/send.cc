@@ -2,8 +2,6 @@
 #include "core/ops/send.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/ops/op_helpers.h"

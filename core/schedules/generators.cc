@@ -155,7 +155,7 @@ PipelineTable forward_table(int64_t stages, int64_t microbatches, int64_t chunks
         idle = arrival = tick + 1;
       }
   }
-  std::sort(table.tasks.begin(), table.tasks.end());
+  std::ranges::sort(table.tasks);
   return table;
 }
 

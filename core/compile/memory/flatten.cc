@@ -13,7 +13,6 @@
 #include <fmt/core.h>
 
 #include "core/compile/memory/flat_program.h"
-#include "core/compile/memory/step_program.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/generator.h"
@@ -95,7 +94,7 @@ class Flattener {
       const FlatValue value = new_value(graph.type(input.value).bytes());
       FlatBuffer& buffer = program_.buffers[value.buffer];
       buffer.is_input = true;
-      buffer.persistent = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
+      buffer.persistent = persists(input.kind);
       values[input.value] = value;
       program_.inputs.push_back(value);
     }

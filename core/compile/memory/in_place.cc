@@ -314,7 +314,7 @@ class InPlaceUpdates {
   // Returns whether `value` is the old value of a state.
   bool is_replaced(FlatValue value) const {
     const BufferId root = program_.root(value).buffer;
-    return std::any_of(updates_.begin(), updates_.end(), [&](const Update& update) {
+    return std::ranges::any_of(updates_, [&](const Update& update) {
       return update.state.buffer == root && !update.in_place;
     });
   }

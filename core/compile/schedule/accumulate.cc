@@ -38,15 +38,12 @@ class LoopAccumulator : GroupPass {
         moves[id] = true;
         sums[graph_.value(term_of(*found)).producer].push_back(*found);
       }
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) {
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       if (const auto found = sums.find(id); found != sums.end())
         add_loop(id, found->second);
       else if (!moves[id])
         move_node(id, accumulate_in_loops);
-    }
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    });
   }
 
  private:

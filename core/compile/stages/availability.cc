@@ -13,10 +13,6 @@
 namespace tessera {
 namespace {
 
-bool persists(const GraphInput& input) {
-  return input.kind == InputKind::kParameter || input.kind == InputKind::kState;
-}
-
 StageList either(const StageList& a, const StageList& b) {
   StageList result;
   std::ranges::set_union(a, b, std::back_inserter(result));
@@ -60,7 +56,7 @@ void Availability::place_weights(NodeId loop_id, const TaskBodies& tasks) {
       if (input.kind == TaskInput::Kind::kConstant)
         readers[input.index].insert(task.piece % stages_);
   for (const GraphInput& input : graph_.inputs()) {
-    if (!persists(input) || graph_.type(input.value).rank() == 0) continue;
+    if (!persists(input.kind) || graph_.type(input.value).rank() == 0) continue;
     std::set<int64_t> stages;
     for (size_t i = 0; i < loop.constants(); ++i)
       if (loop.constant(i) == input.value) stages.insert(readers[i].begin(), readers[i].end());
@@ -121,7 +117,7 @@ bool Availability::place_states() {
 StageHomes Availability::homes() const {
   StageHomes homes;
   for (const GraphInput& input : graph_.inputs())
-    if (persists(input) && !is_everywhere(available_[input.value]))
+    if (persists(input.kind) && !is_everywhere(available_[input.value]))
       homes[input.name] = available_[input.value];
   return homes;
 }

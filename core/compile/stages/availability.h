@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "core/compile/stages/added_nodes.h"
 #include "core/compile/stages/homes.h"

@@ -10,9 +10,7 @@
 #include "core/compile/simplify.h"
 #include "core/compile/stages/added_nodes.h"
 #include "core/compile/stages/availability.h"
-#include "core/compile/stages/layer_order.h"
 #include "core/compile/stages/split_backward.h"
-#include "core/compile/stages/stage_axis.h"
 #include "core/compile/stages/stage_node.h"
 #include "core/graph/op.h"
 #include "core/ops/optimizer.h"
@@ -63,12 +61,8 @@ class StageRewriter {
         made_(rewriter_.to()) {}
 
   StageGraph run() {
-    for (const GraphInput& input : graph_.inputs()) {
-      if (!available_.at(input.value, stage_)) continue;
-      const ValueId value = made_.add_input(input.name, input.kind, graph_.type(input.value));
-      made_.value(value).name = graph_.value(input.value).name;
-      rewriter_.set(input.value, value);
-    }
+    for (const GraphInput& input : graph_.inputs())
+      if (available_.at(input.value, stage_)) rewriter_.copy_input(input);
     for (const NodeId id : graph_.nodes().ids()) {
       if (id == loop_id_) {
         add_pipeline();

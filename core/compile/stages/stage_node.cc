@@ -2,7 +2,6 @@
 #include "core/compile/stages/stage_node.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>

@@ -17,7 +17,6 @@
 #include "core/devices/cpu/processor.h"
 #include "core/devices/cpu/registry.h"
 #include "core/devices/cpu/stream.h"
-#include "core/devices/cpu/thread_pool.h"
 #include "core/graph/op.h"
 
 namespace tessera {

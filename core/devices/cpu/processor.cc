@@ -15,8 +15,6 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include <fmt/ranges.h>
 #include <hwy/targets.h>
@@ -87,7 +85,7 @@ void restrict_highway(CpuLevel level) {
 CpuLevel choose() {
   const std::vector<CpuLevel>& levels = machine_levels();
   const CpuLevel level = requested_level().value_or(levels.back());
-  if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
+  if (std::ranges::find(levels, level) == levels.end()) {
     fail("{}={}: this processor has no {}; its highest level is {}", kLevelVariable,
          level_name(level), level_name(level), level_name(levels.back()));
   }
@@ -249,7 +247,7 @@ const std::vector<CpuLevel>& machine_levels() {
 std::optional<CpuLevel> requested_level() {
   const char* const requested = std::getenv(kLevelVariable.data());
   if (requested == nullptr || *requested == '\0') return std::nullopt;
-  const auto name = std::find(kNames.begin(), kNames.end(), std::string_view(requested));
+  const auto name = std::ranges::find(kNames, std::string_view(requested));
   if (name == kNames.end()) {
     fail("{}={}: expected one of {}{}", kLevelVariable, requested, fmt::join(kNames, ", "),
          did_you_mean(requested, {kNames.begin(), kNames.end()}));

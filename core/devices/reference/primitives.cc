@@ -18,7 +18,6 @@
 #include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
-#include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
 
 namespace tessera {

@@ -6,11 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/crc32c.h"
-#include "core/base/error.h"
-#include "core/io/file.h"
 
 namespace tessera {
 namespace {
@@ -139,7 +135,7 @@ std::optional<Runs> gaps(const ShardTable& table) {
   for (const CheckpointPiece& piece : table.pieces)
     if (piece.bytes() > 0) runs.emplace_back(piece.file_offset, piece.file_offset + piece.bytes());
   runs.emplace_back(table.bytes, table.bytes);
-  std::sort(runs.begin(), runs.end());
+  std::ranges::sort(runs);
   int64_t at = 0;
   for (const auto& [begin, end] : runs) {
     if (begin < at) return std::nullopt;

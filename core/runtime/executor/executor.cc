@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/device_threads.h"

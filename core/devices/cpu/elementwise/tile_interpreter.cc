@@ -73,7 +73,7 @@ int64_t row_stride(const Strides& strides) {
   return strides.size() < 2 ? 0 : strides[strides.size() - 2];
 }
 bool everywhere_same(const Strides& strides) {
-  return std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
+  return std::ranges::all_of(strides, [](int64_t stride) { return stride == 0; });
 }
 // Returns whether the elements of a tile are contiguous.
 bool adjacent(const Strides& strides, const TileGrid& grid) {

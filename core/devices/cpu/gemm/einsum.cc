@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/base/region.h"
 #include "core/devices/contraction.h"
 #include "core/devices/cpu/gemm/gemm.h"
