@@ -171,9 +171,8 @@ PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
 
 uint64_t path_hash(uint64_t seed, std::string_view path) {
   uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a over the path.
-  for (const char character : path) {
+  for (const char character : path)
     hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001B3u;
-  }
   return mixed_bits(mixed_bits(seed + 0x9E3779B97F4A7C15u) ^ hash);
 }
 

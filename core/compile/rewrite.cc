@@ -53,7 +53,6 @@ Node Rewriter::moved(Graph& from, NodeId id) const {
 
 NodeId Rewriter::add_moved(Graph& from, Node node, NodeId id) {
   CHECK(&from == &from_, "nodes of another graph");
-  node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), {});
   for (const ValueId value : from.node(id).outputs) {
     Value& old = from.value(value);
@@ -65,7 +64,6 @@ NodeId Rewriter::add_moved(Graph& from, Node node, NodeId id) {
 }
 
 NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values) {
-  node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), {});
   for (const ValueId value : old_values) {
     const ValueId result = to_.add_result(made, from_.value(value).type);
@@ -77,7 +75,6 @@ NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values) {
 
 NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values,
                      const std::vector<SharedType>& types) {
-  node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), types);
   for (size_t i = 0; i < old_values.size(); ++i) {
     const ValueId value = to_.node(made).outputs[i];
@@ -124,7 +121,6 @@ void Rewriter::replace(const Node& node, const Graph& body) {
   for (const Node& inner : body.nodes()) {
     Node made = inner;
     made.remat_clone = node.remat_clone;
-    made.outputs.clear();
     for (ValueId& value : made.inputs) value = outer[value];
     const NodeId id = to_.add_node(std::move(made), output_types(body, inner));
     for (size_t i = 0; i < inner.outputs.size(); ++i)

@@ -39,9 +39,8 @@ std::optional<MatrixLayout> matrix_layout(const Type& type, const Group& rows,
   // A dimension of one element has any stride.
   if (column_count == 1)
     return MatrixLayout{std::max<int64_t>(row_count == 1 ? 1 : *row, 1), false};
-  if (*column == 1 && (row_count == 1 || *row >= column_count)) {
+  if (*column == 1 && (row_count == 1 || *row >= column_count))
     return MatrixLayout{row_count == 1 ? column_count : *row, false};
-  }
   if ((row_count == 1 || *row == 1) && *column >= row_count) return MatrixLayout{*column, true};
   return std::nullopt;
 }
@@ -56,9 +55,8 @@ struct Placed {
 Placed place(const Type& type, const Group& batch, const Group& rows, const Group& columns,
              bool is_result) {
   const std::optional<MatrixLayout> layout = matrix_layout(type, rows, columns);
-  if (layout && !(is_result && layout->transposed)) {
+  if (layout && !(is_result && layout->transposed))
     return {*layout, strides_of(type, batch), std::nullopt};
-  }
   Group order = batch;
   order.insert(order.end(), rows.begin(), rows.end());
   order.insert(order.end(), columns.begin(), columns.end());

@@ -50,9 +50,8 @@ IterationSpace collapse(std::vector<int64_t> sizes, std::vector<Strides> operand
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 1) continue;
     bool merges = !space.sizes.empty();
-    for (size_t i = 0; merges && i < operands.size(); ++i) {
+    for (size_t i = 0; merges && i < operands.size(); ++i)
       merges = space.operands[i].back() == operands[i][d] * sizes[d];
-    }
     if (!merges) space.sizes.push_back(1);
     space.sizes.back() *= sizes[d];
     for (size_t i = 0; i < operands.size(); ++i) {

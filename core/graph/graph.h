@@ -137,7 +137,7 @@ class Graph {
   ValueId add_input(std::string name, InputKind kind, SharedType type);
   // Adds the inputs of another graph, in order, to one without inputs.
   void copy_inputs(const Graph& from);
-  // Appends a node whose inputs exist. `types` are the types of its outputs.
+  // Appends a node whose inputs exist. `types` are the types of its outputs, which are new.
   NodeId add_node(Node node, const std::vector<SharedType>& types);
   // Appends an output to an existing node (a loop that saves another value).
   ValueId add_result(NodeId node, SharedType type);

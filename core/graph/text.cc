@@ -33,10 +33,9 @@ class Printer {
 
  private:
   void print_graph(const Graph& graph, const std::string& indent) {
-    for (const GraphInput& input : graph.inputs()) {
+    for (const GraphInput& input : graph.inputs())
       text_ += fmt::format("{}{} {} : {} {}\n", indent, value(graph, input.value), input.name,
                            kind_name(input.kind), graph.type(input.value).text_sized());
-    }
     std::string_view path;
     Phase phase = Phase::kForward;
     bool first = true;
@@ -49,10 +48,9 @@ class Printer {
       }
       print_node(graph, node, indent);
     }
-    for (const GraphOutput& output : graph.outputs()) {
+    for (const GraphOutput& output : graph.outputs())
       text_ += fmt::format("{}{} {} = {}\n", indent, output.is_update ? "update" : "output",
                            output.name, value(graph, output.value));
-    }
   }
 
   void print_node(const Graph& graph, const Node& node, const std::string& indent) {

@@ -152,9 +152,8 @@ Tensor BodyScope::index() const { return {&body_, index_}; }
 
 Tensor BodyScope::capture(const Tensor& outer, Type type, std::vector<Capture>& captures) {
   for (const Capture& known : captures) {
-    if (known.outer.graph() == outer.graph() && known.outer.id() == outer.id()) {
+    if (known.outer.graph() == outer.graph() && known.outer.id() == outer.id())
       return {&body_, known.inner};
-    }
   }
   const std::string wanted = outer.graph()->describe(outer.id());
   const ValueId inner =
@@ -168,14 +167,12 @@ Tensor BodyScope::constant(const Tensor& outer) { return capture(outer, outer.ty
 
 Tensor BodyScope::slice(const Tensor& outer) {
   Type type = outer.type();
-  if (type.axes.empty() || type.axes.front().name != axis_ || type.axes.front().size != count_) {
+  if (type.axes.empty() || type.axes.front().name != axis_ || type.axes.front().size != count_)
     fail("repeat: {} is {}, expected a leading axis {}={}", outer.graph()->describe(outer.id()),
          type.text_sized(), axis_, count_);
-  }
-  if (!type.axes.front().split.empty()) {
+  if (!type.axes.front().split.empty())
     fail("repeat: {} of {} is split; the axis of a loop must not be split",
          type.axes.front().text(), outer.graph()->describe(outer.id()));
-  }
   type.axes.erase(type.axes.begin());
   return capture(outer, std::move(type), slices_);
 }
@@ -263,10 +260,9 @@ Tensor input(std::string name, InputKind kind, Type type) {
 void output(std::string name, const Tensor& value) {
   const Tensor local = imported(value);
   const Partial& partial = local.type().partial;
-  if (partial) {
+  if (partial)
     fail("{} is fetched but partial over {}; {}", name, mesh_text(partial.mesh_axes),
          place_hint(name));
-  }
   traced_graph().add_output(std::move(name), local.id());
 }
 

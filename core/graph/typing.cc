@@ -13,7 +13,8 @@ namespace tessera {
 namespace {
 
 bool is_prefix(const std::vector<std::string>& shorter, const std::vector<std::string>& longer) {
-  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
+  return shorter.size() <= longer.size() &&
+         std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
 // The first operand split over a mesh axis, and the axis that is split.
@@ -113,10 +114,9 @@ Partial partial_of_sum(const InferContext& context, std::initializer_list<size_t
     if (a == b) continue;
     const std::string& name_a = context.names[first];
     const std::string& name_b = context.names[other];
-    if (a && b) {
+    if (a && b)
       refuse(context, "{} partial over {}, {} over {}; place both", name_a, mesh_text(a.mesh_axes),
              name_b, mesh_text(b.mesh_axes));
-    }
     const std::string& whole_name = a ? name_b : name_a;
     const std::string over = mesh_text((a ? a : b).mesh_axes);
     refuse(context,
@@ -134,13 +134,11 @@ Partial partial_of_product(const InferContext& context) {
   std::vector<size_t> owners;  // For each mesh axis of the product: the partial operand.
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     for (const std::string& mesh_axis : context.inputs[i].partial.mesh_axes) {
-      if (product.over(mesh_axis)) {
+      if (product.over(mesh_axis))
         refuse(context, "both operands are partial over {}; {}", mesh_axis, place_hint(context, i));
-      }
-      if (const auto use = find_split(context, mesh_axis)) {
+      if (const auto use = find_split(context, mesh_axis))
         refuse(context, "{} is partial over {}, which splits {} of {}; {}", context.names[i],
                mesh_axis, use->axis->name, context.names[use->operand], place_hint(context, i));
-      }
       product.kind = PartialKind::kSum;
       product.mesh_axes.push_back(mesh_axis);
     }
@@ -156,26 +154,22 @@ void check_agreement(const InferContext& context, size_t a, size_t b) {
     const int64_t position = context.inputs[b].find(x.name);
     if (position < 0) continue;
     const Axis& y = context.inputs[b].axes[static_cast<size_t>(position)];
-    if (x.size != y.size) {
+    if (x.size != y.size)
       refuse(context, "{} is {} in {} and {} in {}; axes of one name have one size", x.name, x.size,
              name_a, y.size, name_b);
-    }
     if (x.split == y.split) continue;
-    if (std::is_permutation(x.split.begin(), x.split.end(), y.split.begin(), y.split.end())) {
+    if (std::is_permutation(x.split.begin(), x.split.end(), y.split.begin(), y.split.end()))
       refuse(context,
              fmt::format("{} is split {} in {}, {} in {}; order counts; reshard one", x.name,
                          fmt::join(x.split, "/"), name_a, fmt::join(y.split, "/"), name_b));
-    }
     const std::string both =
         fmt::format("{} has {}, {} has {}", name_a, x.text(), name_b, y.text());
-    if (is_prefix(y.split, x.split)) {
+    if (is_prefix(y.split, x.split))
       refuse(context, "{}; reshard {} to {} (free slice) or gather {}", both, name_b, x.text(),
              name_a);
-    }
-    if (is_prefix(x.split, y.split)) {
+    if (is_prefix(x.split, y.split))
       refuse(context, "{}; reshard {} to {} (free slice) or gather {}", both, name_a, y.text(),
              name_b);
-    }
     refuse(context, "{}; reshard one", both);
   }
 }
@@ -220,10 +214,9 @@ void check_mesh_axes_once(const InferContext& context, const Type& result) {
         refuse(context, "result uses {} for both {} and {}; {}", mesh_axis, use.axis->name,
                axis.name, culprit(axis));
       }
-      if (result.partial.over(mesh_axis)) {
+      if (result.partial.over(mesh_axis))
         refuse(context, "result is partial over {}, which also splits {}; {}", mesh_axis, axis.name,
                culprit(axis));
-      }
       uses.push_back({mesh_axis, &axis});
     }
   }
@@ -270,10 +263,9 @@ const Axis& axis_of(const InferContext& context, size_t i, std::string_view name
 
 const Axis& unsplit_axis_of(const InferContext& context, size_t i, std::string_view name) {
   const Axis& axis = axis_of(context, i, name);
-  if (!axis.split.empty()) {
+  if (!axis.split.empty())
     refuse(context, "{} of {} is split over {}; reshard it to unsplit {}", name, context.names[i],
            mesh_text(axis.split), name);
-  }
   return axis;
 }
 

@@ -140,10 +140,9 @@ Scores unmasked_scores(const Attributes& attributes, const Tensor& query, const 
 
 Scores scores_of(const AttentionAttributes& attention, std::span<const Tensor> inputs) {
   Scores scores = unmasked_scores(attention.attributes, inputs[kQuery], inputs[kKey]);
-  if (attention.causal) {
+  if (attention.causal)
     scores.mask =
         causal_mask(scores.values.type().axis("seq"), scores.values.type().axis("key_seq"));
-  }
   if (attention.segments) {
     const Tensor same = equal(inputs[kSegments], inputs[kKeySegments]);
     scores.mask = scores.mask ? logical_and(same, scores.mask) : same;
@@ -373,13 +372,12 @@ Tensor shared_heads(Operand x, const Axis& heads) {
   if (heads.split.empty() || !kv_heads.split.empty()) return x.tensor;
   const int64_t devices = traced_mesh().size_along(heads.split);
   if (kv_heads.size % devices == 0) return x.tensor;
-  if (devices % kv_heads.size != 0) {
+  if (devices % kv_heads.size != 0)
     fail(
         "{}: attention: heads are split by {}={}, which kv_heads={} can neither be split by nor "
         "divide; the nearest legal kv_heads is {}, or leave heads unsplit",
         x.site.text(), fmt::join(heads.split, "*"), devices, kv_heads.size,
         std::gcd(kv_heads.size, devices));
-  }
   const std::vector<std::string> names = type.names();
   std::vector<std::string> order = names;
   std::erase(order, "kv_heads");

@@ -21,14 +21,12 @@ void check_names(const InferContext& context, const Names& contracted, const Nam
   for (const std::string& name : contracted) {
     axis_of(context, 0, name);
     axis_of(context, 1, name);
-    if (contains(output, name)) {
+    if (contains(output, name))
       refuse(context, fmt::format("{} is contracted, so the result cannot have it", name));
-    }
   }
   for (const std::string& name : output) {
-    if (std::ranges::count(output, name) > 1) {
+    if (std::ranges::count(output, name) > 1)
       refuse(context, fmt::format("the result has axis {} twice", name));
-    }
     if (context.inputs[0].has(name) || context.inputs[1].has(name)) continue;
     Names known = context.inputs[0].names();
     const Names others = context.inputs[1].names();
@@ -57,9 +55,8 @@ Types infer_einsum(const InferContext& context) {
 
   const Type &a = context.inputs[0], &b = context.inputs[1];
   Type result = make_type(a.dtype, {});
-  for (const std::string& name : output) {
+  for (const std::string& name : output)
     result.axes.push_back(a.has(name) ? a.axis(name) : b.axis(name));
-  }
   for (const std::string& name : contracted) {
     const Names& split = a.axis(name).split;
     if (split.empty()) continue;
@@ -82,9 +79,8 @@ Tensors einsum_vjp(const VjpContext& c) {
 
 double einsum_flops(const Graph& graph, const Node& node) {
   double multiplications = static_cast<double>(graph.type(node.outputs[0]).elements());
-  for (const std::string& name : node.attributes.get<Names>("contracted")) {
+  for (const std::string& name : node.attributes.get<Names>("contracted"))
     multiplications *= static_cast<double>(graph.type(node.inputs[0]).axis(name).size);
-  }
   return 2.0 * multiplications;
 }
 
@@ -151,9 +147,8 @@ Tensor einsum(Operand a, Operand b, const Over& contracted) {
 Tensor einsum(std::string_view equation, Operand a, Operand b) {
   const ErrorPrefix where(a.site.text());
   const size_t comma = equation.find(','), arrow = equation.find("->");
-  if (comma == std::string_view::npos || arrow == std::string_view::npos || arrow < comma) {
+  if (comma == std::string_view::npos || arrow == std::string_view::npos || arrow < comma)
     fail("einsum \"{}\": expected \"a b, b c -> a c\"", equation);
-  }
   const Type a_type = equation_part(a.site, equation, equation.substr(0, comma));
   const Type b_type =
       equation_part(a.site, equation, equation.substr(comma + 1, arrow - comma - 1));

@@ -92,10 +92,9 @@ void check_other_axes(const InferContext& context, size_t position, std::string_
     return type;
   };
   const Type others[] = {without(x), without(ids)};
-  if (others[0].names() != others[1].names()) {
+  if (others[0].names() != others[1].names())
     refuse(context, "{} is {} and {} is {}; expected the same axes in the same order, {}",
            context.names[0], x.text(), context.names[1], ids.text(), replaced);
-  }
   InferContext rest = context;
   rest.inputs = others;
   check_agreement(rest, 0, 1);
@@ -123,10 +122,9 @@ Types infer_scatter_along(const InferContext& context) {
   check_floating_operand(context, 0);
   const Axis& k = axis_of(context, 0, context.attributes.get<std::string>("k"));
   if (axis.name != k.name) refuse_axis(context, 0, axis.name);
-  if (x.names() != context.inputs[1].names()) {
+  if (x.names() != context.inputs[1].names())
     refuse(context, "{} is {} and {} is {}; expected the same axes in the same order",
            context.names[0], x.text(), context.names[1], context.inputs[1].text());
-  }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis, 1);
   Type result{x.dtype, x.axes, plus_split(context, partial, k.split)};

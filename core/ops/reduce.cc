@@ -65,16 +65,14 @@ Types infer_broadcast(const InferContext& context) {
   check_mesh_axes_once(context, all);
   Type result{x.dtype, {}, x.partial};
   for (const std::string& name : context.attributes.get<Names>("order")) {
-    if (!all.has(name)) {
+    if (!all.has(name))
       refuse(context, fmt::format("order has {}, the result does not{}", name,
                                   did_you_mean(name, all.names())));
-    }
     result.axes.push_back(all.axis(name));
   }
-  if (result.axes.size() != all.axes.size()) {
+  if (result.axes.size() != all.axes.size())
     refuse(context, fmt::format("order [{}] must name each axis of [{}]", joined(result.names()),
                                 joined(all.names())));
-  }
   return {result};
 }
 

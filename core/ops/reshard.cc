@@ -25,12 +25,11 @@ Types infer_cast(const InferContext& context) {
   Type type = context.inputs[0];
   type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
   const bool through = context.attributes.get<int64_t>("through_partial") != 0;
-  if (type.partial && !(through && is_floating(type.dtype))) {
+  if (type.partial && !(through && is_floating(type.dtype)))
     refuse(context, fmt::format("{} is partial over {} and would be rounded before it is summed; "
                                 "{}, or ask for CastPartial::kThrough",
                                 context.names[0], mesh_text(type.partial.mesh_axes),
                                 place_hint(context.names[0])));
-  }
   return {type};
 }
 
@@ -75,11 +74,10 @@ Tensors cast_vjp(const VjpContext& c) {
 // Attribute "type": the result's type. The array stays the same: dtype, axes, order and sizes.
 void check_same_array(const InferContext& context, const Type& target) {
   const Type& x = context.inputs[0];
-  if (x.dtype != target.dtype || x.names() != target.names()) {
+  if (x.dtype != target.dtype || x.names() != target.names())
     refuse(context, fmt::format("{} is {}, which cannot become {}: only splits and partials may "
                                 "differ",
                                 context.names[0], x.text(), target.text()));
-  }
   for (size_t i = 0; i < x.axes.size(); ++i) {
     if (x.axes[i].size == target.axes[i].size) continue;
     refuse(context, fmt::format("{} is {} in {} and {} in the target", x.axes[i].name,
@@ -94,11 +92,10 @@ void check_partials(const InferContext& context, const Type& target) {
   if (from.kind == PartialKind::kMax) {
     for (const std::string& mesh_axis : from.mesh_axes) {
       const bool stays = to.kind == PartialKind::kMax && to.over(mesh_axis);
-      if (!stays && (split_over(target, mesh_axis) || to.over(mesh_axis))) {
+      if (!stays && (split_over(target, mesh_axis) || to.over(mesh_axis)))
         refuse(context, fmt::format("{} is a partial max over {}, which may only become "
                                     "replicated; the target is {}",
                                     context.names[0], mesh_axis, target.text()));
-      }
     }
   }
   if (to.kind == PartialKind::kMax) {

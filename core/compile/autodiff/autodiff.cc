@@ -344,10 +344,9 @@ std::vector<Tensor> trace_gradients(const Tensor& loss, const std::vector<Tensor
                                     const std::function<Type(const Type&)>& type_of) {
   Graph& graph = traced_graph();
   CHECK(loss.graph() == &graph, "the loss belongs to another trace");
-  if (loss.type() != make_type(DType::kF32, {})) {
+  if (loss.type() != make_type(DType::kF32, {}))
     fail("gradients: the loss is {}, expected an f32 scalar that is not partial; {}",
          loss.type().text(), loss.type().partial ? "place(loss)" : "reduce_sum and cast it");
-  }
   const PhaseScope phase(Phase::kBackward);
   std::vector<ValueId> wanted;
   for (const Tensor& target : targets) wanted.push_back(imported(target).id());

@@ -194,7 +194,6 @@ class FusedBody {
     for (ValueId& value : node.inputs) value = map_.at(value);
     const ValueId made = node.outputs[0];
     const std::vector<SharedType> types = output_types(graph_, node);
-    node.outputs.clear();
     const NodeId copied = body_.add_node(std::move(node), types);
     const ValueId inner = body_.node(copied).outputs[0];
     body_.value(inner).name = graph_.value(made).name;

@@ -138,7 +138,6 @@ class Recomputation {
   void clone_producer(ValueId value) {
     const Node& original = graph_.node(graph_.value(value).producer);
     Node clone = original;
-    clone.outputs.clear();
     for (ValueId& operand : clone.inputs) operand = backward_operand(operand);
     clone.phase = Phase::kBackward;
     clone.remat_clone = true;

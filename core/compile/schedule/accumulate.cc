@@ -106,7 +106,6 @@ class LoopAccumulator : GroupPass {
       place = std::next(order.insert(place, slice));
       Node add = graph_.node(each.add);
       add.inputs = {slice, term};
-      add.outputs.clear();
       term = to.node(to.add_node(std::move(add), {type})).outputs[0];
     }
     to.order_inputs(order);

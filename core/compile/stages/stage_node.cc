@@ -183,7 +183,6 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
                          const std::function<ValueId(ValueId)>& outer) const {
   Node node = loop_node_;
   node.op = &kPipelineOp;
-  node.outputs.clear();
   node.inputs.clear();
   node.bodies.clear();
   std::vector<SharedType> types;

@@ -160,7 +160,6 @@ class TaskBuilder {
     }
     Node add = body_.node(body_.value(carry).producer);
     add.inputs = {sum->second, value};
-    add.outputs.clear();
     const Type type = graph_.type(value);
     sum->second = graph_.node(graph_.add_node(std::move(add), {type})).outputs[0];
   }
@@ -330,7 +329,6 @@ class TaskBuilder {
   }
 
   std::vector<ValueId> add(Node node, const std::vector<SharedType>& types) {
-    node.outputs.clear();
     return graph_.node(graph_.add_node(std::move(node), types)).outputs;
   }
 

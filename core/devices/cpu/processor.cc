@@ -85,10 +85,9 @@ void restrict_highway(CpuLevel level) {
 CpuLevel choose() {
   const std::vector<CpuLevel>& levels = machine_levels();
   const CpuLevel level = requested_level().value_or(levels.back());
-  if (std::ranges::find(levels, level) == levels.end()) {
+  if (std::ranges::find(levels, level) == levels.end())
     fail("{}={}: this processor has no {}; its highest level is {}", kLevelVariable,
          level_name(level), level_name(level), level_name(levels.back()));
-  }
   restrict_highway(level);
   return level;
 }
@@ -248,10 +247,9 @@ std::optional<CpuLevel> requested_level() {
   const char* const requested = std::getenv(kLevelVariable.data());
   if (requested == nullptr || *requested == '\0') return std::nullopt;
   const auto name = std::ranges::find(kNames, std::string_view(requested));
-  if (name == kNames.end()) {
+  if (name == kNames.end())
     fail("{}={}: expected one of {}{}", kLevelVariable, requested, fmt::join(kNames, ", "),
          did_you_mean(requested, {kNames.begin(), kNames.end()}));
-  }
   return static_cast<CpuLevel>(name - kNames.begin());
 }
 

@@ -161,9 +161,8 @@ CheckpointPiece parse_piece(TableText& text) {
   piece.tile = text.list(" in ");
   piece.file_offset = text.integer(" from ");
   text.literal(" sums ");
-  while (!text.next_is(" ")) {
+  while (!text.next_is(" "))
     piece.checksums.push_back(text.hex(piece.checksums.empty() ? "" : ","));
-  }
   text.literal(" ");
   piece.array = text.up_to('\n');
   return piece;

@@ -45,10 +45,9 @@ struct Executor::Impl {
         programs(parts, plans, [this](PlannedPrograms::Work work) { on_all(std::move(work)); }),
         threads(static_cast<int64_t>(devices.size()), grace(joined)) {
     const int64_t first = joined != nullptr ? joined->first_device() : 0;
-    for (Device* device : devices) {
+    for (Device* device : devices)
       parts.push_back(std::make_unique<DeviceExecutor>(
           *device, first + static_cast<int64_t>(parts.size()), joined));
-    }
   }
   // No collective may run when the first arena is released: collectives read other devices' arenas.
   ~Impl() {
@@ -90,10 +89,9 @@ struct Executor::Impl {
   // Checks that this run has the devices of the programs' mesh.
   void check_mesh(const Mesh& wanted) {
     const int64_t devices = communicator != nullptr ? communicator->num_devices() : 1;
-    if (!planning && wanted.num_devices() != devices) {
+    if (!planning && wanted.num_devices() != devices)
       fail("the mesh ({}) has {} devices, but the run has {}; set ici_mesh_shape or --devices",
            wanted.text(), wanted.num_devices(), devices);
-    }
     programs.set_mesh(wanted);
   }
 

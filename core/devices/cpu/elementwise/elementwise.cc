@@ -107,10 +107,9 @@ class Compiler {
     const LaneLoop loop = lane == Lane::kInt     ? loops.integers
                           : lane == Lane::kTruth ? loops.truths
                                                  : loops.floats;
-    if (loop == nullptr) {
+    if (loop == nullptr)
       fail("{}: the CPU backend has no {} for {}", node.site.text(), node.op->name,
            dtype_name(graph.type(node.inputs[0]).dtype));
-    }
     program_.cost += node.op->element.cost;
     const auto operand = [&](size_t i) {
       return i < node.inputs.size() ? of(node.inputs[i]) : kNoSlot;
@@ -123,10 +122,9 @@ class Compiler {
     int32_t slot = from;
     if (have == Lane::kInt && next == Lane::kFloat) slot = convert(Conversion::kIntToFloat, from);
     if (have != Lane::kInt && next == Lane::kInt) slot = convert(Conversion::kFloatToInt, from);
-    if (have != next && next == Lane::kTruth) {
+    if (have != next && next == Lane::kTruth)
       slot =
           convert(have == Lane::kInt ? Conversion::kIntToTruth : Conversion::kFloatToTruth, from);
-    }
     return slot;
   }
 
@@ -195,9 +193,8 @@ class Compiler {
       }
     }
     for (TileResult& result : program_.results) {
-      for (size_t i = last_read; i < count; ++i) {
+      for (size_t i = last_read; i < count; ++i)
         result.in_place |= program_.instructions[i].result == result.slot;
-      }
     }
     place_slots();
     collapse_space();

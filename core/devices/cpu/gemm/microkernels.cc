@@ -49,9 +49,8 @@ template <class Multiply>
 HWY_NOINLINE void round_sums(const float* buffer, int64_t rows, int64_t columns, BFloat16* out,
                              int64_t stride) {
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; j += lanes()) {
+    for (int64_t j = 0; j < columns; j += lanes())
       Multiply::store_bf16(load(buffer + i * kPanelColumns + j), out + i * stride + j, columns - j);
-    }
   }
 }
 
