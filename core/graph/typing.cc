@@ -159,9 +159,8 @@ void check_agreement(const InferContext& context, size_t a, size_t b) {
              name_a, y.size, name_b);
     if (x.split == y.split) continue;
     if (std::is_permutation(x.split.begin(), x.split.end(), y.split.begin(), y.split.end()))
-      refuse(context,
-             fmt::format("{} is split {} in {}, {} in {}; order counts; reshard one", x.name,
-                         fmt::join(x.split, "/"), name_a, fmt::join(y.split, "/"), name_b));
+      refuse(context, "{} is split {} in {}, {} in {}; order counts; reshard one", x.name,
+             fmt::join(x.split, "/"), name_a, fmt::join(y.split, "/"), name_b);
     const std::string both =
         fmt::format("{} has {}, {} has {}", name_a, x.text(), name_b, y.text());
     if (is_prefix(y.split, x.split))

@@ -48,13 +48,12 @@ void check_heads(const InferContext& context) {
   const Axis& heads = context.inputs[kQuery].axis("heads");
   const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
   if (heads.size % kv_heads.size != 0)
-    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
-                                context.names[kQuery], kv_heads.size, context.names[kKey]));
+    refuse(context, "heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
+           context.names[kQuery], kv_heads.size, context.names[kKey]);
   const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
   if (heads.split != kv_heads.split && !shared)
-    refuse(context,
-           fmt::format("{} has {}, {} has {}; split both the same way with rules.activations",
-                       context.names[kQuery], heads.text(), context.names[kKey], kv_heads.text()));
+    refuse(context, "{} has {}, {} has {}; split both the same way with rules.activations",
+           context.names[kQuery], heads.text(), context.names[kKey], kv_heads.text());
 }
 
 // Checks queries, and keys and values, whose axes are `key_names` in this order.
@@ -76,17 +75,17 @@ void check_sequences(const InferContext& context) {
   const Axis& key_seq = context.inputs[kKey].axis("key_seq");
   if (seq.split.empty() && key_seq.split.empty()) return;
   if (seq.split != key_seq.split || seq.size != key_seq.size)
-    refuse(context, fmt::format("{} has {}={}, {} has {}={}; split both the same way, or neither",
-                                context.names[kQuery], seq.text(), seq.size, context.names[kKey],
-                                key_seq.text(), key_seq.size));
+    refuse(context, "{} has {}={}, {} has {}={}; split both the same way, or neither",
+           context.names[kQuery], seq.text(), seq.size, context.names[kKey], key_seq.text(),
+           key_seq.size);
   const int64_t devices = context.mesh.size_along(seq.split);
   if (devices > 1 && AttentionAttributes(context.attributes).causal &&
       seq.size % (2 * devices) != 0)
     refuse(context,
-           fmt::format("causal attention cuts seq={} of {} into two chunks for each of the "
-                       "devices of {}={}; the nearest size that can be cut is {}",
-                       seq.size, context.names[kQuery], fmt::join(seq.split, "*"), devices,
-                       nearest_multiple(seq.size, 2 * devices)));
+           "causal attention cuts seq={} of {} into two chunks for each of the "
+           "devices of {}={}; the nearest size that can be cut is {}",
+           seq.size, context.names[kQuery], fmt::join(seq.split, "*"), devices,
+           nearest_multiple(seq.size, 2 * devices));
 }
 
 void check_attention_operands(const InferContext& context) {

@@ -22,24 +22,24 @@ void check_names(const InferContext& context, const Names& contracted, const Nam
     axis_of(context, 0, name);
     axis_of(context, 1, name);
     if (contains(output, name))
-      refuse(context, fmt::format("{} is contracted, so the result cannot have it", name));
+      refuse(context, "{} is contracted, so the result cannot have it", name);
   }
   for (const std::string& name : output) {
-    if (std::ranges::count(output, name) > 1)
-      refuse(context, fmt::format("the result has axis {} twice", name));
+    if (std::ranges::count(output, name) > 1) refuse(context, "the result has axis {} twice", name);
     if (context.inputs[0].has(name) || context.inputs[1].has(name)) continue;
     Names known = context.inputs[0].names();
     const Names others = context.inputs[1].names();
     known.insert(known.end(), others.begin(), others.end());
-    refuse(context, fmt::format("the result's axis {} is in neither operand{}", name,
-                                did_you_mean(name, known)));
+    refuse(context, "the result's axis {} is in neither operand{}", name,
+           did_you_mean(name, known));
   }
   for (size_t i = 0; i < 2; ++i) {
     for (const std::string& name : context.inputs[i].names()) {
       if (contains(output, name) || contains(contracted, name)) continue;
-      refuse(context, fmt::format("{} of {} is neither contracted nor in the result; "
-                                  "reduce_sum it first",
-                                  name, context.names[i]));
+      refuse(context,
+             "{} of {} is neither contracted nor in the result; "
+             "reduce_sum it first",
+             name, context.names[i]);
     }
   }
 }
@@ -132,11 +132,8 @@ Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contr
 
 // Sums over the axes that the operand lacks.
 Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand) {
-  Names summed;
-  for (const std::string& name : dy.type().names()) {
-    if (!operand.has(name)) summed.push_back(name);
-  }
-  return {{"contracted", summed}, {"output", operand.type().names()}};
+  return {{"contracted", names_beside(dy.type(), operand.type())},
+          {"output", operand.type().names()}};
 }
 
 Tensor einsum(Operand a, Operand b, const Over& contracted) {

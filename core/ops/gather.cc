@@ -28,9 +28,9 @@ size_t batch_axes_of(const InferContext& context) {
   for (size_t i = count; i < ids.axes.size(); ++i) {
     if (!table.has(ids.axes[i].name)) continue;
     refuse(context,
-           fmt::format("{} and {} both have axis {}, which is not a batch axis (first in both); "
-                       "rename one",
-                       context.names[0], context.names[1], ids.axes[i].name));
+           "{} and {} both have axis {}, which is not a batch axis (first in both); "
+           "rename one",
+           context.names[0], context.names[1], ids.axes[i].name);
   }
   return count;
 }
@@ -43,8 +43,8 @@ Types infer_gather(const InferContext& context) {
   const size_t batch_axes = batch_axes_of(context);
   if (batch_axes == table.axes.size() || table.axes[batch_axes].name != axis.name) {
     const std::string place = batch_axes == 0 ? "come first" : "follow the batch axes";
-    refuse(context, fmt::format("{} must {} in {}, which is {}; transpose it", axis.name, place,
-                                context.names[0], table.text()));
+    refuse(context, "{} must {} in {}, which is {}; transpose it", axis.name, place,
+           context.names[0], table.text());
   }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis, 1);
@@ -66,9 +66,8 @@ Types infer_scatter_add(const InferContext& context) {
   check_floating_operand(context, 0);
   for (size_t i = 0; i < ids.axes.size(); ++i) {
     if (i < updates.axes.size() && updates.axes[i].name == ids.axes[i].name) continue;
-    refuse(context,
-           fmt::format("{} is {}, expected to begin with the axes [{}] of {}", context.names[0],
-                       updates.text(), joined(ids.names()), context.names[1]));
+    refuse(context, "{} is {}, expected to begin with the axes [{}] of {}", context.names[0],
+           updates.text(), joined(ids.names()), context.names[1]);
   }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis, 1);

@@ -111,14 +111,6 @@ Tensor contract(const Node& node, const Tensor& a, const Tensor& b, Names contra
                   node.site);
 }
 
-// Returns the axes of `type` that `other` lacks.
-Names names_beside(const Type& type, const Type& other) {
-  Names names;
-  for (const std::string& name : type.names())
-    if (!other.has(name)) names.push_back(name);
-  return names;
-}
-
 // Decomposes into one product with all matrices: each row is put at the place of its expert, zeros
 // at the others, and the contracted axes are the experts and the given one.
 Tensors decompose_grouped_product(const Node& node, std::span<const Tensor> inputs) {

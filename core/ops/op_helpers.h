@@ -35,6 +35,9 @@ inline bool contains(const std::vector<std::string>& names, std::string_view nam
   return std::ranges::find(names, name) != names.end();
 }
 
+// Returns the names of the axes of `type` that `other` lacks.
+std::vector<std::string> names_beside(const Type& type, const Type& other);
+
 // Make an elementwise op, and one that is a linear view (OpDef::linear_view).
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,
                   const ElementFunction& element = {});

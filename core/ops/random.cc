@@ -69,8 +69,7 @@ void check_scalars(const InferContext& context, size_t begin) {
 void check_batch_leads(const InferContext& context, const Type& type, std::string_view name) {
   if (context.attributes.get<int64_t>("part") == 0) return;
   if (type.axes.empty() || type.axes.front().name != "batch")
-    refuse(context,
-           fmt::format("{} is {}; under microbatches the batch axis must lead", name, type.text()));
+    refuse(context, "{} is {}; under microbatches the batch axis must lead", name, type.text());
 }
 
 Types infer_random_uniform(const InferContext& context) {

@@ -5,8 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
@@ -26,10 +24,10 @@ Types infer_cast(const InferContext& context) {
   type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
   const bool through = context.attributes.get<int64_t>("through_partial") != 0;
   if (type.partial && !(through && is_floating(type.dtype)))
-    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is summed; "
-                                "{}, or ask for CastPartial::kThrough",
-                                context.names[0], mesh_text(type.partial.mesh_axes),
-                                place_hint(context.names[0])));
+    refuse(context,
+           "{} is partial over {} and would be rounded before it is summed; "
+           "{}, or ask for CastPartial::kThrough",
+           context.names[0], mesh_text(type.partial.mesh_axes), place_hint(context.names[0]));
   return {type};
 }
 
@@ -52,8 +50,7 @@ std::optional<DType> reduce_dtype(const Node& node) {
 Tensor reduced_unless_pending(const Tensor& x) {
   Type type = x.type();
   std::erase_if(type.partial.mesh_axes, [](const std::string& mesh_axis) {
-    const std::vector<std::string>& pending = trace_state().pending_mesh_axes;
-    return std::ranges::find(pending, mesh_axis) == pending.end();
+    return !contains(trace_state().pending_mesh_axes, mesh_axis);
   });
   if (type.partial.mesh_axes.empty()) type.partial = {};
   return type == x.type() ? x : reshard(x, type);
@@ -75,13 +72,12 @@ Tensors cast_vjp(const VjpContext& c) {
 void check_same_array(const InferContext& context, const Type& target) {
   const Type& x = context.inputs[0];
   if (x.dtype != target.dtype || x.names() != target.names())
-    refuse(context, fmt::format("{} is {}, which cannot become {}: only splits and partials may "
-                                "differ",
-                                context.names[0], x.text(), target.text()));
+    refuse(context, "{} is {}, which cannot become {}: only splits and partials may differ",
+           context.names[0], x.text(), target.text());
   for (size_t i = 0; i < x.axes.size(); ++i) {
     if (x.axes[i].size == target.axes[i].size) continue;
-    refuse(context, fmt::format("{} is {} in {} and {} in the target", x.axes[i].name,
-                                x.axes[i].size, context.names[0], target.axes[i].size));
+    refuse(context, "{} is {} in {} and {} in the target", x.axes[i].name, x.axes[i].size,
+           context.names[0], target.axes[i].size);
   }
 }
 
@@ -93,16 +89,17 @@ void check_partials(const InferContext& context, const Type& target) {
     for (const std::string& mesh_axis : from.mesh_axes) {
       const bool stays = to.kind == PartialKind::kMax && to.over(mesh_axis);
       if (!stays && (split_over(target, mesh_axis) || to.over(mesh_axis)))
-        refuse(context, fmt::format("{} is a partial max over {}, which may only become "
-                                    "replicated; the target is {}",
-                                    context.names[0], mesh_axis, target.text()));
+        refuse(context,
+               "{} is a partial max over {}, which may only become "
+               "replicated; the target is {}",
+               context.names[0], mesh_axis, target.text());
     }
   }
   if (to.kind == PartialKind::kMax) {
     for (const std::string& mesh_axis : to.mesh_axes) {
       if (from.kind == PartialKind::kMax && from.over(mesh_axis)) continue;
-      refuse(context, fmt::format("{} is not a partial max over {}; only reduce_max makes one",
-                                  context.names[0], mesh_axis));
+      refuse(context, "{} is not a partial max over {}; only reduce_max makes one",
+             context.names[0], mesh_axis);
     }
   }
 }

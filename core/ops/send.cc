@@ -21,10 +21,6 @@ Types infer_receive(const InferContext& context) {
 
 using Names = std::vector<std::string>;
 
-bool contains(const Names& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 void add_transfer_axes(const Graph& graph, Names& axes) {
   for (const Node& node : graph.nodes()) {
     if (is_transfer(node)) {
