@@ -98,6 +98,16 @@ constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Bytes of one request.
 
 }  // namespace
 
+HeldDirectory::HeldDirectory(const std::filesystem::path& directory)
+    : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail("{}: cannot open: {}", directory.string(), errno_text());
+  path_ = fmt::format("/proc/self/fd/{}", descriptor_);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path_, ignored)) path_ = directory;
+}
+
+HeldDirectory::~HeldDirectory() { ::close(descriptor_); }
+
 // Opens with O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
 ByteFile::ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place)
     : path_(std::move(path)),
