@@ -52,10 +52,9 @@ std::vector<Axis> layer_axes(const Parameter& parameter) {
 
 double product_of(const std::vector<Axis>& axes, const std::vector<std::string>& names) {
   double product = 1.0;
-  for (const Axis& axis : axes) {
+  for (const Axis& axis : axes)
     if (std::ranges::find(names, axis.name) != names.end())
       product *= static_cast<double>(axis.size);
-  }
   return product;
 }
 

@@ -79,10 +79,9 @@ void philox_lanes(uint64_t key, const std::array<uint64_t, kBlocks>& counters,
     words[2][b] = words[3][b] = 0;
   }
   PhiloxRounds round(key);
-  for (int i = 0; i < PhiloxRounds::kCount; ++i, round.advance()) {
+  for (int i = 0; i < PhiloxRounds::kCount; ++i, round.advance())
     for (size_t b = 0; b < kBlocks; ++b)
       round.apply(words[0][b], words[1][b], words[2][b], words[3][b]);
-  }
 }
 
 // Consecutive lanes that hold elements of one row.
@@ -188,9 +187,8 @@ std::array<float, 4> normals_from_block(const PhiloxBlock& block) {
 
 void draw_uniform(uint64_t key, const StreamRows& rows, std::span<float> out) {
   draw(key, rows, out, [](const auto& words, auto& values) {
-    for (size_t word = 0; word < 4; ++word) {
+    for (size_t word = 0; word < 4; ++word)
       for (size_t b = 0; b < kBlocks; ++b) values[word][b] = uniform_from_bits(words[word][b]);
-    }
   });
 }
 

@@ -79,9 +79,8 @@ Contraction make_contraction(const Graph& graph, const Node& node) {
     const bool in_x = x.has(axis.name), in_y = y.has(axis.name);
     (in_x && in_y ? batch : in_x ? m : n).push_back(axis);
   }
-  for (const Axis& axis : x.axes) {
+  for (const Axis& axis : x.axes)
     if (!result.has(axis.name)) k.push_back(axis);
-  }
   Contraction contraction;
   // The last axis of the result with more than one element must be a column.
   for (auto axis = result.axes.rbegin(); axis != result.axes.rend(); ++axis) {

@@ -33,9 +33,8 @@ void append_value(const Attribute& attribute, std::string& text) {
 }  // namespace
 
 const Attribute* Attributes::find(std::string_view name) const {
-  for (const auto& [key, value] : entries_) {
+  for (const auto& [key, value] : entries_)
     if (key == name) return &value;
-  }
   return nullptr;
 }
 

@@ -22,9 +22,8 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
              axis.name, axis.ici, axis.dcn);
       devices *= size;
     }
-    for (size_t j = 0; j < i; ++j) {
+    for (size_t j = 0; j < i; ++j)
       if (axes_[j].name == axis.name) fail("mesh: axis '{}' is named twice", axis.name);
-    }
   }
 }
 

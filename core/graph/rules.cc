@@ -29,9 +29,8 @@ class RuleReader {
  private:
   void skip_spaces() {
     while (position_ < text_.size() &&
-           std::isspace(static_cast<unsigned char>(text_[position_])) != 0) {
+           std::isspace(static_cast<unsigned char>(text_[position_])) != 0)
       ++position_;
-    }
   }
   bool skip(std::string_view token) {
     if (!text_.substr(position_).starts_with(token)) return false;
@@ -52,9 +51,8 @@ class RuleReader {
     const size_t begin = position_;
     while (position_ < text_.size() &&
            (std::isalnum(static_cast<unsigned char>(text_[position_])) != 0 ||
-            text_[position_] == '_')) {
+            text_[position_] == '_'))
       ++position_;
-    }
     if (position_ == begin) refuse(what);
     std::string name(text_.substr(begin, position_ - begin));
     skip_spaces();
@@ -135,14 +133,11 @@ Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type
       type.axes[static_cast<size_t>(position)].split.push_back(name);
     }
   };
-  if (!role.empty()) {
-    for (const AxisRule& rule : rules) {
+  if (!role.empty())
+    for (const AxisRule& rule : rules)
       if (rule.role == role) apply(rule);
-    }
-  }
-  for (const AxisRule& rule : rules) {
+  for (const AxisRule& rule : rules)
     if (rule.role.empty()) apply(rule);
-  }
   return type;
 }
 

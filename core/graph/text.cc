@@ -376,10 +376,9 @@ class GraphDrawer {
 std::string Graph::describe(ValueId id) const {
   const Value& described = value(id);
   if (!described.name.empty()) return described.name;
-  if (described.producer == kNone) {
+  if (described.producer == kNone)
     for (const GraphInput& input : inputs_)
       if (input.value == id) return input.name;
-  }
   const Node& producer = node(described.producer);
   if (producer.path.empty()) return std::string(producer.op->name);
   return fmt::format("{} of {}", producer.op->name, producer.path);

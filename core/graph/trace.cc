@@ -67,9 +67,8 @@ std::vector<Type> inferred_types(const Frame& frame, const Node& node,
   const OpDef& op = *node.op;
   std::vector<Type> results = op.infer({op.name, *frame.mesh, types, node.attributes, names,
                                         node.bodies, frame.graph, node.inputs, node.site});
-  for (const Type& type : results) {
+  for (const Type& type : results)
     if (const auto problem = type_problem(type, *frame.mesh)) fail("{}: {}", op.name, *problem);
-  }
   return results;
 }
 
@@ -151,10 +150,9 @@ BodyScope::~BodyScope() { frames.pop_back(); }
 Tensor BodyScope::index() const { return {&body_, index_}; }
 
 Tensor BodyScope::capture(const Tensor& outer, Type type, std::vector<Capture>& captures) {
-  for (const Capture& known : captures) {
+  for (const Capture& known : captures)
     if (known.outer.graph() == outer.graph() && known.outer.id() == outer.id())
       return {&body_, known.inner};
-  }
   const std::string wanted = outer.graph()->describe(outer.id());
   const ValueId inner =
       body_.add_input(unused_input_name(body_, wanted), InputKind::kLoop, std::move(type));
@@ -193,9 +191,8 @@ void BodyScope::finish() {
 }
 
 BodyScope* innermost_body() {
-  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame)
     if (frame->body != nullptr) return frame->body;
-  }
   return nullptr;
 }
 

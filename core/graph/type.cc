@@ -237,9 +237,8 @@ int64_t Type::elements() const {
 int64_t Type::bytes() const { return elements() * dtype_bytes(dtype); }
 
 int64_t Type::find(std::string_view axis) const {
-  for (size_t i = 0; i < axes.size(); ++i) {
+  for (size_t i = 0; i < axes.size(); ++i)
     if (axes[i].name == axis) return static_cast<int64_t>(i);
-  }
   return -1;
 }
 
@@ -275,10 +274,9 @@ std::vector<Axis> parse_axes(std::string_view text) {
 
 std::vector<std::string> parse_names(std::string_view text) {
   const Type type = parse_layout(text);
-  for (const Axis& axis : type.axes) {
+  for (const Axis& axis : type.axes)
     if (!axis.split.empty() || axis.size != 0 || type.partial)
       fail("axes \"{}\": plain names expected, got '{}'", text, axis.text());
-  }
   return type.names();
 }
 

@@ -23,11 +23,9 @@ struct SplitUse {
   const Axis* axis = nullptr;
 };
 std::optional<SplitUse> find_split(const InferContext& context, const std::string& mesh_axis) {
-  for (size_t i = 0; i < context.inputs.size(); ++i) {
-    for (const Axis& axis : context.inputs[i].axes) {
+  for (size_t i = 0; i < context.inputs.size(); ++i)
+    for (const Axis& axis : context.inputs[i].axes)
       if (axis.split_over(mesh_axis)) return SplitUse{i, &axis};
-    }
-  }
   return std::nullopt;
 }
 
@@ -186,9 +184,8 @@ std::vector<Axis> aligned_axes(const InferContext& context) {
       axes = operand.axes;
       continue;
     }
-    for (const Axis& axis : operand.axes) {
+    for (const Axis& axis : operand.axes)
       if (!so_far.has(axis.name)) axes.push_back(axis);
-    }
   }
   return axes;
 }
@@ -201,9 +198,8 @@ void check_mesh_axes_once(const InferContext& context, const Type& result) {
   std::vector<Use> uses;
   // Suggest placing the last operand with the axis.
   const auto culprit = [&](const Axis& axis) {
-    for (size_t i = context.inputs.size(); i-- > 0;) {
+    for (size_t i = context.inputs.size(); i-- > 0;)
       if (context.inputs[i].has(axis.name)) return place_hint(context.names[i]);
-    }
     return std::string("reshard an operand");
   };
   for (const Axis& axis : result.axes) {

@@ -87,9 +87,8 @@ class Verifier {
   }
 
   void check_all_defined() const {
-    for (const ValueId id : graph_.values().ids()) {
+    for (const ValueId id : graph_.values().ids())
       if (!defined_.contains(id)) fail("value {} is neither an input nor a result of a node", id);
-    }
   }
 
   void check_outputs() const {

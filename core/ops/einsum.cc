@@ -122,11 +122,9 @@ Over over(std::string_view axes) { return {parse_names(axes)}; }
 
 Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted) {
   Names output;
-  for (const Tensor& operand : {a, b}) {
-    for (const std::string& name : operand.type().names()) {
+  for (const Tensor& operand : {a, b})
+    for (const std::string& name : operand.type().names())
       if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
-    }
-  }
   return {{"contracted", contracted.axes}, {"output", output}};
 }
 
@@ -159,9 +157,8 @@ Tensor einsum(std::string_view equation, Operand a, Operand b) {
     check_layout(equation, b_type, b.tensor);
   }
   Names contracted;
-  for (const std::string& name : a_axes) {
+  for (const std::string& name : a_axes)
     if (contains(b_axes, name) && !contains(output, name)) contracted.push_back(name);
-  }
   const Tensor result = trace_op(kEinsumOp, {a.tensor, b.tensor},
                                  {{"contracted", contracted}, {"output", output}}, a.site);
   if (layouts) check_layout(equation, result_type, result);

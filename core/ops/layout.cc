@@ -56,9 +56,8 @@ Types infer_split(const InferContext& context) {
   const Axis outer{text(context.attributes, "outer"), number(context.attributes, "outer_size"),
                    whole.split};
   const Axis inner{text(context.attributes, "inner"), number(context.attributes, "inner_size"), {}};
-  for (const Axis& part : {outer, inner}) {
+  for (const Axis& part : {outer, inner})
     if (part.name != whole.name) refuse_axis(context, 0, part.name);
-  }
   if (outer.size * inner.size != whole.size)
     refuse(context, "{}={} of {} is not {}={} times {}={}", whole.name, whole.size,
            context.names[0], outer.name, outer.size, inner.name, inner.size);

@@ -75,9 +75,8 @@ Types infer_broadcast(const InferContext& context) {
 Tensors sum_vjp(const VjpContext& c) {
   const Tensor& x = c.inputs[0];
   std::vector<Axis> summed;
-  for (const Axis& axis : x.type().axes) {
+  for (const Axis& axis : x.type().axes)
     if (!c.outputs[0].has(axis.name)) summed.push_back(axis);
-  }
   return {broadcast(c.cotangents[0], summed, joined(x.type().names()))};
 }
 

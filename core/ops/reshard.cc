@@ -277,9 +277,8 @@ Tensor reshard(Operand x, std::string_view layout) {
   const ErrorPrefix where(x.site.text());
   Type type = parse_layout(layout);
   type.dtype = x.tensor.dtype();
-  for (Axis& axis : type.axes) {
+  for (Axis& axis : type.axes)
     if (axis.size == 0 && x.tensor.has(axis.name)) axis.size = x.tensor.size(axis.name);
-  }
   type.partial.mesh_axes = mesh_union(traced_mesh(), type.partial.mesh_axes, {});
   return reshard(x, type);
 }

@@ -23,10 +23,9 @@ using Names = std::vector<std::string>;
 
 void add_transfer_axes(const Graph& graph, Names& axes) {
   for (const Node& node : graph.nodes()) {
-    if (is_transfer(node)) {
+    if (is_transfer(node))
       for (const std::string& axis : node.attributes.get<Names>("mesh_axes"))
         if (!contains(axes, axis)) axes.push_back(axis);
-    }
     for (const auto& body : node.bodies) add_transfer_axes(*body, axes);
   }
 }

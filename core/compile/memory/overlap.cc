@@ -97,11 +97,10 @@ class AllGatherPrefetch {
       }
       // A gather is complete at its first reader that is not a further collective of the chain.
       const bool continues_chain = early && facts[i].is_collective;
-      if (!continues_chain) {
+      if (!continues_chain)
         for (size_t k = begin; k < producers_.size(); ++k)
           if (facts[producers_[k]].is_collective)
             first_use_[producers_[k]] = std::min(first_use_[producers_[k]], i);
-      }
       if (!early) {
         producers_.resize(begin);
         continue;

@@ -36,9 +36,8 @@ constexpr std::array<std::string_view, 5> kNames = {"portable", "avx2", "avx512"
 bool cpuid_bit(unsigned leaf, unsigned subleaf, int index, int bit) {
   std::array<unsigned, 4> registers = {};
   if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2],
-                        &registers[3]) == 0) {
+                        &registers[3]) == 0)
     return false;
-  }
   return ((registers[static_cast<size_t>(index)] >> bit) & 1u) != 0;
 }
 

@@ -111,9 +111,8 @@ void transpose_planes(const IterationSpace& space, const T* from, T* to, ThreadP
       T* const b = to + walk.offset(1);
       for (int64_t begin = 0; begin < columns; begin += kBlock) {
         const int64_t end = std::min(columns, begin + kBlock);
-        for (int64_t r = row_begin; r < row_end; ++r) {
+        for (int64_t r = row_begin; r < row_end; ++r)
           for (int64_t c = begin; c < end; ++c) b[r * to_step + c] = a[r + c * from_step];
-        }
       }
     }
   });
