@@ -346,13 +346,6 @@ std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t
   return blocks;
 }
 
-Region shard_block(const Type& type, const Mesh& mesh, int64_t device) {
-  const std::vector<ShardBlock> blocks = shard_blocks(type, mesh, device);
-  CHECK(blocks.size() == 1 && blocks[0].global.elements() == local_type(type, mesh).elements(),
-        "{} has layers in pieces ({})", type.text_sized(), mesh.layer_pieces().text());
-  return blocks[0].global;
-}
-
 bool owns_block(const Type& type, const Mesh& mesh, int64_t device,
                 std::span<const int64_t> stages) {
   const bool holds =
