@@ -2,6 +2,7 @@
 #include "core/runtime/executor/planned_programs.h"
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
