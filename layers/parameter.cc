@@ -349,7 +349,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
           "'{}': the block is outside of {}", parameter.path, type.text_sized());
     elements *= block.shape[i];
   }
-  CHECK(static_cast<int64_t>(destination.size()) == elements * dtype_bytes(type.dtype));
+  CHECK(std::ssize(destination) == elements * dtype_bytes(type.dtype));
   if (type.dtype != DType::kF32 && type.dtype != DType::kBF16)
     fail("{}: weights are f32 or bf16, got {}", parameter.path, dtype_name(type.dtype));
   const Draw draw = draw_of(parameter);
@@ -361,7 +361,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
   const bool whole_matrix = draw.distribution == Distribution::kOrthogonal;
   const std::vector<Portion> portions =
       whole_matrix ? std::vector<Portion>{{0, layer_elements, {}}} : rows.portions();
-  const int64_t count = static_cast<int64_t>(portions.size());
+  const int64_t count = std::ssize(portions);
   parallel_for(layers * count, threads, [&](int64_t i) {
     const int64_t layer = i / count;
     const Portion& portion = portions[static_cast<size_t>(i % count)];

@@ -103,7 +103,7 @@ void store(const Values& values, const Segment& segment, float* out) {
 // stores the values, until `out` is full.
 template <typename Convert>
 void draw(uint64_t key, const StreamRows& rows, std::span<float> out, Convert convert) {
-  const int64_t count = static_cast<int64_t>(out.size());
+  const int64_t count = std::ssize(out);
   CHECK(rows.first >= 0 && rows.length > 0 && count % rows.length == 0, "rows of {} in {} elements",
         rows.length, count);
   std::array<uint64_t, kBlocks> counters{};

@@ -47,7 +47,7 @@ struct Type {
   Partial partial;
   bool operator==(const Type&) const = default;
 
-  int64_t rank() const { return static_cast<int64_t>(axes.size()); }
+  int64_t rank() const { return std::ssize(axes); }
   int64_t elements() const;                   // Global count.
   int64_t bytes() const;                      // Global.
   int64_t find(std::string_view axis) const;  // Position, or -1.

@@ -155,7 +155,7 @@ int64_t safetensors_head_bytes(std::string_view first_bytes, int64_t file_bytes,
 
 SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_bytes,
                                            const std::string& where) {
-  CHECK(static_cast<int64_t>(head.size()) == safetensors_head_bytes(head, file_bytes, where));
+  CHECK(std::ssize(head) == safetensors_head_bytes(head, file_bytes, where));
   const Json json = parse_json(head.substr(kLengthBytes), where);
   SafetensorsHeader header;
   std::vector<Parsed> tensors;
@@ -171,7 +171,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_b
   std::ranges::stable_sort(tensors, [](const Parsed& a, const Parsed& b) {
     return std::pair(a.tensor.begin, a.end) < std::pair(b.tensor.begin, b.end);
   });
-  const auto head_bytes = static_cast<int64_t>(head.size());
+  const auto head_bytes = std::ssize(head);
   check_places(tensors, file_bytes - head_bytes, where);
   for (Parsed& each : tensors) {
     each.tensor.begin += head_bytes;
@@ -192,7 +192,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(Byte
 
 void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
                            std::span<float> values) const {
-  CHECK(first >= 0 && first + static_cast<int64_t>(values.size()) <= tensor.elements(),
+  CHECK(first >= 0 && first + std::ssize(values) <= tensor.elements(),
         "'{}': elements {} and {} more", tensor.name, first, values.size());
   const int64_t size = safetensors_type_bytes(tensor.type);
   int64_t begin = tensor.begin + first * size;
@@ -208,7 +208,7 @@ void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
     file_.read_at(begin, std::as_writable_bytes(part));
     convert_from(tensor.type, part.data(), values.first(count));
     values = values.subspan(count);
-    begin += static_cast<int64_t>(part.size());
+    begin += std::ssize(part);
   }
 }
 

@@ -111,7 +111,7 @@ void check_ticks(const PipelineTable& table) {
 
 void check_live(const PipelineTable& table) {
   if (table.live_bound.empty()) return;
-  if (static_cast<int64_t>(table.live_bound.size()) != table.stages)
+  if (std::ssize(table.live_bound) != table.stages)
     fail("{}: live_bound has {} numbers, expected one for each of the {} stages", table.name,
          table.live_bound.size(), table.stages);
   const auto live = live_activations(table);

@@ -41,7 +41,7 @@ class InPlaceUpdates {
     bool in_place = false;
   };
 
-  int64_t end() const { return static_cast<int64_t>(program_.launches.size()); }
+  int64_t end() const { return std::ssize(program_.launches); }
   const FlatLaunch& launch(int64_t time) const {
     return program_.launches[LaunchId(static_cast<size_t>(time))];
   }

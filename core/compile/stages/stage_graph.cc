@@ -85,9 +85,7 @@ class Availability {
   bool at(ValueId value, int64_t stage) const {
     return std::ranges::binary_search(available_[value], stage);
   }
-  bool is_everywhere(const StageList& stages) const {
-    return static_cast<int64_t>(stages.size()) == stages_;
-  }
+  bool is_everywhere(const StageList& stages) const { return std::ssize(stages) == stages_; }
   // Returns the stages that hold the operands of a node whose results all stages need; empty for
   // other nodes. A squared norm may have operands of different stages.
   const StageList& broadcast_from(NodeId node) const { return broadcast_from_[node]; }

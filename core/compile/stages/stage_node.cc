@@ -200,7 +200,7 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
                      {"carries", std::ssize(sums_)},
                      {"stacked", std::ssize(slices_)},
                      {"outputs", std::ssize(types)},
-                     {"slots", static_cast<int64_t>(slots_.size())},
+                     {"slots", std::ssize(slots_)},
                      {"calls", calls_}};
   std::vector<std::string> works;
   for (const Body& body : bodies_) works.push_back(body.work);

@@ -74,7 +74,7 @@ class TableText {
     return values;
   }
   std::string take(int64_t bytes) {
-    if (bytes < 0 || bytes > static_cast<int64_t>(rest_.size())) refuse("more bytes");
+    if (bytes < 0 || bytes > std::ssize(rest_)) refuse("more bytes");
     std::string text(rest_.substr(0, static_cast<size_t>(bytes)));
     rest_.remove_prefix(text.size());
     return text;

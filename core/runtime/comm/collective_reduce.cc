@@ -215,7 +215,7 @@ class ReduceKernel final : public CollectiveKernel {
     reduce(static_cast<size_t>(num_processes()), result + begin, end - begin);
   }
 
-  int64_t num_processes() const { return static_cast<int64_t>(topology().processes().size()); }
+  int64_t num_processes() const { return std::ssize(topology().processes()); }
 
   std::vector<const std::byte*> sources_;
   int64_t longest_part_ = 0;
