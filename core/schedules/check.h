@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks pipeline schedules from any source: whether one contains the work of a step, each task
-// once, and whether it is correct.
+// Proves that a pipeline schedule is correct, from any source.
 #pragma once
 
 #include "core/schedules/table.h"
@@ -8,14 +7,7 @@
 namespace tessera {
 
 // Error unless
-// - all sizes are positive, and all tasks within them;
-// - every piece has, for every microbatch, exactly one forward, and either exactly one backward
-//   or exactly one backward of input and one of weight;
-// - no stage has two tasks at one tick.
-void check_complete(const PipelineTable& table);
-
-// Proves that a schedule is correct: Error unless
-// - the table is complete;
+// - the table is complete (completeness.h);
 // - no stages wait for each other, even if ticks are ignored and each stage only keeps its order:
 //   the order of each stage and the needs of its tasks together have no cycle. As sends are
 //   asynchronous, the stages then cannot deadlock, however long tasks take;

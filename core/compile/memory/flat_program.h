@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "core/compile/memory/step_program.h"
+#include "core/compile/memory/kernel_facts.h"
 #include "core/graph/graph.h"
 
 namespace tessera {
