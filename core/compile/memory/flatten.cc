@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "core/compile/memory/flat_program.h"
+#include "core/compile/memory/step_program.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/generator.h"
