@@ -20,7 +20,7 @@ namespace tessera {
 template <typename Arg, typename... Args>
 [[noreturn]] void refuse(const InferContext& context, fmt::format_string<Arg, Args...> format,
                          Arg&& arg, Args&&... args) {
-  refuse(context, format, std::forward<Arg>(arg), std::forward<Args>(args)...);
+  refuse(context, fmt::format(format, std::forward<Arg>(arg), std::forward<Args>(args)...));
 }
 
 // Returns "place(y)", or "place it" if the name is not an expression.
