@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/fprop_scope.h"
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -65,9 +61,7 @@ FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features,
       segment_ids_(features.find("segment_ids")),
       cache_(cache),
       cast_weights_(cast_weights),
-      outer_(std::exchange(innermost, this)) {}
-
-FpropScope::~FpropScope() { innermost = outer_; }
+      innermost_(innermost, this) {}
 
 const FpropScope& FpropScope::current() {
   if (innermost == nullptr)

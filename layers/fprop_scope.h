@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/graph/graph.h"
 #include "core/graph/rules.h"
+#include "core/graph/trace.h"
 #include "layers/parameter.h"
 
 namespace tessera {
@@ -109,9 +109,6 @@ class FpropScope {
   // the parameter's. Both must outlive the scope. Scopes nest.
   FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache = nullptr,
              CastWeights* cast_weights = nullptr);
-  ~FpropScope();
-  FpropScope(const FpropScope&) = delete;
-  FpropScope& operator=(const FpropScope&) = delete;
 
   static const FpropScope& current();  // CHECKs that a scope is open.
   static bool decodes();               // Whether a scope with a cache is open.
@@ -133,7 +130,7 @@ class FpropScope {
   Tensor step_, segment_ids_;
   DecodeCache* cache_;
   CastWeights* cast_weights_;
-  const FpropScope* outer_;
+  Restored<const FpropScope*> innermost_;
 };
 
 // Returns the rules without activation rules for `seq`: one new token has no sequence to split.

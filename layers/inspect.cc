@@ -22,8 +22,6 @@
 namespace tessera {
 namespace {
 
-thread_local bool inspecting = false;
-
 // The last axis of outputs: the statistics of a tensor, by their place.
 constexpr std::string_view kAxis = "statistic";
 enum Place { kElements, kNonfinite, kZeros, kMean, kSquares, kLeast, kGreatest, kPlaces };
@@ -90,12 +88,9 @@ class Pooled {
 
 }  // namespace
 
-InspectScope::InspectScope() : outer_(std::exchange(inspecting, true)) {}
-InspectScope::~InspectScope() { inspecting = outer_; }
-
 void inspect(Operand x, std::string_view name) {
   SummaryScope* const scope = SummaryScope::current();
-  if (!inspecting || scope == nullptr) return;
+  if (!trace_state().inspects || scope == nullptr) return;
   const ErrorPrefix where(x.site.text());
   const SiteScope from(x.site);
   Type type = x.tensor.type();

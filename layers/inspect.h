@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/graph.h"
+#include "core/graph/trace.h"
 
 namespace tessera {
 
@@ -24,14 +24,7 @@ void inspect(Operand x, std::string_view name);
 
 // inspect() traces something while one is alive.
 class InspectScope {
- public:
-  InspectScope();
-  ~InspectScope();
-  InspectScope(const InspectScope&) = delete;
-  InspectScope& operator=(const InspectScope&) = delete;
-
- private:
-  bool outer_;
+  TraceSetting<&TraceState::inspects> inspects_{true};
 };
 
 // The statistics of one tensor, in all its microbatches and shards. Mean, deviation and extremes

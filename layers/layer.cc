@@ -2,12 +2,8 @@
 #include "layers/layer.h"
 
 #include <algorithm>
-#include <string>
 
-#include "core/base/error.h"
-#include "core/base/plugin_call.h"
 #include "core/graph/layer_pieces.h"
-#include "core/graph/trace.h"
 #include "core/ops/fp8.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
@@ -25,17 +21,15 @@ Layer::Construction& Layer::construction() {
 }
 
 Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_t stack)
-    : path_(name) {
+    : path_(name),
+      child_(construction(),
+             {parent.table_, std::string(name), stack > 0 ? stack : parent.stack_}) {
   if (stack > 0 && parent.stack_ > 0)
     fail(
         "a Repeated layer cannot contain another ('{}' is below one); make the inner one a "
         "StackedTransformer",
         traced_path());
-  outer_ = std::exchange(construction(), Construction{parent.table_, std::string(name),
-                                                      stack > 0 ? stack : parent.stack_});
 }
-
-Layer::ChildScope::~ChildScope() { construction() = std::move(outer_); }
 
 Layer::Layer(const LayerHParams& p)
     : table_(construction().table ? construction().table : std::make_shared<ParameterTable>()),
@@ -58,7 +52,7 @@ Parameter Layer::declared(std::string_view name, std::vector<Axis> axes,
   parameter.layer = stream.layer;
   parameter.stack = stack_;
   if (stack_ > 0) axes.insert(axes.begin(), Axis{std::string(kLayersAxis), stack_, {}});
-  if (std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return !axis.split.empty(); }))
+  if (std::ranges::any_of(axes, [](const Axis& axis) { return !axis.split.empty(); }))
     parameter.layout = axes;
   for (Axis& axis : axes) axis.split.clear();
   parameter.rules = rules_.weights;

@@ -148,13 +148,10 @@ class Layer {
   class ChildScope {
    public:
     ChildScope(const Layer& parent, std::string_view name, int64_t stack);
-    ~ChildScope();
-    ChildScope(const ChildScope&) = delete;
-    ChildScope& operator=(const ChildScope&) = delete;
 
    private:
     PathScope path_;
-    Construction outer_;
+    Restored<Construction> child_;
   };
 
   std::shared_ptr<ParameterTable> table_;

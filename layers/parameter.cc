@@ -7,7 +7,6 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -32,9 +31,9 @@ void check_layer_rules(const ParameterTable& table) {
     for (const Parameter& each : table.parameters())
       if (!ruled.rules.empty() && layer_of(each) == layer)
         for (const std::string& axis : each.type.names())
-          if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+          if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis);
     for (const AxisRule& rule : ruled.rules) {
-      if (std::find(axes.begin(), axes.end(), rule.axis) != axes.end()) continue;
+      if (std::ranges::find(axes, rule.axis) != axes.end()) continue;
       const ErrorContext where(layer);
       fail("rules.weights \"{}\": no weight of this layer has an axis '{}'; they have {}{}",
            rules_text(ruled.rules), rule.axis, fmt::join(axes, ", "),
@@ -53,10 +52,9 @@ std::vector<Axis> layer_axes(const Parameter& parameter) {
 
 double product_of(const std::vector<Axis>& axes, const std::vector<std::string>& names) {
   double product = 1.0;
-  for (const Axis& axis : axes) {
-    if (std::find(names.begin(), names.end(), axis.name) != names.end())
+  for (const Axis& axis : axes)
+    if (std::ranges::find(names, axis.name) != names.end())
       product *= static_cast<double>(axis.size);
-  }
   return product;
 }
 
@@ -83,7 +81,7 @@ void draw_rows(const Draw& draw, uint64_t key, const StreamRows& rows, std::span
   const float factor = static_cast<float>(draw.factor);
   switch (draw.distribution) {
     case Distribution::kConstant:
-      std::fill(out.begin(), out.end(), factor);
+      std::ranges::fill(out, factor);
       return;
     case Distribution::kNormal:
       draw_normal(key, rows, out);
@@ -260,8 +258,8 @@ int32_t ParameterTable::add(Parameter parameter) {
 }
 
 const Parameter* ParameterTable::find(std::string_view path) const {
-  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                  [&](const Parameter& each) { return each.path == path; });
+  const auto found =
+      std::ranges::find_if(parameters_, [&](const Parameter& each) { return each.path == path; });
   return found == parameters_.end() ? nullptr : &*found;
 }
 
@@ -351,7 +349,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
           "'{}': the block is outside of {}", parameter.path, type.text_sized());
     elements *= block.shape[i];
   }
-  CHECK(static_cast<int64_t>(destination.size()) == elements * dtype_bytes(type.dtype));
+  CHECK(std::ssize(destination) == elements * dtype_bytes(type.dtype));
   if (type.dtype != DType::kF32 && type.dtype != DType::kBF16)
     fail("{}: weights are f32 or bf16, got {}", parameter.path, dtype_name(type.dtype));
   const Draw draw = draw_of(parameter);
@@ -363,7 +361,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
   const bool whole_matrix = draw.distribution == Distribution::kOrthogonal;
   const std::vector<Portion> portions =
       whole_matrix ? std::vector<Portion>{{0, layer_elements, {}}} : rows.portions();
-  const int64_t count = static_cast<int64_t>(portions.size());
+  const int64_t count = std::ssize(portions);
   parallel_for(layers * count, threads, [&](int64_t i) {
     const int64_t layer = i / count;
     const Portion& portion = portions[static_cast<size_t>(i % count)];

@@ -103,9 +103,7 @@ bool collects_summaries() { return innermost != nullptr; }
 
 SummaryScope* SummaryScope::current() { return innermost; }
 
-SummaryScope::SummaryScope() : graph_(traced_graph()), outer_(std::exchange(innermost, this)) {}
-
-SummaryScope::~SummaryScope() { innermost = outer_; }
+SummaryScope::SummaryScope() : graph_(traced_graph()), innermost_(innermost, this) {}
 
 std::string SummaryScope::full_name(std::string_view name, Kind kind) {
   check_name(name, kind != Kind::kInspected);

@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/graph/graph.h"
+#include "core/graph/trace.h"
 
 namespace tessera {
 
@@ -52,9 +52,6 @@ bool collects_summaries();
 class SummaryScope {
  public:
   SummaryScope();
-  ~SummaryScope();
-  SummaryScope(const SummaryScope&) = delete;
-  SummaryScope& operator=(const SummaryScope&) = delete;
 
   // Returns f32 scalars or f32["layers"], of the graph that was traced when the scope was opened;
   // not partial.
@@ -83,7 +80,7 @@ class SummaryScope {
   std::map<std::string, Metric> metrics_;
   std::set<std::string> names_;                     // Names of everything added.
   std::map<std::string, Kind, std::less<>> kinds_;  // By name without the path.
-  SummaryScope* outer_;
+  Restored<SummaryScope*> innermost_;
 };
 
 // Returns the name without the path of its layer: "load_balance".

@@ -13,8 +13,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

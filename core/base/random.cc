@@ -79,10 +79,9 @@ void philox_lanes(uint64_t key, const std::array<uint64_t, kBlocks>& counters,
     words[2][b] = words[3][b] = 0;
   }
   PhiloxRounds round(key);
-  for (int i = 0; i < PhiloxRounds::kCount; ++i, round.advance()) {
+  for (int i = 0; i < PhiloxRounds::kCount; ++i, round.advance())
     for (size_t b = 0; b < kBlocks; ++b)
       round.apply(words[0][b], words[1][b], words[2][b], words[3][b]);
-  }
 }
 
 // Consecutive lanes that hold elements of one row.
@@ -104,7 +103,7 @@ void store(const Values& values, const Segment& segment, float* out) {
 // stores the values, until `out` is full.
 template <typename Convert>
 void draw(uint64_t key, const StreamRows& rows, std::span<float> out, Convert convert) {
-  const int64_t count = static_cast<int64_t>(out.size());
+  const int64_t count = std::ssize(out);
   CHECK(rows.first >= 0 && rows.length > 0 && count % rows.length == 0, "rows of {} in {} elements",
         rows.length, count);
   std::array<uint64_t, kBlocks> counters{};
@@ -171,9 +170,8 @@ PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
 
 uint64_t path_hash(uint64_t seed, std::string_view path) {
   uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a over the path.
-  for (const char character : path) {
+  for (const char character : path)
     hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001B3u;
-  }
   return mixed_bits(mixed_bits(seed + 0x9E3779B97F4A7C15u) ^ hash);
 }
 
@@ -189,9 +187,8 @@ std::array<float, 4> normals_from_block(const PhiloxBlock& block) {
 
 void draw_uniform(uint64_t key, const StreamRows& rows, std::span<float> out) {
   draw(key, rows, out, [](const auto& words, auto& values) {
-    for (size_t word = 0; word < 4; ++word) {
+    for (size_t word = 0; word < 4; ++word)
       for (size_t b = 0; b < kBlocks; ++b) values[word][b] = uniform_from_bits(words[word][b]);
-    }
   });
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // Returns whether the regions have one shape and lie at multiples of it, as a mesh divides arrays.
 bool are_on_a_grid(const std::vector<Region>& regions) {
-  return std::all_of(regions.begin(), regions.end(), [&](const Region& region) {
+  return std::ranges::all_of(regions, [&](const Region& region) {
     if (region.shape != regions.front().shape) return false;
     for (size_t i = 0; i < region.shape.size(); ++i)
       if (region.shape[i] == 0 || region.origin[i] % region.shape[i] != 0) return false;

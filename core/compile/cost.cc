@@ -40,9 +40,7 @@ class Collector {
   void add_graph(const Graph& graph, int64_t count) {
     for (const Node& node : graph.nodes()) {
       for (const auto& [body, times] : run_bodies(node)) add_graph(*body, count * times);
-      if (is_collective(node) && node.op != &kReceiveOp) {
-        add(use_of(graph, node, count));
-      }
+      if (is_collective(node) && node.op != &kReceiveOp) add(use_of(graph, node, count));
     }
   }
   std::vector<CollectiveUse> uses() && { return std::move(uses_); }

@@ -2,15 +2,12 @@
 #include "core/compile/decompose.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <utility>
 
 #include "core/compile/rewrite.h"
 #include "core/compile/simplify.h"
 #include "core/graph/decomposition.h"
-#include "core/graph/mesh.h"
-#include "core/graph/op.h"
 
 namespace tessera {
 namespace {
@@ -24,15 +21,12 @@ class Decomposer {
   bool applies() const { return applies(graph_); }
 
   Graph run() {
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) {
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       if (is_composite(graph_.node(id)))
         rewriter_.replace(graph_.node(id), decomposition_of(graph_, graph_.node(id), {}));
       else
         copy(id);
-    }
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    });
   }
 
  private:

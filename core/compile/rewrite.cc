@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 #include <unordered_map>
-#include <utility>
 
 #include <fmt/core.h>
 
@@ -30,6 +29,12 @@ void Rewriter::copy_inputs() {
     set(from_.inputs()[i].value, to_.inputs()[i].value);
 }
 
+void Rewriter::copy_input(const GraphInput& input, SharedType type) {
+  const ValueId value = to_.add_input(input.name, input.kind, std::move(type));
+  to_.value(value).name = from_.value(input.value).name;
+  set(input.value, value);
+}
+
 Node Rewriter::mapped(NodeId id) const {
   Node node = from_.node(id);
   for (ValueId& value : node.inputs) value = at(value);
@@ -48,7 +53,6 @@ Node Rewriter::moved(Graph& from, NodeId id) const {
 
 NodeId Rewriter::add_moved(Graph& from, Node node, NodeId id) {
   CHECK(&from == &from_, "nodes of another graph");
-  node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), {});
   for (const ValueId value : from.node(id).outputs) {
     Value& old = from.value(value);
@@ -60,7 +64,6 @@ NodeId Rewriter::add_moved(Graph& from, Node node, NodeId id) {
 }
 
 NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values) {
-  node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), {});
   for (const ValueId value : old_values) {
     const ValueId result = to_.add_result(made, from_.value(value).type);
@@ -72,7 +75,6 @@ NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values) {
 
 NodeId Rewriter::add(Node node, const std::vector<ValueId>& old_values,
                      const std::vector<SharedType>& types) {
-  node.outputs.clear();
   const NodeId made = to_.add_node(std::move(node), types);
   for (size_t i = 0; i < old_values.size(); ++i) {
     const ValueId value = to_.node(made).outputs[i];
@@ -119,7 +121,6 @@ void Rewriter::replace(const Node& node, const Graph& body) {
   for (const Node& inner : body.nodes()) {
     Node made = inner;
     made.remat_clone = node.remat_clone;
-    made.outputs.clear();
     for (ValueId& value : made.inputs) value = outer[value];
     const NodeId id = to_.add_node(std::move(made), output_types(body, inner));
     for (size_t i = 0; i < inner.outputs.size(); ++i)
@@ -175,7 +176,25 @@ std::vector<SharedType> output_types(const Graph& graph, const Node& node) {
 }
 
 bool any_flagged(const std::vector<ValueId>& values, const ValueFlags& flags) {
-  return std::any_of(values.begin(), values.end(), [&](ValueId value) { return flags[value]; });
+  return std::ranges::any_of(values, [&](ValueId value) -> bool { return flags[value]; });
+}
+
+ValueFlags descendants(const Graph& graph, const std::vector<ValueId>& values) {
+  ValueFlags found(graph.values().size());
+  for (const ValueId value : values) found[value] = true;
+  for (const Node& node : graph.nodes())
+    if (any_flagged(node.inputs, found))
+      for (const ValueId value : node.outputs) found[value] = true;
+  return found;
+}
+
+ValueFlags ancestors(const Graph& graph, const std::vector<ValueId>& values) {
+  ValueFlags found(graph.values().size());
+  for (const ValueId value : values) found[value] = true;
+  for (const NodeId id : graph.nodes().ids().reversed())
+    if (any_flagged(graph.node(id).outputs, found))
+      for (const ValueId value : graph.node(id).inputs) found[value] = true;
+  return found;
 }
 
 }  // namespace tessera

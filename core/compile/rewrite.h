@@ -2,6 +2,7 @@
 // Rewriting, the common part of passes: a graph is copied node by node with changes.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -21,6 +22,9 @@ class Rewriter {
 
   // Copies all graph inputs with their names and kinds.
   void copy_inputs();
+  // Copies one, also as a value of another type.
+  void copy_input(const GraphInput& input, SharedType type);
+  void copy_input(const GraphInput& input) { copy_input(input, from_.value(input.value).type); }
   // A copy of node `id` with its operands mapped.
   Node mapped(NodeId id) const;
   // Adds `node`, whose operands are values of `to`. Its results replace `old_values`: they get
@@ -46,6 +50,15 @@ class Rewriter {
   void replace(const Node& node, const Graph& body);
   // Copies all graph outputs.
   void copy_outputs();
+  // Returns a graph with all inputs and outputs of `from`. `add` is called with each item, a node
+  // or a group of nodes, to add what takes its place.
+  template <typename Items, typename Add>
+  Graph rewritten(const Items& items, const Add& add) {
+    copy_inputs();
+    for (const auto& item : items) add(item);
+    copy_outputs();
+    return std::move(to_);
+  }
 
  private:
   const Graph& from_;
@@ -77,5 +90,9 @@ std::vector<SharedType> output_types(const Graph& graph, const Node& node);
 
 // Returns whether a flag of any of these values is set.
 bool any_flagged(const std::vector<ValueId>& values, const ValueFlags& flags);
+
+// Flag the values that depend on these, or that these are computed from, and these themselves.
+ValueFlags descendants(const Graph& graph, const std::vector<ValueId>& values);
+ValueFlags ancestors(const Graph& graph, const std::vector<ValueId>& values);
 
 }  // namespace tessera

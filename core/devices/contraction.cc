@@ -39,9 +39,8 @@ std::optional<MatrixLayout> matrix_layout(const Type& type, const Group& rows,
   // A dimension of one element has any stride.
   if (column_count == 1)
     return MatrixLayout{std::max<int64_t>(row_count == 1 ? 1 : *row, 1), false};
-  if (*column == 1 && (row_count == 1 || *row >= column_count)) {
+  if (*column == 1 && (row_count == 1 || *row >= column_count))
     return MatrixLayout{row_count == 1 ? column_count : *row, false};
-  }
   if ((row_count == 1 || *row == 1) && *column >= row_count) return MatrixLayout{*column, true};
   return std::nullopt;
 }
@@ -56,9 +55,8 @@ struct Placed {
 Placed place(const Type& type, const Group& batch, const Group& rows, const Group& columns,
              bool is_result) {
   const std::optional<MatrixLayout> layout = matrix_layout(type, rows, columns);
-  if (layout && !(is_result && layout->transposed)) {
+  if (layout && !(is_result && layout->transposed))
     return {*layout, strides_of(type, batch), std::nullopt};
-  }
   Group order = batch;
   order.insert(order.end(), rows.begin(), rows.end());
   order.insert(order.end(), columns.begin(), columns.end());
@@ -81,15 +79,14 @@ Contraction make_contraction(const Graph& graph, const Node& node) {
     const bool in_x = x.has(axis.name), in_y = y.has(axis.name);
     (in_x && in_y ? batch : in_x ? m : n).push_back(axis);
   }
-  for (const Axis& axis : x.axes) {
+  for (const Axis& axis : x.axes)
     if (!result.has(axis.name)) k.push_back(axis);
-  }
   Contraction contraction;
   // The last axis of the result with more than one element must be a column.
   for (auto axis = result.axes.rbegin(); axis != result.axes.rend(); ++axis) {
     if (axis->size == 1) continue;
     const auto is_it = [&](const Axis& other) { return other.name == axis->name; };
-    contraction.swapped = std::any_of(m.begin(), m.end(), is_it);
+    contraction.swapped = std::ranges::any_of(m, is_it);
     break;
   }
   if (contraction.swapped) std::swap(m, n);

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/graph/graph.h"
 
 namespace tessera {
@@ -32,6 +33,19 @@ class DeviceAddress {
 
  private:
   uint64_t value_ = 0;
+};
+
+// Errors of launches on devices that run them after they were enqueued.
+
+// The launch that is being enqueued cannot be done. Those before it are not affected.
+struct LaunchRefused : Error {
+  using Error::Error;
+};
+
+// A launch that was enqueued before has failed, perhaps one of another stream of the device.
+// Stream::progress() tells which launches it may be.
+struct LaunchFailure : Error {
+  using Error::Error;
 };
 
 // The operands of one launch, in the node's order. Buffers are row-major, 64-byte aligned unless
@@ -104,7 +118,7 @@ class Stream {
     static_cast<void>(enqueue);
     return nullptr;
   }
-  // Returns the progress after a LaunchFailure of any stream of the device (launch_failure.h).
+  // Returns the progress after a LaunchFailure of any stream of the device.
   virtual LaunchProgress progress() const { return {}; }
 
   // Functions for several runs of programs enqueued at a time:

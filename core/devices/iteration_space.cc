@@ -2,7 +2,6 @@
 #include "core/devices/iteration_space.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/region.h"
@@ -28,8 +27,8 @@ Strides strides_in(const Type& type, const std::vector<Axis>& space) {
   Strides strides(space.size(), 0);
   int64_t stride = 1;
   for (auto axis = type.axes.rbegin(); axis != type.axes.rend(); ++axis) {
-    const auto found = std::find_if(space.begin(), space.end(),
-                                    [&](const Axis& other) { return other.name == axis->name; });
+    const auto found =
+        std::ranges::find_if(space, [&](const Axis& other) { return other.name == axis->name; });
     CHECK(found != space.end() && found->size == axis->size, "axis {} is not in the loop",
           axis->name);
     strides[static_cast<size_t>(found - space.begin())] = stride;
@@ -51,9 +50,8 @@ IterationSpace collapse(std::vector<int64_t> sizes, std::vector<Strides> operand
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 1) continue;
     bool merges = !space.sizes.empty();
-    for (size_t i = 0; merges && i < operands.size(); ++i) {
+    for (size_t i = 0; merges && i < operands.size(); ++i)
       merges = space.operands[i].back() == operands[i][d] * sizes[d];
-    }
     if (!merges) space.sizes.push_back(1);
     space.sizes.back() *= sizes[d];
     for (size_t i = 0; i < operands.size(); ++i) {

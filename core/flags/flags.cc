@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include <boost/program_options.hpp>
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/wrapped.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/graph/decomposition.h"
 
-#include <vector>
-
 #include <fmt/core.h>
 
 #include "core/graph/op.h"

@@ -5,11 +5,9 @@
 #include <array>
 #include <iterator>
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 
-#include "core/base/error.h"
 #include "core/base/number_text.h"
 
 namespace tessera {
@@ -35,15 +33,14 @@ void append_value(const Attribute& attribute, std::string& text) {
 }  // namespace
 
 const Attribute* Attributes::find(std::string_view name) const {
-  for (const auto& [key, value] : entries_) {
+  for (const auto& [key, value] : entries_)
     if (key == name) return &value;
-  }
   return nullptr;
 }
 
 void Attributes::set(std::string_view name, Attribute value) {
-  const auto present = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
+  const auto present =
+      std::ranges::find_if(entries_, [&](const auto& entry) { return entry.first == name; });
   if (present != entries_.end()) {
     present->second = std::move(value);
   } else {

@@ -70,6 +70,9 @@ std::string_view phase_name(Phase phase);  // "forward", …
 // The kind of a graph input. Parameters and state persist between steps and may be updated in
 // place; batch inputs and scalars are written by the host before each step.
 enum class InputKind { kParameter, kState, kBatch, kScalar, kLoop };
+inline bool persists(InputKind kind) {
+  return kind == InputKind::kParameter || kind == InputKind::kState;
+}
 
 // A type that does not change, shared by its copies: passes copy values more often than they make
 // new types. Not empty.
@@ -134,7 +137,7 @@ class Graph {
   ValueId add_input(std::string name, InputKind kind, SharedType type);
   // Adds the inputs of another graph, in order, to one without inputs.
   void copy_inputs(const Graph& from);
-  // Appends a node whose inputs exist. `types` are the types of its outputs.
+  // Appends a node whose inputs exist. `types` are the types of its outputs, which are new.
   NodeId add_node(Node node, const std::vector<SharedType>& types);
   // Appends an output to an existing node (a loop that saves another value).
   ValueId add_result(NodeId node, SharedType type);

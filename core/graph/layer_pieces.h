@@ -29,7 +29,7 @@ class LayerPieces {
 
   bool empty() const { return layers_.empty(); }
   int64_t stages() const { return stages_; }
-  int64_t pieces() const { return static_cast<int64_t>(layers_.size()); }
+  int64_t pieces() const { return std::ssize(layers_); }
   int64_t chunks() const { return empty() ? 0 : pieces() / stages_; }  // Pieces of each stage.
   int64_t piece(int64_t stage, int64_t chunk) const { return chunk * stages_ + stage; }
   int64_t stage_of(int64_t piece) const { return piece % stages_; }

@@ -13,30 +13,26 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   for (size_t i = 0; i < axes_.size(); ++i) {
     const MeshAxis& axis = axes_[i];
     if (axis.name.empty()) fail("mesh: axis {} has no name", i);
-    if (axis.ici < 1 || axis.dcn < 1) {
+    if (axis.ici < 1 || axis.dcn < 1)
       fail("mesh: axis '{}' has size {} (ICI) x {} (DCN); both must be at least 1", axis.name,
            axis.ici, axis.dcn);
-    }
     for (const int64_t size : {axis.ici, axis.dcn}) {
       if (size > kMaxDevices / devices)
         fail("mesh: more than {} devices; axis '{}' has size {} (ICI) x {} (DCN)", kMaxDevices,
              axis.name, axis.ici, axis.dcn);
       devices *= size;
     }
-    for (size_t j = 0; j < i; ++j) {
+    for (size_t j = 0; j < i; ++j)
       if (axes_[j].name == axis.name) fail("mesh: axis '{}' is named twice", axis.name);
-    }
   }
 }
 
 Mesh Mesh::standard(const std::vector<int64_t>& ici, const std::vector<int64_t>& dcn) {
   const std::vector<std::string> names = {"replica", "data", "mdl"};
-  if (ici.size() != names.size()) {
+  if (ici.size() != names.size())
     fail("ici_mesh_shape has {} sizes, expected 3 (replica, data, mdl)", ici.size());
-  }
-  if (!dcn.empty() && dcn.size() != names.size()) {
+  if (!dcn.empty() && dcn.size() != names.size())
     fail("dcn_mesh_shape has {} sizes, expected 3 (replica, data, mdl) or none", dcn.size());
-  }
   std::vector<MeshAxis> axes;
   for (size_t i = 0; i < names.size(); ++i) {
     axes.push_back({names[i], ici[i], dcn.empty() ? 1 : dcn[i]});
@@ -45,8 +41,7 @@ Mesh Mesh::standard(const std::vector<int64_t>& ici, const std::vector<int64_t>&
 }
 
 bool Mesh::has(std::string_view name) const {
-  return std::any_of(axes_.begin(), axes_.end(),
-                     [&](const MeshAxis& axis) { return axis.name == name; });
+  return std::ranges::any_of(axes_, [&](const MeshAxis& axis) { return axis.name == name; });
 }
 
 int64_t Mesh::position(std::string_view name) const {

@@ -29,9 +29,8 @@ class RuleReader {
  private:
   void skip_spaces() {
     while (position_ < text_.size() &&
-           std::isspace(static_cast<unsigned char>(text_[position_])) != 0) {
+           std::isspace(static_cast<unsigned char>(text_[position_])) != 0)
       ++position_;
-    }
   }
   bool skip(std::string_view token) {
     if (!text_.substr(position_).starts_with(token)) return false;
@@ -52,9 +51,8 @@ class RuleReader {
     const size_t begin = position_;
     while (position_ < text_.size() &&
            (std::isalnum(static_cast<unsigned char>(text_[position_])) != 0 ||
-            text_[position_] == '_')) {
+            text_[position_] == '_'))
       ++position_;
-    }
     if (position_ == begin) refuse(what);
     std::string name(text_.substr(begin, position_ - begin));
     skip_spaces();
@@ -76,7 +74,7 @@ class RuleReader {
     while (!skip(")")) {
       if (!rule.mesh.empty()) expect(",");
       const std::string name = read_name("a mesh axis or ')'");
-      if (std::find(rule.mesh.begin(), rule.mesh.end(), name) != rule.mesh.end())
+      if (std::ranges::find(rule.mesh, name) != rule.mesh.end())
         fail("rules \"{}\": {} is split over {} twice", text_, rule.axis, name);
       rule.mesh.push_back(name);
     }
@@ -107,7 +105,7 @@ std::vector<AxisRule> overlay_rules(const std::vector<AxisRule>& own,
                                     const std::vector<AxisRule>& general) {
   std::vector<AxisRule> rules = own;
   for (const AxisRule& rule : general) {
-    const bool overridden = std::any_of(own.begin(), own.end(), [&](const AxisRule& each) {
+    const bool overridden = std::ranges::any_of(own, [&](const AxisRule& each) {
       return each.axis == rule.axis && (each.role.empty() || each.role == rule.role);
     });
     if (!overridden) rules.push_back(rule);
@@ -122,7 +120,7 @@ Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type
   std::vector<std::string> ruled;    // Logical axes that have a rule.
   std::vector<std::string> claimed;  // Mesh axes in use.
   const auto contains = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::ranges::find(names, name) != names.end();
   };
   const auto apply = [&](const AxisRule& rule) {
     for (const std::string& name : rule.mesh) mesh.position(name);  // Error if unknown.
@@ -135,14 +133,11 @@ Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type
       type.axes[static_cast<size_t>(position)].split.push_back(name);
     }
   };
-  if (!role.empty()) {
-    for (const AxisRule& rule : rules) {
+  if (!role.empty())
+    for (const AxisRule& rule : rules)
       if (rule.role == role) apply(rule);
-    }
-  }
-  for (const AxisRule& rule : rules) {
+  for (const AxisRule& rule : rules)
     if (rule.role.empty()) apply(rule);
-  }
   return type;
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -34,10 +33,9 @@ class Printer {
 
  private:
   void print_graph(const Graph& graph, const std::string& indent) {
-    for (const GraphInput& input : graph.inputs()) {
+    for (const GraphInput& input : graph.inputs())
       text_ += fmt::format("{}{} {} : {} {}\n", indent, value(graph, input.value), input.name,
                            kind_name(input.kind), graph.type(input.value).text_sized());
-    }
     std::string_view path;
     Phase phase = Phase::kForward;
     bool first = true;
@@ -50,10 +48,9 @@ class Printer {
       }
       print_node(graph, node, indent);
     }
-    for (const GraphOutput& output : graph.outputs()) {
+    for (const GraphOutput& output : graph.outputs())
       text_ += fmt::format("{}{} {} = {}\n", indent, output.is_update ? "update" : "output",
                            output.name, value(graph, output.value));
-    }
   }
 
   void print_node(const Graph& graph, const Node& node, const std::string& indent) {
@@ -255,9 +252,8 @@ class GraphDrawer {
  public:
   GraphDrawer(Drawing& drawing, const Graph& graph, size_t root, std::string path_above)
       : drawing_(drawing), graph_(graph), root_(root), path_above_(std::move(path_above)) {
-    has_phases_ = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
-      return node.phase != graph.nodes().front().phase;
-    });
+    has_phases_ = std::ranges::any_of(
+        graph.nodes(), [&](const Node& node) { return node.phase != graph.nodes().front().phase; });
   }
 
   void draw() {
@@ -380,10 +376,9 @@ class GraphDrawer {
 std::string Graph::describe(ValueId id) const {
   const Value& described = value(id);
   if (!described.name.empty()) return described.name;
-  if (described.producer == kNone) {
+  if (described.producer == kNone)
     for (const GraphInput& input : inputs_)
       if (input.value == id) return input.name;
-  }
   const Node& producer = node(described.producer);
   if (producer.path.empty()) return std::string(producer.op->name);
   return fmt::format("{} of {}", producer.op->name, producer.path);

@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <optional>
-#include <utility>
 
-#include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
 
@@ -22,14 +19,6 @@ struct Frame {
   BodyScope* body = nullptr;
   RematBlockId next_remat_block{0};
   std::multimap<ValueId, NodeId> conversions = {};  // Reshards and casts, by operand.
-};
-
-// The tracing state of this thread besides the frames.
-struct TraceState {
-  std::string path;
-  SourceSite served;  // Source line of the innermost ServeScope or SiteScope.
-  Phase phase = Phase::kForward;
-  RematBlockId remat_block;
 };
 
 thread_local std::deque<Frame> frames;  // A deque: references to frames stay valid.
@@ -78,9 +67,8 @@ std::vector<Type> inferred_types(const Frame& frame, const Node& node,
   const OpDef& op = *node.op;
   std::vector<Type> results = op.infer({op.name, *frame.mesh, types, node.attributes, names,
                                         node.bodies, frame.graph, node.inputs, node.site});
-  for (const Type& type : results) {
+  for (const Type& type : results)
     if (const auto problem = type_problem(type, *frame.mesh)) fail("{}: {}", op.name, *problem);
-  }
   return results;
 }
 
@@ -117,6 +105,7 @@ TraceScope::~TraceScope() { frames.pop_back(); }
 Graph& traced_graph() { return *innermost().graph; }
 const Mesh& traced_mesh() { return *innermost().mesh; }
 const AxisRules& traced_rules() { return *innermost().rules; }
+TraceState& trace_state() { return state; }
 
 PathScope::PathScope(std::string_view name)
     : context_(state.path.empty() ? std::string(name) : fmt::format(".{}", name)),
@@ -124,8 +113,6 @@ PathScope::PathScope(std::string_view name)
             state.path.empty() ? std::string(name) : fmt::format("{}.{}", state.path, name)) {}
 
 const std::string& traced_path() { return state.path; }
-
-PhaseScope::PhaseScope(Phase phase) : phase_(state.phase, phase) {}
 
 RematScope::RematScope() : block_(state.remat_block, state.remat_block) {
   if (state.remat_block != kNone) return;
@@ -163,11 +150,9 @@ BodyScope::~BodyScope() { frames.pop_back(); }
 Tensor BodyScope::index() const { return {&body_, index_}; }
 
 Tensor BodyScope::capture(const Tensor& outer, Type type, std::vector<Capture>& captures) {
-  for (const Capture& known : captures) {
-    if (known.outer.graph() == outer.graph() && known.outer.id() == outer.id()) {
+  for (const Capture& known : captures)
+    if (known.outer.graph() == outer.graph() && known.outer.id() == outer.id())
       return {&body_, known.inner};
-    }
-  }
   const std::string wanted = outer.graph()->describe(outer.id());
   const ValueId inner =
       body_.add_input(unused_input_name(body_, wanted), InputKind::kLoop, std::move(type));
@@ -180,14 +165,12 @@ Tensor BodyScope::constant(const Tensor& outer) { return capture(outer, outer.ty
 
 Tensor BodyScope::slice(const Tensor& outer) {
   Type type = outer.type();
-  if (type.axes.empty() || type.axes.front().name != axis_ || type.axes.front().size != count_) {
+  if (type.axes.empty() || type.axes.front().name != axis_ || type.axes.front().size != count_)
     fail("repeat: {} is {}, expected a leading axis {}={}", outer.graph()->describe(outer.id()),
          type.text_sized(), axis_, count_);
-  }
-  if (!type.axes.front().split.empty()) {
+  if (!type.axes.front().split.empty())
     fail("repeat: {} of {} is split; the axis of a loop must not be split",
          type.axes.front().text(), outer.graph()->describe(outer.id()));
-  }
   type.axes.erase(type.axes.begin());
   return capture(outer, std::move(type), slices_);
 }
@@ -195,8 +178,8 @@ Tensor BodyScope::slice(const Tensor& outer) {
 void BodyScope::finish() {
   std::vector<ValueId> order;
   const auto captured = [](const std::vector<Capture>& captures, ValueId id) {
-    return std::any_of(captures.begin(), captures.end(),
-                       [&](const Capture& capture) { return capture.inner == id; });
+    return std::ranges::any_of(captures,
+                               [&](const Capture& capture) { return capture.inner == id; });
   };
   for (const GraphInput& input : body_.inputs()) {
     if (captured(slices_, input.value) || captured(constants_, input.value)) continue;
@@ -208,9 +191,8 @@ void BodyScope::finish() {
 }
 
 BodyScope* innermost_body() {
-  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame)
     if (frame->body != nullptr) return frame->body;
-  }
   return nullptr;
 }
 
@@ -275,10 +257,9 @@ Tensor input(std::string name, InputKind kind, Type type) {
 void output(std::string name, const Tensor& value) {
   const Tensor local = imported(value);
   const Partial& partial = local.type().partial;
-  if (partial) {
+  if (partial)
     fail("{} is fetched but partial over {}; {}", name, mesh_text(partial.mesh_axes),
          place_hint(name));
-  }
   traced_graph().add_output(std::move(name), local.id());
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,36 @@ class Restored {
   T outer_;
 };
 
+// The examples of the global batch that a part of it has: first, first + stride, …
+struct TracedExamples {
+  Tensor first;  // i32 scalar; invalid: the whole batch.
+  int64_t stride = 1;
+};
+
+// The tracing state of this thread besides the graph, mesh and rules. Scopes set it.
+struct TraceState {
+  std::string path;   // Layer path.
+  SourceSite served;  // Source line of the innermost ServeScope or SiteScope.
+  Phase phase = Phase::kForward;
+  RematBlockId remat_block;
+  int64_t seed = 0;                            // For random ops (core/ops/random.h).
+  TracedExamples examples;                     // For random ops.
+  std::vector<std::string> pending_mesh_axes;  // For gradients (core/ops/reshard.h).
+  bool inspects = false;                       // Whether inspect() traces something.
+};
+TraceState& trace_state();
+
+// Sets a member of the tracing state while it is alive.
+template <auto member>
+class TraceSetting {
+ public:
+  using Value = std::remove_reference_t<decltype(trace_state().*member)>;
+  explicit TraceSetting(Value value) : restored_(trace_state().*member, std::move(value)) {}
+
+ private:
+  Restored<Value> restored_;
+};
+
 // Return the graph, mesh and rules of the innermost scope; CHECK that there is one.
 Graph& traced_graph();
 const Mesh& traced_mesh();
@@ -59,14 +90,7 @@ class PathScope {
 };
 const std::string& traced_path();
 
-// Sets the phase of nodes.
-class PhaseScope {
- public:
-  explicit PhaseScope(Phase phase);
-
- private:
-  Restored<Phase> phase_;
-};
+using PhaseScope = TraceSetting<&TraceState::phase>;  // Sets the phase of nodes.
 
 // Forward nodes traced in this scope form one rematerialised region: the backward pass may
 // recompute them from the region's inputs and saved values. Nested scopes belong to the outermost

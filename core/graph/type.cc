@@ -64,9 +64,8 @@ class LayoutReader {
       if (error != std::errc()) refuse("expected the size of {} after '='", axis.name);
       position_ += static_cast<size_t>(stop - begin);
     }
-    if (!done() && peek() != ' ' && peek() != '+') {
+    if (!done() && peek() != ' ' && peek() != '+')
       refuse("unexpected '{}' at character {}", peek(), position_ + 1);
-    }
     return axis;
   }
 
@@ -91,13 +90,12 @@ class LayoutReader {
   void check_names(const Type& type) const {
     std::vector<std::string> mesh_axes = type.partial.mesh_axes;
     for (size_t i = 0; i < type.axes.size(); ++i) {
-      if (type.find(type.axes[i].name) != static_cast<int64_t>(i)) {
+      if (type.find(type.axes[i].name) != static_cast<int64_t>(i))
         refuse("axis '{}' is named twice", type.axes[i].name);
-      }
       const std::vector<std::string>& split = type.axes[i].split;
       mesh_axes.insert(mesh_axes.end(), split.begin(), split.end());
     }
-    std::sort(mesh_axes.begin(), mesh_axes.end());
+    std::ranges::sort(mesh_axes);
     const auto twice = std::adjacent_find(mesh_axes.begin(), mesh_axes.end());
     if (twice != mesh_axes.end()) refuse("mesh axis '{}' is used twice", *twice);
   }
@@ -155,27 +153,23 @@ std::optional<std::string> mesh_axes_problem(const Type& type, const Mesh& mesh)
     for (const std::string& name : axis.split) uses.push_back({name, axis.name});
   for (const std::string& name : type.partial.mesh_axes) uses.push_back({name, "a partial"});
   for (auto use = uses.begin(); use != uses.end(); ++use) {
-    if (!mesh.has(use->mesh_axis)) {
+    if (!mesh.has(use->mesh_axis))
       return fmt::format("{} uses '{}', which the mesh ({}) lacks{}", type.text(), use->mesh_axis,
                          mesh.axes().empty() ? "no axes" : mesh.text(),
                          did_you_mean(use->mesh_axis, mesh.names()));
-    }
     const auto other = std::find_if(
         uses.begin(), use, [&](const Use& each) { return each.mesh_axis == use->mesh_axis; });
-    if (other != use) {
+    if (other != use)
       return fmt::format("{} uses {} for both {} and {}", type.text(), use->mesh_axis, other->by,
                          use->by);
-    }
   }
-  if ((type.partial.kind == PartialKind::kNone) != type.partial.mesh_axes.empty()) {
+  if ((type.partial.kind == PartialKind::kNone) != type.partial.mesh_axes.empty())
     return fmt::format("{} has a partial of no mesh axes, or of no kind", type.text());
-  }
   const auto precedes = [&](const std::string& a, const std::string& b) {
     return mesh.position(a) < mesh.position(b);
   };
-  if (!std::is_sorted(type.partial.mesh_axes.begin(), type.partial.mesh_axes.end(), precedes)) {
+  if (!std::is_sorted(type.partial.mesh_axes.begin(), type.partial.mesh_axes.end(), precedes))
     return fmt::format("the partial of {} is not in mesh order", type.text());
-  }
   return std::nullopt;
 }
 
@@ -227,11 +221,11 @@ std::string Axis::text() const {
 }
 
 bool Axis::split_over(std::string_view mesh_axis) const {
-  return std::find(split.begin(), split.end(), mesh_axis) != split.end();
+  return std::ranges::find(split, mesh_axis) != split.end();
 }
 
 bool Partial::over(std::string_view mesh_axis) const {
-  return std::find(mesh_axes.begin(), mesh_axes.end(), mesh_axis) != mesh_axes.end();
+  return std::ranges::find(mesh_axes, mesh_axis) != mesh_axes.end();
 }
 
 int64_t Type::elements() const {
@@ -243,9 +237,8 @@ int64_t Type::elements() const {
 int64_t Type::bytes() const { return elements() * dtype_bytes(dtype); }
 
 int64_t Type::find(std::string_view axis) const {
-  for (size_t i = 0; i < axes.size(); ++i) {
+  for (size_t i = 0; i < axes.size(); ++i)
     if (axes[i].name == axis) return static_cast<int64_t>(i);
-  }
   return -1;
 }
 
@@ -281,19 +274,16 @@ std::vector<Axis> parse_axes(std::string_view text) {
 
 std::vector<std::string> parse_names(std::string_view text) {
   const Type type = parse_layout(text);
-  for (const Axis& axis : type.axes) {
-    if (!axis.split.empty() || axis.size != 0 || type.partial) {
+  for (const Axis& axis : type.axes)
+    if (!axis.split.empty() || axis.size != 0 || type.partial)
       fail("axes \"{}\": plain names expected, got '{}'", text, axis.text());
-    }
-  }
   return type.names();
 }
 
 Type parse_type(std::string_view text) {
   const size_t open = text.find('[');
-  if (open == std::string_view::npos || text.back() != ']') {
+  if (open == std::string_view::npos || text.back() != ']')
     fail("type '{}' is not of the form f32[\"batch=4 embed=8\"]", text);
-  }
   std::string layout(text.substr(open + 1, text.size() - open - 2));
   std::erase(layout, '"');
   Type type = parse_layout(layout);
@@ -308,14 +298,12 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
   int64_t elements = 1;
   for (size_t i = 0; i < type.axes.size(); ++i) {
     const Axis& axis = type.axes[i];
-    if (type.find(axis.name) != static_cast<int64_t>(i)) {
+    if (type.find(axis.name) != static_cast<int64_t>(i))
       return fmt::format("{} has axis {} twice", type.text(), axis.name);
-    }
     if (axis.size < 1) return fmt::format("axis {} has size {}", axis.name, axis.size);
-    if (axis.size > kMaxElements / elements) {
+    if (axis.size > kMaxElements / elements)
       return fmt::format("{} has more than {} elements, the most that a tensor may have",
                          type.text_sized(), kMaxElements);
-    }
     elements *= axis.size;
     if (auto problem = split_problem(axis, mesh)) return problem;
   }
@@ -338,8 +326,8 @@ Type local_type(const Type& type, const Mesh& mesh) {
 }
 
 bool split_over(const Type& type, std::string_view mesh_axis) {
-  return std::any_of(type.axes.begin(), type.axes.end(),
-                     [&](const Axis& axis) { return axis.split_over(mesh_axis); });
+  return std::ranges::any_of(type.axes,
+                             [&](const Axis& axis) { return axis.split_over(mesh_axis); });
 }
 
 std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t device) {
@@ -356,13 +344,6 @@ std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t
     }
   }
   return blocks;
-}
-
-Region shard_block(const Type& type, const Mesh& mesh, int64_t device) {
-  const std::vector<ShardBlock> blocks = shard_blocks(type, mesh, device);
-  CHECK(blocks.size() == 1 && blocks[0].global.elements() == local_type(type, mesh).elements(),
-        "{} has layers in pieces ({})", type.text_sized(), mesh.layer_pieces().text());
-  return blocks[0].global;
 }
 
 bool owns_block(const Type& type, const Mesh& mesh, int64_t device,
@@ -386,8 +367,7 @@ std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_
     for (const auto& [block, unused] : shard_blocks(type, mesh, device))
       held.push_back({block.origin[0], block.origin[0] + block.shape[0]});
   }
-  std::sort(held.begin(), held.end(),
-            [](const RowRange& a, const RowRange& b) { return a.begin < b.begin; });
+  std::ranges::sort(held, [](const RowRange& a, const RowRange& b) { return a.begin < b.begin; });
   std::vector<RowRange> rows;
   for (const RowRange& range : held) {
     if (rows.empty() || rows.back().end < range.begin) rows.push_back(range);

@@ -47,7 +47,7 @@ struct Type {
   Partial partial;
   bool operator==(const Type&) const = default;
 
-  int64_t rank() const { return static_cast<int64_t>(axes.size()); }
+  int64_t rank() const { return std::ssize(axes); }
   int64_t elements() const;                   // Global count.
   int64_t bytes() const;                      // Global.
   int64_t find(std::string_view axis) const;  // Position, or -1.
@@ -107,8 +107,6 @@ struct ShardBlock {
 // of), in the order of its memory. It is one, the whole part, except for layers in pieces: then one
 // for each chunk of the device's stage, and they are less than the part if it has padding.
 std::vector<ShardBlock> shard_blocks(const Type& type, const Mesh& mesh, int64_t device);
-// Returns the only region. CHECKs that it is the whole part.
-Region shard_block(const Type& type, const Mesh& mesh, int64_t device);
 
 // Returns whether `device` is the first of the devices that hold the same blocks. It writes them to
 // checkpoints, and sums over the array count only its copy. `stages`: those that hold the array

@@ -23,11 +23,9 @@ struct SplitUse {
   const Axis* axis = nullptr;
 };
 std::optional<SplitUse> find_split(const InferContext& context, const std::string& mesh_axis) {
-  for (size_t i = 0; i < context.inputs.size(); ++i) {
-    for (const Axis& axis : context.inputs[i].axes) {
+  for (size_t i = 0; i < context.inputs.size(); ++i)
+    for (const Axis& axis : context.inputs[i].axes)
       if (axis.split_over(mesh_axis)) return SplitUse{i, &axis};
-    }
-  }
   return std::nullopt;
 }
 
@@ -40,9 +38,8 @@ const Node* maker_of_partial(const InferContext& context, size_t i) {
     const NodeId producer = graph.value(id).producer;
     if (producer == kNone) return nullptr;
     const Node& node = graph.node(producer);
-    const auto partial = std::find_if(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
-      return static_cast<bool>(graph.type(input).partial);
-    });
+    const auto partial = std::ranges::find_if(
+        node.inputs, [&](ValueId input) { return static_cast<bool>(graph.type(input).partial); });
     if (partial == node.inputs.end()) return &node;
     id = *partial;
   }
@@ -55,7 +52,7 @@ void refuse(const InferContext& context, std::string_view message) {
 }
 
 std::string place_hint(std::string_view name) {
-  const bool is_expression = std::all_of(name.begin(), name.end(), [](char character) {
+  const bool is_expression = std::ranges::all_of(name, [](char character) {
     return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_' ||
            character == '.' || character == '[' || character == ']' || character == '/';
   });
@@ -78,7 +75,7 @@ std::vector<std::string> mesh_union(const Mesh& mesh, const std::vector<std::str
                                     const std::vector<std::string>& b) {
   std::vector<std::string> both = a;
   both.insert(both.end(), b.begin(), b.end());
-  std::sort(both.begin(), both.end(), [&](const std::string& x, const std::string& y) {
+  std::ranges::sort(both, [&](const std::string& x, const std::string& y) {
     return mesh.position(x) < mesh.position(y);
   });
   both.erase(std::unique(both.begin(), both.end()), both.end());
@@ -115,10 +112,9 @@ Partial partial_of_sum(const InferContext& context, std::initializer_list<size_t
     if (a == b) continue;
     const std::string& name_a = context.names[first];
     const std::string& name_b = context.names[other];
-    if (a && b) {
+    if (a && b)
       refuse(context, "{} partial over {}, {} over {}; place both", name_a, mesh_text(a.mesh_axes),
              name_b, mesh_text(b.mesh_axes));
-    }
     const std::string& whole_name = a ? name_b : name_a;
     const std::string over = mesh_text((a ? a : b).mesh_axes);
     refuse(context,
@@ -136,13 +132,11 @@ Partial partial_of_product(const InferContext& context) {
   std::vector<size_t> owners;  // For each mesh axis of the product: the partial operand.
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     for (const std::string& mesh_axis : context.inputs[i].partial.mesh_axes) {
-      if (product.over(mesh_axis)) {
+      if (product.over(mesh_axis))
         refuse(context, "both operands are partial over {}; {}", mesh_axis, place_hint(context, i));
-      }
-      if (const auto use = find_split(context, mesh_axis)) {
+      if (const auto use = find_split(context, mesh_axis))
         refuse(context, "{} is partial over {}, which splits {} of {}; {}", context.names[i],
                mesh_axis, use->axis->name, context.names[use->operand], place_hint(context, i));
-      }
       product.kind = PartialKind::kSum;
       product.mesh_axes.push_back(mesh_axis);
     }
@@ -158,26 +152,21 @@ void check_agreement(const InferContext& context, size_t a, size_t b) {
     const int64_t position = context.inputs[b].find(x.name);
     if (position < 0) continue;
     const Axis& y = context.inputs[b].axes[static_cast<size_t>(position)];
-    if (x.size != y.size) {
+    if (x.size != y.size)
       refuse(context, "{} is {} in {} and {} in {}; axes of one name have one size", x.name, x.size,
              name_a, y.size, name_b);
-    }
     if (x.split == y.split) continue;
-    if (std::is_permutation(x.split.begin(), x.split.end(), y.split.begin(), y.split.end())) {
-      refuse(context,
-             fmt::format("{} is split {} in {}, {} in {}; order counts; reshard one", x.name,
-                         fmt::join(x.split, "/"), name_a, fmt::join(y.split, "/"), name_b));
-    }
+    if (std::is_permutation(x.split.begin(), x.split.end(), y.split.begin(), y.split.end()))
+      refuse(context, "{} is split {} in {}, {} in {}; order counts; reshard one", x.name,
+             fmt::join(x.split, "/"), name_a, fmt::join(y.split, "/"), name_b);
     const std::string both =
         fmt::format("{} has {}, {} has {}", name_a, x.text(), name_b, y.text());
-    if (is_prefix(y.split, x.split)) {
+    if (is_prefix(y.split, x.split))
       refuse(context, "{}; reshard {} to {} (free slice) or gather {}", both, name_b, x.text(),
              name_a);
-    }
-    if (is_prefix(x.split, y.split)) {
+    if (is_prefix(x.split, y.split))
       refuse(context, "{}; reshard {} to {} (free slice) or gather {}", both, name_a, y.text(),
              name_b);
-    }
     refuse(context, "{}; reshard one", both);
   }
 }
@@ -188,16 +177,15 @@ std::vector<Axis> aligned_axes(const InferContext& context) {
     for (size_t j = 0; j < i; ++j) check_agreement(context, j, i);
     const Type so_far = make_type(context.inputs[0].dtype, axes);
     const Type& operand = context.inputs[i];
-    const bool has_all = std::all_of(axes.begin(), axes.end(),
-                                     [&](const Axis& axis) { return operand.has(axis.name); });
+    const bool has_all =
+        std::ranges::all_of(axes, [&](const Axis& axis) { return operand.has(axis.name); });
     const bool first_lacks_some = operand.axes.size() > axes.size();
     if (has_all && first_lacks_some) {
       axes = operand.axes;
       continue;
     }
-    for (const Axis& axis : operand.axes) {
+    for (const Axis& axis : operand.axes)
       if (!so_far.has(axis.name)) axes.push_back(axis);
-    }
   }
   return axes;
 }
@@ -210,9 +198,8 @@ void check_mesh_axes_once(const InferContext& context, const Type& result) {
   std::vector<Use> uses;
   // Suggest placing the last operand with the axis.
   const auto culprit = [&](const Axis& axis) {
-    for (size_t i = context.inputs.size(); i-- > 0;) {
+    for (size_t i = context.inputs.size(); i-- > 0;)
       if (context.inputs[i].has(axis.name)) return place_hint(context.names[i]);
-    }
     return std::string("reshard an operand");
   };
   for (const Axis& axis : result.axes) {
@@ -222,10 +209,9 @@ void check_mesh_axes_once(const InferContext& context, const Type& result) {
         refuse(context, "result uses {} for both {} and {}; {}", mesh_axis, use.axis->name,
                axis.name, culprit(axis));
       }
-      if (result.partial.over(mesh_axis)) {
+      if (result.partial.over(mesh_axis))
         refuse(context, "result is partial over {}, which also splits {}; {}", mesh_axis, axis.name,
                culprit(axis));
-      }
       uses.push_back({mesh_axis, &axis});
     }
   }
@@ -272,10 +258,9 @@ const Axis& axis_of(const InferContext& context, size_t i, std::string_view name
 
 const Axis& unsplit_axis_of(const InferContext& context, size_t i, std::string_view name) {
   const Axis& axis = axis_of(context, i, name);
-  if (!axis.split.empty()) {
+  if (!axis.split.empty())
     refuse(context, "{} of {} is split over {}; reshard it to unsplit {}", name, context.names[i],
            mesh_text(axis.split), name);
-  }
   return axis;
 }
 

@@ -31,9 +31,8 @@ class Verifier {
   bool exists(ValueId id) const { return graph_.values().has(id); }
 
   void check_type(ValueId id) const {
-    if (const auto problem = type_problem(graph_.type(id), mesh_)) {
+    if (const auto problem = type_problem(graph_.type(id), mesh_))
       fail("{}: {}", graph_.describe(id), *problem);
-    }
   }
 
   void check_inputs() {
@@ -42,12 +41,10 @@ class Verifier {
       if (!names.insert(input.name).second) fail("two inputs are named '{}'", input.name);
       if (!exists(input.value))
         fail("input '{}' is value {}, which does not exist", input.name, input.value);
-      if (graph_.value(input.value).producer != kNone) {
+      if (graph_.value(input.value).producer != kNone)
         fail("input '{}' is the result of a node", input.name);
-      }
-      if (!defined_.insert(input.value).second) {
+      if (!defined_.insert(input.value).second)
         fail("input '{}' has the same value as another input", input.name);
-      }
       check_type(input.value);
     }
   }
@@ -60,9 +57,8 @@ class Verifier {
     std::vector<std::string> names;
     for (const ValueId input : node.inputs) {
       if (!exists(input)) fail("{} reads value {}, which does not exist", node.op->name, input);
-      if (!defined_.contains(input)) {
+      if (!defined_.contains(input))
         fail("{} reads {} before it is computed", node.op->name, graph_.describe(input));
-      }
       types.push_back(graph_.type(input));
       names.push_back(graph_.describe(input));
     }
@@ -70,10 +66,9 @@ class Verifier {
 
     const std::vector<Type> inferred =
         node.op->infer({node.op->name, mesh_, types, node.attributes, names, node.bodies});
-    if (inferred.size() != node.outputs.size()) {
+    if (inferred.size() != node.outputs.size())
       fail("{} has {} outputs, its type rule gives {}", node.op->name, node.outputs.size(),
            inferred.size());
-    }
     for (size_t i = 0; i < node.outputs.size(); ++i) check_result(id, i, inferred[i]);
   }
 
@@ -82,21 +77,18 @@ class Verifier {
     const ValueId output = node.outputs[index];
     if (!exists(output)) fail("{} computes value {}, which does not exist", node.op->name, output);
     const Value& value = graph_.value(output);
-    if (value.producer != id || value.result != index) {
+    if (value.producer != id || value.result != index)
       fail("output {} of {} does not name it as its producer", index, node.op->name);
-    }
     if (!defined_.insert(output).second) fail("{} is computed twice", graph_.describe(output));
     check_type(output);
-    if (*value.type != inferred) {
+    if (*value.type != inferred)
       fail("output {} of {} is {}, its type rule gives {}", index, node.op->name,
            value.type->text_sized(), inferred.text_sized());
-    }
   }
 
   void check_all_defined() const {
-    for (const ValueId id : graph_.values().ids()) {
+    for (const ValueId id : graph_.values().ids())
       if (!defined_.contains(id)) fail("value {} is neither an input nor a result of a node", id);
-    }
   }
 
   void check_outputs() const {
@@ -118,13 +110,11 @@ class Verifier {
   void check_update(const GraphOutput& output, const Type& type) const {
     const GraphInput* input = graph_.find_input(output.name);
     if (input == nullptr) fail("'{}' is updated but is not an input", output.name);
-    if (input->kind != InputKind::kParameter && input->kind != InputKind::kState) {
+    if (!persists(input->kind))
       fail("'{}' is updated but is neither a parameter nor state", output.name);
-    }
-    if (type != graph_.type(input->value)) {
+    if (type != graph_.type(input->value))
       fail("'{}' is {}, its update is {}", output.name, graph_.type(input->value).text_sized(),
            type.text_sized());
-    }
   }
 
   const Graph& graph_;

@@ -120,7 +120,7 @@ DType TreeReader::to_dtype() const {
 size_t TreeReader::to_enumerator(const std::vector<std::string>& names) const {
   if (tree.is_text()) {
     const std::string name = to_string();
-    const auto at = std::find(names.begin(), names.end(), name);
+    const auto at = std::ranges::find(names, name);
     if (at != names.end()) return static_cast<size_t>(at - names.begin());
     fail("{}: got '{}', expected one of {}{}", path, shortened(name), fmt::join(names, ", "),
          did_you_mean(name, names));
@@ -172,7 +172,7 @@ void TreeReader::reject_unknown(std::string_view class_name,
   std::vector<std::string> paths;
   for (const std::string& field : fields) paths.push_back(join_path(path, field));
   for (const std::string& key : tree.keys) {
-    if (std::find(fields.begin(), fields.end(), key) != fields.end()) continue;
+    if (std::ranges::find(fields, key) != fields.end()) continue;
     const std::string near = nearest(key, fields);
     fail("no field '{}' in {}{}", join_path(path, shortened(key)),
          class_name.empty() ? "this struct" : class_name,

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <regex>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hparams/template.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 

@@ -40,8 +40,8 @@ class Writer {
   // Structs in a Field (a dtype policy, say) are written inline.
   static bool is_section(const Tree& item) {
     if (item.is_list())
-      return std::any_of(item.items.begin(), item.items.end(),
-                         [](const Tree& element) { return element.is_template; });
+      return std::ranges::any_of(item.items,
+                                 [](const Tree& element) { return element.is_template; });
     if (!item.is_table()) return false;
     return item.is_template || item.role == Tree::Role::kPlain;
   }
@@ -154,8 +154,7 @@ struct Line {
 // in a Field, which are set and inherited as a whole.
 bool is_leaf(const Tree& tree) {
   if (tree.is_list())
-    return std::none_of(tree.items.begin(), tree.items.end(),
-                        [](const Tree& item) { return item.is_template; });
+    return std::ranges::none_of(tree.items, [](const Tree& item) { return item.is_template; });
   if (!tree.is_table()) return true;
   return !tree.is_template && (tree.items.empty() || tree.role != Tree::Role::kPlain);
 }

@@ -267,7 +267,7 @@ Tree Tree::table(std::string_view class_name) {
 }
 
 const Tree* Tree::find(std::string_view key) const {
-  const auto at = std::find(keys.begin(), keys.end(), key);
+  const auto at = std::ranges::find(keys, key);
   return at == keys.end() ? nullptr : &items[static_cast<size_t>(at - keys.begin())];
 }
 
@@ -335,8 +335,7 @@ bool same_value(const Tree& a, const Tree& b) {
     case Tree::Kind::kText:
       return a.text == b.text;
     case Tree::Kind::kList:
-      return a.items.size() == b.items.size() &&
-             std::equal(a.items.begin(), a.items.end(), b.items.begin(), same_value);
+      return std::ranges::equal(a.items, b.items, same_value);
     case Tree::Kind::kTable:
       break;
   }
@@ -380,7 +379,7 @@ void check_values(const Tree& tree, std::string_view what) {
 }
 
 std::string join_path(std::string_view path, std::string_view key) {
-  const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
+  const bool bare = !key.empty() && std::ranges::all_of(key, [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';
   });
   const std::string name = bare ? std::string(key) : quoted_text(key);

@@ -15,7 +15,6 @@
 #include <ctime>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/base/process.h"
 
 namespace tessera {
@@ -50,8 +49,7 @@ void sync_path(const std::filesystem::path& path, int flags) {
 // Returns whether a name is ".<name>.<tag>.<pid>".
 bool is_temporary(const std::string& name) {
   const size_t dot = name.rfind('.');
-  return name.starts_with('.') && dot + 1 < name.size() &&
-         std::count(name.begin(), name.end(), '.') >= 3 &&
+  return name.starts_with('.') && dot + 1 < name.size() && std::ranges::count(name, '.') >= 3 &&
          std::all_of(name.begin() + static_cast<std::ptrdiff_t>(dot) + 1, name.end(),
                      [](unsigned char c) { return std::isdigit(c) != 0; });
 }
@@ -99,6 +97,16 @@ std::filesystem::path with_directories(std::filesystem::path path) {
 constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Bytes of one request.
 
 }  // namespace
+
+HeldDirectory::HeldDirectory(const std::filesystem::path& directory)
+    : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail("{}: cannot open: {}", directory.string(), errno_text());
+  path_ = fmt::format("/proc/self/fd/{}", descriptor_);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path_, ignored)) path_ = directory;
+}
+
+HeldDirectory::~HeldDirectory() { ::close(descriptor_); }
 
 // Opens with O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
 ByteFile::ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place)

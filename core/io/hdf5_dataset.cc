@@ -193,7 +193,7 @@ void Hdf5Dataset::append(std::span<const std::byte> bytes) {
   silence();
   CHECK(shape_.size() == 1);
   const int64_t begin = shape_[0];
-  const int64_t count = static_cast<int64_t>(bytes.size()) / stored_type_bytes(type_);
+  const int64_t count = std::ssize(bytes) / stored_type_bytes(type_);
   shape_[0] += count;
   checked(H5Dset_extent(handle_.id(), sizes(shape_).data()), "grow", where_);
   write({{begin}, {count}}, bytes);

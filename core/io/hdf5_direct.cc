@@ -158,10 +158,10 @@ struct Hdf5DirectReader::Impl {
   }
 
   bool holds(int64_t place, std::span<const std::byte> truth) const {
-    if (place <= 0 || place > opened.size - static_cast<int64_t>(truth.size())) return false;
+    if (place <= 0 || place > opened.size - std::ssize(truth)) return false;
     thread_local std::vector<std::byte> found;  // Reused: allocation would dominate.
     found.resize(truth.size());
-    return read_at(descriptor, place, found) == static_cast<int64_t>(truth.size()) &&
+    return read_at(descriptor, place, found) == std::ssize(truth) &&
            std::memcmp(found.data(), truth.data(), truth.size()) == 0;
   }
 
@@ -207,20 +207,17 @@ struct Hdf5DirectReader::Impl {
     const int64_t place = places[static_cast<size_t>(piece)].load(std::memory_order_acquire);
     if (place == kUnseen) return read_first(piece, begin, bytes);
     if (place == kThroughHdf5)
-      return dataset.read(
-          {{piece * piece_elements + begin}, {static_cast<int64_t>(bytes.size()) / element_bytes}},
-          bytes);
+      return dataset.read({{piece * piece_elements + begin}, {std::ssize(bytes) / element_bytes}},
+                          bytes);
     const int64_t offset = place + begin * element_bytes;
-    if (const int64_t got = read_at(descriptor, offset, bytes);
-        got != static_cast<int64_t>(bytes.size()))
+    if (const int64_t got = read_at(descriptor, offset, bytes); got != std::ssize(bytes))
       fail("{}: {} bytes at {} of the file could not be read ({}); is the file truncated?", where,
            bytes.size(), offset, got >= 0 ? fmt::format("{} were", got) : std::strerror(errno));
   }
 
   void read(int64_t begin, std::span<std::byte> bytes) const {
-    const int64_t size = static_cast<int64_t>(bytes.size()) / element_bytes;
-    CHECK(begin >= 0 && size * element_bytes == static_cast<int64_t>(bytes.size()) &&
-              begin + size <= elements,
+    const int64_t size = std::ssize(bytes) / element_bytes;
+    CHECK(begin >= 0 && size * element_bytes == std::ssize(bytes) && begin + size <= elements,
           "elements [{}, {}) of {}", begin, begin + size, elements);
     if (piece_elements == 0) return dataset.read({{begin}, {size}}, bytes);
     for (int64_t at = begin; at < begin + size;) {

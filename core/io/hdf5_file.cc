@@ -190,7 +190,7 @@ std::vector<std::string> Hdf5File::dataset_paths() const {
       H5Ovisit2(handle_.id(), H5_INDEX_NAME, H5_ITER_NATIVE, visit, &paths, H5O_INFO_BASIC);
   if (checked(visited, "list the datasets", path_.string()) == kTooDeep)
     fail("{}: its groups are nested more than {} deep", path_.string(), kMostNestedGroups);
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   return paths;
 }
 
@@ -325,7 +325,7 @@ void Hdf5File::set_attribute(const std::string& object, const std::string& name,
 
 void Hdf5File::set_attribute(const std::string& object, const std::string& name,
                              const std::vector<int64_t>& values) {
-  const Hdf5Handle space = dataspace({static_cast<int64_t>(values.size())});
+  const Hdf5Handle space = dataspace({std::ssize(values)});
   const int64_t none = 0;  // HDF5 needs an address even for no elements.
   write_attribute(handle_.id(), path_.string(), object, name, H5T_STD_I64LE, space.id(),
                   values.empty() ? &none : values.data());

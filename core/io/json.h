@@ -4,7 +4,6 @@
 // a JSON Lines file. (inputs/ reads the lines of text corpora itself.)
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -13,7 +13,6 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
-#include "core/io/file.h"
 #include "core/io/json.h"
 
 namespace tessera {
@@ -42,7 +41,7 @@ void with_element(SafetensorsType type, const Visit& visit) {
 
 SafetensorsType parse_type(const Json& json) {
   const std::string& name = json.as_string();
-  const auto found = std::find(kTypeNames.begin(), kTypeNames.end(), name);
+  const auto found = std::ranges::find(kTypeNames, name);
   if (found != kTypeNames.end()) return static_cast<SafetensorsType>(found - kTypeNames.begin());
   fail("{} is '{}', expected one of {}{}", json.where(), name, fmt::join(kTypeNames, ", "),
        did_you_mean(name, {kTypeNames.begin(), kTypeNames.end()}));
@@ -156,7 +155,7 @@ int64_t safetensors_head_bytes(std::string_view first_bytes, int64_t file_bytes,
 
 SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_bytes,
                                            const std::string& where) {
-  CHECK(static_cast<int64_t>(head.size()) == safetensors_head_bytes(head, file_bytes, where));
+  CHECK(std::ssize(head) == safetensors_head_bytes(head, file_bytes, where));
   const Json json = parse_json(head.substr(kLengthBytes), where);
   SafetensorsHeader header;
   std::vector<Parsed> tensors;
@@ -169,10 +168,10 @@ SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_b
       tensors.push_back(parse_tensor(name, value));
     }
   }
-  std::stable_sort(tensors.begin(), tensors.end(), [](const Parsed& a, const Parsed& b) {
+  std::ranges::stable_sort(tensors, [](const Parsed& a, const Parsed& b) {
     return std::pair(a.tensor.begin, a.end) < std::pair(b.tensor.begin, b.end);
   });
-  const auto head_bytes = static_cast<int64_t>(head.size());
+  const auto head_bytes = std::ssize(head);
   check_places(tensors, file_bytes - head_bytes, where);
   for (Parsed& each : tensors) {
     each.tensor.begin += head_bytes;
@@ -193,7 +192,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(Byte
 
 void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
                            std::span<float> values) const {
-  CHECK(first >= 0 && first + static_cast<int64_t>(values.size()) <= tensor.elements(),
+  CHECK(first >= 0 && first + std::ssize(values) <= tensor.elements(),
         "'{}': elements {} and {} more", tensor.name, first, values.size());
   const int64_t size = safetensors_type_bytes(tensor.type);
   int64_t begin = tensor.begin + first * size;
@@ -209,7 +208,7 @@ void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
     file_.read_at(begin, std::as_writable_bytes(part));
     convert_from(tensor.type, part.data(), values.first(count));
     values = values.subspan(count);
-    begin += static_cast<int64_t>(part.size());
+    begin += std::ssize(part);
   }
 }
 

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/einsum.h"
@@ -49,13 +48,12 @@ void check_heads(const InferContext& context) {
   const Axis& heads = context.inputs[kQuery].axis("heads");
   const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
   if (heads.size % kv_heads.size != 0)
-    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
-                                context.names[kQuery], kv_heads.size, context.names[kKey]));
+    refuse(context, "heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
+           context.names[kQuery], kv_heads.size, context.names[kKey]);
   const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
   if (heads.split != kv_heads.split && !shared)
-    refuse(context,
-           fmt::format("{} has {}, {} has {}; split both the same way with rules.activations",
-                       context.names[kQuery], heads.text(), context.names[kKey], kv_heads.text()));
+    refuse(context, "{} has {}, {} has {}; split both the same way with rules.activations",
+           context.names[kQuery], heads.text(), context.names[kKey], kv_heads.text());
 }
 
 // Checks queries, and keys and values, whose axes are `key_names` in this order.
@@ -77,17 +75,17 @@ void check_sequences(const InferContext& context) {
   const Axis& key_seq = context.inputs[kKey].axis("key_seq");
   if (seq.split.empty() && key_seq.split.empty()) return;
   if (seq.split != key_seq.split || seq.size != key_seq.size)
-    refuse(context, fmt::format("{} has {}={}, {} has {}={}; split both the same way, or neither",
-                                context.names[kQuery], seq.text(), seq.size, context.names[kKey],
-                                key_seq.text(), key_seq.size));
+    refuse(context, "{} has {}={}, {} has {}={}; split both the same way, or neither",
+           context.names[kQuery], seq.text(), seq.size, context.names[kKey], key_seq.text(),
+           key_seq.size);
   const int64_t devices = context.mesh.size_along(seq.split);
   if (devices > 1 && AttentionAttributes(context.attributes).causal &&
       seq.size % (2 * devices) != 0)
     refuse(context,
-           fmt::format("causal attention cuts seq={} of {} into two chunks for each of the "
-                       "devices of {}={}; the nearest size that can be cut is {}",
-                       seq.size, context.names[kQuery], fmt::join(seq.split, "*"), devices,
-                       nearest_multiple(seq.size, 2 * devices)));
+           "causal attention cuts seq={} of {} into two chunks for each of the "
+           "devices of {}={}; the nearest size that can be cut is {}",
+           seq.size, context.names[kQuery], fmt::join(seq.split, "*"), devices,
+           nearest_multiple(seq.size, 2 * devices));
 }
 
 void check_attention_operands(const InferContext& context) {
@@ -141,10 +139,9 @@ Scores unmasked_scores(const Attributes& attributes, const Tensor& query, const 
 
 Scores scores_of(const AttentionAttributes& attention, std::span<const Tensor> inputs) {
   Scores scores = unmasked_scores(attention.attributes, inputs[kQuery], inputs[kKey]);
-  if (attention.causal) {
+  if (attention.causal)
     scores.mask =
         causal_mask(scores.values.type().axis("seq"), scores.values.type().axis("key_seq"));
-  }
   if (attention.segments) {
     const Tensor same = equal(inputs[kSegments], inputs[kKeySegments]);
     scores.mask = scores.mask ? logical_and(same, scores.mask) : same;
@@ -374,13 +371,12 @@ Tensor shared_heads(Operand x, const Axis& heads) {
   if (heads.split.empty() || !kv_heads.split.empty()) return x.tensor;
   const int64_t devices = traced_mesh().size_along(heads.split);
   if (kv_heads.size % devices == 0) return x.tensor;
-  if (devices % kv_heads.size != 0) {
+  if (devices % kv_heads.size != 0)
     fail(
         "{}: attention: heads are split by {}={}, which kv_heads={} can neither be split by nor "
         "divide; the nearest legal kv_heads is {}, or leave heads unsplit",
         x.site.text(), fmt::join(heads.split, "*"), devices, kv_heads.size,
         std::gcd(kv_heads.size, devices));
-  }
   const std::vector<std::string> names = type.names();
   std::vector<std::string> order = names;
   std::erase(order, "kv_heads");

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -18,10 +17,6 @@
 
 namespace tessera {
 namespace {
-
-const std::string& vocab_of(const Attributes& attributes) {
-  return attributes.get<std::string>("axis");
-}
 
 Axis terms_axis(const Attributes& attributes) {
   return {"terms", attributes.get<int64_t>("total") != 0 ? 3 : 2, {}};
@@ -39,7 +34,7 @@ Attributes placed(Attributes attributes, const Node& node) {
 // Operands 0 to 2: logits, labels and maximum.
 void check_shard_operands(const InferContext& context) {
   refuse_partial(context);
-  const std::string& axis = vocab_of(context.attributes);
+  const std::string& axis = axis_attribute(context.attributes);
   const Type& logits = context.inputs[0];
   last_axis_of(context, 0, axis);
   check_dtype(context, 1, DType::kI32);
@@ -52,7 +47,7 @@ void check_shard_operands(const InferContext& context) {
 
 Type terms_type(const InferContext& context) {
   const Type& logits = context.inputs[0];
-  const std::string& axis = vocab_of(context.attributes);
+  const std::string& axis = axis_attribute(context.attributes);
   Type type = without_axis(logits, axis, wide_dtype(logits.dtype));
   type.axes.insert(type.axes.begin(), terms_axis(context.attributes));
   return type;
@@ -68,7 +63,7 @@ Types infer_shard(const InferContext& context) {
 
 Tensors decompose_shard(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
-  const std::string& axis = vocab_of(attributes);
+  const std::string& axis = axis_attribute(attributes);
   const Tensor z = soft_cap(widened(inputs[0]), attributes.get<double>("soft_cap"));
   const Tensor picked =
       trace_op(kPickOp, {widened(inputs[0]), inputs[1]}, placed({{"axis", axis}}, node), node.site);
@@ -97,7 +92,7 @@ Tensors decompose_shard_grad(const Node& node, std::span<const Tensor> inputs) {
   Tensor slope = exp(z - inputs[2]) * cotangent(0);
   if (attributes.get<int64_t>("total") != 0) slope = slope + cotangent(2);
   slope = soft_cap_grad(z, slope, cap);
-  const Axis& vocab = z.type().axis(vocab_of(attributes));
+  const Axis& vocab = z.type().axis(axis_attribute(attributes));
   const Tensor chosen = trace_op(kOneHotOp, {inputs[1]},
                                  placed({{"axis", vocab.name},
                                          {"size", vocab.size},
@@ -165,7 +160,7 @@ Tensors split_losses(const Terms& terms, const Operand& logits, const Tensor& la
 
 void check_loss_operands(const InferContext& context) {
   refuse_partial(context);
-  const std::string& axis = context.attributes.get<std::string>("axis");
+  const std::string& axis = axis_attribute(context.attributes);
   unsplit_last_axis_of(context, 0, axis);
   check_dtype(context, 1, DType::kI32);
   const Type rows = without_axis(context.inputs[0], axis, DType::kI32);

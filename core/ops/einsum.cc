@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/op_helpers.h"
@@ -22,27 +21,25 @@ void check_names(const InferContext& context, const Names& contracted, const Nam
   for (const std::string& name : contracted) {
     axis_of(context, 0, name);
     axis_of(context, 1, name);
-    if (contains(output, name)) {
-      refuse(context, fmt::format("{} is contracted, so the result cannot have it", name));
-    }
+    if (contains(output, name))
+      refuse(context, "{} is contracted, so the result cannot have it", name);
   }
   for (const std::string& name : output) {
-    if (std::count(output.begin(), output.end(), name) > 1) {
-      refuse(context, fmt::format("the result has axis {} twice", name));
-    }
+    if (std::ranges::count(output, name) > 1) refuse(context, "the result has axis {} twice", name);
     if (context.inputs[0].has(name) || context.inputs[1].has(name)) continue;
     Names known = context.inputs[0].names();
     const Names others = context.inputs[1].names();
     known.insert(known.end(), others.begin(), others.end());
-    refuse(context, fmt::format("the result's axis {} is in neither operand{}", name,
-                                did_you_mean(name, known)));
+    refuse(context, "the result's axis {} is in neither operand{}", name,
+           did_you_mean(name, known));
   }
   for (size_t i = 0; i < 2; ++i) {
     for (const std::string& name : context.inputs[i].names()) {
       if (contains(output, name) || contains(contracted, name)) continue;
-      refuse(context, fmt::format("{} of {} is neither contracted nor in the result; "
-                                  "reduce_sum it first",
-                                  name, context.names[i]));
+      refuse(context,
+             "{} of {} is neither contracted nor in the result; "
+             "reduce_sum it first",
+             name, context.names[i]);
     }
   }
 }
@@ -58,9 +55,8 @@ Types infer_einsum(const InferContext& context) {
 
   const Type &a = context.inputs[0], &b = context.inputs[1];
   Type result = make_type(a.dtype, {});
-  for (const std::string& name : output) {
+  for (const std::string& name : output)
     result.axes.push_back(a.has(name) ? a.axis(name) : b.axis(name));
-  }
   for (const std::string& name : contracted) {
     const Names& split = a.axis(name).split;
     if (split.empty()) continue;
@@ -83,9 +79,8 @@ Tensors einsum_vjp(const VjpContext& c) {
 
 double einsum_flops(const Graph& graph, const Node& node) {
   double multiplications = static_cast<double>(graph.type(node.outputs[0]).elements());
-  for (const std::string& name : node.attributes.get<Names>("contracted")) {
+  for (const std::string& name : node.attributes.get<Names>("contracted"))
     multiplications *= static_cast<double>(graph.type(node.inputs[0]).axis(name).size);
-  }
   return 2.0 * multiplications;
 }
 
@@ -127,21 +122,16 @@ Over over(std::string_view axes) { return {parse_names(axes)}; }
 
 Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contracted) {
   Names output;
-  for (const Tensor& operand : {a, b}) {
-    for (const std::string& name : operand.type().names()) {
+  for (const Tensor& operand : {a, b})
+    for (const std::string& name : operand.type().names())
       if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
-    }
-  }
   return {{"contracted", contracted.axes}, {"output", output}};
 }
 
 // Sums over the axes that the operand lacks.
 Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand) {
-  Names summed;
-  for (const std::string& name : dy.type().names()) {
-    if (!operand.has(name)) summed.push_back(name);
-  }
-  return {{"contracted", summed}, {"output", operand.type().names()}};
+  return {{"contracted", names_beside(dy.type(), operand.type())},
+          {"output", operand.type().names()}};
 }
 
 Tensor einsum(Operand a, Operand b, const Over& contracted) {
@@ -152,9 +142,8 @@ Tensor einsum(Operand a, Operand b, const Over& contracted) {
 Tensor einsum(std::string_view equation, Operand a, Operand b) {
   const ErrorPrefix where(a.site.text());
   const size_t comma = equation.find(','), arrow = equation.find("->");
-  if (comma == std::string_view::npos || arrow == std::string_view::npos || arrow < comma) {
+  if (comma == std::string_view::npos || arrow == std::string_view::npos || arrow < comma)
     fail("einsum \"{}\": expected \"a b, b c -> a c\"", equation);
-  }
   const Type a_type = equation_part(a.site, equation, equation.substr(0, comma));
   const Type b_type =
       equation_part(a.site, equation, equation.substr(comma + 1, arrow - comma - 1));
@@ -168,9 +157,8 @@ Tensor einsum(std::string_view equation, Operand a, Operand b) {
     check_layout(equation, b_type, b.tensor);
   }
   Names contracted;
-  for (const std::string& name : a_axes) {
+  for (const std::string& name : a_axes)
     if (contains(b_axes, name) && !contains(output, name)) contracted.push_back(name);
-  }
   const Tensor result = trace_op(kEinsumOp, {a.tensor, b.tensor},
                                  {{"contracted", contracted}, {"output", output}}, a.site);
   if (layouts) check_layout(equation, result_type, result);

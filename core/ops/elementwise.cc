@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/generator.h"
@@ -71,9 +70,8 @@ Types infer_where(const InferContext& context) {
   const Partial partial = partial_of_sum(context, {1, 2});
   for (const std::string& mesh_axis : partial.mesh_axes) {
     if (!split_over(context.inputs[0], mesh_axis)) continue;
-    refuse(context,
-           fmt::format("{} is partial over {}, which splits the condition {}; {}", context.names[1],
-                       mesh_axis, context.names[0], place_hint(context.names[1])));
+    refuse(context, "{} is partial over {}, which splits the condition {}; {}", context.names[1],
+           mesh_axis, context.names[0], place_hint(context.names[1]));
   }
   return aligned(context, context.inputs[1].dtype, partial);
 }
@@ -166,8 +164,6 @@ double truth(bool value) { return value ? 1.0 : 0.0; }
 Operand scalar_like(const Operand& x, double value) {
   return {constant(value, x.tensor.dtype(), {}, x.site).named(fmt::format("{}", value)), x.site};
 }
-
-using X = const double*;
 
 OpDef activation(std::string_view name, decltype(OpDef::vjp) vjp,
                  decltype(ElementFunction::apply) f, double cost) {

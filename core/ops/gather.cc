@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/gather.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -31,9 +28,9 @@ size_t batch_axes_of(const InferContext& context) {
   for (size_t i = count; i < ids.axes.size(); ++i) {
     if (!table.has(ids.axes[i].name)) continue;
     refuse(context,
-           fmt::format("{} and {} both have axis {}, which is not a batch axis (first in both); "
-                       "rename one",
-                       context.names[0], context.names[1], ids.axes[i].name));
+           "{} and {} both have axis {}, which is not a batch axis (first in both); "
+           "rename one",
+           context.names[0], context.names[1], ids.axes[i].name);
   }
   return count;
 }
@@ -46,8 +43,8 @@ Types infer_gather(const InferContext& context) {
   const size_t batch_axes = batch_axes_of(context);
   if (batch_axes == table.axes.size() || table.axes[batch_axes].name != axis.name) {
     const std::string place = batch_axes == 0 ? "come first" : "follow the batch axes";
-    refuse(context, fmt::format("{} must {} in {}, which is {}; transpose it", axis.name, place,
-                                context.names[0], table.text()));
+    refuse(context, "{} must {} in {}, which is {}; transpose it", axis.name, place,
+           context.names[0], table.text());
   }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis, 1);
@@ -69,9 +66,8 @@ Types infer_scatter_add(const InferContext& context) {
   check_floating_operand(context, 0);
   for (size_t i = 0; i < ids.axes.size(); ++i) {
     if (i < updates.axes.size() && updates.axes[i].name == ids.axes[i].name) continue;
-    refuse(context,
-           fmt::format("{} is {}, expected to begin with the axes [{}] of {}", context.names[0],
-                       updates.text(), joined(ids.names()), context.names[1]));
+    refuse(context, "{} is {}, expected to begin with the axes [{}] of {}", context.names[0],
+           updates.text(), joined(ids.names()), context.names[1]);
   }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis, 1);
@@ -95,10 +91,9 @@ void check_other_axes(const InferContext& context, size_t position, std::string_
     return type;
   };
   const Type others[] = {without(x), without(ids)};
-  if (others[0].names() != others[1].names()) {
+  if (others[0].names() != others[1].names())
     refuse(context, "{} is {} and {} is {}; expected the same axes in the same order, {}",
            context.names[0], x.text(), context.names[1], ids.text(), replaced);
-  }
   InferContext rest = context;
   rest.inputs = others;
   check_agreement(rest, 0, 1);
@@ -126,10 +121,9 @@ Types infer_scatter_along(const InferContext& context) {
   check_floating_operand(context, 0);
   const Axis& k = axis_of(context, 0, context.attributes.get<std::string>("k"));
   if (axis.name != k.name) refuse_axis(context, 0, axis.name);
-  if (x.names() != context.inputs[1].names()) {
+  if (x.names() != context.inputs[1].names())
     refuse(context, "{} is {} and {} is {}; expected the same axes in the same order",
            context.names[0], x.text(), context.names[1], context.inputs[1].text());
-  }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis, 1);
   Type result{x.dtype, x.axes, plus_split(context, partial, k.split)};

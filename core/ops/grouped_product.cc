@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
@@ -57,14 +55,12 @@ Types infer_grouped_product(const InferContext& context) {
   check_rows(context, 1);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
   const Axis& contracted = axis_of(context, 0, context.attributes.get<std::string>("contracted"));
-  if (weights.rank() != 3 || &axis != weights.axes.data() || &contracted == &axis) {
+  if (weights.rank() != 3 || &axis != weights.axes.data() || &contracted == &axis)
     refuse(context, "{} is {}, expected the axes [{} {}] and one more, {} first; transpose it",
            context.names[0], weights.text(), axis.name, contracted.name, axis.name);
-  }
-  if (rows.axes.back().name != contracted.name) {
+  if (rows.axes.back().name != contracted.name)
     refuse(context, "{} is not the last axis of {}, which is {}; transpose it", contracted.name,
            context.names[1], rows.text());
-  }
   check_agreement(context, 0, 1);
   for (const Axis& other : ids.axes) refuse_axis(context, 0, other.name);
   check_one_hot(context, axis, kIds);
@@ -113,14 +109,6 @@ Tensor contract(const Node& node, const Tensor& a, const Tensor& b, Names contra
   return trace_op(kEinsumOp, {a, b},
                   {{"contracted", std::move(contracted)}, {"output", std::move(output)}},
                   node.site);
-}
-
-// Returns the axes of `type` that `other` lacks.
-Names names_beside(const Type& type, const Type& other) {
-  Names names;
-  for (const std::string& name : type.names())
-    if (!other.has(name)) names.push_back(name);
-  return names;
 }
 
 // Decomposes into one product with all matrices: each row is put at the place of its expert, zeros
@@ -219,10 +207,9 @@ const Op kGroupedOuterProductOp{{.name = "grouped_outer_product",
 
 Tensor grouped_product(Operand rows, Operand weights, Operand ids, std::string_view axis,
                        const Over& contracted) {
-  if (contracted.axes.size() != 1) {
+  if (contracted.axes.size() != 1)
     fail("{}: grouped_product: expected one contracted axis, got [{}]; merge_axes them",
          rows.site.text(), joined(contracted.axes));
-  }
   return trace_op(kGroupedProductOp, {weights.tensor, rows.tensor, ids.tensor},
                   {{"axis", std::string(axis)}, {"contracted", contracted.axes[0]}}, rows.site);
 }

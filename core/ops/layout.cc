@@ -3,10 +3,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/op_helpers.h"
@@ -44,10 +41,9 @@ Types infer_transpose(const InferContext& context) {
   refuse_maximum(context);
   const Type& x = context.inputs[0];
   const Names& order = context.attributes.get<Names>("order");
-  if (!std::ranges::is_permutation(order, x.names())) {
-    refuse(context, fmt::format("order [{}] must name each axis of {}: [{}]", joined(order),
-                                context.names[0], joined(x.names())));
-  }
+  if (!std::ranges::is_permutation(order, x.names()))
+    refuse(context, "order [{}] must name each axis of {}: [{}]", joined(order), context.names[0],
+           joined(x.names()));
   Type type{x.dtype, {}, x.partial};
   for (const std::string& name : order) type.axes.push_back(x.axis(name));
   return {type};
@@ -60,13 +56,11 @@ Types infer_split(const InferContext& context) {
   const Axis outer{text(context.attributes, "outer"), number(context.attributes, "outer_size"),
                    whole.split};
   const Axis inner{text(context.attributes, "inner"), number(context.attributes, "inner_size"), {}};
-  for (const Axis& part : {outer, inner}) {
+  for (const Axis& part : {outer, inner})
     if (part.name != whole.name) refuse_axis(context, 0, part.name);
-  }
-  if (outer.size * inner.size != whole.size) {
-    refuse(context, fmt::format("{}={} of {} is not {}={} times {}={}", whole.name, whole.size,
-                                context.names[0], outer.name, outer.size, inner.name, inner.size));
-  }
+  if (outer.size * inner.size != whole.size)
+    refuse(context, "{}={} of {} is not {}={} times {}={}", whole.name, whole.size,
+           context.names[0], outer.name, outer.size, inner.name, inner.size);
   type.axes[position] = outer;
   type.axes.insert(type.axes.begin() + static_cast<int64_t>(position) + 1, inner);
   return {type};
@@ -78,11 +72,11 @@ Types infer_merge(const InferContext& context) {
   const Axis& outer = axis_of(context, 0, text(context.attributes, "outer"));
   const Axis& inner = unsplit_axis_of(context, 0, text(context.attributes, "inner"));
   const std::string& merged = text(context.attributes, "axis");
-  if (type.find(inner.name) != static_cast<int64_t>(position) + 1) {
-    refuse(context, fmt::format("{} and {} of {} are not neighbours in this order: it is {}; "
-                                "transpose it",
-                                outer.name, inner.name, context.names[0], type.text()));
-  }
+  if (type.find(inner.name) != static_cast<int64_t>(position) + 1)
+    refuse(context,
+           "{} and {} of {} are not neighbours in this order: it is {}; "
+           "transpose it",
+           outer.name, inner.name, context.names[0], type.text());
   if (merged != outer.name && merged != inner.name) refuse_axis(context, 0, merged);
   type.axes[position] = {merged, outer.size * inner.size, outer.split};
   type.axes.erase(type.axes.begin() + static_cast<int64_t>(position) + 1);
@@ -95,10 +89,9 @@ Types infer_slice(const InferContext& context) {
   const Axis& axis = unsplit_axis_of(context, 0, text(context.attributes, "axis"));
   const int64_t begin = number(context.attributes, "begin"),
                 end = number(context.attributes, "end");
-  if (begin < 0 || end > axis.size || begin >= end) {
-    refuse(context, fmt::format("[{}, {}) is not a part of {}={} of {}", begin, end, axis.name,
-                                axis.size, context.names[0]));
-  }
+  if (begin < 0 || end > axis.size || begin >= end)
+    refuse(context, "[{}, {}) is not a part of {}={} of {}", begin, end, axis.name, axis.size,
+           context.names[0]);
   type.axes[position].size = end - begin;
   return {type};
 }
@@ -109,9 +102,8 @@ Types infer_pad(const InferContext& context) {
   unsplit_axis_of(context, 0, text(context.attributes, "axis"));
   const int64_t before = number(context.attributes, "before");
   const int64_t after = number(context.attributes, "after");
-  if (before < 0 || after < 0) {
-    refuse(context, fmt::format("{} before and {} after; neither may be negative", before, after));
-  }
+  if (before < 0 || after < 0)
+    refuse(context, "{} before and {} after; neither may be negative", before, after);
   type.axes[position].size += before + after;
   return {type};
 }
@@ -127,11 +119,10 @@ Types infer_concat(const InferContext& context) {
     const Axis& axis = unsplit_axis_of(context, i, name);
     Type expected = context.inputs[0];
     expected.axes[position].size = axis.size;
-    if (context.inputs[i] != expected) {
-      refuse(context, fmt::format("{} is {}, {} is {}; they may differ in the size of {} only",
-                                  context.names[0], context.inputs[0].text_sized(),
-                                  context.names[i], context.inputs[i].text_sized(), name));
-    }
+    if (context.inputs[i] != expected)
+      refuse(context, "{} is {}, {} is {}; they may differ in the size of {} only",
+             context.names[0], context.inputs[0].text_sized(), context.names[i],
+             context.inputs[i].text_sized(), name);
     type.axes[position].size += axis.size;
   }
   return {type};
@@ -254,7 +245,7 @@ Tensor transpose(Operand x, std::string_view order) {
 
 Tensor axis_last(Operand x, std::string_view axis) {
   Names names = x.tensor.type().names();
-  const auto found = std::find(names.begin(), names.end(), axis);
+  const auto found = std::ranges::find(names, axis);
   if (found == names.end() || found + 1 == names.end()) return x.tensor;
   std::rotate(found, found + 1, names.end());
   return transpose(x, joined(names));

@@ -6,10 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -179,13 +176,11 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
   return in_order_of({y, x.site}, x.tensor.type());
 }
 
-const std::string& axis_of(const Node& node) { return node.attributes.get<std::string>("axis"); }
-
 Types infer_softmax(const InferContext& context) {
   refuse_partial(context);
   check_floating(context);
   check_same_dtype(context);
-  unsplit_last_axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  unsplit_last_axis_of(context, 0, axis_attribute(context.attributes));
   for (size_t i = 1; i < context.inputs.size(); ++i)
     check_same_axes(context, i, context.inputs[0].axes);
   return {context.inputs[0]};
@@ -195,14 +190,15 @@ Types infer_softmax(const InferContext& context) {
 Tensors decompose_softmax_grad(const Node& node, std::span<const Tensor> inputs) {
   const Tensor y = widened(inputs[0]);
   const Tensor product = y * widened(inputs[1]);
-  const Tensor dx = product - y * reduce_sum(product, axis_of(node));
+  const Tensor dx = product - y * reduce_sum(product, axis_attribute(node.attributes));
   return {as_dtype(dx, inputs[0].dtype())};
 }
 
 Tensors decompose_softmax(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
-  const Tensor exponential = exp(x - reduce_max(x, axis_of(node)));
-  return {as_dtype(exponential / reduce_sum(exponential, axis_of(node)), inputs[0].dtype())};
+  const Tensor exponential = exp(x - reduce_max(x, axis_attribute(node.attributes)));
+  return {as_dtype(exponential / reduce_sum(exponential, axis_attribute(node.attributes)),
+                   inputs[0].dtype())};
 }
 
 Tensors vjp_softmax(const VjpContext& context) {

@@ -28,7 +28,7 @@ Tensor softmax(Operand x, std::string_view axis);
 Tensor logsumexp(Operand x, std::string_view axis);
 
 // A norm and the add before it, or the gradient of a norm and the add after it
-// (core/compile/fuse/fuse_norms.h). Never traced.
+// (core/compile/fuse/fuse.h). Never traced.
 extern const Op kFusedNormOp;
 
 extern const Op kRmsNormOp, kRmsNormGradOp, kLayerNormOp, kLayerNormGradOp, kSoftmaxOp,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/op_helpers.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -48,6 +46,12 @@ std::vector<std::string> names_at(const Operand& operand, std::string_view text)
   return parse_names(text);
 }
 
+std::vector<std::string> names_beside(const Type& type, const Type& other) {
+  std::vector<std::string> names = type.names();
+  std::erase_if(names, [&](const std::string& name) { return other.has(name); });
+  return names;
+}
+
 Types infer_nonlinear(const InferContext& context) {
   refuse_partial(context);
   check_same_dtype(context);
@@ -79,36 +83,37 @@ Types infer_fused(const InferContext& context) {
 void check_floating_operand(const InferContext& context, size_t i) {
   const DType dtype = context.inputs[i].dtype;
   if (is_floating(dtype)) return;
-  refuse(context, fmt::format("{} is {}, expected a floating dtype; cast it", context.names[i],
-                              dtype_name(dtype)));
+  refuse(context, "{} is {}, expected a floating dtype; cast it", context.names[i],
+         dtype_name(dtype));
 }
 
 void check_dtypes_agree(const InferContext& context, size_t a, size_t i) {
   const DType expected = context.inputs[a].dtype, dtype = context.inputs[i].dtype;
   if (dtype == expected) return;
-  refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[a],
-                              dtype_name(expected), context.names[i], dtype_name(dtype)));
+  refuse(context, "{} is {}, {} is {}; cast one", context.names[a], dtype_name(expected),
+         context.names[i], dtype_name(dtype));
 }
 
 void refuse_partial_operand(const InferContext& context, size_t i, std::string_view role) {
   const Partial& partial = context.inputs[i].partial;
   if (!partial) return;
-  refuse(context, fmt::format("{} {} is partial over {}; {}", role, context.names[i],
-                              mesh_text(partial.mesh_axes), place_hint(context.names[i])));
+  refuse(context, "{} {} is partial over {}; {}", role, context.names[i],
+         mesh_text(partial.mesh_axes), place_hint(context.names[i]));
 }
 
 void refuse_axis(const InferContext& context, size_t i, std::string_view name) {
   if (!context.inputs[i].has(name)) return;
-  refuse(context, fmt::format("{} has an axis {} already: it is {}; rename one", context.names[i],
-                              name, context.inputs[i].text()));
+  refuse(context, "{} has an axis {} already: it is {}; rename one", context.names[i], name,
+         context.inputs[i].text());
 }
 
 void check_axis_names(const InferContext& context, size_t i, std::string_view names) {
   const Type& type = context.inputs[i];
   if (joined(type.names()) == names) return;
-  refuse(context, fmt::format("{} is {}, expected the axes \"{}\" in this order; rename or "
-                              "transpose it",
-                              context.names[i], type.text(), names));
+  refuse(context,
+         "{} is {}, expected the axes \"{}\" in this order; rename or "
+         "transpose it",
+         context.names[i], type.text(), names);
 }
 
 void check_ids(const InferContext& context, size_t i) {
@@ -120,8 +125,8 @@ void check_one_hot(const InferContext& context, const Axis& axis, size_t i) {
   for (const std::string& mesh_axis : axis.split) {
     for (const Axis& other : context.inputs[i].axes) {
       if (!contains(other.split, mesh_axis)) continue;
-      refuse(context, fmt::format("{} {}, {} {}; {}", context.names[0], axis.text(),
-                                  context.names[i], other.text(), place_hint(context.names[0])));
+      refuse(context, "{} {}, {} {}; {}", context.names[0], axis.text(), context.names[i],
+             other.text(), place_hint(context.names[0]));
     }
   }
 }
@@ -146,8 +151,8 @@ Type without_axis(Type type, std::string_view axis, DType dtype) {
 const Axis& last_axis_of(const InferContext& context, size_t i, std::string_view name) {
   const Axis& axis = axis_of(context, i, name);
   if (&axis == &context.inputs[i].axes.back()) return axis;
-  refuse(context, fmt::format("{} is not the last axis of {}, which is {}; transpose it", name,
-                              context.names[i], context.inputs[i].text()));
+  refuse(context, "{} is not the last axis of {}, which is {}; transpose it", name,
+         context.names[i], context.inputs[i].text());
 }
 
 const Axis& unsplit_last_axis_of(const InferContext& context, size_t i, std::string_view name) {
@@ -164,11 +169,11 @@ void check_same_axes(const InferContext& context, size_t i, const std::vector<Ax
   for (size_t axis = 0; axis < std::min(expected.size(), type.axes.size()); ++axis)
     laid_out.axes[axis].split = expected[axis].split;
   const bool only_layout = laid_out.axes == expected;
-  refuse(context, fmt::format("{} is {}, expected {}{}", context.names[i], type.text_sized(),
-                              wanted.text_sized(),
-                              only_layout ? fmt::format("; reshard {} to \"{}\"", context.names[i],
-                                                        make_type(type.dtype, expected).layout())
-                                          : ""));
+  refuse(context, "{} is {}, expected {}{}", context.names[i], type.text_sized(),
+         wanted.text_sized(),
+         only_layout ? fmt::format("; reshard {} to \"{}\"", context.names[i],
+                                   make_type(type.dtype, expected).layout())
+                     : "");
 }
 
 Type sum_to_axis_type(const InferContext& context, const Type& summed, std::string_view axis,

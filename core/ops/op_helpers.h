@@ -32,8 +32,11 @@ double selected_bytes(const Graph& graph, const Node& node);
 std::string joined(const std::vector<std::string>& names);
 std::vector<std::string> names_at(const Operand& operand, std::string_view text);
 inline bool contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
+
+// Returns the names of the axes of `type` that `other` lacks.
+std::vector<std::string> names_beside(const Type& type, const Type& other);
 
 // Make an elementwise op, and one that is a linear view (OpDef::linear_view).
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,

@@ -2,10 +2,7 @@
 #include "core/ops/optimizer.h"
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/gather.h"
@@ -19,10 +18,9 @@ namespace {
 
 void check_ordered(const InferContext& context) {
   const DType dtype = context.inputs[0].dtype;
-  if (!is_floating(dtype) && dtype != DType::kI32) {
+  if (!is_floating(dtype) && dtype != DType::kI32)
     refuse(context, "{} is {}, expected a floating dtype or i32; cast it", context.names[0],
            dtype_name(dtype));
-  }
   unsplit_axis_of(context, 0, axis_attribute(context.attributes));
 }
 
@@ -49,10 +47,9 @@ Types infer_top_k(const InferContext& context) {
   Axis& axis = result.axes[static_cast<size_t>(result.find(name))];
   const Axis k{
       context.attributes.get<std::string>("k"), context.attributes.get<int64_t>("size"), {}};
-  if (k.size < 1 || k.size > axis.size) {
+  if (k.size < 1 || k.size > axis.size)
     refuse(context, "{}={} of {}={} of {}; expected 1 to {}", k.name, k.size, name, axis.size,
            context.names[0], axis.size);
-  }
   if (k.name != name) refuse_axis(context, 0, k.name);
   axis = k;
   return {result};

@@ -43,8 +43,8 @@ class TypeRule {
  private:
   void expect(const Type& got, const Type& expected, size_t body, std::string_view what) const {
     if (got != expected)
-      refuse(context_, fmt::format("{} of body {} is {}, expected {}", what, body, got.text_sized(),
-                                   expected.text_sized()));
+      refuse(context_, "{} of body {} is {}, expected {}", what, body, got.text_sized(),
+             expected.text_sized());
   }
 
   void check_writes(size_t b) {

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -19,10 +18,6 @@
 
 namespace tessera {
 namespace {
-
-thread_local int64_t seed = 0;
-thread_local Tensor first_example;
-thread_local int64_t example_stride = 1;
 
 // Attributes: "seed"; "stream" (the layer path); "layer" (-1: none); "loop" (0/1: whether the index
 // of a loop over layers is an operand); "part" (0: the whole batch; else the distance of the
@@ -46,18 +41,19 @@ int64_t uses_of(const StreamPath& stream) {
 
 Stream stream_here(const Tensor& step) {
   const Tensor index = loop_index();
-  const bool over_layers = index && !(first_example && first_example.graph() == index.graph());
+  const auto& [first, stride] = trace_state().examples;
+  const bool over_layers = index && !(first && first.graph() == index.graph());
   StreamPath path = stream_path(traced_path());
   if (over_layers) path.layer = -1;
   if (const int64_t uses = uses_of(path); uses > 0) path.path += fmt::format("#{}", uses);
-  Stream stream{{{"seed", seed},
+  Stream stream{{{"seed", trace_state().seed},
                  {"stream", path.path},
                  {"layer", path.layer},
                  {"loop", int64_t{over_layers}},
-                 {"part", first_example ? example_stride : int64_t{0}}},
+                 {"part", first ? stride : int64_t{0}}},
                 {step}};
   if (over_layers) stream.scalars.push_back(index);
-  if (first_example) stream.scalars.push_back(first_example);
+  if (first) stream.scalars.push_back(first);
   return stream;
 }
 
@@ -73,8 +69,7 @@ void check_scalars(const InferContext& context, size_t begin) {
 void check_batch_leads(const InferContext& context, const Type& type, std::string_view name) {
   if (context.attributes.get<int64_t>("part") == 0) return;
   if (type.axes.empty() || type.axes.front().name != "batch")
-    refuse(context,
-           fmt::format("{} is {}; under microbatches the batch axis must lead", name, type.text()));
+    refuse(context, "{} is {}; under microbatches the batch axis must lead", name, type.text());
 }
 
 Types infer_random_uniform(const InferContext& context) {
@@ -125,18 +120,8 @@ const Op kDropoutOp{{.name = "dropout",
                      .decomposition = decompose_dropout,
                      .anchor = ShardAnchor::kFirstOperand}};
 
-SeedScope::SeedScope(int64_t value) : outer_(std::exchange(seed, value)) {}
-SeedScope::~SeedScope() { seed = outer_; }
-int64_t traced_seed() { return seed; }
-
-ExampleScope::ExampleScope(const Tensor& first, int64_t stride)
-    : outer_first_(std::exchange(first_example, first)),
-      outer_stride_(std::exchange(example_stride, stride)) {
+ExampleScope::ExampleScope(const Tensor& first, int64_t stride) : examples_({first, stride}) {
   CHECK(stride >= 1, "examples {} apart", stride);
-}
-ExampleScope::~ExampleScope() {
-  first_example = outer_first_;
-  example_stride = outer_stride_;
 }
 
 StreamPath stream_path(std::string_view layer_path) {

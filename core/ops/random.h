@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/graph/graph.h"
 #include "core/graph/op.h"
+#include "core/graph/trace.h"
 
 namespace tessera {
 
@@ -20,17 +20,7 @@ Tensor random_uniform(std::vector<Axis> axes, Operand step);
 Tensor dropout(Operand x, double rate, Operand step);
 
 // The seed of random ops traced in this scope; 0 outside.
-class SeedScope {
- public:
-  explicit SeedScope(int64_t seed);
-  ~SeedScope();
-  SeedScope(const SeedScope&) = delete;
-  SeedScope& operator=(const SeedScope&) = delete;
-
- private:
-  int64_t outer_;
-};
-int64_t traced_seed();
+using SeedScope = TraceSetting<&TraceState::seed>;
 
 // Random ops traced in this scope are for a part of the batch: examples first, first + stride, … of
 // the global batch (`first` is an i32 scalar), so that masks do not depend on microbatches. The
@@ -39,13 +29,9 @@ int64_t traced_seed();
 class ExampleScope {
  public:
   explicit ExampleScope(const Tensor& first, int64_t stride = 1);
-  ~ExampleScope();
-  ExampleScope(const ExampleScope&) = delete;
-  ExampleScope& operator=(const ExampleScope&) = delete;
 
  private:
-  Tensor outer_first_;
-  int64_t outer_stride_;
+  TraceSetting<&TraceState::examples> examples_;
 };
 
 // A layer path without the index of its outermost stack, and that index:

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/reduce.h"
 
-#include <algorithm>
-
-#include <fmt/format.h>
-
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/layout.h"
@@ -59,34 +54,29 @@ Types infer_broadcast(const InferContext& context) {
     refuse_axis(context, 0, axis.name);
     for (const std::string& mesh_axis : axis.split) {
       if (!x.partial.over(mesh_axis)) continue;
-      refuse(context,
-             fmt::format("{} is partial over {}, which cannot split the new axis {}; {}",
-                         context.names[0], mesh_axis, axis.name, place_hint(context.names[0])));
+      refuse(context, "{} is partial over {}, which cannot split the new axis {}; {}",
+             context.names[0], mesh_axis, axis.name, place_hint(context.names[0]));
     }
     all.axes.push_back(axis);
   }
   check_mesh_axes_once(context, all);
   Type result{x.dtype, {}, x.partial};
   for (const std::string& name : context.attributes.get<Names>("order")) {
-    if (!all.has(name)) {
-      refuse(context, fmt::format("order has {}, the result does not{}", name,
-                                  did_you_mean(name, all.names())));
-    }
+    if (!all.has(name))
+      refuse(context, "order has {}, the result does not{}", name, did_you_mean(name, all.names()));
     result.axes.push_back(all.axis(name));
   }
-  if (result.axes.size() != all.axes.size()) {
-    refuse(context, fmt::format("order [{}] must name each axis of [{}]", joined(result.names()),
-                                joined(all.names())));
-  }
+  if (result.axes.size() != all.axes.size())
+    refuse(context, "order [{}] must name each axis of [{}]", joined(result.names()),
+           joined(all.names()));
   return {result};
 }
 
 Tensors sum_vjp(const VjpContext& c) {
   const Tensor& x = c.inputs[0];
   std::vector<Axis> summed;
-  for (const Axis& axis : x.type().axes) {
+  for (const Axis& axis : x.type().axes)
     if (!c.outputs[0].has(axis.name)) summed.push_back(axis);
-  }
   return {broadcast(c.cotangents[0], summed, joined(x.type().names()))};
 }
 
@@ -136,10 +126,7 @@ Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) 
 }
 
 Tensor match(const Tensor& cotangent, const Tensor& primal) {
-  std::vector<std::string> extra;
-  for (const Axis& axis : cotangent.type().axes) {
-    if (!primal.has(axis.name)) extra.push_back(axis.name);
-  }
+  const Names extra = names_beside(cotangent.type(), primal.type());
   return in_order_of(extra.empty() ? cotangent : reduce_sum(cotangent, joined(extra)),
                      primal.type());
 }

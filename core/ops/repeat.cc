@@ -2,13 +2,11 @@
 #include "core/ops/repeat.h"
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/op_helpers.h"
@@ -42,17 +40,17 @@ std::vector<Type> infer_repeat(const InferContext& context) {
     const bool sliced = i >= parts.carries && i < parts.carries + parts.stacked;
     const Type expected = sliced ? stacked_type(inner, parts.axis, parts.count) : inner;
     if (context.inputs[i] != expected)
-      refuse(context, fmt::format("{} is {}, the body expects {}", context.names[i],
-                                  context.inputs[i].text_sized(), expected.text_sized()));
+      refuse(context, "{} is {}, the body expects {}", context.names[i],
+             context.inputs[i].text_sized(), expected.text_sized());
   }
   std::vector<Type> types;
   for (size_t i = 0; i < body.outputs().size(); ++i) {
     const Type& inner = body.type(body.outputs()[i].value);
     if (i < parts.carries && inner != context.inputs[i])
       refuse(context,
-             fmt::format("{} is {} before an iteration and {} after it; the body must return the "
-                         "type it takes (place or cast it)",
-                         context.names[i], context.inputs[i].text_sized(), inner.text_sized()));
+             "{} is {} before an iteration and {} after it; the body must return the "
+             "type it takes (place or cast it)",
+             context.names[i], context.inputs[i].text_sized(), inner.text_sized());
     types.push_back(i < parts.carries ? inner : stacked_type(inner, parts.axis, parts.count));
   }
   return types;

@@ -47,9 +47,9 @@ extern const Op kRepeatOp;
 // A group of elementwise nodes that run as one loop; its body is the group. Never traced: the
 // fusion pass makes it.
 extern const Op kFusedOp;
-// An einsum and elementwise nodes on its result (core/compile/fuse/fuse_products.h). Never traced.
+// An einsum and elementwise nodes on its result (core/compile/fuse/fuse.h). Never traced.
 extern const Op kFusedProductOp;
-// The adam_update nodes of several parameters (core/compile/fuse/fuse_updates.h). Never traced.
+// The adam_update nodes of several parameters (core/compile/fuse/fuse.h). Never traced.
 extern const Op kFusedUpdatesOp;
 
 bool is_repeat(const Node& node);

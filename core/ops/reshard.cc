@@ -3,14 +3,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -28,12 +23,11 @@ Types infer_cast(const InferContext& context) {
   Type type = context.inputs[0];
   type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
   const bool through = context.attributes.get<int64_t>("through_partial") != 0;
-  if (type.partial && !(through && is_floating(type.dtype))) {
-    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is summed; "
-                                "{}, or ask for CastPartial::kThrough",
-                                context.names[0], mesh_text(type.partial.mesh_axes),
-                                place_hint(context.names[0])));
-  }
+  if (type.partial && !(through && is_floating(type.dtype)))
+    refuse(context,
+           "{} is partial over {} and would be rounded before it is summed; "
+           "{}, or ask for CastPartial::kThrough",
+           context.names[0], mesh_text(type.partial.mesh_axes), place_hint(context.names[0]));
   return {type};
 }
 
@@ -52,14 +46,11 @@ std::optional<DType> reduce_dtype(const Node& node) {
   return parse_dtype(node.attributes.get<std::string>("reduce"));
 }
 
-// Mesh axes of the current PendingGradientScope.
-thread_local std::vector<std::string> pending_mesh_axes;
-
 // Sums over all mesh axes but the pending ones.
 Tensor reduced_unless_pending(const Tensor& x) {
   Type type = x.type();
   std::erase_if(type.partial.mesh_axes, [](const std::string& mesh_axis) {
-    return std::ranges::find(pending_mesh_axes, mesh_axis) == pending_mesh_axes.end();
+    return !contains(trace_state().pending_mesh_axes, mesh_axis);
   });
   if (type.partial.mesh_axes.empty()) type.partial = {};
   return type == x.type() ? x : reshard(x, type);
@@ -80,15 +71,13 @@ Tensors cast_vjp(const VjpContext& c) {
 // Attribute "type": the result's type. The array stays the same: dtype, axes, order and sizes.
 void check_same_array(const InferContext& context, const Type& target) {
   const Type& x = context.inputs[0];
-  if (x.dtype != target.dtype || x.names() != target.names()) {
-    refuse(context, fmt::format("{} is {}, which cannot become {}: only splits and partials may "
-                                "differ",
-                                context.names[0], x.text(), target.text()));
-  }
+  if (x.dtype != target.dtype || x.names() != target.names())
+    refuse(context, "{} is {}, which cannot become {}: only splits and partials may differ",
+           context.names[0], x.text(), target.text());
   for (size_t i = 0; i < x.axes.size(); ++i) {
     if (x.axes[i].size == target.axes[i].size) continue;
-    refuse(context, fmt::format("{} is {} in {} and {} in the target", x.axes[i].name,
-                                x.axes[i].size, context.names[0], target.axes[i].size));
+    refuse(context, "{} is {} in {} and {} in the target", x.axes[i].name, x.axes[i].size,
+           context.names[0], target.axes[i].size);
   }
 }
 
@@ -99,18 +88,18 @@ void check_partials(const InferContext& context, const Type& target) {
   if (from.kind == PartialKind::kMax) {
     for (const std::string& mesh_axis : from.mesh_axes) {
       const bool stays = to.kind == PartialKind::kMax && to.over(mesh_axis);
-      if (!stays && (split_over(target, mesh_axis) || to.over(mesh_axis))) {
-        refuse(context, fmt::format("{} is a partial max over {}, which may only become "
-                                    "replicated; the target is {}",
-                                    context.names[0], mesh_axis, target.text()));
-      }
+      if (!stays && (split_over(target, mesh_axis) || to.over(mesh_axis)))
+        refuse(context,
+               "{} is a partial max over {}, which may only become "
+               "replicated; the target is {}",
+               context.names[0], mesh_axis, target.text());
     }
   }
   if (to.kind == PartialKind::kMax) {
     for (const std::string& mesh_axis : to.mesh_axes) {
       if (from.kind == PartialKind::kMax && from.over(mesh_axis)) continue;
-      refuse(context, fmt::format("{} is not a partial max over {}; only reduce_max makes one",
-                                  context.names[0], mesh_axis));
+      refuse(context, "{} is not a partial max over {}; only reduce_max makes one",
+             context.names[0], mesh_axis);
     }
   }
 }
@@ -259,11 +248,6 @@ Tensor reshard(Operand x, const Type& type) {
   return trace_op(kReshardOp, {x.tensor}, {{"type", type}}, x.site);
 }
 
-PendingGradientScope::PendingGradientScope(std::vector<std::string> mesh_axes)
-    : outer_(std::exchange(pending_mesh_axes, std::move(mesh_axes))) {}
-
-PendingGradientScope::~PendingGradientScope() { pending_mesh_axes = std::move(outer_); }
-
 Tensor zeros(const Type& type) {
   const Tensor zero = constant(0.0, type.dtype, type.axes);
   return type.partial ? reshard(zero, type) : zero;
@@ -293,9 +277,8 @@ Tensor reshard(Operand x, std::string_view layout) {
   const ErrorPrefix where(x.site.text());
   Type type = parse_layout(layout);
   type.dtype = x.tensor.dtype();
-  for (Axis& axis : type.axes) {
+  for (Axis& axis : type.axes)
     if (axis.size == 0 && x.tensor.has(axis.name)) axis.size = x.tensor.size(axis.name);
-  }
   type.partial.mesh_axes = mesh_union(traced_mesh(), type.partial.mesh_axes, {});
   return reshard(x, type);
 }

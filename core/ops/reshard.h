@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/graph.h"
 #include "core/graph/op.h"
+#include "core/graph/trace.h"
 
 namespace tessera {
 
@@ -34,16 +34,7 @@ Tensor cast_weight(Operand x, DType dtype, DType reduce);
 
 // While it lives, gradients of cast_weight stay pending sums over these mesh axes, in the weight's
 // dtype: the code that opens it reduces them later.
-class PendingGradientScope {
- public:
-  explicit PendingGradientScope(std::vector<std::string> mesh_axes);
-  PendingGradientScope(const PendingGradientScope&) = delete;
-  PendingGradientScope& operator=(const PendingGradientScope&) = delete;
-  ~PendingGradientScope();
-
- private:
-  std::vector<std::string> outer_;
-};
+using PendingGradientScope = TraceSetting<&TraceState::pending_mesh_axes>;
 
 // Changes the layout of x: "batch/data seq embed/mdl", axes in x's order, or "… + sum(mdl)". The
 // only op of layers that communicates; on global arrays it is the identity.

@@ -5,12 +5,8 @@
 #include <cstdint>
 #include <numbers>
 #include <string>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
@@ -27,16 +23,16 @@ Types infer_rotary(const InferContext& context) {
   refuse_maximum(context);
   refuse_partial(context, 1);
   const Type& x = context.inputs[0];
-  const Axis& axis = unsplit_last_axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  const Axis& axis = unsplit_last_axis_of(context, 0, axis_attribute(context.attributes));
   check_floating_operand(context, 0);
   if (axis.size % 2 != 0)
-    refuse(context, fmt::format("{}={} is odd; it is rotated in pairs", axis.name, axis.size));
+    refuse(context, "{}={} is odd; it is rotated in pairs", axis.name, axis.size);
   check_dtype(context, 1, DType::kI32);
   check_agreement(context, 0, 1);
   for (const Axis& of_positions : context.inputs[1].axes) {
     axis_of(context, 0, of_positions.name);
     if (of_positions.name == axis.name)
-      refuse(context, fmt::format("{} has the rotated axis {}", context.names[1], axis.name));
+      refuse(context, "{} has the rotated axis {}", context.names[1], axis.name);
   }
   return {x};
 }
@@ -81,7 +77,7 @@ Tensor stretched(const Tensor& frequency, const Attributes& attributes) {
 
 Tensors decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
-  const std::string& axis = attributes.get<std::string>("axis");
+  const std::string& axis = axis_attribute(attributes);
   const bool interleaved = attributes.get<int64_t>("interleaved") != 0;
   const double min = attributes.get<double>("min_timescale");
   const double max = attributes.get<double>("max_timescale");

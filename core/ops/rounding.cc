@@ -2,7 +2,6 @@
 #include "core/ops/rounding.h"
 
 #include <algorithm>
-#include <string>
 
 #include <fmt/format.h>
 
@@ -34,7 +33,7 @@ const Op kStochasticRoundOp{{.name = "stochastic_round",
 
 Attributes noise_attributes(const Type& type, std::string_view stream) {
   const StreamPath path = stream_path(traced_path());
-  return {{"seed", traced_seed()},
+  return {{"seed", trace_state().seed},
           {"stream", fmt::format("rounding{} of {}", stream, path.path)},
           {"first", std::max<int64_t>(path.layer, 0) * type.elements()}};
 }

@@ -2,8 +2,6 @@
 #include "core/ops/send.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/ops/op_helpers.h"
@@ -23,16 +21,11 @@ Types infer_receive(const InferContext& context) {
 
 using Names = std::vector<std::string>;
 
-bool contains(const Names& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 void add_transfer_axes(const Graph& graph, Names& axes) {
   for (const Node& node : graph.nodes()) {
-    if (is_transfer(node)) {
+    if (is_transfer(node))
       for (const std::string& axis : node.attributes.get<Names>("mesh_axes"))
         if (!contains(axes, axis)) axes.push_back(axis);
-    }
     for (const auto& body : node.bodies) add_transfer_axes(*body, axes);
   }
 }

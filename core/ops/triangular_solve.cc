@@ -102,9 +102,7 @@ Tensors triangular_solve_vjp(const VjpContext& c) {
   const TriangularSolveOptions transposed = {.upper = !solve.options.upper,
                                              .unit_diagonal = solve.options.unit_diagonal};
   const Tensor db = triangular_solve(a, c.cotangents[0], solve.col, solve.row, transposed);
-  std::vector<std::string> summed;
-  for (const std::string& name : db.type().names())
-    if (!a.has(name)) summed.push_back(name);
+  const std::vector<std::string> summed = names_beside(db.type(), a.type());
   const Tensor da = trace_op(kEinsumOp, {db, x},
                              {{"contracted", summed}, {"output", a.type().names()}}, c.node.site);
   const Triangle triangle(solve, a);

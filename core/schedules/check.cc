@@ -14,7 +14,7 @@ namespace {
 void check_ticks(const PipelineTable& table) {
   const ValueMakers makers(table);
   std::vector<PipelineTask> by_tick = table.tasks;
-  std::sort(by_tick.begin(), by_tick.end());  // The earliest fault is the one to fix first.
+  std::ranges::sort(by_tick);  // The earliest fault is the one to fix first.
   for (const PipelineTask& task : by_tick)
     for (const PipelineValue& value : needed_values(table, task)) {
       const PipelineTask& maker = table.tasks[static_cast<size_t>(makers.maker(value))];
@@ -29,14 +29,14 @@ void check_ticks(const PipelineTable& table) {
 
 void check_live(const PipelineTable& table) {
   if (table.live_bound.empty()) return;
-  if (static_cast<int64_t>(table.live_bound.size()) != table.stages)
+  if (std::ssize(table.live_bound) != table.stages)
     fail("{}: live_bound has {} numbers, expected one for each of the {} stages", table.name,
          table.live_bound.size(), table.stages);
   const auto live = live_activations(table);
   for (size_t stage = 0; stage < live.size(); ++stage) {
     const int64_t bound = table.live_bound[stage];
-    const auto above = std::find_if(live[stage].begin(), live[stage].end(),
-                                    [bound](int64_t count) { return count > bound; });
+    const auto above =
+        std::ranges::find_if(live[stage], [bound](int64_t count) { return count > bound; });
     if (above != live[stage].end())
       fail(
           "{}: stage {} holds {} activations at tick {}, expected at most live_bound={}; run a "

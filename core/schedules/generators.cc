@@ -39,7 +39,7 @@ class OrderBuilder {
     tick_ = 0;
   }
   void add(PipelineWork work, int64_t microbatch, int64_t chunk = 0) {
-    const int64_t stage = static_cast<int64_t>(table_.live_bound.size()) - 1;
+    const int64_t stage = std::ssize(table_.live_bound) - 1;
     table_.tasks.push_back({tick_++, stage, chunk, microbatch, work});
   }
   PipelineTable table() const { return at_earliest_ticks(table_); }
@@ -155,7 +155,7 @@ PipelineTable forward_table(int64_t stages, int64_t microbatches, int64_t chunks
         idle = arrival = tick + 1;
       }
   }
-  std::sort(table.tasks.begin(), table.tasks.end());
+  std::ranges::sort(table.tasks);
   return table;
 }
 

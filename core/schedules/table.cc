@@ -91,7 +91,7 @@ std::vector<std::vector<int64_t>> stage_orders(const PipelineTable& table) {
   for (size_t i = 0; i < table.tasks.size(); ++i)
     orders[static_cast<size_t>(table.tasks[i].stage)].push_back(static_cast<int64_t>(i));
   for (auto& order : orders)
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
       return table.tasks[static_cast<size_t>(a)].tick < table.tasks[static_cast<size_t>(b)].tick;
     });
   return orders;
@@ -117,7 +117,7 @@ std::vector<std::vector<int64_t>> live_activations(const PipelineTable& table) {
 std::vector<int64_t> peak_live_activations(const PipelineTable& table) {
   std::vector<int64_t> peaks;
   for (const auto& live : live_activations(table))
-    peaks.push_back(live.empty() ? 0 : *std::max_element(live.begin(), live.end()));
+    peaks.push_back(live.empty() ? 0 : *std::ranges::max_element(live));
   return peaks;
 }
 

@@ -79,8 +79,8 @@ class OrderRun {
       if (has_next(stage)) fail_by_deadlock(stage);
     for (int64_t stage = 0; stage < table_.stages; ++stage)
       add_bubble({stage, BubbleCause::kDrain, -1, free_[at(stage)], timeline_.finish});
-    std::stable_sort(timeline_.bubbles.begin(), timeline_.bubbles.end(),
-                     [](const Bubble& a, const Bubble& b) { return a.stage < b.stage; });
+    std::ranges::stable_sort(timeline_.bubbles,
+                             [](const Bubble& a, const Bubble& b) { return a.stage < b.stage; });
     return std::move(timeline_);
   }
 
@@ -190,7 +190,7 @@ PipelineTable at_earliest_ticks(const PipelineTable& table) {
   PipelineTable early = table;
   for (size_t i = 0; i < early.tasks.size(); ++i)
     early.tasks[i].tick = static_cast<int64_t>(timeline.tasks[i].start);
-  std::sort(early.tasks.begin(), early.tasks.end());
+  std::ranges::sort(early.tasks);
   return early;
 }
 

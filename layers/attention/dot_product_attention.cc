@@ -8,7 +8,6 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
-#include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -17,7 +16,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "layers/dropout.h"
-#include "layers/fprop_scope.h"
 
 namespace tessera {
 

@@ -3,7 +3,6 @@
 
 #include <variant>
 
-#include "core/base/error.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"

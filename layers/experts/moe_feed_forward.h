@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "core/hparams/template.h"
 #include "layers/experts/routers.h"

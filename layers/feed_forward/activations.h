@@ -2,7 +2,6 @@
 // Elementwise nonlinearities as layers, so that an experiment or --set can name one. No weights.
 #pragma once
 
-#include <cstddef>
 #include <string_view>
 
 #include "core/hparams/template.h"

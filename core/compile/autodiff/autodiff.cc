@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include <fmt/core.h>
@@ -308,7 +307,7 @@ const Node* served(const Graph& graph, ValueId value,
   if (!is_repeat(node)) return &node;
   const Loop loop(node);
   const Graph& body = loop.body();
-  const auto operand = std::find(node.inputs.begin(), node.inputs.end(), value);
+  const auto operand = std::ranges::find(node.inputs, value);
   const auto position = static_cast<size_t>(operand - node.inputs.begin());
   const Node* within =
       served(body, loop.operand_in(position), first_readers(body, body.nodes().end_id()));
@@ -320,8 +319,8 @@ const Node* served(const Graph& graph, ValueId value,
 void trace_backward(Graph& graph, NodeId end, const ValueFlags& active, Cotangents& cotangents) {
   for (const NodeId id : IdRange(end).reversed()) {
     const Node node = graph.node(id);  // A copy: tracing may change the node.
-    const bool reached = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                     [&](ValueId value) { return cotangents.has(value); });
+    const bool reached =
+        std::ranges::any_of(node.outputs, [&](ValueId value) { return cotangents.has(value); });
     if (!reached || !any_flagged(node.inputs, active) || node.op->stops_gradient) continue;
     const ServeScope serve(node);
     if (is_repeat(node)) {
@@ -331,18 +330,6 @@ void trace_backward(Graph& graph, NodeId end, const ValueFlags& active, Cotangen
     }
   }
 }
-
-// While it lives, nodes are traced on behalf of the first reader of a target.
-class ReaderScope {
- public:
-  ReaderScope(const Graph& graph, ValueId target,
-              const IndexedVector<ValueId, NodeId>& first_readers) {
-    if (const Node* reader = served(graph, target, first_readers)) serve_.emplace(*reader);
-  }
-
- private:
-  std::optional<ServeScope> serve_;
-};
 
 // Returns zeros of this type if the tensor is invalid.
 Tensor with_type(const Tensor& gradient, const Type& type, ValueId target) {
@@ -357,10 +344,9 @@ std::vector<Tensor> trace_gradients(const Tensor& loss, const std::vector<Tensor
                                     const std::function<Type(const Type&)>& type_of) {
   Graph& graph = traced_graph();
   CHECK(loss.graph() == &graph, "the loss belongs to another trace");
-  if (loss.type() != make_type(DType::kF32, {})) {
+  if (loss.type() != make_type(DType::kF32, {}))
     fail("gradients: the loss is {}, expected an f32 scalar that is not partial; {}",
          loss.type().text(), loss.type().partial ? "place(loss)" : "reduce_sum and cast it");
-  }
   const PhaseScope phase(Phase::kBackward);
   std::vector<ValueId> wanted;
   for (const Tensor& target : targets) wanted.push_back(imported(target).id());
@@ -379,7 +365,8 @@ std::vector<Tensor> trace_gradients(const Tensor& loss, const std::vector<Tensor
       fail("gradients: {} is {}, which has no gradient", graph.describe(value), type.text());
     if (type.partial)
       fail("gradients: {} is partial ({}); place it", graph.describe(value), type.text());
-    const ReaderScope reader(graph, value, readers);
+    std::optional<ServeScope> serve;
+    if (const Node* const reader = served(graph, value, readers)) serve.emplace(*reader);
     const Tensor gradient = active[value] ? cotangents.sum(value) : Tensor();
     result.push_back(with_type(gradient, type_of(type), value));
   }
@@ -409,7 +396,8 @@ std::vector<Tensor> reduced_gradients(const std::vector<Tensor>& sums,
   const IndexedVector<ValueId, NodeId> readers = first_readers(graph, graph.nodes().end_id());
   std::vector<Tensor> result;
   for (size_t i = 0; i < sums.size(); ++i) {
-    const ReaderScope reader(graph, targets[i].id(), readers);
+    std::optional<ServeScope> serve;
+    if (const Node* const reader = served(graph, targets[i].id(), readers)) serve.emplace(*reader);
     result.push_back(with_type(sums[i], targets[i].type(), targets[i].id()));
   }
   return result;

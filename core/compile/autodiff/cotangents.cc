@@ -46,8 +46,8 @@ std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
   std::vector<Group> groups;
   for (const Tensor& contribution : contributions) {
     const Partial& partial = contribution.type().partial;
-    const auto group = std::find_if(groups.begin(), groups.end(),
-                                    [&](const Group& g) { return g.partial == partial; });
+    const auto group =
+        std::ranges::find_if(groups, [&](const Group& g) { return g.partial == partial; });
     if (group == groups.end()) {
       groups.push_back({partial, contribution});
     } else {
@@ -110,7 +110,7 @@ bool Boundary::keeps_partial(ValueId value) const {
     if (!node.op->linear_view && !drops_unit_axes(graph_, node)) return false;
     value = node.inputs[0];
   }
-  return std::find(reduced_.begin(), reduced_.end(), value) == reduced_.end();
+  return std::ranges::find(reduced_, value) == reduced_.end();
 }
 
 void Cotangents::add(ValueId value, const Tensor& contribution) {

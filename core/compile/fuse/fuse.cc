@@ -23,7 +23,7 @@ constexpr size_t kMostNodes = 48;
 constexpr size_t kMostOperands = 16;
 
 bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
-  return std::binary_search(sorted.begin(), sorted.end(), id);
+  return std::ranges::binary_search(sorted, id);
 }
 
 // Which nodes run as one loop, and in which order. A unit is a group of nodes or a single node. The
@@ -47,8 +47,8 @@ class FusionGroups {
     std::vector<const Unit*> units;
     for (const Unit& unit : units_)
       if (!unit.nodes.empty()) units.push_back(&unit);
-    std::sort(units.begin(), units.end(),
-              [](const Unit* a, const Unit* b) { return a->position < b->position; });
+    std::ranges::sort(units,
+                      [](const Unit* a, const Unit* b) { return a->position < b->position; });
     std::vector<std::vector<NodeId>> result;
     for (const Unit* unit : units) result.push_back(unit->nodes);
     return result;
@@ -117,8 +117,7 @@ class FusionGroups {
   bool small_enough(const std::vector<NodeId>& nodes) const {
     std::vector<ValueId> operands;  // Few, so a linear search is cheap.
     const auto count = [&](ValueId value) {
-      if (std::find(operands.begin(), operands.end(), value) == operands.end())
-        operands.push_back(value);
+      if (std::ranges::find(operands, value) == operands.end()) operands.push_back(value);
       return operands.size() <= kMostOperands;
     };
     for (const NodeId id : nodes) {
@@ -195,7 +194,6 @@ class FusedBody {
     for (ValueId& value : node.inputs) value = map_.at(value);
     const ValueId made = node.outputs[0];
     const std::vector<SharedType> types = output_types(graph_, node);
-    node.outputs.clear();
     const NodeId copied = body_.add_node(std::move(node), types);
     const ValueId inner = body_.node(copied).outputs[0];
     body_.value(inner).name = graph_.value(made).name;
@@ -225,16 +223,14 @@ class Fuser : GroupPass {
   using GroupPass::GroupPass;
 
   Graph fuse() {
-    rewriter_.copy_inputs();
-    for (const std::vector<NodeId>& nodes : FusionGroups(graph_, readers_).in_order()) {
-      if (is_worth_fusing(nodes)) {
-        add_fused(nodes);
-      } else {
-        add_alone(nodes[0]);
-      }
-    }
-    rewriter_.copy_outputs();
-    return dce(std::move(rewriter_.to()));
+    return dce(rewriter_.rewritten(FusionGroups(graph_, readers_).in_order(),
+                                   [&](const std::vector<NodeId>& nodes) {
+                                     if (is_worth_fusing(nodes)) {
+                                       add_fused(nodes);
+                                     } else {
+                                       add_alone(nodes[0]);
+                                     }
+                                   }));
   }
 
  private:
@@ -242,8 +238,7 @@ class Fuser : GroupPass {
   bool is_worth_fusing(const std::vector<NodeId>& nodes) const {
     if (nodes.size() > 1) return true;
     const Node& node = graph_.node(nodes[0]);
-    return node.op->fusible &&
-           std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId value) {
+    return node.op->fusible && std::ranges::any_of(node.inputs, [&](ValueId value) {
              const NodeId producer = graph_.value(value).producer;
              return producer != kNone && graph_.node(producer).op->foldable;
            });
@@ -262,8 +257,8 @@ class Fuser : GroupPass {
   // Whether a node outside the group, or a graph output, reads the value.
   bool is_read_outside(ValueId value, const std::vector<NodeId>& nodes) const {
     const std::span<const NodeId> readers = readers_[value];
-    return is_output_[value] || std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
-             return !std::binary_search(nodes.begin(), nodes.end(), reader);
+    return is_output_[value] || std::ranges::any_of(readers, [&](NodeId reader) {
+             return !std::ranges::binary_search(nodes, reader);
            });
   }
 

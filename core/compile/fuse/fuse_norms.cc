@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_norms.h"
-
+// Residual sums beside norms.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
@@ -33,15 +33,12 @@ class NormFuser : GroupPass {
       norm_of_[add] = id;
       add_of.emplace(id, add);
     }
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) {
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       if (const auto found = add_of.find(id); found != add_of.end())
         add_pair(id, found->second);
       else if (norm_of_[id] == kNone)
         move_node(id, fuse_norms);
-    }
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    });
   }
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_products.h"
-
+// Epilogues of matrix products.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
@@ -51,8 +51,8 @@ class ProductFuser : GroupPass {
       if (op != &kEinsumOp && op != &kFp8ProductOp) continue;
       ProductChain chain = chain_of(id);
       // A node may follow two products: the first takes it.
-      const auto end = std::find_if(chain.nodes.begin(), chain.nodes.end(),
-                                    [&](NodeId each) { return is_taken[each]; });
+      const auto end =
+          std::ranges::find_if(chain.nodes, [&](NodeId each) { return is_taken[each]; });
       if (end != chain.nodes.end()) {
         chain.nodes.erase(end, chain.nodes.end());
         chain.result = graph_.node(chain.nodes.back()).outputs[0];
@@ -62,15 +62,12 @@ class ProductFuser : GroupPass {
       for (const NodeId each : chain.nodes) is_taken[each] = true;
       by_place.emplace(place_of(chain), std::move(chain));
     }
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) {
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       if (const auto found = by_place.find(id); found != by_place.end())
         add_product(found->second);
       else if (!is_taken[id])
         move_node(id, fuse_products);
-    }
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    });
   }
 
  private:
@@ -79,7 +76,7 @@ class ProductFuser : GroupPass {
     const std::span<const NodeId> readers = readers_[value];
     if (is_output_[value] || readers.size() != 1) return kNone;
     const Node& reader = graph_.node(readers[0]);
-    const bool once = std::count(reader.inputs.begin(), reader.inputs.end(), value) == 1;
+    const bool once = std::ranges::count(reader.inputs, value) == 1;
     return once && reader.phase == phase && reader.op->fusible ? readers[0] : kNone;
   }
 
@@ -145,8 +142,7 @@ class ProductFuser : GroupPass {
     }
     if (found == kNone || joins_loop(found)) return false;
     const std::span<const NodeId> readers = readers_[chain.result];
-    if (std::any_of(readers.begin(), readers.end(), [&](NodeId id) { return id < found; }))
-      return false;
+    if (std::ranges::any_of(readers, [&](NodeId id) { return id < found; })) return false;
     const ValueId operand = chain.result;
     take(chain, found);
     if (readers.size() > 1 || is_output_[operand]) chain.saved = operand;
@@ -175,8 +171,7 @@ class ProductFuser : GroupPass {
     for (const NodeId id : chain.nodes) {
       for (const ValueId value : graph_.node(id).inputs) {
         const NodeId producer = graph_.value(value).producer;
-        const bool inside =
-            std::find(chain.nodes.begin(), chain.nodes.end(), producer) != chain.nodes.end();
+        const bool inside = std::ranges::find(chain.nodes, producer) != chain.nodes.end();
         if (!inside && producer != kNone && producer > product) return chain.nodes.back();
       }
     }

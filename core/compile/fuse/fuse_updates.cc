@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_updates.h"
-
+// Multi-tensor updates.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/optimizer.h"
@@ -20,18 +20,6 @@
 
 namespace tessera {
 namespace {
-
-// The values that these depend on.
-ValueFlags ancestors_of(const Graph& graph, const std::vector<ValueId>& values) {
-  ValueFlags needed(graph.values().size());
-  for (const ValueId value : values) needed[value] = true;
-  for (size_t i = graph.nodes().size(); i-- > 0;) {
-    const Node& node = graph.node(NodeId(i));
-    if (!any_flagged(node.outputs, needed)) continue;
-    for (const ValueId value : node.inputs) needed[value] = true;
-  }
-  return needed;
-}
 
 // Updates with the same text can share a launch: attributes and dtypes agree, except for those that
 // a launch has for each parameter.
@@ -65,16 +53,13 @@ class UpdateFuser : GroupPass {
       for (const NodeId id : group.nodes) is_grouped[id] = true;
     }
     if (by_first.empty() && is_in_order(graph_)) return std::move(graph_);
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) {
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       if (const auto found = by_first.find(id); found != by_first.end()) {
         add_group(found->second->nodes);
       } else if (!is_grouped[id]) {
         rewriter_.move_node(graph_, id);
       }
-    }
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    });
   }
 
  private:
@@ -89,8 +74,8 @@ class UpdateFuser : GroupPass {
     const auto [at, is_new] = number_.try_emplace(shared_text(graph_, node), groups_.size());
     if (is_new)
       groups_.push_back({{},
-                         ancestors_of(graph_, {node.inputs[AdamOperand::kScale],
-                                               node.inputs[AdamOperand::kApply]})});
+                         ancestors(graph_, {node.inputs[AdamOperand::kScale],
+                                            node.inputs[AdamOperand::kApply]})});
     Group* group = &groups_[at->second];
     const bool waits = group->awaited[node.inputs[AdamOperand::kGradient]];
     // The group takes the place of its first node.

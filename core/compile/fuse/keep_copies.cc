@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/keep_copies.h"
-
+// Copies of parameters in bf16.
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"

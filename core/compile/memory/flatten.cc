@@ -95,7 +95,7 @@ class Flattener {
       const FlatValue value = new_value(graph.type(input.value).bytes());
       FlatBuffer& buffer = program_.buffers[value.buffer];
       buffer.is_input = true;
-      buffer.persistent = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
+      buffer.persistent = persists(input.kind);
       values[input.value] = value;
       program_.inputs.push_back(value);
     }

@@ -41,7 +41,7 @@ class InPlaceUpdates {
     bool in_place = false;
   };
 
-  int64_t end() const { return static_cast<int64_t>(program_.launches.size()); }
+  int64_t end() const { return std::ssize(program_.launches); }
   const FlatLaunch& launch(int64_t time) const {
     return program_.launches[LaunchId(static_cast<size_t>(time))];
   }
@@ -314,7 +314,7 @@ class InPlaceUpdates {
   // Returns whether `value` is the old value of a state.
   bool is_replaced(FlatValue value) const {
     const BufferId root = program_.root(value).buffer;
-    return std::any_of(updates_.begin(), updates_.end(), [&](const Update& update) {
+    return std::ranges::any_of(updates_, [&](const Update& update) {
       return update.state.buffer == root && !update.in_place;
     });
   }

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "core/compile/memory/flat_program.h"
-#include "core/compile/memory/footprints.h"
 #include "core/compile/memory/gather_starts.h"
 #include "core/compile/memory/launch_facts.h"
 #include "core/graph/op.h"
@@ -98,11 +97,10 @@ class AllGatherPrefetch {
       }
       // A gather is complete at its first reader that is not a further collective of the chain.
       const bool continues_chain = early && facts[i].is_collective;
-      if (!continues_chain) {
+      if (!continues_chain)
         for (size_t k = begin; k < producers_.size(); ++k)
           if (facts[producers_[k]].is_collective)
             first_use_[producers_[k]] = std::min(first_use_[producers_[k]], i);
-      }
       if (!early) {
         producers_.resize(begin);
         continue;
@@ -124,8 +122,8 @@ class AllGatherPrefetch {
     std::vector<size_t> gathers;
     for (size_t i = 0; i < early_.size(); ++i)
       if (is_gather(i)) gathers.push_back(i);
-    std::stable_sort(gathers.begin(), gathers.end(),
-                     [&](size_t a, size_t b) { return first_use_[a] < first_use_[b]; });
+    std::ranges::stable_sort(gathers,
+                             [&](size_t a, size_t b) { return first_use_[a] < first_use_[b]; });
     return gathers;
   }
 
@@ -277,8 +275,7 @@ class Splitter {
       if (open_results_[root.buffer] == 0) return;
       for (size_t i = count; i < open_.size(); ++i) {
         const std::span<const FlatValue> results = open_[i].results;
-        if (std::any_of(results.begin(), results.end(),
-                        [&](FlatValue result) { return overlaps(result, root); }))
+        if (std::ranges::any_of(results, [&](FlatValue result) { return overlaps(result, root); }))
           count = i + 1;
       }
     });

@@ -291,7 +291,7 @@ int64_t place_persistent(const Graph& graph, const std::vector<Placement>& persi
   }
   for (const GraphInput& input : graph.inputs()) {
     Placement placement{input.name, input.kind, graph.type(input.value), kUnplaced};
-    if (input.kind == InputKind::kParameter || input.kind == InputKind::kState) {
+    if (persists(input.kind)) {
       const auto found = fixed_by_name.find(input.name);
       if (found == fixed_by_name.end()) {
         placement.offset = end;

@@ -169,10 +169,7 @@ class LoopMerge {
         placed_(graph.nodes().size()) {}
 
   Graph run() {
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) place(id);
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) { place(id); });
   }
 
  private:

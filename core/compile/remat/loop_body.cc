@@ -2,8 +2,6 @@
 #include "core/compile/remat/loop_body.h"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 #include <fmt/core.h>
 
@@ -19,8 +17,7 @@ ValueFlags find_invariant(const Graph& joint, const Loop& loop, NodeId forward_e
   for (size_t i = 0; i < loop.constants(); ++i) invariant[loop.constant_in(i)] = true;
   for (const NodeId id : IdRange(forward_end)) {
     const Node& node = joint.node(id);
-    const bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
-                                 [&](ValueId v) { return invariant[v]; });
+    const bool all = std::ranges::all_of(node.inputs, [&](ValueId v) { return invariant[v]; });
     for (const ValueId value : node.outputs) invariant[value] = all;
   }
   return invariant;
@@ -56,7 +53,7 @@ class CandidateSearch {
       if (node.op->op_class != OpClass::kElementwise || !passes_.is_forward(id)) continue;
       const ValueId value = node.outputs[0];
       candidates[value] = only_elementwise_reads(value) && !must_be_saved(value) &&
-                          std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId operand) {
+                          std::ranges::all_of(node.inputs, [&](ValueId operand) {
                             return is_available(operand, value);
                           });
     }
@@ -79,8 +76,8 @@ class CandidateSearch {
   bool must_be_saved(ValueId value) const {
     for (const NodeId id : readers_[value])
       if (graph_.node(id).op == &kSaveForBackwardOp) return true;
-    return std::any_of(graph_.outputs().begin(), graph_.outputs().end(),
-                       [&](const GraphOutput& output) { return output.value == value; });
+    return std::ranges::any_of(graph_.outputs(),
+                               [&](const GraphOutput& output) { return output.value == value; });
   }
 
   // Returns whether the backward pass reads `operand` anyway, or can get it at little cost.
@@ -90,7 +87,7 @@ class CandidateSearch {
     if (producer != kNone && graph_.node(producer).op->op_class == OpClass::kGenerator) return true;
     if (graph_.type(operand).elements() * 16 <= graph_.type(value).elements()) return true;
     const std::span<const NodeId> readers = readers_[operand];
-    return std::any_of(readers.begin(), readers.end(), passes_.is_backward);
+    return std::ranges::any_of(readers, passes_.is_backward);
   }
 
   const Graph& graph_;

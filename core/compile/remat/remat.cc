@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/compile/remat/joint_loop.h"
@@ -115,10 +113,9 @@ class Recomputation {
         clones_(graph_.values().size()) {}
 
   Graph run() {
-    const bool any = std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end();
+    const bool any = std::ranges::find(dropped_, true) != dropped_.end();
     if (!any && is_in_order(graph_)) return std::move(graph_);
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) {
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       Node& node = graph_.node(id);
       if (node.phase == Phase::kForward) {
         const bool may_be_cloned = any_flagged(node.outputs, dropped_);
@@ -127,9 +124,7 @@ class Recomputation {
         for (ValueId& value : node.inputs) value = backward_operand(value);
         rewriter_.add_moved(graph_, take(node), id);
       }
-    }
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    });
   }
 
  private:
@@ -143,7 +138,6 @@ class Recomputation {
   void clone_producer(ValueId value) {
     const Node& original = graph_.node(graph_.value(value).producer);
     Node clone = original;
-    clone.outputs.clear();
     for (ValueId& operand : clone.inputs) operand = backward_operand(operand);
     clone.phase = Phase::kBackward;
     clone.remat_clone = true;

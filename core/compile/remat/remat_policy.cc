@@ -74,8 +74,8 @@ bool has_batch_axis(const Graph& graph, const Node& contraction) {
   const Type& a = graph.type(contraction.inputs[0]);
   const Type& b = graph.type(contraction.inputs[1]);
   const Type& result = graph.type(contraction.outputs[0]);
-  return std::any_of(result.axes.begin(), result.axes.end(),
-                     [&](const Axis& axis) { return a.has(axis.name) && b.has(axis.name); });
+  return std::ranges::any_of(
+      result.axes, [&](const Axis& axis) { return a.has(axis.name) && b.has(axis.name); });
 }
 
 // Collects the names of save_for_backward in the graph and its loops.
@@ -175,8 +175,7 @@ bool RematDecision::operator()(ValueId value) const {
     case RematPolicy::Kind::kSaveNothing:
       return false;
     case RematPolicy::Kind::kSaveNamed:
-      return std::find(policy_.names.begin(), policy_.names.end(), mark(value)) !=
-             policy_.names.end();
+      return std::ranges::find(policy_.names, mark(value)) != policy_.names.end();
     case RematPolicy::Kind::kSaveContractions:
       return contraction;
     case RematPolicy::Kind::kSaveUnbatchedContractions:

@@ -38,15 +38,12 @@ class LoopAccumulator : GroupPass {
         moves[id] = true;
         sums[graph_.value(term_of(*found)).producer].push_back(*found);
       }
-    rewriter_.copy_inputs();
-    for (const NodeId id : graph_.nodes().ids()) {
+    return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       if (const auto found = sums.find(id); found != sums.end())
         add_loop(id, found->second);
       else if (!moves[id])
         move_node(id, accumulate_in_loops);
-    }
-    rewriter_.copy_outputs();
-    return std::move(rewriter_.to());
+    });
   }
 
  private:
@@ -109,7 +106,6 @@ class LoopAccumulator : GroupPass {
       place = std::next(order.insert(place, slice));
       Node add = graph_.node(each.add);
       add.inputs = {slice, term};
-      add.outputs.clear();
       term = to.node(to.add_node(std::move(add), {type})).outputs[0];
     }
     to.order_inputs(order);

@@ -63,9 +63,9 @@ class Scheduler {
       const OpClass kind = node.op->op_class;
       const bool cheap = kind == OpClass::kElementwise || kind == OpClass::kGenerator ||
                          kind == OpClass::kDataMovement || kind == OpClass::kView;
-      const bool lazy = cheap && node.phase != Phase::kUpdate &&
-                        std::all_of(node.inputs.begin(), node.inputs.end(),
-                                    [&](ValueId value) { return persists[value]; });
+      const bool lazy =
+          cheap && node.phase != Phase::kUpdate &&
+          std::ranges::all_of(node.inputs, [&](ValueId value) { return persists[value]; });
       lazy_.push_back(lazy);
       if (lazy && kind == OpClass::kView)
         for (const ValueId value : node.outputs) persists[value] = true;
@@ -127,15 +127,12 @@ class Scheduler {
 
 Graph scheduled(Graph lowered, const Names& transfers) {
   Rewriter rewriter(lowered);
-  rewriter.copy_inputs();
-  for (const NodeId id : Scheduler(lowered, transfers).order()) {
+  return rewriter.rewritten(Scheduler(lowered, transfers).order(), [&](NodeId id) {
     Node& node = lowered.node(id);
     for (auto& body : node.bodies)
       if (runs_bodies(node)) body = std::make_shared<const Graph>(scheduled(*body, transfers));
     rewriter.move_node(lowered, id);
-  }
-  rewriter.copy_outputs();
-  return std::move(rewriter.to());
+  });
 }
 
 }  // namespace

@@ -55,15 +55,15 @@ const GraphInput* parameter_of(const Place& place, ValueId value) {
 }
 
 bool permutes(const ReshardPlan& plan) {
-  return std::any_of(plan.steps.begin(), plan.steps.end(),
-                     [](const ReshardStep& step) { return step.kind == StepKind::kPermute; });
+  return std::ranges::any_of(
+      plan.steps, [](const ReshardStep& step) { return step.kind == StepKind::kPermute; });
 }
 
 // Returns `type` with the splits of each axis in the order whose reshard to `to` is cheapest.
 Type best_order(Type type, const Type& to, ReshardPlanner& planner) {
   for (size_t i = 0; i < type.axes.size(); ++i) {
     std::vector<std::string> order = type.axes[i].split;
-    std::sort(order.begin(), order.end());
+    std::ranges::sort(order);
     int64_t least = planner.plan(type, to).use.bytes();
     do {
       Type candidate = type;
@@ -87,7 +87,7 @@ bool computed_whole(const Graph& graph, ValueId value, const std::string& mesh_a
   const Node& node = graph.node(producer);
   if (node.op->op_class == OpClass::kContraction) return true;
   const bool is_transparent = node.op->op_class == OpClass::kElementwise || is_view(node);
-  return is_transparent && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
+  return is_transparent && std::ranges::any_of(node.inputs, [&](ValueId input) {
            return computed_whole(graph, input, mesh_axis);
          });
 }

@@ -16,7 +16,7 @@
 #include "core/compile/rewrite.h"
 #include "core/compile/simplify.h"
 #include "core/compile/spmd/ring_attention.h"
-#include "core/compile/stages/layer_order.h"
+#include "core/compile/stages/added_nodes.h"
 #include "core/graph/op.h"
 #include "core/graph/type.h"
 #include "core/ops/layout.h"
@@ -45,8 +45,8 @@ const Type* anchor(const Graph& graph, const Node& node) {
 }
 
 bool is_split(const Type& type, const Mesh& mesh) {
-  return std::any_of(type.axes.begin(), type.axes.end(),
-                     [&](const Axis& axis) { return mesh.size_along(axis.split) > 1; });
+  return std::ranges::any_of(type.axes,
+                             [&](const Axis& axis) { return mesh.size_along(axis.split) > 1; });
 }
 
 // Most ops know the position of a shard by its origin, so it must be one block of the value.
@@ -66,8 +66,8 @@ Names order_of(const Type& layout, const Names& changing, const Mesh& mesh) {
   Names order;
   const auto add = [&](const Names& mesh_axes) {
     for (const std::string& each : mesh_axes)
-      if (std::find(changing.begin(), changing.end(), each) != changing.end() &&
-          std::find(order.begin(), order.end(), each) == order.end())
+      if (std::ranges::find(changing, each) != changing.end() &&
+          std::ranges::find(order, each) == order.end())
         order.push_back(each);
   };
   for (const Axis& axis : layout.axes) add(axis.split);
@@ -163,12 +163,8 @@ class Localizer {
         local_(rewriter_.to()) {}
 
   Graph run() {
-    for (const GraphInput& input : graph_.inputs()) {
-      const ValueId value =
-          local_.add_input(input.name, input.kind, local_type(graph_.type(input.value), mesh_));
-      local_.value(value).name = graph_.value(input.value).name;
-      rewriter_.set(input.value, value);
-    }
+    for (const GraphInput& input : graph_.inputs())
+      rewriter_.copy_input(input, local_type(graph_.type(input.value), mesh_));
     for (const NodeId id : graph_.nodes().ids()) {
       const Node& node = graph_.node(id);
       if (is_identity(graph_, node)) {

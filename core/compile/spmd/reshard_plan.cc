@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <compare>
-#include <cstdint>
 #include <functional>
 #include <queue>
 #include <tuple>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/ops/layout.h"
@@ -66,7 +64,7 @@ class MeshAxisList {
   }
   MeshAxisList sorted() const {
     MeshAxisList result = *this;
-    std::sort(result.begin(), result.end());
+    std::ranges::sort(result);
     return result;
   }
   auto operator<=>(const MeshAxisList&) const = default;
@@ -99,9 +97,9 @@ struct Layout {
   const MeshAxisList& part(size_t i) const { return i < splits.size() ? splits[i] : partial; }
   MeshAxisList& part(size_t i) { return i < splits.size() ? splits[i] : partial; }
   bool uses(MeshAxisIndex axis) const {
-    return partial.contains(axis) ||
-           std::any_of(splits.begin(), splits.end(),
-                       [&](const MeshAxisList& split) { return split.contains(axis); });
+    return partial.contains(axis) || std::ranges::any_of(splits, [&](const MeshAxisList& split) {
+             return split.contains(axis);
+           });
   }
   auto operator<=>(const Layout&) const = default;
 };
@@ -265,8 +263,7 @@ class ReshardMoves {
   void pads(const Layout& layout, const Visit& visit) const {
     if (partial_ != PartialKind::kSum) return;
     each_run(layout, [&](size_t axis, const MeshAxisList& run, Layout result) {
-      if (!std::all_of(run.begin(), run.end(),
-                       [&](MeshAxisIndex each) { return to_.partial.contains(each); }))
+      if (!std::ranges::all_of(run, [&](MeshAxisIndex each) { return to_.partial.contains(each); }))
         return;
       result.partial = (result.partial + run).sorted();
       visit({StepKind::kPad, run, axis, 0, std::move(result), {}});
@@ -432,7 +429,7 @@ class PlanSearch {
     plan.use = places_.at(moves_.to()).use;
     for (Layout at = moves_.to(); at != moves_.from(); at = Layout(places_.at(at).from))
       plan.steps.push_back(moves_.step(places_.at(at).by));
-    std::reverse(plan.steps.begin(), plan.steps.end());
+    std::ranges::reverse(plan.steps);
     return plan;
   }
 

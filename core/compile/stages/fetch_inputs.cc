@@ -34,12 +34,8 @@ Graph fetch_inputs(const Graph& lowered, const StageHomes& homes, const Mesh& me
   const Consumers readers(lowered);
   Rewriter rewriter(lowered);
   Graph& fetched = rewriter.to();
-  for (const GraphInput& input : lowered.inputs()) {
-    if (!is_home(homes, input.name, stage)) continue;
-    const Type& type = lowered.type(input.value);
-    rewriter.set(input.value, fetched.add_input(input.name, input.kind, type));
-    fetched.value(rewriter.at(input.value)).name = lowered.value(input.value).name;
-  }
+  for (const GraphInput& input : lowered.inputs())
+    if (is_home(homes, input.name, stage)) rewriter.copy_input(input);
   for (const GraphInput& input : lowered.inputs()) {
     const auto home = homes.find(input.name);
     const std::span<const NodeId> nodes = readers[input.value];

@@ -4,12 +4,26 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/compile/dependence.h"
+#include "core/compile/rewrite.h"
 #include "core/compile/stages/split_backward.h"
-#include "core/compile/stages/stage_axis.h"
 #include "core/graph/layer_pieces.h"
+#include "core/ops/layout.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
+namespace {
+
+bool is_over_stage(const Node& node) {
+  using Names = std::vector<std::string>;
+  return node.attributes.get_or<Names>("mesh_axes", {}) == Names{std::string(kStageAxis)};
+}
+
+}  // namespace
+
+bool is_stage_gather(const Node& node) { return node.op == &kAllGatherOp && is_over_stage(node); }
+
+bool is_stage_slice(const Node& node) { return node.op == &kSliceOp && is_over_stage(node); }
+
 TaskPlacement::TaskPlacement(const Loop& microbatches, int64_t pieces)
     : microbatches_(microbatches),
       body_(microbatches.body()),
@@ -94,36 +108,40 @@ void TaskPlacement::find_stacked_gradients() {
 }
 
 void TaskPlacement::place_nodes() {
-  Dependence forward(body_), backward(body_), weights(body_), batch(body_);
-  std::vector<ValueId> to_backward;  // Operands of the backward loop.
+  std::vector<ValueId> of_forward, of_backward;  // Results of the loops.
+  std::vector<ValueId> to_backward;              // Operands of the backward loop.
   bool splits = false;
   for (const LayerLoop& each : loops_) {
     const Node& node = body_.node(each.node);
-    Dependence& after = each.work == PipelineWork::kForward ? forward : backward;
-    for (const ValueId value : node.outputs) after.add_source(value);
+    std::vector<ValueId>& results = each.work == PipelineWork::kForward ? of_forward : of_backward;
+    results.insert(results.end(), node.outputs.begin(), node.outputs.end());
     if (each.work == PipelineWork::kForward || each.work == PipelineWork::kBackwardWeight) continue;
     splits = each.work == PipelineWork::kBackwardInput;
     to_backward.insert(to_backward.end(), node.inputs.begin(), node.inputs.end());
   }
-  for (size_t i = 0; i < microbatches_.slices(); ++i) batch.add_source(microbatches_.slice_in(i));
+  std::vector<ValueId> slices, constants;
+  for (size_t i = 0; i < microbatches_.slices(); ++i) slices.push_back(microbatches_.slice_in(i));
   for (size_t i = 0; i < microbatches_.constants(); ++i)
     if (body_.type(microbatches_.constant_in(i)).rank() > 0)
-      weights.add_source(microbatches_.constant_in(i));
-  for (Dependence* each : {&forward, &backward, &weights, &batch}) each->propagate();
-  const NodeFlags before_backward = ancestors(body_, to_backward);
+      constants.push_back(microbatches_.constant_in(i));
+  const ValueFlags forward = descendants(body_, of_forward);
+  const ValueFlags backward = descendants(body_, of_backward);
+  const ValueFlags weights = descendants(body_, constants), batch = descendants(body_, slices);
+  const ValueFlags before_backward = ancestors(body_, to_backward);
   const PipelineWork input_work = splits ? PipelineWork::kBackwardInput : PipelineWork::kBackward;
   const PipelineWork weight_work = this->weight_work();
   for (const NodeId id : body_.nodes().ids()) {
     const Node& node = body_.node(id);
     if (loop(id) != nullptr) continue;
-    if (backward.of(node)) {
+    if (any_flagged(node.inputs, backward)) {
       tasks_[id] = PieceTask{weight_work, 0};
-    } else if (forward.of(node)) {
+    } else if (any_flagged(node.inputs, forward)) {
+      const bool is_awaited = any_flagged(node.outputs, before_backward);
       const PipelineWork work = node.phase == Phase::kForward ? PipelineWork::kForward
-                                : before_backward[id]         ? input_work
+                                : is_awaited                  ? input_work
                                                               : weight_work;
       tasks_[id] = PieceTask{work, pieces_ - 1};
-    } else if (weights.of(node) && batch.of(node)) {
+    } else if (any_flagged(node.inputs, weights) && any_flagged(node.inputs, batch)) {
       const bool is_forward = node.phase == Phase::kForward;
       tasks_[id] = PieceTask{is_forward ? PipelineWork::kForward : weight_work, 0};
     }

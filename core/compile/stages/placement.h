@@ -15,6 +15,11 @@
 
 namespace tessera {
 
+// Return whether a node of a localised graph gathers a stack of layers that is split over `stage`,
+// or keeps this stage's part of one.
+bool is_stage_gather(const Node& node);
+bool is_stage_slice(const Node& node);
+
 // The work of a piece. The work of kBackward is that of kBackwardInput and kBackwardWeight.
 struct PieceTask {
   PipelineWork work = PipelineWork::kForward;

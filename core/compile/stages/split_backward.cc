@@ -19,11 +19,10 @@ namespace {
 class BodySplit {
  public:
   explicit BodySplit(const Loop& loop)
-      : loop_(loop),
-        body_(loop.body()),
-        is_first_(body_.nodes().size()),
-        is_crossing_(body_.values().size()) {
-    mark_first();
+      : loop_(loop), body_(loop.body()), is_crossing_(body_.values().size()) {
+    std::vector<ValueId> carries;
+    for (size_t i = 0; i < loop_.carries(); ++i) carries.push_back(loop_.carry_out(i));
+    to_carries_ = ancestors(body_, carries);
     mark_crossing();
   }
 
@@ -34,7 +33,7 @@ class BodySplit {
     Rewriter rewriter(body_);
     rewriter.copy_inputs();
     for (const NodeId id : body_.nodes().ids())
-      if (is_first_[id]) rewriter.copy_node(id);
+      if (is_first(id)) rewriter.copy_node(id);
     Graph& graph = rewriter.to();
     for (size_t i = 0; i < loop_.carries(); ++i)
       graph.add_output(fmt::format("carry {}", i), rewriter.at(loop_.carry_out(i)));
@@ -59,35 +58,26 @@ class BodySplit {
     for (const ValueId value : crossing_) add_input(value);
     for (size_t i = 0; i < loop_.constants(); ++i) add_input(loop_.constant_in(i));
     for (const NodeId id : body_.nodes().ids())
-      if (!is_first_[id]) rewriter.copy_node(id);
+      if (!is_first(id)) rewriter.copy_node(id);
     for (size_t k = 0; k < loop_.results(); ++k)
       graph.add_output(fmt::format("slice {}", k), rewriter.at(loop_.slice_out(k)));
     return std::make_shared<const Graph>(std::move(graph));
   }
 
  private:
-  // Marks the nodes from which carries are computed.
-  void mark_first() {
-    const auto mark = [&](ValueId value) {
-      if (const NodeId producer = body_.value(value).producer; producer != kNone)
-        is_first_[producer] = true;
-    };
-    for (size_t i = 0; i < loop_.carries(); ++i) mark(loop_.carry_out(i));
-    for (const NodeId id : body_.nodes().ids().reversed())
-      if (is_first_[id])
-        for (const ValueId value : body_.node(id).inputs) mark(value);
-  }
+  // Returns whether carries are computed from the node.
+  bool is_first(NodeId id) const { return any_flagged(body_.node(id).outputs, to_carries_); }
 
   void mark_crossing() {
     const auto read = [&](ValueId value) {
       const NodeId producer = body_.value(value).producer;
       const bool is_carry = producer == kNone && is_carry_in(value);
-      if (is_crossing_[value] || !(is_carry || (producer != kNone && is_first_[producer]))) return;
+      if (is_crossing_[value] || !(is_carry || (producer != kNone && is_first(producer)))) return;
       is_crossing_[value] = true;
       crossing_.push_back(value);
     };
     for (const NodeId id : body_.nodes().ids())
-      if (!is_first_[id])
+      if (!is_first(id))
         for (const ValueId value : body_.node(id).inputs) read(value);
     for (size_t k = 0; k < loop_.results(); ++k) read(loop_.slice_out(k));
   }
@@ -100,7 +90,7 @@ class BodySplit {
 
   const Loop& loop_;
   const Graph& body_;
-  NodeFlags is_first_;
+  ValueFlags to_carries_;  // Values from which carries are computed.
   ValueFlags is_crossing_;
   std::vector<ValueId> crossing_;
 };
@@ -148,20 +138,14 @@ void add_split(Rewriter& rewriter, const Graph& graph, NodeId id) {
 
 Graph with_split_loops(const Graph& graph, bool in_microbatch) {
   Rewriter rewriter(graph);
-  rewriter.copy_inputs();
-  for (const NodeId id : graph.nodes().ids()) {
+  return rewriter.rewritten(graph.nodes().ids(), [&](NodeId id) {
     const Node& node = graph.node(id);
-    if (in_microbatch && is_backward_loop(node)) {
-      add_split(rewriter, graph, id);
-      continue;
-    }
+    if (in_microbatch && is_backward_loop(node)) return add_split(rewriter, graph, id);
     Node copy = rewriter.mapped(id);
     if (!in_microbatch && is_repeat(node))
       copy.bodies = {std::make_shared<const Graph>(with_split_loops(*node.bodies[0], true))};
     rewriter.add(std::move(copy), node.outputs);
-  }
-  rewriter.copy_outputs();
-  return std::move(rewriter.to());
+  });
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "core/compile/stages/stage_node.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -184,7 +183,6 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
                          const std::function<ValueId(ValueId)>& outer) const {
   Node node = loop_node_;
   node.op = &kPipelineOp;
-  node.outputs.clear();
   node.inputs.clear();
   node.bodies.clear();
   std::vector<SharedType> types;
@@ -202,7 +200,7 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
                      {"carries", std::ssize(sums_)},
                      {"stacked", std::ssize(slices_)},
                      {"outputs", std::ssize(types)},
-                     {"slots", static_cast<int64_t>(slots_.size())},
+                     {"slots", std::ssize(slots_)},
                      {"calls", calls_}};
   std::vector<std::string> works;
   for (const Body& body : bodies_) works.push_back(body.work);

@@ -14,7 +14,6 @@
 #include "core/compile/rewrite.h"
 #include "core/compile/simplify.h"
 #include "core/compile/stages/added_nodes.h"
-#include "core/compile/stages/stage_axis.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
@@ -161,7 +160,6 @@ class TaskBuilder {
     }
     Node add = body_.node(body_.value(carry).producer);
     add.inputs = {sum->second, value};
-    add.outputs.clear();
     const Type type = graph_.type(value);
     sum->second = graph_.node(graph_.add_node(std::move(add), {type})).outputs[0];
   }
@@ -331,7 +329,6 @@ class TaskBuilder {
   }
 
   std::vector<ValueId> add(Node node, const std::vector<SharedType>& types) {
-    node.outputs.clear();
     return graph_.node(graph_.add_node(std::move(node), types)).outputs;
   }
 
@@ -344,10 +341,7 @@ class TaskBuilder {
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const GraphInput& input = graph.inputs()[i];
       if (i > 0 && readers[input.value].empty() && !results.contains(input.value)) continue;
-      const ValueId value =
-          rewriter.to().add_input(input.name, input.kind, graph.type(input.value));
-      rewriter.to().value(value).name = graph.value(input.value).name;
-      rewriter.set(input.value, value);
+      rewriter.copy_input(input);
       if (i > 0) task.inputs.push_back(inputs_[i - 1]);
     }
     for (const NodeId id : graph.nodes().ids()) rewriter.copy_node(id);

@@ -92,9 +92,8 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
   const auto axis = static_cast<size_t>(y.find(node.attributes.get<std::string>("axis")));
   const int64_t size = y.axes[axis].size;
   const auto box = [&](int64_t begin, int64_t count) { return Box{y, axis, begin, count}; };
-  if (op == &kSliceOp) {
+  if (op == &kSliceOp)
     return {copy_piece(box(0, size), 0, x, node.attributes.get<int64_t>("begin"))};
-  }
   if (op == &kPadOp) {
     const int64_t before = node.attributes.get<int64_t>("before");
     const int64_t inside = x.axes[axis].size;
@@ -275,9 +274,8 @@ class ScatterAddKernel final : public HostKernel {
           continue;
         }
         std::fill_n(sum, columns_, 0.0f);
-        for (int32_t i = begins[row]; i < begins[row + 1]; ++i) {
+        for (int32_t i = begins[row]; i < begins[row + 1]; ++i)
           add_row(dtype_, args.inputs[0] + order[i] * columns_ * bytes, columns_, sum);
-        }
         store_sums(dtype_, sum, columns_, to);
       }
     };

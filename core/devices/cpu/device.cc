@@ -17,7 +17,6 @@
 #include "core/devices/cpu/processor.h"
 #include "core/devices/cpu/registry.h"
 #include "core/devices/cpu/stream.h"
-#include "core/devices/cpu/thread_pool.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -51,10 +50,9 @@ class CpuDevice final : public Device {
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     const KernelFactory factory = find_kernel(*node.op);
-    if (factory == nullptr) {
+    if (factory == nullptr)
       fail("{}: the CPU backend has no kernel for op '{}' [in {}]", node.site.text(), node.op->name,
            node.path.empty() ? "the step" : node.path);
-    }
     return factory(graph, node, pool_);
   }
   bool has_kernel(const OpDef& op) const override { return find_kernel(op) != nullptr; }
@@ -171,9 +169,8 @@ std::byte* allocate_pages(int64_t bytes, ThreadPool& pool) {
   std::byte* const memory = begin + skip;
   madvise(memory, static_cast<size_t>(size), MADV_HUGEPAGE);  // Small pages work too.
   pool.parallel(size / kHugePage, 1, [&](Range pages, int) {
-    for (int64_t at = pages.begin * kHugePage; at < pages.end * kHugePage; at += 4096) {
+    for (int64_t at = pages.begin * kHugePage; at < pages.end * kHugePage; at += 4096)
       *reinterpret_cast<volatile std::byte*>(memory + at) = std::byte{0};
-    }
   });
   return memory;
 }

@@ -109,10 +109,9 @@ void NormForward(const NormRows& rows, int64_t begin, int64_t end) {
 
 void NormBackward(const NormGradRows& rows, int64_t begin, int64_t end, float* dscale,
                   float* dbias) {
-  for (int64_t row = begin; row < end; ++row) {
+  for (int64_t row = begin; row < end; ++row)
     rows.dtype == DType::kBF16 ? norm_grad_row<BFloat16>(rows, row, dscale, dbias)
                                : norm_grad_row<float>(rows, row, dscale, dbias);
-  }
 }
 
 void AddRows(const float* rows, int64_t count, int64_t stride, int64_t width, DType dtype,

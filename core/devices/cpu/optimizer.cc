@@ -197,13 +197,11 @@ class SquaredNormKernel final : public HostKernel {
     }
   }
 
-  int64_t scratch_bytes() const override {
-    return float_bytes(static_cast<int64_t>(pieces_.size()));
-  }
+  int64_t scratch_bytes() const override { return float_bytes(std::ssize(pieces_)); }
 
   void run(const HostArgs& args) override {
     float* const sums = scratch_floats(args);
-    const auto count = static_cast<int64_t>(pieces_.size());
+    const auto count = std::ssize(pieces_);
     pool_.parallel(count, 1, [&](Range part, int) {
       for (int64_t i = part.begin; i < part.end; ++i) {
         const Piece& piece = pieces_[static_cast<size_t>(i)];

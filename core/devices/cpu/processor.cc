@@ -15,8 +15,6 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include <fmt/ranges.h>
 #include <hwy/targets.h>
@@ -38,9 +36,8 @@ constexpr std::array<std::string_view, 5> kNames = {"portable", "avx2", "avx512"
 bool cpuid_bit(unsigned leaf, unsigned subleaf, int index, int bit) {
   std::array<unsigned, 4> registers = {};
   if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2],
-                        &registers[3]) == 0) {
+                        &registers[3]) == 0)
     return false;
-  }
   return ((registers[static_cast<size_t>(index)] >> bit) & 1u) != 0;
 }
 
@@ -87,10 +84,9 @@ void restrict_highway(CpuLevel level) {
 CpuLevel choose() {
   const std::vector<CpuLevel>& levels = machine_levels();
   const CpuLevel level = requested_level().value_or(levels.back());
-  if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
+  if (std::ranges::find(levels, level) == levels.end())
     fail("{}={}: this processor has no {}; its highest level is {}", kLevelVariable,
          level_name(level), level_name(level), level_name(levels.back()));
-  }
   restrict_highway(level);
   return level;
 }
@@ -249,11 +245,10 @@ const std::vector<CpuLevel>& machine_levels() {
 std::optional<CpuLevel> requested_level() {
   const char* const requested = std::getenv(kLevelVariable.data());
   if (requested == nullptr || *requested == '\0') return std::nullopt;
-  const auto name = std::find(kNames.begin(), kNames.end(), std::string_view(requested));
-  if (name == kNames.end()) {
+  const auto name = std::ranges::find(kNames, std::string_view(requested));
+  if (name == kNames.end())
     fail("{}={}: expected one of {}{}", kLevelVariable, requested, fmt::join(kNames, ", "),
          did_you_mean(requested, {kNames.begin(), kNames.end()}));
-  }
   return static_cast<CpuLevel>(name - kNames.begin());
 }
 

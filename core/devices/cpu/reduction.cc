@@ -201,10 +201,9 @@ class ReduceKernel final : public HostKernel {
       return store_sums(plan_.dtype, partial, results_ * width_, args.outputs[0]);
     for (int64_t result = 0; result < results_; ++result) {
       float* const first = partial + result * plan_.pieces * width_;
-      for (int64_t piece = 1; piece < plan_.pieces; ++piece) {
+      for (int64_t piece = 1; piece < plan_.pieces; ++piece)
         reduce_row(plan_.reduction, DType::kF32,
                    reinterpret_cast<const std::byte*>(first + piece * width_), width_, first);
-      }
       store_sums(plan_.dtype, first, width_, args.outputs[0] + result * width_ * bytes_);
     }
   }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/devices/cpu/shard_index_map.h"
 
-#include <algorithm>
-
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rounding.h"

@@ -23,9 +23,8 @@ class Walk {
     for (size_t d = rank_; d-- > 0;) {
       position_[d] = begin % space.sizes[d];
       begin /= space.sizes[d];
-      for (size_t i = 0; i < space.operands.size(); ++i) {
+      for (size_t i = 0; i < space.operands.size(); ++i)
         offsets_[i] += position_[d] * space.operands[i][d];
-      }
     }
   }
   int64_t offset(size_t operand) const { return offsets_[operand]; }
@@ -33,9 +32,8 @@ class Walk {
     for (size_t d = rank_; d-- > 0;) {
       for (size_t i = 0; i < space_.operands.size(); ++i) offsets_[i] += space_.operands[i][d];
       if (++position_[d] < space_.sizes[d]) return;
-      for (size_t i = 0; i < space_.operands.size(); ++i) {
+      for (size_t i = 0; i < space_.operands.size(); ++i)
         offsets_[i] -= position_[d] * space_.operands[i][d];
-      }
       position_[d] = 0;
     }
   }
@@ -113,9 +111,8 @@ void transpose_planes(const IterationSpace& space, const T* from, T* to, ThreadP
       T* const b = to + walk.offset(1);
       for (int64_t begin = 0; begin < columns; begin += kBlock) {
         const int64_t end = std::min(columns, begin + kBlock);
-        for (int64_t r = row_begin; r < row_end; ++r) {
+        for (int64_t r = row_begin; r < row_end; ++r)
           for (int64_t c = begin; c < end; ++c) b[r * to_step + c] = a[r + c * from_step];
-        }
       }
     }
   });

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <mutex>

@@ -42,9 +42,8 @@ std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vecto
   std::vector<int64_t> strides;
   for (const Axis& axis : axes) {
     int64_t stride = 1, found = 0;
-    for (size_t i = array.axes.size(); i-- > 0; stride *= array.axes[i].size) {
+    for (size_t i = array.axes.size(); i-- > 0; stride *= array.axes[i].size)
       if (array.axes[i].name == axis.name) found = stride;
-    }
     strides.push_back(found);
   }
   return strides;

@@ -4,7 +4,6 @@
 // kernels with it, and tests use it to test planning and execution in isolation.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -80,7 +80,7 @@ class Interpreter {
       for (size_t i = 0; i < collected.size(); ++i) {
         const std::vector<double>& slice = outputs[carries + i].values;
         std::copy(slice.begin(), slice.end(),
-                  collected[i].values.begin() + index * static_cast<int64_t>(slice.size()));
+                  collected[i].values.begin() + index * std::ssize(slice));
       }
       outputs.resize(carries);
       state = std::move(outputs);
@@ -115,7 +115,7 @@ std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const Referen
     const auto found = inputs.find(each.name);
     if (found == inputs.end()) fail("the reference interpreter got no input '{}'", each.name);
     const Type& type = graph.type(each.value);
-    if (static_cast<int64_t>(found->second.size()) != type.elements())
+    if (std::ssize(found->second) != type.elements())
       fail("input '{}' has {} elements, expected {} for {}", each.name, found->second.size(),
            type.elements(), type.text_sized());
     values.push_back({type.axes, found->second});

@@ -18,7 +18,6 @@
 #include "core/ops/order.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
-#include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
 
 namespace tessera {
@@ -333,20 +332,18 @@ std::vector<double> run_iota(const ReferenceCall& call) {
 
 std::vector<double> run_causal_mask(const ReferenceCall& call) {
   std::vector<double> result;
-  for (int64_t query = 0; query < call.type.axes[0].size; ++query) {
+  for (int64_t query = 0; query < call.type.axes[0].size; ++query)
     for (int64_t key = 0; key < call.type.axes[1].size; ++key)
       result.push_back(call.origin(1) + key <= call.origin(0) + query ? 1.0 : 0.0);
-  }
   return result;
 }
 
 std::vector<double> run_one_hot(const ReferenceCall& call) {
   std::vector<double> result;
   const int64_t first = call.origin(call.type.axes.size() - 1);
-  for (const double id : call.input(0).values) {
+  for (const double id : call.input(0).values)
     for (int64_t i = 0; i < call.type.axes.back().size; ++i)
       result.push_back(id == static_cast<double>(first + i) ? 1.0 : 0.0);
-  }
   return result;
 }
 

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 #include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 
-#include <chrono>
 #include <utility>
 
 #include "core/base/error.h"

@@ -108,7 +108,7 @@ std::vector<int64_t> CheckpointStore::steps() const {
   }
   if (error && error != std::errc::no_such_file_or_directory)
     fail("{}: cannot list the checkpoints: {}", directory_.string(), error.message());
-  std::sort(steps.begin(), steps.end());
+  std::ranges::sort(steps);
   return steps;
 }
 
@@ -120,7 +120,7 @@ std::optional<int64_t> CheckpointStore::newest() const {
 
 Checkpoint CheckpointStore::open(int64_t step) const {
   const std::vector<int64_t> all = steps();
-  const auto found = std::find(all.begin(), all.end(), step);
+  const auto found = std::ranges::find(all, step);
   if (found == all.end())
     fail("{}: no checkpoint of step {}; available: {}", directory_.string(), step,
          all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", ")));

@@ -6,11 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/crc32c.h"
-#include "core/base/error.h"
-#include "core/io/file.h"
 
 namespace tessera {
 namespace {
@@ -78,7 +74,7 @@ class TableText {
     return values;
   }
   std::string take(int64_t bytes) {
-    if (bytes < 0 || bytes > static_cast<int64_t>(rest_.size())) refuse("more bytes");
+    if (bytes < 0 || bytes > std::ssize(rest_)) refuse("more bytes");
     std::string text(rest_.substr(0, static_cast<size_t>(bytes)));
     rest_.remove_prefix(text.size());
     return text;
@@ -139,7 +135,7 @@ std::optional<Runs> gaps(const ShardTable& table) {
   for (const CheckpointPiece& piece : table.pieces)
     if (piece.bytes() > 0) runs.emplace_back(piece.file_offset, piece.file_offset + piece.bytes());
   runs.emplace_back(table.bytes, table.bytes);
-  std::sort(runs.begin(), runs.end());
+  std::ranges::sort(runs);
   int64_t at = 0;
   for (const auto& [begin, end] : runs) {
     if (begin < at) return std::nullopt;
@@ -165,9 +161,8 @@ CheckpointPiece parse_piece(TableText& text) {
   piece.tile = text.list(" in ");
   piece.file_offset = text.integer(" from ");
   text.literal(" sums ");
-  while (!text.next_is(" ")) {
+  while (!text.next_is(" "))
     piece.checksums.push_back(text.hex(piece.checksums.empty() ? "" : ","));
-  }
   text.literal(" ");
   piece.array = text.up_to('\n');
   return piece;

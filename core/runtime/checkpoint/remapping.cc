@@ -55,13 +55,13 @@ std::vector<NameMatch> match_names(const std::vector<std::string>& destinations,
 
   std::vector<NameMatch> matches;
   for (const std::string& name : destinations) {
-    if (std::any_of(ignored.begin(), ignored.end(),
-                    [&](Pattern& pattern) { return pattern.apply(name, "").has_value(); }))
+    if (std::ranges::any_of(ignored,
+                            [&](Pattern& pattern) { return pattern.apply(name, "").has_value(); }))
       continue;
     for (size_t i = 0; i < patterns.size(); ++i) {
       const auto source = patterns[i].apply(name, rules.rules[i].source);
       if (!source) continue;
-      if (std::find(sources.begin(), sources.end(), *source) == sources.end())
+      if (std::ranges::find(sources, *source) == sources.end())
         fail("load rule '{}' takes '{}' from '{}', which the other run does not have{}",
              patterns[i].text(), name, *source, did_you_mean(*source, sources));
       matches.push_back({name, *source});

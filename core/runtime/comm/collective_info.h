@@ -29,7 +29,7 @@ struct CollectiveInfo {
 
   int64_t bytes_in() const { return elements_in * dtype_bytes(dtype); }
   int64_t bytes_out() const { return elements_out * dtype_bytes(dtype); }
-  int64_t size() const { return static_cast<int64_t>(group.size()); }
+  int64_t size() const { return std::ssize(group); }
   // Returns enough bytes for pieces of messages, independent of the number of processes.
   int64_t scratch_bytes() const;
 

@@ -73,7 +73,7 @@ void CollectiveKernel::send(const Member& to, std::span<const std::byte> bytes,
   if (bytes.empty()) return;
   requests.pending_.push_back(
       {communicator_.transport()->send(to.process, tag(device_, to.device), bytes), to.device});
-  communicator_.count_sent(device_, static_cast<int64_t>(bytes.size()));
+  communicator_.count_sent(device_, std::ssize(bytes));
 }
 
 void CollectiveKernel::receive(const Member& from, std::span<std::byte> bytes,
@@ -219,7 +219,7 @@ class ExchangeKernel final : public CollectiveKernel {
   void exchange_with_remote(const HostArgs& args) {
     const int64_t piece = piece_bytes(4 * (info().size() - 1));
     const int64_t bytes = info().part_to(0).bytes();
-    const auto members = static_cast<int64_t>(remote_.size());
+    const auto members = std::ssize(remote_);
     std::array<PendingRequests, 2> sends, receives;
     const auto buffer = [&](int64_t round, int64_t number) {
       return args.scratch + (round % 2 * 2 * members + number) * piece;

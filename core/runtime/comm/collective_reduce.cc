@@ -51,10 +51,9 @@ void reduce_tile(std::span<const std::byte* const> sources, int64_t at, int64_t 
       tile[i] = Op::of(static_cast<Held>(a[i]), static_cast<Held>(b[i]));
   } else if (sources.size() == 4) {
     const Stored *a = source(0), *b = source(1), *c = source(2), *d = source(3);
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i)
       tile[i] = Op::of(Op::of(static_cast<Held>(a[i]), static_cast<Held>(b[i])),
                        Op::of(static_cast<Held>(c[i]), static_cast<Held>(d[i])));
-    }
   } else {
     const size_t left = std::bit_floor(sources.size() - 1);
     alignas(64) Held other[kTile];
@@ -216,7 +215,7 @@ class ReduceKernel final : public CollectiveKernel {
     reduce(static_cast<size_t>(num_processes()), result + begin, end - begin);
   }
 
-  int64_t num_processes() const { return static_cast<int64_t>(topology().processes().size()); }
+  int64_t num_processes() const { return std::ssize(topology().processes()); }
 
   std::vector<const std::byte*> sources_;
   int64_t longest_part_ = 0;

@@ -50,7 +50,7 @@ struct Packet {
 
 bool wait_all(const Packet& packet, WaitDeadline& deadline) {
   deadline.resume();
-  return std::all_of(packet.requests.begin(), packet.requests.end(), [&](const auto& request) {
+  return std::ranges::all_of(packet.requests, [&](const auto& request) {
     while (!request->wait_until(deadline.next_poll()))
       if (deadline.poll()) return false;
     return true;
@@ -297,8 +297,8 @@ ProcessGroup::Result ProcessGroup::exchange(const Contribution& mine, Millisecon
 ProcessGroup::Result ProcessGroup::checked(const Contribution& mine) {
   Result result = exchange(mine, timeout_);
   if (!result.failed) return result;
-  const auto first = std::find_if(result.texts.begin(), result.texts.end(),
-                                  [](const std::string& error) { return !error.empty(); });
+  const auto first =
+      std::ranges::find_if(result.texts, [](const std::string& error) { return !error.empty(); });
   CHECK(first != result.texts.end());
   const int failed = static_cast<int>(first - result.texts.begin());
   if (failed == rank()) fail("{}", *first);

@@ -14,7 +14,6 @@
 
 #include "core/compile/memory/step_program.h"
 #include "core/devices/device.h"
-#include "core/devices/launch_failure.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/launch_trace.h"
 

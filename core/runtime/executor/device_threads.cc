@@ -2,7 +2,6 @@
 #include "core/runtime/executor/device_threads.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -39,7 +38,7 @@ struct DeviceThreads::Shared {
   std::exception_ptr error;  // The first error of this round.
   std::vector<std::thread> threads;
 
-  bool is_idle() const { return std::find(busy.begin(), busy.end(), true) == busy.end(); }
+  bool is_idle() const { return std::ranges::find(busy, true) == busy.end(); }
 
   void record(const std::exception_ptr& thrown) {
     std::function<void(const std::string&)> tell;

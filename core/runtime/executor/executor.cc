@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/device_threads.h"
@@ -46,12 +44,10 @@ struct Executor::Impl {
       : communicator(joined),
         planning(plans),
         programs(parts, plans, [this](PlannedPrograms::Work work) { on_all(std::move(work)); }),
-        threads(static_cast<int64_t>(devices.size()), grace(joined)) {
+        threads(std::ssize(devices), grace(joined)) {
     const int64_t first = joined != nullptr ? joined->first_device() : 0;
-    for (Device* device : devices) {
-      parts.push_back(std::make_unique<DeviceExecutor>(
-          *device, first + static_cast<int64_t>(parts.size()), joined));
-    }
+    for (Device* device : devices)
+      parts.push_back(std::make_unique<DeviceExecutor>(*device, first + std::ssize(parts), joined));
   }
   // No collective may run when the first arena is released: collectives read other devices' arenas.
   ~Impl() {
@@ -93,10 +89,9 @@ struct Executor::Impl {
   // Checks that this run has the devices of the programs' mesh.
   void check_mesh(const Mesh& wanted) {
     const int64_t devices = communicator != nullptr ? communicator->num_devices() : 1;
-    if (!planning && wanted.num_devices() != devices) {
+    if (!planning && wanted.num_devices() != devices)
       fail("the mesh ({}) has {} devices, but the run has {}; set ici_mesh_shape or --devices",
            wanted.text(), wanted.num_devices(), devices);
-    }
     programs.set_mesh(wanted);
   }
 
@@ -203,7 +198,7 @@ Executor::Executor(Device& device)
     : impl_(std::make_unique<Impl>(std::vector<Device*>{&device}, nullptr, false)) {}
 Executor::Executor(const std::vector<Device*>& devices, Communicator& communicator)
     : impl_(std::make_unique<Impl>(devices, &communicator, false)) {
-  CHECK(static_cast<int64_t>(impl_->parts.size()) == communicator.local_devices());
+  CHECK(std::ssize(impl_->parts) == communicator.local_devices());
 }
 Executor Executor::for_planning(Device& device) {
   return Executor(std::make_unique<Impl>(std::vector<Device*>{&device}, nullptr, true));
@@ -310,7 +305,7 @@ const std::vector<SavedValue>& Executor::saved_values(int program) const {
 }
 const std::vector<Buffer>& Executor::persistent() const { return impl_->programs.buffers(); }
 int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
-int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
+int64_t Executor::local_devices() const { return std::ssize(impl_->parts); }
 
 std::vector<Shard> Executor::shards(std::string_view name) {
   impl_->current_copies.reset();  // The caller may write to the memory.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <utility>
 
 #include <fmt/format.h>
 #include <zlib.h>

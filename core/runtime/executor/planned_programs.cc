@@ -2,6 +2,7 @@
 #include "core/runtime/executor/planned_programs.h"
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -12,8 +13,6 @@
 
 namespace tessera {
 namespace {
-
-bool stays(InputKind kind) { return kind == InputKind::kParameter || kind == InputKind::kState; }
 
 // Placements by name, for each arena.
 using PlacementsByName = std::vector<std::unordered_map<std::string_view, const Placement*>>;
@@ -152,7 +151,7 @@ void PlannedPrograms::add_buffers(const PlannedProgram& program, const Graph& tr
   const PlacementsByName inputs = by_name(
       arenas_.size(), [&](size_t arena) -> auto& { return program.plans[arena].inputs; });
   for (const GraphInput& input : traced.inputs()) {
-    if (!stays(input.kind)) continue;
+    if (!persists(input.kind)) continue;
     const std::vector<int64_t> stages = stages_of(program.homes, input.name, mesh_.stages());
     const auto [known, is_new] = numbers.try_emplace(input.name, buffers_.size());
     if (is_new) {
@@ -177,7 +176,7 @@ void PlannedPrograms::place_new(size_t arena, const PlannedProgram& program) {
   std::unordered_set<std::string> placed;
   for (const Placement& known : it.placed) placed.insert(known.name);
   for (const Placement& input : plan.inputs)
-    if (stays(input.kind) && placed.insert(input.name).second) it.placed.push_back(input);
+    if (persists(input.kind) && placed.insert(input.name).second) it.placed.push_back(input);
   it.persistent_bytes = plan.persistent_bytes;
   for (const ProgramArray& output : program.outputs.arrays)
     CHECK(std::ranges::find(plan.outputs, output.name, &Placement::name) != plan.outputs.end(),

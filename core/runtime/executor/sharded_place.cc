@@ -88,12 +88,12 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
                 std::span<const std::byte> bytes) {
   if (place.type.rank() == 0) return write_whole(place, parts, bytes);
   const std::vector<RowRange> held =
-      rows_of(place.type, place.mesh, parts[0]->number(), static_cast<int64_t>(parts.size()));
+      rows_of(place.type, place.mesh, parts[0]->number(), std::ssize(parts));
   std::vector<int64_t> shape = sizes_of(place.type.axes);
   shape[0] = 0;
   for (const RowRange& range : held) shape[0] += range.size();
   const int64_t expected = Region::whole(shape).elements() * dtype_bytes(place.type.dtype);
-  if (static_cast<int64_t>(bytes.size()) != expected)
+  if (std::ssize(bytes) != expected)
     fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
          place.type.text_sized(), shape[0], expected, bytes.size());
   each_block(place, parts, [&](DeviceExecutor& part, Region block, int64_t offset) {

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/devices/launch_failure.h"
+#include "core/devices/device.h"
 #include "plugins/cuda/device/graph.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/launch_range.h"

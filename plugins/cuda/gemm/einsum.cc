@@ -147,7 +147,7 @@ Activation activation_of(const OpDef* op) {
   return Activation::kSiluGradient;
 }
 
-// The body of a `fused_product` (core/compile/fuse/fuse_products.h).
+// The body of a `fused_product` (core/compile/fuse/fuse.h).
 ProductNode read_fused_product(const Node& node) {
   const Graph& body = *node.bodies[0];
   const auto number_of = [&](ValueId value) -> std::optional<size_t> {

@@ -14,7 +14,7 @@
 namespace tessera::cuda {
 namespace {
 
-// A norm or the gradient of one, alone or in a `fused_norm` (core/compile/fuse/fuse_norms.h).
+// A norm or the gradient of one, alone or in a `fused_norm` (core/compile/fuse/fuse.h).
 struct NormNode {
   const Graph& graph;
   const Node& node;

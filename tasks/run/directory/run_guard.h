@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/io/held_directory.h"
+#include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/run/directory/run_directory.h"
 #include "tasks/run/run_setting.h"

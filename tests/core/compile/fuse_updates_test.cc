@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_updates.h"
-
 #include <string>
 #include <vector>
 
 #include "core/check/run_graph.h"
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/spmd/lower.h"
 #include "core/graph/op.h"
 #include "core/graph/verify.h"

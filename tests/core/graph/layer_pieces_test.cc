@@ -121,7 +121,6 @@ TEST_CASE("equal pieces, one for each stage, are the blocks of an axis that is n
   REQUIRE(local_type(type, mesh) == local_type(type, plain));
   for (int64_t device = 0; device < 4; ++device) {
     REQUIRE(shard_blocks(type, mesh, device) == shard_blocks(type, plain, device));
-    REQUIRE(shard_block(type, mesh, device) == shard_blocks(type, plain, device)[0].global);
   }
 }
 

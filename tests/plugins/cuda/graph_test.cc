@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
 #include "core/compile/autodiff/autodiff.h"
-#include "core/devices/launch_failure.h"
+#include "core/devices/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"

@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
-#include "core/devices/launch_failure.h"
+#include "core/devices/device.h"
 #include "core/ops/optimizer.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"

@@ -174,11 +174,10 @@ class CacheUpdateKernel final : public HostKernel {
   // Writes the new rows of one key head of one batch row.
   void write_rows(const std::byte* rows, int64_t start, int64_t item, std::byte* cache) const {
     const int64_t row = item / kv_heads_, head = item % kv_heads_;
-    for (int64_t i = std::max<int64_t>(0, -start); i < std::min(rows_, keys_ - start); ++i) {
+    for (int64_t i = std::max<int64_t>(0, -start); i < std::min(rows_, keys_ - start); ++i)
       std::memcpy(cache + (item * keys_ + start + i) * row_bytes_,
                   rows + ((row * rows_ + i) * kv_heads_ + head) * row_bytes_,
                   static_cast<size_t>(row_bytes_));
-    }
   }
 
   int64_t batch_, kv_heads_, keys_, rows_, row_bytes_;

@@ -102,10 +102,9 @@ HWY_INLINE void transpose_pairs(HeadRows<const BFloat16> from, int64_t count, in
   HWY_ALIGN Vec square[kMostLanes];
   for (int64_t i = 0; i < kQueryBlock; i += lanes()) {
     for (int64_t u = 0; u < head_dim / 2; u += lanes()) {
-      for (int64_t j = 0; j < lanes(); ++j) {
+      for (int64_t j = 0; j < lanes(); ++j)
         square[j] = i + j < count ? Bf16PairFormat::along(from.row(i + j) + 2 * u, head_dim - 2 * u)
                                   : splat(0.0f);
-      }
       transpose_square(square);
       for (int64_t j = 0; j < std::min(lanes(), head_dim / 2 - u); ++j)
         store(square[j], to + (u + j) * kQueryBlock + i);

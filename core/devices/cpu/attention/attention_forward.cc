@@ -276,11 +276,10 @@ void attend_to_keys(const AttentionShape& shape, const AttentionOperands& operan
   const int64_t keys = std::clamp<int64_t>(end - first, 0, kCacheRun);
   const int64_t from = ((batch * shape.kv_heads + kv_head) * shape.keys + first) * shape.head_dim;
   const T* queries[kMostCachedQueries];
-  for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < rows; ++i)
     queries[i] = static_cast<const T*>(operands.q) +
                  ((batch * shape.queries + i / group) * shape.heads + kv_head * group + i % group) *
                      shape.head_dim;
-  }
   HWY_ALIGN float scores[kMostCachedQueries * kCacheRun];
   scores_of(shape, queries, rows, static_cast<const T*>(operands.k) + from, keys, scores);
   for (int64_t i = 0; i < rows; ++i) {

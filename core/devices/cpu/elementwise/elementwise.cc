@@ -107,10 +107,9 @@ class Compiler {
     const LaneLoop loop = lane == Lane::kInt     ? loops.integers
                           : lane == Lane::kTruth ? loops.truths
                                                  : loops.floats;
-    if (loop == nullptr) {
+    if (loop == nullptr)
       fail("{}: the CPU backend has no {} for {}", node.site.text(), node.op->name,
            dtype_name(graph.type(node.inputs[0]).dtype));
-    }
     program_.cost += node.op->element.cost;
     const auto operand = [&](size_t i) {
       return i < node.inputs.size() ? of(node.inputs[i]) : kNoSlot;
@@ -123,20 +122,17 @@ class Compiler {
     int32_t slot = from;
     if (have == Lane::kInt && next == Lane::kFloat) slot = convert(Conversion::kIntToFloat, from);
     if (have != Lane::kInt && next == Lane::kInt) slot = convert(Conversion::kFloatToInt, from);
-    if (have != next && next == Lane::kTruth) {
+    if (have != next && next == Lane::kTruth)
       slot =
           convert(have == Lane::kInt ? Conversion::kIntToTruth : Conversion::kFloatToTruth, from);
-    }
     return slot;
   }
 
   int32_t source(TileSource source) {
-    for (const TileSource& other : program_.sources) {
+    for (const TileSource& other : program_.sources)
       if (other.kind == source.kind && other.kind != TileSource::Kind::kInput &&
-          other.constant == source.constant && other.strides == source.strides) {
+          other.constant == source.constant && other.strides == source.strides)
         return other.slot;
-      }
-    }
     source.slot = program_.slots++;
     program_.sources.push_back(std::move(source));
     return program_.sources.back().slot;
@@ -190,15 +186,12 @@ class Compiler {
     size_t last_read = 0;
     for (size_t i = 0; i < count; ++i) {
       const TileInstruction& code = program_.instructions[i];
-      for (const TileSource& input : program_.sources) {
+      for (const TileSource& input : program_.sources)
         if (code.a == input.slot || code.b == input.slot || code.c == input.slot) last_read = i;
-      }
     }
-    for (TileResult& result : program_.results) {
-      for (size_t i = last_read; i < count; ++i) {
+    for (TileResult& result : program_.results)
+      for (size_t i = last_read; i < count; ++i)
         result.in_place |= program_.instructions[i].result == result.slot;
-      }
-    }
     place_slots();
     collapse_space();
   }
@@ -219,9 +212,8 @@ class Compiler {
 
     std::vector<int32_t> place(last_use.size(), kNoSlot), spare;
     int32_t slots = 0;
-    for (size_t v = 0; v < place.size(); ++v) {
+    for (size_t v = 0; v < place.size(); ++v)
       if (last_use[v] == kAlways) place[v] = slots++;
-    }
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       TileInstruction& code = program_.instructions[i];
       for (int32_t* const operand : {&code.a, &code.b, &code.c}) {

@@ -73,7 +73,7 @@ int64_t row_stride(const Strides& strides) {
   return strides.size() < 2 ? 0 : strides[strides.size() - 2];
 }
 bool everywhere_same(const Strides& strides) {
-  return std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
+  return std::ranges::all_of(strides, [](int64_t stride) { return stride == 0; });
 }
 // Returns whether the elements of a tile are contiguous.
 bool adjacent(const Strides& strides, const TileGrid& grid) {
@@ -107,9 +107,8 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
   CHECK(program.slots <= static_cast<int32_t>(kMostSlots) && rank <= kMostRank);
   float* home[kMostSlots];
   float* slots[kMostSlots];
-  for (size_t s = 0; s < static_cast<size_t>(program.slots); ++s) {
+  for (size_t s = 0; s < static_cast<size_t>(program.slots); ++s)
     home[s] = slots[s] = memory + static_cast<int64_t>(s) * grid.capacity;
-  }
   for (const TileSource& source : program.sources) {
     float* const lanes = home[source.slot];
     if (source.kind == TileSource::Kind::kConstant) {
@@ -164,18 +163,16 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
         }
         continue;
       }
-      for (int64_t r = 0; r < tile_rows; ++r) {
+      for (int64_t r = 0; r < tile_rows; ++r)
         load_row(source.dtype, base, first + r * row_stride(source.strides),
                  column_stride(source.strides), tile_columns, lanes + r * tile_columns);
-      }
     }
 
     for (size_t i = 0; i < program.results.size(); ++i) {
       const TileResult& result = program.results[i];
       const bool plain = result.dtype == DType::kF32 || result.dtype == DType::kI32;
-      if (result.in_place && plain && adjacent(result.strides, grid)) {
+      if (result.in_place && plain && adjacent(result.strides, grid))
         slots[result.slot] = reinterpret_cast<float*>(outputs[i]) + offset(result.strides);
-      }
     }
     for (const TileInstruction& code : program.instructions) code.loop(code, slots, count);
 
@@ -191,10 +188,9 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
         store_row(result.dtype, outputs[i], first, 1, count, lanes);
         continue;
       }
-      for (int64_t r = 0; r < tile_rows; ++r) {
+      for (int64_t r = 0; r < tile_rows; ++r)
         store_row(result.dtype, outputs[i], first + r * row_stride(result.strides),
                   column_stride(result.strides), tile_columns, lanes + r * tile_columns);
-      }
     }
   }
 }

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/base/region.h"
 #include "core/devices/contraction.h"
 #include "core/devices/cpu/gemm/gemm.h"
@@ -107,9 +106,8 @@ class EinsumKernel final : public HostKernel {
         if (index < parts_.size()) run_part(parts_[index], a, b, c, args.scratch);
       });
     }
-    if (contraction_.pack_c) {
+    if (contraction_.pack_c)
       strided_copy(contraction_.pack_c->space, output_bytes_, c, args.outputs[0], pool_);
-    }
   }
 
  private:
@@ -142,9 +140,7 @@ class EinsumKernel final : public HostKernel {
       std::array<int64_t, 3> offset = {};
       int64_t rest = index;
       for (size_t d = batch.sizes.size(); d-- > 0;) {
-        for (size_t i = 0; i < 3; ++i) {
-          offset[i] += rest % batch.sizes[d] * batch.operands[i][d];
-        }
+        for (size_t i = 0; i < 3; ++i) offset[i] += rest % batch.sizes[d] * batch.operands[i][d];
         rest /= batch.sizes[d];
       }
       part.gemm.run(a + offset[0] * input_bytes_, b + offset[1] * input_bytes_,

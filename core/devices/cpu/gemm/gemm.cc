@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/devices/cpu/gemm/gemm.h"
 
-#include <algorithm>
-#include <array>
-
 #include "core/base/error.h"
 #include "core/devices/cpu/processor.h"
 

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/devices/cpu/gemm/gemm.h"
 #include "core/devices/cpu/id_order.h"
 #include "core/devices/cpu/registry.h"

@@ -48,11 +48,9 @@ HWY_NOINLINE void scatter_sums(const float* buffer, int64_t rows, int64_t column
 template <class Multiply>
 HWY_NOINLINE void round_sums(const float* buffer, int64_t rows, int64_t columns, BFloat16* out,
                              int64_t stride) {
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; j += lanes()) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; j += lanes())
       Multiply::store_bf16(load(buffer + i * kPanelColumns + j), out + i * stride + j, columns - j);
-    }
-  }
 }
 
 // Multiplies R rows of the panel at `a` by N vectors of the panel at `b`, at (row, column) of C.

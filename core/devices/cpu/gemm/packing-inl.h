@@ -67,11 +67,10 @@ void pack_rows_to_panels(const PackSource& source, float* to) {
       const int64_t count = std::min(lanes(), source.rows - panel - first);
       const auto* from = element<Format>(source, (panel + first) * source.stride);
       for (int64_t w = 0; w < words; w += lanes()) {
-        for (int64_t i = 0; i < lanes(); ++i) {
+        for (int64_t i = 0; i < lanes(); ++i)
           square[i] = i < count ? Format::along(from + i * source.stride + w * Format::kDepth,
                                                 source.depth - w * Format::kDepth)
                                 : splat(0.0f);
-        }
         transpose_square(square);
         for (int64_t i = 0; i < std::min(lanes(), words - w); ++i)
           store(square[i], to + (w + i) * kWidth + first);
@@ -136,9 +135,8 @@ void pack_columns_to_rows(const PackSource& source, float* to) {
   for (int64_t row = 0; row < source.rows; row += lanes()) {
     const int64_t count = std::min(lanes(), source.rows - row);
     for (int64_t w = 0; w < words; w += lanes()) {
-      for (int64_t i = 0; i < lanes(); ++i) {
+      for (int64_t i = 0; i < lanes(); ++i)
         square[i] = w + i < filled ? word_of_rows<Format>(source, w + i, row) : splat(0.0f);
-      }
       transpose_square(square);
       for (int64_t i = 0; i < count; ++i) store(square[i], to + (row + i) * kRowWords + w);
     }

@@ -42,9 +42,8 @@ HWY_INLINE void add_rows_of_b(const SkinnyGemm& p, int64_t k, int64_t column, in
       const bool paired = Format::kDepth == 2 && k + i * Format::kDepth + 1 < p.k;
       right[i] = Format::across(row, paired ? row + p.b_stride : nullptr, left);
     }
-    if (more && j % kLine == 0) {
+    if (more && j % kLine == 0)
       for (int64_t i = 0; i < kRows; ++i) hwy::Prefetch(b + (kRows + i) * p.b_stride + j);
-    }
     const float* a = p.a + k / Format::kDepth;
     float* at = sums + j;
     for (int64_t row = 0; row < p.m; ++row, a += p.a_stride, at += sums_stride) {
