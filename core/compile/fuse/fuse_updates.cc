@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multi-tensor updates.
+#include "core/compile/fuse/fuse_updates.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -10,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/optimizer.h"

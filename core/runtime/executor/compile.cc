@@ -5,6 +5,10 @@
 
 #include "core/compile/decompose.h"
 #include "core/compile/fuse/fuse.h"
+#include "core/compile/fuse/fuse_norms.h"
+#include "core/compile/fuse/fuse_products.h"
+#include "core/compile/fuse/fuse_updates.h"
+#include "core/compile/fuse/keep_copies.h"
 #include "core/compile/schedule/accumulate.h"
 #include "core/compile/schedule/schedule.h"
 #include "core/compile/spmd/lower.h"
