@@ -195,9 +195,7 @@ class Export final : public BaseRun {
   void read_part(const HfTensor& tensor, const HfPart& part, RowRange rows) {
     const Parameter& parameter = task_->model().parameters().at(part.parameter);
     const Region block = block_for(part, rows);
-    int64_t elements = 1;
-    for (const int64_t size : block.shape) elements *= size;
-    bytes_.resize(static_cast<size_t>(elements * dtype_bytes(parameter.type.dtype)));
+    bytes_.resize(static_cast<size_t>(block.elements() * dtype_bytes(parameter.type.dtype)));
     checkpoint_.read_block(path_of(parameter), block, bytes_);
     copy_to_hf(tensor, part, rows, {block, parameter.type.dtype, bytes_}, values_);
   }

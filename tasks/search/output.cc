@@ -34,10 +34,10 @@ std::string seconds_text(double seconds) {
 }
 
 // A line with time, memory and MFU, and a candidate on the next lines if it is too long.
-std::string row(std::string_view head, double seconds, int64_t bytes, double mfu,
-                const std::string& what) {
-  const std::string line = fmt::format("  {:<8}{:>11} {:>12} {:>6.1f} %   ", head,
-                                       seconds_text(seconds), size_text(bytes), 100.0 * mfu);
+std::string row(std::string_view head, const PlannedStep& step, const std::string& what) {
+  const std::string line =
+      fmt::format("  {:<8}{:>11} {:>12} {:>6.1f} %   ", head, seconds_text(step.seconds),
+                  size_text(step.bytes), 100.0 * step.mfu);
   if (line.size() + what.size() <= kPlanColumns) return line + what + "\n";
   return line + wrapped(what, line.size()).substr(line.size());
 }
@@ -63,7 +63,7 @@ std::string heading(const SearchResult& result, const SearchOptions& options,
 std::string recipe_row(const SearchResult& result, const SearchOptions& options) {
   const RecipePlan& recipe = result.recipe;
   if (!recipe.refusal.empty()) return wrapped("recipe: " + recipe.refusal, 2);
-  std::string text = row("recipe", recipe.seconds, recipe.bytes, recipe.mfu, recipe.text);
+  std::string text = row("recipe", recipe, recipe.text);
   if (recipe.bytes > arena_room(options.hardware))
     text += wrapped(fmt::format("which needs {} of {}", size_text(recipe.bytes),
                                 size_text(arena_room(options.hardware))),
@@ -131,13 +131,17 @@ std::string refusals_text(const SearchResult& result) {
          reasons_text("refused", refusal_groups(result));
 }
 
-std::string candidate_json(const PlannedCandidate& one, SettingStyle style) {
+JsonLine step_json(const std::string& what, int64_t devices, const PlannedStep& step) {
   return JsonLine()
-      .add("candidate", one.candidate.text())
-      .add("devices", one.devices())
-      .add("step_seconds", one.seconds)
-      .add("bytes", one.bytes)
-      .add("mfu", one.mfu)
+      .add("candidate", what)
+      .add("devices", devices)
+      .add("step_seconds", step.seconds)
+      .add("bytes", step.bytes)
+      .add("mfu", step.mfu);
+}
+
+std::string candidate_json(const PlannedCandidate& one, SettingStyle style) {
+  return step_json(one.candidate.text(), one.devices(), one)
       .add_raw("set", json_list(settings_of(one.candidate, style), json_quoted))
       .text();
 }
@@ -201,22 +205,20 @@ std::string search_text(const SearchResult& result, const SearchOptions& options
   text += recipe_row(result, options);
   if (result.best) {
     const PlannedCandidate& best = result.candidates[*result.best];
-    text += row("best", best.seconds, best.bytes, best.mfu, best.candidate.text());
+    text += row("best", best, best.candidate.text());
     text += comparison_text(result, options);
   }
   if (result.best_of_devices.size() > 1) {
     text += "\nthe best for each number of devices\n";
     for (const size_t i : result.best_of_devices) {
       const PlannedCandidate& one = result.candidates[i];
-      text +=
-          row(std::to_string(one.devices()), one.seconds, one.bytes, one.mfu, one.candidate.text());
+      text += row(std::to_string(one.devices()), one, one.candidate.text());
     }
   }
   text += "\ntime against memory, of what was planned\n";
   for (const size_t i : result.frontier) {
     const PlannedCandidate& one = result.candidates[i];
-    text +=
-        row(i == result.best ? "best" : "", one.seconds, one.bytes, one.mfu, one.candidate.text());
+    text += row(i == result.best ? "best" : "", one, one.candidate.text());
   }
   text += refusals_text(result) + counts_text(result, options);
   if (!result.best) return text;
@@ -244,14 +246,8 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
   json.add("goal", enum_name(options.goal))
       .add("hardware", options.hardware.name)
       .add("memory_bytes", options.hardware.memory.bytes)
-      .add_raw("recipe", JsonLine()
-                             .add("candidate", recipe.text)
-                             .add("devices", recipe.devices)
-                             .add("step_seconds", recipe.seconds)
-                             .add("bytes", recipe.bytes)
-                             .add("mfu", recipe.mfu)
-                             .add("refusal", recipe.refusal)
-                             .text())
+      .add_raw("recipe",
+               step_json(recipe.text, recipe.devices, recipe).add("refusal", recipe.refusal).text())
       .add_raw("best",
                result.best ? candidate_json(result.candidates[*result.best], style) : "null")
       .add_raw("best_of_devices", list_json(result, result.best_of_devices, style))

@@ -47,11 +47,6 @@ int64_t launches_of(const Graph& graph) {
   return launches;
 }
 
-struct PlannedStep {
-  double seconds = 0.0, mfu = 0.0;
-  int64_t bytes = 0;
-};
-
 // Error if the model, the batch or the pipeline does not fit the mesh.
 PlannedStep plan_step(const ExperimentConfig& config, int64_t devices, Device& device,
                       const SearchOptions& options) {
@@ -70,7 +65,7 @@ PlannedStep plan_step(const ExperimentConfig& config, int64_t devices, Device& d
                         {&device}, alone);
   const CompiledStep step = session.compiled_step();
   const Prediction prediction = predict(step, options.hardware);
-  return {prediction.step_seconds, prediction.mfu, step.arena_bytes};
+  return {.seconds = prediction.step_seconds, .bytes = step.arena_bytes, .mfu = prediction.mfu};
 }
 
 class Search {
@@ -141,8 +136,8 @@ class Search {
     if (recipe_.microbatches > 1)
       recipe.text += fmt::format(", {} microbatches", recipe_.microbatches);
     try {
-      const PlannedStep step = plan_step(recipe_.config, recipe_devices_, *devices_[0], options_);
-      recipe.seconds = step.seconds, recipe.mfu = step.mfu, recipe.bytes = step.bytes;
+      static_cast<PlannedStep&>(recipe) =
+          plan_step(recipe_.config, recipe_devices_, *devices_[0], options_);
     } catch (const Error& error) {
       recipe.refusal = error.what();
     }
@@ -176,10 +171,8 @@ class Search {
     workers_.run([&](int worker) {
       for (size_t k = next++; k < planned.size(); k = next++) {
         try {
-          const PlannedStep step =
+          static_cast<PlannedStep&>(planned[k]) =
               plan_step(configs[k], 1, *devices_[static_cast<size_t>(worker)], options_);
-          planned[k].seconds = step.seconds, planned[k].mfu = step.mfu;
-          planned[k].bytes = step.bytes;
         } catch (const std::exception& error) {
           planned[k].refusal = error.what();
         }

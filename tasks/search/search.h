@@ -31,25 +31,26 @@ struct SearchOptions {
   std::filesystem::path run_directory;  // Where inputs may find a snapshot of their corpus.
 };
 
-struct PlannedCandidate {
-  Candidate candidate;
-  double seconds = 0.0;  // Time of a step.
-  int64_t bytes = 0;     // On each device.
+// What a step costs.
+struct PlannedStep {
+  double seconds = 0.0;
+  int64_t bytes = 0;  // On each device.
   double mfu = 0.0;
-  std::string refusal = {};  // Why there is no plan.
+  std::string refusal;  // Why there is no plan.
 
-  int64_t devices() const { return candidate.layout.devices(); }
   bool is_planned() const { return refusal.empty(); }
 };
 
+struct PlannedCandidate : PlannedStep {
+  Candidate candidate;
+
+  int64_t devices() const { return candidate.layout.devices(); }
+};
+
 // The recipe as it is.
-struct RecipePlan {
+struct RecipePlan : PlannedStep {
   int64_t devices = 1;
   std::string text;  // "pax data=4, save_nothing"
-  double seconds = 0.0;
-  int64_t bytes = 0;
-  double mfu = 0.0;
-  std::string refusal = {};  // Why there is no plan.
 };
 
 struct SearchResult {

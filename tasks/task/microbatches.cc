@@ -64,9 +64,7 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
         "a batch of {} cannot be divided into {} microbatches; change num_microbatches or "
         "global_batch_size",
         size, count);
-  int64_t devices = 1;
-  for (const std::string& name : x.type().axis(kBatchAxis).split)
-    devices *= traced_mesh().size(name);
+  const int64_t devices = traced_mesh().size_along(x.type().axis(kBatchAxis).split);
   if (size / count % devices != 0)
     fail(
         "a batch of {} in {} microbatches has {} examples per microbatch, which cannot be divided "

@@ -86,22 +86,12 @@ class LockedFile {
   // Removes an incomplete last line.
   void cut_to_whole_lines() {
     const size_t size = read_log(path_).rfind('\n') + 1;  // 0 without a newline.
-    if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) fail_with("cannot truncate");
+    if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0)
+      fail("{}: cannot truncate: {}", path_.string(), std::strerror(errno));
   }
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = ::write(descriptor_, text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail_with("cannot write");
-      text.remove_prefix(static_cast<size_t>(written));
-    }
-  }
+  void write(std::string_view text) { write_whole(descriptor_, text, path_); }
 
  private:
-  [[noreturn]] void fail_with(std::string_view what) const {
-    fail("{}: {}: {}", path_.string(), what, std::strerror(errno));
-  }
-
   const std::filesystem::path& path_;
   int descriptor_;
 };

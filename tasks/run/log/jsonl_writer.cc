@@ -143,6 +143,15 @@ std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::
   return values;
 }
 
+void write_whole(int descriptor, std::string_view text, const std::filesystem::path& path) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("{}: cannot write: {}", path.string(), std::strerror(errno));
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 JsonlWriter::JsonlWriter(const std::filesystem::path& path, int64_t last_step) : path_(path) {
   if (!std::filesystem::is_symlink(path)) cut(path, last_step);
   descriptor_ = open_own_file(path);
@@ -153,15 +162,9 @@ JsonlWriter::JsonlWriter(const std::filesystem::path& path, int64_t last_step) :
 JsonlWriter::~JsonlWriter() { ::close(descriptor_); }
 
 void JsonlWriter::append(std::string_view json) {
-  std::string rest(json);
-  rest += '\n';
-  while (!rest.empty()) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("{}: cannot write: {}", path_.string(), std::strerror(errno));
-    rest.erase(0, static_cast<size_t>(written));
-    end_ += written;
-  }
+  const std::string line = fmt::format("{}\n", json);
+  write_whole(descriptor_, line, path_);
+  end_ += std::ssize(line);
 }
 
 std::string_view JsonlWriter::damage() const {

@@ -36,6 +36,9 @@ std::optional<int64_t> number_of_line(std::string_view line, std::string_view ke
 // The values of `key` by step; empty if the file does not exist.
 std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key);
 
+// Writes all of the text to the file of this name. Error if it cannot.
+void write_whole(int descriptor, std::string_view text, const std::filesystem::path& path);
+
 class JsonlWriter {
  public:
   // Removes lines beyond `last_step` and an incomplete last line, by one atomic replacement.

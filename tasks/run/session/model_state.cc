@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <ranges>
 #include <vector>
 
 #include <fmt/format.h>
@@ -222,10 +223,8 @@ std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor) {
 
 std::string few_names(const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
-  const size_t shown = std::min(names.size(), kShown);
-  const std::string text = fmt::format(
-      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
+  const std::string text = fmt::format("{}", fmt::join(names | std::views::take(kShown), ", "));
+  return names.size() <= kShown ? text : fmt::format("{} and {} more", text, names.size() - kShown);
 }
 
 void expect_known_weights(const Checkpoint& checkpoint, const ParameterTable& table) {
