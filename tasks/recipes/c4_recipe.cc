@@ -5,11 +5,6 @@
 #include "inputs/streaming/streaming_text_input.h"
 
 namespace tessera {
-namespace {
-
-constexpr int64_t kShuffledDocuments = 256;
-
-}  // namespace
 
 C4Recipe::C4Recipe() {
   num_layers = 24;
@@ -76,6 +71,7 @@ void C4Gpt3Recipe::use_mlperf_rule() {
 
 // Evaluation reads each example of `validation` once.
 Template<BaseInput> C4Recipe::input(std::string_view split) const {
+  constexpr int64_t kShuffledDocuments = 256;
   const bool train = split == "train";
   if (data == C4Data::kSynthetic) return Base::input(split);
   if (data == C4Data::kShards)

@@ -10,12 +10,6 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-constexpr size_t kMostSearched = 500;
-
-}  // namespace
-
 bool is_run(const fs::path& directory) {
   std::error_code ignored;
   return fs::is_regular_file(directory / "hparams.toml", ignored) ||
@@ -44,6 +38,7 @@ std::vector<fs::path> runs_of(const fs::path& directory) {
 }
 
 std::string did_you_mean_run(const fs::path& directory) {
+  constexpr size_t kMostSearched = 500;
   // A '/' at the end makes an empty file name.
   const fs::path path = directory.has_filename() ? directory : directory.parent_path();
   const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");

@@ -13,12 +13,6 @@
 #include "core/io/file.h"
 
 namespace tessera {
-namespace {
-
-// A small graph is drawn in less, unless the machine is busy.
-constexpr std::chrono::seconds kPatience{2};
-
-}  // namespace
 
 GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
                            std::chrono::seconds time_limit) {
@@ -50,6 +44,8 @@ GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem
 }
 
 GraphDrawing::~GraphDrawing() {
+  // A small graph is drawn in less, unless the machine is busy.
+  constexpr std::chrono::seconds kPatience{2};
   if (dot_ && std::uncaught_exceptions() == 0 &&
       !dot_->wait(std::chrono::steady_clock::now() + kPatience)) {
     folder_->release();

@@ -16,13 +16,9 @@
 #include "core/io/json.h"
 
 namespace tessera {
-namespace {
-
-constexpr std::string_view kEvalMetricPrefix = "eval/";
-
-}  // namespace
 
 std::string split_of(std::string_view eval_metric) {
+  constexpr std::string_view kEvalMetricPrefix = "eval/";
   const size_t slash = eval_metric.rfind('/');
   CHECK(eval_metric.starts_with(kEvalMetricPrefix) && slash > kEvalMetricPrefix.size(),
         "eval metric '{}'", eval_metric);
