@@ -118,10 +118,10 @@ TEST_CASE("no file exceeds the maximum length") {
 }
 
 // Lines of source by folder, which issues say by how much they may raise; in all without
-// plugins/cuda at most 105,000. Words of the documents.
+// plugins/cuda at most 104,200. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 47010},   {"layers", 4460},      {"tasks", 31000},       {"inputs", 13710},
-    {"plugins", 4730}, {"experiments", 4010}, {"plugins/cuda", 17300}};
+    {"core", 46500},   {"layers", 4420},      {"tasks", 31100},       {"inputs", 13600},
+    {"plugins", 4720}, {"experiments", 3870}, {"plugins/cuda", 17300}};
 constexpr int64_t kMostWords = 55000;
 
 std::string size_folder(const std::string& file) {
