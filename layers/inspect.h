@@ -24,7 +24,7 @@ void inspect(Operand x, std::string_view name);
 
 // inspect() traces something while one is alive.
 class InspectScope {
-  TraceSetting<&TraceState::inspects> inspects_{true};
+  ScopedTraceState<&TraceState::inspects> inspects_{true};
 };
 
 // The statistics of one tensor, in all its microbatches and shards. Mean, deviation and extremes

@@ -64,10 +64,10 @@ TraceState& trace_state();
 
 // Sets a member of the tracing state while it is alive.
 template <auto member>
-class TraceSetting {
+class ScopedTraceState {
  public:
   using Value = std::remove_reference_t<decltype(trace_state().*member)>;
-  explicit TraceSetting(Value value) : restored_(trace_state().*member, std::move(value)) {}
+  explicit ScopedTraceState(Value value) : restored_(trace_state().*member, std::move(value)) {}
 
  private:
   Restored<Value> restored_;
@@ -90,7 +90,7 @@ class PathScope {
 };
 const std::string& traced_path();
 
-using PhaseScope = TraceSetting<&TraceState::phase>;  // Sets the phase of nodes.
+using PhaseScope = ScopedTraceState<&TraceState::phase>;  // Sets the phase of nodes.
 
 // Forward nodes traced in this scope form one rematerialised region: the backward pass may
 // recompute them from the region's inputs and saved values. Nested scopes belong to the outermost

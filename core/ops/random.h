@@ -20,7 +20,7 @@ Tensor random_uniform(std::vector<Axis> axes, Operand step);
 Tensor dropout(Operand x, double rate, Operand step);
 
 // The seed of random ops traced in this scope; 0 outside.
-using SeedScope = TraceSetting<&TraceState::seed>;
+using SeedScope = ScopedTraceState<&TraceState::seed>;
 
 // Random ops traced in this scope are for a part of the batch: examples first, first + stride, … of
 // the global batch (`first` is an i32 scalar), so that masks do not depend on microbatches. The
@@ -31,7 +31,7 @@ class ExampleScope {
   explicit ExampleScope(const Tensor& first, int64_t stride = 1);
 
  private:
-  TraceSetting<&TraceState::examples> examples_;
+  ScopedTraceState<&TraceState::examples> examples_;
 };
 
 // A layer path without the index of its outermost stack, and that index:

@@ -34,7 +34,7 @@ Tensor cast_weight(Operand x, DType dtype, DType reduce);
 
 // While it lives, gradients of cast_weight stay pending sums over these mesh axes, in the weight's
 // dtype: the code that opens it reduces them later.
-using PendingGradientScope = TraceSetting<&TraceState::pending_mesh_axes>;
+using PendingGradientScope = ScopedTraceState<&TraceState::pending_mesh_axes>;
 
 // Changes the layout of x: "batch/data seq embed/mdl", axes in x's order, or "… + sum(mdl)". The
 // only op of layers that communicates; on global arrays it is the identity.
