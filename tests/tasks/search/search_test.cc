@@ -123,7 +123,7 @@ TEST_CASE("the frontier has the plans that no other one beats in time and memory
 TEST_CASE("refusals that differ in numbers only are one group") {
   SearchResult result;
   for (const char* why : {"seq=128 by mdl=3", "seq=128 by mdl=5", "no such rule"})
-    result.candidates.push_back({.refusal = why});
+    result.candidates.push_back({{.refusal = why}, {}});
   const std::vector<RefusalGroup> groups = refusal_groups(result);
   REQUIRE(groups.size() == 2);
   REQUIRE((groups[0].count == 2 && groups[0].example == "seq=128 by mdl=3"));
