@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ./runexp --exp=quickstart.SourceLm
-// The base of this family's experiments: a decoder-only transformer (RMSNorm, rotary
-// positions, SwiGLU, tied embeddings) over bytes, trained on text that is copied into the run's
-// directory.
+#include "experiments/quickstart/byte_lm.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <string>
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
@@ -15,10 +12,8 @@
 #include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
-#include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "plugins/registry.h"
-#include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"
 
@@ -29,128 +24,88 @@ constexpr double kInitScale = 0.02;
 
 }  // namespace
 
-struct ByteLm : Experiment {
-  using Base = Experiment;
-  int64_t vocab_size = 264;  // Bytes and the reserved id 0 make 257, rounded up to a multiple of 8.
-  int64_t num_layers = 4;
-  int64_t model_dims = 128;
-  int64_t num_heads = 4;
-  // Gated: three matrices, as many weights as two of 1.5 times this width.
-  int64_t hidden_dims = 384;
-  int64_t seq_len = 256;
-  int64_t global_batch_size = 32;
-  int64_t num_train_steps = 1000;
-  int64_t warmup_steps = 100;
-  double learning_rate = 1e-3;
-  double min_learning_rate_ratio = 0.1;
-  double beta2 = 0.99;
-  double weight_decay = 0.1;  // For matrices only.
-  double dropout_rate = 0.0;
-  DType compute_dtype = DType::kF32;
-  int64_t sample_length = 0;  // Tokens of a sample at the end of the run.
-  FIELDS(About(vocab_size, "ids of the model; 256 bytes and one reserved id need 257", kSize),
-         About(num_layers, kLayerCount), About(model_dims, "width of the residual", kSize),
-         About(num_heads, kSize),
-         About(hidden_dims, "width of each of three matrices of the feed-forward layer", kSize),
-         About(seq_len, "tokens of a sequence", kSize),
-         About(global_batch_size, "sequences of a step, on all devices", kSize),
-         About(num_train_steps, kNotNegative),
-         About(warmup_steps, "until the learning rate is at its peak", kNotNegative),
-         About(learning_rate, "at its peak", kNotNegative),
-         About(min_learning_rate_ratio, "of the peak, at the end", kShare),
-         About(beta2, "decay of the second moment", kRate),
-         About(weight_decay, "of matrices only", kNotNegative), About(dropout_rate, kRate),
-         compute_dtype,
-         About(sample_length, "tokens of a sample at the end of the run; 0: none",
-               {.min = 0, .max = 1 << 24}))
+Template<BaseModel> ByteLm::model() const {
+  // As in GPT-2: the two outputs of a layer that are added to the residual have smaller weights.
+  const WeightInit residual_init{InitKind::kGaussian,
+                                 kInitScale / std::sqrt(2.0 * static_cast<double>(num_layers))};
+  const DotProductAttention::HParams attention{.rotary_tpl = RotaryPositionEmbedding::HParams{},
+                                               .output_init = residual_init};
+  const FeedForward::HParams ffn{.activation_tpl = SiLU::HParams{},
+                                 .use_gated_activation = true,
+                                 .dropout_rate = dropout_rate,
+                                 .down_init = residual_init};
+  const TransformerBlock::HParams block{.attention_tpl = attention,
+                                        .ffn_tpl = ffn,
+                                        .norm_tpl = RmsNorm::HParams{},
+                                        .residual_dropout_rate = dropout_rate};
+  return LanguageModel::HParams{
+      .lm_tpl = TransformerLm::HParams{
+          .vocab_size = vocab_size,
+          .model_dims = model_dims,
+          .num_layers = num_layers,
+          .num_heads = num_heads,
+          .hidden_dims = hidden_dims,
+          .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
+          .final_ln_tpl = RmsNorm::HParams{},
+          .embedding_dropout_rate = dropout_rate,
+          .params_init = WeightInit{InitKind::kGaussian, kInitScale}}};
+}
 
-  ExperimentConfig build() const override {
-    // Evaluation reads the corpus snapshot that the training input has written.
-    const FlatTokensInput::HParams validation{.path = std::string(kCorpusSnapshot),
-                                              .split = "validation",
-                                              .global_batch_size = global_batch_size,
-                                              .seq_len = seq_len,
-                                              .shuffle = Shuffle::kNone,
-                                              .repeat = false};
-    return {.mesh = mesh(),
-            .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
-                                        .model = model(),
-                                        .learner = learner(),
-                                        .train = {.num_train_steps = num_train_steps,
-                                                  .save_interval_steps = 250,
-                                                  .eval_interval_steps = 250,
-                                                  .sample = {.length = sample_length}}},
-            .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
-            .eval_inputs = {{"validation", validation}}};
-  }
+Learner::HParams ByteLm::learner() const {
+  return {.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
+                                          .schedule_tpl =
+                                              LinearRampupCosineDecay::HParams{
+                                                  .warmup_steps = warmup_steps,
+                                                  .min_ratio = min_learning_rate_ratio},
+                                          .beta2 = beta2,
+                                          .weight_decay = weight_decay},
+          .clip_gradient_norm_to_value = 1.0,
+          .skip_lp_1d_vectors = true};
+}
 
-  // Keeps the data: this repository, or the user's files.
-  void shrink() override {
-    Experiment::shrink();
-    num_layers = 2;
-    num_heads = 4;
-    model_dims = num_heads * 8;
-    hidden_dims = 3 * model_dims;
-    seq_len = 32;
-    global_batch_size = 8;
-    num_train_steps = kSmokeSteps;
-    warmup_steps = 2;
-    if (sample_length > 0) sample_length = 16;
-  }
+ExperimentConfig ByteLm::build() const {
+  // Evaluation reads the corpus snapshot that the training input has written.
+  const FlatTokensInput::HParams validation{.path = std::string(kCorpusSnapshot),
+                                            .split = "validation",
+                                            .global_batch_size = global_batch_size,
+                                            .seq_len = seq_len,
+                                            .shuffle = Shuffle::kNone,
+                                            .repeat = false};
+  return {.mesh = mesh(),
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                      .model = model(),
+                                      .learner = learner(),
+                                      .train = {.num_train_steps = num_train_steps,
+                                                .save_interval_steps = 250,
+                                                .eval_interval_steps = 250,
+                                                .sample = {.length = sample_length}}},
+          .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
+          .eval_inputs = {{"validation", validation}}};
+}
 
-  void validate() const override {
-    Experiment::validate();
-    if (num_heads < 1 || model_dims % num_heads != 0)
-      fail(
-          "num_heads={} does not divide model_dims={}; the nearest model_dims that it divides is "
-          "{}",
-          num_heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, num_heads)));
-  }
+void ByteLm::validate() const {
+  Experiment::validate();
+  if (num_heads < 1 || model_dims % num_heads != 0)
+    fail("num_heads={} does not divide model_dims={}; the nearest model_dims that it divides is {}",
+         num_heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, num_heads)));
+}
 
-  Sweep search() const override {
-    return grid({{"learning_rate", {5e-4, 1e-3, 2e-3}}, {"dropout_rate", {0.0, 0.1}}});
-  }
+Sweep ByteLm::search() const {
+  return grid({{"learning_rate", {5e-4, 1e-3, 2e-3}}, {"dropout_rate", {0.0, 0.1}}});
+}
 
- protected:
-  Template<BaseModel> model() const {
-    // As in GPT-2: the two outputs of a layer that are added to the residual have smaller weights.
-    const WeightInit residual_init{InitKind::kGaussian,
-                                   kInitScale / std::sqrt(2.0 * static_cast<double>(num_layers))};
-    const DotProductAttention::HParams attention{.rotary_tpl = RotaryPositionEmbedding::HParams{},
-                                                 .output_init = residual_init};
-    const FeedForward::HParams ffn{.activation_tpl = SiLU::HParams{},
-                                   .use_gated_activation = true,
-                                   .dropout_rate = dropout_rate,
-                                   .down_init = residual_init};
-    const TransformerBlock::HParams block{.attention_tpl = attention,
-                                          .ffn_tpl = ffn,
-                                          .norm_tpl = RmsNorm::HParams{},
-                                          .residual_dropout_rate = dropout_rate};
-    return LanguageModel::HParams{
-        .lm_tpl = TransformerLm::HParams{
-            .vocab_size = vocab_size,
-            .model_dims = model_dims,
-            .num_layers = num_layers,
-            .num_heads = num_heads,
-            .hidden_dims = hidden_dims,
-            .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
-            .final_ln_tpl = RmsNorm::HParams{},
-            .embedding_dropout_rate = dropout_rate,
-            .params_init = WeightInit{InitKind::kGaussian, kInitScale}}};
-  }
-
-  Learner::HParams learner() const {
-    return {.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
-                                            .schedule_tpl =
-                                                LinearRampupCosineDecay::HParams{
-                                                    .warmup_steps = warmup_steps,
-                                                    .min_ratio = min_learning_rate_ratio},
-                                            .beta2 = beta2,
-                                            .weight_decay = weight_decay},
-            .clip_gradient_norm_to_value = 1.0,
-            .skip_lp_1d_vectors = true};
-  }
-};
+void ByteLm::shrink() {
+  Experiment::shrink();
+  num_layers = 2;
+  num_heads = 4;
+  model_dims = num_heads * 8;
+  hidden_dims = 3 * model_dims;
+  seq_len = 32;
+  global_batch_size = 8;
+  num_train_steps = kSmokeSteps;
+  warmup_steps = 2;
+  if (sample_length > 0) sample_length = 16;
+}
 
 // Learns Tessera's own sources and docs, byte by byte, in a few minutes on two
 // cores. Needs no data but this repository.
