@@ -67,9 +67,9 @@ TEST_CASE("the only macros that users see are FIELDS, CHECK and two that registe
   REQUIRE(over_all(source_files(code_folders(), {".h", ".cc"}), stray_macros) == kNothing);
 }
 
-// Classes that a header declares and its .cc registers, without the line by which files that
-// include the header do not compile HolderOf again (core/hparams/template.h). `header` is "" if
-// there is none.
+// Returns the missing `extern template` lines of a header: one for each class that it declares and
+// its .cc registers. Without the line, files that include the header compile HolderOf again
+// (core/hparams/template.h).
 std::vector<std::string> without_extern(const std::string& header, const std::string& source) {
   static const std::regex kRegister(R"((?:^|\n)REGISTER_TEMPLATE\((\w+), (\w+)\))");
   std::vector<std::string> found;

@@ -158,8 +158,8 @@ class MpiTransport final : public Transport, public std::enable_shared_from_this
     std::unique_lock lock(mutex_);
     closing_ = true;
     wake_.notify_one();
-    // MPI_Finalize may wait for processes that died; a nonzero exit code makes the launcher end all
-    // of them.
+    // MPI_Finalize may wait for processes that died. After a nonzero exit code the launcher ends
+    // the others.
     if (!changed_.wait_for(lock, kFinalizeTimeout, [this] { return state_ == State::kFinished; })) {
       std::fputs("runexp: the other processes did not end; ending without them\n", stderr);
       std::fflush(nullptr);

@@ -230,8 +230,8 @@ int64_t split_axes(const ExperimentEntry& entry) {
   return std::ranges::count_if(mesh.axes(), [](const MeshAxis& axis) { return axis.size() > 1; });
 }
 
-// Returns ten recipes that split many axes: repeatedly the next recipe of each family, in the order
-// of the number of split axes.
+// Returns ten recipes that split many axes. The recipes of a family are sorted by their number of
+// split axes, and families take turns.
 std::vector<ExperimentEntry> spread() {
   struct Candidate {
     ExperimentEntry entry;

@@ -310,7 +310,7 @@ CUresult call(const std::function<void(const Call& call)>& body);
 
 }  // namespace tessera::virtual_gpu
 
-// For tests. Returns the text of the last fault or refused call; "" if there is none.
+// Returns the text of the last fault or refused call, for tests; "" if no call failed.
 extern "C" const char* tessera_virtual_gpu_last_fault();
 // Returns probable mistakes that are not errors, one per line.
 extern "C" const char* tessera_virtual_gpu_warnings();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests grouped_product and grouped_outer_product on the virtual GPU: the op cases, several tiles
-// of each size against the CPU, groups without rows, and bits that do not depend on other groups.
+// Tests grouped_product and grouped_outer_product on the virtual GPU: the op cases, each tile size
+// with several tiles against the CPU, and groups with zero rows. The bits of a group's result do
+// not depend on the other groups.
 #include "core/ops/grouped_product.h"
 
 #include <algorithm>

@@ -12,8 +12,8 @@
 
 namespace tessera::cuda {
 
-// The machine code of one kernel for one architecture. Counts are of instructions in the code, not
-// of executed ones.
+// The machine code of one kernel for one architecture. Instructions are counted as they stand in
+// the code, once each, however often they run.
 struct MachineCode {
   int registers = 0;
   int stack_bytes = 0;   // Per thread: spilled registers and dynamically indexed arrays.

@@ -212,7 +212,7 @@ TEST_CASE("a failed launch ends its CUDA stream, and those that wait for it") {
   }
 }
 
-// Returns the launch that failed by the stream's error; -1 if there is none.
+// Returns the launch that failed by the stream's error; -1 if the error names no launch.
 int64_t failed_launch(Stream& stream) {
   try {
     stream.synchronize();
