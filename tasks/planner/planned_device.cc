@@ -12,6 +12,7 @@
 #include "core/devices/cpu/device.h"
 #include "core/graph/op.h"
 #include "core/ops/fp8.h"
+#include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
 #include "core/ops/repeat.h"
@@ -23,40 +24,63 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kPlannedDevice = "planned_device";
+constexpr int64_t kNoOperand = -1;
+
+// The operand that each result of one or several adam_update replaces, by number; kNoOperand: none.
+// Empty for other nodes.
+std::vector<int64_t> updated_operands(const Node& node) {
+  std::vector<int64_t> operands;
+  if (node.op == &kAdamUpdateOp) {
+    for (size_t i = 0; i < node.outputs.size(); ++i) operands.push_back(static_cast<int64_t>(i));
+  } else if (node.op == &kFusedUpdatesOp) {
+    const Graph& body = *node.bodies[0];
+    IndexedVector<ValueId, int64_t> replaced(body.values().size(), kNoOperand);
+    IndexedVector<ValueId, int64_t> position(body.values().size(), kNoOperand);
+    for (size_t i = 0; i < body.inputs().size(); ++i)
+      position[body.inputs()[i].value] = static_cast<int64_t>(i);
+    for (const Node& each : body.nodes())
+      for (size_t i = 0; each.op == &kAdamUpdateOp && i < each.outputs.size(); ++i)
+        replaced[each.outputs[i]] = position[each.inputs[i]];
+    for (const GraphOutput& output : body.outputs()) operands.push_back(replaced[output.value]);
+  }
+  return operands;
+}
 
 // What CUDA's kernels allow (tests/plugins/cuda/planned_device_test.cc compares them): a result may
 // overwrite an operand of its type, except where elements move. A product may overwrite what is
-// added to it. An update of an optimizer overwrites the operand with the number of the result, and
-// a composite op its first operand.
+// added to it, a composite op its first operand, and an update the state that it replaces; sorting
+// overwrites nothing.
 class PlannedKernel final : public Kernel {
  public:
   PlannedKernel(const Graph& graph, const Node& node)
-      : is_update_(node.op == &kAdamUpdateOp), is_composite_(node.op->decomposition != nullptr) {
+      : updated_(updated_operands(node)),
+        is_composite_(node.op->decomposition != nullptr || node.op == &kFusedNormOp) {
     const OpClass of = node.op->op_class;
-    if (of == OpClass::kDataMovement || (of == OpClass::kOther && node.bodies.empty())) return;
+    const bool keeps =
+        of == OpClass::kDataMovement || (of == OpClass::kOther && node.bodies.empty());
+    if (keeps || !updated_.empty()) return;
     const size_t first = of == OpClass::kContraction ? 2 : 0;
     for (const ValueId output : node.outputs) outputs_.push_back(number_of(graph.type(output)));
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      inputs_.push_back(i < first ? kNone : number_of(graph.type(node.inputs[i])));
+      inputs_.push_back(i < first ? kNoOperand : number_of(graph.type(node.inputs[i])));
   }
   bool may_overwrite(int64_t output, int64_t input) const override {
-    if (is_update_ ? output != input : is_composite_ && (output != 0 || input != 0)) return false;
+    if (!updated_.empty()) return updated_[static_cast<size_t>(output)] == input;
+    if (is_composite_ && (output != 0 || input != 0)) return false;
     return !outputs_.empty() &&
            outputs_[static_cast<size_t>(output)] == inputs_[static_cast<size_t>(input)];
   }
 
  private:
-  static constexpr int64_t kNone = -1;
-
-  // Equal types have one number, so that comparing is cheap: the update of a model has an output
-  // and several inputs for each parameter.
+  // Equal types have one number, so that comparing is cheap.
   int64_t number_of(const Type& type) {
     const int64_t known = std::ranges::find(types_, type) - types_.begin();
     if (known == std::ssize(types_)) types_.push_back(type);
     return known;
   }
 
-  bool is_update_, is_composite_;
+  std::vector<int64_t> updated_;
+  bool is_composite_;
   std::vector<Type> types_;
   std::vector<int64_t> outputs_, inputs_;
 };

@@ -10,9 +10,11 @@
 #include "core/compile/memory/step_program.h"
 #include "core/ops/pipeline.h"
 #include "core/runtime/executor/executor.h"
+#include "tasks/run/train/train_session.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
+#include "tests/support/tiny_run.h"
 
 namespace tessera::cuda {
 namespace {
@@ -78,6 +80,20 @@ TEST_CASE("a planned GPU overwrites no operand that a CUDA kernel keeps") {
   REQUIRE(found.only_planned == std::set<std::string>());
   REQUIRE(found.both > 100);
   REQUIRE(found.only_cuda < found.both);
+}
+
+TEST_CASE("a planned GPU overwrites no operand of a training step that a CUDA kernel keeps") {
+  const TestDevices devices;
+  const auto planned = make_planned_device(hardware_named("h100"));
+  ProcessGroup alone;
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const Session session(tiny_config(6, compute), {.allocates = false}, {devices.gpu.get()},
+                          alone);
+    Overwrites found;
+    found.add(*session.compiled_step().largest().graph, *planned, *devices.gpu);
+    REQUIRE(found.only_planned == std::set<std::string>());
+    REQUIRE(found.both > 10);
+  }
 }
 
 }  // namespace
