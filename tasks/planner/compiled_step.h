@@ -3,6 +3,7 @@
 // to know of a model.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -27,7 +28,11 @@ struct CompiledStep {
   std::optional<ModelPipeline> pipeline = {};
 
   // The program of the stage that needs most memory.
-  const StepProgram& largest() const;
+  const StepProgram& largest() const {
+    return *std::ranges::max(stages, {}, [](const StagePlan& each) {
+              return each.plan->use.peak;
+            }).plan;
+  }
 };
 
 }  // namespace tessera

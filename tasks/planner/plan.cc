@@ -200,12 +200,6 @@ std::string collectives_text(const Plan& plan) {
 
 }  // namespace
 
-const StepProgram& CompiledStep::largest() const {
-  return *std::ranges::max(stages, {}, [](const StagePlan& each) {
-            return each.plan->use.peak;
-          }).plan;
-}
-
 Plan make_plan(const CompiledStep& step) {
   const StepProgram& program = step.largest();
   Plan plan{.parameters = step.parameters,
