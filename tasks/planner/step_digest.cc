@@ -218,9 +218,7 @@ ProgramMemory memory_of(const StepProgram& step) {
   };
   for (const size_t launch : fullest_launches(curve, kMostPoints))
     memory.points.push_back(point(launch));
-  const auto peak = std::ranges::max_element(
-      curve, {}, [](const MemoryAt& at) { return std::pair(at.bytes(), at.used); });
-  memory.peak = point(static_cast<size_t>(peak - curve.begin()));
+  memory.peak = point(fullest_launches(curve, 1)[0]);
   const Launch& launch = step.launches[LaunchId(static_cast<size_t>(memory.peak.launch))];
   const Node& node = launch.graph->node(launch.node);
   memory.at = launch_name(node, launch.kind);

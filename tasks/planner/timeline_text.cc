@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/planner/timeline_text.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -45,27 +45,16 @@ struct Peak {
 };
 
 Peak peak_of(const StageTimeline& stage) {
-  // Among equal ones, the one with the fewest gaps wins.
-  const auto more = [](const MemoryAt& a, const MemoryAt& b) {
-    return std::pair(a.bytes(), a.used) > std::pair(b.bytes(), b.used);
-  };
-  Peak peak;
-  for (size_t i = 0; i < stage.memory.size(); ++i)
-    if (peak.launch == nullptr || more(stage.memory[i], peak.memory))
-      peak = {stage.memory[i], stage.launches[i].reached, &stage.prices[stage.launches[i].price]};
-  return peak;
+  if (stage.memory.empty()) return {};
+  const size_t at = fullest_launches(stage.memory, 1)[0];
+  return {stage.memory[at], stage.launches[at].reached, &stage.prices[stage.launches[at].price]};
 }
 
 const StageTimeline* fullest(const Prediction& prediction) {
-  if (!prediction.timeline) return nullptr;
-  const StageTimeline* most = nullptr;
-  int64_t bytes = -1;
-  for (const StageTimeline& stage : prediction.timeline->stages)
-    if (const int64_t here = peak_of(stage).memory.bytes(); here > bytes) {
-      most = &stage;
-      bytes = here;
-    }
-  return most;
+  if (!prediction.timeline || prediction.timeline->stages.empty()) return nullptr;
+  return &*std::ranges::max_element(
+      prediction.timeline->stages, {},
+      [](const StageTimeline& stage) { return peak_of(stage).memory.bytes(); });
 }
 
 std::string exposed_rows(const Prediction& prediction) {

@@ -45,9 +45,7 @@ std::vector<std::string> logged_metrics(const ExperimentConfig& config, const Ru
                   {.run_directory = setting.job_log_dir,
                    .input_directory = setting.job_log_dir,
                    .devices = setting.devices > 0 ? setting.devices : 1,
-                   .keeps_tokenizer = false,
-                   .allocates = false,
-                   .on_stage = {}},
+                   .allocates = false},
                   devices, processes);
   std::vector<std::string> names = session.evaluation().metric_names();
   names.emplace_back("loss");

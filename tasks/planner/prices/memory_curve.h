@@ -20,9 +20,9 @@ struct MemoryAt {
 // Computes the memory at each launch of the plan. The largest number of bytes is the planned peak.
 std::vector<MemoryAt> memory_curve(const StepProgram& step);
 
-// Positions in the curve, for a drawing of at most `most` points. Where there are many launches,
-// each point is the launch with most bytes among its neighbours, and among equal ones that with the
-// fewest gaps.
+// Positions in the curve, for a drawing of at most `most` points, or the peak if that is 1. Where
+// there are many launches, each point is the launch with most bytes among its neighbours, and among
+// equal ones the first with the fewest gaps.
 std::vector<size_t> fullest_launches(const std::vector<MemoryAt>& curve, size_t most);
 
 }  // namespace tessera
