@@ -287,6 +287,11 @@ TEST_CASE("the design's table of folders has every folder, and only folders that
   const std::string section = design.substr(begin, end - begin);
   REQUIRE(unnamed_folders(section) == kNothing);
   REQUIRE(unnamed_folders("`core/base`").size() > 20);
+  const std::string readme = read_file(source_root() / "README.md");
+  for (const std::string& top : code_folders()) {
+    INFO(top);
+    REQUIRE(readme.find("`" + top + "/`") != std::string::npos);
+  }
   static const std::regex kRow("\n\\| `([a-z_/]+)` \\|");
   int64_t rows = 0;
   for (auto at = std::sregex_iterator(section.begin(), section.end(), kRow);
@@ -324,6 +329,56 @@ TEST_CASE("every planted fault replaces text that occurs exactly once in its fil
   REQUIRE(stale("file = \"README.md\"\nold = \"Tessera\"\n") == 1);
   REQUIRE(stale("file = \"README.md\"\nold = \"no such text\"\n") == 1);
   REQUIRE(stale("file = \"no_such_file\"\nold = \"a\"\n") == 1);
+}
+
+// The name of the program that runs a test file (cmake/TesseraFolder.cmake).
+std::string program_of(const std::string& file) {
+  static const std::regex kFolders("tests/([^/]+)(/[^/]+)?(/.*)?/[^/]*");
+  std::smatch folders;
+  if (!std::regex_match(file, folders, kFolders)) return "test_whole";
+  std::string name = "test_" + folders.str(1) + folders.str(2);
+  std::ranges::replace(name, '/', '_');
+  return name;
+}
+
+// Faults whose program does not exist, or has no test that the filter selects: nothing would fail.
+std::vector<std::string> untested_faults(const Tree& faults) {
+  std::map<std::string, std::vector<std::string>> tests;  // Beginnings of names by program.
+  static const std::regex kTest("TEST_CASE\\(\\s*\"([^\"]*)");
+  for (const std::string& file : source_files({"tests"}, {".cc"})) {
+    if (!file.ends_with("_test.cc")) continue;
+    const std::string text = read_file(source_root() / file);
+    for (auto at = std::sregex_iterator(text.begin(), text.end(), kTest);
+         at != std::sregex_iterator(); ++at)
+      tests[program_of(file)].push_back((*at)[1]);
+  }
+  std::vector<std::string> found;
+  for (const Tree& fault : faults.find("fault")->items) {
+    const auto program = tests.find(fault.find("test")->text);
+    const Tree* const filters = fault.find("filter");
+    bool runs = program != tests.end();
+    for (size_t i = 0; runs && filters != nullptr && i < filters->items.size(); ++i) {
+      std::string name = filters->items[i].text;
+      if (name.ends_with('*')) name.pop_back();
+      runs = name.starts_with('[') || std::ranges::any_of(program->second, [&](const auto& test) {
+               return test.starts_with(name) || name.starts_with(test);
+             });
+    }
+    if (!runs) found.push_back(fault.find("name")->text);
+  }
+  return found;
+}
+
+TEST_CASE("every planted fault has a test program, whose filter selects a test") {
+  const std::string file = "tests/planted_faults.toml";
+  REQUIRE(untested_faults(parse_toml(read_file(source_root() / file), file)) == kNothing);
+  const auto untested = [](const std::string& text) {
+    return untested_faults(parse_toml("[[fault]]\nname = \"x\"\n" + text, "x.toml")).size();
+  };
+  REQUIRE(untested("test = \"test_whole\"\nfilter = [\"every planted fault has*\"]\n") == 0);
+  REQUIRE(untested("test = \"test_tasks_run\"\n") == 0);
+  REQUIRE(untested("test = \"test_tasks_run_train\"\n") == 1);
+  REQUIRE(untested("test = \"test_whole\"\nfilter = [\"no such test*\"]\n") == 1);
 }
 
 TEST_CASE("a fuzzer saves failing inputs in the temporary directory") {
