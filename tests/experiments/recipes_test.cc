@@ -231,7 +231,7 @@ int64_t split_axes(const ExperimentEntry& entry) {
 }
 
 // Returns ten recipes that split many axes. The recipes of a family are sorted by their number of
-// split axes, and families take turns.
+// split axes, largest first, and families take turns.
 std::vector<ExperimentEntry> spread() {
   struct Candidate {
     ExperimentEntry entry;

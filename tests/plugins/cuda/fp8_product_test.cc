@@ -98,7 +98,7 @@ Values identity(int size) {
   return values;
 }
 
-// Covers several tiles along rows and columns, and inner sizes that 16 bytes do not divide.
+// Covers several tiles along rows and columns, and an inner size that is not a multiple of 16.
 TEST_CASE("operands of 8-bit products have the reference's bits, in both layouts") {
   const TestDevices devices;
   constexpr int kRows = 70, kDepth = 137;
