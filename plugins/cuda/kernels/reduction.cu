@@ -33,13 +33,45 @@ __device__ void load(const T* from, bool aligned, float (&to)[width]) {
   for (int k = 0; k < width; ++k) to[k] = to_float(from[k]);
 }
 
-// Combines terms number `begin`, begin + 2^shift, … below `end` with `values`, one for each element
-// of an access. Offsets count `unit` elements.
+template <typename Op, int width>
+__device__ void combine(const float (&term)[width], float (&values)[width]) {
+#pragma unroll
+  for (int k = 0; k < width; ++k) values[k] = Op::combine(values[k], term[k]);
+}
+
+constexpr int kBatch = 4;  // Loads in flight.
+
+// Combines `terms` terms that are `step` elements apart with `values`, one for each element of an
+// access.
+template <typename Op, typename T, int width>
+__device__ void combine_run(bool aligned, const T* from, int64_t terms, int64_t step,
+                            float (&values)[width]) {
+  float term[kBatch][width];
+#pragma unroll 1
+  for (; terms >= kBatch; terms -= kBatch, from += kBatch * step) {
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) load<T>(from + b * step, aligned, term[b]);
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) combine<Op>(term[b], values);
+  }
+#pragma unroll 1
+  for (; terms > 0; --terms, from += step) {
+    load<T>(from, aligned, term[0]);
+    combine<Op>(term[0], values);
+  }
+}
+
+// Combines terms number `begin`, begin + 2^shift, … below `end`. Offsets count `unit` elements. In
+// one dimension no offset needs a division, with which sums of columns take 1.6 times as long.
 template <typename Op, typename T, int width>
 __device__ void combine_terms(const Reduce& p, const T* from, int64_t begin, int64_t end, int shift,
                               int unit, float (&values)[width]) {
-  constexpr int kBatch = 4;  // Loads in flight.
   const int64_t step = int64_t{1} << shift;
+  if (p.reduced.rank == 1) {
+    const int64_t stride = p.reduced.strides[0][0] * unit;
+    return combine_run<Op>(p.aligned, from + begin * stride, (end - begin + step - 1) >> shift,
+                           stride << shift, values);
+  }
 #pragma unroll 1
   for (int64_t first = begin; first < end; first += kBatch * step) {
     uint64_t indices[kBatch];
@@ -54,8 +86,7 @@ __device__ void combine_terms(const Reduce& p, const T* from, int64_t begin, int
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       if (first + b * step >= end) return;
-#pragma unroll
-      for (int k = 0; k < width; ++k) values[k] = Op::combine(values[k], terms[b][k]);
+      combine<Op>(terms[b], values);
     }
   }
 }
