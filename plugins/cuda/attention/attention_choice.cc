@@ -39,7 +39,7 @@ std::string describe_attention(Context& context) {
   if (!why_not.empty()) return fmt::format("attention by own kernels ({})", why_not);
   const bool checked = setting == AttentionSetting::kChecked;
   return fmt::format("attention by cuDNN {} where it {}", cudnn_version(context),
-                     checked ? "agrees with own kernels" : "can be");
+                     checked ? "agrees with own kernels and is faster" : "can be");
 }
 
 const DescriptionRegistrar kDescribeAttention{describe_attention};
@@ -53,8 +53,8 @@ void note_own_attention(const Node& node, const std::string& difference) {
 }
 
 // Whether the run computes the node by cuDNN's kernel: where its results agree with those of our
-// own. They are compared once for each shape, since all layers have the same.
-bool agrees(const Graph& graph, const Node& node, Context& context, const OwnAttention& own,
+// own, and it is faster. They are tried once for each shape, since all layers have the same.
+bool is_chosen(const Graph& graph, const Node& node, Context& context, const OwnAttention& own,
             CudaKernel& other) {
   constexpr std::string_view kCudnn = "cudnn", kOwn = "own";
   std::string what = fmt::format("{} {}", node.op->name, node.attributes.text());
@@ -64,9 +64,9 @@ bool agrees(const Graph& graph, const Node& node, Context& context, const OwnAtt
     return choice == kCudnn || choice == kOwn;
   };
   const auto choose = [&] {
-    const std::string difference = attention_difference(graph, node, context, own, other);
+    const auto [difference, is_faster] = try_attention(graph, node, context, own, other);
     if (!difference.empty()) note_own_attention(node, difference);
-    return std::string(difference.empty() ? kCudnn : kOwn);
+    return std::string(is_faster ? kCudnn : kOwn);
   };
   const std::string where = fmt::format("{}, cuDNN {}", context.name(), cudnn_version(context));
   return context.part<SharedChoices>().run->find(where, what, accepts, choose) == kCudnn;
@@ -93,7 +93,7 @@ std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, C
   auto kernel = make_cudnn_attention(graph, node, context, own_kernel());
   if (kernel == nullptr) return own_kernel();
   if (setting == AttentionSetting::kCudnn) return kernel;
-  if (agrees(graph, node, context, own, *kernel)) return kernel;
+  if (is_chosen(graph, node, context, own, *kernel)) return kernel;
   return own_kernel();
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/ops/attention.h"
+#include "plugins/cuda/device/timing.h"
 #include "plugins/cuda/gemm/node_trial.h"
 
 namespace tessera::cuda {
@@ -19,48 +20,38 @@ namespace {
 constexpr double kLargestMean = 1.0 / 64, kLargestOfAll = 1.0 / 8;
 constexpr std::string_view kNoMemory =
     "results cannot be compared with theirs: the GPU has no memory for it";
-constexpr int kDocuments = 3;  // In a row with segments.
 
 class AttentionTrial {
  public:
   AttentionTrial(const Graph& graph, const Node& node, Context& context)
       : graph_(graph), node_(node), context_(context), trial_(graph, node, context) {}
 
-  std::string difference(const OwnAttention& own, CudaKernel& other) {
-    if (!trial_.has_memory() || !make_inputs(own.forward)) return std::string(kNoMemory);
-    const Values expected = results(*own.kernel(graph_, node_, context_)), got = results(other);
-    if (!trial_.has_memory()) return std::string(kNoMemory);
+  AttentionTrialResult run(const OwnAttention& own, CudaKernel& other) {
+    const WorkTimer timer(context_);
+    const AttentionTrialResult no_memory{.difference = std::string(kNoMemory)};
+    if (!timer.has_memory() || !trial_.has_memory() || !make_inputs(own.forward)) return no_memory;
+    const auto ours = own.kernel(graph_, node_, context_);
+    const Places own_places = trial_.places_for(*ours), places = trial_.places_for(other);
+    if (!trial_.has_memory()) return no_memory;
+    const Values expected = results(*ours, own_places), got = results(other, places);
     for (size_t i = 0; i < got.size(); ++i)
       if (std::string text = difference_of(expected[i], got[i]); !text.empty())
-        return fmt::format("result {} of {} differs from theirs{}", i,
-                           graph_.type(node_.outputs[i]).text_sized(), text);
-    return "";
+        return {.difference = fmt::format("result {} of {} differs from theirs{}", i,
+                                          graph_.type(node_.outputs[i]).text_sized(), text)};
+    return {.is_faster = time_of(timer, other, args(places)) <
+                         time_of(timer, *ours, args(own_places))};
   }
 
  private:
   using Values = std::vector<std::vector<double>>;  // Elements of each result.
+  using Places = NodeTrial::Places;
 
   const Type& type(size_t input) const { return graph_.type(node_.inputs[input]); }
-  bool has_segments() const { return node_.attributes.get<int64_t>("segments") != 0; }
 
   // False without memory.
   bool make_inputs(OwnAttention::Make make_forward) {
-    if (has_segments()) write_segments();
-    return node_.op != &kAttentionGradOp || run_forward(make_forward, has_segments() ? 5 : 3);
-  }
-
-  // Documents of growing length, the same ids for queries and keys.
-  void write_segments() {
-    for (const size_t input : {3, 4}) {
-      const int64_t rows = type(input).axes[0].size, length = type(input).axes[1].size;
-      std::vector<int32_t> ids;
-      for (int64_t i = 0; i < rows * length; ++i) {
-        const int64_t position = i % length;
-        ids.push_back(
-            static_cast<int32_t>(1 + kDocuments * position * position / (length * length)));
-      }
-      trial_.write_input(input, std::as_bytes(std::span(ids)));
-    }
+    constexpr size_t kOperands = 3;
+    return node_.op != &kAttentionGradOp || run_forward(make_forward, kOperands);
   }
 
   // The gradient's operands `out` and `lse` belong to the other operands.
@@ -78,11 +69,19 @@ class AttentionTrial {
     return trial_.has_memory();
   }
 
+  LaunchArgs args(const Places& places) {
+    return {trial_.inputs(), places.outputs, places.scratch};
+  }
+  static float time_of(const WorkTimer& timer, CudaKernel& kernel, const LaunchArgs& args) {
+    const auto work = [&] {
+      kernel.enqueue(timer.stream(), args);
+      return true;
+    };
+    return *timer.least_time(work);
+  }
   // Returns the results of the first and the last example.
-  Values results(CudaKernel& kernel) {
-    const NodeTrial::Places places = trial_.places_for(kernel);
-    if (!trial_.has_memory()) return {};
-    trial_.run(kernel, {trial_.inputs(), places.outputs, places.scratch});
+  Values results(CudaKernel& kernel, const Places& places) {
+    trial_.run(kernel, args(places));
     Values values;
     for (size_t i = 0; i < places.outputs.size(); ++i) {
       const Type& type = graph_.type(node_.outputs[i]);
@@ -115,9 +114,9 @@ class AttentionTrial {
 
 }  // namespace
 
-std::string attention_difference(const Graph& graph, const Node& node, Context& context,
-                                 const OwnAttention& own, CudaKernel& other) {
-  return AttentionTrial(graph, node, context).difference(own, other);
+AttentionTrialResult try_attention(const Graph& graph, const Node& node, Context& context,
+                                   const OwnAttention& own, CudaKernel& other) {
+  return AttentionTrial(graph, node, context).run(own, other);
 }
 
 }  // namespace tessera::cuda

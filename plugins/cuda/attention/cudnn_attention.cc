@@ -35,7 +35,6 @@ class AttentionGraph {
 
   CudnnGraph& forward() {
     const CudnnTensor query = queries(), key = transposed_keys(), value = keys();
-    take_segments();
     const CudnnTensor out = queries(), lse = statistics();
     const CudnnTensor visible = masked(capped(scores(query, key)));
     const CudnnTensor maximum = row_result(CUDNN_REDUCE_TENSOR_MAX, visible);
@@ -52,7 +51,6 @@ class AttentionGraph {
 
   CudnnGraph& gradient() {
     const CudnnTensor query = queries(), key = transposed_keys(), value = transposed_keys();
-    take_segments();
     const CudnnTensor out = queries(), lse = statistics(), cotangent = queries();
     const CudnnTensor dquery = queries(), dkey = keys(), dvalue = keys();
     const CudnnTensor delta = row_sums(cotangent, out);
@@ -99,13 +97,6 @@ class AttentionGraph {
   CudnnTensor statistics() {
     return graph_.operand(kF32, row_sizes(), packed_strides(row_sizes()));
   }
-  void take_segments() {
-    if (!attention_.segments) return;
-    const CudnnExtents query_ids = {attention_.batch, 1, attention_.queries, 1};
-    const CudnnExtents key_ids = {attention_.batch, 1, 1, attention_.keys};
-    query_ids_ = graph_.operand(CUDNN_DATA_INT32, query_ids, packed_strides(query_ids));
-    key_ids_ = graph_.operand(CUDNN_DATA_INT32, key_ids, packed_strides(key_ids));
-  }
 
   CudnnTensor scores(const CudnnTensor& query, const CudnnTensor& key) {
     const CudnnTensor products = graph_.intermediate(kF32, score_sizes());
@@ -127,22 +118,12 @@ class AttentionGraph {
     return graph_.pointwise(CUDNN_POINTWISE_SUB, dscores,
                             graph_.pointwise(CUDNN_POINTWISE_MUL, square, dscores));
   }
-  CudnnTensor masked(CudnnTensor scores) {
-    if (!attention_.causal && !attention_.segments) return scores;
-    const CudnnTensor hidden = graph_.scalar(kHidden);
-    const auto keep = [&](const CudnnTensor& visible) {
-      scores = graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, hidden, visible);
-    };
-    const CudnnTensor row = graph_.positions(scores, 2);
-    if (attention_.causal)
-      keep(graph_.compare(CUDNN_POINTWISE_CMP_GE, row, graph_.positions(scores, 3)));
-    if (attention_.segments) {
-      // The first operand of a comparison must be an intermediate result: the ids plus 0.
-      const CudnnTensor zero = graph_.integers(CUDNN_POINTWISE_SUB, row, row);
-      const CudnnTensor ids = graph_.integers(CUDNN_POINTWISE_ADD, zero, query_ids_);
-      keep(graph_.compare(CUDNN_POINTWISE_CMP_EQ, ids, key_ids_));
-    }
-    return scores;
+  CudnnTensor masked(const CudnnTensor& scores) {
+    if (!attention_.causal) return scores;
+    const CudnnTensor hidden = graph_.scalar(kHidden), row = graph_.positions(scores, 2);
+    const CudnnTensor visible =
+        graph_.compare(CUDNN_POINTWISE_CMP_GE, row, graph_.positions(scores, 3));
+    return graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, hidden, visible);
   }
   CudnnTensor row_result(cudnnReduceTensorOp_t reduction, const CudnnTensor& scores) {
     const CudnnTensor result = graph_.intermediate(kF32, row_sizes());
@@ -181,17 +162,8 @@ class AttentionGraph {
 
   const CudnnAttention& attention_;
   CudnnGraph graph_;
-  CudnnTensor scale_, tanh_, query_ids_, key_ids_;
+  CudnnTensor scale_, tanh_;
 };
-
-// The value that this one is a view of, or itself.
-ValueId viewed(const Graph& graph, ValueId value) {
-  for (;;) {
-    const NodeId producer = graph.value(value).producer;
-    if (producer == kNone || graph.node(producer).op->op_class != OpClass::kView) return value;
-    value = graph.node(producer).inputs[0];
-  }
-}
 
 // Plans of a GPU: a part of its context. Null: not supported.
 class CudnnPlans {
@@ -263,15 +235,13 @@ std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& no
                                     .kv_heads = k.axes[2].size,
                                     .head_dim = q.axes[3].size,
                                     .causal = flag_attribute(node, "causal"),
-                                    .segments = flag_attribute(node, "segments"),
                                     .gradient = gradient,
                                     .deterministic = deterministic || !gradient,
                                     .scale = float_attribute(node, "scale"),
                                     .logit_cap = float_attribute(node, "logit_cap")};
   if (q.dtype != DType::kBF16 || attention.head_dim % kElementsPerUnit != 0) return std::nullopt;
   if (q.elements() == 0 || k.elements() == 0) return std::nullopt;
-  if (attention.segments && viewed(graph, node.inputs[3]) != viewed(graph, node.inputs[4]))
-    return std::nullopt;
+  if (flag_attribute(node, "segments")) return std::nullopt;  // Our own kernels are faster.
   return attention;
 }
 

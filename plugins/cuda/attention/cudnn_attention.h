@@ -18,15 +18,15 @@ namespace tessera::cuda {
 // An attention node, or its gradient, on bf16.
 struct CudnnAttention {
   int64_t batch, queries, keys, heads, kv_heads, head_dim;
-  bool causal, segments, gradient;
+  bool causal, gradient;
   bool deterministic;  // For the gradient: the same bits in every run.
   float scale, logit_cap;
   auto operator<=>(const CudnnAttention&) const = default;
 };
 
-// Describes a node of a lowered graph. nullopt if cuDNN cannot compute it: operands are not bf16,
-// rows of a head are not whole 16-byte units, or a query might see no key (the library's result is
-// then not 0). With segments each query sees itself if keys and queries have the same ids.
+// Describes a node of a lowered graph. nullopt if cuDNN cannot compute it: operands are not bf16, or
+// rows of a head are not whole 16-byte units; and for packed rows, of which our own kernels skip
+// the tiles of other documents.
 std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& node,
                                               bool deterministic);
 

@@ -137,13 +137,6 @@ CudnnTensor CudnnGraph::compare(cudnnPointwiseMode_t mode, const CudnnTensor& x,
   return result;
 }
 
-CudnnTensor CudnnGraph::integers(cudnnPointwiseMode_t mode, const CudnnTensor& x,
-                                 const CudnnTensor& y) {
-  const CudnnTensor result = intermediate(CUDNN_DATA_INT32, x.sizes);
-  add_pointwise({.mode = mode, .compute = CUDNN_DATA_INT32}, x, y, {}, result);
-  return result;
-}
-
 CudnnTensor CudnnGraph::positions(const CudnnTensor& x, int64_t axis) {
   const CudnnTensor result = intermediate(CUDNN_DATA_INT32, x.sizes);
   add_pointwise({.mode = CUDNN_POINTWISE_GEN_INDEX, .axis = axis}, x, {}, {}, result);

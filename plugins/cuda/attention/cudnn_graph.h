@@ -70,7 +70,6 @@ class CudnnGraph {
                       const CudnnTensor& y = {});
   // Comparisons, which give booleans, and positions along an axis of x, as 32-bit integers.
   CudnnTensor compare(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor& y);
-  CudnnTensor integers(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor& y);
   CudnnTensor positions(const CudnnTensor& x, int64_t axis);
   // Products of the last two axes. An axis before them of b may be a divisor of a's: then several
   // matrices of a are multiplied by the same of b.

@@ -20,9 +20,14 @@ constexpr double kShareAt64 = 0.43, kShareAt128 = 0.67;
 constexpr double kKeysOfStart = 148.0;
 constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
 
-// The shares of these that cuDNN 9.14 reaches on an H100: its gradients that have the same bits in
-// each run, and scores with a cap (docs/performance.md, "Measured on one H100").
-constexpr double kDeterministicShare = 0.73, kCappedShare = 0.3, kCappedGradientShare = 0.4;
+// The shares of these that cuDNN 9.14 reaches on an H100: its gradients, which have the same bits in
+// each run, and scores with a cap; and the part of a gradient's time that other bits in each run
+// would save, with rows of 2048 (docs/performance.md, "Measured on one H100").
+constexpr double kGradientShare = 0.73, kCappedShare = 0.3, kCappedGradientShare = 0.4;
+constexpr double kDeterminismPart = 0.07;
+// The part of its time that an own kernel takes for packed rows, of which it skips tiles of other
+// documents: measured on an H100 with three documents a row, 0.58 to 0.77.
+constexpr double kPackedPart = 0.68;
 
 // Per cycle of a multiprocessor.
 constexpr double kSharedBytes = 128.0, kExponentials = 16.0, kVectorLanes = 128.0;
@@ -41,6 +46,7 @@ constexpr double kBarrierCycles = 800.0;
 constexpr double kLastRound = 0.5;
 
 bool is_gradient(const Node& node) { return node.op == &kAttentionGradOp; }
+bool is_packed(const Node& node) { return flag_attribute(node, "segments"); }
 
 double published_share(const Graph& graph, const Node& node) {
   const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
@@ -54,7 +60,7 @@ double published_share(const Graph& graph, const Node& node) {
 
 double cudnn_share(const Graph& graph, const Node& node) {
   double share = published_share(graph, node);
-  if (is_gradient(node)) share *= kDeterministicShare;
+  if (is_gradient(node)) share *= kGradientShare;
   if (float_attribute(node, "logit_cap") > 0.0f)
     share *= is_gradient(node) ? kCappedGradientShare : kCappedShare;
   return share;
@@ -91,6 +97,7 @@ double own_seconds(const AttentionShape& shape, const Node& node, DType dtype,
   for (const AttentionWork& work :
        attention_work(shape, is_gradient(node), hardware.multiprocessors->shared_memory_bytes))
     seconds += own_seconds(work, dtype, shape.has_logit_cap, hardware);
+  if (is_packed(node)) seconds *= kPackedPart;
   // Launches after the first.
   return seconds + (is_gradient(node) ? 2.0 * hardware.launch_overhead : 0.0);
 }
@@ -102,7 +109,8 @@ AttentionKernels kernels_of(const AttentionShape& shape, const Node& node, DType
   if (!hardware.attention) return AttentionKernels::kPublished;
   const AttentionHardware& gpu = *hardware.attention;
   const AttentionKernels kernels = is_gradient(node) ? gpu.gradient : gpu.forward;
-  const bool cudnn_has_it = dtype == DType::kBF16 && shape.head_dim % kElementsOfUnit == 0;
+  const bool cudnn_has_it = dtype == DType::kBF16 && shape.head_dim % kElementsOfUnit == 0 &&
+                            !is_packed(node);
   return kernels == AttentionKernels::kCudnn && !cudnn_has_it ? AttentionKernels::kOwn : kernels;
 }
 
@@ -120,7 +128,7 @@ AttentionPrice attention_price(const Graph& graph, const Node& node, double flop
       break;
     case AttentionKernels::kCudnn:
       price.seconds = at_share(cudnn_share(graph, node));
-      if (is_gradient(node)) price.determinism = price.seconds * (1.0 - kDeterministicShare);
+      if (is_gradient(node)) price.determinism = price.seconds * kDeterminismPart;
       break;
     case AttentionKernels::kPublished:
       price.seconds = at_share(published_share(graph, node));

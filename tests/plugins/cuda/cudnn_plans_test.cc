@@ -39,8 +39,8 @@ Plans made_plans(const std::vector<CudnnAttention>& attentions) {
   const TemporaryDirectory folder;
   std::string lines;
   for (const CudnnAttention& a : attentions)
-    lines += fmt::format("{} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {}\n", a.batch, a.queries,
-                         a.keys, a.heads, a.kv_heads, a.head_dim, a.causal, a.segments, a.gradient,
+    lines += fmt::format("{} {} {} {} {} {} {:d} {:d} {:d} {} {}\n", a.batch, a.queries,
+                         a.keys, a.heads, a.kv_heads, a.head_dim, a.causal, a.gradient,
                          a.deterministic, a.scale, a.logit_cap);
   std::ofstream(folder / "attentions.txt") << lines;
   const Outcome outcome = shell(folder.path(),
@@ -109,14 +109,13 @@ TEST_CASE("cuDNN makes plans for every mask, cap and grouping", "[full]") {
   for (const int64_t head_dim : {8, 64, 128, 256})
     for (const int64_t kv_heads : {1, 4})
       for (const bool causal : {false, true})
-        for (const bool segments : {false, true})
-          for (const float cap : {0.0f, 50.0f}) {
-            CudnnAttention a = kGrouped;
-            a.queries = a.keys = 200, a.heads = 4, a.kv_heads = kv_heads, a.head_dim = head_dim;
-            a.causal = causal, a.segments = segments, a.logit_cap = cap;
-            attentions.push_back(a);
-            attentions.push_back(gradient_of(a, head_dim == 64));
-          }
+        for (const float cap : {0.0f, 50.0f}) {
+          CudnnAttention a = kGrouped;
+          a.queries = a.keys = 200, a.heads = 4, a.kv_heads = kv_heads, a.head_dim = head_dim;
+          a.causal = causal, a.logit_cap = cap;
+          attentions.push_back(a);
+          attentions.push_back(gradient_of(a, head_dim == 64));
+        }
   const Plans plans = made_plans(attentions);
   for (size_t i = 0; i < plans.scratch_bytes.size(); ++i) {
     INFO("attention " << i);
@@ -170,6 +169,7 @@ void collect(Graph graph, Attentions* found) {
       found->refuse();
       continue;
     }
+    if (flag_attribute(node, "segments")) continue;  // Our own kernels compute packed rows.
     REQUIRE(attention);
     found->add(*attention);
   }
@@ -239,7 +239,7 @@ TEST_CASE("cuDNN makes plans for the attention of an experiment of each family")
   for (const ExperimentEntry& entry : experiments())
     if (family_of(entry.name) != std::exchange(last, family_of(entry.name)))
       found.add(attentions_of(entry));
-  REQUIRE(found.all().size() >= 10);
+  REQUIRE(found.all().size() >= 5);
   require_plans(found);
 }
 

@@ -14,10 +14,11 @@ struct FakeCudnnCounts {
 FakeCudnnCounts fake_cudnn_counts();
 // no_handle: cudnnCreate refuses the GPU; no_plans: no graph is supported; wrong_results: the last
 // operation of a graph is left out; nondeterministic: the library says that its kernels are not
-// deterministic.
+// deterministic; is_slow: a graph takes a second.
 struct FakeCudnnBehaviour {
   int64_t version = 91900;
   bool no_handle = false, no_plans = false, wrong_results = false, nondeterministic = false;
+  bool is_slow = false;
 };
 void fake_cudnn_set(const FakeCudnnBehaviour* behaviour);
 

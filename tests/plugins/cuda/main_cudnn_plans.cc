@@ -34,7 +34,7 @@ int print_plans(const char* driver, const char* device_file, const char* attenti
   std::ifstream lines(attentions);
   CudnnAttention a;
   while (lines >> a.batch >> a.queries >> a.keys >> a.heads >> a.kv_heads >> a.head_dim >>
-         a.causal >> a.segments >> a.gradient >> a.deterministic >> a.scale >> a.logit_cap) {
+         a.causal >> a.gradient >> a.deterministic >> a.scale >> a.logit_cap) {
     const std::optional<CudnnPlan> plan = plan_attention(*library, {.description = &device}, a);
     fmt::print("{}\n", plan ? plan->scratch_bytes() : -1);
   }
