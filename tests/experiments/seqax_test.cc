@@ -21,10 +21,11 @@ std::vector<std::string> losses(const TemporaryDirectory& directory, const std::
   std::vector<std::string> arguments = {"--exp=seqax.LocalSynthetic",
                                         "--job_log_dir=" + (directory / name).string()};
   arguments.insert(arguments.end(), where.begin(), where.end());
-  successful(run_program(directory.path(), "runexp", arguments,
-                         {"num_train_steps=6", "global_batch_size=8", "learning_rate=0.01",
-                          "warmup_steps=2", "compute_dtype=f32", "task.train.eval_interval_steps=0",
-                          "task.train.save_interval_steps=6"}));
+  successful(
+      run_program(directory.path(), "runexp", arguments,
+                  {"num_train_steps=6", "global_batch_size=8", "learning_rate=0.01",
+                   "warmup_steps=2", "compute_dtype=f32", "task.train.eval_interval_steps=0",
+                   "task.train.save_interval_steps=6", "eval_inputs.validation.num_batches=2"}));
   return values_of(directory / name, "loss");
 }
 

@@ -55,7 +55,7 @@ void note_own_attention(const Node& node, const std::string& difference) {
 // Whether the run computes the node by cuDNN's kernel: where its results agree with those of our
 // own, and it is faster. They are tried once for each shape, since all layers have the same.
 bool is_chosen(const Graph& graph, const Node& node, Context& context, const OwnAttention& own,
-            CudaKernel& other) {
+               CudaKernel& other) {
   constexpr std::string_view kCudnn = "cudnn", kOwn = "own";
   std::string what = fmt::format("{} {}", node.op->name, node.attributes.text());
   for (const ValueId input : node.inputs) what += ' ' + graph.type(input).text_sized();

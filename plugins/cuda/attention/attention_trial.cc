@@ -38,8 +38,8 @@ class AttentionTrial {
       if (std::string text = difference_of(expected[i], got[i]); !text.empty())
         return {.difference = fmt::format("result {} of {} differs from theirs{}", i,
                                           graph_.type(node_.outputs[i]).text_sized(), text)};
-    return {.is_faster = time_of(timer, other, args(places)) <
-                         time_of(timer, *ours, args(own_places))};
+    return {.is_faster =
+                time_of(timer, other, args(places)) < time_of(timer, *ours, args(own_places))};
   }
 
  private:

@@ -24,8 +24,8 @@ struct CudnnAttention {
   auto operator<=>(const CudnnAttention&) const = default;
 };
 
-// Describes a node of a lowered graph. nullopt if cuDNN cannot compute it: operands are not bf16, or
-// rows of a head are not whole 16-byte units; and for packed rows, of which our own kernels skip
+// Describes a node of a lowered graph. nullopt if cuDNN cannot compute it: operands are not bf16,
+// or rows of a head are not whole 16-byte units; and for packed rows, of which our own kernels skip
 // the tiles of other documents.
 std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& node,
                                               bool deterministic);

@@ -20,20 +20,19 @@ constexpr double kShareAt64 = 0.43, kShareAt128 = 0.67;
 constexpr double kKeysOfStart = 148.0;
 constexpr double kCausalShare = 0.8, kBackwardShare = 0.75;
 
-// The shares of these that cuDNN 9.14 reaches on an H100: its gradients, which have the same bits in
-// each run, and scores with a cap; and the part of a gradient's time that other bits in each run
+// The shares of these that cuDNN 9.14 reaches on an H100: its gradients, which have the same bits
+// in each run, and scores with a cap; and the part of a gradient's time that other bits in each run
 // would save, with rows of 2048 (docs/performance.md, "Measured on one H100").
 constexpr double kGradientShare = 0.73, kCappedShare = 0.3, kCappedGradientShare = 0.4;
 constexpr double kDeterminismPart = 0.07;
-// The part of its time that an own kernel takes for packed rows, of which it skips tiles of other
-// documents: measured on an H100 with three documents a row, 0.58 to 0.77.
-constexpr double kPackedPart = 0.68;
+// The parts of their times that own kernels take for packed rows, of which they skip tiles of other
+// documents: measured on an H100 with three documents a row, 0.65 to 0.77 and 0.58 to 0.68.
+constexpr double kPackedPart = 0.7, kPackedGradientPart = 0.62;
 
 // Per cycle of a multiprocessor.
 constexpr double kSharedBytes = 128.0, kExponentials = 16.0, kVectorLanes = 128.0;
-constexpr double kCacheBytes = 38.0;  // From L2: 5120 bytes on 132 of them.
-// Instructions of a lane for a score, beside its exponential.
-constexpr double kInstructions = 4.0;
+constexpr double kCacheBytes = 38.0;   // From L2: 5120 bytes on 132 of them.
+constexpr double kInstructions = 4.0;  // Of a lane for a score, beside its exponential.
 // Cycles of a multiprocessor for a capped score, whose exponential and reciprocal wait for each
 // other: fitted to c4.Spmd1B on an H100, whose attention and gradient differ by 6 % then.
 constexpr double kCapCycles = 0.85;
@@ -97,7 +96,7 @@ double own_seconds(const AttentionShape& shape, const Node& node, DType dtype,
   for (const AttentionWork& work :
        attention_work(shape, is_gradient(node), hardware.multiprocessors->shared_memory_bytes))
     seconds += own_seconds(work, dtype, shape.has_logit_cap, hardware);
-  if (is_packed(node)) seconds *= kPackedPart;
+  if (is_packed(node)) seconds *= is_gradient(node) ? kPackedGradientPart : kPackedPart;
   // Launches after the first.
   return seconds + (is_gradient(node) ? 2.0 * hardware.launch_overhead : 0.0);
 }
@@ -105,12 +104,11 @@ double own_seconds(const AttentionShape& shape, const Node& node, DType dtype,
 // The kernels that the device uses for the node.
 AttentionKernels kernels_of(const AttentionShape& shape, const Node& node, DType dtype,
                             const Hardware& hardware) {
-  constexpr int64_t kElementsOfUnit = 8;  // cuDNN takes rows of whole units of 16 bytes.
   if (!hardware.attention) return AttentionKernels::kPublished;
-  const AttentionHardware& gpu = *hardware.attention;
-  const AttentionKernels kernels = is_gradient(node) ? gpu.gradient : gpu.forward;
-  const bool cudnn_has_it = dtype == DType::kBF16 && shape.head_dim % kElementsOfUnit == 0 &&
-                            !is_packed(node);
+  const auto [forward, gradient] = *hardware.attention;
+  const AttentionKernels kernels = is_gradient(node) ? gradient : forward;
+  // cuDNN takes rows of whole units of 16 bytes.
+  const bool cudnn_has_it = dtype == DType::kBF16 && shape.head_dim % 8 == 0 && !is_packed(node);
   return kernels == AttentionKernels::kCudnn && !cudnn_has_it ? AttentionKernels::kOwn : kernels;
 }
 
@@ -121,19 +119,14 @@ AttentionPrice attention_price(const Graph& graph, const Node& node, double flop
   const DType dtype = graph.type(node.inputs[0]).dtype;
   const AttentionShape shape = attention_shape(graph, node);
   AttentionPrice price{.kernels = kernels_of(shape, node, dtype, hardware)};
-  const auto at_share = [&](double share) { return flops / (hardware.peak_flops(dtype) * share); };
-  switch (price.kernels) {
-    case AttentionKernels::kOwn:
-      price.seconds = own_seconds(shape, node, dtype, hardware);
-      break;
-    case AttentionKernels::kCudnn:
-      price.seconds = at_share(cudnn_share(graph, node));
-      if (is_gradient(node)) price.determinism = price.seconds * kDeterminismPart;
-      break;
-    case AttentionKernels::kPublished:
-      price.seconds = at_share(published_share(graph, node));
-      break;
+  if (price.kernels == AttentionKernels::kOwn) {
+    price.seconds = own_seconds(shape, node, dtype, hardware);
+    return price;
   }
+  const bool by_cudnn = price.kernels == AttentionKernels::kCudnn;
+  const double share = by_cudnn ? cudnn_share(graph, node) : published_share(graph, node);
+  price.seconds = flops / (hardware.peak_flops(dtype) * share);
+  if (by_cudnn && is_gradient(node)) price.determinism = price.seconds * kDeterminismPart;
   return price;
 }
 

@@ -39,9 +39,9 @@ Plans made_plans(const std::vector<CudnnAttention>& attentions) {
   const TemporaryDirectory folder;
   std::string lines;
   for (const CudnnAttention& a : attentions)
-    lines += fmt::format("{} {} {} {} {} {} {:d} {:d} {:d} {} {}\n", a.batch, a.queries,
-                         a.keys, a.heads, a.kv_heads, a.head_dim, a.causal, a.gradient,
-                         a.deterministic, a.scale, a.logit_cap);
+    lines += fmt::format("{} {} {} {} {} {} {:d} {:d} {:d} {} {}\n", a.batch, a.queries, a.keys,
+                         a.heads, a.kv_heads, a.head_dim, a.causal, a.gradient, a.deterministic,
+                         a.scale, a.logit_cap);
   std::ofstream(folder / "attentions.txt") << lines;
   const Outcome outcome = shell(folder.path(),
                                 fmt::format("env -u TESSERA_CUDA_DRIVER '{0}/bin/cudnn_plans' "

@@ -127,7 +127,8 @@ TEST_CASE("kernels that the library calls nondeterministic run only where that i
   }
 }
 
-TEST_CASE("by default cuDNN computes attention where it agrees with our own kernels and is faster") {
+TEST_CASE(
+    "by default cuDNN computes attention where it agrees with our own kernels and is faster") {
   const auto counts_with = [](const FakeCudnnBehaviour& behaviour) {
     const FakeCudnn fake("", behaviour);
     REQUIRE(gpu_mismatch({2, 8, 8, 2, 1, 8}, {.scale = 0.4}) == "");
@@ -136,7 +137,7 @@ TEST_CASE("by default cuDNN computes attention where it agrees with our own kern
   const FakeCudnnCounts right = counts_with({});
   REQUIRE(right.plans == 2);
   REQUIRE(right.runs > counts_with({.is_slow = true}).runs);  // Tried, and not used.
-  REQUIRE(counts_with({.wrong_results = true}).runs == 2);  // Compared, and not timed or used.
+  REQUIRE(counts_with({.wrong_results = true}).runs == 2);    // Compared, and not timed or used.
 }
 
 TEST_CASE("plans are made once for each shape of a GPU") {
