@@ -177,7 +177,7 @@ def seqax_table(plans):
                         if published else ["", ""]), *waits(plan), gib(plan)])
     return table(["recipe", "devices", "planned MFU", "published MFU", "planned / published",
                   "step, s", "published", "longer by", "waits within a host, %",
-                  "for the network, %", "GiB of 79.2"], "lrrrrrrrrrr", lines)
+                  "for the network, %", "GiB of 74.5"], "lrrrrrrrrrr", lines)
 
 
 def seqax_drawing(plans):

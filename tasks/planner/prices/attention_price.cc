@@ -32,7 +32,7 @@ constexpr double kPackedPart = 0.7, kPackedGradientPart = 0.62;
 // Per cycle of a multiprocessor.
 constexpr double kSharedBytes = 128.0, kExponentials = 16.0, kVectorLanes = 128.0;
 constexpr double kCacheBytes = 38.0;   // From L2: 5120 bytes on 132 of them.
-constexpr double kInstructions = 4.0;  // Of a lane for a score, beside its exponential.
+constexpr double kInstructions = 4.0;  // A lane's for a score, beside its exponential.
 // Cycles of a multiprocessor for a capped score, whose exponential and reciprocal wait for each
 // other: fitted to c4.Spmd1B on an H100, whose attention and gradient differ by 6 % then.
 constexpr double kCapCycles = 0.85;
