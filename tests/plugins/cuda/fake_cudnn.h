@@ -14,7 +14,7 @@ struct FakeCudnnCounts {
 FakeCudnnCounts fake_cudnn_counts();
 // no_handle: cudnnCreate refuses the GPU; no_plans: no graph is supported; wrong_results: the last
 // operation of a graph is left out; nondeterministic: the library says that its kernels are not
-// deterministic; is_slow: a graph takes a second.
+// deterministic; is_slow: a graph takes at least 0.1 s.
 struct FakeCudnnBehaviour {
   int64_t version = 91900;
   bool no_handle = false, no_plans = false, wrong_results = false, nondeterministic = false;
