@@ -29,20 +29,6 @@ namespace {
 // gradient; kEmptyLse for a query that may attend to no key).
 enum : size_t { kQuery, kKey, kValue, kSegments, kKeySegments };
 
-struct AttentionAttributes {
-  explicit AttentionAttributes(const Attributes& attributes)
-      : attributes(attributes),
-        causal(attributes.get<int64_t>("causal") != 0),
-        segments(attributes.get<int64_t>("segments") != 0),
-        scale(attributes.get<double>("scale")),
-        logit_cap(attributes.get<double>("logit_cap")) {}
-  size_t operands() const { return segments ? 5 : 3; }
-
-  const Attributes& attributes;
-  bool causal, segments;
-  double scale, logit_cap;
-};
-
 // Checks that kv_heads divides heads and is split like it; a single kv head may be unsplit.
 void check_heads(const InferContext& context) {
   const Axis& heads = context.inputs[kQuery].axis("heads");
@@ -124,7 +110,8 @@ struct Scores {
 };
 
 // Computes scores without the mask.
-Scores unmasked_scores(const Attributes& attributes, const Tensor& query, const Tensor& key) {
+Scores unmasked_scores(const AttentionAttributes& attention, const Tensor& query,
+                       const Tensor& key) {
   Scores scores;
   scores.grouped_query = grouped(widened(query), key);
   const std::string key_names = joined(key.type().names());
@@ -132,13 +119,12 @@ Scores unmasked_scores(const Attributes& attributes, const Tensor& query, const 
                                      "batch kv_heads group seq key_seq",
                                      key_names),
                          scores.grouped_query, widened(key));
-  scores.values = soft_cap(scores.values * attributes.get<double>("scale"),
-                           attributes.get<double>("logit_cap"));
+  scores.values = soft_cap(scores.values * attention.scale, attention.logit_cap);
   return scores;
 }
 
 Scores scores_of(const AttentionAttributes& attention, std::span<const Tensor> inputs) {
-  Scores scores = unmasked_scores(attention.attributes, inputs[kQuery], inputs[kKey]);
+  Scores scores = unmasked_scores(attention, inputs[kQuery], inputs[kKey]);
   if (attention.causal)
     scores.mask =
         causal_mask(scores.values.type().axis("seq"), scores.values.type().axis("key_seq"));
@@ -311,7 +297,8 @@ Types infer_cached_attention(const InferContext& context) {
 
 // Query i sees key positions <= start + i.
 Tensors decompose_cached_attention(const Node& node, std::span<const Tensor> inputs) {
-  Scores scores = unmasked_scores(node.attributes, inputs[kQuery], inputs[kKey]);
+  Scores scores =
+      unmasked_scores(AttentionAttributes(node.attributes), inputs[kQuery], inputs[kKey]);
   const Tensor number = iota({.name = "seq", .size = inputs[kQuery].size("seq")});
   scores.mask =
       less_equal(behind_start(inputs[kKey].type().axis("key_seq"), inputs[kStarts]), number);
@@ -331,6 +318,12 @@ double cache_update_bytes(const Graph& graph, const Node& node) {
 }
 
 }  // namespace
+
+AttentionAttributes::AttentionAttributes(const Attributes& attributes)
+    : causal(attributes.get_or<int64_t>("causal", 1) != 0),
+      segments(attributes.get_or<int64_t>("segments", 0) != 0),
+      scale(attributes.get<double>("scale")),
+      logit_cap(attributes.get<double>("logit_cap")) {}
 
 const Op kAttentionGradOp{{.name = "attention_grad",
                            .op_class = OpClass::kContraction,

@@ -31,6 +31,15 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
 
 extern const Op kAttentionOp, kAttentionGradOp;
 
+// The attributes of these and of cached_attention, which is causal and has no segments.
+struct AttentionAttributes {
+  explicit AttentionAttributes(const Attributes& attributes);
+  size_t operands() const { return segments ? 5 : 3; }  // q, k, v, and two for segments.
+
+  bool causal, segments;
+  double scale, logit_cap;
+};
+
 // The second result of attention, the logarithm of the softmax's denominator, for a query that may
 // attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.
 inline constexpr float kEmptyLse = -1e30f;

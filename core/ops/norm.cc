@@ -19,19 +19,6 @@
 namespace tessera {
 namespace {
 
-struct NormAttributes {
-  explicit NormAttributes(const Attributes& attributes)
-      : axis(attributes.get<std::string>("axis")),
-        epsilon(attributes.get<double>("epsilon")),
-        centered(attributes.get<int64_t>("centered") != 0),
-        has_scale(attributes.get<int64_t>("scale") != 0),
-        has_bias(attributes.get<int64_t>("bias") != 0) {}
-
-  const std::string& axis;
-  double epsilon;
-  bool centered, has_scale, has_bias;
-};
-
 // The operands of the gradient: x, [scale], 1/deviation, [mean], and y's cotangent.
 struct GradOperands {
   GradOperands(const NormAttributes& norm, std::span<const Tensor> inputs)
@@ -224,6 +211,13 @@ constexpr OpDef norm_grad(std::string_view name) {
 }
 
 }  // namespace
+
+NormAttributes::NormAttributes(const Attributes& attributes)
+    : axis(attributes.get<std::string>("axis")),
+      epsilon(attributes.get<double>("epsilon")),
+      centered(attributes.get<int64_t>("centered") != 0),
+      has_scale(attributes.get<int64_t>("scale") != 0),
+      has_bias(attributes.get<int64_t>("bias") != 0) {}
 
 const Op kRmsNormGradOp{norm_grad("rms_norm_grad")};
 const Op kLayerNormGradOp{norm_grad("layer_norm_grad")};

@@ -4,6 +4,7 @@
 // summed across devices; scale and bias must then be split like x.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "core/graph/graph.h"
@@ -30,6 +31,16 @@ Tensor logsumexp(Operand x, std::string_view axis);
 // A norm and the add before it, or the gradient of a norm and the add after it
 // (core/compile/fuse/fuse.h). Never traced.
 extern const Op kFusedNormOp;
+
+// The attributes of rms_norm, layer_norm and their gradients.
+struct NormAttributes {
+  explicit NormAttributes(const Attributes& attributes);
+
+  std::string axis;
+  double epsilon;
+  bool centered;             // layer_norm.
+  bool has_scale, has_bias;  // Which operands there are.
+};
 
 extern const Op kRmsNormOp, kRmsNormGradOp, kLayerNormOp, kLayerNormGradOp, kSoftmaxOp,
     kSoftmaxGradOp;

@@ -52,10 +52,8 @@ Tensor corrected_decay(double beta, const Tensor& count) {
 }
 
 Tensors decompose_adam(const Node& node, std::span<const Tensor> inputs) {
-  const Attributes& attributes = node.attributes;
-  const double beta1 = attributes.get<double>("beta1");
-  const double beta2 = attributes.get<double>("beta2");
-  const bool corrected = attributes.get<int64_t>("bias_corrected_decay") != 0;
+  const auto [beta1, beta2, epsilon, epsilon_root, weight_decay, corrected, rounding] =
+      adam_options(node.attributes);
   const Tensor& count = inputs[kCount];
   const Tensor gradient = inputs[kGradient] * inputs[kScale];
 
@@ -68,9 +66,8 @@ Tensors decompose_adam(const Node& node, std::span<const Tensor> inputs) {
     mean = first / (1.0 - power(beta1, count + 1.0));
     variance = second / (1.0 - power(beta2, count + 1.0));
   }
-  const Tensor deviation = sqrt(variance + attributes.get<double>("epsilon_root"));
-  const Tensor update = mean / (deviation + attributes.get<double>("epsilon")) +
-                        inputs[kParameter] * attributes.get<double>("weight_decay");
+  const Tensor deviation = sqrt(variance + epsilon_root);
+  const Tensor update = mean / (deviation + epsilon) + inputs[kParameter] * weight_decay;
   const Tensor parameter = inputs[kParameter] - update * inputs[kRate];
   return {where(inputs[kApply], parameter, inputs[kParameter]),
           stored_moment(node, first, inputs[kFirst], inputs[kApply], count, NoiseHalf::kLow),
@@ -136,6 +133,15 @@ std::vector<std::string> split_of(const Mesh& mesh, const Type& type) {
   std::vector<std::string> split;
   for (const Axis& axis : type.axes) split = mesh_union(mesh, split, axis.split);
   return split;
+}
+
+AdamOptions adam_options(const Attributes& attributes) {
+  return {.beta1 = attributes.get<double>("beta1"),
+          .beta2 = attributes.get<double>("beta2"),
+          .epsilon = attributes.get<double>("epsilon"),
+          .epsilon_root = attributes.get<double>("epsilon_root"),
+          .weight_decay = attributes.get<double>("weight_decay"),
+          .bias_corrected_decay = attributes.get<int64_t>("bias_corrected_decay") != 0};
 }
 
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,

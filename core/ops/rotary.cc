@@ -18,6 +18,12 @@
 namespace tessera {
 namespace {
 
+// Attributes of the stretch; absent if there is none.
+constexpr const char* kFactor = "stretch_factor";
+constexpr const char* kLow = "stretch_low";
+constexpr const char* kHigh = "stretch_high";
+constexpr const char* kLength = "stretch_length";
+
 // Linear in x: a partial sum stays partial.
 Types infer_rotary(const InferContext& context) {
   refuse_maximum(context);
@@ -59,41 +65,32 @@ Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
   return merge_axes(concat({column(pairs.first), column(pairs.second)}, "of"), axis, "of", axis);
 }
 
-// Attributes of the stretch; absent if there is none.
-constexpr const char* kFactor = "stretch_factor";
-constexpr const char* kLow = "stretch_low";
-constexpr const char* kHigh = "stretch_high";
-constexpr const char* kLength = "stretch_length";
-
-Tensor stretched(const Tensor& frequency, const Attributes& attributes) {
-  if (!attributes.has(kFactor)) return frequency;
-  const double slowed = 1.0 / attributes.get<double>(kFactor);
-  const double low = attributes.get<double>(kLow), high = attributes.get<double>(kHigh);
-  const Tensor turns = frequency * (attributes.get<double>(kLength) / (2.0 * std::numbers::pi));
+Tensor stretched(const Tensor& frequency, const std::optional<RotaryStretch>& stretch) {
+  if (!stretch) return frequency;
+  const double slowed = 1.0 / stretch->factor;
+  const Tensor turns = frequency * (stretch->length / (2.0 * std::numbers::pi));
   const Tensor zero = constant(0.0, frequency.dtype()), one = constant(1.0, frequency.dtype());
-  const Tensor kept = minimum(maximum((turns - low) / (high - low), zero), one);
+  const double span = stretch->high - stretch->low;
+  const Tensor kept = minimum(maximum((turns - stretch->low) / span, zero), one);
   return frequency * (kept * (1.0 - slowed) + slowed);
 }
 
 Tensors decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
-  const Attributes& attributes = node.attributes;
-  const std::string& axis = axis_attribute(attributes);
-  const bool interleaved = attributes.get<int64_t>("interleaved") != 0;
-  const double min = attributes.get<double>("min_timescale");
-  const double max = attributes.get<double>("max_timescale");
-  const double sign = attributes.get<int64_t>("inverse") != 0 ? -1.0 : 1.0;
+  const RotaryAttributes rotary(node.attributes);
+  const double min = rotary.min_timescale, max = rotary.max_timescale;
   const Tensor x = widened(inputs[0]);
-  const int64_t half = x.size(axis) / 2;
+  const int64_t half = x.size(rotary.axis) / 2;
 
-  const Tensor pair = cast(iota({.name = axis, .size = half}), x.dtype());
-  const Tensor frequency = stretched(
-      exp(pair * (-std::log(max / min) / static_cast<double>(half)) - std::log(min)), attributes);
+  const Tensor pair = cast(iota({.name = rotary.axis, .size = half}), x.dtype());
+  const Tensor frequency =
+      stretched(exp(pair * (-std::log(max / min) / static_cast<double>(half)) - std::log(min)),
+                rotary.stretch);
   const Tensor angle = cast(inputs[1], x.dtype()) * frequency;
-  const Tensor cosine = cos(angle), sine = sin(angle) * sign;
-  const Pairs before = pairs_of(x, axis, interleaved);
+  const Tensor cosine = cos(angle), sine = sin(angle) * (rotary.inverse ? -1.0 : 1.0);
+  const Pairs before = pairs_of(x, rotary.axis, rotary.interleaved);
   const Pairs after = {before.first * cosine - before.second * sine,
                        before.second * cosine + before.first * sine};
-  return {as_dtype(joined(after, axis, interleaved), inputs[0].dtype())};
+  return {as_dtype(joined(after, rotary.axis, rotary.interleaved), inputs[0].dtype())};
 }
 
 // The transpose of a rotation is its inverse.
@@ -106,6 +103,19 @@ Tensors vjp_rotary(const VjpContext& context) {
 }
 
 }  // namespace
+
+RotaryAttributes::RotaryAttributes(const Attributes& attributes)
+    : axis(attributes.get<std::string>("axis")),
+      min_timescale(attributes.get<double>("min_timescale")),
+      max_timescale(attributes.get<double>("max_timescale")),
+      interleaved(attributes.get<int64_t>("interleaved") != 0),
+      inverse(attributes.get<int64_t>("inverse") != 0) {
+  if (attributes.has(kFactor))
+    stretch = {.factor = attributes.get<double>(kFactor),
+               .low = attributes.get<double>(kLow),
+               .high = attributes.get<double>(kHigh),
+               .length = attributes.get<double>(kLength)};
+}
 
 const Op kRotaryOp{{.name = "rotary",
                     .infer = infer_rotary,

@@ -2,6 +2,8 @@
 // Rotary position embedding (Su et al., 2021).
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/graph/graph.h"
@@ -31,5 +33,14 @@ Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_ti
               const RotaryStretch& stretch = {});
 
 extern const Op kRotaryOp;
+
+struct RotaryAttributes {
+  explicit RotaryAttributes(const Attributes& attributes);
+
+  std::string axis;
+  double min_timescale, max_timescale;
+  bool interleaved, inverse;
+  std::optional<RotaryStretch> stretch;
+};
 
 }  // namespace tessera

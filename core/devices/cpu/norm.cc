@@ -205,14 +205,12 @@ constexpr int64_t kMostBlocks = 64;
 int64_t grain_of(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
 
 // The shape and attributes of the norms and their gradients.
-struct NormShape {
+struct NormShape : NormAttributes {
   NormShape(const Graph& graph, const Node& node)
-      : dtype(vector_dtype(graph, node, 0)),
+      : NormAttributes(node.attributes),
+        dtype(vector_dtype(graph, node, 0)),
         width(graph.type(node.inputs[0]).axes.back().size),
         count(graph.type(node.inputs[0]).elements() / width),
-        centered(flag_attribute(node, "centered")),
-        has_scale(flag_attribute(node, "scale")),
-        has_bias(flag_attribute(node, "bias")),
         weights(has_scale ? vector_dtype(graph, node, 1) : DType::kF32) {}
   // Returns the number of blocks of rows for sums over rows.
   int64_t blocks() const {
@@ -222,14 +220,12 @@ struct NormShape {
 
   DType dtype;
   int64_t width, count;
-  bool centered, has_scale, has_bias;
   DType weights;
 };
 
 class Norm final : public HostKernel {
  public:
-  Norm(const Graph& graph, const Node& node, ThreadPool& pool)
-      : shape_(graph, node), epsilon_(float_attribute(node, "epsilon")), pool_(pool) {}
+  Norm(const Graph& graph, const Node& node, ThreadPool& pool) : shape_(graph, node), pool_(pool) {}
 
   int64_t scratch_bytes() const override { return float_bytes(2 * padded_floats(shape_.width)); }
   bool may_overwrite(int64_t output, int64_t input) const override {
@@ -243,7 +239,7 @@ class Norm final : public HostKernel {
     if (shape_.has_bias) widen(args.inputs[2], shape_.weights, shape_.width, bias);
     const NormRows rows{.dtype = shape_.dtype,
                         .width = shape_.width,
-                        .epsilon = epsilon_,
+                        .epsilon = static_cast<float>(shape_.epsilon),
                         .centered = shape_.centered,
                         .x = args.inputs[0],
                         .scale = shape_.has_scale ? scale : nullptr,
@@ -258,7 +254,6 @@ class Norm final : public HostKernel {
 
  private:
   NormShape shape_;
-  float epsilon_;
   ThreadPool& pool_;
 };
 

@@ -111,16 +111,14 @@ class AdamKernel final : public HostKernel {
  public:
   AdamKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : count_(graph.type(node.inputs[0]).elements()),
-        beta1_(node.attributes.get<double>("beta1")),
-        beta2_(node.attributes.get<double>("beta2")),
-        corrected_(flag_attribute(node, "bias_corrected_decay")),
+        options_(adam_options(node.attributes)),
         pool_(pool) {
     step_.first = vector_dtype(graph, node, 1);
     step_.second = vector_dtype(graph, node, 2);
     if (rounds_stochastically(node)) rounded_.emplace(graph.type(node.inputs[0]), node);
-    step_.epsilon = float_attribute(node, "epsilon");
-    step_.epsilon_root = float_attribute(node, "epsilon_root");
-    step_.weight_decay = float_attribute(node, "weight_decay");
+    step_.epsilon = static_cast<float>(options_.epsilon);
+    step_.epsilon_root = static_cast<float>(options_.epsilon_root);
+    step_.weight_decay = static_cast<float>(options_.weight_decay);
   }
 
   bool may_overwrite(int64_t output, int64_t input) const override { return output == input; }
@@ -149,12 +147,12 @@ class AdamKernel final : public HostKernel {
 
   // In double, because 1 - β^t of the first steps loses most digits in f32.
   void correct_bias(double count) {
-    double decay1 = beta1_, decay2 = beta2_;
-    const double correction1 = 1.0 - std::pow(beta1_, count + 1.0);
-    const double correction2 = 1.0 - std::pow(beta2_, count + 1.0);
-    if (corrected_) {
-      decay1 *= (1.0 - std::pow(beta1_, count)) / correction1;
-      decay2 *= (1.0 - std::pow(beta2_, count)) / correction2;
+    double decay1 = options_.beta1, decay2 = options_.beta2;
+    const double correction1 = 1.0 - std::pow(decay1, count + 1.0);
+    const double correction2 = 1.0 - std::pow(decay2, count + 1.0);
+    if (options_.bias_corrected_decay) {
+      decay1 *= (1.0 - std::pow(decay1, count)) / correction1;
+      decay2 *= (1.0 - std::pow(decay2, count)) / correction2;
     } else {
       step_.unbias1 = static_cast<float>(1.0 / correction1);
       step_.unbias2 = static_cast<float>(1.0 / correction2);
@@ -178,8 +176,7 @@ class AdamKernel final : public HostKernel {
   }
 
   int64_t count_;
-  double beta1_, beta2_;
-  bool corrected_;
+  AdamOptions options_;
   std::optional<RoundedElements> rounded_;  // If moments are rounded stochastically.
   AdamStep step_;
   ThreadPool& pool_;

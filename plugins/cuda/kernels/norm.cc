@@ -20,10 +20,11 @@ struct NormNode {
   const Node& node;
   std::vector<size_t> operands;  // Numbers of the node's operands among those of the launch.
   std::optional<size_t> addend;  // The number of what is added to x or to dx.
+  NormAttributes attributes = NormAttributes(node.attributes);
 
   // Whether the weights are bf16.
   bool narrow_weights() const {
-    return flag_attribute(node, "scale") && float_suffix(graph, node, node.inputs[1]) == "bf16";
+    return attributes.has_scale && float_suffix(graph, node, node.inputs[1]) == "bf16";
   }
 };
 
@@ -57,11 +58,11 @@ class NormKernel final : public RowKernel {
       : RowKernel(norm.graph, norm.node, context, "norm", kHeldPacks),
         operands_(norm.operands),
         addend_(norm.addend),
-        has_scale_(flag_attribute(norm.node, "scale")),
-        has_bias_(flag_attribute(norm.node, "bias")),
-        centered_(flag_attribute(norm.node, "centered")),
+        has_scale_(norm.attributes.has_scale),
+        has_bias_(norm.attributes.has_bias),
+        centered_(norm.attributes.centered),
         statistics_(centered_ ? 2 : 1) {
-    p_.epsilon = float_attribute(norm.node, "epsilon");
+    p_.epsilon = static_cast<float>(norm.attributes.epsilon);
     p_.inverse_width = 1.0f / static_cast<float>(aligned().rows.width);
     p_.narrow_weights = norm.narrow_weights();
   }
@@ -108,9 +109,9 @@ class NormGradKernel final : public RowKernel {
         column_sums_(context.function("norm", "norm_column_sums")),
         operands_(gradient.operands),
         addend_(gradient.addend),
-        has_scale_(flag_attribute(gradient.node, "scale")),
-        has_bias_(flag_attribute(gradient.node, "bias")),
-        centered_(flag_attribute(gradient.node, "centered")) {
+        has_scale_(gradient.attributes.has_scale),
+        has_bias_(gradient.attributes.has_bias),
+        centered_(gradient.attributes.centered) {
     p_.inverse_width = 1.0f / static_cast<float>(aligned().rows.width);
     p_.narrow_weights = gradient.narrow_weights();
   }

@@ -120,18 +120,18 @@ class AdamKernel final : public CudaKernel {
     const Type& type = graph.type(node.inputs[AdamOperand::kParameter]);
     update.parts = {{.elements = type.elements()}};
     if (moments_.stochastic) update.parts = noise_parts(type, node);
-    update.weight_decay = float_attribute(node, "weight_decay");
+    update.weight_decay = static_cast<float>(adam_options(node.attributes).weight_decay);
   }
 
   void set_options(const Node& node) {
-    const auto number = [&](std::string_view name) { return node.attributes.get<double>(name); };
-    settings_.beta1 = number("beta1");
-    settings_.beta2 = number("beta2");
+    const AdamOptions options = adam_options(node.attributes);
+    settings_.beta1 = options.beta1;
+    settings_.beta2 = options.beta2;
     settings_.log2_beta1 = std::log2(settings_.beta1);
     settings_.log2_beta2 = std::log2(settings_.beta2);
-    settings_.epsilon = float_attribute(node, "epsilon");
-    settings_.epsilon_root = float_attribute(node, "epsilon_root");
-    settings_.corrected = flag_attribute(node, "bias_corrected_decay");
+    settings_.epsilon = static_cast<float>(options.epsilon);
+    settings_.epsilon_root = static_cast<float>(options.epsilon_root);
+    settings_.corrected = options.bias_corrected_decay;
   }
 
   template <typename Parameters>

@@ -26,9 +26,7 @@ class RotaryKernel final : public CudaKernel {
     unaligned_ = context.function("rotary", name + "_unaligned");
     p_.pairs = x.axes.back().size / 2;
     whole_packs_ = p_.pairs * dtype_bytes(x.dtype) % 16 == 0;
-    p_.interleaved = flag_attribute(node, "interleaved");
-    p_.inverse = flag_attribute(node, "inverse");
-    set_turns(node);
+    set_turns(RotaryAttributes(node.attributes));
     set_groups(x, graph.type(node.inputs[1]));
     set_shape();
   }
@@ -46,17 +44,17 @@ class RotaryKernel final : public CudaKernel {
   }
 
  private:
-  void set_turns(const Node& node) {
-    const auto number = [&](std::string_view name) { return node.attributes.get<double>(name); };
-    const double min = number("min_timescale"), max = number("max_timescale");
+  void set_turns(const RotaryAttributes& rotary) {
+    p_.interleaved = rotary.interleaved, p_.inverse = rotary.inverse;
+    const double min = rotary.min_timescale, max = rotary.max_timescale;
     p_.first = 1.0 / (2.0 * std::numbers::pi * min);
     p_.ratio = std::pow(min / max, 1.0 / static_cast<double>(p_.pairs));
-    p_.stretched = node.attributes.has("stretch_factor");
+    p_.stretched = rotary.stretch.has_value();
     if (!p_.stretched) return;
-    p_.length = number("stretch_length");
-    p_.low = number("stretch_low");
-    p_.inverse_span = 1.0 / (number("stretch_high") - p_.low);
-    p_.slowed = 1.0 / number("stretch_factor");
+    p_.length = rotary.stretch->length;
+    p_.low = rotary.stretch->low;
+    p_.inverse_span = 1.0 / (rotary.stretch->high - p_.low);
+    p_.slowed = 1.0 / rotary.stretch->factor;
   }
 
   void set_groups(const Type& x, const Type& positions) {

@@ -177,6 +177,7 @@ AttentionWork work_of_delta(const AttentionShape& shape) {
 
 AttentionShape attention_shape(const Graph& graph, const Node& node) {
   const Type &q = graph.type(node.inputs[0]), &k = graph.type(node.inputs[1]);
+  const AttentionAttributes attention(node.attributes);
   return {.batch = q.axes[0].size,
           .queries = q.axes[1].size,
           .keys = k.axes[1].size,
@@ -184,8 +185,8 @@ AttentionShape attention_shape(const Graph& graph, const Node& node) {
           .kv_heads = k.axes[2].size,
           .head_dim = q.axes[3].size,
           .element_bytes = dtype_bytes(q.dtype),
-          .causal = flag_attribute(node, "causal"),
-          .has_logit_cap = float_attribute(node, "logit_cap") > 0.0f};
+          .causal = attention.causal,
+          .has_logit_cap = attention.logit_cap > 0.0};
 }
 
 std::vector<AttentionWork> attention_work(const AttentionShape& shape, bool gradient,

@@ -169,7 +169,8 @@ void collect(Graph graph, Attentions* found) {
       found->refuse();
       continue;
     }
-    if (flag_attribute(node, "segments")) continue;  // Our own kernels compute packed rows.
+    if (AttentionAttributes(node.attributes).segments)
+      continue;  // Our own kernels compute packed rows.
     REQUIRE(attention);
     found->add(*attention);
   }

@@ -16,6 +16,7 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[0]);
   const Type& k = graph.type(node.inputs[1]);
   const DType dtype = vector_dtype(graph, node, 0);
+  const AttentionAttributes attention(node.attributes);
   return {.dtype = dtype,
           .batch = q.axes[0].size,
           .queries = q.axes[1].size,
@@ -23,10 +24,10 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
           .heads = q.axes[2].size,
           .kv_heads = k.axes[cached ? 1 : 2].size,
           .head_dim = q.axes[3].size,
-          .causal = cached || flag_attribute(node, "causal"),
+          .causal = attention.causal,
           .cached = cached,
-          .scale = float_attribute(node, "scale"),
-          .cap = float_attribute(node, "logit_cap"),
+          .scale = static_cast<float>(attention.scale),
+          .cap = static_cast<float>(attention.logit_cap),
           .pairs = attention_in_pairs(dtype, q.axes[3].size)};
 }
 
@@ -68,7 +69,7 @@ class AttentionKernel final : public HostKernel {
  public:
   AttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
-        segments_(flag_attribute(node, "segments")),
+        segments_(AttentionAttributes(node.attributes).segments),
         thread_floats_(padded_floats(attention_scratch_floats(shape_))),
         pool_(pool) {}
 
@@ -90,7 +91,7 @@ class AttentionGradKernel final : public HostKernel {
  public:
   AttentionGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
-        segments_(flag_attribute(node, "segments")),
+        segments_(AttentionAttributes(node.attributes).segments),
         thread_floats_(padded_floats(attention_grad_scratch_floats(shape_))),
         pool_(pool) {}
 

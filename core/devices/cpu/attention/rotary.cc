@@ -121,14 +121,15 @@ class RotaryKernel final : public HostKernel {
       : dtype_(vector_dtype(graph, node, 0)),
         pairs_(graph.type(node.inputs[0]).axes.back().size / 2),
         count_(graph.type(node.inputs[0]).elements() / (2 * pairs_)),
-        interleaved_(flag_attribute(node, "interleaved")),
         pool_(pool) {
-    const double min = node.attributes.get<double>("min_timescale");
-    const double max = node.attributes.get<double>("max_timescale");
-    const double sign = flag_attribute(node, "inverse") ? -1.0 : 1.0;
+    const RotaryAttributes rotary(node.attributes);
+    interleaved_ = rotary.interleaved;
+    const double min = rotary.min_timescale, max = rotary.max_timescale;
+    const double sign = rotary.inverse ? -1.0 : 1.0;
     for (int64_t i = 0; i < pairs_; ++i) {
       const double exponent = static_cast<double>(i) / static_cast<double>(pairs_);
-      frequency_.push_back(sign * stretched(1.0 / (min * std::pow(max / min, exponent)), node));
+      frequency_.push_back(sign *
+                           stretched(1.0 / (min * std::pow(max / min, exponent)), rotary.stretch));
     }
     set_steps(graph.type(node.inputs[0]), graph.type(node.inputs[1]));
   }
@@ -165,13 +166,12 @@ class RotaryKernel final : public HostKernel {
   };
 
   // Applies Llama 3's scaling of low frequencies, which extends the context.
-  static double stretched(double frequency, const Node& node) {
-    if (!node.attributes.has("stretch_factor")) return frequency;
-    const auto number = [&](const char* name) { return node.attributes.get<double>(name); };
-    const double low = number("stretch_low"), high = number("stretch_high");
-    const double turns = frequency * number("stretch_length") / (2.0 * std::numbers::pi);
+  static double stretched(double frequency, const std::optional<RotaryStretch>& stretch) {
+    if (!stretch) return frequency;
+    const auto [factor, low, high, length] = *stretch;
+    const double turns = frequency * length / (2.0 * std::numbers::pi);
     const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
-    return frequency * (kept + (1.0 - kept) / number("stretch_factor"));
+    return frequency * (kept + (1.0 - kept) / factor);
   }
 
   void set_steps(const Type& x, const Type& positions) {
