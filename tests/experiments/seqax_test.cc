@@ -25,7 +25,7 @@ std::vector<std::string> losses(const TemporaryDirectory& directory, const std::
       run_program(directory.path(), "runexp", arguments,
                   {"num_train_steps=6", "global_batch_size=8", "learning_rate=0.01",
                    "warmup_steps=2", "compute_dtype=f32", "task.train.eval_interval_steps=0",
-                   "task.train.save_interval_steps=6", "eval_inputs.validation.num_batches=2"}));
+                   "task.train.save_interval_steps=6", "eval.datasets.validation.num_batches=2"}));
   return values_of(directory / name, "loss");
 }
 
