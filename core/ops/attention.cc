@@ -320,8 +320,8 @@ double cache_update_bytes(const Graph& graph, const Node& node) {
 }  // namespace
 
 AttentionAttributes::AttentionAttributes(const Attributes& attributes)
-    : causal(attributes.get_or<int64_t>("causal", 1) != 0),
-      segments(attributes.get_or<int64_t>("segments", 0) != 0),
+    : causal(attributes.get<int64_t>("causal") != 0),
+      segments(attributes.get<int64_t>("segments") != 0),
       scale(attributes.get<double>("scale")),
       logit_cap(attributes.get<double>("logit_cap")) {}
 
@@ -403,7 +403,10 @@ Tensor cache_update(Operand cache, Operand rows, Operand starts) {
 
 Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
                         const CachedAttentionOptions& options) {
-  const Attributes attributes = {{"scale", options.scale}, {"logit_cap", options.logit_cap}};
+  const Attributes attributes = {{"causal", int64_t{1}},
+                                 {"segments", int64_t{0}},
+                                 {"scale", options.scale},
+                                 {"logit_cap", options.logit_cap}};
   return trace_op(kCachedAttentionOp, {q.tensor, key.tensor, value.tensor, starts.tensor},
                   attributes, q.site);
 }

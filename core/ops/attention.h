@@ -31,7 +31,7 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
 
 extern const Op kAttentionOp, kAttentionGradOp;
 
-// The attributes of these and of cached_attention, which is causal and has no segments.
+// The attributes of these and of cached_attention, which is always causal and without segments.
 struct AttentionAttributes {
   explicit AttentionAttributes(const Attributes& attributes);
   size_t operands() const { return segments ? 5 : 3; }  // q, k, v, and two for segments.

@@ -35,7 +35,6 @@ extern const Op kFusedNormOp;
 // The attributes of rms_norm, layer_norm and their gradients.
 struct NormAttributes {
   explicit NormAttributes(const Attributes& attributes);
-
   std::string axis;
   double epsilon;
   bool centered;             // layer_norm.

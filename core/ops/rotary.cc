@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-// Attributes of the stretch; absent if there is none.
+// Names of attributes that only nodes with a stretch have.
 constexpr const char* kFactor = "stretch_factor";
 constexpr const char* kLow = "stretch_low";
 constexpr const char* kHigh = "stretch_high";
@@ -67,11 +67,11 @@ Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
 
 Tensor stretched(const Tensor& frequency, const std::optional<RotaryStretch>& stretch) {
   if (!stretch) return frequency;
-  const double slowed = 1.0 / stretch->factor;
-  const Tensor turns = frequency * (stretch->length / (2.0 * std::numbers::pi));
+  const auto [factor, low, high, length] = *stretch;
+  const double slowed = 1.0 / factor;
+  const Tensor turns = frequency * (length / (2.0 * std::numbers::pi));
   const Tensor zero = constant(0.0, frequency.dtype()), one = constant(1.0, frequency.dtype());
-  const double span = stretch->high - stretch->low;
-  const Tensor kept = minimum(maximum((turns - stretch->low) / span, zero), one);
+  const Tensor kept = minimum(maximum((turns - low) / (high - low), zero), one);
   return frequency * (kept * (1.0 - slowed) + slowed);
 }
 

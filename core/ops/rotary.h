@@ -36,7 +36,6 @@ extern const Op kRotaryOp;
 
 struct RotaryAttributes {
   explicit RotaryAttributes(const Attributes& attributes);
-
   std::string axis;
   double min_timescale, max_timescale;
   bool interleaved, inverse;

@@ -50,12 +50,12 @@ class AttentionTrial {
 
   // False without memory.
   bool make_inputs(OwnAttention::Make make_forward) {
-    constexpr size_t kOperands = 3;
-    return node_.op != &kAttentionGradOp || run_forward(make_forward, kOperands);
+    return node_.op != &kAttentionGradOp || run_forward(make_forward);
   }
 
   // The gradient's operands `out` and `lse` belong to the other operands.
-  bool run_forward(OwnAttention::Make make, size_t count) {
+  bool run_forward(OwnAttention::Make make) {
+    constexpr size_t count = 3;  // q, k and v.
     Graph graph;
     Node forward{.op = &kAttentionOp, .attributes = node_.attributes};
     for (size_t i = 0; i < count; ++i)

@@ -21,8 +21,8 @@ struct OwnAttention {
 struct AttentionTrialResult {
   // How its results differ in the first and the last example of the batch; "" if only by rounding.
   // A result may be off by 1/64 of its root mean square on average, and no element by more than 1/8
-  // of the largest: bf16 probabilities are rounded to 1/256. Error text, too, if the GPU has no
-  // memory for the comparison.
+  // of the largest: bf16 probabilities are rounded to 1/256. If the GPU has no memory for the
+  // comparison, it says so.
   std::string difference;
   bool is_faster = false;  // Whether it took less time than our own kernel.
 };

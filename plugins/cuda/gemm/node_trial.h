@@ -24,7 +24,6 @@ class NodeTrial {
   // Otherwise the GPU has no room for all that was allocated, and nothing may be launched.
   bool has_memory() const { return memory_.complete(); }
   const std::vector<DeviceAddress>& inputs() const { return inputs_; }
-  void write_input(size_t input, std::span<const std::byte> bytes);
 
   // The memory for results of the node, where elements that no kernel writes are NaN, and the
   // scratch of this kernel.
@@ -41,6 +40,7 @@ class NodeTrial {
 
  private:
   DeviceAddress allocate(int64_t bytes) { return DeviceAddress(memory_.allocate(bytes)); }
+  void write_input(size_t input, std::span<const std::byte> bytes);
   void fill(DeviceAddress to, int64_t bytes, DType dtype);
 
   const Graph& graph_;
