@@ -163,6 +163,9 @@ class Device {
   virtual std::string share_choices(const std::string& others) { return others; }
   // Lets prepare() choose, from now on, kernels whose bits differ from run to run.
   virtual void permit_nondeterminism() {}
+  // Makes prepare() throw, from now on, where a library's kernel differs from the device's own,
+  // which it runs otherwise.
+  virtual void reject_mismatches() {}
 
   virtual std::unique_ptr<Stream> make_stream(StreamUse use) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

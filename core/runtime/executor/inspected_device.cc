@@ -95,6 +95,7 @@ class InspectedDevice final : public Device {
     return device_.share_choices(others);
   }
   void permit_nondeterminism() override { device_.permit_nondeterminism(); }
+  void reject_mismatches() override { device_.reject_mismatches(); }
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return std::make_unique<InspectedStream>(device_.make_stream(use), use, inspector_);
   }

@@ -44,8 +44,12 @@ std::string describe_attention(Context& context) {
 
 const DescriptionRegistrar kDescribeAttention{describe_attention};
 
-// Prints on standard error, once in a process, that cuDNN is not used for a node.
-void note_own_attention(const Node& node, const std::string& difference) {
+// Prints on standard error, once in a process, that cuDNN is not used for a node; an Error on a
+// device that rejects mismatches.
+void note_own_attention(const Context& context, const Node& node, const std::string& difference) {
+  if (context.rejects_mismatches())
+    fail("{}: cuDNN's {}; {}=own does without cuDNN", node.op->name, difference,
+         kAttentionVariable);
   static std::atomic<bool> noted = false;
   if (noted.exchange(true)) return;
   print_error(fmt::format("note: {} runs on our own kernels, which are slower: cuDNN's {}",
@@ -65,7 +69,7 @@ bool is_chosen(const Graph& graph, const Node& node, Context& context, const Own
   };
   const auto choose = [&] {
     const auto [difference, is_faster] = try_attention(graph, node, context, own, other);
-    if (!difference.empty()) note_own_attention(node, difference);
+    if (!difference.empty()) note_own_attention(context, node, difference);
     return std::string(is_faster ? kCudnn : kOwn);
   };
   const std::string where = fmt::format("{}, cuDNN {}", context.name(), cudnn_version(context));

@@ -65,6 +65,9 @@ class Context {
   // Device::permit_nondeterminism()
   void permit_nondeterminism() { deterministic_ = false; }
   bool is_deterministic() const { return deterministic_; }
+  // Device::reject_mismatches()
+  void reject_mismatches() { rejects_mismatches_ = true; }
+  bool rejects_mismatches() const { return rejects_mismatches_; }
 
   // An object that lives as long as the context, such as a library's handle on this GPU: one of
   // each type, made as T(context) at the first call. Any thread.
@@ -85,7 +88,7 @@ class Context {
   CUcontext context_ = nullptr;
   std::string name_;
   int capability_ = 0, multiprocessors_ = 0;
-  std::atomic<bool> given_up_ = false, deterministic_ = true;
+  std::atomic<bool> given_up_ = false, deterministic_ = true, rejects_mismatches_ = false;
   std::mutex mutex_;  // Guards what follows.
   std::map<std::string, CUmodule, std::less<>> modules_;
   std::recursive_mutex parts_mutex_;  // A part may use another.

@@ -114,6 +114,7 @@ class CudaDevice final : public Device {
   }
 
   void permit_nondeterminism() override { context_.permit_nondeterminism(); }
+  void reject_mismatches() override { context_.reject_mismatches(); }
 
   std::unique_ptr<Stream> make_stream(StreamUse use) override {
     return make_cuda_stream(context_, use);

@@ -41,6 +41,12 @@ std::vector<std::pair<std::string, std::vector<OpCase>>> cases_by_family() {
   return families;
 }
 
+std::unique_ptr<Device> checked_device(const SelfcheckOptions& options, int threads) {
+  std::unique_ptr<Device> device = options.make_device(threads);
+  device->reject_mismatches();
+  return device;
+}
+
 std::string check_kernels(const SelfcheckOptions& options, Device& device) {
   for (const auto& [family, rows] : cases_by_family()) {
     const Clock::time_point begin = Clock::now();
@@ -59,7 +65,7 @@ std::string check_steps(const SelfcheckOptions& options) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Clock::time_point begin = Clock::now();
     const auto steps_on = [&](int threads) {
-      return selfcheck_steps(*options.make_device(threads), dtype);
+      return selfcheck_steps(*checked_device(options, threads), dtype);
     };
     const StepBits one = steps_on(1);
     const std::string name = fmt::format("training steps in {}", dtype_name(dtype));
@@ -115,7 +121,7 @@ SingleTask::HParams small_task(DType compute) {
 std::string selfcheck(const SelfcheckOptions& options) {
   const Clock::time_point begin = Clock::now();
   {
-    const std::unique_ptr<Device> device = options.make_device(options.threads);
+    const std::unique_ptr<Device> device = checked_device(options, options.threads);
     options.report("checking " + device->description());
     std::string problem = check_kernels(options, *device);
     if (!problem.empty()) return problem;

@@ -66,6 +66,15 @@ std::string gpu_mismatch(const AttentionSizes& sizes, const AttentionOptions& op
   return kernel_mismatch(trial.graph(), check);
 }
 
+// Returns the error of a device that makes an attention kernel.
+std::string refusal(Device& gpu) {
+  Trial trial({}, attention_types({1, 8, 8, 2, 1, 8}, "bf16"));
+  const std::vector<Tensor>& in = trial.inputs();
+  attention(in[0], in[1], in[2], {});
+  return error_of([&] { gpu.prepare(trial.graph(), trial.graph().nodes().back()); });
+}
+std::string refusal() { return refusal(*TestDevices().gpu); }
+
 TEST_CASE("attention by cuDNN's graphs agrees with its decomposition") {
   const bool deterministic = GENERATE(true, false);
   const FakeCudnn fake;
@@ -140,6 +149,15 @@ TEST_CASE(
   REQUIRE(counts_with({.wrong_results = true}).runs == 2);    // Compared, and not timed or used.
 }
 
+TEST_CASE("wrong attention of cuDNN is an error where mismatches are rejected") {
+  const FakeCudnn fake("", {.wrong_results = true});
+  const TestDevices devices;
+  devices.gpu->reject_mismatches();
+  REQUIRE_THAT(refusal(*devices.gpu),
+               Catch::StartsWith("attention: cuDNN's ") &&
+                   Catch::EndsWith("; TESSERA_CUDA_ATTENTION=own does without cuDNN"));
+}
+
 TEST_CASE("plans are made once for each shape of a GPU") {
   const FakeCudnn fake;
   const TestDevices devices;
@@ -155,15 +173,6 @@ TEST_CASE("plans are made once for each shape of a GPU") {
   REQUIRE(prepare(1.0) == 1);
   REQUIRE(prepare(1.0) == 0);
   REQUIRE(prepare(2.0) == 1);
-}
-
-// Returns the error of a device that makes an attention kernel.
-std::string refusal() {
-  const TestDevices devices;
-  Trial trial({}, attention_types({1, 8, 8, 2, 1, 8}, "bf16"));
-  const std::vector<Tensor>& in = trial.inputs();
-  attention(in[0], in[1], in[2], {});
-  return error_of([&] { devices.gpu->prepare(trial.graph(), trial.graph().nodes().back()); });
 }
 
 TEST_CASE("TESSERA_CUDA_ATTENTION=cudnn is refused where cuDNN cannot be used") {

@@ -23,6 +23,7 @@ enum class Fault {
   kOneElement,  // The last element of the first result is wrong.
   kNotANumber,  // The last element is NaN.
   kUnserved,    // The op has no kernel.
+  kMismatch,    // A library's kernel, tried in prepare(), differs from the device's own.
   kByThreads,   // The result is wrong with more than one thread.
 };
 
@@ -73,10 +74,13 @@ class FaultyDevice final : public Device {
     std::unique_ptr<Kernel> kernel = device_->prepare(graph, node);
     if (!holds(node)) return kernel;
     if (fault_ == Fault::kUnserved) fail("no kernel for op '{}'", op_);
+    if (fault_ == Fault::kMismatch && rejects_) fail("{}: the library's differs", op_);
+    if (fault_ == Fault::kMismatch) return kernel;
     if (fault_ == Fault::kByThreads && threads_ == 1) return kernel;
     return std::make_unique<FaultyKernel>(std::move(kernel), graph.type(node.outputs[0]), fault_);
   }
   bool has_kernel(const OpDef& op) const override { return device_->has_kernel(op); }
+  void reject_mismatches() override { rejects_ = true; }
   std::unique_ptr<Stream> make_stream(StreamUse use) override { return device_->make_stream(use); }
   std::unique_ptr<Event> make_event() override { return device_->make_event(); }
 
@@ -93,6 +97,7 @@ class FaultyDevice final : public Device {
   std::string op_;
   Fault fault_;
   int threads_;
+  bool rejects_ = false;
 };
 
 std::string check_with(const std::string& op, Fault fault,
@@ -124,6 +129,12 @@ TEST_CASE("the self-check stops at an op without a kernel") {
   REQUIRE(lines.size() == 2);  // The device, and the family that passed.
   REQUIRE_THAT(lines[0], Catch::StartsWith("checking cpu: 2 threads, "));
   REQUIRE_THAT(lines[1], Catch::StartsWith("elementwise "));
+}
+
+TEST_CASE("a kernel of a library that differs from the device's own fails the self-check") {
+  REQUIRE_THAT(check_with("transpose", Fault::kMismatch),
+               Catch::StartsWith("op transpose: transpose of ") &&
+                   Contains("transpose: the library's differs"));
 }
 
 // The mismatch of the first case of `row` on a device with a faulty kernel of `op`.
