@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding with less common models: seqax's, with explicit layouts, and Pax's c4 recipe (combined
-// projections in a loop, sinusoids, capped logits), on one device and on meshes.
+// projections in a loop, sinusoids, capped logits), on one device and on meshes; and BERT's logits.
 #include <algorithm>
 #include <cmath>
 
@@ -61,6 +61,19 @@ TEST_CASE("decoding with Pax's c4 recipe gives the logits of its forward pass, a
   const std::vector<int64_t> ici =
       GENERATE(std::vector<int64_t>{1, 1, 1}, std::vector<int64_t>{1, 2, 1});
   REQUIRE(difference("c4.Spmd1BSmoke", {"compute_dtype=f32"}, ici) < 1e-4);
+}
+
+TEST_CASE("in bert a token's logits depend on later tokens of its row") {
+  const ExperimentEntry entry = find_experiment("bert.SpmdL4H128", plugin_path({}));
+  const auto task = configure(entry, {"num_layers=2", "model_dims=32", "dims_per_head=8",
+                                      "hidden_dims=64", "vocab_size=64", "compute_dtype=f32"})
+                        .config.task.instantiate();
+  const TokenRows rows = {{3, 1, 4, 1, 5, 9, 2, 6}, {3, 1, 4, 1, 5, 9, 2, 7}};
+  const auto logits = whole_logits(*task, 8, rows);
+  double difference = 0.0;
+  for (size_t i = 0; i < 64; ++i)  // Logits of the first token.
+    difference = std::max<double>(difference, std::abs(logits[0][i] - logits[1][i]));
+  REQUIRE(difference > 1e-3);
 }
 
 }  // namespace
