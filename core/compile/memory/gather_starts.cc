@@ -15,10 +15,10 @@ struct Interval {
 
 // Returns when the links are busy with other collectives, which run one after another.
 std::vector<Interval> busy_links(const std::vector<double>& begins,
-                                 const std::vector<LinkUse>& others) {
+                                 const std::vector<TimedCollective>& others) {
   std::vector<Interval> busy;
   double free = 0.0;
-  for (const LinkUse& other : others) {
+  for (const TimedCollective& other : others) {
     const double begin = std::max(begins[other.position], free);
     free = begin + other.seconds;
     if (other.seconds > 0.0) busy.push_back({begin, free});
@@ -47,7 +47,7 @@ double begin_of_work(std::vector<Interval>& busy, double end, double seconds) {
 
 std::vector<size_t> latest_starts(const std::vector<double>& kernels,
                                   const std::vector<TimedGather>& gathers,
-                                  const std::vector<LinkUse>& others) {
+                                  const std::vector<TimedCollective>& others) {
   std::vector<double> begins = {0.0};
   for (const double seconds : kernels) begins.push_back(begins.back() + seconds);
   std::vector<Interval> busy = busy_links(begins, others);

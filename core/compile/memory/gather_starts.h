@@ -16,7 +16,7 @@ struct TimedGather {
 };
 
 // Another collective, which uses the links at a fixed time.
-struct LinkUse {
+struct TimedCollective {
   size_t position = 0;
   double seconds = 0.0;
 };
@@ -28,6 +28,6 @@ struct LinkUse {
 // to take 1.5 times as long.
 std::vector<size_t> latest_starts(const std::vector<double>& kernels,
                                   const std::vector<TimedGather>& gathers,
-                                  const std::vector<LinkUse>& others);
+                                  const std::vector<TimedCollective>& others);
 
 }  // namespace tessera

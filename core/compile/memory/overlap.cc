@@ -413,7 +413,7 @@ int64_t most_sent_together(const FlatProgram& program, const LaunchFacts& facts,
 std::vector<size_t> starts_of_gathers(const LaunchFacts& facts, const AllGatherPrefetch& weights,
                                       const std::vector<double>& seconds) {
   std::vector<double> kernels = seconds;
-  std::vector<LinkUse> others;
+  std::vector<TimedCollective> others;
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (!facts[i].is_collective) continue;
     kernels[i] = 0.0;

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/check/run_graph.h"
 #include "core/compile/autodiff/autodiff.h"
 #include "core/compile/cost.h"
-#include "core/devices/reference/array.h"
 #include "core/devices/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
@@ -25,12 +25,6 @@
 
 namespace tessera {
 namespace {
-
-Bytes encoded(DType dtype, const std::vector<double>& values) {
-  Bytes bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  encode_values(dtype, values, bytes.data());
-  return bytes;
-}
 
 // A step of gradient descent on a matrix product with FSDP and tensor parallelism, which uses every
 // kind of collective that training uses.
