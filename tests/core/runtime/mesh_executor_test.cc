@@ -10,6 +10,7 @@
 #include "core/check/run_graph.h"
 #include "core/compile/autodiff/autodiff.h"
 #include "core/compile/cost.h"
+#include "core/devices/reference/array.h"
 #include "core/devices/reference/device.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
