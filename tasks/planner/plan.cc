@@ -17,18 +17,11 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/json_list.h"
+#include "tasks/planner/prices/collective_price.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {
 namespace {
-
-// kDcn if one of the mesh axes spans slices.
-Link link_of(const Mesh& mesh, const std::vector<std::string>& mesh_axes) {
-  const bool slow = std::ranges::any_of(mesh_axes, [&](const std::string& axis) {
-    return mesh.axes()[static_cast<size_t>(mesh.position(axis))].dcn > 1;
-  });
-  return slow ? Link::kDcn : Link::kIci;
-}
 
 std::vector<PlannedCollective> planned(const std::vector<CollectiveUse>& uses, const Mesh& mesh) {
   std::vector<PlannedCollective> result;
@@ -37,7 +30,8 @@ std::vector<PlannedCollective> planned(const std::vector<CollectiveUse>& uses, c
                     one.phase);
   };
   for (const CollectiveUse& use : uses) {
-    PlannedCollective one{use, link_of(mesh, use.mesh_axes), use.site.text()};
+    const Link link = span_slices(use.mesh_axes, mesh) ? Link::kDcn : Link::kIci;
+    PlannedCollective one{use, link, use.site.text()};
     one.value = without_indices(use.value);
     one.path = without_indices(use.path);
     const auto known = std::ranges::find(result, key(one), key);

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "core/compile/cost.h"
 #include "core/graph/op.h"
@@ -78,12 +76,16 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
           .limit = Limit::kLinks};
 }
 
-bool crosses_slices(const Node& collective, const Mesh& mesh) {
-  if (is_transfer(collective)) return transfer_crosses_slices(collective, mesh);
-  const auto mesh_axes = collective.attributes.get<std::vector<std::string>>("mesh_axes");
+bool span_slices(const std::vector<std::string>& mesh_axes, const Mesh& mesh) {
   return std::ranges::any_of(mesh_axes, [&](const std::string& name) {
     return mesh.axes()[static_cast<size_t>(mesh.position(name))].dcn > 1;
   });
+}
+
+bool crosses_slices(const Node& collective, const Mesh& mesh) {
+  return is_transfer(collective)
+             ? transfer_crosses_slices(collective, mesh)
+             : span_slices(collective.attributes.get<std::vector<std::string>>("mesh_axes"), mesh);
 }
 
 }  // namespace tessera

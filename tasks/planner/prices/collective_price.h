@@ -14,7 +14,8 @@ namespace tessera {
 LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                            const Hardware& hardware);
 
-// Whether a collective uses the links between slices.
+// Whether one of the mesh axes spans slices, and whether a collective uses the links between them.
+bool span_slices(const std::vector<std::string>& mesh_axes, const Mesh& mesh);
 bool crosses_slices(const Node& collective, const Mesh& mesh);
 
 }  // namespace tessera
