@@ -32,9 +32,9 @@ std::string shape_text(const Type& type) {
 
 std::string attributes_text(const Attributes& attributes) {
   std::string text;
-  for (const auto& [name, value] : attributes.entries()) {
-    const Type* type = std::get_if<Type>(&value);
-    text += type == nullptr ? Attributes({{name, value}}).text() : name + "=" + shape_text(*type);
+  for (const Attributes::Entry& entry : attributes.entries()) {
+    const Type* type = std::get_if<Type>(&entry.value);
+    text += type == nullptr ? Attributes({entry}).text() : entry.name + "=" + shape_text(*type);
     text += ' ';
   }
   return text;

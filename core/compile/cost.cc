@@ -26,7 +26,7 @@ CollectiveUse use_of(const Graph& graph, const Node& node, int64_t count) {
   const Type& type = graph.type(node.inputs[0]);
   return {.op = std::string(node.op->name),
           .value = graph.describe(node.op == &kSendOp ? node.inputs[0] : node.outputs[0]),
-          .mesh_axes = node.attributes.get<std::vector<std::string>>("mesh_axes"),
+          .mesh_axes = node.attributes.get(key::kMeshAxes),
           .dtype = type.dtype,
           .bytes = sent_bytes(graph, node),
           .count = count,
@@ -65,7 +65,7 @@ class Collector {
 void add_model_flops(const Graph& graph, double times, std::map<DType, double>* flops) {
   for (const Node& node : graph.nodes()) {
     if (!node.bodies.empty()) {
-      const double count = static_cast<double>(node.attributes.get_or<int64_t>("count", 1));
+      const double count = static_cast<double>(node.attributes.get_or(key::kCount, 1));
       for (const auto& body : node.bodies) add_model_flops(*body, times * count, flops);
     } else if (node.op->op_class == OpClass::kContraction && node.op->flops != nullptr) {
       (*flops)[graph.type(node.inputs[0]).dtype] += times * node.op->flops(graph, node);

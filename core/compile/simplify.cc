@@ -126,14 +126,14 @@ void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse&
   const Loop loop(node);
   Node copy = node;
   copy.inputs.clear();
-  const auto count = [&](std::string_view role, size_t begin, size_t size) {
+  const auto count = [&](AttributeName<size_t> role, size_t begin, size_t size) {
     const auto first = use.operands.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto kept = std::count(first, first + static_cast<std::ptrdiff_t>(size), true);
-    copy.attributes.set(role, static_cast<int64_t>(kept));
+    copy.attributes.set(role, static_cast<size_t>(kept));
   };
-  count("carries", 0, loop.carries());
-  count("stacked", loop.carries(), loop.slices());
-  count("constants", loop.carries() + loop.slices(), loop.constants());
+  count(key::kCarries, 0, loop.carries());
+  count(key::kStacked, loop.carries(), loop.slices());
+  count(key::kConstants, loop.carries() + loop.slices(), loop.constants());
   copy.bodies[0] = std::make_shared<const Graph>(kept_body(loop, use, transfers));
   each_kept(use.operands, [&](size_t i) { copy.inputs.push_back(rewriter.at(loop.operand(i))); });
   std::vector<ValueId> outputs;

@@ -13,38 +13,33 @@
 namespace tessera {
 namespace {
 
-void append_value(const Attribute& attribute, std::string& text) {
-  struct Printer {
-    std::string& text;
-    void operator()(int64_t value) const { append_number(value, text); }
-    void operator()(double value) const { fmt::format_to(std::back_inserter(text), "{}", value); }
-    void operator()(const std::string& value) const { text += value; }
-    void operator()(const std::vector<int64_t>& value) const {
-      fmt::format_to(std::back_inserter(text), "[{}]", fmt::join(value, " "));
-    }
-    void operator()(const std::vector<std::string>& value) const {
-      fmt::format_to(std::back_inserter(text), "[{}]", fmt::join(value, " "));
-    }
-    void operator()(const Type& value) const { value.append_sized(text); }
-  };
-  std::visit(Printer{text}, attribute);
-}
+struct AttributePrinter {
+  std::string& text;
+  void operator()(int64_t value) const { append_number(value, text); }
+  void operator()(double value) const { fmt::format_to(std::back_inserter(text), "{}", value); }
+  void operator()(const std::string& value) const { text += value; }
+  template <typename T>
+  void operator()(const std::vector<T>& value) const {
+    fmt::format_to(std::back_inserter(text), "[{}]", fmt::join(value, " "));
+  }
+  void operator()(DType value) const { text += dtype_name(value); }
+  void operator()(const Type& value) const { value.append_sized(text); }
+};
 
 }  // namespace
 
 const Attribute* Attributes::find(std::string_view name) const {
-  for (const auto& [key, value] : entries_)
-    if (key == name) return &value;
+  for (const Entry& entry : entries_)
+    if (entry.name == name) return &entry.value;
   return nullptr;
 }
 
-void Attributes::set(std::string_view name, Attribute value) {
-  const auto present =
-      std::ranges::find_if(entries_, [&](const auto& entry) { return entry.first == name; });
+void Attributes::set(Entry entry) {
+  const auto present = std::ranges::find(entries_, entry.name, &Entry::name);
   if (present != entries_.end()) {
-    present->second = std::move(value);
+    *present = std::move(entry);
   } else {
-    entries_.emplace_back(std::string(name), std::move(value));
+    entries_.push_back(std::move(entry));
   }
 }
 
@@ -56,9 +51,9 @@ std::string Attributes::text() const {
 
 void Attributes::append_to(std::string& text) const {
   std::string_view separator;
-  for (const auto& [key, value] : entries_) {
-    ((text += separator) += key) += '=';
-    append_value(value, text);
+  for (const Entry& entry : entries_) {
+    ((text += separator) += entry.name) += '=';
+    std::visit(AttributePrinter{text}, entry.value);
     separator = " ";
   }
 }

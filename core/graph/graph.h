@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -30,39 +31,88 @@ using NodeId = Id<struct NodeTag>;
 using RematBlockId = Id<struct RematBlockTag>;
 
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>,
-                               std::vector<std::string>, Type>;
+                               std::vector<std::string>, Type, DType>;
+
+// The name of an attribute, declared once, and the type of its values.
+template <typename T>
+struct AttributeName {
+  // What holds a T: a number if it is a bool, a count or an enum but DType.
+  using Stored =
+      std::conditional_t<std::is_integral_v<T> || (std::is_enum_v<T> && !std::is_same_v<T, DType>),
+                         int64_t, T>;
+  using Given = std::conditional_t<std::is_same_v<T, std::string>, std::string_view, T>;
+  using Got = std::conditional_t<std::is_same_v<T, Stored>, const T&, T>;
+
+  std::string_view text;
+};
 
 // The static parameters of a node: a small ordered map of printable values.
 class Attributes {
  public:
-  Attributes() = default;
-  Attributes(std::initializer_list<std::pair<std::string, Attribute>> entries)
-      : entries_(entries) {}
+  // Made of an AttributeName; generic code copies those of other nodes.
+  struct Entry {
+    template <typename T>
+    Entry(AttributeName<T> key, typename AttributeName<T>::Given given)
+        : name(key.text), value(static_cast<typename AttributeName<T>::Stored>(std::move(given))) {}
+    bool operator==(const Entry&) const = default;
 
-  bool has(std::string_view name) const { return find(name) != nullptr; }
-  void set(std::string_view name, Attribute value);
+    std::string name;
+    Attribute value;
+  };
+
+  Attributes() = default;
+  Attributes(std::initializer_list<Entry> entries) : entries_(entries) {}
+
+  bool has(const auto& name) const { return find(name.text) != nullptr; }
+  template <typename T>
+  void set(AttributeName<T> name, typename AttributeName<T>::Given value) {
+    set(Entry(name, std::move(value)));
+  }
+  void set(Entry entry);
 
   // CHECKs that the attribute exists and has this kind; get_or() returns `otherwise` if absent.
   template <typename T>
-  const T& get(std::string_view name) const {
-    const T* value = std::get_if<T>(find(name));
-    CHECK(value != nullptr, "no attribute '{}' of this kind", name);
-    return *value;
+  typename AttributeName<T>::Got get(AttributeName<T> name) const {
+    const auto* value = std::get_if<typename AttributeName<T>::Stored>(find(name.text));
+    CHECK(value != nullptr, "no attribute '{}' of this kind", name.text);
+    return static_cast<typename AttributeName<T>::Got>(*value);
   }
   template <typename T>
-  T get_or(std::string_view name, T otherwise) const {
-    return has(name) ? get<T>(name) : otherwise;
+  T get_or(AttributeName<T> name, std::type_identity_t<T> otherwise) const {
+    return has(name) ? get(name) : otherwise;
   }
 
-  const std::vector<std::pair<std::string, Attribute>>& entries() const { return entries_; }
+  const std::vector<Entry>& entries() const { return entries_; }
   std::string text() const;  // "axis=seq scale=0.5"
   void append_to(std::string& text) const;
   bool operator==(const Attributes&) const = default;
 
  private:
   const Attribute* find(std::string_view name) const;
-  std::vector<std::pair<std::string, Attribute>> entries_;  // In the order in which they were set.
+  std::vector<Entry> entries_;  // In the order in which they were set.
 };
+
+// Names that several families of ops have; those of one family are in its file in core/ops.
+namespace key {
+inline constexpr AttributeName<std::string> kAxis{"axis"}, kK{"k"};  // k replaces axis in top_k.
+inline constexpr AttributeName<int64_t> kSize{"size"};  // A new axis: kAxis, kSize and kSplit.
+inline constexpr AttributeName<std::vector<std::string>> kSplit{"split"}, kOrder{"order"};
+inline constexpr AttributeName<Type> kType{"type"};  // The result's.
+inline constexpr AttributeName<DType> kDtype{"dtype"};
+inline constexpr AttributeName<double> kValue{"value"}, kEpsilon{"epsilon"};
+// The iterations of a loop or a pipeline, and its operands of two roles (core/ops/repeat.h).
+inline constexpr AttributeName<int64_t> kCount{"count"};
+inline constexpr AttributeName<size_t> kCarries{"carries"}, kStacked{"stacked"};
+// The key of random numbers: seed and layer path; the number of the first element, or iteration.
+inline constexpr AttributeName<uint64_t> kSeed{"seed"};
+inline constexpr AttributeName<std::string> kStream{"stream"};
+inline constexpr AttributeName<int64_t> kFirst{"first"};
+// A collective's mesh axes; the numbers of its devices, in the order of Mesh::group, and this
+// device's place among them; the devices from and to which it sends.
+inline constexpr AttributeName<std::vector<std::string>> kMeshAxes{"mesh_axes"};
+inline constexpr AttributeName<std::vector<int64_t>> kGroup{"group"};
+inline constexpr AttributeName<int64_t> kIndex{"index"}, kFrom{"from"}, kTo{"to"};
+}  // namespace key
 
 enum class Phase { kForward, kBackward, kUpdate };
 std::string_view phase_name(Phase phase);  // "forward", …
@@ -111,13 +161,6 @@ struct Node {
   bool remat_clone =
       false;  // A recomputation in the backward pass: never merged with its original.
 };
-
-inline float float_attribute(const Node& node, std::string_view name) {
-  return static_cast<float>(node.attributes.get<double>(name));
-}
-inline bool flag_attribute(const Node& node, std::string_view name) {
-  return node.attributes.get<int64_t>(name) != 0;
-}
 
 struct GraphInput {
   std::string name;  // "lm.softmax.w", "batch/ids", "step": unique in the graph.

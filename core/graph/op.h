@@ -5,7 +5,9 @@
 
 #include <array>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -54,13 +56,6 @@ enum class OpClass {
 
 // The tensor of an op whose position in the global array the op needs (iota, gather, dropout).
 enum class ShardAnchor { kNone, kResult, kFirstOperand };
-
-// Names of two attributes: one holds an axis of the result, the other its global size, which
-// lowering replaces by the local size. Empty: none.
-struct AxisSizeAttribute {
-  std::string_view axis = "";
-  std::string_view size = "";
-};
 
 // The values that an operand of a scalar function takes; kAbsent: there is no such operand.
 enum class Domain { kAbsent, kReal, kPositive, kBool };
@@ -117,7 +112,8 @@ struct OpDef {
 
   // Lowering to one device.
   ShardAnchor anchor = ShardAnchor::kNone;
-  AxisSizeAttribute axis_size = {};
+  // Attributes with an axis of the result and its global size, which becomes the local size.
+  std::pair<AttributeName<std::string>, AttributeName<int64_t>> axis_size = {};
 };
 
 // An op that registers itself. Ops are constants at namespace scope, declared in the header of

@@ -139,7 +139,7 @@ Look look_of(const Node& node) {
 
 // Constants are shown in the label of their reader.
 bool is_constant(const Node& node) {
-  return node.op->op_class == OpClass::kGenerator && node.attributes.has("value");
+  return node.op->op_class == OpClass::kGenerator && node.attributes.has(key::kValue);
 }
 
 // A quoted DOT string. DOT treats backslashes in labels as escapes, so they are doubled.
@@ -287,10 +287,10 @@ class GraphDrawer {
     std::string label(node.op->name);
     for (const ValueId input : node.inputs)
       if (const Node* producer = producer_of(input); producer != nullptr && is_constant(*producer))
-        label += fmt::format(" {}", producer->attributes.get<double>("value"));
+        label += fmt::format(" {}", producer->attributes.get(key::kValue));
     const bool is_loop = node.op->op_class == OpClass::kLoop;
     if (is_loop) {
-      label += fmt::format(" x {}", node.attributes.get<int64_t>("count"));
+      label += fmt::format(" x {}", node.attributes.get(key::kCount));
       cluster = drawing_.add_cluster(cluster, label);
     } else if (!node.bodies.empty()) {
       label += '\n' + ops_of(node);

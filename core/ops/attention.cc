@@ -65,8 +65,7 @@ void check_sequences(const InferContext& context) {
            context.names[kQuery], seq.text(), seq.size, context.names[kKey], key_seq.text(),
            key_seq.size);
   const int64_t devices = context.mesh.size_along(seq.split);
-  if (devices > 1 && AttentionAttributes(context.attributes).causal &&
-      seq.size % (2 * devices) != 0)
+  if (devices > 1 && context.attributes.get(key::kCausal) && seq.size % (2 * devices) != 0)
     refuse(context,
            "causal attention cuts seq={} of {} into two chunks for each of the "
            "devices of {}={}; the nearest size that can be cut is {}",
@@ -77,7 +76,7 @@ void check_sequences(const InferContext& context) {
 void check_attention_operands(const InferContext& context) {
   check_query_key_value(context, "batch key_seq kv_heads head_dim");
   check_sequences(context);
-  if (!AttentionAttributes(context.attributes).segments) return;
+  if (!context.attributes.get(key::kSegments)) return;
   const Type& q = context.inputs[kQuery];
   check_dtype(context, kSegments, DType::kI32);
   check_same_axes(context, kSegments, {q.axes[0], q.axes[1]});
@@ -92,7 +91,7 @@ double score_flops(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kQuery]);
   const double scores = static_cast<double>(q.elements()) *
                         static_cast<double>(graph.type(node.inputs[kKey]).axis("key_seq").size);
-  return kProducts * 2.0 * scores * (AttentionAttributes(node.attributes).causal ? 0.5 : 1.0);
+  return kProducts * 2.0 * scores * (node.attributes.get(key::kCausal) ? 0.5 : 1.0);
 }
 
 // Groups query heads by the key head they read.
@@ -110,8 +109,7 @@ struct Scores {
 };
 
 // Computes scores without the mask.
-Scores unmasked_scores(const AttentionAttributes& attention, const Tensor& query,
-                       const Tensor& key) {
+Scores unmasked_scores(const Node& node, const Tensor& query, const Tensor& key) {
   Scores scores;
   scores.grouped_query = grouped(widened(query), key);
   const std::string key_names = joined(key.type().names());
@@ -119,16 +117,17 @@ Scores unmasked_scores(const AttentionAttributes& attention, const Tensor& query
                                      "batch kv_heads group seq key_seq",
                                      key_names),
                          scores.grouped_query, widened(key));
-  scores.values = soft_cap(scores.values * attention.scale, attention.logit_cap);
+  scores.values = soft_cap(scores.values * node.attributes.get(key::kScale),
+                           node.attributes.get(key::kLogitCap));
   return scores;
 }
 
-Scores scores_of(const AttentionAttributes& attention, std::span<const Tensor> inputs) {
-  Scores scores = unmasked_scores(attention, inputs[kQuery], inputs[kKey]);
-  if (attention.causal)
+Scores scores_of(const Node& node, std::span<const Tensor> inputs) {
+  Scores scores = unmasked_scores(node, inputs[kQuery], inputs[kKey]);
+  if (node.attributes.get(key::kCausal))
     scores.mask =
         causal_mask(scores.values.type().axis("seq"), scores.values.type().axis("key_seq"));
-  if (attention.segments) {
+  if (node.attributes.get(key::kSegments)) {
     const Tensor same = equal(inputs[kSegments], inputs[kKeySegments]);
     scores.mask = scores.mask ? logical_and(same, scores.mask) : same;
   }
@@ -181,12 +180,11 @@ Types infer_attention_grad(const InferContext& context) {
 }
 
 Tensors decompose_attention_grad(const Node& node, std::span<const Tensor> inputs) {
-  const AttentionAttributes attention(node.attributes);
-  const Tensor key = widened(inputs[kKey]);
-  const Tensor out = widened(inputs[attention.operands()]);
-  const Tensor& lse = inputs[attention.operands() + 1];
-  const Tensor cotangent = widened(inputs[attention.operands() + 2]);
-  const Scores scores = scores_of(attention, inputs);
+  const size_t operands = node.attributes.get(key::kSegments) ? 5 : 3;
+  const Tensor key = widened(inputs[kKey]), out = widened(inputs[operands]);
+  const Tensor& lse = inputs[operands + 1];
+  const Tensor cotangent = widened(inputs[operands + 2]);
+  const Scores scores = scores_of(node, inputs);
 
   const Tensor probabilities = masked(scores, exp(scores.values - grouped_rows(lse, key)), 0.0);
   const Tensor grouped_cotangent = grouped(cotangent, key);
@@ -195,9 +193,9 @@ Tensors decompose_attention_grad(const Node& node, std::span<const Tensor> input
       "batch kv_heads group seq key_seq",
       grouped_cotangent, widened(inputs[kValue]));
   const Tensor delta = grouped_rows(reduce_sum(cotangent * out, "head_dim"), key);
-  const Tensor dscores =
-      soft_cap_grad(scores.values, probabilities * (dprobabilities - delta), attention.logit_cap) *
-      attention.scale;
+  const Tensor dscores = soft_cap_grad(scores.values, probabilities * (dprobabilities - delta),
+                                       node.attributes.get(key::kLogitCap)) *
+                         node.attributes.get(key::kScale);
 
   const Tensor dq = einsum(
       "batch kv_heads group seq key_seq, batch key_seq kv_heads head_dim -> "
@@ -222,8 +220,7 @@ Types infer_attention(const InferContext& context) {
 }
 
 Tensors decompose_attention(const Node& node, std::span<const Tensor> inputs) {
-  const AttentionAttributes attention(node.attributes);
-  const Attended result = attend(scores_of(attention, inputs), inputs[kValue]);
+  const Attended result = attend(scores_of(node, inputs), inputs[kValue]);
   return {result.out, result.lse};
 }
 
@@ -297,8 +294,7 @@ Types infer_cached_attention(const InferContext& context) {
 
 // Query i sees key positions <= start + i.
 Tensors decompose_cached_attention(const Node& node, std::span<const Tensor> inputs) {
-  Scores scores =
-      unmasked_scores(AttentionAttributes(node.attributes), inputs[kQuery], inputs[kKey]);
+  Scores scores = unmasked_scores(node, inputs[kQuery], inputs[kKey]);
   const Tensor number = iota({.name = "seq", .size = inputs[kQuery].size("seq")});
   scores.mask =
       less_equal(behind_start(inputs[kKey].type().axis("key_seq"), inputs[kStarts]), number);
@@ -319,12 +315,6 @@ double cache_update_bytes(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-AttentionAttributes::AttentionAttributes(const Attributes& attributes)
-    : causal(attributes.get<int64_t>("causal") != 0),
-      segments(attributes.get<int64_t>("segments") != 0),
-      scale(attributes.get<double>("scale")),
-      logit_cap(attributes.get<double>("logit_cap")) {}
-
 const Op kAttentionGradOp{{.name = "attention_grad",
                            .op_class = OpClass::kContraction,
                            .infer = infer_attention_grad,
@@ -338,10 +328,10 @@ const Op kAttentionOp{{.name = "attention",
                        .flops = score_flops<2>}};
 
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
-  const Attributes attributes = {{"causal", int64_t{options.mask == AttentionMask::kCausal}},
-                                 {"segments", int64_t{options.segment_ids.valid()}},
-                                 {"scale", options.scale},
-                                 {"logit_cap", options.logit_cap}};
+  const Attributes attributes = {{key::kCausal, options.mask == AttentionMask::kCausal},
+                                 {key::kSegments, options.segment_ids.valid()},
+                                 {key::kScale, options.scale},
+                                 {key::kLogitCap, options.logit_cap}};
   Tensors operands = {q.tensor, k.tensor, v.tensor};
   // MQA replicates K and V; GQA repeats kv heads per device.
   for (const size_t i : {kKey, kValue})
@@ -403,10 +393,10 @@ Tensor cache_update(Operand cache, Operand rows, Operand starts) {
 
 Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
                         const CachedAttentionOptions& options) {
-  const Attributes attributes = {{"causal", int64_t{1}},
-                                 {"segments", int64_t{0}},
-                                 {"scale", options.scale},
-                                 {"logit_cap", options.logit_cap}};
+  const Attributes attributes = {{key::kCausal, true},
+                                 {key::kSegments, false},
+                                 {key::kScale, options.scale},
+                                 {key::kLogitCap, options.logit_cap}};
   return trace_op(kCachedAttentionOp, {q.tensor, key.tensor, value.tensor, starts.tensor},
                   attributes, q.site);
 }

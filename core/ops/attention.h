@@ -29,16 +29,12 @@ struct AttentionOptions {
 // values are passed around these devices (ring attention; core/compile/spmd/ring_attention.h).
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options);
 
+namespace key {
+// cached_attention is always causal and without segments.
+inline constexpr AttributeName<bool> kCausal{"causal"}, kSegments{"segments"};
+inline constexpr AttributeName<double> kScale{"scale"}, kLogitCap{"logit_cap"};
+}  // namespace key
 extern const Op kAttentionOp, kAttentionGradOp;
-
-// The attributes of these and of cached_attention, which is always causal and without segments.
-struct AttentionAttributes {
-  explicit AttentionAttributes(const Attributes& attributes);
-  size_t operands() const { return segments ? 5 : 3; }  // q, k, v, and two for segments.
-
-  bool causal, segments;
-  double scale, logit_cap;
-};
 
 // The second result of attention, the logarithm of the softmax's denominator, for a query that may
 // attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.

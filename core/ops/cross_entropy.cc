@@ -19,22 +19,20 @@ namespace tessera {
 namespace {
 
 Axis terms_axis(const Attributes& attributes) {
-  return {"terms", attributes.get<int64_t>("total") != 0 ? 3 : 2, {}};
+  return {"terms", attributes.get(key::kTotal) ? 3 : 2, {}};
 }
 
 // Returns the attributes with the shard position of the node, for a primitive on the same shard.
 Attributes placed(Attributes attributes, const Node& node) {
-  for (const std::string_view name : {kOrigin, kExtent}) {
-    if (!node.attributes.has(name)) continue;
-    attributes.set(name, node.attributes.get<std::vector<int64_t>>(name));
-  }
+  for (const auto& name : {key::kOrigin, key::kExtent})
+    if (node.attributes.has(name)) attributes.set(name, node.attributes.get(name));
   return attributes;
 }
 
 // Operands 0 to 2: logits, labels and maximum.
 void check_shard_operands(const InferContext& context) {
   refuse_partial(context);
-  const std::string& axis = axis_attribute(context.attributes);
+  const std::string& axis = context.attributes.get(key::kAxis);
   const Type& logits = context.inputs[0];
   last_axis_of(context, 0, axis);
   check_dtype(context, 1, DType::kI32);
@@ -47,7 +45,7 @@ void check_shard_operands(const InferContext& context) {
 
 Type terms_type(const InferContext& context) {
   const Type& logits = context.inputs[0];
-  const std::string& axis = axis_attribute(context.attributes);
+  const std::string& axis = context.attributes.get(key::kAxis);
   Type type = without_axis(logits, axis, wide_dtype(logits.dtype));
   type.axes.insert(type.axes.begin(), terms_axis(context.attributes));
   return type;
@@ -63,12 +61,12 @@ Types infer_shard(const InferContext& context) {
 
 Tensors decompose_shard(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
-  const std::string& axis = axis_attribute(attributes);
-  const Tensor z = soft_cap(widened(inputs[0]), attributes.get<double>("soft_cap"));
-  const Tensor picked =
-      trace_op(kPickOp, {widened(inputs[0]), inputs[1]}, placed({{"axis", axis}}, node), node.site);
+  const std::string& axis = attributes.get(key::kAxis);
+  const Tensor z = soft_cap(widened(inputs[0]), attributes.get(key::kSoftCap));
+  const Tensor picked = trace_op(kPickOp, {widened(inputs[0]), inputs[1]},
+                                 placed({{key::kAxis, axis}}, node), node.site);
   Tensors terms = {reduce_sum(exp(z - inputs[2]), axis), picked};
-  if (attributes.get<int64_t>("total") != 0) terms.push_back(reduce_sum(z, axis));
+  if (attributes.get(key::kTotal)) terms.push_back(reduce_sum(z, axis));
   for (Tensor& term : terms) term = broadcast(term, {{"terms", 1, {}}});
   return {concat(terms, "terms")};
 }
@@ -84,22 +82,18 @@ Types infer_shard_grad(const InferContext& context) {
 
 Tensors decompose_shard_grad(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
-  const double cap = attributes.get<double>("soft_cap");
+  const double cap = attributes.get(key::kSoftCap);
   const Tensor z = soft_cap(widened(inputs[0]), cap);
   const auto cotangent = [&](int64_t term) {
     return reduce_sum(slice(inputs[3], "terms", term, term + 1), "terms");
   };
   Tensor slope = exp(z - inputs[2]) * cotangent(0);
-  if (attributes.get<int64_t>("total") != 0) slope = slope + cotangent(2);
+  if (attributes.get(key::kTotal)) slope = slope + cotangent(2);
   slope = soft_cap_grad(z, slope, cap);
-  const Axis& vocab = z.type().axis(axis_attribute(attributes));
-  const Tensor chosen = trace_op(kOneHotOp, {inputs[1]},
-                                 placed({{"axis", vocab.name},
-                                         {"size", vocab.size},
-                                         {"split", vocab.split},
-                                         {"dtype", std::string(dtype_name(z.dtype()))}},
-                                        node),
-                                 node.site);
+  const Axis& vocab = z.type().axis(attributes.get(key::kAxis));
+  Attributes place = axis_attributes(vocab);
+  place.set(key::kDtype, z.dtype());
+  const Tensor chosen = trace_op(kOneHotOp, {inputs[1]}, placed(std::move(place), node), node.site);
   return {as_dtype(slope + chosen * cotangent(1), inputs[0].dtype())};
 }
 
@@ -113,10 +107,10 @@ Tensors vjp_shard(const VjpContext& context) {
 
 struct Terms {
   Terms(const Attributes& attributes)  // NOLINT(google-explicit-constructor): the same in words.
-      : axis(attributes.get<std::string>("axis")),
-        smoothing(attributes.get<double>("label_smoothing")),
-        z_loss(attributes.get<double>("z_loss")),
-        soft_cap(attributes.get<double>("soft_cap")) {}
+      : axis(attributes.get(key::kAxis)),
+        smoothing(attributes.get(key::kLabelSmoothing)),
+        z_loss(attributes.get(key::kZLoss)),
+        soft_cap(attributes.get(key::kSoftCap)) {}
 
   std::string axis;
   double smoothing, z_loss, soft_cap;
@@ -160,7 +154,7 @@ Tensors split_losses(const Terms& terms, const Operand& logits, const Tensor& la
 
 void check_loss_operands(const InferContext& context) {
   refuse_partial(context);
-  const std::string& axis = axis_attribute(context.attributes);
+  const std::string& axis = context.attributes.get(key::kAxis);
   unsplit_last_axis_of(context, 0, axis);
   check_dtype(context, 1, DType::kI32);
   const Type rows = without_axis(context.inputs[0], axis, DType::kI32);
@@ -230,9 +224,9 @@ const Op kCrossEntropyShardOp{{.name = "cross_entropy_shard",
 Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,
                            double soft_cap, ShardTotal total) {
   return trace_op(kCrossEntropyShardOp, {axis_last(logits, axis), labels.tensor, maximum.tensor},
-                  {{"axis", std::string(axis)},
-                   {"soft_cap", soft_cap},
-                   {"total", int64_t{total == ShardTotal::kOfLogits}}},
+                  {{key::kAxis, axis},
+                   {key::kSoftCap, soft_cap},
+                   {key::kTotal, total == ShardTotal::kOfLogits}},
                   logits.site);
 }
 
@@ -250,10 +244,10 @@ const Op kCrossEntropyOp{{.name = "cross_entropy",
 
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options) {
-  const Attributes attributes = {{"axis", std::string(axis)},
-                                 {"label_smoothing", options.label_smoothing},
-                                 {"z_loss", options.z_loss},
-                                 {"soft_cap", options.soft_cap}};
+  const Attributes attributes = {{key::kAxis, axis},
+                                 {key::kLabelSmoothing, options.label_smoothing},
+                                 {key::kZLoss, options.z_loss},
+                                 {key::kSoftCap, options.soft_cap}};
   const SiteScope site(logits.site);
   const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
   const Tensors results =

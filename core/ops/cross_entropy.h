@@ -35,6 +35,11 @@ enum class ShardTotal { kNone, kOfLogits };
 Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,
                            double soft_cap, ShardTotal total);
 
+namespace key {
+inline constexpr AttributeName<double> kLabelSmoothing{"label_smoothing"}, kZLoss{"z_loss"},
+    kSoftCap{"soft_cap"};
+inline constexpr AttributeName<bool> kTotal{"total"};  // ShardTotal::kOfLogits.
+}  // namespace key
 extern const Op kCrossEntropyOp, kCrossEntropyGradOp, kCrossEntropyShardOp,
     kCrossEntropyShardGradOp;
 

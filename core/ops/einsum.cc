@@ -15,8 +15,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Attributes: "contracted", the axes summed over, which both operands have; "output", all other
-// axes in the order of the result.
 void check_names(const InferContext& context, const Names& contracted, const Names& output) {
   for (const std::string& name : contracted) {
     axis_of(context, 0, name);
@@ -45,8 +43,8 @@ void check_names(const InferContext& context, const Names& contracted, const Nam
 }
 
 Types infer_einsum(const InferContext& context) {
-  const Names& contracted = context.attributes.get<Names>("contracted");
-  const Names& output = context.attributes.get<Names>("output");
+  const Names& contracted = context.attributes.get(key::kContracted);
+  const Names& output = context.attributes.get(key::kOutput);
   Partial partial = partial_of_product(context);
   check_floating(context);
   check_same_dtype(context);
@@ -79,7 +77,7 @@ Tensors einsum_vjp(const VjpContext& c) {
 
 double einsum_flops(const Graph& graph, const Node& node) {
   double multiplications = static_cast<double>(graph.type(node.outputs[0]).elements());
-  for (const std::string& name : node.attributes.get<Names>("contracted"))
+  for (const std::string& name : node.attributes.get(key::kContracted))
     multiplications *= static_cast<double>(graph.type(node.inputs[0]).axis(name).size);
   return 2.0 * multiplications;
 }
@@ -125,13 +123,13 @@ Attributes einsum_attributes(const Tensor& a, const Tensor& b, const Over& contr
   for (const Tensor& operand : {a, b})
     for (const std::string& name : operand.type().names())
       if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
-  return {{"contracted", contracted.axes}, {"output", output}};
+  return {{key::kContracted, contracted.axes}, {key::kOutput, output}};
 }
 
 // Sums over the axes that the operand lacks.
 Attributes einsum_gradient_attributes(const Tensor& dy, const Tensor& operand) {
-  return {{"contracted", names_beside(dy.type(), operand.type())},
-          {"output", operand.type().names()}};
+  return {{key::kContracted, names_beside(dy.type(), operand.type())},
+          {key::kOutput, operand.type().names()}};
 }
 
 Tensor einsum(Operand a, Operand b, const Over& contracted) {
@@ -160,7 +158,7 @@ Tensor einsum(std::string_view equation, Operand a, Operand b) {
   for (const std::string& name : a_axes)
     if (contains(b_axes, name) && !contains(output, name)) contracted.push_back(name);
   const Tensor result = trace_op(kEinsumOp, {a.tensor, b.tensor},
-                                 {{"contracted", contracted}, {"output", output}}, a.site);
+                                 {{key::kContracted, contracted}, {key::kOutput, output}}, a.site);
   if (layouts) check_layout(equation, result_type, result);
   return result;
 }

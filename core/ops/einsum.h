@@ -26,6 +26,11 @@ Tensor einsum(Operand a, Operand b, const Over& contracted);
 // sum(mdl)": all of them are then checked.
 Tensor einsum(std::string_view equation, Operand a, Operand b);
 
+namespace key {
+// The axes summed over, which both operands have; all others, in the order of the result.
+inline constexpr AttributeName<std::vector<std::string>> kContracted{"contracted"},
+    kOutput{"output"};
+}  // namespace key
 extern const Op kEinsumOp;
 // Return the attributes of einsum(a, b, contracted), and of the einsum that computes the cotangent
 // of `operand` from a result's cotangent `dy` and the other operand.

@@ -90,7 +90,7 @@ Tensors no_vjp(const VjpContext& c) { return Tensors(c.inputs.size()); }
 Tensors neg_vjp(const VjpContext& c) { return {neg(c.cotangents[0])}; }
 
 Tensors scale_vjp(const VjpContext& c) {
-  return {scale(c.cotangents[0], c.node.attributes.get<double>("factor"))};
+  return {scale(c.cotangents[0], c.node.attributes.get(key::kFactor))};
 }
 
 Tensors exp_vjp(const VjpContext& c) { return {mul(c.cotangents[0], c.outputs[0])}; }
@@ -218,7 +218,7 @@ using enum Domain;
 const Op kScaleOp{
     linear_view(elementwise("scale", checked<infer_linear, check_floating>, scale_vjp))};
 Tensor scale(Operand x, double factor) {
-  return trace_op(kScaleOp, {x.tensor}, {{"factor", factor}}, x.site);
+  return trace_unary(kScaleOp, x, {{key::kFactor, factor}});
 }
 
 const Op kStopGradientOp{[] {

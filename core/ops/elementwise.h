@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+namespace key {
+inline constexpr AttributeName<double> kFactor{"factor"};
+}  // namespace key
 // Linear in their operand: pass partial sums through.
 Tensor neg(Operand x);
 Tensor scale(Operand x, double factor);

@@ -50,7 +50,7 @@ OpDef rounding(std::string_view name, decltype(ElementFunction::apply) function)
 
 // Infers the maximum over the elements that a device has: over split axes a partial maximum.
 Types infer_absolute_maximum(const InferContext& context) {
-  const Attributes over_all = {{"axes", context.inputs[0].names()}};
+  const Attributes over_all = {{key::kAxes, context.inputs[0].names()}};
   return kReduceMaxOp.infer({context.op, context.mesh, context.inputs, over_all, context.names,
                              context.bodies, context.graph, context.values, context.site});
 }
@@ -76,9 +76,9 @@ Tensor rounded_to(std::string_view format, const Tensor& x, const Tensor& amax) 
 }
 
 Tensors decompose_fp8_product(const Node& node, std::span<const Tensor> inputs) {
-  const Names& formats = node.attributes.get<Names>("formats");
-  const Attributes attributes = {{"contracted", node.attributes.get<Names>("contracted")},
-                                 {"output", node.attributes.get<Names>("output")}};
+  const Names& formats = node.attributes.get(key::kFormats);
+  const Attributes attributes = {{key::kContracted, node.attributes.get(key::kContracted)},
+                                 {key::kOutput, node.attributes.get(key::kOutput)}};
   return {trace_op(
       kEinsumOp,
       {rounded_to(formats[0], inputs[0], inputs[2]), rounded_to(formats[1], inputs[1], inputs[3])},
@@ -95,7 +95,7 @@ Tensors fp8_product_vjp(const VjpContext& c) {
   const auto cotangent = [&](size_t operand) {
     const size_t other = 1 - operand;
     Attributes attributes = einsum_gradient_attributes(dy, c.inputs[operand]);
-    attributes.set("formats", Names{"e5m2", "e4m3"});
+    attributes.set(key::kFormats, Names{"e5m2", "e4m3"});
     return trace_op(kFp8ProductOp, {dy, c.inputs[other], amax, c.inputs[2 + other]}, attributes,
                     {});
   };
@@ -129,7 +129,7 @@ const Op kFp8ProductOp{{.name = "fp8_product",
 
 Tensor fp8_product(Operand a, Operand b, const Over& contracted) {
   Attributes attributes = einsum_attributes(a.tensor, b.tensor, contracted);
-  attributes.set("formats", Names{"e4m3", "e4m3"});
+  attributes.set(key::kFormats, Names{"e4m3", "e4m3"});
   return trace_op(kFp8ProductOp,
                   {a.tensor, b.tensor, absolute_maximum({a.tensor, a.site}),
                    absolute_maximum({b.tensor, a.site})},

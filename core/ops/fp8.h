@@ -32,9 +32,13 @@ Tensor absolute_maximum(Operand x);
 // has the gradient of the identity. Sums are in f32, the result has the operands' dtype. Operands
 // are not partial sums.
 //
-// The op's operands are a, b and their absolute maxima. Attributes: those of einsum, and "formats".
+// The op's operands are a, b and their absolute maxima; its attributes those of einsum, and the
+// formats of a and b: "e4m3" or "e5m2".
 Tensor fp8_product(Operand a, Operand b, const Over& contracted);
 
+namespace key {
+inline constexpr AttributeName<std::vector<std::string>> kFormats{"formats"};
+}  // namespace key
 extern const Op kRoundE4M3Op, kRoundE5M2Op, kAbsoluteMaximumOp, kFp8ProductOp;
 
 }  // namespace tessera

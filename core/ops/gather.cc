@@ -14,9 +14,8 @@
 namespace tessera {
 namespace {
 
+constexpr AttributeName<int64_t> kBatchAxes{"batch_axes"};
 using Names = std::vector<std::string>;
-
-constexpr std::string_view kBatchAxes = "batch_axes";
 
 // Returns the number of batch axes: leading axes of both table and ids. Error if they share others.
 size_t batch_axes_of(const InferContext& context) {
@@ -39,7 +38,7 @@ Types infer_gather(const InferContext& context) {
   const Type &table = context.inputs[0], &ids = context.inputs[1];
   check_ids(context, 1);
   const Partial partial = partial_of_product(context);
-  const Axis& axis = axis_of(context, 0, axis_attribute(context.attributes));
+  const Axis& axis = axis_of(context, 0, context.attributes.get(key::kAxis));
   const size_t batch_axes = batch_axes_of(context);
   if (batch_axes == table.axes.size() || table.axes[batch_axes].name != axis.name) {
     const std::string place = batch_axes == 0 ? "come first" : "follow the batch axes";
@@ -55,11 +54,10 @@ Types infer_gather(const InferContext& context) {
   return {result};
 }
 
-// Attributes "axis", "size" and "split": the axis that replaces the axes of ids after the first
-// "batch_axes" ones.
+// new_axis() replaces the axes of ids after the first kBatchAxes.
 Types infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];
-  const int64_t batch_axes = context.attributes.get<int64_t>(kBatchAxes);
+  const int64_t batch_axes = context.attributes.get(kBatchAxes);
   const Axis axis = new_axis(context.attributes);
   check_ids(context, 1);
   Partial partial = partial_of_product(context);
@@ -103,7 +101,7 @@ Types infer_pick(const InferContext& context) {
   const Type &x = context.inputs[0], &ids = context.inputs[1];
   check_ids(context, 1);
   const Partial partial = partial_of_product(context);
-  const Axis& axis = axis_of(context, 0, axis_attribute(context.attributes));
+  const Axis& axis = axis_of(context, 0, context.attributes.get(key::kAxis));
   check_other_axes(context, static_cast<size_t>(x.find(axis.name)),
                    fmt::format("without {} or with another axis in its place", axis.name));
   check_one_hot(context, axis, 1);
@@ -112,14 +110,14 @@ Types infer_pick(const InferContext& context) {
   return {result};
 }
 
-// Attributes "k"; "axis", "size" and "split": the axis that replaces it.
+// new_axis() replaces kK.
 Types infer_scatter_along(const InferContext& context) {
   const Type& x = context.inputs[0];
   const Axis axis = new_axis(context.attributes);
   check_ids(context, 1);
   Partial partial = partial_of_product(context);
   check_floating_operand(context, 0);
-  const Axis& k = axis_of(context, 0, context.attributes.get<std::string>("k"));
+  const Axis& k = axis_of(context, 0, context.attributes.get(key::kK));
   if (axis.name != k.name) refuse_axis(context, 0, axis.name);
   if (x.names() != context.inputs[1].names())
     refuse(context, "{} is {} and {} is {}; expected the same axes in the same order",
@@ -134,18 +132,18 @@ Types infer_scatter_along(const InferContext& context) {
 
 Tensors gather_vjp(const VjpContext& c) {
   const Type& table = c.inputs[0].type();
-  const int64_t axis = table.find(axis_attribute(c.node.attributes));
+  const int64_t axis = table.find(c.node.attributes.get(key::kAxis));
   return {scatter_add(c.cotangents[0], c.inputs[1], table.axes[static_cast<size_t>(axis)], axis),
           Tensor()};
 }
 
 Tensors scatter_add_vjp(const VjpContext& c) {
-  return {gather(c.cotangents[0], c.inputs[1], axis_attribute(c.node.attributes)), Tensor()};
+  return {gather(c.cotangents[0], c.inputs[1], c.node.attributes.get(key::kAxis)), Tensor()};
 }
 
 Tensors pick_vjp(const VjpContext& c) {
   const Tensor &x = c.inputs[0], &ids = c.inputs[1];
-  const Axis& axis = x.type().axis(axis_attribute(c.node.attributes));
+  const Axis& axis = x.type().axis(c.node.attributes.get(key::kAxis));
   if (ids.type().rank() == x.type().rank()) {
     const Axis& k = ids.type().axes[static_cast<size_t>(x.type().find(axis.name))];
     return {scatter_along(c.cotangents[0], ids, k.name, axis), Tensor()};
@@ -155,7 +153,7 @@ Tensors pick_vjp(const VjpContext& c) {
 }
 
 Tensors scatter_along_vjp(const VjpContext& c) {
-  return {pick(c.cotangents[0], c.inputs[1], axis_attribute(c.node.attributes)), Tensor()};
+  return {pick(c.cotangents[0], c.inputs[1], c.node.attributes.get(key::kAxis)), Tensor()};
 }
 
 }  // namespace
@@ -173,7 +171,7 @@ const Op kScatterAddOp{{.name = "scatter_add",
                         .vjp = scatter_add_vjp,
                         .flops = flops_per_element<1>,
                         .anchor = ShardAnchor::kResult,
-                        .axis_size = {.axis = "axis", .size = "size"}}};
+                        .axis_size = {key::kAxis, key::kSize}}};
 const Op kPickOp{{.name = "pick",
                   .op_class = OpClass::kDataMovement,
                   .infer = infer_pick,
@@ -187,29 +185,26 @@ const Op kScatterAlongOp{{.name = "scatter_along",
                           .vjp = scatter_along_vjp,
                           .flops = flops_per_element<1>,
                           .anchor = ShardAnchor::kResult,
-                          .axis_size = {.axis = "axis", .size = "size"}}};
+                          .axis_size = {key::kAxis, key::kSize}}};
 
 Tensor gather(Operand table, Operand ids, std::string_view axis) {
-  return trace_op(kGatherOp, {table.tensor, ids.tensor}, {{"axis", std::string(axis)}}, table.site);
+  return trace_op(kGatherOp, {table.tensor, ids.tensor}, {{key::kAxis, axis}}, table.site);
 }
 
 Tensor scatter_add(Operand updates, Operand ids, Axis axis, int64_t batch_axes) {
-  return trace_op(kScatterAddOp, {updates.tensor, ids.tensor},
-                  {{"axis", axis.name},
-                   {"size", axis.size},
-                   {"split", axis.split},
-                   {std::string(kBatchAxes), batch_axes}},
-                  updates.site);
+  Attributes attributes = axis_attributes(axis);
+  attributes.set(kBatchAxes, batch_axes);
+  return trace_op(kScatterAddOp, {updates.tensor, ids.tensor}, std::move(attributes), updates.site);
 }
 
 Tensor pick(Operand x, Operand ids, std::string_view axis) {
-  return trace_op(kPickOp, {x.tensor, ids.tensor}, {{"axis", std::string(axis)}}, x.site);
+  return trace_op(kPickOp, {x.tensor, ids.tensor}, {{key::kAxis, axis}}, x.site);
 }
 
 Tensor scatter_along(Operand x, Operand ids, std::string_view k, Axis axis) {
   return trace_op(
       kScatterAlongOp, {x.tensor, ids.tensor},
-      {{"k", std::string(k)}, {"axis", axis.name}, {"size", axis.size}, {"split", axis.split}},
+      {{key::kK, k}, {key::kAxis, axis.name}, {key::kSize, axis.size}, {key::kSplit, axis.split}},
       x.site);
 }
 

@@ -8,17 +8,13 @@
 namespace tessera {
 namespace {
 
-// constant, iota, causal_mask: attribute "type" is the result's type.
-Types infer_generator(const InferContext& context) {
-  return {context.attributes.get<Type>("type")};
-}
+Types infer_generator(const InferContext& context) { return {context.attributes.get(key::kType)}; }
 
-// one_hot: attributes "axis", "size", "split" and "dtype" describe the new, last axis.
 Types infer_one_hot(const InferContext& context) {
   refuse_partial(context, 0);
   check_dtype(context, 0, DType::kI32);
   Type type = context.inputs[0];
-  type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
+  type.dtype = context.attributes.get(key::kDtype);
   type.axes.push_back(new_axis(context.attributes));
   refuse_axis(context, 0, type.axes.back().name);
   check_mesh_axes_once(context, type);
@@ -50,29 +46,26 @@ const Op kOneHotOp{{.name = "one_hot",
                     .flops = no_flops,
                     .foldable = true,
                     .anchor = ShardAnchor::kResult,
-                    .axis_size = {.axis = "axis", .size = "size"}}};
+                    .axis_size = {key::kAxis, key::kSize}}};
 
 Tensor constant(double value, DType dtype, std::vector<Axis> axes, SourceSite site) {
-  return trace_op(kConstantOp, {}, {{"value", value}, {"type", make_type(dtype, std::move(axes))}},
-                  site);
+  return trace_op(kConstantOp, {},
+                  {{key::kValue, value}, {key::kType, make_type(dtype, std::move(axes))}}, site);
 }
 
 Tensor iota(Axis axis, SourceSite site) {
-  return trace_op(kIotaOp, {}, {{"type", make_type(DType::kI32, {std::move(axis)})}}, site);
+  return trace_op(kIotaOp, {}, {{key::kType, make_type(DType::kI32, {std::move(axis)})}}, site);
 }
 
 Tensor causal_mask(Axis query, Axis key, SourceSite site) {
   const Type type = make_type(DType::kBool, {std::move(query), std::move(key)});
-  return trace_op(kCausalMaskOp, {}, {{"type", type}}, site);
+  return trace_op(kCausalMaskOp, {}, {{key::kType, type}}, site);
 }
 
 Tensor one_hot(Operand ids, Axis axis, DType dtype) {
-  return trace_op(kOneHotOp, {ids.tensor},
-                  {{"axis", axis.name},
-                   {"size", axis.size},
-                   {"split", axis.split},
-                   {"dtype", std::string(dtype_name(dtype))}},
-                  ids.site);
+  Attributes attributes = axis_attributes(axis);
+  attributes.set(key::kDtype, dtype);
+  return trace_unary(kOneHotOp, ids, std::move(attributes));
 }
 
 }  // namespace tessera

@@ -45,7 +45,7 @@ Types with_partial(const InferContext& context, Type result, Partial partial) {
   return {result};
 }
 
-// Attributes: "axis", the first axis of weights, and "contracted", one of the two others.
+// Attribute kAxis is the first axis of weights, kContractedAxis one of the two others.
 Types infer_grouped_product(const InferContext& context) {
   const Type &weights = context.inputs[0], &rows = context.inputs[1], &ids = context.inputs[kIds];
   check_ids(context, kIds);
@@ -53,8 +53,8 @@ Types infer_grouped_product(const InferContext& context) {
   check_floating_operand(context, 0);
   check_dtypes_agree(context, 0, 1);
   check_rows(context, 1);
-  const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
-  const Axis& contracted = axis_of(context, 0, context.attributes.get<std::string>("contracted"));
+  const Axis& axis = axis_of(context, 0, context.attributes.get(key::kAxis));
+  const Axis& contracted = axis_of(context, 0, context.attributes.get(key::kContractedAxis));
   if (weights.rank() != 3 || &axis != weights.axes.data() || &contracted == &axis)
     refuse(context, "{} is {}, expected the axes [{} {}] and one more, {} first; transpose it",
            context.names[0], weights.text(), axis.name, contracted.name, axis.name);
@@ -70,7 +70,7 @@ Types infer_grouped_product(const InferContext& context) {
   return with_partial(context, result, plus_split(context, std::move(partial), contracted.split));
 }
 
-// Attributes "axis", "size" and "split": the axis that replaces the axes of ids.
+// new_axis() replaces the axes of ids.
 Types infer_grouped_outer_product(const InferContext& context) {
   const Type &a = context.inputs[0], &b = context.inputs[1], &ids = context.inputs[kIds];
   const Axis axis = new_axis(context.attributes);
@@ -92,14 +92,12 @@ Types infer_grouped_outer_product(const InferContext& context) {
 
 // Returns one_hot of ids, at the place of the node's shard of the axis.
 Tensor chosen_of(const Node& node, const Tensor& ids, const Axis& axis, DType dtype) {
-  Attributes attributes = {{"axis", axis.name},
-                           {"size", axis.size},
-                           {"split", axis.split},
-                           {"dtype", std::string(dtype_name(dtype))}};
-  if (node.attributes.has(kOrigin)) {
+  Attributes attributes = axis_attributes(axis);
+  attributes.set(key::kDtype, dtype);
+  if (node.attributes.has(key::kOrigin)) {
     std::vector<int64_t> origin(static_cast<size_t>(ids.type().rank()), 0);
     origin.push_back(origin_along(node.attributes, 0));
-    attributes.set(std::string(kOrigin), std::move(origin));
+    attributes.set(key::kOrigin, std::move(origin));
   }
   return trace_op(kOneHotOp, {ids}, attributes, node.site);
 }
@@ -107,7 +105,7 @@ Tensor chosen_of(const Node& node, const Tensor& ids, const Axis& axis, DType dt
 Tensor contract(const Node& node, const Tensor& a, const Tensor& b, Names contracted,
                 Names output) {
   return trace_op(kEinsumOp, {a, b},
-                  {{"contracted", std::move(contracted)}, {"output", std::move(output)}},
+                  {{key::kContracted, std::move(contracted)}, {key::kOutput, std::move(output)}},
                   node.site);
 }
 
@@ -115,7 +113,7 @@ Tensor contract(const Node& node, const Tensor& a, const Tensor& b, Names contra
 // at the others, and the contracted axes are the experts and the given one.
 Tensors decompose_grouped_product(const Node& node, std::span<const Tensor> inputs) {
   const Tensor &weights = inputs[0], &rows = inputs[1], &ids = inputs[kIds];
-  const Axis& axis = weights.type().axis(axis_attribute(node.attributes));
+  const Axis& axis = weights.type().axis(node.attributes.get(key::kAxis));
   const Tensor spread = mul(chosen_of(node, ids, axis, rows.dtype()), rows);
   Names output = ids.type().names();
   output.push_back(names_beside(weights.type(), spread.type()).back());
@@ -129,7 +127,7 @@ Tensors decompose_grouped_outer_product(const Node& node, std::span<const Tensor
   const bool swapped = inputs[1].type().rank() > inputs[0].type().rank();
   const Tensor &rows = inputs[swapped ? 1 : 0], &other = inputs[swapped ? 0 : 1];
   const Tensor& ids = inputs[kIds];
-  const Axis axis{axis_attribute(node.attributes), node.attributes.get<int64_t>("size"), {}};
+  const Axis axis{node.attributes.get(key::kAxis), node.attributes.get(key::kSize), {}};
   Tensor spread = mul(chosen_of(node, ids, axis, rows.dtype()), rows);
   const Names summed = names_beside(ids.type(), other.type());
   if (!summed.empty()) spread = reduce_sum(spread, joined(summed));
@@ -151,7 +149,7 @@ Tensors grouped_product_vjp(const VjpContext& c) {
   const Tensor& dy = c.cotangents[0];
   const std::string made = dy.type().axes.back().name;
   const Tensor by_row =
-      grouped_product(dy, weights, ids, axis_attribute(c.node.attributes), over(made));
+      grouped_product(dy, weights, ids, c.node.attributes.get(key::kAxis), over(made));
   const bool made_last = weights.type().axes.back().name == made;
   const Tensor by_matrix = grouped_outer_product(made_last ? rows : dy, made_last ? dy : rows, ids,
                                                  weights.type().axes.front());
@@ -163,7 +161,7 @@ Tensors grouped_outer_product_vjp(const VjpContext& c) {
   const auto cotangent = [&](size_t operand) {
     const Tensor& other = c.inputs[1 - operand];
     const Tensor by_row =
-        grouped_product(other, dy, c.inputs[kIds], axis_attribute(c.node.attributes),
+        grouped_product(other, dy, c.inputs[kIds], c.node.attributes.get(key::kAxis),
                         {{other.type().axes.back().name}});
     return summed_to(by_row, c.inputs[operand]);
   };
@@ -172,9 +170,8 @@ Tensors grouped_outer_product_vjp(const VjpContext& c) {
 
 // Returns a shard's share of the rows, on average.
 double share_of_rows(const Node& node, const Axis& axis) {
-  if (!node.attributes.has(kExtent)) return 1.0;
-  return static_cast<double>(axis.size) /
-         static_cast<double>(node.attributes.get<std::vector<int64_t>>(kExtent)[0]);
+  if (!node.attributes.has(key::kExtent)) return 1.0;
+  return static_cast<double>(axis.size) / static_cast<double>(node.attributes.get(key::kExtent)[0]);
 }
 
 // Returns the rows that are multiplied, times the elements of one matrix.
@@ -203,7 +200,7 @@ const Op kGroupedOuterProductOp{{.name = "grouped_outer_product",
                                  .decomposition = decompose_grouped_outer_product,
                                  .flops = grouped_flops,
                                  .anchor = ShardAnchor::kResult,
-                                 .axis_size = {.axis = "axis", .size = "size"}}};
+                                 .axis_size = {key::kAxis, key::kSize}}};
 
 Tensor grouped_product(Operand rows, Operand weights, Operand ids, std::string_view axis,
                        const Over& contracted) {
@@ -211,12 +208,12 @@ Tensor grouped_product(Operand rows, Operand weights, Operand ids, std::string_v
     fail("{}: grouped_product: expected one contracted axis, got [{}]; merge_axes them",
          rows.site.text(), joined(contracted.axes));
   return trace_op(kGroupedProductOp, {weights.tensor, rows.tensor, ids.tensor},
-                  {{"axis", std::string(axis)}, {"contracted", contracted.axes[0]}}, rows.site);
+                  {{key::kAxis, axis}, {key::kContractedAxis, contracted.axes[0]}}, rows.site);
 }
 
 Tensor grouped_outer_product(Operand a, Operand b, Operand ids, Axis axis) {
-  return trace_op(kGroupedOuterProductOp, {a.tensor, b.tensor, ids.tensor},
-                  {{"axis", axis.name}, {"size", axis.size}, {"split", axis.split}}, a.site);
+  return trace_op(kGroupedOuterProductOp, {a.tensor, b.tensor, ids.tensor}, axis_attributes(axis),
+                  a.site);
 }
 
 }  // namespace tessera

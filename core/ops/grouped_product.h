@@ -27,6 +27,10 @@ Tensor grouped_product(Operand rows, Operand weights, Operand ids, std::string_v
 // its id, in f32 and in the order of ids. The gradient of the weights. Either may lack axes of ids.
 Tensor grouped_outer_product(Operand a, Operand b, Operand ids, Axis axis);
 
+namespace key {
+// One of the last two axes of weights.
+inline constexpr AttributeName<std::string> kContractedAxis{"contracted"};
+}  // namespace key
 // Operands: weights, rows, ids; and a, b, ids.
 extern const Op kGroupedProductOp, kGroupedOuterProductOp;
 

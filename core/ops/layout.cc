@@ -11,14 +11,10 @@
 namespace tessera {
 namespace {
 
-using Names = std::vector<std::string>;
+constexpr AttributeName<std::string> kFrom{"from"}, kTo{"to"}, kOuter{"outer"}, kInner{"inner"};
+constexpr AttributeName<int64_t> kOuterSize{"outer_size"}, kInnerSize{"inner_size"};
 
-const std::string& text(const Attributes& attributes, std::string_view name) {
-  return attributes.get<std::string>(name);
-}
-int64_t number(const Attributes& attributes, std::string_view name) {
-  return attributes.get<int64_t>(name);
-}
+using Names = std::vector<std::string>;
 
 // Returns the operand's type and sets `position` to that of axis `name`; Error if it lacks the
 // axis.
@@ -31,16 +27,16 @@ Type with_axis(const InferContext& context, std::string_view name, size_t& posit
 
 Types infer_rename(const InferContext& context) {
   size_t position = 0;
-  Type type = with_axis(context, text(context.attributes, "from"), position);
-  refuse_axis(context, 0, text(context.attributes, "to"));
-  type.axes[position].name = text(context.attributes, "to");
+  Type type = with_axis(context, context.attributes.get(kFrom), position);
+  refuse_axis(context, 0, context.attributes.get(kTo));
+  type.axes[position].name = context.attributes.get(kTo);
   return {type};
 }
 
 Types infer_transpose(const InferContext& context) {
   refuse_maximum(context);
   const Type& x = context.inputs[0];
-  const Names& order = context.attributes.get<Names>("order");
+  const Names& order = context.attributes.get(key::kOrder);
   if (!std::ranges::is_permutation(order, x.names()))
     refuse(context, "order [{}] must name each axis of {}: [{}]", joined(order), context.names[0],
            joined(x.names()));
@@ -51,11 +47,10 @@ Types infer_transpose(const InferContext& context) {
 
 Types infer_split(const InferContext& context) {
   size_t position = 0;
-  Type type = with_axis(context, text(context.attributes, "axis"), position);
+  Type type = with_axis(context, context.attributes.get(key::kAxis), position);
   const Axis whole = type.axes[position];
-  const Axis outer{text(context.attributes, "outer"), number(context.attributes, "outer_size"),
-                   whole.split};
-  const Axis inner{text(context.attributes, "inner"), number(context.attributes, "inner_size"), {}};
+  const Axis outer{context.attributes.get(kOuter), context.attributes.get(kOuterSize), whole.split};
+  const Axis inner{context.attributes.get(kInner), context.attributes.get(kInnerSize), {}};
   for (const Axis& part : {outer, inner})
     if (part.name != whole.name) refuse_axis(context, 0, part.name);
   if (outer.size * inner.size != whole.size)
@@ -68,10 +63,10 @@ Types infer_split(const InferContext& context) {
 
 Types infer_merge(const InferContext& context) {
   size_t position = 0;
-  Type type = with_axis(context, text(context.attributes, "outer"), position);
-  const Axis& outer = axis_of(context, 0, text(context.attributes, "outer"));
-  const Axis& inner = unsplit_axis_of(context, 0, text(context.attributes, "inner"));
-  const std::string& merged = text(context.attributes, "axis");
+  Type type = with_axis(context, context.attributes.get(kOuter), position);
+  const Axis& outer = axis_of(context, 0, context.attributes.get(kOuter));
+  const Axis& inner = unsplit_axis_of(context, 0, context.attributes.get(kInner));
+  const std::string& merged = context.attributes.get(key::kAxis);
   if (type.find(inner.name) != static_cast<int64_t>(position) + 1)
     refuse(context,
            "{} and {} of {} are not neighbours in this order: it is {}; "
@@ -85,10 +80,10 @@ Types infer_merge(const InferContext& context) {
 
 Types infer_slice(const InferContext& context) {
   size_t position = 0;
-  Type type = with_axis(context, text(context.attributes, "axis"), position);
-  const Axis& axis = unsplit_axis_of(context, 0, text(context.attributes, "axis"));
-  const int64_t begin = number(context.attributes, "begin"),
-                end = number(context.attributes, "end");
+  Type type = with_axis(context, context.attributes.get(key::kAxis), position);
+  const Axis& axis = unsplit_axis_of(context, 0, context.attributes.get(key::kAxis));
+  const int64_t begin = context.attributes.get(key::kBegin),
+                end = context.attributes.get(key::kEnd);
   if (begin < 0 || end > axis.size || begin >= end)
     refuse(context, "[{}, {}) is not a part of {}={} of {}", begin, end, axis.name, axis.size,
            context.names[0]);
@@ -98,10 +93,10 @@ Types infer_slice(const InferContext& context) {
 
 Types infer_pad(const InferContext& context) {
   size_t position = 0;
-  Type type = with_axis(context, text(context.attributes, "axis"), position);
-  unsplit_axis_of(context, 0, text(context.attributes, "axis"));
-  const int64_t before = number(context.attributes, "before");
-  const int64_t after = number(context.attributes, "after");
+  Type type = with_axis(context, context.attributes.get(key::kAxis), position);
+  unsplit_axis_of(context, 0, context.attributes.get(key::kAxis));
+  const int64_t before = context.attributes.get(key::kBefore);
+  const int64_t after = context.attributes.get(key::kAfter);
   if (before < 0 || after < 0)
     refuse(context, "{} before and {} after; neither may be negative", before, after);
   type.axes[position].size += before + after;
@@ -109,7 +104,7 @@ Types infer_pad(const InferContext& context) {
 }
 
 Types infer_concat(const InferContext& context) {
-  const std::string& name = text(context.attributes, "axis");
+  const std::string& name = context.attributes.get(key::kAxis);
   size_t position = 0;
   Type type = with_axis(context, name, position);
   check_same_dtype(context);
@@ -130,14 +125,14 @@ Types infer_concat(const InferContext& context) {
 
 Types infer_shift(const InferContext& context) {
   refuse_maximum(context);
-  unsplit_axis_of(context, 0, text(context.attributes, "axis"));
+  unsplit_axis_of(context, 0, context.attributes.get(key::kAxis));
   // Each rank would add a fill other than zero.
-  if (context.attributes.get<double>("fill") != 0.0) refuse_partial(context, 0);
+  if (context.attributes.get(key::kFill) != 0.0) refuse_partial(context, 0);
   return {context.inputs[0]};
 }
 
 Tensors rename_vjp(const VjpContext& c) {
-  return {rename(c.cotangents[0], text(c.node.attributes, "to"), text(c.node.attributes, "from"))};
+  return {rename(c.cotangents[0], c.node.attributes.get(kTo), c.node.attributes.get(kFrom))};
 }
 
 Tensors transpose_vjp(const VjpContext& c) {
@@ -145,31 +140,30 @@ Tensors transpose_vjp(const VjpContext& c) {
 }
 
 Tensors split_vjp(const VjpContext& c) {
-  return {merge_axes(c.cotangents[0], text(c.node.attributes, "outer"),
-                     text(c.node.attributes, "inner"), text(c.node.attributes, "axis"))};
+  return {merge_axes(c.cotangents[0], c.node.attributes.get(kOuter), c.node.attributes.get(kInner),
+                     c.node.attributes.get(key::kAxis))};
 }
 
 Tensors merge_vjp(const VjpContext& c) {
   const Type& x = c.inputs[0].type();
-  return {split_axis(c.cotangents[0], text(c.node.attributes, "axis"),
-                     x.axis(text(c.node.attributes, "outer")),
-                     x.axis(text(c.node.attributes, "inner")))};
+  return {split_axis(c.cotangents[0], c.node.attributes.get(key::kAxis),
+                     x.axis(c.node.attributes.get(kOuter)), x.axis(c.node.attributes.get(kInner)))};
 }
 
 Tensors slice_vjp(const VjpContext& c) {
-  const std::string& axis = text(c.node.attributes, "axis");
-  return {pad(c.cotangents[0], axis, number(c.node.attributes, "begin"),
-              c.inputs[0].size(axis) - number(c.node.attributes, "end"))};
+  const std::string& axis = c.node.attributes.get(key::kAxis);
+  return {pad(c.cotangents[0], axis, c.node.attributes.get(key::kBegin),
+              c.inputs[0].size(axis) - c.node.attributes.get(key::kEnd))};
 }
 
 Tensors pad_vjp(const VjpContext& c) {
-  const std::string& axis = text(c.node.attributes, "axis");
-  const int64_t before = number(c.node.attributes, "before");
+  const std::string& axis = c.node.attributes.get(key::kAxis);
+  const int64_t before = c.node.attributes.get(key::kBefore);
   return {slice(c.cotangents[0], axis, before, before + c.inputs[0].size(axis))};
 }
 
 Tensors concat_vjp(const VjpContext& c) {
-  const std::string& axis = text(c.node.attributes, "axis");
+  const std::string& axis = c.node.attributes.get(key::kAxis);
   Tensors parts;
   int64_t begin = 0;
   for (const Tensor& part : c.inputs) {
@@ -181,7 +175,7 @@ Tensors concat_vjp(const VjpContext& c) {
 
 // Shifts left by one; the last element has no gradient.
 Tensors shift_vjp(const VjpContext& c) {
-  const std::string& axis = text(c.node.attributes, "axis");
+  const std::string& axis = c.node.attributes.get(key::kAxis);
   const int64_t size = c.inputs[0].size(axis);
   if (size == 1) return {Tensor()};
   return {pad(slice(c.cotangents[0], axis, 1, size), axis, 0, 1)};
@@ -215,7 +209,7 @@ constexpr OpDef view(std::string_view name, decltype(OpDef::infer) infer,
 const Op kRenameOp{view("rename", infer_rename, rename_vjp)};
 const Op kSplitAxisOp{[] {
   OpDef op = view("split_axis", infer_split, split_vjp);
-  op.axis_size = {.axis = "outer", .size = "outer_size"};
+  op.axis_size = {kOuter, kOuterSize};
   return op;
 }()};
 const Op kMergeAxesOp{view("merge_axes", infer_merge, merge_vjp)};
@@ -235,12 +229,11 @@ const Op kShiftRightOp{movement("shift_right", infer_shift, shift_vjp)};
 const Op kCopyOp{movement("copy", infer_same, nullptr)};
 
 Tensor rename(Operand x, std::string_view from, std::string_view to) {
-  return trace_op(kRenameOp, {x.tensor}, {{"from", std::string(from)}, {"to", std::string(to)}},
-                  x.site);
+  return trace_unary(kRenameOp, x, {{kFrom, from}, {kTo, to}});
 }
 
 Tensor transpose(Operand x, std::string_view order) {
-  return trace_op(kTransposeOp, {x.tensor}, {{"order", names_at(x, order)}}, x.site);
+  return trace_unary(kTransposeOp, x, {{key::kOrder, names_at(x, order)}});
 }
 
 Tensor axis_last(Operand x, std::string_view axis) {
@@ -256,36 +249,30 @@ Tensor in_order_of(Operand x, const Type& like) {
 }
 
 Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner) {
-  return trace_op(kSplitAxisOp, {x.tensor},
-                  {{"axis", std::string(axis)},
-                   {"outer", outer.name},
-                   {"outer_size", outer.size},
-                   {"inner", inner.name},
-                   {"inner_size", inner.size}},
-                  x.site);
+  return trace_unary(kSplitAxisOp, x,
+                     {{key::kAxis, axis},
+                      {kOuter, outer.name},
+                      {kOuterSize, outer.size},
+                      {kInner, inner.name},
+                      {kInnerSize, inner.size}});
 }
 
 Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner,
                   std::string_view axis) {
-  return trace_op(
-      kMergeAxesOp, {x.tensor},
-      {{"outer", std::string(outer)}, {"inner", std::string(inner)}, {"axis", std::string(axis)}},
-      x.site);
+  return trace_unary(kMergeAxesOp, x, {{kOuter, outer}, {kInner, inner}, {key::kAxis, axis}});
 }
 
 Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end) {
-  return trace_op(kSliceOp, {x.tensor},
-                  {{"axis", std::string(axis)}, {"begin", begin}, {"end", end}}, x.site);
+  return trace_unary(kSliceOp, x, {{key::kAxis, axis}, {key::kBegin, begin}, {key::kEnd, end}});
 }
 
 Tensor pad(Operand x, std::string_view axis, int64_t before, int64_t after) {
-  return trace_op(kPadOp, {x.tensor},
-                  {{"axis", std::string(axis)}, {"before", before}, {"after", after}}, x.site);
+  return trace_unary(kPadOp, x, {{key::kAxis, axis}, {key::kBefore, before}, {key::kAfter, after}});
 }
 
 Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSite site) {
   CHECK(!parts.empty(), "concat of nothing");
-  return trace_op(kConcatOp, parts, {{"axis", std::string(axis)}}, site);
+  return trace_op(kConcatOp, parts, {{key::kAxis, axis}}, site);
 }
 
 // A slice of size 1 is merged into the axis before it. A first axis first moves after the next
@@ -313,7 +300,7 @@ std::vector<Tensor> unbind(Operand x, std::string_view axis) {
 }
 
 Tensor shift_right(Operand x, std::string_view axis, double fill) {
-  return trace_op(kShiftRightOp, {x.tensor}, {{"axis", std::string(axis)}, {"fill", fill}}, x.site);
+  return trace_unary(kShiftRightOp, x, {{key::kAxis, axis}, {key::kFill, fill}});
 }
 
 }  // namespace tessera

@@ -32,6 +32,12 @@ std::vector<Tensor> unbind(Operand x, std::string_view axis);
 // x shifted right by one along an unsplit axis; the first element is `fill`.
 Tensor shift_right(Operand x, std::string_view axis, double fill);
 
+namespace key {
+// The elements of a slice, and those around a pad.
+inline constexpr AttributeName<int64_t> kBegin{"begin"}, kEnd{"end"}, kBefore{"before"},
+    kAfter{"after"};
+inline constexpr AttributeName<double> kFill{"fill"};
+}  // namespace key
 extern const Op kRenameOp, kSplitAxisOp, kMergeAxesOp, kTransposeOp, kSliceOp, kPadOp, kConcatOp,
     kShiftRightOp;
 // A copy of its operand; never traced. Memory planning adds it where one value must be in two

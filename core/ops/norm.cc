@@ -19,6 +19,8 @@
 namespace tessera {
 namespace {
 
+constexpr AttributeName<bool> kCentered{"centered"}, kHasScale{"scale"}, kHasBias{"bias"};
+
 // The operands of the gradient: x, [scale], 1/deviation, [mean], and y's cotangent.
 struct GradOperands {
   GradOperands(const NormAttributes& norm, std::span<const Tensor> inputs)
@@ -143,11 +145,11 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
   Tensors operands = {axis_last(x, axis)};
   if (scale) operands.push_back(scale);
   if (bias) operands.push_back(bias);
-  const Attributes attributes = {{"axis", std::string(axis)},
-                                 {"epsilon", epsilon},
-                                 {"centered", int64_t{&op == &kLayerNormOp}},
-                                 {"scale", int64_t{scale.valid()}},
-                                 {"bias", int64_t{bias.valid()}}};
+  const Attributes attributes = {{key::kAxis, axis},
+                                 {key::kEpsilon, epsilon},
+                                 {kCentered, &op == &kLayerNormOp},
+                                 {kHasScale, scale.valid()},
+                                 {kHasBias, bias.valid()}};
   if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {
     const SiteScope site(x.site);
     check_split_alike(op, operands, axis, x.site);
@@ -167,7 +169,7 @@ Types infer_softmax(const InferContext& context) {
   refuse_partial(context);
   check_floating(context);
   check_same_dtype(context);
-  unsplit_last_axis_of(context, 0, axis_attribute(context.attributes));
+  unsplit_last_axis_of(context, 0, context.attributes.get(key::kAxis));
   for (size_t i = 1; i < context.inputs.size(); ++i)
     check_same_axes(context, i, context.inputs[0].axes);
   return {context.inputs[0]};
@@ -177,14 +179,14 @@ Types infer_softmax(const InferContext& context) {
 Tensors decompose_softmax_grad(const Node& node, std::span<const Tensor> inputs) {
   const Tensor y = widened(inputs[0]);
   const Tensor product = y * widened(inputs[1]);
-  const Tensor dx = product - y * reduce_sum(product, axis_attribute(node.attributes));
+  const Tensor dx = product - y * reduce_sum(product, node.attributes.get(key::kAxis));
   return {as_dtype(dx, inputs[0].dtype())};
 }
 
 Tensors decompose_softmax(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
-  const Tensor exponential = exp(x - reduce_max(x, axis_attribute(node.attributes)));
-  return {as_dtype(exponential / reduce_sum(exponential, axis_attribute(node.attributes)),
+  const Tensor exponential = exp(x - reduce_max(x, node.attributes.get(key::kAxis)));
+  return {as_dtype(exponential / reduce_sum(exponential, node.attributes.get(key::kAxis)),
                    inputs[0].dtype())};
 }
 
@@ -213,11 +215,11 @@ constexpr OpDef norm_grad(std::string_view name) {
 }  // namespace
 
 NormAttributes::NormAttributes(const Attributes& attributes)
-    : axis(attributes.get<std::string>("axis")),
-      epsilon(attributes.get<double>("epsilon")),
-      centered(attributes.get<int64_t>("centered") != 0),
-      has_scale(attributes.get<int64_t>("scale") != 0),
-      has_bias(attributes.get<int64_t>("bias") != 0) {}
+    : axis(attributes.get(key::kAxis)),
+      epsilon(attributes.get(key::kEpsilon)),
+      centered(attributes.get(kCentered)),
+      has_scale(attributes.get(kHasScale)),
+      has_bias(attributes.get(kHasBias)) {}
 
 const Op kRmsNormGradOp{norm_grad("rms_norm_grad")};
 const Op kLayerNormGradOp{norm_grad("layer_norm_grad")};
@@ -256,8 +258,7 @@ const Op kSoftmaxOp{{.name = "softmax",
                      .flops = flops_per_element<5>}};
 
 Tensor softmax(Operand x, std::string_view axis) {
-  const Tensor y =
-      trace_op(kSoftmaxOp, {axis_last(x, axis)}, {{"axis", std::string(axis)}}, x.site);
+  const Tensor y = trace_op(kSoftmaxOp, {axis_last(x, axis)}, {{key::kAxis, axis}}, x.site);
   return in_order_of({y, x.site}, x.tensor.type());
 }
 

@@ -29,8 +29,8 @@ OpDef linear_view(OpDef op) {
   return op;
 }
 
-Tensor trace_unary(const OpDef& op, const Operand& x) {
-  return trace_op(op, {x.tensor}, {}, x.site);
+Tensor trace_unary(const OpDef& op, const Operand& x, Attributes attributes) {
+  return trace_op(op, {x.tensor}, std::move(attributes), x.site);
 }
 
 Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b) {
@@ -138,8 +138,11 @@ Partial plus_split(const InferContext& context, Partial partial,
 }
 
 Axis new_axis(const Attributes& attributes) {
-  return {attributes.get<std::string>("axis"), attributes.get<int64_t>("size"),
-          attributes.get<std::vector<std::string>>("split")};
+  return {attributes.get(key::kAxis), attributes.get(key::kSize), attributes.get(key::kSplit)};
+}
+
+Attributes axis_attributes(const Axis& axis) {
+  return {{key::kAxis, axis.name}, {key::kSize, axis.size}, {key::kSplit, axis.split}};
 }
 
 Type without_axis(Type type, std::string_view axis, DType dtype) {

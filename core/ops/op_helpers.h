@@ -42,7 +42,7 @@ std::vector<std::string> names_beside(const Type& type, const Type& other);
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,
                   const ElementFunction& element = {});
 OpDef linear_view(OpDef op);
-Tensor trace_unary(const OpDef& op, const Operand& x);
+Tensor trace_unary(const OpDef& op, const Operand& x, Attributes attributes = {});
 Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b);
 
 // A type rule with checks before it: checked<infer_linear, check_numeric>.
@@ -84,11 +84,9 @@ void check_one_hot(const InferContext& context, const Axis& axis, size_t i);
 Partial plus_split(const InferContext& context, Partial partial,
                    const std::vector<std::string>& split);
 
-// Return attribute "axis"; and the axis of attributes "axis", "size" and "split".
-inline const std::string& axis_attribute(const Attributes& attributes) {
-  return attributes.get<std::string>("axis");
-}
+// Return the axis of attributes kAxis, kSize and kSplit, and these attributes of an axis.
 Axis new_axis(const Attributes& attributes);
+Attributes axis_attributes(const Axis& axis);
 
 // Returns the type without one of its axes, in another dtype.
 Type without_axis(Type type, std::string_view axis, DType dtype);

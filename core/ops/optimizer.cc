@@ -14,6 +14,9 @@
 namespace tessera {
 namespace {
 
+constexpr AttributeName<double> kBeta1{"beta1"}, kBeta2{"beta2"}, kEpsilonRoot{"epsilon_root"};
+constexpr AttributeName<bool> kBiasCorrectedDecay{"bias_corrected_decay"};
+
 using enum AdamOperand::Number;
 
 Types infer_adam(const InferContext& context) {
@@ -39,7 +42,7 @@ Tensor stored_moment(const Node& node, const Tensor& next, const Tensor& old, co
   const Tensor value = where(apply, next, widened(old));
   if (!rounds_stochastically(node)) return cast(value, old.dtype());
   Attributes attributes = node.attributes;
-  attributes.set("half", static_cast<int64_t>(half));
+  attributes.set(key::kHalf, half);
   return trace_op(kStochasticRoundOp, {value, count}, attributes, node.site);
 }
 
@@ -136,28 +139,28 @@ std::vector<std::string> split_of(const Mesh& mesh, const Type& type) {
 }
 
 AdamOptions adam_options(const Attributes& attributes) {
-  return {.beta1 = attributes.get<double>("beta1"),
-          .beta2 = attributes.get<double>("beta2"),
-          .epsilon = attributes.get<double>("epsilon"),
-          .epsilon_root = attributes.get<double>("epsilon_root"),
-          .weight_decay = attributes.get<double>("weight_decay"),
-          .bias_corrected_decay = attributes.get<int64_t>("bias_corrected_decay") != 0};
+  return {.beta1 = attributes.get(kBeta1),
+          .beta2 = attributes.get(kBeta2),
+          .epsilon = attributes.get(key::kEpsilon),
+          .epsilon_root = attributes.get(kEpsilonRoot),
+          .weight_decay = attributes.get(key::kWeightDecay),
+          .bias_corrected_decay = attributes.get(kBiasCorrectedDecay)};
 }
 
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,
                       const AdamOptions& options) {
-  Attributes attributes = {{"beta1", options.beta1},
-                           {"beta2", options.beta2},
-                           {"epsilon", options.epsilon},
-                           {"epsilon_root", options.epsilon_root},
-                           {"weight_decay", options.weight_decay},
-                           {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
+  Attributes attributes = {{kBeta1, options.beta1},
+                           {kBeta2, options.beta2},
+                           {key::kEpsilon, options.epsilon},
+                           {kEpsilonRoot, options.epsilon_root},
+                           {key::kWeightDecay, options.weight_decay},
+                           {kBiasCorrectedDecay, options.bias_corrected_decay}};
   const bool rounds =
       state.first_moment.dtype() != DType::kF32 || state.second_moment.dtype() != DType::kF32;
   if (rounds && options.rounding == Rounding::kStochastic) {
     const Attributes noise = noise_attributes(state.parameter.type(), "");
-    for (const auto& [name, value] : noise.entries()) attributes.set(name, value);
+    for (const auto& entry : noise.entries()) attributes.set(entry);
   }
   const Tensors next =
       trace_node(kAdamUpdateOp,

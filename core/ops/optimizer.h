@@ -23,6 +23,9 @@ struct AdamOptions {
   Rounding rounding = Rounding::kStochastic;  // Rounding of moments in bf16.
 };
 
+namespace key {
+inline constexpr AttributeName<double> kWeightDecay{"weight_decay"};
+}  // namespace key
 // Reads them from a node's attributes, except for the rounding.
 AdamOptions adam_options(const Attributes& attributes);
 

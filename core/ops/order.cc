@@ -21,7 +21,7 @@ void check_ordered(const InferContext& context) {
   if (!is_floating(dtype) && dtype != DType::kI32)
     refuse(context, "{} is {}, expected a floating dtype or i32; cast it", context.names[0],
            dtype_name(dtype));
-  unsplit_axis_of(context, 0, axis_attribute(context.attributes));
+  unsplit_axis_of(context, 0, context.attributes.get(key::kAxis));
 }
 
 Types infer_argsort(const InferContext& context) {
@@ -40,13 +40,11 @@ Types infer_sort(const InferContext& context) {
   return {context.inputs[0]};
 }
 
-// Attributes "axis"; "k" and "size", the axis that replaces it.
 Types infer_top_k(const InferContext& context) {
   Type result = infer_argsort(context).front();
-  const std::string& name = axis_attribute(context.attributes);
+  const std::string& name = context.attributes.get(key::kAxis);
   Axis& axis = result.axes[static_cast<size_t>(result.find(name))];
-  const Axis k{
-      context.attributes.get<std::string>("k"), context.attributes.get<int64_t>("size"), {}};
+  const Axis k{context.attributes.get(key::kK), context.attributes.get(key::kSize), {}};
   if (k.size < 1 || k.size > axis.size)
     refuse(context, "{}={} of {}={} of {}; expected 1 to {}", k.name, k.size, name, axis.size,
            context.names[0], axis.size);
@@ -62,35 +60,35 @@ Types infer_cumulative_sum(const InferContext& context) {
 }
 
 Tensors decompose_sort(const Node& node, std::span<const Tensor> inputs) {
-  return {pick(inputs[0], inputs[1], axis_attribute(node.attributes))};
+  return {pick(inputs[0], inputs[1], node.attributes.get(key::kAxis))};
 }
 
 // Picks by the inverse of the permutation, its argsort; this is faster than adding to zeros.
 Tensors sort_vjp(const VjpContext& c) {
-  const std::string& axis = axis_attribute(c.node.attributes);
+  const std::string& axis = c.node.attributes.get(key::kAxis);
   return {pick(c.cotangents[0], argsort(c.inputs[1], axis), axis), Tensor()};
 }
 
 Tensors cumulative_sum_vjp(const VjpContext& c) {
   const Attributes& attributes = c.node.attributes;
-  return {cumulative_sum(c.cotangents[0], axis_attribute(attributes),
-                         {.exclusive = flag_attribute(c.node, "exclusive"),
-                          .reverse = !flag_attribute(c.node, "reverse")})};
+  return {cumulative_sum(c.cotangents[0], attributes.get(key::kAxis),
+                         {.exclusive = c.node.attributes.get(key::kExclusive),
+                          .reverse = !c.node.attributes.get(key::kReverse)})};
 }
 
 // Returns the comparisons of a merge sort, n·log2(n) for each row.
 double sort_flops(const Graph& graph, const Node& node) {
   const Type& x = graph.type(node.inputs[0]);
-  const int64_t size = x.axis(axis_attribute(node.attributes)).size;
+  const int64_t size = x.axis(node.attributes.get(key::kAxis)).size;
   const int steps = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(size - 1, 1)));
   return steps * static_cast<double>(x.elements());
 }
 
 Tensor trace_argsort(const OpDef& op, const Operand& x, std::string_view axis, SortOrder order,
                      Attributes attributes) {
-  attributes.set("axis", std::string(axis));
-  attributes.set("descending", int64_t{order == SortOrder::kDescending});
-  return trace_op(op, {x.tensor}, std::move(attributes), x.site);
+  attributes.set(key::kAxis, axis);
+  attributes.set(key::kDescending, order == SortOrder::kDescending);
+  return trace_unary(op, x, std::move(attributes));
 }
 
 }  // namespace
@@ -119,7 +117,7 @@ Tensor argsort(Operand x, std::string_view axis, SortOrder order) {
 
 Tensor sort(Operand x, std::string_view axis, SortOrder order) {
   const Tensor positions = argsort(x, axis, order);
-  return trace_op(kSortOp, {x.tensor, positions}, {{"axis", std::string(axis)}}, x.site);
+  return trace_op(kSortOp, {x.tensor, positions}, {{key::kAxis, axis}}, x.site);
 }
 
 TopK top_k(Operand x, std::string_view axis, const Axis& k) {
@@ -127,24 +125,23 @@ TopK top_k(Operand x, std::string_view axis, const Axis& k) {
     const ErrorPrefix where(x.site.text());
     fail("top_k: the new axis {} is split; expected {}={}, unsplit", k.text(), k.name, k.size);
   }
-  const Tensor indices =
-      trace_argsort(kTopKOp, x, axis, SortOrder::kDescending, {{"k", k.name}, {"size", k.size}});
+  const Tensor indices = trace_argsort(kTopKOp, x, axis, SortOrder::kDescending,
+                                       {{key::kK, k.name}, {key::kSize, k.size}});
   return {pick(x, {indices, x.site}, axis), indices};
 }
 
 Tensor argmax(Operand x, std::string_view axis) {
-  const Attributes one = {{"k", std::string(axis)}, {"size", int64_t{1}}};
+  const Attributes one = {{key::kK, axis}, {key::kSize, 1}};
   const Tensor first = trace_argsort(kTopKOp, x, axis, SortOrder::kDescending, one);
   const Tensor number = cast({first, x.site}, DType::kF32);  // Backends add no integers.
   return cast({reduce_sum({number, x.site}, axis), x.site}, DType::kI32);
 }
 
 Tensor cumulative_sum(Operand x, std::string_view axis, const CumulativeSumOptions& options) {
-  return trace_op(kCumulativeSumOp, {x.tensor},
-                  {{"axis", std::string(axis)},
-                   {"exclusive", int64_t{options.exclusive}},
-                   {"reverse", int64_t{options.reverse}}},
-                  x.site);
+  return trace_op(
+      kCumulativeSumOp, {x.tensor},
+      {{key::kAxis, axis}, {key::kExclusive, options.exclusive}, {key::kReverse, options.reverse}},
+      x.site);
 }
 
 }  // namespace tessera

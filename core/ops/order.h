@@ -40,6 +40,10 @@ struct CumulativeSumOptions {
 // f64), in a fixed order; i32 exactly, modulo 2^32. Linear: a partial sum stays partial.
 Tensor cumulative_sum(Operand x, std::string_view axis, const CumulativeSumOptions& options = {});
 
+namespace key {
+inline constexpr AttributeName<bool> kDescending{"descending"}, kExclusive{"exclusive"},
+    kReverse{"reverse"};
+}  // namespace key
 // kSortOp has the operands x and its argsort; kTopKOp returns the indices.
 extern const Op kArgsortOp, kSortOp, kTopKOp, kCumulativeSumOp;
 

@@ -12,26 +12,22 @@
 namespace tessera {
 namespace {
 
-size_t size_attribute(const Attributes& attributes, std::string_view name) {
-  return static_cast<size_t>(attributes.get<int64_t>(name));
-}
-
 // Gives each slot and output the type of the bodies that write it, and compares all readers.
 class TypeRule {
  public:
   explicit TypeRule(const InferContext& context)
       : context_(context),
-        carries_(size_attribute(context.attributes, "carries")),
-        stacked_(size_attribute(context.attributes, "stacked")),
-        outputs_(size_attribute(context.attributes, "outputs")),
-        written_(outputs_ + size_attribute(context.attributes, "slots")) {}
+        carries_(context.attributes.get(key::kCarries)),
+        stacked_(context.attributes.get(key::kStacked)),
+        outputs_(context.attributes.get(key::kOutputs)),
+        written_(outputs_ + context.attributes.get(key::kSlots)) {}
 
   std::vector<Type> run() {
     for (size_t i = 0; i < carries_; ++i) written_[i] = context_.inputs[i];
     for (size_t b = 0; b < context_.bodies.size(); ++b) check_writes(b);
     for (size_t b = 0; b < context_.bodies.size(); ++b) check_reads(b);
-    const std::string& axis = context_.attributes.get<std::string>("axis");
-    const auto count = context_.attributes.get<int64_t>("count");
+    const std::string& axis = context_.attributes.get(key::kAxis);
+    const auto count = context_.attributes.get(key::kCount);
     std::vector<Type> types;
     for (size_t i = 0; i < outputs_; ++i) {
       CHECK(written_[i].has_value(), "no body writes result {}", i);
@@ -49,7 +45,7 @@ class TypeRule {
 
   void check_writes(size_t b) {
     const Graph& body = *context_.bodies[b];
-    const auto& writes = context_.attributes.get<std::vector<int64_t>>(writes_attribute(b));
+    const auto& writes = context_.attributes.get(PortsName{writes_attribute(b)});
     CHECK(writes.size() == body.outputs().size());
     for (size_t i = 0; i < writes.size(); ++i) {
       const Type& type = body.type(body.outputs()[i].value);
@@ -61,7 +57,7 @@ class TypeRule {
 
   void check_reads(size_t b) const {
     const Graph& body = *context_.bodies[b];
-    const auto& reads = context_.attributes.get<std::vector<int64_t>>(reads_attribute(b));
+    const auto& reads = context_.attributes.get(PortsName{reads_attribute(b)});
     CHECK(reads.size() + 1 == body.inputs().size());
     for (size_t i = 0; i < reads.size(); ++i) {
       const auto number = static_cast<size_t>(reads[i]);
@@ -93,34 +89,17 @@ const Op kPipelineOp{
 
 bool is_pipeline(const Node& node) { return node.op == &kPipelineOp; }
 
-Pipeline::Pipeline(const Node& node)
-    : node_(&node),
-      count_(node.attributes.get<int64_t>("count")),
-      carries_(size_attribute(node.attributes, "carries")),
-      stacked_(size_attribute(node.attributes, "stacked")),
-      slots_(size_attribute(node.attributes, "slots")),
-      axis_(node.attributes.get<std::string>("axis")) {
-  CHECK(is_pipeline(node));
-}
-
-const std::vector<int64_t>& Pipeline::reads(size_t b) const {
-  return node_->attributes.get<std::vector<int64_t>>(reads_attribute(b));
-}
-
-const std::vector<int64_t>& Pipeline::writes(size_t b) const {
-  return node_->attributes.get<std::vector<int64_t>>(writes_attribute(b));
-}
+Pipeline::Pipeline(const Node& node) : node_(&node) { CHECK(is_pipeline(node)); }
 
 std::vector<PipelineCall> Pipeline::calls() const {
-  const auto& numbers = node_->attributes.get<std::vector<int64_t>>("calls");
+  const auto& numbers = node_->attributes.get(key::kCalls);
   std::vector<PipelineCall> calls;
   for (size_t i = 0; i < numbers.size(); i += 2) calls.push_back({numbers[i], numbers[i + 1]});
   return calls;
 }
 
 std::string Pipeline::task_name(const PipelineCall& call) const {
-  const std::string& work =
-      node_->attributes.get<std::vector<std::string>>("works").at(static_cast<size_t>(call.body));
+  const std::string& work = node_->attributes.get(key::kWorks).at(static_cast<size_t>(call.body));
   if (work.empty()) return "";
   return fmt::format("{}{}{}", work.front(), call.microbatch, work.substr(1));
 }

@@ -26,6 +26,11 @@
 
 namespace tessera {
 
+namespace key {
+inline constexpr AttributeName<size_t> kOutputs{"outputs"}, kSlots{"slots"};
+inline constexpr AttributeName<std::vector<int64_t>> kCalls{"calls"};  // Body, microbatch, …
+inline constexpr AttributeName<std::vector<std::string>> kWorks{"works"};
+}  // namespace key
 extern const Op kPipelineOp;
 
 bool is_pipeline(const Node& node);
@@ -35,41 +40,43 @@ struct PipelineCall {
   int64_t microbatch = 0;
 };
 
+// The names of the attributes that say what a body reads and writes: PortsName{reads_attribute(b)}.
+using PortsName = AttributeName<std::vector<int64_t>>;
+std::string reads_attribute(size_t body);
+std::string writes_attribute(size_t body);
+
 // The parts of a `pipeline` node by their role.
 class Pipeline {
  public:
   explicit Pipeline(const Node& node);  // `node` must outlive it.
 
-  const std::string& axis() const { return axis_; }
-  int64_t count() const { return count_; }
-  size_t carries() const { return carries_; }
-  size_t stacked() const { return stacked_; }
+  const std::string& axis() const { return node_->attributes.get(key::kAxis); }
+  int64_t count() const { return node_->attributes.get(key::kCount); }
+  size_t carries() const { return node_->attributes.get(key::kCarries); }
+  size_t stacked() const { return node_->attributes.get(key::kStacked); }
   size_t operands() const { return node_->inputs.size(); }
   size_t outputs() const { return node_->outputs.size(); }
-  size_t slots() const { return slots_; }
+  size_t slots() const { return node_->attributes.get(key::kSlots); }
   size_t bodies() const { return node_->bodies.size(); }
   const Graph& body(size_t b) const { return *node_->bodies[b]; }
-  const std::vector<int64_t>& reads(size_t b) const;
-  const std::vector<int64_t>& writes(size_t b) const;
+  const std::vector<int64_t>& reads(size_t b) const {
+    return node_->attributes.get(PortsName{reads_attribute(b)});
+  }
+  const std::vector<int64_t>& writes(size_t b) const {
+    return node_->attributes.get(PortsName{writes_attribute(b)});
+  }
   std::vector<PipelineCall> calls() const;
   // Returns the task of a call: "F3" or "F3.1" (core/schedules/table.h); "" for a transfer.
   std::string task_name(const PipelineCall& call) const;
 
-  bool is_carry(int64_t number) const { return static_cast<size_t>(number) < carries_; }
+  bool is_carry(int64_t number) const { return static_cast<size_t>(number) < carries(); }
   bool is_stacked(int64_t operand) const {
-    return !is_carry(operand) && static_cast<size_t>(operand) < carries_ + stacked_;
+    return !is_carry(operand) && static_cast<size_t>(operand) < carries() + stacked();
   }
 
  private:
   const Node* node_;
-  int64_t count_;
-  size_t carries_, stacked_, slots_;
-  std::string axis_;
 };
-
-// The attribute names of a body's operands and results.
-std::string reads_attribute(size_t body);
-std::string writes_attribute(size_t body);
 
 // Returns whether the bodies of a node are graphs that it runs, as for a loop or a pipeline, and
 // not one kernel, as for `fused`.

@@ -19,9 +19,6 @@
 namespace tessera {
 namespace {
 
-// Attributes: "seed"; "stream" (the layer path); "layer" (-1: none); "loop" (0/1: whether the index
-// of a loop over layers is an operand); "part" (0: the whole batch; else the distance of the
-// examples, and the number of the first one is the last operand).
 struct Stream {
   Attributes attributes;
   Tensors scalars;  // step, [loop index], [first example].
@@ -31,10 +28,10 @@ struct Stream {
 int64_t uses_of(const StreamPath& stream) {
   int64_t uses = 0;
   for (const Node& node : traced_graph().nodes()) {
-    if (node.phase != Phase::kForward || !node.attributes.has("stream")) continue;
-    const std::string& path = node.attributes.get<std::string>("stream");
+    if (node.phase != Phase::kForward || !node.attributes.has(key::kStream)) continue;
+    const std::string& path = node.attributes.get(key::kStream);
     const bool same_path = path == stream.path || path.starts_with(stream.path + "#");
-    if (same_path && node.attributes.get<int64_t>("layer") == stream.layer) ++uses;
+    if (same_path && node.attributes.get(key::kLayer) == stream.layer) ++uses;
   }
   return uses;
 }
@@ -46,11 +43,11 @@ Stream stream_here(const Tensor& step) {
   StreamPath path = stream_path(traced_path());
   if (over_layers) path.layer = -1;
   if (const int64_t uses = uses_of(path); uses > 0) path.path += fmt::format("#{}", uses);
-  Stream stream{{{"seed", trace_state().seed},
-                 {"stream", path.path},
-                 {"layer", path.layer},
-                 {"loop", int64_t{over_layers}},
-                 {"part", first ? stride : int64_t{0}}},
+  Stream stream{{{key::kSeed, static_cast<uint64_t>(trace_state().seed)},
+                 {key::kStream, path.path},
+                 {key::kLayer, path.layer},
+                 {key::kLoop, over_layers},
+                 {key::kPart, first ? stride : 0}},
                 {step}};
   if (over_layers) stream.scalars.push_back(index);
   if (first) stream.scalars.push_back(first);
@@ -67,14 +64,14 @@ void check_scalars(const InferContext& context, size_t begin) {
 
 // The elements of an example are contiguous only if the batch axis is first.
 void check_batch_leads(const InferContext& context, const Type& type, std::string_view name) {
-  if (context.attributes.get<int64_t>("part") == 0) return;
+  if (context.attributes.get(key::kPart) == 0) return;
   if (type.axes.empty() || type.axes.front().name != "batch")
     refuse(context, "{} is {}; under microbatches the batch axis must lead", name, type.text());
 }
 
 Types infer_random_uniform(const InferContext& context) {
   check_scalars(context, 0);
-  const Type& type = context.attributes.get<Type>("type");
+  const Type& type = context.attributes.get(key::kType);
   check_batch_leads(context, type, "the result");
   return {type};
 }
@@ -90,9 +87,9 @@ Types infer_dropout(const InferContext& context) {
 
 Tensors decompose_dropout(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
-  const double keep = node.attributes.get<double>("keep");
+  const double keep = node.attributes.get(key::kKeep);
   Attributes attributes = node.attributes;
-  attributes.set("type", make_type(DType::kF32, x.type().axes));
+  attributes.set(key::kType, make_type(DType::kF32, x.type().axes));
   const Tensor uniform =
       trace_op(kRandomUniformOp, {inputs.begin() + 1, inputs.end()}, attributes, node.site);
   const Tensor kept = less(uniform, constant(keep, DType::kF32));
@@ -139,7 +136,7 @@ StreamPath stream_path(std::string_view layer_path) {
 
 Tensor random_uniform(std::vector<Axis> axes, Operand step) {
   Stream stream = stream_here(step.tensor);
-  stream.attributes.set("type", make_type(DType::kF32, std::move(axes)));
+  stream.attributes.set(key::kType, make_type(DType::kF32, std::move(axes)));
   return trace_op(kRandomUniformOp, stream.scalars, stream.attributes, step.site);
 }
 
@@ -149,7 +146,7 @@ Tensor dropout(Operand x, double rate, Operand step) {
   if (rate == 0.0) return x.tensor;
   Stream stream = stream_here(step.tensor);
   // Rounded to f32 as in kernels, so that every backend compares with the same number.
-  stream.attributes.set("keep", static_cast<double>(static_cast<float>(1.0 - rate)));
+  stream.attributes.set(key::kKeep, static_cast<double>(static_cast<float>(1.0 - rate)));
   Tensors operands = {x.tensor};
   operands.insert(operands.end(), stream.scalars.begin(), stream.scalars.end());
   return trace_op(kDropoutOp, operands, stream.attributes, x.site);

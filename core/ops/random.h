@@ -42,6 +42,13 @@ struct StreamPath {
 };
 StreamPath stream_path(std::string_view layer_path);
 
+namespace key {
+// The layer (-1: none); whether the index of a loop over layers is an operand; the distance of the
+// examples, of which the first is the last operand (0: the whole batch).
+inline constexpr AttributeName<int64_t> kLayer{"layer"}, kPart{"part"};
+inline constexpr AttributeName<bool> kLoop{"loop"};
+inline constexpr AttributeName<double> kKeep{"keep"};
+}  // namespace key
 extern const Op kRandomUniformOp, kDropoutOp;
 
 }  // namespace tessera

@@ -10,12 +10,14 @@
 namespace tessera {
 namespace {
 
+constexpr AttributeName<Type> kNewAxes{"axes"};  // A type that has the axes that broadcast adds.
+
 using Names = std::vector<std::string>;
 
-// Returns x without the axes of attribute "axes"; adds the mesh axes that split them to `split`.
+// Returns x without the axes of attribute kAxes; adds the mesh axes that split them to `split`.
 Type without_reduced_axes(const InferContext& context, Names& split) {
   Type type = make_type(context.inputs[0].dtype, {});
-  const Names& reduced = context.attributes.get<Names>("axes");
+  const Names& reduced = context.attributes.get(key::kAxes);
   for (const std::string& name : reduced) axis_of(context, 0, name);
   for (const Axis& axis : context.inputs[0].axes) {
     if (contains(reduced, axis.name)) {
@@ -45,12 +47,11 @@ Types infer_max(const InferContext& context) {
   return {type};
 }
 
-// Attributes: "axes", a type whose axes are the new ones; "order", all axes of the result.
 Types infer_broadcast(const InferContext& context) {
   refuse_maximum(context);
   const Type& x = context.inputs[0];
   Type all = x;
-  for (const Axis& axis : context.attributes.get<Type>("axes").axes) {
+  for (const Axis& axis : context.attributes.get(kNewAxes).axes) {
     refuse_axis(context, 0, axis.name);
     for (const std::string& mesh_axis : axis.split) {
       if (!x.partial.over(mesh_axis)) continue;
@@ -61,7 +62,7 @@ Types infer_broadcast(const InferContext& context) {
   }
   check_mesh_axes_once(context, all);
   Type result{x.dtype, {}, x.partial};
-  for (const std::string& name : context.attributes.get<Names>("order")) {
+  for (const std::string& name : context.attributes.get(key::kOrder)) {
     if (!all.has(name))
       refuse(context, "order has {}, the result does not{}", name, did_you_mean(name, all.names()));
     result.axes.push_back(all.axis(name));
@@ -83,7 +84,7 @@ Tensors sum_vjp(const VjpContext& c) {
 Tensors broadcast_vjp(const VjpContext& c) { return {match(c.cotangents[0], c.inputs[0])}; }
 
 Tensor reduce(const OpDef& op, const Operand& x, const Names& axes) {
-  return trace_op(op, {x.tensor}, {{"axes", axes}}, x.site);
+  return trace_unary(op, x, {{key::kAxes, axes}});
 }
 
 }  // namespace
@@ -120,9 +121,9 @@ Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) 
   const Names old = x.tensor.type().names();
   names.insert(names.end(), old.begin(), old.end());
   if (!order.empty()) names = names_at(x, order);
-  return trace_op(kBroadcastOp, {x.tensor},
-                  {{"axes", make_type(x.tensor.dtype(), std::move(new_axes))}, {"order", names}},
-                  x.site);
+  return trace_op(
+      kBroadcastOp, {x.tensor},
+      {{kNewAxes, make_type(x.tensor.dtype(), std::move(new_axes))}, {key::kOrder, names}}, x.site);
 }
 
 Tensor match(const Tensor& cotangent, const Tensor& primal) {

@@ -20,6 +20,9 @@ Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order =
 // lacks, then transposed. A sum over a split axis stays partial.
 Tensor match(const Tensor& cotangent, const Tensor& primal);
 
+namespace key {
+inline constexpr AttributeName<std::vector<std::string>> kAxes{"axes"};  // Those that are reduced.
+}  // namespace key
 extern const Op kReduceSumOp, kReduceMaxOp, kBroadcastOp;
 
 }  // namespace tessera

@@ -14,31 +14,20 @@
 namespace tessera {
 namespace {
 
-// The numbers of operands of each kind. Autodiff (core/compile) makes the gradient.
-struct Parts {
-  explicit Parts(const Attributes& attributes)
-      : axis(attributes.get<std::string>("axis")),
-        count(attributes.get<int64_t>("count")),
-        carries(static_cast<size_t>(attributes.get<int64_t>("carries"))),
-        stacked(static_cast<size_t>(attributes.get<int64_t>("stacked"))),
-        constants(static_cast<size_t>(attributes.get<int64_t>("constants"))) {}
-  size_t operands() const { return carries + stacked + constants; }
-
-  const std::string& axis;
-  int64_t count;
-  size_t carries, stacked, constants;
-};
-
 std::vector<Type> infer_repeat(const InferContext& context) {
-  const Parts parts(context.attributes);
-  CHECK(context.bodies.size() == 1 && context.inputs.size() == parts.operands());
+  const std::string& axis = context.attributes.get(key::kAxis);
+  const int64_t count = context.attributes.get(key::kCount);
+  const size_t carries = context.attributes.get(key::kCarries),
+               slices_end = carries + context.attributes.get(key::kStacked),
+               operands = slices_end + context.attributes.get(key::kConstants);
+  CHECK(context.bodies.size() == 1 && context.inputs.size() == operands);
   const Graph& body = *context.bodies[0];
-  CHECK(body.inputs().size() == 1 + parts.operands() && body.outputs().size() >= parts.carries);
+  CHECK(body.inputs().size() == 1 + operands && body.outputs().size() >= carries);
 
-  for (size_t i = 0; i < parts.operands(); ++i) {
+  for (size_t i = 0; i < operands; ++i) {
     const Type& inner = body.type(body.inputs()[1 + i].value);
-    const bool sliced = i >= parts.carries && i < parts.carries + parts.stacked;
-    const Type expected = sliced ? stacked_type(inner, parts.axis, parts.count) : inner;
+    const bool sliced = i >= carries && i < slices_end;
+    const Type expected = sliced ? stacked_type(inner, axis, count) : inner;
     if (context.inputs[i] != expected)
       refuse(context, "{} is {}, the body expects {}", context.names[i],
              context.inputs[i].text_sized(), expected.text_sized());
@@ -46,12 +35,12 @@ std::vector<Type> infer_repeat(const InferContext& context) {
   std::vector<Type> types;
   for (size_t i = 0; i < body.outputs().size(); ++i) {
     const Type& inner = body.type(body.outputs()[i].value);
-    if (i < parts.carries && inner != context.inputs[i])
+    if (i < carries && inner != context.inputs[i])
       refuse(context,
              "{} is {} before an iteration and {} after it; the body must return the "
              "type it takes (place or cast it)",
              context.names[i], context.inputs[i].text_sized(), inner.text_sized());
-    types.push_back(i < parts.carries ? inner : stacked_type(inner, parts.axis, parts.count));
+    types.push_back(i < carries ? inner : stacked_type(inner, axis, count));
   }
   return types;
 }
@@ -144,17 +133,7 @@ Tensor loop_index() {
 
 bool is_repeat(const Node& node) { return node.op == &kRepeatOp; }
 
-Loop::Loop(const Node& node)
-    : node_(&node),
-      count_(node.attributes.get<int64_t>("count")),
-      carries_(static_cast<size_t>(node.attributes.get<int64_t>("carries"))),
-      slices_(static_cast<size_t>(node.attributes.get<int64_t>("stacked"))),
-      constants_(static_cast<size_t>(node.attributes.get<int64_t>("constants"))),
-      first_(node.attributes.get_or<int64_t>("first", 0)),
-      reversed_(node.attributes.get_or<int64_t>("reversed", 0) != 0),
-      axis_(node.attributes.get<std::string>("axis")) {
-  CHECK(is_repeat(node));
-}
+Loop::Loop(const Node& node) : node_(&node) { CHECK(is_repeat(node)); }
 
 Type stacked_type(const Type& slice, const std::string& axis, int64_t count) {
   Type type = slice;
@@ -170,12 +149,8 @@ Type slice_type(const Type& stacked) {
 
 Attributes loop_attributes(const std::string& axis, int64_t count, size_t carries, size_t slices,
                            size_t constants, bool reversed) {
-  return {{"axis", axis},
-          {"count", count},
-          {"carries", static_cast<int64_t>(carries)},
-          {"stacked", static_cast<int64_t>(slices)},
-          {"constants", static_cast<int64_t>(constants)},
-          {"reversed", static_cast<int64_t>(reversed)}};
+  return {{key::kAxis, axis},      {key::kCount, count},         {key::kCarries, carries},
+          {key::kStacked, slices}, {key::kConstants, constants}, {key::kReversed, reversed}};
 }
 
 }  // namespace tessera

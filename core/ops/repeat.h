@@ -43,6 +43,10 @@ Tensor loop_slice(const Tensor& outer);
 // Inside a body: the loop index, i32 scalar; invalid outside any loop.
 Tensor loop_index();
 
+namespace key {
+inline constexpr AttributeName<size_t> kConstants{"constants"};
+inline constexpr AttributeName<bool> kReversed{"reversed"};
+}  // namespace key
 extern const Op kRepeatOp;
 // A group of elementwise nodes that run as one loop; its body is the group. Never traced: the
 // fusion pass makes it.
@@ -61,46 +65,42 @@ class Loop {
   explicit Loop(const Node& node);  // `node` must outlive it.
 
   const Graph& body() const { return *node_->bodies[0]; }
-  int64_t count() const { return count_; }
-  const std::string& axis() const { return axis_; }
-  int64_t first() const { return first_; }  // The index that the body sees in iteration 0.
-  bool reversed() const { return reversed_; }
-  size_t carries() const { return carries_; }
-  size_t slices() const { return slices_; }
-  size_t constants() const { return constants_; }
-  size_t operands() const { return carries_ + slices_ + constants_; }
+  int64_t count() const { return node_->attributes.get(key::kCount); }
+  const std::string& axis() const { return node_->attributes.get(key::kAxis); }
+  // The index that the body sees in iteration 0.
+  int64_t first() const { return node_->attributes.get_or(key::kFirst, 0); }
+  bool reversed() const { return node_->attributes.get_or(key::kReversed, false); }
+  size_t carries() const { return node_->attributes.get(key::kCarries); }
+  size_t slices() const { return node_->attributes.get(key::kStacked); }
+  size_t constants() const { return node_->attributes.get(key::kConstants); }
+  size_t operands() const { return carries() + slices() + constants(); }
   size_t outputs() const { return node_->outputs.size(); }
-  size_t results() const { return outputs() - carries_; }  // Stacked outputs.
+  size_t results() const { return outputs() - carries(); }  // Stacked outputs.
 
   // Values of the outer graph: operands are carries, slices, constants; outputs carries, results.
   ValueId operand(size_t i) const { return node_->inputs[i]; }
   ValueId output(size_t i) const { return node_->outputs[i]; }
   ValueId initial(size_t carry) const { return operand(carry); }
-  ValueId stacked(size_t slice) const { return operand(carries_ + slice); }
-  ValueId constant(size_t k) const { return operand(carries_ + slices_ + k); }
+  ValueId stacked(size_t slice) const { return operand(carries() + slice); }
+  ValueId constant(size_t k) const { return operand(carries() + slices() + k); }
   ValueId last(size_t carry) const { return output(carry); }
-  ValueId result(size_t k) const { return output(carries_ + k); }
+  ValueId result(size_t k) const { return output(carries() + k); }
 
   // Values of the body.
   ValueId index() const { return body().inputs()[0].value; }
   ValueId operand_in(size_t i) const { return body().inputs()[1 + i].value; }
   ValueId output_in(size_t i) const { return body().outputs()[i].value; }
   ValueId carry_in(size_t carry) const { return operand_in(carry); }
-  ValueId slice_in(size_t slice) const { return operand_in(carries_ + slice); }
-  ValueId constant_in(size_t k) const { return operand_in(carries_ + slices_ + k); }
+  ValueId slice_in(size_t slice) const { return operand_in(carries() + slice); }
+  ValueId constant_in(size_t k) const { return operand_in(carries() + slices() + k); }
   ValueId carry_out(size_t carry) const { return output_in(carry); }
-  ValueId slice_out(size_t k) const { return output_in(carries_ + k); }
+  ValueId slice_out(size_t k) const { return output_in(carries() + k); }
 
   // Returns the iteration, counted from 0, that runs as number `step`.
-  int64_t iteration(int64_t step) const { return reversed_ ? count_ - 1 - step : step; }
+  int64_t iteration(int64_t step) const { return reversed() ? count() - 1 - step : step; }
 
  private:
   const Node* node_;
-  int64_t count_;
-  size_t carries_, slices_, constants_;
-  int64_t first_;
-  bool reversed_;
-  std::string axis_;
 };
 
 // Return the type of a stack of `count` slices of a type, and the type of one slice of a stack.

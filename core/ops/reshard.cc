@@ -16,13 +16,14 @@
 namespace tessera {
 namespace {
 
-// Attributes: "dtype"; "through_partial" (0/1); "reduce", for cast_weight; "excess" (1): a rounding
-// that is removed by a cast back to the previous dtype.
+// Whether a cast rounds a partial sum, and whether a cast back to the previous dtype removes it.
+constexpr AttributeName<bool> kThroughPartial{"through_partial"}, kExcess{"excess"};
+
 Types infer_cast(const InferContext& context) {
   refuse_maximum(context);
   Type type = context.inputs[0];
-  type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
-  const bool through = context.attributes.get<int64_t>("through_partial") != 0;
+  type.dtype = context.attributes.get(key::kDtype);
+  const bool through = context.attributes.get(kThroughPartial);
   if (type.partial && !(through && is_floating(type.dtype)))
     refuse(context,
            "{} is partial over {} and would be rounded before it is summed; "
@@ -32,8 +33,7 @@ Types infer_cast(const InferContext& context) {
 }
 
 Attributes cast_attributes(DType dtype, CastPartial partial) {
-  return {{"dtype", std::string(dtype_name(dtype))},
-          {"through_partial", int64_t{partial == CastPartial::kThrough}}};
+  return {{key::kDtype, dtype}, {kThroughPartial, partial == CastPartial::kThrough}};
 }
 
 const Node* producer(const Tensor& x) {
@@ -42,8 +42,8 @@ const Node* producer(const Tensor& x) {
 }
 
 std::optional<DType> reduce_dtype(const Node& node) {
-  if (node.op != &kCastOp || !node.attributes.has("reduce")) return std::nullopt;
-  return parse_dtype(node.attributes.get<std::string>("reduce"));
+  if (node.op != &kCastOp || !node.attributes.has(key::kReduce)) return std::nullopt;
+  return node.attributes.get(key::kReduce);
 }
 
 // Sums over all mesh axes but the pending ones.
@@ -68,7 +68,7 @@ Tensors cast_vjp(const VjpContext& c) {
   return {widened_gradient(cotangent, own)};
 }
 
-// Attribute "type": the result's type. The array stays the same: dtype, axes, order and sizes.
+// The array stays the same: dtype, axes, order and sizes.
 void check_same_array(const InferContext& context, const Type& target) {
   const Type& x = context.inputs[0];
   if (x.dtype != target.dtype || x.names() != target.names())
@@ -105,7 +105,7 @@ void check_partials(const InferContext& context, const Type& target) {
 }
 
 Types infer_reshard(const InferContext& context) {
-  const Type& target = context.attributes.get<Type>("type");
+  const Type& target = context.attributes.get(key::kType);
   check_same_array(context, target);
   check_partials(context, target);
   return {target};
@@ -151,33 +151,34 @@ Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }
 using Devices = std::vector<int64_t>;
 
 int64_t group_size(const Attributes& attributes) {
-  return static_cast<int64_t>(attributes.get<Devices>("group").size());
+  return static_cast<int64_t>(attributes.get(key::kGroup).size());
 }
 
-Axis& axis_in(Type& type, const InferContext& context, std::string_view attribute) {
-  const int64_t position = type.find(context.attributes.get<std::string>(attribute));
+Axis& axis_in(Type& type, const InferContext& context, AttributeName<std::string> name) {
+  const int64_t position = type.find(context.attributes.get(name));
   CHECK(position >= 0, "{}: {} has no such axis", context.op, type.text());
   return type.axes[static_cast<size_t>(position)];
 }
 
 // Infers the operand with the axis of attribute `split` divided over the group, and that of
-// `concat` multiplied by it; "": none.
-Types resized(const InferContext& context, std::string_view split, std::string_view concat) {
+// `concat` multiplied by it; {}: none.
+Types resized(const InferContext& context, AttributeName<std::string> split,
+              AttributeName<std::string> concat) {
   const int64_t devices = group_size(context.attributes);
   Type type = context.inputs[0];
-  if (!split.empty()) {
+  if (!split.text.empty()) {
     Axis& axis = axis_in(type, context, split);
     CHECK(axis.size % devices == 0, "{} of {} over {} devices", axis.name, axis.size, devices);
     axis.size /= devices;
   }
-  if (!concat.empty()) axis_in(type, context, concat).size *= devices;
+  if (!concat.text.empty()) axis_in(type, context, concat).size *= devices;
   return {type};
 }
 
-Types infer_all_gather(const InferContext& context) { return resized(context, "", "axis"); }
-Types infer_reduce_scatter(const InferContext& context) { return resized(context, "axis", ""); }
+Types infer_all_gather(const InferContext& context) { return resized(context, {}, key::kAxis); }
+Types infer_reduce_scatter(const InferContext& context) { return resized(context, key::kAxis, {}); }
 Types infer_all_to_all(const InferContext& context) {
-  return resized(context, "split_axis", "concat_axis");
+  return resized(context, key::kSplitAxis, key::kConcatAxis);
 }
 
 constexpr OpDef collective(std::string_view name, decltype(OpDef::infer) infer) {
@@ -197,7 +198,7 @@ const Op kCastOp{[] {
 }()};
 
 Tensor cast(Operand x, DType dtype, CastPartial partial) {
-  return trace_op(kCastOp, {x.tensor}, cast_attributes(dtype, partial), x.site);
+  return trace_unary(kCastOp, x, cast_attributes(dtype, partial));
 }
 
 Tensor as_dtype(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
@@ -209,13 +210,13 @@ Tensor widened(const Tensor& x) { return as_dtype(x, wide_dtype(x.dtype())); }
 Tensor gradient_cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Attributes attributes = cast_attributes(dtype, CastPartial::kThrough);
-  attributes.set("excess", int64_t{1});
+  attributes.set(kExcess, true);
   return trace_op(kCastOp, {x}, std::move(attributes), {});
 }
 
 Tensor widened_gradient(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  if (const Node* node = producer(x); node != nullptr && node->attributes.has("excess")) {
+  if (const Node* node = producer(x); node != nullptr && node->attributes.has(kExcess)) {
     const Tensor exact(x.graph(), node->inputs[0]);
     if (exact.dtype() == dtype) return exact;
   }
@@ -225,8 +226,8 @@ Tensor widened_gradient(const Tensor& x, DType dtype) {
 Tensor cast_weight(Operand x, DType dtype, DType reduce) {
   if (x.tensor.dtype() == dtype && reduce == dtype) return x.tensor;
   Attributes attributes = cast_attributes(dtype, CastPartial::kRefuse);
-  attributes.set("reduce", std::string(dtype_name(reduce)));
-  return trace_op(kCastOp, {x.tensor}, std::move(attributes), x.site);
+  attributes.set(key::kReduce, reduce);
+  return trace_unary(kCastOp, x, std::move(attributes));
 }
 
 const Op kReshardOp{{.name = "reshard",
@@ -245,7 +246,7 @@ const Op kSaveForBackwardOp{{.name = "save_for_backward",
 
 Tensor reshard(Operand x, const Type& type) {
   if (x.tensor.type() == type) return x.tensor;
-  return trace_op(kReshardOp, {x.tensor}, {{"type", type}}, x.site);
+  return trace_unary(kReshardOp, x, {{key::kType, type}});
 }
 
 Tensor zeros(const Type& type) {
@@ -289,8 +290,7 @@ Tensor place(Operand x, std::string_view role) {
 }
 
 Tensor save_for_backward(Operand x, std::string_view name) {
-  const Tensor saved =
-      trace_op(kSaveForBackwardOp, {x.tensor}, {{"name", std::string(name)}}, x.site);
+  const Tensor saved = trace_unary(kSaveForBackwardOp, x, {{key::kName, name}});
   saved.named(name);
   return saved;
 }
@@ -313,9 +313,9 @@ int64_t collective_bytes(const Graph& graph, const Node& node) {
   const int64_t in = graph.type(node.inputs[0]).bytes();
   const int64_t out = graph.type(node.outputs[0]).bytes();
   if (node.op == &kPermuteOp) {
-    const int64_t self = node.attributes.get<Devices>(
-        "group")[static_cast<size_t>(node.attributes.get<int64_t>("index"))];
-    return node.attributes.get<int64_t>("to") == self ? 0 : in;
+    const int64_t self =
+        node.attributes.get(key::kGroup)[static_cast<size_t>(node.attributes.get(key::kIndex))];
+    return node.attributes.get(key::kTo) == self ? 0 : in;
   }
   const int64_t devices = group_size(node.attributes);
   if (node.op == &kAllGatherOp) return out / devices * (devices - 1);
@@ -325,8 +325,8 @@ int64_t collective_bytes(const Graph& graph, const Node& node) {
 }
 
 int64_t origin_along(const Attributes& attributes, int64_t axis) {
-  if (!attributes.has(kOrigin)) return 0;
-  return attributes.get<std::vector<int64_t>>(kOrigin)[static_cast<size_t>(axis)];
+  if (!attributes.has(key::kOrigin)) return 0;
+  return attributes.get(key::kOrigin)[static_cast<size_t>(axis)];
 }
 
 }  // namespace tessera

@@ -57,7 +57,7 @@ Tensor save_for_backward(Operand x, std::string_view name);
 extern const Op kCastOp, kReshardOp, kSaveForBackwardOp;
 
 // The ops that replace reshards in lowered graphs: those of one device with its local types. Layers
-// never trace them. Collectives communicate; the runtime runs them.
+// never trace them. Collectives communicate; the runtime runs them. layout.h has slices and pads.
 //
 // all_gather      x -> x with `axis` k times as long: the group's shards, in its order.
 // reduce_scatter  x -> x with `axis` k times shorter: this device's part of the group's sum.
@@ -65,12 +65,7 @@ extern const Op kCastOp, kReshardOp, kSaveForBackwardOp;
 // all_to_all      x -> x with `split_axis` k times shorter and `concat_axis` k times as long.
 // permute         x -> x: the whole shard of another device.
 //
-// Attributes: mesh_axes (strings), group (device numbers, in the order of Mesh::group), index (this
-// device's place in it), reduction ("sum" or "max", of all_reduce); axis, split_axis, concat_axis;
-// of permute: to, from (device numbers, its own included).
-//
-// mask_to_owner    x -> x where attribute `keep` is 1, zeros where it is 0: a replicated value as a
-//                 partial sum. Slices and pads of shards are the ops of layout.h.
+// mask_to_owner   x -> x on the owner, else zeros: a replicated value as a partial sum.
 
 bool is_collective(const Node& node);
 
@@ -78,11 +73,20 @@ bool is_collective(const Node& node);
 // for a gather or a scatter, twice that for an all_reduce, and so on.
 int64_t collective_bytes(const Graph& graph, const Node& node);
 
-// Attributes that lowering to several devices adds to ops that need the position of their shard in
-// the global array (OpDef::anchor): the global index of the shard's first element along each axis,
-// and the global sizes.
-inline constexpr std::string_view kOrigin = "origin";
-inline constexpr std::string_view kExtent = "extent";
+namespace key {
+inline constexpr AttributeName<DType> kReduce{"reduce"};              // For the sum of cast_weight.
+inline constexpr AttributeName<std::string> kName{"name"};            // For save_for_backward.
+inline constexpr AttributeName<std::string> kReduction{"reduction"};  // "sum" or "max".
+inline constexpr AttributeName<std::string> kSplitAxis{"split_axis"}, kConcatAxis{"concat_axis"};
+inline constexpr AttributeName<bool> kIsOwner{"keep"};
+// The stages that take part (absent: all); where each device of the group sends a permute.
+inline constexpr AttributeName<std::vector<int64_t>> kStages{"stages"}, kRoutes{"routes"};
+// Lowering to several devices adds these to ops that need the position of their shard in the global
+// array (OpDef::anchor): the type of that array, and then the global index of the shard's first
+// element along each axis, and the global sizes.
+inline constexpr AttributeName<Type> kAnchor{"anchor"};
+inline constexpr AttributeName<std::vector<int64_t>> kOrigin{"origin"}, kExtent{"extent"};
+}  // namespace key
 // Returns the global index of the first element along an anchor's axis; 0 if it is not split.
 int64_t origin_along(const Attributes& attributes, int64_t axis);
 

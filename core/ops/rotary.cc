@@ -18,18 +18,18 @@
 namespace tessera {
 namespace {
 
-// Names of attributes that only nodes with a stretch have.
-constexpr const char* kFactor = "stretch_factor";
-constexpr const char* kLow = "stretch_low";
-constexpr const char* kHigh = "stretch_high";
-constexpr const char* kLength = "stretch_length";
+constexpr AttributeName<double> kMaxTimescale{"max_timescale"}, kMinTimescale{"min_timescale"};
+constexpr AttributeName<bool> kInterleaved{"interleaved"}, kInverse{"inverse"};
+// Only nodes with a stretch have these.
+constexpr AttributeName<double> kStretchFactor{"stretch_factor"}, kStretchLow{"stretch_low"},
+    kStretchHigh{"stretch_high"}, kStretchLength{"stretch_length"};
 
 // Linear in x: a partial sum stays partial.
 Types infer_rotary(const InferContext& context) {
   refuse_maximum(context);
   refuse_partial(context, 1);
   const Type& x = context.inputs[0];
-  const Axis& axis = unsplit_last_axis_of(context, 0, axis_attribute(context.attributes));
+  const Axis& axis = unsplit_last_axis_of(context, 0, context.attributes.get(key::kAxis));
   check_floating_operand(context, 0);
   if (axis.size % 2 != 0)
     refuse(context, "{}={} is odd; it is rotated in pairs", axis.name, axis.size);
@@ -96,7 +96,7 @@ Tensors decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
 // The transpose of a rotation is its inverse.
 Tensors vjp_rotary(const VjpContext& context) {
   Attributes attributes = context.node.attributes;
-  attributes.set("inverse", int64_t{attributes.get<int64_t>("inverse") == 0});
+  attributes.set(kInverse, !attributes.get(kInverse));
   return {trace_op(*context.node.op, {context.cotangents[0], context.inputs[1]}, attributes,
                    context.node.site),
           Tensor()};
@@ -105,16 +105,16 @@ Tensors vjp_rotary(const VjpContext& context) {
 }  // namespace
 
 RotaryAttributes::RotaryAttributes(const Attributes& attributes)
-    : axis(attributes.get<std::string>("axis")),
-      min_timescale(attributes.get<double>("min_timescale")),
-      max_timescale(attributes.get<double>("max_timescale")),
-      interleaved(attributes.get<int64_t>("interleaved") != 0),
-      inverse(attributes.get<int64_t>("inverse") != 0) {
-  if (attributes.has(kFactor))
-    stretch = {.factor = attributes.get<double>(kFactor),
-               .low = attributes.get<double>(kLow),
-               .high = attributes.get<double>(kHigh),
-               .length = attributes.get<double>(kLength)};
+    : axis(attributes.get(key::kAxis)),
+      min_timescale(attributes.get(kMinTimescale)),
+      max_timescale(attributes.get(kMaxTimescale)),
+      interleaved(attributes.get(kInterleaved)),
+      inverse(attributes.get(kInverse)) {
+  if (attributes.has(kStretchFactor))
+    stretch = {.factor = attributes.get(kStretchFactor),
+               .low = attributes.get(kStretchLow),
+               .high = attributes.get(kStretchHigh),
+               .length = attributes.get(kStretchLength)};
 }
 
 const Op kRotaryOp{{.name = "rotary",
@@ -125,21 +125,21 @@ const Op kRotaryOp{{.name = "rotary",
 
 Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale,
               double min_timescale, RotaryStyle style, const RotaryStretch& stretch) {
-  Attributes attributes = {{"axis", std::string(axis)},
-                           {"max_timescale", max_timescale},
-                           {"min_timescale", min_timescale},
-                           {"interleaved", int64_t{style == RotaryStyle::kInterleaved}},
-                           {"inverse", int64_t{0}}};
+  Attributes attributes = {{key::kAxis, axis},
+                           {kMaxTimescale, max_timescale},
+                           {kMinTimescale, min_timescale},
+                           {kInterleaved, style == RotaryStyle::kInterleaved},
+                           {kInverse, false}};
   if (stretch.factor != 1.0) {
     if (!(stretch.factor > 0.0 && stretch.low < stretch.high && stretch.length > 0.0))
       fail(
           "rotary: a stretch of factor {}, from {} to {} turns in {} positions; expected a factor "
           "and a length above 0, and low below high",
           stretch.factor, stretch.low, stretch.high, stretch.length);
-    attributes.set(kFactor, stretch.factor);
-    attributes.set(kLow, stretch.low);
-    attributes.set(kHigh, stretch.high);
-    attributes.set(kLength, stretch.length);
+    attributes.set(kStretchFactor, stretch.factor);
+    attributes.set(kStretchLow, stretch.low);
+    attributes.set(kStretchHigh, stretch.high);
+    attributes.set(kStretchLength, stretch.length);
   }
   const Tensor y = trace_op(kRotaryOp, {axis_last(x, axis), positions.tensor}, attributes, x.site);
   return in_order_of({y, x.site}, x.tensor.type());

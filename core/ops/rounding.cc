@@ -33,18 +33,18 @@ const Op kStochasticRoundOp{{.name = "stochastic_round",
 
 Attributes noise_attributes(const Type& type, std::string_view stream) {
   const StreamPath path = stream_path(traced_path());
-  return {{"seed", trace_state().seed},
-          {"stream", fmt::format("rounding{} of {}", stream, path.path)},
-          {"first", std::max<int64_t>(path.layer, 0) * type.elements()}};
+  return {{key::kSeed, static_cast<uint64_t>(trace_state().seed)},
+          {key::kStream, fmt::format("rounding{} of {}", stream, path.path)},
+          {key::kFirst, std::max<int64_t>(path.layer, 0) * type.elements()}};
 }
 
 bool rounds_stochastically(const Node& node) {
-  return node.attributes.has("first") && node.attributes.has("stream");
+  return node.attributes.has(key::kFirst) && node.attributes.has(key::kStream);
 }
 
 Tensor stochastic_round(Operand x, Operand count, const Noise& noise) {
   Attributes attributes = noise_attributes(x.tensor.type(), noise.stream);
-  attributes.set("half", static_cast<int64_t>(noise.half));
+  attributes.set(key::kHalf, noise.half);
   return trace_op(kStochasticRoundOp, {x.tensor, count.tensor}, attributes, x.site);
 }
 

@@ -30,16 +30,19 @@ struct Noise {
 // being the elements of a layer, in stacked and in unrolled weights.
 Tensor stochastic_round(Operand x, Operand count, const Noise& noise);
 
-// Returns the attributes of an op that rounds tensors of this type stochastically: "seed",
-// "stream", and "first", the number of the first element.
+// Returns the attributes of an op that rounds tensors of this type stochastically: the seed, the
+// stream, and the number of the first element.
 Attributes noise_attributes(const Type& type, std::string_view stream);
 // Returns whether a node rounds stochastically, and so depends on the position of its shard.
 bool rounds_stochastically(const Node& node);
-// An attribute that lowering adds to such a node besides `origin` and `extent` (core/ops/reshard.h)
-// if its leading axis is that of layers in pieces: the global index of each row of the shard, in
-// place of the origin along this axis.
-inline constexpr std::string_view kRows = "rows";
 
+namespace key {
+inline constexpr AttributeName<NoiseHalf> kHalf{"half"};
+// Lowering adds this to such a node besides `origin` and `extent` (core/ops/reshard.h) if its
+// leading axis is that of layers in pieces: the global index of each row of the shard, in place of
+// the origin along this axis.
+inline constexpr AttributeName<std::vector<int64_t>> kRows{"rows"};
+}  // namespace key
 extern const Op kStochasticRoundOp;
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ Types infer_send(const InferContext& context) {
 
 Types infer_receive(const InferContext& context) {
   CHECK(context.inputs.empty(), "{} of {} values", context.op, context.inputs.size());
-  return {context.attributes.get<Type>("type")};
+  return {context.attributes.get(key::kType)};
 }
 
 using Names = std::vector<std::string>;
@@ -24,7 +24,7 @@ using Names = std::vector<std::string>;
 void add_transfer_axes(const Graph& graph, Names& axes) {
   for (const Node& node : graph.nodes()) {
     if (is_transfer(node))
-      for (const std::string& axis : node.attributes.get<Names>("mesh_axes"))
+      for (const std::string& axis : node.attributes.get(key::kMeshAxes))
         if (!contains(axes, axis)) axes.push_back(axis);
     for (const auto& body : node.bodies) add_transfer_axes(*body, axes);
   }
@@ -38,7 +38,7 @@ Node transfer_node(const Op& op, std::string_view mesh_axis, int64_t peer, std::
   Node node;
   node.op = &op;
   node.attributes = {
-      {"mesh_axes", Names{std::string(mesh_axis)}}, {"peer", peer}, {"slot", std::string(slot)}};
+      {key::kMeshAxes, Names{std::string(mesh_axis)}}, {key::kPeer, peer}, {key::kSlot, slot}};
   return node;
 }
 
@@ -56,7 +56,7 @@ Node send_node(ValueId value, std::string_view mesh_axis, int64_t peer, std::str
 Node receive_node(const Type& type, std::string_view mesh_axis, int64_t peer,
                   std::string_view slot) {
   Node node = transfer_node(kReceiveOp, mesh_axis, peer, slot);
-  node.attributes.set("type", type);
+  node.attributes.set(key::kType, type);
   return node;
 }
 
@@ -71,7 +71,7 @@ std::vector<std::string> transfer_axes(const Graph& graph) {
 bool communicates_along(const std::vector<std::string>& mesh_axes, const Node& node) {
   if (mesh_axes.empty()) return false;
   if (node.op->op_class == OpClass::kCollective)
-    return std::ranges::any_of(node.attributes.get_or<Names>("mesh_axes", {}),
+    return std::ranges::any_of(node.attributes.get_or(key::kMeshAxes, {}),
                                [&](const std::string& axis) { return contains(mesh_axes, axis); });
   return std::ranges::any_of(node.bodies, [&](const auto& body) {
     return std::ranges::any_of(

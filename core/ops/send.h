@@ -19,15 +19,17 @@ namespace tessera {
 //                 it is at `peer`.
 // receive    -> x : the value that the other device sends.
 //
-// Attributes: mesh_axes (the mesh axis of the stages, alone), peer (the stage of the other device),
-// slot (a name of the value, the same on both sides), type (of receive: its result's type).
-// Lowering to a device adds group (the numbers of the two devices, in order of their stages), index
-// (this device's place in it), from and to (device numbers).
+// Attributes: mesh_axes (the mesh axis of the stages, alone), peer, slot, and the type of receive.
+// Lowering to a device adds group (the two devices, in order of their stages), index, from and to.
 //
 // A transfer is complete when both devices have run it, so the two run their transfers with each
 // other in the same order. The values have the same type on both sides.
 extern const Op kSendOp, kReceiveOp;
 
+namespace key {
+inline constexpr AttributeName<int64_t> kPeer{"peer"};      // The stage of the other device.
+inline constexpr AttributeName<std::string> kSlot{"slot"};  // A name of the value on both sides.
+}  // namespace key
 Node send_node(ValueId value, std::string_view mesh_axis, int64_t peer, std::string_view slot);
 Node receive_node(const Type& type, std::string_view mesh_axis, int64_t peer,
                   std::string_view slot);

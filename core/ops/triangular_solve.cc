@@ -16,12 +16,14 @@
 namespace tessera {
 namespace {
 
+constexpr AttributeName<std::string> kRow{"row"}, kColumn{"col"};
+constexpr AttributeName<bool> kUpper{"upper"}, kUnitDiagonal{"unit_diagonal"};
+
 struct SolveAttributes {
   explicit SolveAttributes(const Attributes& attributes)
-      : row(attributes.get<std::string>("row")),
-        col(attributes.get<std::string>("col")),
-        options{attributes.get<int64_t>("upper") != 0,
-                attributes.get<int64_t>("unit_diagonal") != 0} {}
+      : row(attributes.get(kRow)),
+        col(attributes.get(kColumn)),
+        options{attributes.get(kUpper), attributes.get(kUnitDiagonal)} {}
 
   const std::string &row, &col;
   TriangularSolveOptions options;
@@ -103,8 +105,9 @@ Tensors triangular_solve_vjp(const VjpContext& c) {
                                              .unit_diagonal = solve.options.unit_diagonal};
   const Tensor db = triangular_solve(a, c.cotangents[0], solve.col, solve.row, transposed);
   const std::vector<std::string> summed = names_beside(db.type(), a.type());
-  const Tensor da = trace_op(kEinsumOp, {db, x},
-                             {{"contracted", summed}, {"output", a.type().names()}}, c.node.site);
+  const Tensor da =
+      trace_op(kEinsumOp, {db, x}, {{key::kContracted, summed}, {key::kOutput, a.type().names()}},
+               c.node.site);
   const Triangle triangle(solve, a);
   const Tensor read = solve.options.unit_diagonal ? triangle.inside
                                                   : logical_or(triangle.inside, triangle.diagonal);
@@ -129,10 +132,10 @@ const Op kTriangularSolveOp{{.name = "triangular_solve",
 Tensor triangular_solve(Operand a, Operand b, std::string_view row, std::string_view col,
                         const TriangularSolveOptions& options) {
   return trace_op(kTriangularSolveOp, {a.tensor, b.tensor},
-                  {{"row", std::string(row)},
-                   {"col", std::string(col)},
-                   {"upper", int64_t{options.upper}},
-                   {"unit_diagonal", int64_t{options.unit_diagonal}}},
+                  {{kRow, row},
+                   {kColumn, col},
+                   {kUpper, options.upper},
+                   {kUnitDiagonal, options.unit_diagonal}},
                   a.site);
 }
 

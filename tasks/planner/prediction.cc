@@ -60,7 +60,7 @@ class RendezvousNumbers {
   std::pair<int64_t, int64_t> stages_of(const Node& collective) const {
     if (axes_.empty() || !communicates_along(axes_, collective)) return kNobody;
     if (!is_transfer(collective)) return kAllStages;
-    return std::minmax(stage_, collective.attributes.get<int64_t>("peer"));
+    return std::minmax(stage_, collective.attributes.get(key::kPeer));
   }
 
   std::vector<std::string> axes_;

@@ -79,7 +79,7 @@ Graph without(const Graph& traced, NodeId left_out) {
     std::vector<Tensor> inputs;
     for (const ValueId value : node.inputs) inputs.push_back(values[value]);
     const bool unchanged =
-        node.op->name == "reshard" && inputs[0].type() == node.attributes.get<Type>("type");
+        node.op->name == "reshard" && inputs[0].type() == node.attributes.get(key::kType);
     const std::vector<Tensor> results =
         id == left_out || unchanged
             ? inputs

@@ -13,6 +13,7 @@
 #include "core/devices/cpu/stream.h"
 #include "core/devices/reference/array.h"
 #include "core/graph/op.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/comm/cpu_communicator.h"
 #include "tests/support/catch.h"
 #include "tests/support/transports.h"
@@ -25,15 +26,15 @@ Node trial_node(const CommunicatorTrial& trial, int64_t device) {
   const std::vector<int64_t> group = trial.mesh.group(device, trial.mesh_axes);
   const auto size = static_cast<int64_t>(group.size());
   const int64_t index = trial.mesh.index_along(device, trial.mesh_axes);
-  node.attributes.set("mesh_axes", trial.mesh_axes);
-  node.attributes.set("group", group);
-  node.attributes.set("index", index);
+  node.attributes.set(key::kMeshAxes, trial.mesh_axes);
+  node.attributes.set(key::kGroup, group);
+  node.attributes.set(key::kIndex, index);
   if (trial.op == "permute") {
     const auto at = [&](int64_t place) {
       return group[static_cast<size_t>((place % size + size) % size)];
     };
-    node.attributes.set("to", at(index + trial.shift));
-    node.attributes.set("from", at(index - trial.shift));
+    node.attributes.set(key::kTo, at(index + trial.shift));
+    node.attributes.set(key::kFrom, at(index - trial.shift));
   }
   node.path = "lm.ffn";
   node.site = SourceSite::current();
@@ -141,12 +142,11 @@ std::vector<Bytes> run_trial(const CommunicatorTrial& trial,
 std::vector<std::vector<double>> expected_results(
     const CommunicatorTrial& trial, const std::vector<std::vector<double>>& operands) {
   const Type in = trial.in, out = trial.out();
-  const auto axis = [&](const char* attribute) {
-    return trial.attributes.has(attribute)
-               ? static_cast<size_t>(in.find(trial.attributes.get<std::string>(attribute)))
-               : in.axes.size();
+  const auto axis = [&](AttributeName<std::string> name) {
+    return trial.attributes.has(name) ? static_cast<size_t>(in.find(trial.attributes.get(name)))
+                                      : in.axes.size();
   };
-  const bool is_max = trial.attributes.get_or<std::string>("reduction", "sum") == "max";
+  const bool is_max = trial.attributes.get_or(key::kReduction, "sum") == "max";
   std::vector<std::vector<double>> results;
   for (int64_t device = 0; device < trial.mesh.num_devices(); ++device) {
     const std::vector<int64_t> group = trial.mesh.group(device, trial.mesh_axes);
@@ -162,18 +162,18 @@ std::vector<std::vector<double>> expected_results(
       if (trial.op == "permute") {
         result.push_back(value(((own - trial.shift) % size + size) % size, i));
       } else if (trial.op == "all_gather") {
-        const size_t at = axis("axis");
+        const size_t at = axis(key::kAxis);
         const int64_t each = in.axes[at].size, from = index[at] / each;
         index[at] %= each;
         result.push_back(value(from, position_in(in, index, at, each, 0)));
       } else if (trial.op == "all_to_all") {
-        const size_t concat = axis("concat_axis"), split = axis("split_axis");
+        const size_t concat = axis(key::kConcatAxis), split = axis(key::kSplitAxis);
         const int64_t each = in.axes[concat].size, from = index[concat] / each;
         index[concat] %= each;
         result.push_back(value(
             from, position_in(in, index, split, in.axes[split].size, own * out.axes[split].size)));
       } else {
-        const size_t at = axis("axis");
+        const size_t at = axis(key::kAxis);
         const int64_t element = at == in.axes.size() ? i
                                                      : position_in(in, index, at, in.axes[at].size,
                                                                    own * out.axes[at].size);
@@ -223,14 +223,10 @@ std::vector<CommunicatorTrial> collective_trials(const Mesh& mesh,
   const Type wide = type({{"x", 3}, {"y", 2 * k}, {"z", 5}});
   std::vector<CommunicatorTrial> trials;
   for (const char* axis : {"x", "y", "z"})
-    trials.push_back({mesh,
-                      axes,
-                      "all_gather",
-                      type({{"x", 3}, {"y", 2}, {"z", 5}}),
-                      {{"axis", std::string(axis)}}});
-  trials.push_back({mesh, axes, "reduce_scatter", wide, {{"axis", std::string("y")}}});
-  trials.push_back(
-      {mesh, axes, "reduce_scatter", type({{"x", k}, {"y", 7}}), {{"axis", std::string("x")}}});
+    trials.push_back(
+        {mesh, axes, "all_gather", type({{"x", 3}, {"y", 2}, {"z", 5}}), {{key::kAxis, axis}}});
+  trials.push_back({mesh, axes, "reduce_scatter", wide, {{key::kAxis, "y"}}});
+  trials.push_back({mesh, axes, "reduce_scatter", type({{"x", k}, {"y", 7}}), {{key::kAxis, "x"}}});
   for (const int64_t elements : {0, 1, 5, 1023}) {
     for (const char* reduction : {"sum", "max"}) {
       for (const bool in_place : {false, true})
@@ -238,7 +234,7 @@ std::vector<CommunicatorTrial> collective_trials(const Mesh& mesh,
                           axes,
                           "all_reduce",
                           type({{"x", elements}}),
-                          {{"reduction", std::string(reduction)}},
+                          {{key::kReduction, reduction}},
                           1,
                           in_place});
     }
@@ -248,7 +244,7 @@ std::vector<CommunicatorTrial> collective_trials(const Mesh& mesh,
                       axes,
                       "all_to_all",
                       type({{"u", 2}, {"x", 2 * k}, {"v", 3}, {"y", 3 * k}, {"w", 2}}),
-                      {{"split_axis", std::string(split)}, {"concat_axis", std::string(concat)}}});
+                      {{key::kSplitAxis, split}, {key::kConcatAxis, concat}}});
   };
   for (const auto& [split, concat] : std::map<const char*, const char*>{{"x", "y"}, {"y", "x"}})
     exchange(split, concat);

@@ -101,26 +101,24 @@ int64_t size_along(const ReferenceArray& x, const std::string& axis) {
 ReferenceArray exchanged(const Node& node, const std::vector<const ReferenceArray*>& operands) {
   const Attributes& attributes = node.attributes;
   const std::string_view op = node.op->name;
-  if (op == "permute") return *operands[attributes.get<int64_t>("from")];
+  if (op == "permute") return *operands[attributes.get(key::kFrom)];
   std::vector<const ReferenceArray*> group;
-  for (const int64_t device : attributes.get<std::vector<int64_t>>("group"))
-    group.push_back(operands[device]);
-  const int64_t index = attributes.get<int64_t>("index");
+  for (const int64_t device : attributes.get(key::kGroup)) group.push_back(operands[device]);
+  const int64_t index = attributes.get(key::kIndex);
   const auto my_part = [&](const ReferenceArray& x, const std::string& axis) {
     const int64_t size = size_along(x, axis) / static_cast<int64_t>(group.size());
     return rows_of(x, axis, index * size, (index + 1) * size);
   };
-  if (op == "all_gather") return joined(group, attributes.get<std::string>("axis"));
-  if (op == "reduce_scatter")
-    return my_part(reduced(group, false), attributes.get<std::string>("axis"));
-  if (op == "all_reduce") return reduced(group, attributes.get<std::string>("reduction") == "max");
+  if (op == "all_gather") return joined(group, attributes.get(key::kAxis));
+  if (op == "reduce_scatter") return my_part(reduced(group, false), attributes.get(key::kAxis));
+  if (op == "all_reduce") return reduced(group, attributes.get(key::kReduction) == "max");
   CHECK(op == "all_to_all", "no collective '{}'", op);
   std::vector<ReferenceArray> parts;
   for (const ReferenceArray* each : group)
-    parts.push_back(my_part(*each, attributes.get<std::string>("split_axis")));
+    parts.push_back(my_part(*each, attributes.get(key::kSplitAxis)));
   std::vector<const ReferenceArray*> pointers;
   for (const ReferenceArray& part : parts) pointers.push_back(&part);
-  return joined(pointers, attributes.get<std::string>("concat_axis"));
+  return joined(pointers, attributes.get(key::kConcatAxis));
 }
 
 // Interprets the graphs of all devices in step, node by node.

@@ -24,11 +24,12 @@ namespace {
 // Updates with the same text can share a launch: attributes and dtypes agree, except for those that
 // a launch has for each parameter.
 std::string shared_text(const Graph& graph, const Node& update) {
-  constexpr std::string_view kOwn[] = {"weight_decay", "stream", "first", kOrigin,
-                                       kExtent,        kRows,    "anchor"};
+  constexpr std::string_view kOwn[] = {key::kWeightDecay.text, key::kStream.text, key::kFirst.text,
+                                       key::kOrigin.text,      key::kExtent.text, key::kRows.text,
+                                       key::kAnchor.text};
   Attributes attributes;
-  for (const auto& [name, value] : update.attributes.entries())
-    if (std::ranges::find(kOwn, name) == std::end(kOwn)) attributes.set(name, value);
+  for (const Attributes::Entry& entry : update.attributes.entries())
+    if (std::ranges::find(kOwn, entry.name) == std::end(kOwn)) attributes.set(entry);
   std::string text = attributes.text();
   for (const size_t moment : {AdamOperand::kFirst, AdamOperand::kSecond})
     text += fmt::format(" {}", dtype_name(graph.type(update.inputs[moment]).dtype));

@@ -87,11 +87,11 @@ class CastReplacer {
         node.inputs.push_back(copy_of(loop.operand(i)));
         order.push_back(copy->second);
       }
-      return static_cast<int64_t>(count + node.inputs.size() - before);
+      return count + node.inputs.size() - before;
     };
     add(0, loop.carries());
-    node.attributes.set("stacked", add(loop.carries(), loop.slices()));
-    node.attributes.set("constants", add(loop.carries() + loop.slices(), loop.constants()));
+    node.attributes.set(key::kStacked, add(loop.carries(), loop.slices()));
+    node.attributes.set(key::kConstants, add(loop.carries() + loop.slices(), loop.constants()));
     body.rewriter_.to().order_inputs(order);
     node.bodies[0] = std::make_shared<const Graph>(std::move(body.rewriter_.to()));
     rewriter_.add(std::move(node), graph_.node(id).outputs);

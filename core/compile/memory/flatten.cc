@@ -34,13 +34,13 @@ std::vector<std::string> axes_without_units(const Type& type) {
 
 std::optional<int64_t> slice_offset(const Type& whole, const Node& node) {
   int64_t inner = dtype_bytes(whole.dtype);
-  const int64_t position = whole.find(node.attributes.get<std::string>("axis"));
+  const int64_t position = whole.find(node.attributes.get(key::kAxis));
   for (int64_t i = 0; i < whole.rank(); ++i) {
     const int64_t size = whole.axes[static_cast<size_t>(i)].size;
     if (i < position && size != 1) return std::nullopt;
     if (i > position) inner *= size;
   }
-  return node.attributes.get<int64_t>("begin") * inner;
+  return node.attributes.get(key::kBegin) * inner;
 }
 
 // Adds to `helpers` a node that copies a value of this type.
@@ -379,7 +379,7 @@ std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
   if (node.op->op_class == OpClass::kView) return 0;
   // A slice over mesh axes begins at a different offset on each device, but all devices share one
   // plan.
-  if (node.op == &kSliceOp && !node.attributes.has("mesh_axes")) return slice_offset(from, node);
+  if (node.op == &kSliceOp && !node.attributes.has(key::kMeshAxes)) return slice_offset(from, node);
   const bool keeps_elements = node.op == &kTransposeOp || node.op == &kBroadcastOp;
   if (keeps_elements && axes_without_units(from) == axes_without_units(to)) return 0;
   return std::nullopt;

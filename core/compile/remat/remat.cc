@@ -188,8 +188,7 @@ Graph with_marked_names(Graph result) {
     if (is_repeat(node))
       node.bodies[0] = std::make_shared<const Graph>(with_marked_names(*node.bodies[0]));
     if (node.op == &kSaveForBackwardOp)
-      result.value(source_of(result, node.inputs[0])).name =
-          node.attributes.get<std::string>("name");
+      result.value(source_of(result, node.inputs[0])).name = node.attributes.get(key::kName);
   }
   return result;
 }

@@ -81,7 +81,7 @@ bool has_batch_axis(const Graph& graph, const Node& contraction) {
 // Collects the names of save_for_backward in the graph and its loops.
 void collect_marks(const Graph& graph, std::set<std::string>& marks) {
   for (const Node& node : graph.nodes()) {
-    if (node.op == &kSaveForBackwardOp) marks.insert(node.attributes.get<std::string>("name"));
+    if (node.op == &kSaveForBackwardOp) marks.insert(node.attributes.get(key::kName));
     for (const auto& body : node.bodies) collect_marks(*body, marks);
   }
 }
@@ -138,7 +138,7 @@ RematDecision::RematDecision(const Graph& graph, const RematPolicy& policy)
   for (const Node& node : graph.nodes()) {
     if (node.op != &kSaveForBackwardOp) continue;
     ValueId value = node.inputs[0];
-    const std::string& name = node.attributes.get<std::string>("name");
+    const std::string& name = node.attributes.get(key::kName);
     marks_.emplace(value, name);
     // A mark on an alias also marks its value.
     for (NodeId producer = graph.value(value).producer;

@@ -83,7 +83,7 @@ class LoopAccumulator : GroupPass {
       place = std::next(node.inputs.insert(place, rewriter_.at(each.sum)));
       results[loop.carries() + each.result] = graph_.node(each.add).outputs[0];
     }
-    node.attributes.set("stacked", static_cast<int64_t>(loop.slices() + sums.size()));
+    node.attributes.set(key::kStacked, loop.slices() + sums.size());
     node.bodies[0] = std::make_shared<const Graph>(accumulate_in_loops(body_with(loop, sums)));
     rewriter_.add(std::move(node), results);
   }

@@ -28,6 +28,9 @@
 namespace tessera {
 namespace {
 
+// The layouts between which a permute without routes moves shards.
+constexpr AttributeName<Type> kLayoutBefore{"before"}, kLayoutAfter{"after"};
+
 using Names = std::vector<std::string>;
 
 // Returns the type of the tensor whose shard's position the op needs; null: none.
@@ -82,24 +85,22 @@ Names order_of(const Type& layout, const Names& changing, const Mesh& mesh) {
 // whose result depends on the position of its shard gets the type of the split tensor as `anchor`.
 Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& mesh) {
   Attributes result;
-  const AxisSizeAttribute& sized = node.op->axis_size;
-  for (const auto& [name, value] : node.attributes.entries()) {
-    if (const Type* type = std::get_if<Type>(&value)) {
-      result.set(name, local_type(*type, mesh));
-    } else if (name == "split") {
-      result.set(name, Names{});
-    } else if (name == sized.size) {
-      const std::string& axis = node.attributes.get<std::string>(sized.axis);
-      const Type& type = graph.type(node.outputs[0]);
-      result.set(name, local_type(type, mesh).axis(axis).size);
-    } else {
-      result.set(name, value);
+  const auto& [axis_name, size_name] = node.op->axis_size;
+  for (Attributes::Entry entry : node.attributes.entries()) {
+    if (const Type* type = std::get_if<Type>(&entry.value)) {
+      entry.value = local_type(*type, mesh);
+    } else if (entry.name == key::kSplit.text) {
+      entry.value = Names{};
+    } else if (entry.name == size_name.text) {
+      const std::string& axis = node.attributes.get(axis_name);
+      entry.value = local_type(graph.type(node.outputs[0]), mesh).axis(axis).size;
     }
+    result.set(std::move(entry));
   }
   const Type* const type = anchor(graph, node);
   if (type != nullptr && is_split(*type, mesh)) {
     expect_one_block(node, *type, mesh);
-    result.set("anchor", *type);
+    result.set(key::kAnchor, *type);
   }
   return result;
 }
@@ -108,33 +109,32 @@ Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& me
 // to a part of type `result`.
 Attributes step_attributes(const ReshardStep& step, const Type& layout, const Type& local,
                            const Type& result) {
-  Attributes attributes = {{"mesh_axes", step.mesh_axes}};
+  Attributes attributes = {{key::kMeshAxes, step.mesh_axes}};
   switch (step.kind) {
     case StepKind::kSlice:
-      attributes.set("axis", step.axis);
-      attributes.set("begin", int64_t{0});
-      attributes.set("end", result.axis(step.axis).size);
+      attributes.set(key::kAxis, step.axis);
+      attributes.set(key::kBegin, 0);
+      attributes.set(key::kEnd, result.axis(step.axis).size);
       break;
     case StepKind::kPad:
-      attributes.set("axis", step.axis);
-      attributes.set("before", int64_t{0});
-      attributes.set("after", result.axis(step.axis).size - local.axis(step.axis).size);
+      attributes.set(key::kAxis, step.axis);
+      attributes.set(key::kBefore, 0);
+      attributes.set(key::kAfter, result.axis(step.axis).size - local.axis(step.axis).size);
       break;
     case StepKind::kAllGather:
     case StepKind::kReduceScatter:
-      attributes.set("axis", step.axis);
+      attributes.set(key::kAxis, step.axis);
       break;
     case StepKind::kAllReduce:
-      attributes.set("reduction",
-                     std::string(layout.partial.kind == PartialKind::kMax ? "max" : "sum"));
+      attributes.set(key::kReduction, layout.partial.kind == PartialKind::kMax ? "max" : "sum");
       break;
     case StepKind::kAllToAll:
-      attributes.set("split_axis", step.to_axis);
-      attributes.set("concat_axis", step.axis);
+      attributes.set(key::kSplitAxis, step.to_axis);
+      attributes.set(key::kConcatAxis, step.axis);
       break;
     case StepKind::kPermute:
-      attributes.set("before", layout);
-      attributes.set("after", step.result);
+      attributes.set(kLayoutBefore, layout);
+      attributes.set(kLayoutAfter, step.result);
       break;
     case StepKind::kMask:
       break;
@@ -257,37 +257,35 @@ class DeviceAttributes {
   // after, keep, from and to, origin and extent.
   void fill(const Graph& graph, Node& node) {
     Attributes& attributes = node.attributes;
-    if (attributes.has("anchor")) {
-      const Type type = attributes.get<Type>("anchor");  // A copy: set() moves attributes.
+    if (attributes.has(key::kAnchor)) {
+      const Type type = attributes.get(key::kAnchor);  // A copy: set() moves attributes.
       std::vector<int64_t> extent;
       for (const Axis& axis : type.axes) extent.push_back(axis.size);
       const std::vector<ShardBlock> blocks = shard_blocks(type, mesh_, device_);
-      attributes.set(std::string(kOrigin), blocks.front().global.origin);
-      attributes.set(std::string(kExtent), std::move(extent));
-      if (has_rows(type)) attributes.set(std::string(kRows), rows_of_blocks(type, blocks));
+      attributes.set(key::kOrigin, blocks.front().global.origin);
+      attributes.set(key::kExtent, std::move(extent));
+      if (has_rows(type)) attributes.set(key::kRows, rows_of_blocks(type, blocks));
     }
-    if (!attributes.has("mesh_axes")) return;
-    const Names mesh_axes = attributes.get<Names>("mesh_axes");
+    if (!attributes.has(key::kMeshAxes)) return;
+    const Names mesh_axes = attributes.get(key::kMeshAxes);
     const int64_t index = mesh_.index_along(device_, mesh_axes);
     if (is_transfer(node)) {
       fill_transfer(node, group(mesh_axes), index);
     } else if (is_collective(node)) {
-      attributes.set("group", group(mesh_axes));
-      attributes.set("index", index);
-      if (attributes.has("stages")) keep_stages(attributes, index);
+      attributes.set(key::kGroup, group(mesh_axes));
+      attributes.set(key::kIndex, index);
+      if (attributes.has(key::kStages)) keep_stages(attributes, index);
       if (node.op == &kPermuteOp) fill_permute(attributes);
     } else if (node.op == &kMaskToOwnerOp) {
-      attributes.set("keep", int64_t{index == 0});
+      attributes.set(key::kIsOwner, index == 0);
     } else if (node.op == &kSliceOp) {
-      const int64_t size =
-          graph.type(node.outputs[0]).axis(attributes.get<std::string>("axis")).size;
-      attributes.set("begin", index * size);
-      attributes.set("end", (index + 1) * size);
+      const int64_t size = graph.type(node.outputs[0]).axis(attributes.get(key::kAxis)).size;
+      attributes.set(key::kBegin, index * size);
+      attributes.set(key::kEnd, (index + 1) * size);
     } else if (node.op == &kPadOp) {
-      const int64_t size =
-          graph.type(node.inputs[0]).axis(attributes.get<std::string>("axis")).size;
-      attributes.set("before", index * size);
-      attributes.set("after", (mesh_.size_along(mesh_axes) - 1 - index) * size);
+      const int64_t size = graph.type(node.inputs[0]).axis(attributes.get(key::kAxis)).size;
+      attributes.set(key::kBefore, index * size);
+      attributes.set(key::kAfter, (mesh_.size_along(mesh_axes) - 1 - index) * size);
     }
   }
 
@@ -313,50 +311,51 @@ class DeviceAttributes {
 
   // Reduces the group of a collective to the stages that take part.
   void keep_stages(Attributes& attributes, int64_t own) {
-    const auto& stages = attributes.get<std::vector<int64_t>>("stages");
-    const auto& all = attributes.get<std::vector<int64_t>>("group");
+    const auto& stages = attributes.get(key::kStages);
+    const auto& all = attributes.get(key::kGroup);
     std::vector<int64_t> kept;
     for (const int64_t stage : stages) kept.push_back(all[static_cast<size_t>(stage)]);
-    attributes.set("index", std::ranges::find(stages, own) - stages.begin());
-    attributes.set("group", std::move(kept));
+    attributes.set(key::kIndex, std::ranges::find(stages, own) - stages.begin());
+    attributes.set(key::kGroup, std::move(kept));
   }
 
   // Sets the group to the pair of devices at `own` and at the peer's place among the stages.
   static void fill_transfer(Node& node, const std::vector<int64_t>& stages, int64_t own) {
     Attributes& attributes = node.attributes;
-    const int64_t peer = attributes.get<int64_t>("peer");
+    const int64_t peer = attributes.get(key::kPeer);
     CHECK(peer >= 0 && peer < std::ssize(stages) && peer != own,
           "stage {} of {} exchanges {} with stage {}", own, stages.size(),
-          attributes.get<std::string>("slot"), peer);
+          attributes.get(key::kSlot), peer);
     const auto at = [&](int64_t stage) { return stages[static_cast<size_t>(stage)]; };
     const bool sends = node.op == &kSendOp;
-    attributes.set("group", std::vector<int64_t>{at(std::min(own, peer)), at(std::max(own, peer))});
-    attributes.set("index", int64_t{own > peer});
-    attributes.set("from", at(sends ? own : peer));
-    attributes.set("to", at(sends ? peer : own));
+    attributes.set(key::kGroup,
+                   std::vector<int64_t>{at(std::min(own, peer)), at(std::max(own, peer))});
+    attributes.set(key::kIndex, int64_t{own > peer});
+    attributes.set(key::kFrom, at(sends ? own : peer));
+    attributes.set(key::kTo, at(sends ? peer : own));
   }
 
   // With `routes` each device of the group sends to the one that they give. Otherwise this device
   // receives its shard from the device whose number before the permute equals this device's number
   // after it.
   void fill_permute(Attributes& attributes) {
-    const Names changing = attributes.get<Names>("mesh_axes");
-    if (attributes.has("routes")) {
-      const auto& routes = attributes.get<std::vector<int64_t>>("routes");
+    const Names changing = attributes.get(key::kMeshAxes);
+    if (attributes.has(key::kRoutes)) {
+      const auto& routes = attributes.get(key::kRoutes);
       const int64_t index = mesh_.index_along(device_, changing);
       const auto sender = std::ranges::find(routes, index) - routes.begin();
-      attributes.set("from", group(changing)[static_cast<size_t>(sender)]);
-      attributes.set("to",
+      attributes.set(key::kFrom, group(changing)[static_cast<size_t>(sender)]);
+      attributes.set(key::kTo,
                      group(changing)[static_cast<size_t>(routes[static_cast<size_t>(index)])]);
       return;
     }
-    const Names before = order_of(attributes.get<Type>("before"), changing, mesh_);
-    const Names after = order_of(attributes.get<Type>("after"), changing, mesh_);
+    const Names before = order_of(attributes.get(kLayoutBefore), changing, mesh_);
+    const Names after = order_of(attributes.get(kLayoutAfter), changing, mesh_);
     const auto at = [&](const Names& order, int64_t place) {
       return group(order)[static_cast<size_t>(place)];
     };
-    attributes.set("from", at(before, mesh_.index_along(device_, after)));
-    attributes.set("to", at(after, mesh_.index_along(device_, before)));
+    attributes.set(key::kFrom, at(before, mesh_.index_along(device_, after)));
+    attributes.set(key::kTo, at(after, mesh_.index_along(device_, before)));
   }
 
   const Mesh& mesh_;

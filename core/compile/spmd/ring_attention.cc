@@ -52,7 +52,7 @@ class Ring {
     // A type with one element for each device: this device's element is its number in the ring.
     const Type whole = make_type(DType::kI32, {{"ring", size, mesh_axes_}});
     const Type local = make_type(DType::kI32, {{"ring", 1, {}}});
-    const Tensor number = trace_op(kIotaOp, {}, {{"type", local}, {"anchor", whole}}, {});
+    const Tensor number = trace_op(kIotaOp, {}, {{key::kType, local}, {key::kAnchor, whole}}, {});
     number_ = reduce_sum(cast(number, DType::kF32), "ring");
     is_even_ = equal(cast(cast(number_ * 0.5, DType::kI32), DType::kF32) * 2.0, number_);
     for (int64_t i = 0; i < size; ++i) {
@@ -96,8 +96,9 @@ class Ring {
   // merged with equal ones of the forward pass, and every device would store the keys of all
   // devices.
   Tensor sent(const Tensor& x, const Routes& routes) const {
-    const Attributes attributes = {
-        {"mesh_axes", mesh_axes_}, {"routes", routes}, {"gradient", int64_t{gradient_}}};
+    const Attributes attributes = {{key::kMeshAxes, mesh_axes_},
+                                   {key::kRoutes, routes},
+                                   {AttributeName<bool>{"gradient"}, gradient_}};
     return trace_op(kPermuteOp, {x}, attributes, {});
   }
 
@@ -141,8 +142,8 @@ class RingAttention {
  public:
   RingAttention(const Node& node, Ring ring)
       : node_(node),
-        causal_(flag_attribute(node, "causal")),
-        segments_(flag_attribute(node, "segments")),
+        causal_(node.attributes.get(key::kCausal)),
+        segments_(node.attributes.get(key::kSegments)),
         ring_(std::move(ring)) {}
 
   Tensors run(std::span<const Tensor> operands) const {
@@ -166,7 +167,7 @@ class RingAttention {
 
   Tensors local(const Tensors& queries, const Tensors& keys, bool causal) const {
     Attributes attributes = node_.attributes;
-    attributes.set("causal", int64_t{causal});
+    attributes.set(key::kCausal, causal);
     Tensors operands = {queries[0], keys[0], keys[1]};
     if (segments_) operands.insert(operands.end(), {queries[1], keys[2]});
     operands.insert(operands.end(), queries.begin() + (segments_ ? 2 : 1), queries.end());

@@ -30,26 +30,26 @@ ValueId AddedNodes::add(const Op& op, std::vector<ValueId> inputs, Attributes at
 }
 
 ValueId AddedNodes::zeros(const Type& type) {
-  return add(kConstantOp, {}, {{"value", 0.0}, {"type", type}}, type);
+  return add(kConstantOp, {}, {{key::kValue, 0.0}, {key::kType, type}}, type);
 }
 
 ValueId AddedNodes::with_rows(const Op& op, std::vector<ValueId> inputs, int64_t rows,
                               Attributes attributes) {
   Type type = graph_.type(inputs[0]);
   type.axes[static_cast<size_t>(type.find(kLayersAxis))].size = rows;
-  attributes.set("axis", std::string(kLayersAxis));
+  attributes.set(key::kAxis, kLayersAxis);
   return add(op, std::move(inputs), std::move(attributes), type);
 }
 
 ValueId AddedNodes::rows(ValueId stack, int64_t begin, int64_t count) {
   if (count == rows_of(graph_, stack)) return stack;
-  return with_rows(kSliceOp, {stack}, count, {{"begin", begin}, {"end", begin + count}});
+  return with_rows(kSliceOp, {stack}, count, {{key::kBegin, begin}, {key::kEnd, begin + count}});
 }
 
 ValueId AddedNodes::padded(ValueId stack, int64_t rows) {
   const int64_t missing = rows - rows_of(graph_, stack);
   if (missing == 0) return stack;
-  return with_rows(kPadOp, {stack}, rows, {{"before", int64_t{0}}, {"after", missing}});
+  return with_rows(kPadOp, {stack}, rows, {{key::kBefore, 0}, {key::kAfter, missing}});
 }
 
 ValueId AddedNodes::joined(std::vector<ValueId> parts) {
@@ -60,9 +60,9 @@ ValueId AddedNodes::joined(std::vector<ValueId> parts) {
 }
 
 ValueId AddedNodes::sum_over_stages(ValueId value, const StageList& stages) {
-  Attributes attributes = {{"mesh_axes", std::vector{std::string(kStageAxis)}},
-                           {"reduction", std::string("sum")}};
-  if (!stages.empty()) attributes.set("stages", stages);
+  Attributes attributes = {{key::kMeshAxes, std::vector{std::string(kStageAxis)}},
+                           {key::kReduction, "sum"}};
+  if (!stages.empty()) attributes.set(key::kStages, stages);
   const Type type = graph_.type(value);
   return add(kAllReduceOp, {value}, std::move(attributes), type);
 }

@@ -15,8 +15,8 @@ namespace {
 ValueId summed(Graph& graph, AddedNodes& nodes, ValueId term, const Mesh& mesh, int64_t device) {
   const ValueId sum = nodes.sum_over_stages(term);
   Attributes& attributes = graph.node(graph.value(sum).producer).attributes;
-  attributes.set("group", mesh.group(device, {std::string(kStageAxis)}));
-  attributes.set("index", mesh.stage_of(device));
+  attributes.set(key::kGroup, mesh.group(device, {std::string(kStageAxis)}));
+  attributes.set(key::kIndex, mesh.stage_of(device));
   return sum;
 }
 

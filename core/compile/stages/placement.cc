@@ -15,7 +15,7 @@ namespace {
 
 bool is_over_stage(const Node& node) {
   using Names = std::vector<std::string>;
-  return node.attributes.get_or<Names>("mesh_axes", {}) == Names{std::string(kStageAxis)};
+  return node.attributes.get_or(key::kMeshAxes, {}) == Names{std::string(kStageAxis)};
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ void TaskPlacement::find_loops() {
           node.path, layers_, loop.count());
     const bool forward = node.phase == Phase::kForward;
     // split_backward() puts the loop of the weights' gradients after that of the inputs'.
-    const bool weight = node.attributes.get_or<int64_t>(kBackwardWeightLoop, 0) != 0;
+    const bool weight = node.attributes.get_or(kBackwardWeightLoop, false);
     has_weight_loop = has_weight_loop || weight;
     const PipelineWork work = forward  ? PipelineWork::kForward
                               : weight ? PipelineWork::kBackwardWeight

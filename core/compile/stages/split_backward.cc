@@ -129,7 +129,7 @@ void add_split(Rewriter& rewriter, const Graph& graph, NodeId id) {
   second.attributes =
       loop_attributes(loop.axis(), loop.count(), 0, loop.slices() + split.crossing().size(),
                       loop.constants(), loop.reversed());
-  second.attributes.set(kBackwardWeightLoop, int64_t{1});
+  second.attributes.set(kBackwardWeightLoop, true);
   second.bodies = {split.second()};
   std::vector<ValueId> results;
   for (size_t k = 0; k < loop.results(); ++k) results.push_back(loop.result(k));

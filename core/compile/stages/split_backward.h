@@ -8,7 +8,7 @@
 namespace tessera {
 
 // The attribute of the second loop that split_backward() makes.
-inline constexpr std::string_view kBackwardWeightLoop = "backward_weight";
+inline constexpr AttributeName<bool> kBackwardWeightLoop{"backward_weight"};
 
 // Splits each backward loop over layers that are stacked over `stage`, in the loop over
 // microbatches of a localised graph, into two: the first computes its carries (the gradient for the

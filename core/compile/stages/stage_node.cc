@@ -195,20 +195,18 @@ NodeId StageNode::add_to(Graph& graph, const std::function<ValueId(const Partial
   for (const size_t k : results_)
     types.push_back(
         stacked_type(loop_.body().type(loop_.slice_out(k)), loop_.axis(), loop_.count()));
-  node.attributes = {{"axis", loop_.axis()},
-                     {"count", loop_.count()},
-                     {"carries", std::ssize(sums_)},
-                     {"stacked", std::ssize(slices_)},
-                     {"outputs", std::ssize(types)},
-                     {"slots", std::ssize(slots_)},
-                     {"calls", calls_}};
+  node.attributes = {{key::kAxis, loop_.axis()},    {key::kCount, loop_.count()},
+                     {key::kCarries, sums_.size()}, {key::kStacked, slices_.size()},
+                     {key::kOutputs, types.size()}, {key::kSlots, slots_.size()},
+                     {key::kCalls, calls_}};
   std::vector<std::string> works;
   for (const Body& body : bodies_) works.push_back(body.work);
-  node.attributes.set("works", std::move(works));
+  node.attributes.set(key::kWorks, std::move(works));
   for (size_t b = 0; b < bodies_.size(); ++b) {
     node.bodies.push_back(bodies_[b].graph);
-    node.attributes.set(reads_attribute(b), numbers(bodies_[b].reads, node.inputs.size()));
-    node.attributes.set(writes_attribute(b), numbers(bodies_[b].writes, types.size()));
+    node.attributes.set(PortsName{reads_attribute(b)},
+                        numbers(bodies_[b].reads, node.inputs.size()));
+    node.attributes.set(PortsName{writes_attribute(b)}, numbers(bodies_[b].writes, types.size()));
   }
   return graph.add_node(std::move(node), types);
 }

@@ -261,8 +261,8 @@ class TaskBuilder {
     for (size_t i = 0; i < loop.slices(); ++i)
       node.inputs.push_back(rows(layers, loop.stacked(i), p));
     for (size_t i = 0; i < loop.constants(); ++i) node.inputs.push_back(get({loop.constant(i)}));
-    node.attributes.set("count", division_.pieces.layers(p));
-    node.attributes.set("first", division_.pieces.first_layer(p));
+    node.attributes.set(key::kCount, division_.pieces.layers(p));
+    node.attributes.set(key::kFirst, division_.pieces.first_layer(p));
     std::vector<SharedType> types;
     for (size_t i = 0; i < loop.outputs(); ++i) {
       const Type& type = body_.type(loop.output(i));

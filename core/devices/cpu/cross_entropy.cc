@@ -218,10 +218,10 @@ class LogitKernel : public HostKernel {
     rows_.dtype = vector_dtype(graph, node, 0);
     rows_.vocab = logits.axes.back().size;
     rows_.origin = origin_along(node.attributes, logits.rank() - 1);
-    rows_.soft_cap = float_attribute(node, "soft_cap");
+    rows_.soft_cap = static_cast<float>(node.attributes.get(key::kSoftCap));
     if constexpr (requires { rows_.smoothing; }) {
-      rows_.smoothing = float_attribute(node, "label_smoothing");
-      rows_.z_loss = float_attribute(node, "z_loss");
+      rows_.smoothing = static_cast<float>(node.attributes.get(key::kLabelSmoothing));
+      rows_.z_loss = static_cast<float>(node.attributes.get(key::kZLoss));
     }
   }
 
@@ -273,7 +273,7 @@ class ShardKernel : public LogitKernel<CrossEntropyShardRows<Float>> {
  public:
   ShardKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : LogitKernel<CrossEntropyShardRows<Float>>(graph, node, pool),
-        with_total_(flag_attribute(node, "total")) {}
+        with_total_(node.attributes.get(key::kTotal)) {}
 
  protected:
   void set_arrays(const HostArgs& args, Float* arrays) {

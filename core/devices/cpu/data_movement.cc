@@ -89,13 +89,12 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
     piece.space = collapse(sizes_of(y.axes), {strides_in(x, y.axes), strides_in(y, y.axes)});
     return {piece};
   }
-  const auto axis = static_cast<size_t>(y.find(node.attributes.get<std::string>("axis")));
+  const auto axis = static_cast<size_t>(y.find(node.attributes.get(key::kAxis)));
   const int64_t size = y.axes[axis].size;
   const auto box = [&](int64_t begin, int64_t count) { return Box{y, axis, begin, count}; };
-  if (op == &kSliceOp)
-    return {copy_piece(box(0, size), 0, x, node.attributes.get<int64_t>("begin"))};
+  if (op == &kSliceOp) return {copy_piece(box(0, size), 0, x, node.attributes.get(key::kBegin))};
   if (op == &kPadOp) {
-    const int64_t before = node.attributes.get<int64_t>("before");
+    const int64_t before = node.attributes.get(key::kBefore);
     const int64_t inside = x.axes[axis].size;
     std::vector<Piece> pieces = {copy_piece(box(before, inside), 0, x, 0)};
     if (before > 0) pieces.push_back(fill_piece(box(0, before), 0.0));
@@ -104,7 +103,7 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
     return pieces;
   }
   if (op == &kShiftRightOp) {
-    std::vector<Piece> pieces = {fill_piece(box(0, 1), node.attributes.get<double>("fill"))};
+    std::vector<Piece> pieces = {fill_piece(box(0, 1), node.attributes.get(key::kFill))};
     if (size > 1) pieces.push_back(copy_piece(box(1, size - 1), 0, x, 0));
     return pieces;
   }
@@ -142,7 +141,7 @@ void copy_or_zero(std::byte* to, const std::byte* from, int64_t bytes) {
 class MaskToOwnerKernel final : public HostKernel {
  public:
   MaskToOwnerKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : keep_(flag_attribute(node, "keep")),
+      : keep_(node.attributes.get(key::kIsOwner)),
         bytes_(graph.type(node.outputs[0]).bytes()),
         pool_(pool) {}
 
@@ -178,7 +177,7 @@ const int32_t* ids_of(const HostArgs& args) { return input_as<int32_t>(args, 1);
 class SelectedRows {
  public:
   SelectedRows(const Graph& graph, const Node& node, const Type& table) {
-    const int64_t axis = table.find(node.attributes.get<std::string>("axis"));
+    const int64_t axis = table.find(node.attributes.get(key::kAxis));
     int64_t batches = 1;
     for (int64_t i = 0; i < axis; ++i) batches *= table.axes[static_cast<size_t>(i)].size;
     rows_ = shard_range(node, table, axis);
@@ -293,7 +292,7 @@ class PickKernel final : public HostKernel {
  public:
   PickKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
     const Type& x = graph.type(node.inputs[0]);
-    const int64_t axis = x.find(node.attributes.get<std::string>("axis"));
+    const int64_t axis = x.find(node.attributes.get(key::kAxis));
     const Type& ids = graph.type(node.inputs[1]);
     count_ = ids.elements();
     inner_ = strides_in(x, x.axes)[static_cast<size_t>(axis)];
@@ -326,7 +325,7 @@ class ScatterAlongKernel final : public HostKernel {
   ScatterAlongKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : dtype_(vector_dtype(graph, node, 0)), pool_(pool) {
     const Type& x = graph.type(node.inputs[0]);
-    const int64_t axis = x.find(node.attributes.get<std::string>("k"));
+    const int64_t axis = x.find(node.attributes.get(key::kK));
     several_ = x.axes[static_cast<size_t>(axis)].size;
     inner_ = strides_in(x, x.axes)[static_cast<size_t>(axis)];
     rows_ = x.elements() / several_;

@@ -28,9 +28,9 @@ uint32_t key_of(int32_t value) { return static_cast<uint32_t>(value) ^ 0x8000000
 class OrderKernel final : public HostKernel {
  public:
   OrderKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : shape_(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis")),
+      : shape_(graph.type(node.inputs[0]), node.attributes.get(key::kAxis)),
         kept_(graph.type(node.outputs[0]).elements() / (shape_.outer * shape_.inner)),
-        flip_(flag_attribute(node, "descending") ? 0xffffffffu : 0),
+        flip_(node.attributes.get(key::kDescending) ? 0xffffffffu : 0),
         dtype_(graph.type(node.inputs[0]).dtype),
         pool_(pool) {
     if (dtype_ != DType::kI32) vector_dtype(graph, node, 0);
@@ -79,9 +79,9 @@ class OrderKernel final : public HostKernel {
 class CumulativeSumKernel final : public HostKernel {
  public:
   CumulativeSumKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : shape_(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis")),
-        exclusive_(flag_attribute(node, "exclusive")),
-        reverse_(flag_attribute(node, "reverse")),
+      : shape_(graph.type(node.inputs[0]), node.attributes.get(key::kAxis)),
+        exclusive_(node.attributes.get(key::kExclusive)),
+        reverse_(node.attributes.get(key::kReverse)),
         dtype_(graph.type(node.inputs[0]).dtype),
         pool_(pool) {
     if (dtype_ != DType::kI32) vector_dtype(graph, node, 0);

@@ -100,11 +100,11 @@ constexpr int64_t kGrain = 4096;
 class StreamOperands {
  public:
   StreamOperands(const Node& node, size_t first_operand, const Type& type)
-      : seed_(static_cast<uint64_t>(node.attributes.get<int64_t>("seed"))),
-        path_(node.attributes.get<std::string>("stream")),
-        layer_(node.attributes.get<int64_t>("layer")),
-        loop_(flag_attribute(node, "loop")),
-        part_(node.attributes.get<int64_t>("part")),
+      : seed_(node.attributes.get(key::kSeed)),
+        path_(node.attributes.get(key::kStream)),
+        layer_(node.attributes.get(key::kLayer)),
+        loop_(node.attributes.get(key::kLoop)),
+        part_(node.attributes.get(key::kPart)),
         first_operand_(first_operand),
         elements_(type, node.attributes) {}
 
@@ -162,7 +162,7 @@ class DropoutKernel final : public HostKernel {
       : operands_(node, 1, graph.type(node.inputs[0])),
         dtype_(vector_dtype(graph, node, 0)),
         count_(graph.type(node.inputs[0]).elements()),
-        keep_(float_attribute(node, "keep")),
+        keep_(static_cast<float>(node.attributes.get(key::kKeep))),
         pool_(pool) {}
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
@@ -189,7 +189,7 @@ class StochasticRoundKernel final : public HostKernel {
  public:
   StochasticRoundKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : elements_(graph.type(node.inputs[0]), node),
-        half_(static_cast<NoiseHalf>(node.attributes.get<int64_t>("half"))),
+        half_(node.attributes.get(key::kHalf)),
         count_(graph.type(node.inputs[0]).elements()),
         pool_(pool) {}
 

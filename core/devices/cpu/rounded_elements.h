@@ -16,9 +16,8 @@ class RoundedElements {
  public:
   // `node` rounds tensors of the local type `type` stochastically.
   RoundedElements(const Type& type, const Node& node)
-      : key_(random_key(static_cast<uint64_t>(node.attributes.get<int64_t>("seed")),
-                        node.attributes.get<std::string>("stream"))),
-        first_(node.attributes.get<int64_t>("first")),
+      : key_(random_key(node.attributes.get(key::kSeed), node.attributes.get(key::kStream))),
+        first_(node.attributes.get(key::kFirst)),
         map_(type, node.attributes) {}
 
   // Returns the stream after `count` updates.

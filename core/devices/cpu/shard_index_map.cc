@@ -12,9 +12,9 @@ using Numbers = std::vector<int64_t>;
 ShardIndexMap::ShardIndexMap(const Type& anchor, const Attributes& attributes) {
   for (const Axis& axis : anchor.axes) shape_.push_back(axis.size);
   const size_t rank = shape_.size();
-  origin_ = attributes.get_or(kOrigin, Numbers(rank, 0));
-  const Numbers extent = attributes.get_or(kExtent, shape_);
-  rows_ = attributes.get_or(kRows, Numbers());
+  origin_ = attributes.get_or(key::kOrigin, Numbers(rank, 0));
+  const Numbers extent = attributes.get_or(key::kExtent, shape_);
+  rows_ = attributes.get_or(key::kRows, Numbers());
   CHECK(origin_.size() == rank && extent.size() == rank, "an extent of {} axes for {}",
         extent.size(), anchor.text());
   strides_.assign(rank, 1);

@@ -10,6 +10,7 @@
 #include "core/devices/reference/primitives.h"
 #include "core/graph/decomposition.h"
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
 
 namespace tessera {
 namespace {
@@ -59,10 +60,8 @@ class Interpreter {
   std::vector<ReferenceArray> run_repeat(const Graph& graph, const Node& node,
                                          const std::vector<const ReferenceArray*>& operands) const {
     const Graph& body = *node.bodies.front();
-    const int64_t count = node.attributes.get<int64_t>("count");
-    const size_t carries = static_cast<size_t>(node.attributes.get<int64_t>("carries"));
-    const size_t stacked = static_cast<size_t>(node.attributes.get<int64_t>("stacked"));
-    const bool reversed = node.attributes.get<int64_t>("reversed") != 0;
+    const Loop loop(node);
+    const size_t carries = loop.carries(), stacked = loop.slices();
 
     std::vector<ReferenceArray> state = copies_of(std::span(operands).first(carries));
     std::vector<ReferenceArray> collected(node.outputs.size() - carries);
@@ -70,8 +69,8 @@ class Interpreter {
       collected[i].axes = graph.type(node.outputs[carries + i]).axes;
       collected[i].values.resize(static_cast<size_t>(element_count(collected[i].axes)));
     }
-    for (int64_t step = 0; step < count; ++step) {
-      const int64_t index = reversed ? count - 1 - step : step;
+    for (int64_t step = 0; step < loop.count(); ++step) {
+      const int64_t index = loop.iteration(step);
       std::vector<ReferenceArray> inputs = {{{}, {static_cast<double>(index)}}};
       inputs.insert(inputs.end(), state.begin(), state.end());
       for (size_t i = carries; i < operands.size(); ++i)

@@ -47,7 +47,7 @@ std::vector<double> pointwise(const ReferenceCall& call, Formula formula) {
 }
 
 std::vector<double> run_scale(const ReferenceCall& call) {
-  const double factor = call.node.attributes.get<double>("factor");
+  const double factor = call.node.attributes.get(key::kFactor);
   return pointwise(call, [factor](const double* x) { return x[0] * factor; });
 }
 
@@ -85,7 +85,7 @@ struct SumSpace {
 
 std::vector<double> run_einsum(const ReferenceCall& call) {
   const ReferenceArray &a = call.input(0), &b = call.input(1);
-  const Names& contracted = call.node.attributes.get<Names>("contracted");
+  const Names& contracted = call.node.attributes.get(key::kContracted);
   const SumSpace space(call, axes_named(a.axes, contracted));
   std::vector<double> result = filled(call, 0.0);
   for_each_index(space.axes,
@@ -100,7 +100,7 @@ std::vector<double> run_einsum(const ReferenceCall& call) {
 template <typename Combine>
 std::vector<double> reduce(const ReferenceCall& call, double start, Combine combine) {
   const ReferenceArray& x = call.input(0);
-  const SumSpace space(call, axes_named(x.axes, call.node.attributes.get<Names>("axes")));
+  const SumSpace space(call, axes_named(x.axes, call.node.attributes.get(key::kAxes)));
   std::vector<double> result = filled(call, start);
   for_each_index(space.axes, {space.result_strides, strides_along(x, space.axes)},
                  [&](int64_t, const std::vector<int64_t>& at) {
@@ -125,8 +125,7 @@ template <typename RowOfId>
 void for_each_selected_row(const ReferenceCall& call, const std::vector<Axis>& table,
                            RowOfId row_of_id) {
   const ReferenceArray& ids = call.input(1);
-  const auto axis =
-      std::ranges::find(table, call.node.attributes.get<std::string>("axis"), &Axis::name);
+  const auto axis = std::ranges::find(table, call.node.attributes.get(key::kAxis), &Axis::name);
   size_t batches = 1;
   for (auto each = table.begin(); each != axis; ++each) batches *= static_cast<size_t>(each->size);
   const size_t ids_of_batch = std::max<size_t>(1, ids.values.size() / batches);
@@ -160,7 +159,7 @@ std::vector<double> run_scatter_add(const ReferenceCall& call) {
 
 std::vector<double> run_pick(const ReferenceCall& call) {
   const ReferenceArray &x = call.input(0), &ids = call.input(1);
-  const std::string& name = call.node.attributes.get<std::string>("axis");
+  const std::string& name = call.node.attributes.get(key::kAxis);
   const auto axis = std::ranges::find(x.axes, name, &Axis::name);
   const int64_t stride = strides_along(x, {*axis}).front();
   const int64_t origin = call.origin(static_cast<size_t>(axis - x.axes.begin()));
@@ -179,8 +178,7 @@ std::vector<double> run_scatter_along(const ReferenceCall& call) {
   const ReferenceArray &x = call.input(0), &ids = call.input(1);
   const ReferenceArray sums{call.type.axes, {}};
   const auto k = static_cast<size_t>(
-      std::ranges::find(x.axes, call.node.attributes.get<std::string>("k"), &Axis::name) -
-      x.axes.begin());
+      std::ranges::find(x.axes, call.node.attributes.get(key::kK), &Axis::name) - x.axes.begin());
   const int64_t stride = strides_along(sums, {call.type.axes[k]}).front();
   std::vector<int64_t> strides = strides_along(sums, x.axes);
   strides[k] = 0;
@@ -205,7 +203,7 @@ struct Rows {
 
   explicit Rows(const ReferenceCall& call) {
     const ReferenceArray& x = call.input(0);
-    const std::string& name = call.node.attributes.get<std::string>("axis");
+    const std::string& name = call.node.attributes.get(key::kAxis);
     const auto axis =
         static_cast<size_t>(std::ranges::find(x.axes, name, &Axis::name) - x.axes.begin());
     size = x.axes[axis].size, kept = call.type.axes[axis].size;
@@ -221,7 +219,7 @@ struct Rows {
 // Runs argsort and top_k, which keeps the first positions.
 std::vector<double> run_order(const ReferenceCall& call) {
   const std::vector<double>& x = call.input(0).values;
-  const bool descending = flag_attribute(call.node, "descending");
+  const bool descending = call.node.attributes.get(key::kDescending);
   const auto less = [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); };
   std::vector<double> result = filled(call, 0.0);
   const Rows rows(call);
@@ -243,8 +241,8 @@ std::vector<double> run_order(const ReferenceCall& call) {
 
 std::vector<double> run_cumulative_sum(const ReferenceCall& call) {
   const std::vector<double>& x = call.input(0).values;
-  const bool exclusive = flag_attribute(call.node, "exclusive");
-  const bool reverse = flag_attribute(call.node, "reverse");
+  const bool exclusive = call.node.attributes.get(key::kExclusive);
+  const bool reverse = call.node.attributes.get(key::kReverse);
   std::vector<double> result = filled(call, 0.0);
   const Rows rows(call);
   for (const auto& [from, to] : rows.starts) {
@@ -270,7 +268,7 @@ std::vector<double> run_aligned_copy(const ReferenceCall& call) {
 // Shifts: position p of the result is position p + shift of the operand, or `fill` outside it.
 std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double fill) {
   const ReferenceArray& x = call.input(0);
-  const std::string& name = call.node.attributes.get<std::string>("axis");
+  const std::string& name = call.node.attributes.get(key::kAxis);
   const int64_t axis = call.type.find(name);
   const int64_t stride = strides_along(x, call.type.axes)[static_cast<size_t>(axis)];
   std::vector<int64_t> count_along(call.type.axes.size(), 0);  // Steps of 1 along `axis` only.
@@ -288,19 +286,19 @@ std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double
 }
 
 std::vector<double> run_slice(const ReferenceCall& call) {
-  return moved_along(call, call.node.attributes.get<int64_t>("begin"), 0.0);
+  return moved_along(call, call.node.attributes.get(key::kBegin), 0.0);
 }
 
 std::vector<double> run_pad(const ReferenceCall& call) {
-  return moved_along(call, -call.node.attributes.get<int64_t>("before"), 0.0);
+  return moved_along(call, -call.node.attributes.get(key::kBefore), 0.0);
 }
 
 std::vector<double> run_shift_right(const ReferenceCall& call) {
-  return moved_along(call, -1, call.node.attributes.get<double>("fill"));
+  return moved_along(call, -1, call.node.attributes.get(key::kFill));
 }
 
 std::vector<double> run_concat(const ReferenceCall& call) {
-  const int64_t axis = call.type.find(call.node.attributes.get<std::string>("axis"));
+  const int64_t axis = call.type.find(call.node.attributes.get(key::kAxis));
   int64_t inner = 1;
   for (size_t i = static_cast<size_t>(axis) + 1; i < call.type.axes.size(); ++i)
     inner *= call.type.axes[i].size;
@@ -317,11 +315,11 @@ std::vector<double> run_concat(const ReferenceCall& call) {
 }
 
 std::vector<double> run_mask_to_owner(const ReferenceCall& call) {
-  return call.node.attributes.get<int64_t>("keep") != 0 ? call.input(0).values : filled(call, 0.0);
+  return call.node.attributes.get(key::kIsOwner) ? call.input(0).values : filled(call, 0.0);
 }
 
 std::vector<double> run_constant(const ReferenceCall& call) {
-  return filled(call, call.node.attributes.get<double>("value"));
+  return filled(call, call.node.attributes.get(key::kValue));
 }
 
 std::vector<double> run_iota(const ReferenceCall& call) {
@@ -360,8 +358,8 @@ void for_each_element(const ReferenceCall& call, int64_t first, int64_t stride, 
   const std::vector<Axis>& axes = call.type.axes;
   std::vector<int64_t> extent, rows;
   for (const Axis& axis : axes) extent.push_back(axis.size);
-  extent = call.node.attributes.get_or(kExtent, extent);
-  rows = call.node.attributes.get_or(kRows, rows);
+  extent = call.node.attributes.get_or(key::kExtent, extent);
+  rows = call.node.attributes.get_or(key::kRows, rows);
   std::vector<int64_t> strides(axes.size(), 1), local(axes.size(), 1);
   for (size_t i = axes.size(); i-- > 1;) {
     strides[i - 1] = strides[i] * extent[i];
@@ -388,12 +386,10 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   size_t operand = 0;
   const auto next = [&] { return static_cast<int64_t>(call.input(operand++).values.front()); };
   const int64_t step = next();
-  const int64_t layer =
-      attributes.get<int64_t>("loop") != 0 ? next() : attributes.get<int64_t>("layer");
-  const int64_t stride = attributes.get<int64_t>("part");
+  const int64_t layer = attributes.get(key::kLoop) ? next() : attributes.get(key::kLayer);
+  const int64_t stride = attributes.get(key::kPart);
   const int64_t first = stride != 0 ? next() : 0;
-  const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
-                                  attributes.get<std::string>("stream"), layer);
+  const uint64_t key = random_key(attributes.get(key::kSeed), attributes.get(key::kStream), layer);
   std::vector<double> result;
   for_each_element(call, first, stride, [&](int64_t, int64_t element) {
     result.push_back(uniform_from_bits(philox_word(key, element, step)));
@@ -404,14 +400,13 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
 // Rounds. Operands: x, and the number of updates before this one (core/ops/rounding.cc).
 std::vector<double> run_stochastic_round(const ReferenceCall& call) {
   const Attributes& attributes = call.node.attributes;
-  const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
-                                  attributes.get<std::string>("stream"));
-  const bool high = attributes.get<int64_t>("half") == static_cast<int64_t>(NoiseHalf::kHigh);
+  const uint64_t key = random_key(attributes.get(key::kSeed), attributes.get(key::kStream));
+  const bool high = attributes.get(key::kHalf) == NoiseHalf::kHigh;
   const auto count = static_cast<int64_t>(call.input(1).values.front());
   const std::vector<double>& x = call.input(0).values;
   std::vector<double> result = x;
   for_each_element(call, 0, 0, [&](int64_t i, int64_t element) {
-    const uint32_t word = philox_word(key, attributes.get<int64_t>("first") + element, count);
+    const uint32_t word = philox_word(key, attributes.get(key::kFirst) + element, count);
     const auto value = static_cast<float>(x[static_cast<size_t>(i)]);
     const uint32_t bits =
         stochastic_bf16_bits(std::bit_cast<uint32_t>(value), high ? word >> 16 : word & 0xffffu);

@@ -22,7 +22,7 @@ struct ReferenceCall {
   // (OpDef::anchor); 0 on one device.
   int64_t origin(size_t axis) const {
     const std::vector<int64_t> none(axis + 1, 0);
-    return node.attributes.get_or(kOrigin, none)[axis];
+    return node.attributes.get_or(key::kOrigin, none)[axis];
   }
 };
 

@@ -21,8 +21,8 @@ int64_t product(const Type& type, size_t begin, size_t end) {
   return product;
 }
 
-size_t position(const Type& type, const Node& node, std::string_view attribute) {
-  const int64_t position = type.find(node.attributes.get<std::string>(attribute));
+size_t position(const Type& type, const Node& node, AttributeName<std::string> name) {
+  const int64_t position = type.find(node.attributes.get(name));
   CHECK(position >= 0);
   return static_cast<size_t>(position);
 }
@@ -30,7 +30,7 @@ size_t position(const Type& type, const Node& node, std::string_view attribute) 
 using Names = std::vector<std::string>;
 
 std::string mesh_axes_of(const Node& node) {
-  return fmt::format("{}", fmt::join(node.attributes.get_or<Names>("mesh_axes", {}), ","));
+  return fmt::format("{}", fmt::join(node.attributes.get_or(key::kMeshAxes, {}), ","));
 }
 
 std::string place_of(const Node& node) {
@@ -43,10 +43,10 @@ std::string place_of(const Node& node) {
 
 void CollectiveInfo::read_transfer(const Node& node, const Type& type) {
   const bool sends = op == &kSendOp;
-  to = node.attributes.get<int64_t>("to");
-  from = node.attributes.get<int64_t>("from");
+  to = node.attributes.get(key::kTo);
+  from = node.attributes.get(key::kFrom);
   (sends ? elements_in : elements_out) = type.elements();
-  const auto& slot = node.attributes.get<std::string>("slot");
+  const auto& slot = node.attributes.get(key::kSlot);
   signature = fmt::format("a transfer of {}, {}, from device {} to device {}", slot,
                           type.text_sized(), from, to);
   text = fmt::format("{} of {} {} device {} over {} [{}]", op->name, slot, sends ? "to" : "from",
@@ -54,14 +54,14 @@ void CollectiveInfo::read_transfer(const Node& node, const Type& type) {
 }
 
 void CollectiveInfo::read_axis(const Node& node, const Type& shard) {
-  const size_t axis = position(shard, node, "axis");
+  const size_t axis = position(shard, node, key::kAxis);
   outer_ = product(shard, 0, axis);
   run_ = product(shard, axis, shard.axes.size()) * dtype_bytes(dtype);
 }
 
 void CollectiveInfo::read_all_to_all(const Node& node, Type type) {
-  const size_t split = position(type, node, "split_axis");
-  const size_t concat = position(type, node, "concat_axis");
+  const size_t split = position(type, node, key::kSplitAxis);
+  const size_t concat = position(type, node, key::kConcatAxis);
   CHECK(split != concat);
   type.axes[split].size /= size();  // Now the type of the data for one device.
   const size_t first = std::min(split, concat), second = std::max(split, concat);
@@ -124,8 +124,8 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   CollectiveInfo info;
   info.op = node.op;
   info.dtype = in.dtype;
-  info.group = node.attributes.get<std::vector<int64_t>>("group");
-  info.index = node.attributes.get<int64_t>("index");
+  info.group = node.attributes.get(key::kGroup);
+  info.index = node.attributes.get(key::kIndex);
   if (sends || receives) {
     info.read_transfer(node, in);
     return info;
@@ -141,15 +141,15 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   } else if (node.op == &kReduceScatterOp) {
     info.read_axis(node, out);
   } else if (node.op == &kAllReduceOp) {
-    const bool is_max = node.attributes.get_or<std::string>("reduction", "sum") == "max";
+    const bool is_max = node.attributes.get_or(key::kReduction, "sum") == "max";
     info.reduction = is_max ? Reduction::kMax : Reduction::kSum;
     info.signature += is_max ? " max" : " sum";
   } else if (node.op == &kAllToAllOp) {
     info.read_all_to_all(node, in);
   } else {
     CHECK(node.op == &kPermuteOp, "{} is not a collective", node.op->name);
-    info.to = node.attributes.get<int64_t>("to");
-    info.from = node.attributes.get<int64_t>("from");
+    info.to = node.attributes.get(key::kTo);
+    info.from = node.attributes.get(key::kFrom);
   }
   return info;
 }

@@ -11,6 +11,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/graph/op.h"
+#include "core/ops/attention.h"
 #include "core/ops/reshard.h"
 
 namespace tessera {
@@ -49,10 +50,9 @@ std::string launch_type(const Graph& graph, const Node& node) {
   append_ops(node, text);
   if (is_collective(node))
     fmt::format_to(std::back_inserter(text), " over {} ({} devices)",
-                   fmt::join(node.attributes.get<std::vector<std::string>>("mesh_axes"), "/"),
-                   node.attributes.get<std::vector<int64_t>>("group").size());
-  constexpr std::string_view kCausal = "causal";
-  if (node.attributes.has(kCausal) && node.attributes.get<int64_t>(kCausal) != 0) text += " causal";
+                   fmt::join(node.attributes.get(key::kMeshAxes), "/"),
+                   node.attributes.get(key::kGroup).size());
+  if (node.attributes.get_or(key::kCausal, false)) text += " causal";
   text += ' ';
   append_types(graph, node.inputs, text);
   text += " -> ";

@@ -48,10 +48,9 @@ AttentionParameters parameters_of(const Graph& graph, const Node& node, size_t k
   p.key_batch_stride = int64_t{p.keys} * p.kv_heads * p.head_dim;
   p.pack = p.runs = 1;
   p.run_keys = p.keys;
-  const AttentionAttributes attention(node.attributes);
-  p.scale = static_cast<float>(attention.scale);
+  p.scale = static_cast<float>(node.attributes.get(key::kScale));
   p.factor = kLog2E * p.scale;
-  const auto cap = static_cast<float>(attention.logit_cap);
+  const auto cap = static_cast<float>(node.attributes.get(key::kLogitCap));
   if (cap > 0.0f) {
     p.cap = kLog2E * cap;
     p.tanh_factor = 2.0f * kLog2E * p.scale / cap;
@@ -63,7 +62,7 @@ AttentionParameters training_parameters(const Graph& graph, const Node& node) {
   AttentionParameters p = parameters_of(graph, node, 1, 2);
   p.key_row_stride = int64_t{p.kv_heads} * p.head_dim;
   p.key_head_stride = p.head_dim;
-  p.causal = AttentionAttributes(node.attributes).causal;
+  p.causal = node.attributes.get(key::kCausal);
   return p;
 }
 
@@ -109,7 +108,7 @@ class ScratchLayout {
 class Segments {
  public:
   Segments(const Node& node, const AttentionParameters& p, Context& context, ScratchLayout& scratch)
-      : context_(context), present_(AttentionAttributes(node.attributes).segments) {
+      : context_(context), present_(node.attributes.get(key::kSegments)) {
     if (!present_) return;
     function_ = context.function("attention_forward", "segment_bounds");
     query_at_ = scratch.take(bounds_of(p.batch, p.queries));

@@ -228,19 +228,20 @@ std::optional<CudnnAttention> cudnn_attention(const Graph& graph, const Node& no
   const Type& q = graph.type(node.inputs[0]);
   const Type& k = graph.type(node.inputs[1]);
   const bool gradient = node.op == &kAttentionGradOp;
-  const AttentionAttributes attributes(node.attributes);
-  if (attributes.segments) return std::nullopt;  // Our own kernels are faster.
-  const CudnnAttention attention = {.batch = q.axes[0].size,
-                                    .queries = q.axes[1].size,
-                                    .keys = k.axes[1].size,
-                                    .heads = q.axes[2].size,
-                                    .kv_heads = k.axes[2].size,
-                                    .head_dim = q.axes[3].size,
-                                    .causal = attributes.causal,
-                                    .gradient = gradient,
-                                    .deterministic = deterministic || !gradient,
-                                    .scale = static_cast<float>(attributes.scale),
-                                    .logit_cap = static_cast<float>(attributes.logit_cap)};
+  const Attributes& attributes = node.attributes;
+  if (attributes.get(key::kSegments)) return std::nullopt;  // Our own kernels are faster.
+  const CudnnAttention attention = {
+      .batch = q.axes[0].size,
+      .queries = q.axes[1].size,
+      .keys = k.axes[1].size,
+      .heads = q.axes[2].size,
+      .kv_heads = k.axes[2].size,
+      .head_dim = q.axes[3].size,
+      .causal = attributes.get(key::kCausal),
+      .gradient = gradient,
+      .deterministic = deterministic || !gradient,
+      .scale = static_cast<float>(attributes.get(key::kScale)),
+      .logit_cap = static_cast<float>(attributes.get(key::kLogitCap))};
   if (q.dtype != DType::kBF16 || attention.head_dim % kElementsPerUnit != 0) return std::nullopt;
   if (q.elements() == 0 || k.elements() == 0) return std::nullopt;
   return attention;

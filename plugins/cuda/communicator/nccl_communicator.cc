@@ -117,7 +117,7 @@ std::unique_ptr<Kernel> NcclCommunicator::prepare(int64_t device, const Graph& g
 void NcclCommunicator::gather(int64_t device, const Node& like, std::span<const uint32_t> own,
                               std::span<uint32_t> all) {
   Node node{.op = &kAllGatherOp, .inputs = {ValueId(0)}, .attributes = like.attributes};
-  node.attributes.set("axis", std::string("word"));
+  node.attributes.set(key::kAxis, "word");
   node.path = like.path;
   node.site = like.site;
   Graph graph;
@@ -135,7 +135,7 @@ void NcclCommunicator::gather(int64_t device, const Node& like, std::span<const 
 nccl::UniqueId NcclCommunicator::share_id(int64_t device, const Node& node, int64_t ranks) {
   constexpr size_t kWords = sizeof(nccl::UniqueId) / sizeof(uint32_t);
   std::array<uint32_t, kWords> own = {};
-  if (node.attributes.get<int64_t>("index") == 0) {
+  if (node.attributes.get(key::kIndex) == 0) {
     nccl::UniqueId id = {};
     library_.check(library_.ncclGetUniqueId(&id), nullptr, "making an id");
     std::memcpy(own.data(), &id, sizeof(id));
@@ -249,8 +249,8 @@ bool NcclCommunicator::agree_on_capture(int64_t device, bool captured) {
   std::vector<int64_t> group(count);
   std::iota(group.begin(), group.end(), 0);
   Node everybody;
-  everybody.attributes.set("group", group);
-  everybody.attributes.set("index", device);
+  everybody.attributes.set(key::kGroup, group);
+  everybody.attributes.set(key::kIndex, device);
   everybody.path = "agreeing on CUDA graphs";
   const uint32_t own = captured ? 1 : 0;
   std::vector<uint32_t> all(count);

@@ -127,7 +127,7 @@ ProductNode read_product(const Graph& graph, const Node& node) {
   ProductNode product;
   product.contraction = make_contraction(graph, node);
   if (node.op == &kFp8ProductOp) {
-    const auto& formats = node.attributes.get<std::vector<std::string>>("formats");
+    const auto& formats = node.attributes.get(key::kFormats);
     product.fp8 = Fp8Operands{{float8_of(formats[0]), float8_of(formats[1])}};
   }
   if (!product.contraction.swapped) return product;

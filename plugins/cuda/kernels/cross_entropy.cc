@@ -23,7 +23,7 @@ class LogitKernel : public CudaKernel {
     const int pack = static_cast<int>(16 / dtype_bytes(logits.dtype));
     z_.rows = row_shape(logits.elements() / width, width, pack, kHeldPacks);
     shape_ = {.blocks_x = row_blocks(z_.rows), .threads = row_threads(z_.rows)};
-    z_.soft_cap = float_attribute(node, "soft_cap");
+    z_.soft_cap = static_cast<float>(node.attributes.get(key::kSoftCap));
     z_.inverse_cap = z_.soft_cap > 0.0f ? 1.0f / z_.soft_cap : 0.0f;
   }
 
@@ -59,8 +59,8 @@ class CrossEntropyKernel final : public LogitKernel {
  public:
   CrossEntropyKernel(const Graph& graph, const Node& node, Context& context)
       : LogitKernel(graph, node, context) {
-    p_.smoothing = float_attribute(node, "label_smoothing");
-    p_.z_loss = float_attribute(node, "z_loss");
+    p_.smoothing = static_cast<float>(node.attributes.get(key::kLabelSmoothing));
+    p_.z_loss = static_cast<float>(node.attributes.get(key::kZLoss));
   }
 
   void enqueue(CUstream stream, const LaunchArgs& args) override {
@@ -81,8 +81,8 @@ class CrossEntropyGradKernel final : public LogitKernel {
  public:
   CrossEntropyGradKernel(const Graph& graph, const Node& node, Context& context)
       : LogitKernel(graph, node, context) {
-    p_.smoothing = float_attribute(node, "label_smoothing");
-    p_.z_loss = float_attribute(node, "z_loss");
+    p_.smoothing = static_cast<float>(node.attributes.get(key::kLabelSmoothing));
+    p_.z_loss = static_cast<float>(node.attributes.get(key::kZLoss));
   }
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
@@ -106,7 +106,7 @@ class CrossEntropyShardKernel final : public LogitKernel {
   CrossEntropyShardKernel(const Graph& graph, const Node& node, Context& context)
       : LogitKernel(graph, node, context),
         origin_(origin_of(graph, node)),
-        with_total_(flag_attribute(node, "total")) {}
+        with_total_(node.attributes.get(key::kTotal)) {}
 
   void enqueue(CUstream stream, const LaunchArgs& args) override {
     CrossEntropyShardParameters p = {};
@@ -129,7 +129,7 @@ class CrossEntropyShardGradKernel final : public LogitKernel {
   CrossEntropyShardGradKernel(const Graph& graph, const Node& node, Context& context)
       : LogitKernel(graph, node, context),
         origin_(origin_of(graph, node)),
-        with_total_(flag_attribute(node, "total")) {}
+        with_total_(node.attributes.get(key::kTotal)) {}
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 

@@ -119,15 +119,15 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node, const std::st
   const auto size = [&](ValueId id) { return graph.type(id).axis(axis).size; };
   const int64_t whole = size(node.outputs[0]), inside = size(node.inputs[0]);
   if (node.op == &kSliceOp)
-    return {{.count = whole, .input = 0, .from = node.attributes.get<int64_t>("begin")}};
+    return {{.count = whole, .input = 0, .from = node.attributes.get(key::kBegin)}};
   if (node.op == &kPadOp) {
-    const int64_t before = node.attributes.get<int64_t>("before"), end = before + inside;
+    const int64_t before = node.attributes.get(key::kBefore), end = before + inside;
     return {{.begin = before, .count = inside, .input = 0},
             {.begin = 0, .count = before},
             {.begin = end, .count = whole - end}};
   }
   if (node.op == &kShiftRightOp)
-    return {{.count = std::min<int64_t>(1, whole), .fill = node.attributes.get<double>("fill")},
+    return {{.count = std::min<int64_t>(1, whole), .fill = node.attributes.get(key::kFill)},
             {.begin = 1, .count = whole - 1, .input = 0}};
   std::vector<Piece> pieces;  // For concat.
   int64_t begin = 0;
@@ -142,7 +142,7 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node, const std::st
 class PiecesKernel final : public CudaKernel {
  public:
   PiecesKernel(const Graph& graph, const Node& node, Context& context) : copy_(context) {
-    const std::string axis = node.attributes.get<std::string>("axis");
+    const std::string axis = node.attributes.get(key::kAxis);
     const Type& y = graph.type(node.outputs[0]);
     int64_t rows = 1, inner_bytes = dtype_bytes(y.dtype);
     bool inside = false;
@@ -201,7 +201,7 @@ class MaskToOwnerKernel final : public CudaKernel {
  public:
   MaskToOwnerKernel(const Graph& graph, const Node& node, Context& context)
       : copy_(context),
-        keep_(flag_attribute(node, "keep")),
+        keep_(node.attributes.get(key::kIsOwner)),
         bytes_(graph.type(node.outputs[0]).bytes()) {}
 
   bool may_overwrite(int64_t, int64_t) const override { return true; }

@@ -20,7 +20,7 @@ class GatherKernel final : public CudaKernel {
   GatherKernel(const Graph& graph, const Node& node, Context& context)
       : context_(context), functions_(context, "gather", "gather_b") {
     const Type& table = graph.type(node.inputs[0]);
-    const int64_t axis = table.find(node.attributes.get<std::string>("axis"));
+    const int64_t axis = table.find(node.attributes.get(key::kAxis));
     p_.count = graph.type(node.inputs[1]).elements();
     p_.first = origin_along(node.attributes, axis);
     p_.rows = table.axes[static_cast<size_t>(axis)].size;
@@ -51,7 +51,7 @@ class PickKernel final : public CudaKernel {
  public:
   PickKernel(const Graph& graph, const Node& node, Context& context) : context_(context) {
     const Type& x = graph.type(node.inputs[0]);
-    const int64_t axis = x.find(node.attributes.get<std::string>("axis"));
+    const int64_t axis = x.find(node.attributes.get(key::kAxis));
     p_.count = graph.type(node.outputs[0]).elements();
     const int64_t inner = strides_in(x, x.axes)[static_cast<size_t>(axis)];
     p_.inner = make_divider(static_cast<uint64_t>(inner));
@@ -84,7 +84,7 @@ class ScatterAlongKernel final : public CudaKernel {
         function_(context.function(
             "gather", fmt::format("scatter_along_{}", float_suffix(graph, node, node.inputs[0])))) {
     const Type &x = graph.type(node.inputs[0]), &result = graph.type(node.outputs[0]);
-    const int64_t axis = x.find(node.attributes.get<std::string>("k"));
+    const int64_t axis = x.find(node.attributes.get(key::kK));
     const auto at = static_cast<size_t>(axis);
     p_.count = result.elements();
     p_.inner = make_divider(static_cast<uint64_t>(strides_in(x, x.axes)[at]));

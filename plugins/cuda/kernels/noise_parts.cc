@@ -24,8 +24,7 @@ int64_t product(const Numbers& sizes) {
 class PartLister {
  public:
   explicit PartLister(const Node& node)
-      : key_(random_key(static_cast<uint64_t>(node.attributes.get<int64_t>("seed")),
-                        node.attributes.get<std::string>("stream"))) {}
+      : key_(random_key(node.attributes.get(key::kSeed), node.attributes.get(key::kStream))) {}
 
   // The next elements of the shard: a block of this shape, from element `first` of the stream on.
   void add(const Numbers& shape, const Strides& strides, int64_t first) {
@@ -64,11 +63,11 @@ class PartLister {
 
 std::vector<NoisePart> noise_parts(const Type& type, const Node& node) {
   const Attributes& attributes = node.attributes;
-  const Numbers shape = sizes_of(type.axes), extent = attributes.get_or(kExtent, shape);
-  const Numbers origin = attributes.get_or(kOrigin, Numbers(shape.size(), 0));
-  const Numbers rows = attributes.get_or(kRows, Numbers());
+  const Numbers shape = sizes_of(type.axes), extent = attributes.get_or(key::kExtent, shape);
+  const Numbers origin = attributes.get_or(key::kOrigin, Numbers(shape.size(), 0));
+  const Numbers rows = attributes.get_or(key::kRows, Numbers());
   Strides strides(shape.size());
-  int64_t stride = 1, first = attributes.get<int64_t>("first");
+  int64_t stride = 1, first = attributes.get(key::kFirst);
   for (size_t d = shape.size(); d-- > 0; stride *= extent[d]) {
     strides[d] = stride;
     if (d > 0 || rows.empty()) first += origin[d] * stride;

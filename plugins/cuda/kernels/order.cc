@@ -30,12 +30,12 @@ std::string function_name(std::string_view kernel, const Graph& graph, const Nod
 class OrderKernel final : public CudaKernel {
  public:
   OrderKernel(const Graph& graph, const Node& node, Context& context) : context_(context) {
-    const AxisShape shape(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis"));
+    const AxisShape shape(graph.type(node.inputs[0]), node.attributes.get(key::kAxis));
     p_.rows = shape.outer * shape.inner, p_.size = shape.size;
     p_.kept = graph.type(node.outputs[0]).elements() / p_.rows;
     p_.padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(p_.size)));
     p_.inner = make_divider(static_cast<uint64_t>(shape.inner));
-    p_.flip = flag_attribute(node, "descending") ? 0xffffffffu : 0;
+    p_.flip = node.attributes.get(key::kDescending) ? 0xffffffffu : 0;
     const bool searches = node.op == &kTopKOp && p_.kept <= kMostSearches;
     function_ =
         context.function("order", function_name(searches ? "top_k" : "argsort", graph, node));
@@ -80,14 +80,14 @@ class CumulativeSumKernel final : public CudaKernel {
   CumulativeSumKernel(const Graph& graph, const Node& node, Context& context)
       : context_(context),
         function_(context.function("order", function_name("cumulative_sum", graph, node))) {
-    const AxisShape shape(graph.type(node.inputs[0]), node.attributes.get<std::string>("axis"));
+    const AxisShape shape(graph.type(node.inputs[0]), node.attributes.get(key::kAxis));
     p_.size = shape.size, p_.inner = shape.inner;
     while (p_.columns_shift < kSumColumnsShift && (1 << p_.columns_shift) < shape.inner)
       ++p_.columns_shift;
     const int64_t blocks = (shape.inner + (1 << p_.columns_shift) - 1) >> p_.columns_shift;
     p_.blocks = make_divider(static_cast<uint64_t>(blocks));
-    p_.exclusive = flag_attribute(node, "exclusive");
-    p_.reverse = flag_attribute(node, "reverse");
+    p_.exclusive = node.attributes.get(key::kExclusive);
+    p_.reverse = node.attributes.get(key::kReverse);
     shape_ = {.blocks_x = shape.outer * blocks, .threads = kSumThreads};
   }
 

@@ -29,9 +29,9 @@ struct ShardSpace {
 ShardSpace shard_space(const Type& anchor, const Attributes& attributes) {
   const Numbers shape = sizes_of(anchor.axes);
   const size_t rank = shape.size();
-  const Numbers origin = attributes.get_or(kOrigin, Numbers(rank, 0));
-  const Numbers extent = attributes.get_or(kExtent, shape);
-  const int64_t part = attributes.get<int64_t>("part");
+  const Numbers origin = attributes.get_or(key::kOrigin, Numbers(rank, 0));
+  const Numbers extent = attributes.get_or(key::kExtent, shape);
+  const int64_t part = attributes.get(key::kPart);
   ShardSpace shard;
   Strides strides(rank);
   int64_t stride = 1;
@@ -59,17 +59,16 @@ class RandomOperands {
   // `width`: elements of a thread in the functions that need whole runs.
   RandomOperands(const Node& node, size_t first_operand, const Type& type, int64_t width)
       : first_operand_(first_operand),
-        loop_(flag_attribute(node, "loop")),
-        part_(node.attributes.get<int64_t>("part") != 0) {
+        loop_(node.attributes.get(key::kLoop)),
+        part_(node.attributes.get(key::kPart) != 0) {
     const ShardSpace shard = shard_space(type, node.attributes);
     scattered_ = !has_whole_runs(shard.space, width);
     p_.space = strided<1>(shard.space, *node.op);
     p_.elements = type.elements();
     p_.first = shard.first;
     p_.example_elements = shard.example_elements;
-    p_.path_hash = path_hash(static_cast<uint64_t>(node.attributes.get<int64_t>("seed")),
-                             node.attributes.get<std::string>("stream"));
-    p_.layer = node.attributes.get<int64_t>("layer");
+    p_.path_hash = path_hash(node.attributes.get(key::kSeed), node.attributes.get(key::kStream));
+    p_.layer = node.attributes.get(key::kLayer);
     items_ = scattered_ ? p_.elements : (p_.elements + width - 1) / width;
   }
 
@@ -125,7 +124,7 @@ class DropoutKernel final : public CudaKernel {
         function_(
             operands_.function(context, "dropout", float_suffix(graph, node, node.inputs[0]))),
         shape_(elementwise_shape(context, operands_.items())),
-        keep_(float_attribute(node, "keep")) {}
+        keep_(static_cast<float>(node.attributes.get(key::kKeep))) {}
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 

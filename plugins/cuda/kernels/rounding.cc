@@ -17,7 +17,7 @@ class StochasticRoundKernel final : public CudaKernel {
       : context_(context),
         function_(context.function("rounding", "stochastic_round")),
         parts_(noise_parts(graph.type(node.inputs[0]), node)),
-        high_(node.attributes.get<int64_t>("half") == static_cast<int64_t>(NoiseHalf::kHigh)) {}
+        high_(node.attributes.get(key::kHalf) == NoiseHalf::kHigh) {}
 
   void enqueue(CUstream stream, const LaunchArgs& args) override {
     for (const NoisePart& part : parts_) {

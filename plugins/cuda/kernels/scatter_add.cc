@@ -56,7 +56,7 @@ class ScatterAddKernel final : public CudaKernel {
  private:
   static ScatterAdd sums_of(const Graph& graph, const Node& node) {
     const Type& result = graph.type(node.outputs[0]);
-    const int64_t axis = result.find(node.attributes.get<std::string>("axis"));
+    const int64_t axis = result.find(node.attributes.get(key::kAxis));
     ScatterAdd sums = {};
     sums.count = graph.type(node.inputs[1]).elements();
     SelectedRows& selected = sums.selected;

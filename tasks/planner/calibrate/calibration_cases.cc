@@ -161,10 +161,8 @@ std::vector<Graph> collective_graphs(const OpDef& op, int64_t devices, int64_t b
   for (const int64_t device : group) {
     Graph& graph = graphs[static_cast<size_t>(device)];
     Node node{.op = &op, .inputs = {ValueId(0)}};
-    node.attributes = {{"axis", std::string("x")},
-                       {"mesh_axes", std::vector<std::string>{"data"}},
-                       {"group", group},
-                       {"index", device}};
+    node.attributes = {
+        {key::kAxis, "x"}, {key::kMeshAxes, {"data"}}, {key::kGroup, group}, {key::kIndex, device}};
     graph.add_input("x", InputKind::kBatch, &op == &kAllGatherOp ? part : whole);
     graph.add_node(node, {&op == &kReduceScatterOp ? part : whole});
   }

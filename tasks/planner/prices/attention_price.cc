@@ -45,7 +45,7 @@ constexpr double kBarrierCycles = 800.0;
 constexpr double kLastRound = 0.5;
 
 bool is_gradient(const Node& node) { return node.op == &kAttentionGradOp; }
-bool is_packed(const Node& node) { return AttentionAttributes(node.attributes).segments; }
+bool is_packed(const Node& node) { return node.attributes.get(key::kSegments); }
 
 double published_share(const Graph& graph, const Node& node) {
   const double width = to_double(graph.type(node.inputs[0]).axis("head_dim").size);
@@ -53,14 +53,14 @@ double published_share(const Graph& graph, const Node& node) {
   const double above = std::clamp((width - 64.0) / 64.0, 0.0, 1.0);
   double share = kShareAt64 * std::min(width / 64.0, 1.0) + (kShareAt128 - kShareAt64) * above;
   share *= keys / (keys + kKeysOfStart);
-  if (AttentionAttributes(node.attributes).causal) share *= kCausalShare;
+  if (node.attributes.get(key::kCausal)) share *= kCausalShare;
   return is_gradient(node) ? share * kBackwardShare : share;
 }
 
 double cudnn_share(const Graph& graph, const Node& node) {
   double share = published_share(graph, node);
   if (is_gradient(node)) share *= kGradientShare;
-  if (AttentionAttributes(node.attributes).logit_cap > 0.0)
+  if (node.attributes.get(key::kLogitCap) > 0.0)
     share *= is_gradient(node) ? kCappedGradientShare : kCappedShare;
   return share;
 }

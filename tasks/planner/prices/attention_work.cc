@@ -8,6 +8,7 @@
 #include "core/base/dtype.h"
 #include "core/base/multiples.h"
 #include "core/devices/attention_tiles.h"
+#include "core/ops/attention.h"
 
 namespace tessera {
 namespace {
@@ -177,7 +178,6 @@ AttentionWork work_of_delta(const AttentionShape& shape) {
 
 AttentionShape attention_shape(const Graph& graph, const Node& node) {
   const Type &q = graph.type(node.inputs[0]), &k = graph.type(node.inputs[1]);
-  const AttentionAttributes attention(node.attributes);
   return {.batch = q.axes[0].size,
           .queries = q.axes[1].size,
           .keys = k.axes[1].size,
@@ -185,8 +185,8 @@ AttentionShape attention_shape(const Graph& graph, const Node& node) {
           .kv_heads = k.axes[2].size,
           .head_dim = q.axes[3].size,
           .element_bytes = dtype_bytes(q.dtype),
-          .causal = attention.causal,
-          .has_logit_cap = attention.logit_cap > 0.0};
+          .causal = node.attributes.get(key::kCausal),
+          .has_logit_cap = node.attributes.get(key::kLogitCap) > 0.0};
 }
 
 std::vector<AttentionWork> attention_work(const AttentionShape& shape, bool gradient,

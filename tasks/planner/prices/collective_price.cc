@@ -15,9 +15,9 @@ namespace {
 
 // Whether the two devices of a transfer are in different slices.
 bool transfer_crosses_slices(const Node& transfer, const Mesh& mesh) {
-  const auto mesh_axes = transfer.attributes.get<std::vector<std::string>>("mesh_axes");
+  const auto mesh_axes = transfer.attributes.get(key::kMeshAxes);
   const int64_t slice = mesh.axes()[static_cast<size_t>(mesh.position(mesh_axes[0]))].ici;
-  const auto pair = transfer.attributes.get<std::vector<int64_t>>("group");
+  const auto pair = transfer.attributes.get(key::kGroup);
   return mesh.index_along(pair[0], mesh_axes) / slice !=
          mesh.index_along(pair[1], mesh_axes) / slice;
 }
@@ -48,7 +48,7 @@ double latency_of(const Node& node, double here, double slices, bool crosses,
 LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh,
                            const Hardware& hardware) {
   double all = 1.0, slices = 1.0;
-  for (const auto& name : node.attributes.get<std::vector<std::string>>("mesh_axes")) {
+  for (const auto& name : node.attributes.get(key::kMeshAxes)) {
     const MeshAxis& axis = mesh.axes()[static_cast<size_t>(mesh.position(name))];
     all *= to_double(axis.size());
     slices *= to_double(axis.dcn);
@@ -83,9 +83,8 @@ bool span_slices(const std::vector<std::string>& mesh_axes, const Mesh& mesh) {
 }
 
 bool crosses_slices(const Node& collective, const Mesh& mesh) {
-  return is_transfer(collective)
-             ? transfer_crosses_slices(collective, mesh)
-             : span_slices(collective.attributes.get<std::vector<std::string>>("mesh_axes"), mesh);
+  return is_transfer(collective) ? transfer_crosses_slices(collective, mesh)
+                                 : span_slices(collective.attributes.get(key::kMeshAxes), mesh);
 }
 
 }  // namespace tessera

@@ -31,11 +31,11 @@ bool keeps_elements(const OpDef& op) {
 
 // The operand that holds ids, and the size of the axis that they index.
 std::pair<ValueId, int64_t> lookup_of(const Graph& graph, const Node& node) {
-  if (node.op == &kOneHotOp) return {node.inputs[0], node.attributes.get<int64_t>("size")};
+  if (node.op == &kOneHotOp) return {node.inputs[0], node.attributes.get(key::kSize)};
   for (const Op* op : {&kGatherOp, &kPickOp, &kCrossEntropyOp, &kCrossEntropyShardOp})
     if (node.op == op)
       return {node.inputs[1],
-              graph.type(node.inputs[0]).axis(node.attributes.get<std::string>("axis")).size};
+              graph.type(node.inputs[0]).axis(node.attributes.get(key::kAxis)).size};
   return {kNone, 0};
 }
 
@@ -45,8 +45,8 @@ void find_lookups(const Graph& graph, ArrayNames names, LookupBounds* bounds) {
     if (ids != kNone && !names[ids].empty()) {
       LookupBound& bound = (*bounds)[names[ids]];
       if (bound.where.empty() || size < bound.size)
-        bound = {size, fmt::format("'{}' in {} ({})", node.attributes.get<std::string>("axis"),
-                                   node.path, node.site.text())};
+        bound = {size, fmt::format("'{}' in {} ({})", node.attributes.get(key::kAxis), node.path,
+                                   node.site.text())};
     } else if (is_repeat(node)) {
       const Loop loop(node);
       ArrayNames inside(loop.body().values().size());

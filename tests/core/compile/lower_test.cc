@@ -13,6 +13,7 @@
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/layout.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -54,8 +55,8 @@ TEST_CASE("Devices differ only in attributes, and a slice over mesh axes is not 
   REQUIRE(count(first, "slice") == 2);  // On device 0 both begin at 0.
   REQUIRE(count(last, "slice") == 2);
   for (const NodeId id : {NodeId(0), NodeId(1)}) {
-    REQUIRE(first.node(id).attributes.get<int64_t>("begin") == 0);
-    REQUIRE(last.node(id).attributes.get<int64_t>("begin") == 4);
+    REQUIRE(first.node(id).attributes.get(key::kBegin) == 0);
+    REQUIRE(last.node(id).attributes.get(key::kBegin) == 4);
     REQUIRE(!view_offset(last, last.node(id)));
   }
 }
@@ -144,8 +145,7 @@ TEST_CASE("An op that reads the position of its shard refuses layers in pieces")
       Catch::Contains("iota of i32[\"layers/stage\"]: its layers are in pieces (3 2), so a "
                       "device's part is not one block; reshard it to have layers whole"));
   mesh.divide_layers({2, 2});
-  REQUIRE(lowered(4).nodes().front().attributes.get<std::vector<int64_t>>("origin") ==
-          std::vector<int64_t>{2});
+  REQUIRE(lowered(4).nodes().front().attributes.get(key::kOrigin) == std::vector<int64_t>{2});
 }
 
 }  // namespace

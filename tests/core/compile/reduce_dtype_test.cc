@@ -135,7 +135,7 @@ TEST_CASE("Gradients of a repeated layer are reduced in f32 in each iteration an
 
 TEST_CASE("A policy with one dtype adds no casts") {
   const Graph graph = gradient_graph("embed/data=4 mlp=16", {kWide, kWide, kWide});
-  for (const Node& node : graph.nodes()) REQUIRE(!node.attributes.has("reduce"));
+  for (const Node& node : graph.nodes()) REQUIRE(!node.attributes.has(key::kReduce));
   REQUIRE(weight_traffic(graph) ==
           Lines{"all_gather(data) f32", "reduce_scatter(data) f32", "all_reduce(replica) f32"});
 }

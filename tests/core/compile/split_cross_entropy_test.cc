@@ -96,7 +96,7 @@ TEST_CASE(
   const Graph lowered = lower(graph, mesh);
   for (const Node& node : lowered.nodes()) {
     if (!is_collective(node)) continue;
-    found.push_back(node.attributes.get<std::string>("reduction") + " of " +
+    found.push_back(node.attributes.get(key::kReduction) + " of " +
                     lowered.type(node.inputs[0]).text_sized());
   }
   const std::string terms = smoothing > 0.0 ? "3" : "2";

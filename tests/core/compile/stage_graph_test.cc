@@ -144,8 +144,8 @@ std::vector<Move> steps_of(const Graph& graph) {
       steps.push_back({.microbatch = call.microbatch});
       continue;
     }
-    steps.push_back({true, first.op == &kSendOp, first.attributes.get<int64_t>("peer"),
-                     first.attributes.get<std::string>("slot"), call.microbatch});
+    steps.push_back({true, first.op == &kSendOp, first.attributes.get(key::kPeer),
+                     first.attributes.get(key::kSlot), call.microbatch});
   }
   return steps;
 }
@@ -247,7 +247,7 @@ TEST_CASE("Weights outside the layers are on the stages that use them") {
     std::vector<std::vector<int64_t>> groups;
     for (const Node& node : graph.nodes())
       if (node.op == &kAllReduceOp && graph.type(node.outputs[0]).rank() > 0)
-        groups.push_back(node.attributes.get<std::vector<int64_t>>("group"));
+        groups.push_back(node.attributes.get(key::kGroup));
     using Groups = std::vector<std::vector<int64_t>>;
     REQUIRE(groups == (has_table ? Groups{{0, 3}} : Groups{}));
   }

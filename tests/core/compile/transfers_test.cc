@@ -42,7 +42,7 @@ struct Stage : Trial {
   }
   Tensor all_reduce(const Tensor& x, const std::string& mesh_axis, Phase phase) {
     Node node{.op = &kAllReduceOp, .inputs = {x.id()}};
-    node.attributes = {{"mesh_axes", Names{mesh_axis}}, {"reduction", std::string("sum")}};
+    node.attributes = {{key::kMeshAxes, Names{mesh_axis}}, {key::kReduction, "sum"}};
     node.phase = phase;
     const NodeId id = graph().add_node(std::move(node), {x.type()});
     return {&graph(), graph().node(id).outputs[0]};
@@ -52,7 +52,7 @@ struct Stage : Trial {
 // "send h" for transfers, else the op.
 std::string name_of(const Node& node) {
   const std::string op(node.op->name);
-  return is_transfer(node) ? op + " " + node.attributes.get<std::string>("slot") : op;
+  return is_transfer(node) ? op + " " + node.attributes.get(key::kSlot) : op;
 }
 
 Names names_of(const Graph& graph) {
@@ -75,19 +75,19 @@ TEST_CASE("A device sends to the device with its other coordinates") {
     const auto& send = lowered.node(NodeId(0)).attributes;
     const auto& receive = lowered.node(NodeId(1)).attributes;
     for (const Attributes* each : {&send, &receive}) {
-      REQUIRE(each->get<std::vector<int64_t>>("group") == std::vector<int64_t>{self, peer});
-      REQUIRE(each->get<int64_t>("index") == 0);
+      REQUIRE(each->get(key::kGroup) == std::vector<int64_t>{self, peer});
+      REQUIRE(each->get(key::kIndex) == 0);
     }
-    REQUIRE((send.get<int64_t>("from") == self && send.get<int64_t>("to") == peer));
-    REQUIRE((receive.get<int64_t>("from") == peer && receive.get<int64_t>("to") == self));
+    REQUIRE((send.get(key::kFrom) == self && send.get(key::kTo) == peer));
+    REQUIRE((receive.get(key::kFrom) == peer && receive.get(key::kTo) == self));
   }
   Stage last({kRows}, mesh);
   last.send(last.inputs()[0], "g", 0);
   const Graph lowered = lower(last.graph(), mesh, coordinates(0, 2, 1));
   const auto& send = lowered.node(NodeId(0)).attributes;
-  REQUIRE(send.get<std::vector<int64_t>>("group") ==
+  REQUIRE(send.get(key::kGroup) ==
           std::vector<int64_t>{coordinates(0, 0, 1), coordinates(0, 2, 1)});
-  REQUIRE(send.get<int64_t>("index") == 1);
+  REQUIRE(send.get(key::kIndex) == 1);
 }
 
 TEST_CASE("Transfers are neither dead nor equal, also in loops") {

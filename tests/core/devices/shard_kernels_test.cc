@@ -111,8 +111,8 @@ Axis unsplit_axis(Axis axis) {
 
 TEST_CASE("the elements of a shard are mapped to the global array, run by run") {
   const Type local = parse_type("f32[\"batch=2 seq=3 embed=4\"]");
-  const Attributes place = {{"origin", std::vector<int64_t>{4, 3, 0}},
-                            {"extent", std::vector<int64_t>{8, 6, 4}}};
+  const Attributes place = {{key::kOrigin, std::vector<int64_t>{4, 3, 0}},
+                            {key::kExtent, std::vector<int64_t>{8, 6, 4}}};
   const ShardIndexMap elements(local, place);
   std::vector<std::vector<int64_t>> runs;
   const auto note = [&](int64_t offset, int64_t begin, int64_t end) {
@@ -391,9 +391,9 @@ TEST_CASE("stochastic rounding of a shard has the bits of its region of the whol
 }
 
 TEST_CASE("the rows of a stack whose layers are in pieces are mapped one by one") {
-  const Attributes place = {{"origin", std::vector<int64_t>{0, 0, 2}},
-                            {"extent", std::vector<int64_t>{9, 2, 4}},
-                            {"rows", std::vector<int64_t>{0, 1, 6, 0}}};
+  const Attributes place = {{key::kOrigin, std::vector<int64_t>{0, 0, 2}},
+                            {key::kExtent, std::vector<int64_t>{9, 2, 4}},
+                            {key::kRows, std::vector<int64_t>{0, 1, 6, 0}}};
   const ShardIndexMap elements(parse_type("f32[\"layers=4 embed=2 mlp=2\"]"), place);
   std::vector<int64_t> numbers;
   elements.for_each_run(0, 16, {}, [&](int64_t offset, int64_t begin, int64_t end) {

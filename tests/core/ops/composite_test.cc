@@ -288,8 +288,8 @@ TEST_CASE("Each use of a path draws different numbers; layers of a stack share a
     const PathScope scope(path);
     random_uniform({{"batch", 4, {}}}, trial.inputs()[0]);
     const Attributes& attributes = trial.graph().nodes().back().attributes;
-    REQUIRE(attributes.get<int64_t>("seed") == 7);
-    return std::pair(attributes.get<std::string>("stream"), attributes.get<int64_t>("layer"));
+    REQUIRE(attributes.get(key::kSeed) == 7);
+    return std::pair(attributes.get(key::kStream), attributes.get(key::kLayer));
   };
   using Stream = std::pair<std::string, int64_t>;
   REQUIRE(stream_of("drop") == Stream{"drop", -1});

@@ -40,9 +40,9 @@ TEST_CASE("A loop captures each tensor of the outer trace once, slices before co
   const Node& node = loop_of(trial);
   const std::vector<ValueId> operands = {in[0].id(), in[1].id(), in[3].id(), in[2].id()};
   REQUIRE(node.inputs == operands);
-  REQUIRE(node.attributes.get<int64_t>("carries") == 1);
-  REQUIRE(node.attributes.get<int64_t>("stacked") == 2);
-  REQUIRE(node.attributes.get<int64_t>("constants") == 1);
+  REQUIRE(node.attributes.get(key::kCarries) == 1);
+  REQUIRE(node.attributes.get(key::kStacked) == 2);
+  REQUIRE(node.attributes.get(key::kConstants) == 1);
   REQUIRE(node.bodies[0]->inputs().size() == 5);
   REQUIRE(node.bodies[0]->outputs().size() == 2);
 }
@@ -64,8 +64,8 @@ TEST_CASE("Nested loops: the inner loop reads carries of the outer loop and tens
   REQUIRE(outer.inputs.size() == 3);  // The carry, the stack (whole) and x as a constant.
   const Node& inner = outer.bodies[0]->nodes().back();
   REQUIRE(inner.op->name == "repeat");
-  REQUIRE(inner.attributes.get<int64_t>("stacked") == 1);
-  REQUIRE(inner.attributes.get<int64_t>("constants") == 2);
+  REQUIRE(inner.attributes.get(key::kStacked) == 1);
+  REQUIRE(inner.attributes.get(key::kConstants) == 2);
 }
 
 TEST_CASE("Values that a body stacks leave the loop after its own slices, from any depth") {
@@ -142,9 +142,9 @@ TEST_CASE(
   };
   drop_in_layers(in[0]);
   const Node layers = trial.graph().nodes().back().bodies[0]->nodes().back();
-  REQUIRE(layers.attributes.get<int64_t>("loop") == 1);
-  REQUIRE(layers.attributes.get<int64_t>("part") == 0);
-  REQUIRE(layers.attributes.get<std::string>("stream") == "x[].drop");
+  REQUIRE(layers.attributes.get(key::kLoop) == 1);
+  REQUIRE(layers.attributes.get(key::kPart) == 0);
+  REQUIRE(layers.attributes.get(key::kStream) == "x[].drop");
   REQUIRE(layers.inputs.size() == 3);
 
   repeat("micro", 2, {in[0]}, {}, [&](Tensor, Tensors carries, Tensors) -> RepeatBody {
@@ -155,11 +155,11 @@ TEST_CASE(
   const Graph& body = *trial.graph().nodes().back().bodies[0];
   const Node& outer = body.nodes().front();
   REQUIRE(outer.op->name == "dropout");
-  REQUIRE(outer.attributes.get<int64_t>("loop") == 0);
-  REQUIRE(outer.attributes.get<int64_t>("part") == 1);
+  REQUIRE(outer.attributes.get(key::kLoop) == 0);
+  REQUIRE(outer.attributes.get(key::kPart) == 1);
   const Node& inner = body.nodes().back().bodies[0]->nodes().back();
-  REQUIRE(inner.attributes.get<int64_t>("loop") == 1);
-  REQUIRE(inner.attributes.get<int64_t>("part") == 1);
+  REQUIRE(inner.attributes.get(key::kLoop) == 1);
+  REQUIRE(inner.attributes.get(key::kPart) == 1);
   REQUIRE(inner.inputs.size() == 4);
 }
 

@@ -18,7 +18,7 @@ using Names = std::vector<std::string>;
 
 Node all_reduce(ValueId value, const std::string& mesh_axis) {
   Node node{.op = &kAllReduceOp, .inputs = {value}};
-  node.attributes = {{"mesh_axes", Names{mesh_axis}}};
+  node.attributes = {{key::kMeshAxes, Names{mesh_axis}}};
   return node;
 }
 
@@ -35,7 +35,7 @@ struct Relay : Trial {
 TEST_CASE("A receive has the type that it names, a send no result") {
   Relay relay;
   verify(relay.graph(), relay.mesh());
-  relay.graph().node(NodeId(0)).attributes.set("type", parse_type("f32[\"row=5\"]"));
+  relay.graph().node(NodeId(0)).attributes.set(key::kType, parse_type("f32[\"row=5\"]"));
   REQUIRE_THAT(error_of([&] { verify(relay.graph(), relay.mesh()); }),
                Contains("output 0 of receive is f32[\"row=4\"], its type rule gives "
                         "f32[\"row=5\"]"));

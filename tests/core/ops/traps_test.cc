@@ -49,7 +49,7 @@ TEST_CASE("The gradient of an unused parameter is zeros in the parameter's layou
   REQUIRE(gradient[1].type().text() == "f32[\"x/data z/mdl\"]");
   const Node& zeros = trial.graph().node(trial.graph().value(gradient[1].id()).producer);
   REQUIRE(zeros.op->name == "constant");
-  REQUIRE(zeros.attributes.get<double>("value") == 0.0);
+  REQUIRE(zeros.attributes.get(key::kValue) == 0.0);
 }
 
 TEST_CASE("A partial quotient can be computed but not fetched") {

@@ -89,10 +89,10 @@ DeviceGraph graph_of_stage(const Mesh& mesh, int64_t device) {
   Node sum;
   sum.op = &find_op("all_reduce");
   sum.inputs = {term.id()};
-  sum.attributes = {{"mesh_axes", all},
-                    {"reduction", std::string("sum")},
-                    {"group", mesh.group(device, all)},
-                    {"index", mesh.index_along(device, all)}};
+  sum.attributes = {{key::kMeshAxes, all},
+                    {key::kReduction, "sum"},
+                    {key::kGroup, mesh.group(device, all)},
+                    {key::kIndex, mesh.index_along(device, all)}};
   const NodeId id = graph.add_node(std::move(sum), {term.type()});
   output("loss", Tensor(&graph, graph.node(id).outputs[0]));
   for (const auto& [name, value] : parameters) graph.add_update(name, (value * rate).id());

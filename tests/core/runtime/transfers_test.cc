@@ -66,10 +66,11 @@ Graph graph_of(const Side& side, int64_t self, int64_t other) {
   } else {
     node = receive_node(side.type, "stage", peer, side.slot);
   }
-  node.attributes.set("group", std::vector<int64_t>{std::min(self, other), std::max(self, other)});
-  node.attributes.set("index", int64_t{self > other});
-  node.attributes.set("from", side.sends ? self : other);
-  node.attributes.set("to", side.sends ? other : self);
+  node.attributes.set(key::kGroup,
+                      std::vector<int64_t>{std::min(self, other), std::max(self, other)});
+  node.attributes.set(key::kIndex, int64_t{self > other});
+  node.attributes.set(key::kFrom, side.sends ? self : other);
+  node.attributes.set(key::kTo, side.sends ? other : self);
   node.path = "lm.layers";
   graph.add_node(std::move(node),
                  side.sends ? std::vector<SharedType>{} : std::vector<SharedType>{side.type});

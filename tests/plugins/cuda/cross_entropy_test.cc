@@ -77,11 +77,11 @@ void check_shard(Device& gpu, const std::string& dtype, int vocab, int64_t origi
   Trial trial({}, {fmt::format("{}[\"batch=9 vocab={}\"]", dtype, vocab), "i32[\"batch=9\"]",
                    "f32[\"batch=9\"]"});
   const std::vector<Tensor>& in = trial.inputs();
-  const Attributes attributes = {{"axis", std::string("vocab")},
-                                 {"soft_cap", soft_cap},
-                                 {"total", int64_t{total}},
-                                 {std::string(kOrigin), std::vector<int64_t>{0, origin}},
-                                 {std::string(kExtent), std::vector<int64_t>{9, 3000}}};
+  const Attributes attributes = {{key::kAxis, "vocab"},
+                                 {key::kSoftCap, soft_cap},
+                                 {key::kTotal, total},
+                                 {key::kOrigin, std::vector<int64_t>{0, origin}},
+                                 {key::kExtent, std::vector<int64_t>{9, 3000}}};
   trace_op(kCrossEntropyShardOp, {in[0], in[1], in[2]}, attributes, SourceSite{});
   traced_gradient(trial.graph(), first_node(trial));
   KernelCheck check{.device = &gpu, .offset = offset};

@@ -169,8 +169,7 @@ void collect(Graph graph, Attentions* found) {
       found->refuse();
       continue;
     }
-    if (AttentionAttributes(node.attributes).segments)
-      continue;  // Our own kernels compute packed rows.
+    if (node.attributes.get(key::kSegments)) continue;  // Our own kernels compute packed rows.
     REQUIRE(attention);
     found->add(*attention);
   }

@@ -253,10 +253,10 @@ TEST_CASE("copy and mask_to_owner on the GPU") {
       INFO(type);
       for (const OpDef* op :
            {static_cast<const OpDef*>(&kCopyOp), static_cast<const OpDef*>(&kMaskToOwnerOp)}) {
-        for (const int64_t keep : {0, 1}) {
+        for (const bool keep : {false, true}) {
           Trial trial(Mesh(), {type});
           Attributes attributes;
-          if (op == &kMaskToOwnerOp) attributes.set("keep", keep);
+          if (op == &kMaskToOwnerOp) attributes.set(key::kIsOwner, keep);
           const Tensor y = trace_op(*op, {trial.inputs()[0]}, attributes, SourceSite::current());
           trial.graph().add_output("y", y.id());
           REQUIRE(difference_from_cpu(devices, trial.graph(), random_inputs(trial.graph(), 7),

@@ -84,8 +84,9 @@ Graph rounding_graph(const Names& formats, const std::string& axes, int rows, in
   };
   const Tensor x = input("x", InputKind::kBatch, sized(axes));
   const Tensor w = input("w", InputKind::kBatch, sized("depth column"));
-  Attributes attributes = {{"contracted", Names{"depth"}}, {"output", Names{"row", "column"}}};
-  attributes.set("formats", formats);
+  Attributes attributes = {{key::kContracted, Names{"depth"}},
+                           {key::kOutput, Names{"row", "column"}}};
+  attributes.set(key::kFormats, formats);
   const Tensor amax =
       amax_is_given ? input("amax", InputKind::kBatch, make_type(dtype, {})) : absolute_maximum(x);
   output("y", trace_op(kFp8ProductOp, {x, w, amax, absolute_maximum(w)}, attributes, {}));

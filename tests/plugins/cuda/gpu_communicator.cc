@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/devices/reference/array.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/transports.h"
 #include "tests/support/trial.h"
@@ -35,7 +36,7 @@ StepBytes operands_of(const CommunicatorTrial& trial) {
 bool has_rounded_sums(const CommunicatorTrial& trial) {
   const bool reduces = trial.op == "all_reduce" || trial.op == "reduce_scatter";
   return reduces && is_floating(trial.in.dtype) &&
-         trial.attributes.get_or<std::string>("reduction", "sum") == "sum";
+         trial.attributes.get_or(key::kReduction, "sum") == "sum";
 }
 
 // Requires equality within rounding: each addition rounds a sum of operands of up to kSteps.

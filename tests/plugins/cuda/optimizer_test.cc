@@ -126,15 +126,15 @@ TEST_CASE("stochastic rounding on a GPU has the CPU's bits on shards, and on lay
   using Numbers = std::vector<int64_t>;
   const std::vector<Case> cases = {
       {"f32[\"a=8 b=12\"]", {}},
-      {"f32[\"a=3 b=7\"]", {{"origin", Numbers{3, 0}}, {"extent", Numbers{9, 7}}}},
-      {"f32[\"a=3 b=8\"]", {{"origin", Numbers{0, 8}}, {"extent", Numbers{3, 16}}}},
-      {"f32[\"a=3 b=5\"]", {{"origin", Numbers{3, 5}}, {"extent", Numbers{6, 10}}}},
+      {"f32[\"a=3 b=7\"]", {{key::kOrigin, Numbers{3, 0}}, {key::kExtent, Numbers{9, 7}}}},
+      {"f32[\"a=3 b=8\"]", {{key::kOrigin, Numbers{0, 8}}, {key::kExtent, Numbers{3, 16}}}},
+      {"f32[\"a=3 b=5\"]", {{key::kOrigin, Numbers{3, 5}}, {key::kExtent, Numbers{6, 10}}}},
       {"f32[\"a=2 b=3 c=2 d=3 e=4 g=2\"]",
-       {{"origin", Numbers{2, 3, 2, 0, 4, 2}}, {"extent", Numbers{4, 6, 4, 6, 8, 4}}}},
+       {{key::kOrigin, Numbers{2, 3, 2, 0, 4, 2}}, {key::kExtent, Numbers{4, 6, 4, 6, 8, 4}}}},
       {"f32[\"layers=4 b=2 c=6\"]",
-       {{"origin", Numbers{0, 0, 6}},
-        {"extent", Numbers{9, 2, 12}},
-        {"rows", Numbers{2, 3, 7, 0}}}}};
+       {{key::kOrigin, Numbers{0, 0, 6}},
+        {key::kExtent, Numbers{9, 2, 12}},
+        {key::kRows, Numbers{2, 3, 7, 0}}}}};
   for (const Case& row : cases)
     for (const NoiseHalf half : {NoiseHalf::kLow, NoiseHalf::kHigh}) {
       CAPTURE(row.type, half);
@@ -142,8 +142,8 @@ TEST_CASE("stochastic rounding on a GPU has the CPU's bits on shards, and on lay
       const PathScope path("x_layers[2].weight");
       const std::vector<Tensor>& in = trial.inputs();
       Attributes attributes = noise_attributes(in[0].type(), "");
-      attributes.set("half", static_cast<int64_t>(half));
-      for (const auto& [name, value] : row.place.entries()) attributes.set(name, value);
+      attributes.set(key::kHalf, half);
+      for (const auto& entry : row.place.entries()) attributes.set(entry);
       trial.graph().add_output("y",
                                trace_op(kStochasticRoundOp, {in[0], in[1]}, attributes, {}).id());
       ReferenceInputs inputs = random_inputs(trial.graph(), 7);

@@ -102,8 +102,8 @@ TEST_CASE("The index of a loop over layers is the layer") {
   const ValueId index = graph.add_input("index", InputKind::kLoop, make_type(DType::kI32, {}));
   Node& node = graph.node(graph.value(graph.find_output("y")->value).producer);
   node.inputs.push_back(index);
-  node.attributes.set("loop", int64_t{1});
-  node.attributes.set("layer", int64_t{-1});
+  node.attributes.set(key::kLoop, true);
+  node.attributes.set(key::kLayer, -1);
   for (const double layer : {0.0, 5.0}) {
     inputs["index"] = {layer};
     const GraphResults got = run_launched(*devices.gpu, graph, inputs);

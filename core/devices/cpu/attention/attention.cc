@@ -16,7 +16,6 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[0]);
   const Type& k = graph.type(node.inputs[1]);
   const DType dtype = vector_dtype(graph, node, 0);
-  const AttentionAttributes attention(node.attributes);
   return {.dtype = dtype,
           .batch = q.axes[0].size,
           .queries = q.axes[1].size,
@@ -24,10 +23,10 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
           .heads = q.axes[2].size,
           .kv_heads = k.axes[cached ? 1 : 2].size,
           .head_dim = q.axes[3].size,
-          .causal = attention.causal,
+          .causal = node.attributes.get(key::kCausal),
           .cached = cached,
-          .scale = static_cast<float>(attention.scale),
-          .cap = static_cast<float>(attention.logit_cap),
+          .scale = static_cast<float>(node.attributes.get(key::kScale)),
+          .cap = static_cast<float>(node.attributes.get(key::kLogitCap)),
           .pairs = attention_in_pairs(dtype, q.axes[3].size)};
 }
 
@@ -69,7 +68,7 @@ class AttentionKernel final : public HostKernel {
  public:
   AttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
-        segments_(AttentionAttributes(node.attributes).segments),
+        segments_(node.attributes.get(key::kSegments)),
         thread_floats_(padded_floats(attention_scratch_floats(shape_))),
         pool_(pool) {}
 
@@ -91,7 +90,7 @@ class AttentionGradKernel final : public HostKernel {
  public:
   AttentionGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
-        segments_(AttentionAttributes(node.attributes).segments),
+        segments_(node.attributes.get(key::kSegments)),
         thread_floats_(padded_floats(attention_grad_scratch_floats(shape_))),
         pool_(pool) {}
 

@@ -76,7 +76,7 @@ class Compiler {
     const Type& type = graph.type(node.outputs[0]);
     int32_t& result = values_[node.outputs[0]];
     if (op == &kConstantOp) {
-      result = constant(lane_bits(node.attributes.get<double>("value"), type.dtype));
+      result = constant(lane_bits(node.attributes.get(key::kValue), type.dtype));
     } else if (op == &kIotaOp) {
       result = coordinate(node, type, 0);
     } else if (op == &kCausalMaskOp) {
@@ -91,7 +91,7 @@ class Compiler {
     } else if (op == &kCastOp) {
       result = add_cast(of(node.inputs[0]), graph.type(node.inputs[0]).dtype, type.dtype);
     } else if (op == &kScaleOp) {
-      const auto factor = static_cast<float>(node.attributes.get<double>("factor"));
+      const auto factor = static_cast<float>(node.attributes.get(key::kFactor));
       result = emit(&kMulOp, lane_loops(kMulOp).floats, of(node.inputs[0]),
                     constant(std::bit_cast<uint32_t>(factor)));
       program_.cost += 1.0;

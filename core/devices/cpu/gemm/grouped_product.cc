@@ -94,8 +94,7 @@ class GroupedProductKernel final : public HostKernel {
     const Type& result = graph.type(node.outputs[0]);
     const int64_t k = rows_.width();
     columns_ = result.axes.back().size;
-    const bool transposed =
-        weights.axes.back().name == node.attributes.get<std::string>("contracted");
+    const bool transposed = weights.axes.back().name == node.attributes.get(key::kContractedAxis);
     shape_ = {.k = k,
               .a = {k, false},
               .b = {transposed ? k : columns_, transposed},

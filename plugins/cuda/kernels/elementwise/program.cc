@@ -151,7 +151,7 @@ std::string BodyBuilder::coordinate(const Node& node, const Type& type, int64_t 
 std::string BodyBuilder::expression(const Graph& graph, const Node& node) {
   const OpDef* const op = node.op;
   const Type& type = graph.type(node.outputs[0]);
-  if (op == &kConstantOp) return literal(node.attributes.get<double>("value"), type.dtype);
+  if (op == &kConstantOp) return literal(node.attributes.get(key::kValue), type.dtype);
   if (op == &kIotaOp) return coordinate(node, type, 0);
   if (op == &kCausalMaskOp) {
     const std::string query = coordinate(node, type, 0), key = coordinate(node, type, 1);
@@ -167,7 +167,7 @@ std::string BodyBuilder::expression(const Graph& graph, const Node& node) {
     return cast_expression(of(node.inputs[0]), graph.type(node.inputs[0]).dtype, type.dtype);
   if (op == &kScaleOp)
     return fmt::format("{} * {}", of(node.inputs[0]),
-                       literal(node.attributes.get<double>("factor"), DType::kF32));
+                       literal(node.attributes.get(key::kFactor), DType::kF32));
   return call(graph, node);
 }
 
