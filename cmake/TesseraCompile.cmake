@@ -8,26 +8,27 @@ set(TESSERA_COMMON_HEADERS <algorithm> <array> <chrono> <cmath> <cstddef> <cstdi
     <string_view> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
 
 # tessera_units(UNITS NAME SOURCE…): the files to compile instead of the sources. With TESSERA_UNITY
-# these are generated files that include several sources. (CMake's unity files contain absolute
-# paths, so a compiler cache would miss in another clone.) Files that include themselves once per
-# vector target, and those with processor-specific instructions or their own flags, are compiled
-# separately.
+# these are generated files that include several sources, or contain them if they are tests, whose
+# names would collide. (CMake's unity files contain absolute paths, so a compiler cache would miss in
+# another clone.) Compiled separately are files that include themselves once per vector target, those
+# with processor-specific instructions or their own flags, and tests with macros or with code after
+# their anonymous namespace.
 function(tessera_units result name)
   if(NOT TESSERA_UNITY)
     set(${result} ${ARGN} PARENT_SCOPE)
     return()
   endif()
-  set(special_text "HWY_TARGET_INCLUDE|immintrin.h|#pragma GCC|__attribute__\\(\\(target|gnu::target")
+  set(special "HWY_TARGET_INCLUDE|immintrin.h|#pragma GCC|__attribute__\\(\\(target|gnu::target")
   if(name MATCHES "^test_")
-    string(APPEND special_text "|^#define")
+    string(APPEND special "|\n#define|\n}  // namespace\n+[^}\n]")
   endif()
   set(units "")
   set(batch "")
   set(count 0)
   foreach(source ${ARGN})
-    file(STRINGS ${source} special LIMIT_COUNT 1 REGEX ${special_text})
+    file(READ ${source} text)
     get_source_file_property(flags ${source} COMPILE_OPTIONS)
-    if(special OR flags)
+    if(text MATCHES "${special}" OR flags)
       list(APPEND units ${source})
     else()
       cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -68,7 +68,7 @@ TEST_CASE("a run saves and exits with 0 on SIGHUP, and continues under nohup") {
 TEST_CASE("a closed pipe is no error for programs that print; a full disk is an error") {
   const TextFolder folder;
   const std::string programs = fmt::format("'{}/bin/", TESSERA_BINARY_DIR);
-  for (const std::string command :
+  for (const std::string& command :
        {programs + "runexp' --list", programs + "runexp' --help",
         programs + "runexp' --exp=quickstart.CharLm --describe",
         programs + "runexp' --exp=quickstart.CharLm --diff=SourceLm",

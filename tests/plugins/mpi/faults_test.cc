@@ -76,7 +76,7 @@ TEST_CASE(
   REQUIRE_THAT(outcome.errors, (Contains("has waited 4 s in collective") && Contains("layers[")) ||
                                    (Contains("collective") && Contains("core/compile/")) ||
                                    (Contains("collective") && Contains("tasks/")) ||
-                                   Contains("process 1 (host ") && Contains(") did not reach '"));
+                                   (Contains("process 1 (host ") && Contains(") did not reach '")));
   REQUIRE_THAT(outcome.errors, Contains("process 1"));
   REQUIRE(outcome.seconds < endless.timeout_seconds + 15);
   // mpirun resumes the suspended process to end it; that process does not blame the other one.
