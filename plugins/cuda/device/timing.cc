@@ -10,7 +10,6 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kRepetitions = 3;
-constexpr int64_t kColdBytes = 128 << 20;  // More than any L2 cache.
 
 class TimingEvent {
  public:
@@ -57,7 +56,8 @@ WorkTimer::WorkTimer(Context& context)
     : context_(context),
       stream_(make_cuda_stream(context, StreamUse::kCompute)),
       memory_(context),
-      cold_(memory_.allocate(kColdBytes)) {}
+      cold_bytes_(static_cast<size_t>(context.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))),
+      cold_(memory_.allocate(static_cast<int64_t>(cold_bytes_))) {}
 
 CUstream WorkTimer::stream() const { return native(*stream_); }
 
@@ -66,7 +66,7 @@ std::optional<float> WorkTimer::least_time(const std::function<bool()>& work) co
   const TimingEvent begin(context_), end(context_);
   float least = std::numeric_limits<float>::max();
   for (int i = 0; i < kRepetitions; ++i) {
-    context_.check(context_.driver().cuMemsetD8Async(cold_, 0, kColdBytes, stream()), "timing");
+    context_.check(context_.driver().cuMemsetD8Async(cold_, 0, cold_bytes_, stream()), "timing");
     begin.record(stream());
     if (!work()) return std::nullopt;
     end.record(stream());
