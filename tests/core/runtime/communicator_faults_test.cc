@@ -153,7 +153,7 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
                                 {"a"},
                                 "reduce_scatter",
                                 parse_type("f32[\"x=4 y=3\"]"),
-                                {{"axis", std::string("x")}}};
+                                {{key::kAxis, "x"}}};
   CommunicatorOptions options;
   options.timeout = milliseconds(1000);
   options.before_joining = [=](int64_t device, int64_t number) {
@@ -225,7 +225,7 @@ void check_delays(int first, int runs) {
   const CommunicatorTrial sum{
       Mesh({{"a", 2}, {"b", 4}}), {"a", "b"}, "all_reduce", parse_type("f32[\"x=333\"]")};
   const CommunicatorTrial gather{
-      sum.mesh, {"b"}, "all_gather", parse_type("f32[\"x=3 y=37\"]"), {{"axis", std::string("y")}}};
+      sum.mesh, {"b"}, "all_gather", parse_type("f32[\"x=3 y=37\"]"), {{key::kAxis, "y"}}};
   std::vector<Bytes> first_results;
   for (int seed = first; seed < first + runs; ++seed) {
     CommunicatorOptions options;

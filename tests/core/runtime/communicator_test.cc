@@ -48,20 +48,16 @@ TEST_CASE("collectives support every dtype that can be sent between devices") {
 TEST_CASE("arrays larger than scratch are sent in pieces") {
   const Mesh mesh({{"a", 4}});
   const Type big = parse_type("f32[\"x=2 y=1024 z=515\"]");
-  check_values({mesh,
-                {"a"},
-                "all_gather",
-                parse_type("f32[\"x=2 y=256 z=515\"]"),
-                {{"axis", std::string("y")}}},
-               4);
+  check_values(
+      {mesh, {"a"}, "all_gather", parse_type("f32[\"x=2 y=256 z=515\"]"), {{key::kAxis, "y"}}}, 4);
   for (const int processes : {2, 4})
-    check_values({mesh, {"a"}, "reduce_scatter", big, {{"axis", std::string("y")}}}, processes);
+    check_values({mesh, {"a"}, "reduce_scatter", big, {{key::kAxis, "y"}}}, processes);
   check_values({mesh, {"a"}, "all_reduce", big}, 4);
   check_values({mesh,
                 {"a"},
                 "all_to_all",
                 parse_type("f32[\"x=4 y=512 z=515\"]"),
-                {{"split_axis", std::string("x")}, {"concat_axis", std::string("z")}}},
+                {{key::kSplitAxis, "x"}, {key::kConcatAxis, "z"}}},
                2);
 }
 

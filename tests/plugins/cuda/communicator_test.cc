@@ -79,8 +79,8 @@ TEST_CASE("no order of streams that the events allow changes a collective of GPU
     Gpus gpus(how, 4, seed);
     const Type part = parse_type("f32[\"x=3 y=2 z=4\"]"),
                whole = parse_type("f32[\"x=3 y=8 z=4\"]");
-    check_trial({mesh, {"a"}, "all_gather", part, {{"axis", axis}}}, gpus);
-    check_trial({mesh, {"a"}, "reduce_scatter", whole, {{"axis", axis}}}, gpus);
+    check_trial({mesh, {"a"}, "all_gather", part, {{key::kAxis, axis}}}, gpus);
+    check_trial({mesh, {"a"}, "reduce_scatter", whole, {{key::kAxis, axis}}}, gpus);
     check_trial({mesh, {"a"}, "all_reduce", whole, {}, 1, true}, gpus);
     check_trial({mesh, {"a"}, "permute", part}, gpus);
   }
