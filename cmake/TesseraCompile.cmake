@@ -56,7 +56,7 @@ function(tessera_unit result name count sources)
     add_custom_command(OUTPUT ${unit} DEPENDS ${sources} ${CMAKE_SOURCE_DIR}/cmake/TestUnit.cmake
       COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DOUTPUT=${unit} "-DTESTS=${tests}"
               -P ${CMAKE_SOURCE_DIR}/cmake/TestUnit.cmake
-      WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMENT "" VERBATIM)
+      WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMENT "Joining files of ${name}" VERBATIM)
   else()
     list(TRANSFORM sources REPLACE "(.+)" "#include \"\\1\"\n")
     list(JOIN sources "" includes)
