@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DROOT=… -DOUTPUT=… -DTESTS=a_test.cc|b_test.cc -P TestUnit.cmake: writes one file with
-# several tests. Their anonymous namespaces are named after the files, so that names do not collide.
+# cmake -DROOT=… -DOUTPUT=… -DTESTS=FILE|FILE -P TestUnit.cmake: writes one file with several
+# tests. Their anonymous namespaces are named after the files, so that names do not collide.
 string(REPLACE "|" ";" TESTS ${TESTS})
 file(WRITE ${OUTPUT} "// Made by cmake/TestUnit.cmake.\n")
 foreach(test ${TESTS})
