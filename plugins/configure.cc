@@ -61,7 +61,6 @@ void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Settin
 
 constexpr std::string_view kSmokeFlag = "--smoke";
 constexpr std::string_view kStepsKnob = "num_train_steps";
-constexpr std::string_view kStepsPath = "task.train.num_train_steps";
 
 // The experiment before --set.
 std::shared_ptr<Experiment> make_experiment(const ExperimentEntry& entry, RecipeSize size) {
@@ -77,15 +76,20 @@ std::shared_ptr<Experiment> make_experiment(const ExperimentEntry& entry, Recipe
   return experiment;
 }
 
-// The number of steps of --smoke for an experiment without a knob for it, as "path=value".
-std::optional<Setting> steps_of_smoke(const ExperimentEntry& entry, const Experiment& experiment) {
-  if (entry.knobs(experiment).find(kStepsKnob) != nullptr) return std::nullopt;
+// What --smoke sets beside the knobs: batches of an evaluation, and steps if no knob has them.
+std::vector<Setting> settings_of_smoke(const ExperimentEntry& entry, const Experiment& experiment) {
   const Tree config = to_tree(experiment.config());
-  const Tree* node = &config;
-  for (const std::string name : {"task", "train", "num_train_steps"})
-    if (node = node->find(name); node == nullptr) return std::nullopt;
-  if (node->integer <= kSmokeSteps) return std::nullopt;
-  return Setting{std::string(kStepsPath), std::to_string(kSmokeSteps)};
+  std::vector<Setting> settings;
+  const auto limit = [&](std::string_view name, int64_t most) {
+    const Tree* node = &config;
+    for (const std::string_view part : {std::string_view("task"), std::string_view("train"), name})
+      if (node = node->find(part); node == nullptr) return;
+    if (node->integer < 0 || node->integer > most)
+      settings.push_back({fmt::format("task.train.{}", name), std::to_string(most)});
+  };
+  if (entry.knobs(experiment).find(kStepsKnob) == nullptr) limit(kStepsKnob, kSmokeSteps);
+  limit("eval_loop_num_batches", 16);
+  return settings;
 }
 
 // Notes for each knob that differs from the experiment's own value that --smoke has set it.
@@ -226,10 +230,10 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   check_values(resolved(entry.knobs(*experiment)), entry.name);
   validate_knobs(configured, size, knob_sets);
   if (size == RecipeSize::kSmoke) {
-    if (const auto steps = steps_of_smoke(entry, *experiment)) {
-      later.insert(later.begin(), *steps);
+    for (const Setting& each : settings_of_smoke(entry, *experiment)) {
+      later.insert(later.begin(), each);
       configured.overrides.insert(configured.overrides.begin(),
-                                  fmt::format("{} {}={}", kSmokeFlag, steps->path, steps->text));
+                                  fmt::format("{} {}={}", kSmokeFlag, each.path, each.text));
     }
   }
   const Tree parts = to_tree(ExperimentConfig{});

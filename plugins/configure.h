@@ -25,7 +25,7 @@ struct ConfiguredExperiment {
 
 enum class RecipeSize {
   kFull,
-  kSmoke,  // Experiment::shrink() and kSmokeSteps steps, before `sets`.
+  kSmoke,  // Experiment::shrink(), kSmokeSteps steps, 16 batches an evaluation, before `sets`.
 };
 
 // Applies each "path=value": knobs before build(), other paths to its result. Error for an unknown

@@ -195,21 +195,27 @@ TEST_CASE("--smoke changes knobs before --set, and both are cited") {
           std::vector<int64_t>{1, 8, 4});
 }
 
-TEST_CASE("--smoke limits the steps, by the knob or else by the field, before --set") {
+TEST_CASE("--smoke limits evaluations, and steps by the knob or else by the field, before --set") {
   const std::string path = "task.train.num_train_steps";
+  const std::string batches = "task.train.eval_loop_num_batches=";
   const auto steps = [&](const std::string& name, const std::vector<std::string>& sets) {
     return smoke(entry(name), sets).config.task.as<SingleTask::HParams>().train.num_train_steps;
   };
   REQUIRE(steps("zoo.Herd", {}) == kSmokeSteps);
   REQUIRE(steps("zoo.Herd", {path + "=7"}) == 7);
   const ConfiguredExperiment herd = smoke(entry("zoo.Herd"), {});
-  REQUIRE(herd.overrides == std::vector<std::string>{"--smoke " + path + "=5"});
+  REQUIRE(herd.overrides ==
+          std::vector<std::string>{"--smoke " + batches + "16", "--smoke " + path + "=5"});
   REQUIRE(std::regex_search(describe(herd.config_tree()),
                             std::regex("num_train_steps = 5 +# --smoke; at least 0\n")));
   const ExperimentEntry lm = find_experiment("quickstart.SourceLm", plugin_path({}));
   const ConfiguredExperiment small = smoke(lm, {});
-  REQUIRE(small.config.task.as<SingleTask::HParams>().train.num_train_steps == kSmokeSteps);
-  REQUIRE(small.overrides.empty());
+  const auto& train = small.config.task.as<SingleTask::HParams>().train;
+  REQUIRE(train.num_train_steps == kSmokeSteps);
+  REQUIRE(train.eval_loop_num_batches == 16);
+  REQUIRE(small.overrides == std::vector<std::string>{"--smoke " + batches + "16"});
+  const ConfiguredExperiment whole = smoke(lm, {batches + "-1"});
+  REQUIRE(whole.config.task.as<SingleTask::HParams>().train.eval_loop_num_batches == -1);
 }
 
 TEST_CASE("an experiment without shrink() gets a small mesh, also with its own axes") {
