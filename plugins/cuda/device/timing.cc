@@ -56,8 +56,8 @@ WorkTimer::WorkTimer(Context& context)
     : context_(context),
       stream_(make_cuda_stream(context, StreamUse::kCompute)),
       memory_(context),
-      cold_bytes_(static_cast<size_t>(context.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))),
-      cold_(memory_.allocate(static_cast<int64_t>(cold_bytes_))) {}
+      cold_bytes_(context.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)),
+      cold_(memory_.allocate(cold_bytes_)) {}
 
 CUstream WorkTimer::stream() const { return native(*stream_); }
 

@@ -47,7 +47,7 @@ class WorkTimer {
   Context& context_;
   std::unique_ptr<Stream> stream_;
   TrialMemory memory_;
-  size_t cold_bytes_;  // Size of the L2 cache.
+  int64_t cold_bytes_;  // Size of the L2 cache.
   CUdeviceptr cold_ = 0;
 };
 
