@@ -60,7 +60,7 @@ Tensor statistics(Tensor x) {
 // Combines the statistics of several tensors, in f64.
 class Pooled {
  public:
-  void add(std::span<const float> of) {
+  void add(std::span<const double> of) {
     const double finite = static_cast<double>(of[kElements]) - of[kNonfinite];
     elements_ += of[kElements];
     nonfinite_ += of[kNonfinite];
@@ -114,7 +114,7 @@ std::string text_of(const Inspected& inspected) {
 }
 
 std::vector<Inspected> inspected_values(const std::string& metric, const Type& sum,
-                                        std::span<const float> elements) {
+                                        std::span<const double> elements) {
   const size_t space = metric.find(' ');
   CHECK(is_inspected(metric) && space != std::string::npos, "{}", metric);
   const std::string name = metric.substr(kInspectPrefix.size(), space - kInspectPrefix.size());

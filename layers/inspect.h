@@ -40,6 +40,6 @@ std::string text_of(const Inspected& inspected);
 // Returns the statistics in the sum of a metric that is_inspected() (layers/summaries.h), for all
 // layers. The type of the sum has an axis for each loop around inspect().
 std::vector<Inspected> inspected_values(const std::string& metric, const Type& sum,
-                                        std::span<const float> elements);
+                                        std::span<const double> elements);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/compile/numerics.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "tasks/task/eval_metrics.h"
@@ -166,6 +167,7 @@ struct TrainHParams {
   int64_t stop_deadline_seconds = 120;
   bool parameter_norms = false;
   bool deterministic = true;
+  Numerics numerics = Numerics::kStandard;
 
   InitFrom init_from;
   EarlyStopping early_stopping;
@@ -189,6 +191,7 @@ struct TrainHParams {
          About(stop_deadline_seconds, "for saving after a stop signal", {.min = 1}),
          About(parameter_norms, "log norms of each weight and gradient"),
          About(deterministic, "false permits GPU kernels whose bits differ from run to run"),
+         About(numerics, "f64: all in double precision, to tell rounding errors from others; slow"),
          init_from, early_stopping, sample)
 };
 

@@ -107,7 +107,10 @@ std::vector<std::unique_ptr<Device>> make_guarded_devices(int64_t count, int thr
 
 const bool kRegistered = [] {
   register_device_kind("guarded",
-                       {make_guarded_devices, make_cpu_communicator, cpu_collective_needs});
+                       {.make_devices = make_guarded_devices,
+                        .make_communicator = make_cpu_communicator,
+                        .collective_needs = cpu_collective_needs,
+                        .computes_f64 = true});
   return true;
 }();
 

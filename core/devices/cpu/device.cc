@@ -17,6 +17,7 @@
 #include "core/devices/cpu/processor.h"
 #include "core/devices/cpu/registry.h"
 #include "core/devices/cpu/stream.h"
+#include "core/devices/reference/kernel.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -49,6 +50,7 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
+    if (has_f64(graph, node)) return make_reference_kernel(graph, node);
     const KernelFactory factory = find_kernel(*node.op);
     if (factory == nullptr)
       fail("{}: the CPU backend has no kernel for op '{}' [in {}]", node.site.text(), node.op->name,

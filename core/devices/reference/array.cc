@@ -78,14 +78,18 @@ void encode_values(DType dtype, const std::vector<double>& values, std::byte* by
 
 std::vector<double> decode_values(const Type& type, const std::byte* bytes) {
   std::vector<double> values(static_cast<size_t>(type.elements()));
-  with_element(type.dtype, [&](auto element) {
+  decode_values(type.dtype, bytes, values);
+  return values;
+}
+
+void decode_values(DType dtype, const std::byte* bytes, std::span<double> values) {
+  with_element(dtype, [&](auto element) {
     using T = decltype(element);
     for (size_t i = 0; i < values.size(); ++i) {
       std::memcpy(&element, bytes + i * sizeof(T), sizeof(T));
       values[i] = static_cast<double>(static_cast<Arithmetic<T>>(element));
     }
   });
-  return values;
 }
 
 }  // namespace tessera

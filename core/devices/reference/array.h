@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -33,5 +34,6 @@ void for_each_index(
 // the dtype; bools take one byte.
 void encode_values(DType dtype, const std::vector<double>& values, std::byte* bytes);
 std::vector<double> decode_values(const Type& type, const std::byte* bytes);
+void decode_values(DType dtype, const std::byte* bytes, std::span<double> values);
 
 }  // namespace tessera

@@ -59,7 +59,9 @@ DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions
   // Copies are made by a program that either all devices capture, or none (agree_on_capture): a
   // stage without updated parameters would have no such program.
   if (kind.has_kernel(kFusedUpdatesOp)) {
-    if (!options.pipeline) graph = keep_copies(std::move(graph));
+    // In f64 a copy of a parameter would be the parameter.
+    if (!options.pipeline && options.numerics == Numerics::kStandard)
+      graph = keep_copies(std::move(graph));
     graph = fuse_updates(std::move(graph));
   }
   if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(std::move(graph));
@@ -68,6 +70,9 @@ DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(std::move(graph));
   end_stage("schedule", graph, local, options, stages);
+  // Decompositions are traced with the dtypes of the program, so they come first.
+  if (options.numerics == Numerics::kF64)
+    graph = in_f64(decompose(std::move(graph), [](const OpDef&) { return false; }));
   return {std::move(graph), std::move(lowered.homes)};
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/compile/memory/step_program.h"
+#include "core/compile/numerics.h"
 #include "core/compile/remat/remat.h"
 #include "core/compile/stages/homes.h"
 #include "core/devices/device.h"
@@ -21,6 +22,7 @@ namespace tessera {
 struct CompileOptions {
   Mesh mesh;
   RematPolicy remat;
+  Numerics numerics = Numerics::kStandard;
   // The schedule of the loop over microbatches, for a mesh with the axis `stage`. The devices of
   // each stage then have a graph of their own.
   std::optional<PipelineTable> pipeline;

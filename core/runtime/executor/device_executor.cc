@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/devices/reference/array.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/device_kinds.h"
@@ -287,18 +288,17 @@ void DeviceExecutor::enqueue_run(Run& run, Timing timing, const WriteGuard& guar
 }
 
 void DeviceExecutor::copy_results(Run& run, std::span<const ResultPlace> places) {
-  constexpr size_t kBytes = sizeof(float);
-  run.elements = 0;
-  for (const ResultPlace& place : places) run.elements += static_cast<size_t>(place.elements);
-  if (run.elements > run.room) {
-    run.results = device_.host_memory(static_cast<int64_t>(run.elements * kBytes));
-    run.room = run.elements;
+  run.places.assign(places.begin(), places.end());
+  size_t bytes = 0;
+  for (const ResultPlace& place : places) bytes += place.bytes();
+  if (bytes > run.room) {
+    run.results = device_.host_memory(static_cast<int64_t>(bytes));
+    run.room = bytes;
   }
   std::byte* to = run.results.get();
   for (const ResultPlace& place : places) {
-    const size_t bytes = static_cast<size_t>(place.elements) * kBytes;
-    compute_->copy_to_host({to, bytes}, arena_ + place.offset);
-    to += bytes;
+    compute_->copy_to_host({to, place.bytes()}, arena_ + place.offset);
+    to += place.bytes();
   }
 }
 
@@ -336,9 +336,23 @@ void DeviceExecutor::await_oldest() {
   }
 }
 
-std::span<const float> DeviceExecutor::finish(const LaunchObserver& observer) {
+void DeviceExecutor::convert_results(Run& run) {
+  size_t elements = 0;
+  for (const ResultPlace& place : run.places) elements += static_cast<size_t>(place.elements);
+  run.elements.resize(elements);
+  std::span<double> to = run.elements;
+  const std::byte* from = run.results.get();
+  for (const ResultPlace& place : run.places) {
+    const auto count = static_cast<size_t>(place.elements);
+    decode_values(place.dtype, from, to.first(count));
+    from += place.bytes();
+    to = to.subspan(count);
+  }
+}
+
+std::span<const double> DeviceExecutor::finish(const LaunchObserver& observer) {
   CHECK(under_way_ > 0, "no run is under way");
-  const Run& run = run_under_way(0);
+  Run& run = run_under_way(0);
   await_oldest();
   if (--under_way_ == 0) {
     compute_->synchronize();
@@ -347,7 +361,8 @@ std::span<const float> DeviceExecutor::finish(const LaunchObserver& observer) {
   oldest_ = (oldest_ + 1) % kMostRunsUnderWay;
   if (communicator_ != nullptr) communicator_->require_running();
   if (observer) observe_launches(program_of(run), observer);
-  return {reinterpret_cast<const float*>(run.results.get()), run.elements};
+  convert_results(run);
+  return run.elements;
 }
 
 void DeviceExecutor::observe_launches(const Program& program,

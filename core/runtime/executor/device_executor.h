@@ -22,10 +22,13 @@ namespace tessera {
 // The host enqueues a run while the device still executes the previous one.
 inline constexpr size_t kMostRunsUnderWay = 2;
 
-// An f32 array in the arena, contiguous.
+// An array of f32 or f64 in the arena, contiguous.
 struct ResultPlace {
   int64_t offset = 0;
   int64_t elements = 0;
+  DType dtype = DType::kF32;
+
+  size_t bytes() const { return static_cast<size_t>(elements * dtype_bytes(dtype)); }
 };
 
 class DeviceExecutor {
@@ -58,7 +61,7 @@ class DeviceExecutor {
   void copy_to_host(std::span<std::byte> to, int64_t offset);
   void synchronize() { compute_->synchronize(); }
 
-  // A run of a program, in two parts. start() enqueues its launches and copies of the f32 arrays at
+  // A run of a program, in two parts. start() enqueues its launches and copies of the arrays at
   // these places to the host. Collectives with kind kStart run on a second stream, and kWait waits
   // for them. An observed run has no other run beside it.
   enum class Timing { kUntimed, kTimed };
@@ -67,7 +70,7 @@ class DeviceExecutor {
   // Returns when the oldest started run is done, with the elements of these arrays, which are valid
   // until the next start. It throws the Error of the first run that has failed; launches may then
   // still run until end_streams().
-  std::span<const float> finish(const LaunchObserver& observer);
+  std::span<const double> finish(const LaunchObserver& observer);
   // Waits for the launches that have begun and drops the others. Nothing can be run after that.
   void end_streams();
 
@@ -96,8 +99,10 @@ class DeviceExecutor {
   struct Run {
     size_t program = 0;
     size_t enqueued = 0;                   // Number of launches so far.
-    std::shared_ptr<std::byte[]> results;  // f32, in the device's kind of host memory.
-    size_t elements = 0, room = 0;  // Elements of `results`: used by this run, and allocated.
+    std::vector<ResultPlace> places;
+    std::shared_ptr<std::byte[]> results;  // Of these places, in the device's kind of host memory.
+    size_t room = 0;                       // Bytes of `results`.
+    std::vector<double> elements;          // Of all places, converted.
     std::unique_ptr<Event> end;
   };
 
@@ -107,6 +112,7 @@ class DeviceExecutor {
   void capture(Run& run);
   void enqueue_run(Run& run, Timing timing, const WriteGuard& guard);
   void copy_results(Run& run, std::span<const ResultPlace> places);
+  static void convert_results(Run& run);  // From `results` to `elements`.
   void await_oldest();
   void observe_launches(const Program& program, const LaunchObserver& observer) const;
   // Returns the launches one of which has failed, after a failure in this run.

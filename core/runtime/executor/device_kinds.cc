@@ -14,11 +14,17 @@
 namespace tessera {
 namespace {
 
+DeviceKind host_kind(decltype(DeviceKind::make_devices) make_devices) {
+  return {.make_devices = make_devices,
+          .make_communicator = make_cpu_communicator,
+          .collective_needs = cpu_collective_needs,
+          .computes_f64 = true};
+}
+
 struct Registry {
   std::mutex mutex;
   std::map<std::string, DeviceKind, std::less<>> kinds = {
-      {"cpu", {make_cpu_devices, make_cpu_communicator, cpu_collective_needs}},
-      {"reference", {make_reference_devices, make_cpu_communicator, cpu_collective_needs}}};
+      {"cpu", host_kind(make_cpu_devices)}, {"reference", host_kind(make_reference_devices)}};
 };
 
 // Never destroyed, as plugins are never unloaded.

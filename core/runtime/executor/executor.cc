@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
+#include "core/devices/reference/array.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_kinds.h"
 #include "core/runtime/executor/device_threads.h"
@@ -62,19 +63,20 @@ struct Executor::Impl {
     const ProgramArray& array = placed.arrays[index];
     return {array.name, array.type, programs.mesh(), placed.offsets[index]};
   }
-  // Returns the place, in the first device's arena, of an f32 output that is not split.
+  // Returns the place, in the first device's arena, of an f32 or f64 output that is not split.
   ResultPlace result_place(const PlannedProgram& program, std::string_view name) const {
     const size_t index = index_of(program.outputs.arrays, name, "output");
     const Type& type = program.outputs.arrays[index].type;
     const bool is_split =
         std::ranges::any_of(type.axes, [](const Axis& axis) { return !axis.split.empty(); });
-    if (is_split || type.dtype != DType::kF32)
-      fail("{} is {}, expected f32 with no split axis", name, type.text_sized());
+    if (is_split || (type.dtype != DType::kF32 && type.dtype != DType::kF64))
+      fail("{} is {}, expected f32 or f64 with no split axis", name, type.text_sized());
     CHECK(allocated, "allocate() comes before data");
     const auto& offset = program.outputs.offsets[index][0];
     CHECK(offset.has_value(), "{}: the first device does not make it", name);
-    return {*offset, type.elements()};
+    return {*offset, type.elements(), type.dtype};
   }
+  const Type& output_type(int number, std::string_view name) const;
   size_t buffer(std::string_view name) const {
     return index_of(programs.buffers(), name, "parameter or state");
   }
@@ -157,11 +159,11 @@ struct Executor::Impl {
     on_each(start_on);
     ++under_way;
   }
-  std::span<const float> finish() {
+  std::span<const double> finish() {
     CHECK(under_way > 0, "no run is under way");
     const size_t left = std::exchange(under_way, 0) - 1;  // None remains if this run has failed.
     const auto finish_on = [this](DeviceExecutor& part, size_t i) {
-      const std::span<const float> own = part.finish(observer);
+      const std::span<const double> own = part.finish(observer);
       if (i == 0) finished = own;
     };
     on_each(finish_on);
@@ -187,7 +189,7 @@ struct Executor::Impl {
   std::optional<int> current_copies;
   bool allocated = false;
   size_t under_way = 0;             // Number of runs in progress.
-  std::span<const float> finished;  // Scalars of the last finished run.
+  std::span<const double> finished;  // Scalars of the last finished run.
   LaunchObserver observer;
   WriteGuard guard;
   DeviceThreads threads;
@@ -221,7 +223,7 @@ int Executor::add_program(Graph traced, const CompileOptions& options) {
   const Device& kind = impl_->parts[0]->device();
   const StageHomes held = impl_->programs.homes();
   return impl_->add_program(
-      shared, options,
+      options.numerics == Numerics::kF64 ? in_f64(shared) : shared, options,
       [&](int64_t number, Stages stages) {
         return compile_for_device(shared, options, number, stages, kind, held);
       },
@@ -369,10 +371,9 @@ void Executor::start(int program, std::span<const std::string> outputs) {
   impl_->start(program, places);
 }
 
-std::vector<float> Executor::finish() {
-  const std::span<const float> results = impl_->finish();
-  std::vector<float> values;
-  for (const float value : results) values.push_back(static_cast<float>(plain_nan(value)));
+std::vector<double> Executor::finish() {
+  std::vector<double> values;
+  for (const double value : impl_->finish()) values.push_back(plain_nan(value));
   return values;
 }
 
@@ -388,10 +389,28 @@ void Executor::read_output(int program, std::string_view name, std::span<std::by
   read_whole(impl_->place(outputs, index), impl_->parts, bytes);
 }
 
+const Type& Executor::Impl::output_type(int number, std::string_view name) const {
+  const std::vector<ProgramArray>& outputs = program(number).outputs.arrays;
+  return outputs[index_of(outputs, name, "output")].type;
+}
+
+void Executor::read_floats(int program, std::string_view name, std::span<float> to) const {
+  if (impl_->output_type(program, name).dtype == DType::kF32)
+    return read_output(program, name, std::as_writable_bytes(to));
+  const std::vector<double> values = read_floats(program, name);
+  CHECK(values.size() == to.size());
+  std::ranges::transform(values, to.begin(), [](double value) { return static_cast<float>(value); });
+}
+
+std::vector<double> Executor::read_floats(int program, std::string_view name) const {
+  const Type& type = impl_->output_type(program, name);
+  std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+  read_output(program, name, bytes);
+  return decode_values(type, bytes.data());
+}
+
 float Executor::read_scalar(int program, std::string_view name) const {
-  float value = 0.0f;
-  read_output(program, name, std::as_writable_bytes(std::span(&value, 1)));
-  return static_cast<float>(plain_nan(value));
+  return static_cast<float>(plain_nan(read_floats(program, name).at(0)));
 }
 
 void Executor::observe(LaunchObserver observer) { impl_->observer = std::move(observer); }

@@ -101,18 +101,21 @@ class Executor {
   // (Communicator::stop) and is thrown; nothing can be run after that.
   void run(int program);
   // A run in two parts, so that the host need not wait for the devices between two runs: start()
-  // returns when it has enqueued the run and copies of these f32 outputs, which are not split;
+  // returns when it has enqueued the run and copies of these floats, which are not split;
   // finish() when the oldest run that was started is done, with their elements, one output after
   // the other. Between the two, only write_input and start() may be called.
   void start(int program, std::span<const std::string> outputs);
-  std::vector<float> finish();
+  std::vector<double> finish();
   // Returns the number of runs started and not finished. It is 0 after an error, unless the error
   // may belong to a run that was started before, which finish() then throws.
   size_t under_way() const;
   // Returns the most runs that may be under way; 1 if the devices work on the host's own thread.
   size_t most_under_way() const;
   void read_output(int program, std::string_view name, std::span<std::byte> bytes) const;
-  float read_scalar(int program, std::string_view name) const;  // Reads an f32 scalar output.
+  // Read a whole output of f32 or f64, and one that is a scalar.
+  std::vector<double> read_floats(int program, std::string_view name) const;
+  void read_floats(int program, std::string_view name, std::span<float> to) const;
+  float read_scalar(int program, std::string_view name) const;
 
   // Sets a function that is called for each launch of a run. All processes set it for the same
   // runs: observed launches are not replayed from a CUDA graph, and NCCL expects of all ranks that

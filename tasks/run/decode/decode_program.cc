@@ -104,7 +104,7 @@ std::span<const float> DecodeProgram::run_tokens(int program, int64_t seq,
   }
   send(command);
   obey(command);
-  executor_.read_output(program, names::kLogits, std::as_writable_bytes(std::span(logits_)));
+  executor_.read_floats(program, names::kLogits, logits_);
   return logits_;
 }
 

@@ -81,7 +81,7 @@ MetricOutputs::MetricOutputs(const Executor& executor, int program) {
   }
 }
 
-MetricMeans MetricOutputs::totals(std::span<const float> elements) const {
+MetricMeans MetricOutputs::totals(std::span<const double> elements) const {
   CHECK(elements.size() == elements_);
   Collected collected;
   for (const Output& metric : metrics_) {
@@ -90,7 +90,7 @@ MetricMeans MetricOutputs::totals(std::span<const float> elements) const {
       elements = elements.subspan(part.size());
       return part;
     };
-    const std::span<const float> sums = take(metric.sum), weights = take(metric.weight);
+    const std::span<const double> sums = take(metric.sum), weights = take(metric.weight);
     const bool stacked = is_stacked(metric.sum);
     const size_t layers = stacked ? static_cast<size_t>(metric.sum.axes.front().size) : 1;
     const size_t each = sums.size() / layers;
@@ -108,7 +108,7 @@ MetricMeans MetricOutputs::totals(std::span<const float> elements) const {
   return collected.means();
 }
 
-std::vector<Inspected> MetricOutputs::inspected(std::span<const float> elements) const {
+std::vector<Inspected> MetricOutputs::inspected(std::span<const double> elements) const {
   for (const Output& metric : metrics_)
     elements =
         elements.subspan(static_cast<size_t>(metric.sum.elements() + metric.weight.elements()));
@@ -123,7 +123,7 @@ std::vector<Inspected> MetricOutputs::inspected(std::span<const float> elements)
 }
 
 std::vector<std::string> MetricOutputs::names() const {
-  const std::map<std::string, double> means = totals(std::vector<float>(elements_)).means();
+  const std::map<std::string, double> means = totals(std::vector<double>(elements_)).means();
   const auto keys = std::views::keys(means);
   return {keys.begin(), keys.end()};
 }

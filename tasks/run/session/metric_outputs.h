@@ -21,15 +21,15 @@ class MetricOutputs {
  public:
   MetricOutputs(const Executor& executor, int program);
 
-  // All outputs that they are made of, f32 and not split, and the number of their elements.
+  // All outputs that they are made of, floats and not split, and the number of their elements.
   const std::vector<std::string>& outputs() const { return outputs_; }
   size_t elements() const { return elements_; }
   // The totals, by name, from the elements of these outputs, one output after the other. What a
   // layer has added is there twice: by its full name, and with what other layers have added, by its
   // short name.
-  MetricMeans totals(std::span<const float> elements) const;
+  MetricMeans totals(std::span<const double> elements) const;
   // What layers inspect (layers/inspect.h), from the same elements; not among the totals.
-  std::vector<Inspected> inspected(std::span<const float> elements) const;
+  std::vector<Inspected> inspected(std::span<const double> elements) const;
   // The names of MetricMeans::means, sorted.
   std::vector<std::string> names() const;
 

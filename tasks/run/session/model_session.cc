@@ -43,6 +43,9 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
       executor_(make_executor(purpose, devices)),
       stall_probe_(add_stall_probe()) {
   check_values(resolved(to_tree(config)), "the configuration");
+  if (train().numerics == Numerics::kF64 && !find_device_kind(device_.kind()).computes_f64)
+    fail("task.train.numerics: f64 is for CPUs, got a device of kind {}; use --device=cpu",
+         device_.kind());
   for (Device* device : devices)
     if (!train().deterministic) device->permit_nondeterminism();
   if (purpose == Purpose::kRunning) {
@@ -88,6 +91,7 @@ int ModelSession::add_program(Graph graph, CompileOptions options) {
   options.mesh = mesh_;
   if (pipeline_) options.pipeline = table_for(*pipeline_, graph);
   options.remat = parse_remat_policy(train().remat_policy);
+  options.numerics = train().numerics;
   const auto add = [&] { return executor_.add_program(std::move(graph), options); };
   if (processes_.size() == 1 || !communicator_ || device_.share_choices("").empty()) return add();
   // The first process of each stage makes its trials before those of later stages, then the others

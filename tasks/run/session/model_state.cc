@@ -2,7 +2,6 @@
 #include "tasks/run/session/model_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <ranges>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/message.h"
 #include "core/devices/iteration_space.h"
+#include "core/devices/reference/array.h"
 #include "core/runtime/checkpoint/remapping.h"
 #include "layers/parameter.h"
 #include "tasks/task/base_task.h"
@@ -30,10 +30,15 @@ std::string checkpoint_path(const Buffer& buffer) {
 // Caches are computed from prompts and not saved.
 bool is_kept(const Buffer& buffer) { return !buffer.name.starts_with(names::kCachePrefix); }
 
-bool persists(const Executor& executor, std::string_view name) {
+// Null if no program has the array.
+const Buffer* find_buffer(const Executor& executor, std::string_view name) {
   const auto& buffers = executor.persistent();
-  return std::any_of(buffers.begin(), buffers.end(),
-                     [&](const Buffer& buffer) { return buffer.name == name; });
+  const auto found = std::ranges::find(buffers, name, &Buffer::name);
+  return found != buffers.end() ? &*found : nullptr;
+}
+
+bool persists(const Executor& executor, std::string_view name) {
+  return find_buffer(executor, name) != nullptr;
 }
 
 void copy_shard(const Shard& from, const Shard& to) {
@@ -61,41 +66,44 @@ void fill_shards(Executor& executor, std::string_view name, Fill fill) {
   }
 }
 
-void read_shards(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
-                 const std::string& path, const Type& type) {
-  checkpoint.expect(path, type.dtype, sizes_of(type.axes));
-  fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
+void read_shards(Executor& executor, const Checkpoint& checkpoint, const std::string& path,
+                 const Buffer& buffer) {
+  checkpoint.expect(path, buffer.type.dtype, sizes_of(buffer.type.axes));
+  fill_shards(executor, buffer.name, [&](const Region& block, std::span<std::byte> bytes) {
     checkpoint.read_block(path, block, bytes);
   });
 }
 
-// The f32 elements `from` in bf16, rounded to nearest, or the reverse.
-void convert_floats(DType from_dtype, std::span<const std::byte> from, std::span<std::byte> to) {
-  const auto convert = [&]<typename From, typename To>(From value, To) {
-    for (size_t i = 0; i < from.size() / sizeof(From); ++i) {
-      std::memcpy(&value, from.data() + i * sizeof(From), sizeof(From));
-      const auto converted = static_cast<To>(value);
-      std::memcpy(to.data() + i * sizeof(To), &converted, sizeof(To));
-    }
-  };
-  from_dtype == DType::kF32 ? convert(0.0f, BFloat16()) : convert(BFloat16(), 0.0f);
+// Converts elements of one of the floating dtypes to another, rounding to nearest.
+void convert_floats(DType from_dtype, std::span<const std::byte> from, DType to_dtype,
+                    std::span<std::byte> to) {
+  std::vector<double> values(from.size() / static_cast<size_t>(dtype_bytes(from_dtype)));
+  decode_values(from_dtype, from.data(), values);
+  encode_values(to_dtype, values, to.data());
 }
 
-// Reads optimizer state that the checkpoint has in the other of f32 and bf16, and converts it.
-// False, without reading anything, if it is not so.
-bool read_converted(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
-                    const std::string& path, const Type& type) {
+// Whether values of a checkpoint are converted to the dtype of a run: optimizer state between f32
+// and bf16, and all arrays to f64 (Numerics::kF64).
+bool converts(DType stored, const Buffer& buffer) {
+  if (stored == buffer.type.dtype || !is_floating(stored)) return false;
+  if (buffer.type.dtype == DType::kF64) return true;
+  const bool is_average = buffer.name.starts_with(ema_name(""));
+  return buffer.kind == InputKind::kState && !is_average && stored != DType::kF64;
+}
+
+// Reads an array that the checkpoint has in another dtype, and converts it. False, without reading
+// anything, if it is not so.
+bool read_converted(Executor& executor, const Checkpoint& checkpoint, const std::string& path,
+                    const Buffer& buffer) {
   const auto found = checkpoint.entries().find(path);
-  if (found == checkpoint.entries().end() || path.starts_with(ema_name(""))) return false;
+  if (found == checkpoint.entries().end() || !converts(found->second.dtype, buffer)) return false;
+  const Type& type = buffer.type;
   const DType stored = found->second.dtype;
-  const bool narrows = stored == DType::kF32 && type.dtype == DType::kBF16;
-  const bool widens = stored == DType::kBF16 && type.dtype == DType::kF32;
-  if (!narrows && !widens) return false;
   checkpoint.expect(path, stored, sizes_of(type.axes));
-  fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
+  fill_shards(executor, buffer.name, [&](const Region& block, std::span<std::byte> bytes) {
     std::vector<std::byte> read(static_cast<size_t>(block.elements() * dtype_bytes(stored)));
     checkpoint.read_block(path, block, read);
-    convert_floats(stored, read, bytes);
+    convert_floats(stored, read, type.dtype, bytes);
   });
   return true;
 }
@@ -130,7 +138,7 @@ CheckpointInfo restore_step(Executor& executor, const ParameterTable& table,
         few_names(unread)));
   if (converted > 0)
     say(fmt::format(
-        "note: {} of optimizer state in the checkpoint of step {} {} another dtype than "
+        "note: {} in the checkpoint of step {} {} another dtype than "
         "in this run; their values were converted",
         converted == 1 ? "1 array" : fmt::format("{} arrays", converted), step,
         converted == 1 ? "has" : "have"));
@@ -198,11 +206,17 @@ void start_averages(Executor& executor, const ParameterTable& table) {
 
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads) {
   clear_state(executor);
-  for (const Parameter& parameter : table.parameters())
-    if (persists(executor, parameter.path))  // Otherwise no program reads it.
-      fill_shards(executor, parameter.path, [&](const Region& block, std::span<std::byte> bytes) {
-        initialize(parameter, seed, block, bytes, threads);
-      });
+  for (const Parameter& parameter : table.parameters()) {
+    const Buffer* const buffer = find_buffer(executor, parameter.path);
+    if (buffer == nullptr) continue;  // No program reads it.
+    const DType drawn = parameter.type.dtype, kept = buffer->type.dtype;
+    fill_shards(executor, parameter.path, [&](const Region& block, std::span<std::byte> bytes) {
+      if (drawn == kept) return initialize(parameter, seed, block, bytes, threads);
+      std::vector<std::byte> values(static_cast<size_t>(block.elements() * dtype_bytes(drawn)));
+      initialize(parameter, seed, block, values, threads);
+      convert_floats(drawn, values, kept, bytes);
+    });
+  }
   start_averages(executor, table);
 }
 
@@ -249,11 +263,10 @@ int64_t restore_state(Executor& executor, const ParameterTable& table,
   for (const Buffer& buffer : executor.persistent()) {
     if (!is_kept(buffer)) continue;
     const std::string path = checkpoint_path(buffer);
-    if (buffer.kind == InputKind::kState &&
-        read_converted(executor, buffer.name, checkpoint, path, buffer.type)) {
+    if (read_converted(executor, checkpoint, path, buffer)) {
       ++converted;
     } else {
-      read_shards(executor, buffer.name, checkpoint, path, buffer.type);
+      read_shards(executor, checkpoint, path, buffer);
     }
   }
   return converted;
@@ -271,9 +284,11 @@ LoadedWeights load_weights(Executor& executor, const ParameterTable& table,
   const ErrorContext where("task.train.init_from");
   LoadedWeights loaded{.left_out = there, .initial = here};
   for (const NameMatch& match : match_names(here, there, rules)) {
-    const Type& type = table.find(match.destination)->type;
-    read_shards(executor, match.destination, checkpoint, std::string(kParameters) + match.source,
-                type);
+    const Buffer* const buffer = find_buffer(executor, match.destination);
+    CHECK(buffer != nullptr, "no program reads {}", match.destination);
+    const std::string path = std::string(kParameters) + match.source;
+    if (!read_converted(executor, checkpoint, path, *buffer))
+      read_shards(executor, checkpoint, path, *buffer);
     loaded.taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
     std::erase(loaded.left_out, match.source);
     std::erase(loaded.initial, match.destination);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
+#include <type_traits>
 
 #include "core/base/error.h"
 
@@ -57,8 +58,8 @@ void TrainProgram::start(const Batch& batch, int64_t step) {
 }
 
 StepResult TrainProgram::finish() {
-  const std::vector<float> values = executor_.finish();
-  std::map<std::string, float, std::less<>> by_name;
+  const std::vector<double> values = executor_.finish();
+  std::map<std::string, double, std::less<>> by_name;
   for (size_t i = 0; i < scalars_.size(); ++i) by_name[scalars_[i]] = values[i];
   const auto scalar = [&](std::string_view name) { return by_name.find(name)->second; };
   StepResult result;
@@ -66,7 +67,7 @@ StepResult TrainProgram::finish() {
   learning_rates_.pop_front();
   result.loss = scalar(names::kLoss);
   result.grad_norm = scalar(names::kGradNorm);
-  result.applied = scalar(names::kApplied) != 0.0f;
+  result.applied = scalar(names::kApplied) != 0.0;
   result.skipped = static_cast<int64_t>(scalar(names::kSkipped));
   result.skipped_in_a_row = static_cast<int64_t>(scalar(names::kSkippedInARow));
   const auto of_metrics = std::span(values).subspan(scalars_.size());
@@ -90,18 +91,23 @@ std::vector<T> EvalProgram::read_output(const std::string& output) const {
   const auto& outputs = executor_.outputs(program_);
   const auto found = std::ranges::find(outputs, output, &ProgramArray::name);
   if (found == outputs.end()) return {};
-  std::vector<T> elements(static_cast<size_t>(found->type.elements()));
-  executor_.read_output(program_, output, std::as_writable_bytes(std::span(elements)));
-  return elements;
+  if constexpr (std::is_floating_point_v<T>) {
+    const std::vector<double> values = executor_.read_floats(program_, output);
+    return {values.begin(), values.end()};
+  } else {
+    std::vector<T> elements(static_cast<size_t>(found->type.elements()));
+    executor_.read_output(program_, output, std::as_writable_bytes(std::span(elements)));
+    return elements;
+  }
 }
 
 ScoredBatch EvalProgram::run(const Batch& batch) {
   write_batch(executor_, program_, batch);
   executor_.run(program_);
   ScoredBatch scored;
-  std::vector<float> elements;
+  std::vector<double> elements;
   for (const std::string& output : metrics_.outputs())
-    std::ranges::copy(read_output<float>(output), std::back_inserter(elements));
+    std::ranges::copy(read_output<double>(output), std::back_inserter(elements));
   scored.totals = metrics_.totals(elements);
   for (const std::string& name : row_metrics_) {
     const auto sums = read_output<float>(std::string(names::kRowSumPrefix) + name);

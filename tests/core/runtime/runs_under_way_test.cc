@@ -122,7 +122,7 @@ class Sums {
   const std::vector<std::string> names_ = {"new_total", "sum"};
 };
 
-using Values = std::vector<float>;
+using Values = std::vector<double>;
 
 TEST_CASE("a run is started while the device has not begun the one before") {
   GatedDevice device;
