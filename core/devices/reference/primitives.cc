@@ -3,11 +3,13 @@
 #include "core/devices/reference/primitives.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 #include "core/base/random.h"
 #include "core/ops/einsum.h"
@@ -83,17 +85,39 @@ struct SumSpace {
   }
 };
 
+// Adds x·y to `count` sums, with these distances between elements: most of the interpreter's time.
+void add_products(double* sum, const double* x, const double* y, int64_t count,
+                  const std::array<int64_t, 3>& steps) {
+  const auto add = [&](auto step, auto x_step, auto y_step) {
+    for (int64_t i = 0; i < count; ++i) sum[i * step] += x[i * x_step] * y[i * y_step];
+  };
+  using Zero = std::integral_constant<int64_t, 0>;
+  using One = std::integral_constant<int64_t, 1>;
+  const bool is_plain = steps[0] == 1;
+  if (is_plain && steps[1] == 0 && steps[2] == 1) return add(One(), Zero(), One());
+  if (is_plain && steps[1] == 1 && steps[2] == 0) return add(One(), One(), Zero());
+  add(steps[0], steps[1], steps[2]);
+}
+
 std::vector<double> run_einsum(const ReferenceCall& call) {
   const ReferenceArray &a = call.input(0), &b = call.input(1);
-  const Names& contracted = call.node.attributes.get(key::kContracted);
-  const SumSpace space(call, axes_named(a.axes, contracted));
+  std::vector<Axis> axes = axes_named(a.axes, call.node.attributes.get(key::kContracted));
+  axes.insert(axes.end(), call.type.axes.begin(), call.type.axes.end());
+  if (axes.empty()) return {a.values[0] * b.values[0]};
+  std::vector<std::vector<int64_t>> strides = {strides_along({call.type.axes, {}}, axes),
+                                               strides_along(a, axes), strides_along(b, axes)};
+  const int64_t count = axes.back().size;
+  axes.pop_back();
+  std::array<int64_t, 3> steps;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    steps[i] = strides[i].back();
+    strides[i].pop_back();
+  }
   std::vector<double> result = filled(call, 0.0);
-  for_each_index(space.axes,
-                 {space.result_strides, strides_along(a, space.axes), strides_along(b, space.axes)},
-                 [&](int64_t, const std::vector<int64_t>& at) {
-                   result[static_cast<size_t>(at[0])] +=
-                       a.values[static_cast<size_t>(at[1])] * b.values[static_cast<size_t>(at[2])];
-                 });
+  for_each_index(axes, strides, [&](int64_t, const std::vector<int64_t>& at) {
+    add_products(result.data() + at[0], a.values.data() + at[1], b.values.data() + at[2], count,
+                 steps);
+  });
   return result;
 }
 
