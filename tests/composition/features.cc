@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/composition/features.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "layers/attention/latent_attention.h"
+
+namespace tessera {
+namespace {
+
+// Large enough that a gradient that is zero up to rounding errors moves no weight.
+constexpr double kEpsilon = 1e-4;
+
+void set_mla(ModelParts& m, Chance& chance) {
+  LatentAttention::HParams latent{
+      .kv_lora_rank = 12, .dims_per_head = 4, .value_dims_per_head = 4, .rope_dims = 2};
+  if (chance.coin()) latent.q_lora_rank = 12;
+  m.other_attention = latent;
+}
+
+void set_biases(ModelParts& m, Chance&) { m.attention.use_bias = m.dense.use_bias = true; }
+
+void set_soft_caps(ModelParts& m, Chance&) {
+  m.attention.logit_cap = 2.0;
+  m.loss.soft_cap = 3.0;
+}
+
+void set_qk_norm(ModelParts& m, Chance&) {
+  m.attention.query_norm_tpl = RmsNorm::HParams{};
+  m.attention.key_norm_tpl = RmsNorm::HParams{};
+}
+
+void set_layer_norm(ModelParts& m, Chance& chance) {
+  const LayerNorm::HParams norm{.direct_scale = chance.coin()};
+  m.block.norm_tpl = norm;
+  m.lm.final_ln_tpl = norm;
+}
+
+void set_norm_policy(ModelParts& m, Chance& chance) {
+  using enum NormPolicy;
+  m.block.norm_policy = chance.one_of<NormPolicy>({kPost, kPostSkip, kPrimerHybrid});
+}
+
+void set_positions(ModelParts& m, Chance& chance) {
+  m.attention.rotary_tpl = {};
+  if (chance.coin())
+    m.lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = m.sizes.seq};
+  else
+    m.lm.position_emb_tpl = PositionalEmbedding::HParams{};
+}
+
+void set_experts(ModelParts& m, Chance& chance) {
+  m.has_experts = true;
+  m.router.top_k = 1 + chance.below(3);
+  m.router.scores = chance.coin() ? RouterScores::kSoftmax : RouterScores::kSigmoid;
+  m.router.normalize_weights = chance.coin();
+  m.router.load_balance_weight = 0.0;
+}
+
+void set_capacity(ModelParts& m, Chance& chance) {
+  set_experts(m, chance);
+  m.router.capacity_factor = chance.one_of<double>({0.5, 1.0, 2.0});
+}
+
+void set_expert_choice(ModelParts& m, Chance& chance) {
+  set_experts(m, chance);
+  m.experts_choose = true;
+  m.choice.capacity_factor = chance.one_of<double>({0.5, 1.0, 2.0});
+}
+
+void set_aux_losses(ModelParts& m, Chance& chance) {
+  m.router.load_balance_weight = 0.1;
+  m.router.load_balance_scope = chance.coin() ? BalanceScope::kBatch : BalanceScope::kExample;
+  m.router.z_loss_weight = m.choice.z_loss_weight = 0.01;
+}
+
+void set_dropout(ModelParts& m, Chance&) {
+  m.lm.embedding_dropout_rate = m.block.residual_dropout_rate = 0.1;
+  m.attention.dropout_rate = 0.1;
+  m.dense.dropout_rate = 0.2;
+}
+
+void set_bf16(ModelParts& m, Chance& chance) {
+  m.task.dtypes = DTypePolicy{.compute = DType::kBF16,
+                              .reduce = chance.coin() ? DType::kBF16 : DType::kF32};
+}
+
+void set_fp8(ModelParts& m, Chance&) {
+  m.task.dtypes = DTypePolicy{.compute = DType::kBF16, .matmul = MatmulPrecision::kFp8};
+}
+
+void set_adam(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl = Adam::HParams{.epsilon = kEpsilon, .weight_decay = 0.1};
+}
+
+void set_adafactor(ModelParts& m, Chance& chance) {
+  m.task.learner.optimizer_tpl = Adafactor::HParams{.beta1 = chance.coin() ? 0.9 : 0.0,
+                                                    .epsilon1 = kEpsilon * kEpsilon,
+                                                    .min_dim_size_to_factor = 8};
+}
+
+void set_sgd(ModelParts& m, Chance& chance) {
+  m.task.learner.optimizer_tpl =
+      Sgd::HParams{.momentum = 0.9, .nesterov = chance.coin(), .weight_decay = 0.1};
+}
+
+void set_bf16_state(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl = AdamW::HParams{
+      .epsilon = kEpsilon,
+      .state = {.first_moment = DType::kBF16, .rounding = Rounding::kNearest}};
+}
+
+void set_skip(ModelParts& m, Chance& chance) {
+  m.task.learner.skip_step_gradient_norm_value = chance.one_of<double>({1e-6, 0.5, 1.0, 2.0});
+}
+
+void set_clip_each(ModelParts& m, Chance&) {
+  m.task.learner.clip_gradient_single_norm_to_value = 0.01;
+}
+
+// A feature that sets one field.
+using Parts = ModelParts;
+using Any = Chance;
+
+const std::vector<Feature> kFeatures = {
+    {"gqa", "heads", "", [](Parts& m, Any&) { m.attention.num_kv_heads = m.sizes.heads / 2; }},
+    {"mqa", "heads", "", [](Parts& m, Any&) { m.attention.num_kv_heads = 1; }},
+    {"fused_qkv", "heads", "", [](Parts& m, Any&) { m.attention.combine_qkv = true; }},
+    {"mla", "heads", "", set_mla},
+    {"qk_norm", "", "", set_qk_norm},
+    {"biases", "", "", set_biases},
+    {"soft_caps", "", "", set_soft_caps},
+    {"per_dim_scale", "", "", [](Parts& m, Any&) { m.attention.use_per_dim_scale = true; }},
+    {"layer_norm", "", "", set_layer_norm},
+    {"norm_policy", "", "", set_norm_policy},
+    {"positions", "", "", set_positions},
+    {"untied", "", "", [](Parts& m, Any&) { m.is_tied = false; }},
+    {"z_loss", "", "", [](Parts& m, Any&) { m.loss.z_loss = 0.01; }},
+    {"label_smoothing", "", "", [](Parts& m, Any&) { m.loss.label_smoothing = 0.1; }},
+    {"loss_chunks", "", "", [](Parts& m, Any& c) { m.loss.chunk_tokens = 1 + c.below(60); }},
+    {"experts", "experts", "", set_experts},
+    {"capacity", "experts", "", set_capacity},
+    {"expert_choice", "experts", "", set_expert_choice},
+    {"shared_experts", "", "experts", [](Parts& m, Any&) { m.experts.num_shared_experts = 1; }},
+    {"aux_losses", "", "experts", set_aux_losses},
+    {"router_bias", "", "experts", [](Parts& m, Any&) { m.router.bias_rate = 0.01; }},
+    {"router_jitter", "", "experts", [](Parts& m, Any&) { m.router.jitter = 0.1; }},
+    {"dropout", "", "", set_dropout},
+    {"packing", "", "", [](Parts& m, Any&) { m.is_packed = true; }},
+    {"padding", "", "", [](Parts& m, Any&) { m.has_padding = true; }},
+    {"token_weights", "", "", [](Parts& m, Any&) { m.has_token_weights = true; }},
+    {"microbatches", "", "", [](Parts& m, Any&) { m.task.train.num_microbatches = 2; }},
+    {"save_nothing", "remat", "", [](Parts& m, Any&) { m.task.train.remat_policy = "save_nothing"; }},
+    {"save_dots", "remat", "", [](Parts& m, Any&) { m.task.train.remat_policy = "save_dot_only"; }},
+    {"repeated", "", "", [](Parts& m, Any&) { m.is_repeated = true; }},
+    {"frozen", "", "", [](Parts& m, Any& c) { m.frozen = 1 + c.below(3); }},
+    {"bf16", "dtypes", "", set_bf16},
+    {"fp8", "dtypes", "", set_fp8},
+    {"adam", "optimizer", "", set_adam},
+    {"adafactor", "optimizer", "", set_adafactor},
+    {"sgd", "optimizer", "", set_sgd},
+    {"bf16_state", "optimizer", "", set_bf16_state},
+    {"clip", "clip", "", [](Parts& m, Any&) { m.task.learner.clip_gradient_norm_to_value = 0.1; }},
+    {"clip_each", "clip", "", set_clip_each},
+    {"skip", "", "", set_skip},
+    {"ema", "", "", [](Parts& m, Any&) { m.task.learner.ema_decay = 0.9; }},
+};
+
+}  // namespace
+
+const std::vector<Feature>& features() { return kFeatures; }
+
+const Feature& feature(std::string_view name) {
+  const auto found = std::ranges::find(kFeatures, name, &Feature::name);
+  std::vector<std::string> names;
+  for (const Feature& each : kFeatures) names.emplace_back(each.name);
+  if (found == kFeatures.end())
+    fail("no feature '{}' of a composition{}", name, did_you_mean(name, names));
+  return *found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/composition/model.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "core/base/crc32c.h"
+#include "tests/composition/meshes.h"
+
+namespace tessera {
+namespace {
+
+CompositionSizes sizes_of(const Composition& composition) {
+  const bool has_threes = std::ranges::any_of(
+      composition.mesh, [](const AxisUse& use) { return use.size % 3 == 0; });
+  return has_threes ? CompositionSizes{48, 24, 6, 4, 24, 12, 12, 6}
+                    : CompositionSizes{32, 16, 8, 4, 32, 16, 8, 8};
+}
+
+ModelParts base_parts(const Composition& composition) {
+  ModelParts parts;
+  parts.sizes = sizes_of(composition);
+  parts.attention.dims_per_head = parts.sizes.head_dim;
+  parts.attention.rotary_tpl = RotaryPositionEmbedding::HParams{};
+  parts.dense = {.activation_tpl = SiLU::HParams{}, .use_gated_activation = true};
+  parts.block.norm_tpl = RmsNorm::HParams{};
+  parts.lm.final_ln_tpl = RmsNorm::HParams{};
+  parts.task.learner.optimizer_tpl = AdamW::HParams{.epsilon = 1e-4};
+  return parts;
+}
+
+Template<UnaryLayer> feed_forward(const ModelParts& parts) {
+  if (!parts.has_experts) return parts.dense;
+  MoeFeedForward::HParams experts = parts.experts;
+  experts.hidden_dims = parts.sizes.hidden / 2;
+  experts.num_experts = parts.sizes.experts;
+  experts.activation_tpl = SiLU::HParams{};
+  experts.use_gated_activation = true;
+  if (parts.experts_choose) {
+    experts.router_tpl = parts.choice;
+  } else {
+    experts.router_tpl = parts.router;
+  }
+  return experts;
+}
+
+LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
+  TransformerBlock::HParams block = parts.block;
+  block.attention_tpl = parts.other_attention;
+  if (!parts.other_attention.has()) block.attention_tpl = parts.attention;
+  block.ffn_tpl = feed_forward(parts);
+  TransformerLm::HParams lm = parts.lm;
+  lm.vocab_size = parts.sizes.vocab;
+  lm.model_dims = parts.sizes.embed;
+  lm.num_heads = parts.sizes.heads;
+  lm.hidden_dims = parts.sizes.hidden;
+  lm.num_layers = layers;
+  lm.packed_input = parts.is_packed;
+  lm.params_init = WeightInit{InitKind::kGaussian, 0.2};
+  if (parts.is_repeated) {
+    lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};
+  } else {
+    lm.stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block};
+  }
+  if (parts.is_tied) {
+    lm.softmax_tpl = SharedEmbeddingSoftmax::HParams{.loss = parts.loss};
+  } else {
+    lm.separate_embedding_tpl = Embedding::HParams{};
+    lm.softmax_tpl = FullSoftmax::HParams{.loss = parts.loss};
+  }
+  return {.lm_tpl = lm};
+}
+
+// Paths of this many weights, chosen by chance, as regular expressions.
+std::vector<std::string> frozen_paths(const SingleTask::HParams& task, int64_t count,
+                                      Chance& chance) {
+  std::vector<std::string> paths;
+  const std::unique_ptr<BaseTask> made = Template<BaseTask>(task).instantiate();
+  for (const Parameter& each : made->model().parameters().parameters()) paths.push_back(each.path);
+  chance.shuffle(paths);
+  paths.resize(static_cast<size_t>(std::min<int64_t>(count, std::ssize(paths) - 1)));
+  for (std::string& path : paths) {
+    std::string pattern;
+    for (const char c : path) pattern += std::isalnum(c) != 0 ? std::string(1, c) : std::string(".");
+    path = pattern;
+  }
+  return paths;
+}
+
+HostArray array_of(const CompositionSizes& sizes, DType dtype) {
+  HostArray array{dtype, {"batch", "seq"}, {sizes.batch, sizes.seq}, {}};
+  array.bytes.resize(static_cast<size_t>(sizes.batch * sizes.seq * dtype_bytes(dtype)));
+  return array;
+}
+
+// Fills a row: documents, each with its own rule for the next token. The first tokens of all rows
+// differ, so that experts never choose between tokens with equal scores.
+void fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch& batch) {
+  const CompositionSizes& sizes = model.sizes;
+  const int64_t end = model.parts.has_padding ? sizes.seq - chance.below(sizes.seq) : sizes.seq;
+  const auto at = [&](const char* name, int64_t i) -> int32_t& {
+    return batch.at(name).data<int32_t>()[row * sizes.seq + i];
+  };
+  int64_t token = row;
+  for (int64_t i = 0, segment = 1, position = 0; i < end; ++i, ++position) {
+    if (model.parts.is_packed && position > 1 && chance.one_in(3)) {
+      ++segment;
+      position = 0;
+      token = chance.below(sizes.vocab);
+    }
+    at("ids", i) = static_cast<int32_t>(token);
+    token = (token * 5 + 1 + chance.below(2)) % sizes.vocab;
+    at("labels", i) = static_cast<int32_t>(token);
+    at("segment_ids", i) = static_cast<int32_t>(segment);
+    at("segment_pos", i) = static_cast<int32_t>(position);
+    float& weight = batch.at("weights").data<float>()[row * sizes.seq + i];
+    weight = model.parts.has_token_weights ? 0.25f * static_cast<float>(chance.below(5)) : 1.0f;
+  }
+}
+
+}  // namespace
+
+Batch CompositionModel::batch(int64_t step) const {
+  Batch batch{{"weights", array_of(sizes, DType::kF32)}};
+  for (const char* const name : {"ids", "labels", "segment_ids", "segment_pos"})
+    batch[name] = array_of(sizes, DType::kI32);
+  Chance chance(seed * 31 + static_cast<uint32_t>(step) + 17);
+  for (int64_t row = 0; row < sizes.batch; ++row) fill_row(chance, *this, row, batch);
+  return batch;
+}
+
+CompositionModel model_of(const Composition& composition, bool on_mesh) {
+  ModelParts parts = base_parts(composition);
+  for (const std::string& name : composition.features) {
+    // Each feature draws from its own numbers, whatever others there are.
+    Chance chance(composition.seed ^ crc32c(std::as_bytes(std::span(name))));
+    feature(name).apply(parts, chance);
+  }
+  SingleTask::HParams task = parts.task;
+  task.model = language_model(parts, composition.layers);
+  task.train.num_train_steps = 3;
+  task.train.parameter_norms = true;
+  Chance chance(composition.seed);
+  if (parts.frozen > 0)
+    task.learner.bprop_variable_exclusion = frozen_paths(task, parts.frozen, chance);
+  if (composition.stages > 1) task.train.num_microbatches = composition.stages;
+  CompositionModel model{.task = std::move(task),
+                         .mesh = Mesh::standard({1, 1, 1}),
+                         .sizes = parts.sizes,
+                         .parts = parts,
+                         .seed = composition.seed};
+  if (!on_mesh) return model;
+  model.mesh = mesh_of(composition);
+  model.rules = rules_of(composition, parts);
+  if (composition.stages > 1)
+    model.task.train.pipeline_schedule = schedule(composition.schedule).schedule;
+  return model;
+}
+
+Batch specification_of(Batch batch) {
+  for (auto& [name, array] : batch) array.bytes.clear();
+  return batch;
+}
+
+}  // namespace tessera

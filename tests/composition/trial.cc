@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/composition/trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <regex>
+
+#include "core/base/error.h"
+#include "core/compile/remat/remat.h"
+#include "core/devices/reference/array.h"
+#include "core/runtime/comm/communicator.h"
+#include "core/runtime/executor/executor.h"
+#include "tasks/run/session/model_state.h"
+#include "tasks/run/session/step_programs.h"
+#include "tests/composition/model.h"
+#include "tests/support/test_device.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSteps = 3;
+
+void add_scalars(const std::string& step, const StepResult& result, RunNumbers& numbers) {
+  const auto add = [&](const std::string& name, double value) {
+    numbers[step + name] = {value};
+  };
+  add("loss", result.loss);
+  add("grad_norm", result.grad_norm);
+  add("applied", result.applied ? 1.0 : 0.0);
+  for (const auto& [name, value] : result.metrics) add("metric " + name, value);
+  for (const auto& [name, value] : result.parameter_norms) add(name, value);
+}
+
+void add_state(const std::string& step, const Executor& executor, RunNumbers& numbers) {
+  for (const Buffer& buffer : executor.persistent()) {
+    if (!is_floating(buffer.type.dtype)) continue;
+    std::vector<std::byte> bytes(static_cast<size_t>(buffer.type.bytes()));
+    executor.read_state(buffer.name, bytes);
+    numbers[step + buffer.name] = decode_values(buffer.type, bytes.data());
+  }
+}
+
+double norm_of(const std::vector<double>& values) {
+  double square = 0.0;
+  for (const double value : values) square += value * value;
+  return std::sqrt(square);
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double square = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) square += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::isnan(square) ? std::numeric_limits<double>::infinity() : std::sqrt(square);
+}
+
+// Numbers of one kind are comparable: "step 0: learner/m/" or "step 0: gradient_norm/".
+std::string kind_of(const std::string& name) {
+  const size_t slash = name.rfind('/');
+  return slash == std::string::npos ? name.substr(0, name.find(": ")) : name.substr(0, slash);
+}
+
+// What differs only in names and numbers is one kind of refusal.
+std::string kind_of_refusal(const std::string& message) {
+  std::string text = message.substr(0, message.find(" [in "));
+  text = std::regex_replace(text, std::regex("^[a-z_/]+\\.cc:[0-9]+: "), "");
+  text = std::regex_replace(text, std::regex("\"[^\"]*\"|'[^']*'"), "…");
+  return std::regex_replace(text, std::regex("[0-9]+"), "#");
+}
+
+// Rounding to fewer bits, and a choice of experts that depends on it, differ between meshes.
+double standard_tolerance(const Composition& composition) {
+  const auto is_rounded = [](const std::string& name) {
+    return feature(name).group == "dtypes" || name == "bf16_state";
+  };
+  const auto chooses = [](const std::string& name) { return feature(name).group == "experts"; };
+  if (std::ranges::any_of(composition.features, is_rounded)) return 0.3;
+  return std::ranges::any_of(composition.features, chooses) ? 0.1 : 1e-3;
+}
+
+}  // namespace
+
+RunNumbers run_composition(const Composition& composition, Place place, Numerics numerics) {
+  const CompositionModel model = model_of(composition, place == Place::kMesh);
+  const std::unique_ptr<BaseTask> task = Template<BaseTask>(model.task).instantiate();
+  const ParameterTable& table = task->model().parameters();
+  CompileOptions options;
+  const auto pipeline = model_pipeline(task->train(), table, model.rules, model.mesh);
+  options.mesh = pipeline ? with_pieces(model.mesh, *pipeline) : model.mesh;
+  options.remat = parse_remat_policy(task->train().remat_policy);
+  options.numerics = numerics;
+  options.verify_passes = numerics == Numerics::kStandard;
+  const Graph traced =
+      task->train_graph({options.mesh, model.rules, specification_of(model.batch(0))});
+  if (pipeline) options.pipeline = table_for(*pipeline, traced);
+
+  const int64_t devices = options.mesh.num_devices();
+  const auto owned = make_test_devices(devices, 1);
+  const auto communicator = make_test_communicator({.local_devices = devices,
+                                                    .transport = nullptr,
+                                                    .timeout = std::chrono::minutes(2)});
+  Executor executor(pointers(owned), *communicator);
+  const int program = executor.add_program(traced, options);
+  executor.allocate();
+  initialise_state(executor, table, 1234, 1);
+  TrainProgram train(executor, program, *task);
+  RunNumbers numbers;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const std::string name = fmt::format("step {}: ", step);
+    add_scalars(name, train.run(model.batch(step), step), numbers);
+    add_state(name, executor, numbers);
+  }
+  return numbers;
+}
+
+Difference difference(const RunNumbers& got, const RunNumbers& expected) {
+  std::map<std::string, double> largest;
+  for (const auto& [name, values] : expected) {
+    double& norm = largest[kind_of(name)];
+    norm = std::max(norm, norm_of(values));
+  }
+  Difference result;
+  for (const auto& [name, values] : expected) {
+    const auto found = got.find(name);
+    if (found == got.end()) return {std::numeric_limits<double>::infinity(), name};
+    const double apart = distance(found->second, values);
+    if (apart == 0.0) continue;
+    const double error = apart / std::max(norm_of(values), 1e-3 * largest[kind_of(name)]);
+    if (error > result.error) result = {error, name};
+  }
+  return result;
+}
+
+bool Verdict::fails() const { return f64.error > kF64Tolerance || standard.error > tolerance; }
+
+std::string Verdict::text() const {
+  return refusal ? "refused: " + *refusal
+                 : fmt::format("f64 {:.1e} ({}), standard {:.1e} of {:.0e} ({})", f64.error,
+                               f64.name, standard.error, tolerance, standard.name);
+}
+
+Verdict verdict_on(const Composition& composition) {
+  Verdict verdict{.tolerance = standard_tolerance(composition)};
+  const auto apart = [&](Numerics numerics) {
+    const RunNumbers mesh = run_composition(composition, Place::kMesh, numerics);
+    return difference(mesh, run_composition(composition, Place::kOneDevice, numerics));
+  };
+  try {
+    verdict.f64 = apart(Numerics::kF64);
+    verdict.standard = apart(Numerics::kStandard);
+  } catch (const Error& error) {
+    verdict.refusal = kind_of_refusal(error.what());
+  }
+  return verdict;
+}
+
+}  // namespace tessera

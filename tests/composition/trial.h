@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains a composition for some steps on its mesh and on one device, and compares every number: the
+// loss, metrics, the global norm, the norm of each gradient, each weight and each optimizer slot.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/compile/numerics.h"
+#include "tests/composition/composition.h"
+
+namespace tessera {
+
+enum class Place { kMesh, kOneDevice };
+
+// The numbers of a run by name: "step 0: loss", "step 0: learner/m/lm.softmax.w", ….
+using RunNumbers = std::map<std::string, std::vector<double>>;
+
+// Error if the type rules or the configuration refuse the composition.
+RunNumbers run_composition(const Composition& composition, Place place, Numerics numerics);
+
+// The largest difference between two runs.
+struct Difference {
+  // ‖difference‖ / ‖expected‖; for arrays that are small beside others of their kind, relative to a
+  // thousandth of the largest norm.
+  double error = 0.0;
+  std::string name;  // Of the number.
+};
+Difference difference(const RunNumbers& got, const RunNumbers& expected);
+
+// A composition on its mesh against one device.
+struct Verdict {
+  std::optional<std::string> refusal;  // Why it was not run, without names and numbers.
+  Difference f64;
+  Difference standard;
+  double tolerance = 0.0;  // For `standard`.
+  bool fails() const;
+  std::string text() const;
+};
+
+// Rounding errors of f64 after three steps; measured: at most a tenth of it.
+inline constexpr double kF64Tolerance = 1e-12;
+
+Verdict verdict_on(const Composition& composition);
+
+}  // namespace tessera
