@@ -20,12 +20,12 @@ struct AxisUse {
 };
 
 struct Composition {
-  uint32_t seed = 0;                  // Of the batches and of what features choose.
+  uint32_t seed = 0;  // Seed of batches and of what features choose.
   int64_t layers = 2;
   std::vector<std::string> features;  // Rows of features(), in their order.
   std::vector<AxisUse> mesh;          // At most three.
   int64_t stages = 1;
-  std::string schedule;               // A row of schedules(); "" for one stage.
+  std::string schedule;  // A row of schedules(); "" for one stage.
 
   bool has(std::string_view feature) const;
   int64_t devices() const;
@@ -36,7 +36,7 @@ struct Composition {
 // Reads text(); a single number is that of drawn_composition(). Error naming what is unknown.
 Composition parse_composition(std::string_view text);
 
-// The same number always gives the same composition.
+// Draws a composition; a number always gives the same.
 Composition drawn_composition(uint32_t number);
 
 // Smaller compositions, each without one part of this one; empty if there is nothing to leave out.

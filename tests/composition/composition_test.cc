@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compositions of features and meshes give one device's numbers: to 1e-12 in f64, and within
 // rounding by the kernels of the CPU.
+#include "tests/composition/composition.h"
+
 #include <cstdlib>
 #include <map>
 
 #include "core/base/error.h"
-#include "tests/composition/composition.h"
 #include "tests/composition/trial.h"
 #include "tests/support/catch.h"
 

@@ -27,8 +27,8 @@ void set_soft_caps(ModelParts& m, Chance&) {
 }
 
 void set_qk_norm(ModelParts& m, Chance&) {
-  m.attention.query_norm_tpl = RmsNorm::HParams{};
-  m.attention.key_norm_tpl = RmsNorm::HParams{};
+  const RmsNorm::HParams norm{.model_dims = m.sizes.head_dim, .axis = "head_dim"};
+  m.attention.query_norm_tpl = m.attention.key_norm_tpl = norm;
 }
 
 void set_layer_norm(ModelParts& m, Chance& chance) {
@@ -82,8 +82,8 @@ void set_dropout(ModelParts& m, Chance&) {
 }
 
 void set_bf16(ModelParts& m, Chance& chance) {
-  m.task.dtypes = DTypePolicy{.compute = DType::kBF16,
-                              .reduce = chance.coin() ? DType::kBF16 : DType::kF32};
+  m.task.dtypes =
+      DTypePolicy{.compute = DType::kBF16, .reduce = chance.coin() ? DType::kBF16 : DType::kF32};
 }
 
 void set_fp8(ModelParts& m, Chance&) {
@@ -107,8 +107,7 @@ void set_sgd(ModelParts& m, Chance& chance) {
 
 void set_bf16_state(ModelParts& m, Chance&) {
   m.task.learner.optimizer_tpl = AdamW::HParams{
-      .epsilon = kEpsilon,
-      .state = {.first_moment = DType::kBF16, .rounding = Rounding::kNearest}};
+      .epsilon = kEpsilon, .state = {.first_moment = DType::kBF16, .rounding = Rounding::kNearest}};
 }
 
 void set_skip(ModelParts& m, Chance& chance) {
@@ -151,7 +150,8 @@ const std::vector<Feature> kFeatures = {
     {"padding", "", "", [](Parts& m, Any&) { m.has_padding = true; }},
     {"token_weights", "", "", [](Parts& m, Any&) { m.has_token_weights = true; }},
     {"microbatches", "", "", [](Parts& m, Any&) { m.task.train.num_microbatches = 2; }},
-    {"save_nothing", "remat", "", [](Parts& m, Any&) { m.task.train.remat_policy = "save_nothing"; }},
+    {"save_nothing", "remat", "",
+     [](Parts& m, Any&) { m.task.train.remat_policy = "save_nothing"; }},
     {"save_dots", "remat", "", [](Parts& m, Any&) { m.task.train.remat_policy = "save_dot_only"; }},
     {"repeated", "", "", [](Parts& m, Any&) { m.is_repeated = true; }},
     {"frozen", "", "", [](Parts& m, Any& c) { m.frozen = 1 + c.below(3); }},

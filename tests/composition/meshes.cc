@@ -118,7 +118,7 @@ Mesh mesh_of(const Composition& composition) {
 
 AxisRules rules_of(const Composition& composition, const ModelParts& parts) {
   RuleParts r;
-  int64_t split = 1;  // Of the heads.
+  int64_t split = 1;  // Parts of the heads.
   for (size_t i = 0; i < composition.mesh.size(); ++i) {
     role(composition.mesh[i].role).apply(kAxes[i], r);
     const std::string& name = composition.mesh[i].role;

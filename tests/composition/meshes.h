@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roles of mesh axes and the pipeline schedules that compositions combine. A new one is a row in
-// meshes.cc.
+// The roles of mesh axes and the pipeline schedules that compositions combine; a row of meshes.cc
+// each.
 #pragma once
 
 #include <string>

@@ -13,8 +13,9 @@ namespace tessera {
 namespace {
 
 CompositionSizes sizes_of(const Composition& composition) {
-  const bool has_threes = std::ranges::any_of(
-      composition.mesh, [](const AxisUse& use) { return use.size % 3 == 0; });
+  const bool has_threes =
+      composition.stages % 3 == 0 ||
+      std::ranges::any_of(composition.mesh, [](const AxisUse& use) { return use.size % 3 == 0; });
   return has_threes ? CompositionSizes{48, 24, 6, 4, 24, 12, 12, 6}
                     : CompositionSizes{32, 16, 8, 4, 32, 16, 8, 8};
 }
@@ -83,7 +84,8 @@ std::vector<std::string> frozen_paths(const SingleTask::HParams& task, int64_t c
   paths.resize(static_cast<size_t>(std::min<int64_t>(count, std::ssize(paths) - 1)));
   for (std::string& path : paths) {
     std::string pattern;
-    for (const char c : path) pattern += std::isalnum(c) != 0 ? std::string(1, c) : std::string(".");
+    for (const char c : path)
+      pattern += std::isalnum(c) != 0 ? std::string(1, c) : std::string(".");
     path = pattern;
   }
   return paths;
@@ -141,7 +143,7 @@ CompositionModel model_of(const Composition& composition, bool on_mesh) {
   SingleTask::HParams task = parts.task;
   task.model = language_model(parts, composition.layers);
   task.train.num_train_steps = 3;
-  task.train.parameter_norms = true;
+  task.train.parameter_norms = composition.stages == 1;  // Refused for weights of one stage.
   Chance chance(composition.seed);
   if (parts.frozen > 0)
     task.learner.bprop_variable_exclusion = frozen_paths(task, parts.frozen, chance);

@@ -26,7 +26,7 @@ struct Difference {
   // ‖difference‖ / ‖expected‖; for arrays that are small beside others of their kind, relative to a
   // thousandth of the largest norm.
   double error = 0.0;
-  std::string name;  // Of the number.
+  std::string name;  // Name of the number.
 };
 Difference difference(const RunNumbers& got, const RunNumbers& expected);
 

@@ -106,11 +106,10 @@ std::vector<std::unique_ptr<Device>> make_guarded_devices(int64_t count, int thr
 }
 
 const bool kRegistered = [] {
-  register_device_kind("guarded",
-                       {.make_devices = make_guarded_devices,
-                        .make_communicator = make_cpu_communicator,
-                        .collective_needs = cpu_collective_needs,
-                        .computes_f64 = true});
+  register_device_kind("guarded", {.make_devices = make_guarded_devices,
+                                   .make_communicator = make_cpu_communicator,
+                                   .collective_needs = cpu_collective_needs,
+                                   .computes_f64 = true});
   return true;
 }();
 

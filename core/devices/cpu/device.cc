@@ -14,14 +14,19 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/devices/cpu/f64_kernels.h"
 #include "core/devices/cpu/processor.h"
 #include "core/devices/cpu/registry.h"
 #include "core/devices/cpu/stream.h"
-#include "core/devices/reference/kernel.h"
 #include "core/graph/op.h"
 
 namespace tessera {
 namespace {
+
+bool has_f64(const Graph& graph, const Node& node) {
+  const auto is_f64 = [&](ValueId value) { return graph.type(value).dtype == DType::kF64; };
+  return std::ranges::any_of(node.inputs, is_f64) || std::ranges::any_of(node.outputs, is_f64);
+}
 
 class CpuDevice final : public Device {
  public:
@@ -50,7 +55,7 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
-    if (has_f64(graph, node)) return make_reference_kernel(graph, node);
+    if (has_f64(graph, node)) return f64_kernel_factory()(graph, node);
     const KernelFactory factory = find_kernel(*node.op);
     if (factory == nullptr)
       fail("{}: the CPU backend has no kernel for op '{}' [in {}]", node.site.text(), node.op->name,
@@ -137,6 +142,11 @@ int64_t group_available() {
 }
 
 }  // namespace
+
+F64KernelFactory& f64_kernel_factory() {
+  static F64KernelFactory factory = nullptr;
+  return factory;
+}
 
 std::unique_ptr<Device> make_cpu_device(int threads) {
   return std::make_unique<CpuDevice>(threads, 1);

@@ -9,13 +9,9 @@
 #include <vector>
 
 #include "core/devices/device.h"
+#include "core/devices/reference/kernel.h"
 
 namespace tessera {
-
-struct ReferenceDeviceOptions {
-  int64_t scratch_bytes = 0;  // Requested by every kernel, and overwritten with arbitrary values.
-  bool may_overwrite = true;  // Whether an elementwise result may overwrite an operand of its type.
-};
 
 // Makes a device. Allocated memory is zeroed, as the interface requires.
 std::unique_ptr<Device> make_reference_device(const ReferenceDeviceOptions& options = {});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/devices/reference/kernel.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "core/devices/cpu/f64_kernels.h"
 #include "core/devices/cpu/stream.h"
 #include "core/devices/reference/array.h"
 #include "core/devices/reference/interpreter.h"
@@ -71,16 +71,18 @@ class ReferenceKernel final : public HostKernel {
   Graph single_;
 };
 
+const bool kRegistered = [] {
+  f64_kernel_factory() = [](const Graph& graph, const Node& node) {
+    return make_reference_kernel(graph, node);
+  };
+  return true;
+}();
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_reference_kernel(const Graph& graph, const Node& node,
                                               const ReferenceDeviceOptions& options) {
   return std::make_unique<ReferenceKernel>(graph, node, options);
-}
-
-bool has_f64(const Graph& graph, const Node& node) {
-  const auto is_f64 = [&](ValueId value) { return graph.type(value).dtype == DType::kF64; };
-  return std::ranges::any_of(node.inputs, is_f64) || std::ranges::any_of(node.outputs, is_f64);
 }
 
 }  // namespace tessera

@@ -3,17 +3,19 @@
 // those of a CPU device that have f64 elements.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "core/devices/device.h"
-#include "core/devices/reference/device.h"
 
 namespace tessera {
 
+struct ReferenceDeviceOptions {
+  int64_t scratch_bytes = 0;  // Requested by every kernel, and overwritten with arbitrary values.
+  bool may_overwrite = true;  // Whether an elementwise result may overwrite an operand of its type.
+};
+
 std::unique_ptr<Kernel> make_reference_kernel(const Graph& graph, const Node& node,
                                               const ReferenceDeviceOptions& options = {});
-
-// Whether an operand or a result is f64.
-bool has_f64(const Graph& graph, const Node& node);
 
 }  // namespace tessera

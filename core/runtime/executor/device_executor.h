@@ -98,11 +98,12 @@ class DeviceExecutor {
   };
   struct Run {
     size_t program = 0;
-    size_t enqueued = 0;                   // Number of launches so far.
+    size_t enqueued = 0;  // Number of launches so far.
     std::vector<ResultPlace> places;
-    std::shared_ptr<std::byte[]> results;  // Of these places, in the device's kind of host memory.
-    size_t room = 0;                       // Bytes of `results`.
-    std::vector<double> elements;          // Of all places, converted.
+    std::shared_ptr<std::byte[]>
+        results;                   // Bytes of these places, in the device's kind of host memory.
+    size_t room = 0;               // Bytes of `results`.
+    std::vector<double> elements;  // Elements of all places, converted.
     std::unique_ptr<Event> end;
   };
 

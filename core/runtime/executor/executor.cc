@@ -188,7 +188,7 @@ struct Executor::Impl {
   // Index of the program whose copies (PlannedProgram::copies) have the values of the parameters.
   std::optional<int> current_copies;
   bool allocated = false;
-  size_t under_way = 0;             // Number of runs in progress.
+  size_t under_way = 0;              // Number of runs in progress.
   std::span<const double> finished;  // Scalars of the last finished run.
   LaunchObserver observer;
   WriteGuard guard;
@@ -399,7 +399,8 @@ void Executor::read_floats(int program, std::string_view name, std::span<float> 
     return read_output(program, name, std::as_writable_bytes(to));
   const std::vector<double> values = read_floats(program, name);
   CHECK(values.size() == to.size());
-  std::ranges::transform(values, to.begin(), [](double value) { return static_cast<float>(value); });
+  std::ranges::transform(values, to.begin(),
+                         [](double value) { return static_cast<float>(value); });
 }
 
 std::vector<double> Executor::read_floats(int program, std::string_view name) const {

@@ -137,11 +137,11 @@ CheckpointInfo restore_step(Executor& executor, const ParameterTable& table,
         unread.size() == 1 ? "1 array" : fmt::format("{} arrays", unread.size()), step,
         few_names(unread)));
   if (converted > 0)
-    say(fmt::format(
-        "note: {} in the checkpoint of step {} {} another dtype than "
-        "in this run; their values were converted",
-        converted == 1 ? "1 array" : fmt::format("{} arrays", converted), step,
-        converted == 1 ? "has" : "have"));
+    say(
+        fmt::format("note: {} in the checkpoint of step {} {} another dtype than "
+                    "in this run; their values were converted",
+                    converted == 1 ? "1 array" : fmt::format("{} arrays", converted), step,
+                    converted == 1 ? "has" : "have"));
   return checkpoint.info();
 }
 

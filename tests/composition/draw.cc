@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/composition/composition.h"
-
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -11,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "tests/composition/chance.h"
+#include "tests/composition/composition.h"
 #include "tests/composition/features.h"
 #include "tests/composition/meshes.h"
 
@@ -81,9 +80,8 @@ void draw_stages(Chance& chance, Composition& composition) {
 }
 
 void draw_mesh(Chance& chance, Composition& composition) {
-  const bool has_experts = std::ranges::any_of(composition.features, [](const auto& name) {
-    return feature(name).group == "experts";
-  });
+  const bool has_experts = std::ranges::any_of(
+      composition.features, [](const auto& name) { return feature(name).group == "experts"; });
   std::vector<std::string> names;
   for (const Role& each : roles())
     if (each.name != "experts" || has_experts) names.emplace_back(each.name);
@@ -92,12 +90,12 @@ void draw_mesh(Chance& chance, Composition& composition) {
   for (int64_t i = 0; i < axes; ++i) {
     const int64_t size = chance.one_of<int64_t>({2, 2, 2, 2, 3, 4, 4, 8});
     if (composition.devices() * size > kMostDevices) continue;
-    composition.mesh.push_back(
-        {chance.one_of(names), size, size % 2 == 0 && chance.one_in(5)});
+    composition.mesh.push_back({chance.one_of(names), size, size % 2 == 0 && chance.one_in(5)});
   }
 }
 
 void order_features(std::vector<std::string>& names) {
+  for (const std::string& name : names) feature(name);  // Error for unknown ones.
   std::ranges::sort(names, {}, [](const std::string& name) { return &feature(name); });
 }
 
@@ -122,8 +120,7 @@ std::string Composition::text() const {
 }
 
 Composition parse_composition(std::string_view text) {
-  if (text.find('=') == std::string_view::npos)
-    return drawn_composition(number_in<uint32_t>(text));
+  if (text.find('=') == std::string_view::npos) return drawn_composition(number_in<uint32_t>(text));
   Composition composition;
   for (const std::string& word : parts_of(text, ' ')) {
     const size_t equals = word.find('=');
