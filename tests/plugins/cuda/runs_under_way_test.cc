@@ -86,9 +86,9 @@ TEST_CASE("two runs under way on a GPU have inputs and results of their own") {
       chain.start(0.0);
       for (int i = 1; i < 6; ++i) {
         chain.start(i);
-        REQUIRE(chain.executor().finish() == std::vector<float>{8.0f * static_cast<float>(i - 1)});
+        REQUIRE(chain.executor().finish() == std::vector<double>{8.0 * (i - 1)});
       }
-      REQUIRE(chain.executor().finish() == std::vector<float>{40.0f});
+      REQUIRE(chain.executor().finish() == std::vector<double>{40.0});
       REQUIRE(virtual_gpu::fault() == "");
     }
   }
