@@ -198,7 +198,7 @@ TEST_CASE("the results of a run are the elements of f32 arrays, one array after 
     return error_of([&] { executor.start(0, std::vector<std::string>{name}); });
   };
   REQUIRE_THAT(error("rounded"),
-               Catch::Contains("rounded is bf16[\"x=3\"], expected f32 with no split axis"));
+               Catch::Contains("rounded is bf16[\"x=3\"], expected f32 or f64 with no split axis"));
   REQUIRE_THAT(error("z"), Catch::Contains("the program has no output 'z'"));
 }
 
