@@ -8,10 +8,10 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "tests/composition/chance.h"
 #include "tests/composition/composition.h"
 #include "tests/composition/features.h"
 #include "tests/composition/meshes.h"
+#include "tests/support/chance.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +13,7 @@
 #include "layers/feed_forward/feed_forward.h"
 #include "layers/models/language_model.h"
 #include "tasks/task/single_task.h"
-#include "tests/composition/chance.h"
+#include "tests/support/chance.h"
 
 namespace tessera {
 

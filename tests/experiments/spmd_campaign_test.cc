@@ -2,11 +2,11 @@
 // Random models, meshes, rules and options against one device; also mixtures of experts, and layers
 // in stages.
 #include <algorithm>
-#include <random>
 #include <set>
 
 #include "core/base/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/chance.h"
 #include "tests/support/spmd_trial.h"
 
 namespace tessera {
@@ -17,15 +17,9 @@ struct Parts {
   bool experts = false, stages = false;
 };
 
-class Chance {
+class CaseChance : public Chance {
  public:
-  explicit Chance(uint32_t seed) : random_(seed) {}
-  int64_t below(int64_t count) { return static_cast<int64_t>(random_() % count); }
-  bool coin() { return below(2) == 0; }
-  template <typename T>
-  const T& one_of(const std::vector<T>& choices) {
-    return choices[static_cast<size_t>(below(static_cast<int64_t>(choices.size())))];
-  }
+  using Chance::Chance;
 
   // 2^doublings devices on three axes, some of which cross slices.
   void draw_mesh(SpmdCase& trial, int64_t doublings) {
@@ -90,7 +84,7 @@ class Chance {
 
   // Mesh axes for a logical axis: none, one, or several in any order.
   std::string some_axes(std::vector<std::string> from) {
-    std::shuffle(from.begin(), from.end(), random_);
+    shuffle(from);
     from.resize(static_cast<size_t>(below(static_cast<int64_t>(from.size()) + 1)));
     std::string text;
     for (const std::string& each : from) text += (text.empty() ? "" : ", ") + each;
@@ -132,7 +126,7 @@ class Chance {
     activations += "batch -> " + some_axes(free);
     std::vector<std::string> axes = {"embed", "mlp", "heads", "vocab", "kv_heads", "positions"};
     if (parts.experts) axes.push_back("experts");
-    std::shuffle(axes.begin(), axes.end(), random_);
+    shuffle(axes);
     for (const std::string& axis : axes)
       if (coin())
         weights += fmt::format("{}{} -> {}", weights.empty() ? "" : ", ", axis,
@@ -140,14 +134,11 @@ class Chance {
     if (parts.stages) weights = "layers -> stage" + (weights.empty() ? "" : ", " + weights);
     return {weights, activations};
   }
-
- private:
-  std::mt19937 random_;
 };
 
 SpmdCase drawn_case(uint32_t seed, const Parts& parts) {
   using enum TrialModel;
-  Chance chance(seed);
+  CaseChance chance(seed);
   SpmdCase trial{.model = chance.one_of<TrialModel>({kGpt2, kLlama, kPax}),
                  .repeated = chance.coin(),
                  .packed = chance.coin(),
