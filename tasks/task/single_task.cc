@@ -63,7 +63,7 @@ void output_metrics(const ModelOutput& output) {
 
 Tensor norm_of(const Tensor& x) {
   const Tensor squares = sum_of_squares(x);
-  return sqrt(squares.type().rank() > 0 ? reduce_sum(squares) : squares);
+  return sqrt(squares.type().rank() > 0 ? reduced(reduce_sum(squares)) : squares);
 }
 
 // Sets the label weights of examples with eval_sample_weights 0 to 0, so that padding never counts.
