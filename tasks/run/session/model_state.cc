@@ -74,19 +74,27 @@ void read_shards(Executor& executor, const Checkpoint& checkpoint, const std::st
   });
 }
 
-// Converts elements of one of the floating dtypes to another, rounding to nearest.
+// Converts elements of one of the floating dtypes to another, rounding to nearest, some at a time:
+// a block may be most of the memory.
 void convert_floats(DType from_dtype, std::span<const std::byte> from, DType to_dtype,
                     std::span<std::byte> to) {
-  std::vector<double> values(from.size() / static_cast<size_t>(dtype_bytes(from_dtype)));
-  decode_values(from_dtype, from.data(), values);
-  encode_values(to_dtype, values, to.data());
+  constexpr size_t kMost = 1 << 16;
+  const auto from_bytes = static_cast<size_t>(dtype_bytes(from_dtype));
+  const auto to_bytes = static_cast<size_t>(dtype_bytes(to_dtype));
+  std::vector<double> values;
+  for (size_t at = 0; at < from.size() / from_bytes; at += values.size()) {
+    values.resize(std::min(kMost, from.size() / from_bytes - at));
+    decode_values(from_dtype, from.data() + at * from_bytes, values);
+    encode_values(to_dtype, values, to.data() + at * to_bytes);
+  }
 }
 
 // Whether values of a checkpoint are converted to the dtype of a run: optimizer state between f32
 // and bf16, and all arrays to f64 (Numerics::kF64).
 bool converts(DType stored, const Buffer& buffer) {
-  if (stored == buffer.type.dtype || !is_floating(stored)) return false;
-  if (buffer.type.dtype == DType::kF64) return true;
+  const DType kept = buffer.type.dtype;
+  if (stored == kept || !is_floating(stored) || !is_floating(kept)) return false;
+  if (kept == DType::kF64) return true;
   const bool is_average = buffer.name.starts_with(ema_name(""));
   return buffer.kind == InputKind::kState && !is_average && stored != DType::kF64;
 }
