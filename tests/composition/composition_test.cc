@@ -3,6 +3,7 @@
 // rounding by the kernels of the CPU.
 #include "tests/composition/composition.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <map>
 
@@ -14,8 +15,9 @@ namespace tessera {
 namespace {
 
 std::string command_of(const Composition& composition) {
-  return fmt::format("TESSERA_COMPOSITION='{}' build/release/bin/test_composition one",
-                     composition.text());
+  return fmt::format(
+      "TESSERA_COMPOSITION='{}' build/release/bin/test_composition \"one composition\"",
+      composition.text());
 }
 
 // Runs compositions, and shows how often what was refused.
@@ -71,11 +73,24 @@ TEST_CASE("a failing composition is reduced to the parts that make it fail") {
   REQUIRE(least.text() == "seed=3 layers=1 features=dropout mesh=tensor:2");
 }
 
-// One composition by hand: TESSERA_COMPOSITION=17 or the text of one.
-TEST_CASE("one", "[.]") {
+TEST_CASE("numbers that differ, lack or are not finite are a difference") {
+  const RunNumbers expected = {{"step 0: loss", {2.0}}, {"step 0: lm.w", {3.0, 4.0}}};
+  REQUIRE(difference(expected, expected).error == 0.0);
+  RunNumbers got = expected;
+  got["step 0: lm.w"][1] += 5e-6;
+  REQUIRE(difference(got, expected).error == Approx(1e-6));
+  REQUIRE(difference(got, expected).name == "step 0: lm.w");
+  got["step 0: lm.w"][1] = std::nan("");
+  REQUIRE(std::isinf(difference(got, expected).error));
+  REQUIRE(std::isinf(difference(got, got).error));
+  REQUIRE(std::isinf(difference({{"step 0: loss", {2.0}}}, expected).error));
+}
+
+// By hand: TESSERA_COMPOSITION=17, or the text of a composition.
+TEST_CASE("one composition") {
   const char* const text = std::getenv("TESSERA_COMPOSITION");
-  REQUIRE(text != nullptr);
-  const Composition composition = parse_composition(text);
+  const Composition composition =
+      parse_composition(text != nullptr ? text : "seed=1 features=gqa,clip mesh=fsdp:2,tensor:2");
   const Verdict verdict = verdict_on(composition);
   fmt::print("{}\n{}\n", composition.text(), verdict.text());
   REQUIRE(!verdict.fails());

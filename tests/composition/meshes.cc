@@ -12,56 +12,19 @@
 namespace tessera {
 namespace {
 
-using Axis = const std::string&;
-
-void add_tensor(Axis axis, RuleParts& r) {
-  for (auto* const of : {&r.width, &r.vocab, &r.weight_width}) of->push_back(axis);
-}
-
-void add_sequence(Axis axis, RuleParts& r) {
-  add_tensor(axis, r);
-  r.residual_seq.push_back(axis);
-}
-
-void add_fsdp(Axis axis, RuleParts& r) {
-  r.batch.push_back(axis);
-  r.weight_embed.push_back(axis);
-}
-
-void add_experts(Axis axis, RuleParts& r) {
-  r.batch.push_back(axis);
-  r.experts.push_back(axis);
-  r.weight_experts.push_back(axis);
-}
-
-// All-to-all: attention has whole sequences of some heads.
-void add_context(Axis axis, RuleParts& r) {
-  r.seq.push_back(axis);
-  r.context.push_back(axis);
-}
-
-void add_fsdp_ring(Axis axis, RuleParts& r) {
-  r.seq.push_back(axis);
-  r.weight_embed.push_back(axis);
-}
-
-// FSDP that stores weights along their other axes.
-void add_fsdp_width(Axis axis, RuleParts& r) {
-  r.batch.push_back(axis);
-  r.weight_width.push_back(axis);
-}
+using R = RuleParts;
 
 const std::vector<Role> kRoles = {
-    {"replica", [](Axis axis, RuleParts& r) { r.batch.push_back(axis); }},
-    {"fsdp", add_fsdp},
-    {"fsdp_width", add_fsdp_width},
-    {"tensor", add_tensor},
-    {"sequence", add_sequence},
-    {"vocab", [](Axis axis, RuleParts& r) { r.vocab.push_back(axis); }},
-    {"ring", [](Axis axis, RuleParts& r) { r.seq.push_back(axis); }},
-    {"fsdp_ring", add_fsdp_ring},
-    {"context", add_context},
-    {"experts", add_experts},
+    {"replica", {&R::batch}},
+    {"fsdp", {&R::batch, &R::weight_embed}},
+    {"fsdp_width", {&R::batch, &R::weight_width}},
+    {"tensor", {&R::width, &R::vocab, &R::weight_width}},
+    {"sequence", {&R::width, &R::vocab, &R::weight_width, &R::residual_seq}},
+    {"vocab", {&R::vocab}},
+    {"ring", {&R::seq}},
+    {"fsdp_ring", {&R::seq, &R::weight_embed}},
+    {"context", {&R::seq, &R::context}},  // All-to-all: attention has whole sequences.
+    {"experts", {&R::batch, &R::experts, &R::weight_experts}},
 };
 
 const std::vector<ScheduleRow> kSchedules = {
@@ -120,10 +83,10 @@ AxisRules rules_of(const Composition& composition, const ModelParts& parts) {
   RuleParts r;
   int64_t split = 1;  // Parts of the heads.
   for (size_t i = 0; i < composition.mesh.size(); ++i) {
-    role(composition.mesh[i].role).apply(kAxes[i], r);
-    const std::string& name = composition.mesh[i].role;
-    if (name == "tensor" || name == "sequence" || name == "context")
-      split *= composition.mesh[i].size;
+    for (const RuleList list : role(composition.mesh[i].role).lists) {
+      (r.*list).emplace_back(kAxes[i]);
+      if (list == &R::width || list == &R::context) split *= composition.mesh[i].size;
+    }
   }
   // Key heads that cannot be split as the heads are: every device has all.
   const int64_t key_heads = parts.attention.num_kv_heads.get_or(parts.sizes.heads);

@@ -22,9 +22,12 @@ struct RuleParts {
   std::vector<std::string> weight_embed, weight_width, weight_experts;
 };
 
+using RuleList = std::vector<std::string> RuleParts::*;
+
+// A mesh axis in this role is in these lists.
 struct Role {
   std::string_view name;
-  void (*apply)(const std::string& axis, RuleParts& rules);
+  std::vector<RuleList> lists;
 };
 const std::vector<Role>& roles();
 const Role& role(std::string_view name);  // Error with the nearest name.

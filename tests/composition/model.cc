@@ -2,7 +2,7 @@
 #include "tests/composition/model.h"
 
 #include <algorithm>
-#include <functional>
+#include <cctype>
 #include <memory>
 #include <utility>
 
@@ -100,7 +100,7 @@ HostArray array_of(const CompositionSizes& sizes, DType dtype) {
 // Fills a row: documents, each with its own rule for the next token. The first tokens of all rows
 // differ, so that experts never choose between tokens with equal scores.
 void fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch& batch) {
-  const CompositionSizes& sizes = model.sizes;
+  const CompositionSizes& sizes = model.parts.sizes;
   const int64_t end = model.parts.has_padding ? sizes.seq - chance.below(sizes.seq) : sizes.seq;
   const auto at = [&](const char* name, int64_t i) -> int32_t& {
     return batch.at(name).data<int32_t>()[row * sizes.seq + i];
@@ -125,6 +125,7 @@ void fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch&
 }  // namespace
 
 Batch CompositionModel::batch(int64_t step) const {
+  const CompositionSizes& sizes = parts.sizes;
   Batch batch{{"weights", array_of(sizes, DType::kF32)}};
   for (const char* const name : {"ids", "labels", "segment_ids", "segment_pos"})
     batch[name] = array_of(sizes, DType::kI32);
@@ -142,15 +143,14 @@ CompositionModel model_of(const Composition& composition, bool on_mesh) {
   }
   SingleTask::HParams task = parts.task;
   task.model = language_model(parts, composition.layers);
-  task.train.num_train_steps = 3;
-  task.train.parameter_norms = composition.stages == 1;  // Refused for weights of one stage.
+  task.train.num_train_steps = 2;
+  task.train.parameter_norms = true;
   Chance chance(composition.seed);
   if (parts.frozen > 0)
     task.learner.bprop_variable_exclusion = frozen_paths(task, parts.frozen, chance);
   if (composition.stages > 1) task.train.num_microbatches = composition.stages;
   CompositionModel model{.task = std::move(task),
                          .mesh = Mesh::standard({1, 1, 1}),
-                         .sizes = parts.sizes,
                          .parts = parts,
                          .seed = composition.seed};
   if (!on_mesh) return model;

@@ -17,7 +17,6 @@ struct CompositionModel {
   SingleTask::HParams task;
   Mesh mesh;
   AxisRules rules;
-  CompositionSizes sizes;
   ModelParts parts;
   uint32_t seed = 0;
 

@@ -19,7 +19,37 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSteps = 3;
+enum class Place { kMesh, kOneDevice };
+
+constexpr int64_t kSteps = 2;  // The second one uses the state of the first.
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// The type rules or the configuration refuse a composition while it is traced on its mesh. Any
+// later error is a failure.
+struct Refused {
+  std::string message;
+};
+
+struct TracedStep {
+  std::optional<ModelPipeline> pipeline;
+  Mesh mesh;
+  Graph graph;
+};
+
+TracedStep traced_on_mesh(const CompositionModel& model, const BaseTask& task) {
+  TracedStep step{.mesh = model.mesh};
+  step.pipeline = model_pipeline(task.train(), task.model().parameters(), model.rules, model.mesh);
+  if (step.pipeline) step.mesh = with_pieces(model.mesh, *step.pipeline);
+  step.graph = task.train_graph({step.mesh, model.rules, specification_of(model.batch(0))});
+  return step;
+}
+
+TracedStep traced(const CompositionModel& model, const BaseTask& task, Place place) try {
+  return traced_on_mesh(model, task);
+} catch (const Error& error) {
+  if (place == Place::kOneDevice) throw;
+  throw Refused{error.what()};
+}
 
 void add_scalars(const std::string& step, const StepResult& result, RunNumbers& numbers) {
   const auto add = [&](const std::string& name, double value) { numbers[step + name] = {value}; };
@@ -46,10 +76,10 @@ double norm_of(const std::vector<double>& values) {
 }
 
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  if (a.size() != b.size()) return kInfinite;
   double square = 0.0;
   for (size_t i = 0; i < a.size(); ++i) square += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::isnan(square) ? std::numeric_limits<double>::infinity() : std::sqrt(square);
+  return std::sqrt(square);
 }
 
 // Numbers of one kind are comparable: "step 0: learner/m/" or "step 0: gradient_norm/".
@@ -82,39 +112,36 @@ RunNumbers losses_of(const RunNumbers& numbers) {
   return losses;
 }
 
-}  // namespace
-
 RunNumbers run_composition(const Composition& composition, Place place, Numerics numerics) {
   const CompositionModel model = model_of(composition, place == Place::kMesh);
   const std::unique_ptr<BaseTask> task = Template<BaseTask>(model.task).instantiate();
   const ParameterTable& table = task->model().parameters();
+  const TracedStep step = traced(model, *task, place);
   CompileOptions options;
-  const auto pipeline = model_pipeline(task->train(), table, model.rules, model.mesh);
-  options.mesh = pipeline ? with_pieces(model.mesh, *pipeline) : model.mesh;
+  options.mesh = step.mesh;
+  if (step.pipeline) options.pipeline = table_for(*step.pipeline, step.graph);
   options.remat = parse_remat_policy(task->train().remat_policy);
   options.numerics = numerics;
-  options.verify_passes = numerics == Numerics::kStandard;
-  const Graph traced =
-      task->train_graph({options.mesh, model.rules, specification_of(model.batch(0))});
-  if (pipeline) options.pipeline = table_for(*pipeline, traced);
-
-  const int64_t devices = options.mesh.num_devices();
+  options.verify_passes = true;
+  const int64_t devices = step.mesh.num_devices();
   const auto owned = make_test_devices(devices, 1);
   const auto communicator = make_test_communicator(
       {.local_devices = devices, .transport = nullptr, .timeout = std::chrono::minutes(2)});
   Executor executor(pointers(owned), *communicator);
-  const int program = executor.add_program(traced, options);
+  const int program = executor.add_program(step.graph, options);
   executor.allocate();
   initialise_state(executor, table, 1234, 1);
   TrainProgram train(executor, program, *task);
   RunNumbers numbers;
-  for (int64_t step = 0; step < kSteps; ++step) {
-    const std::string name = fmt::format("step {}: ", step);
-    add_scalars(name, train.run(model.batch(step), step), numbers);
+  for (int64_t i = 0; i < kSteps; ++i) {
+    const std::string name = fmt::format("step {}: ", i);
+    add_scalars(name, train.run(model.batch(i), i), numbers);
     add_state(name, executor, numbers);
   }
   return numbers;
 }
+
+}  // namespace
 
 Difference difference(const RunNumbers& got, const RunNumbers& expected) {
   std::map<std::string, double> largest;
@@ -123,20 +150,25 @@ Difference difference(const RunNumbers& got, const RunNumbers& expected) {
     norm = std::max(norm, norm_of(values));
   }
   Difference result;
+  if (got.size() != expected.size()) return {kInfinite, "the number of numbers"};
   for (const auto& [name, values] : expected) {
     const auto found = got.find(name);
-    if (found == got.end()) return {std::numeric_limits<double>::infinity(), name};
+    if (found == got.end()) return {kInfinite, name};
     const double apart = distance(found->second, values);
     if (apart == 0.0) continue;
     const double error = apart / std::max(norm_of(values), 1e-3 * largest[kind_of(name)]);
+    if (!std::isfinite(error)) return {kInfinite, name};
     if (error > result.error) result = {error, name};
   }
   return result;
 }
 
-bool Verdict::fails() const { return f64.error > kF64Tolerance || standard.error > tolerance; }
+bool Verdict::fails() const {
+  return error || f64.error > kF64Tolerance || standard.error > tolerance;
+}
 
 std::string Verdict::text() const {
+  if (error) return "failed: " + *error;
   return refusal ? "refused: " + *refusal
                  : fmt::format("f64 {:.1e} ({}), standard {:.1e} of {:.0e} ({})", f64.error,
                                f64.name, standard.error, tolerance, standard.name);
@@ -155,8 +187,10 @@ Verdict verdict_on(const Composition& composition) {
   try {
     verdict.f64 = apart(Numerics::kF64);
     verdict.standard = apart(Numerics::kStandard);
+  } catch (const Refused& refused) {
+    verdict.refusal = kind_of_refusal(refused.message);
   } catch (const Error& error) {
-    verdict.refusal = kind_of_refusal(error.what());
+    verdict.error = error.what();
   }
   return verdict;
 }

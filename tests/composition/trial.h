@@ -13,13 +13,8 @@
 
 namespace tessera {
 
-enum class Place { kMesh, kOneDevice };
-
 // The numbers of a run by name: "step 0: loss", "step 0: learner/m/lm.softmax.w", ….
 using RunNumbers = std::map<std::string, std::vector<double>>;
-
-// Error if the type rules or the configuration refuse the composition.
-RunNumbers run_composition(const Composition& composition, Place place, Numerics numerics);
 
 // The largest difference between two runs.
 struct Difference {
@@ -33,6 +28,7 @@ Difference difference(const RunNumbers& got, const RunNumbers& expected);
 // A composition on its mesh against one device.
 struct Verdict {
   std::optional<std::string> refusal;  // Why it was not run, without names and numbers.
+  std::optional<std::string> error;    // Message of an Error after tracing.
   Difference f64;
   Difference standard;
   double tolerance = 0.0;  // For `standard`.
@@ -40,7 +36,7 @@ struct Verdict {
   std::string text() const;
 };
 
-// Rounding errors of f64 after three steps; measured: at most a tenth of it.
+// For rounding errors of f64 after two steps.
 inline constexpr double kF64Tolerance = 1e-12;
 
 Verdict verdict_on(const Composition& composition);
