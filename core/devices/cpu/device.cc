@@ -23,9 +23,15 @@
 namespace tessera {
 namespace {
 
+// Whether the node has f64 elements, also between operands and results of integers.
 bool has_f64(const Graph& graph, const Node& node) {
   const auto is_f64 = [&](ValueId value) { return graph.type(value).dtype == DType::kF64; };
-  return std::ranges::any_of(node.inputs, is_f64) || std::ranges::any_of(node.outputs, is_f64);
+  const auto computes_f64 = [](const std::shared_ptr<const Graph>& body) {
+    return std::ranges::any_of(body->nodes(),
+                               [&](const Node& inner) { return has_f64(*body, inner); });
+  };
+  return std::ranges::any_of(node.inputs, is_f64) || std::ranges::any_of(node.outputs, is_f64) ||
+         std::ranges::any_of(node.bodies, computes_f64);
 }
 
 class CpuDevice final : public Device {
