@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <regex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/compile/remat/remat.h"
@@ -30,22 +32,24 @@ struct Refused {
   std::string message;
 };
 
+// A composition's training step, on its mesh or on one device.
 struct TracedStep {
+  CompositionModel model;
+  std::unique_ptr<BaseTask> task;
   std::optional<ModelPipeline> pipeline;
   Mesh mesh;
   Graph graph;
 };
 
-TracedStep traced_on_mesh(const CompositionModel& model, const BaseTask& task) {
-  TracedStep step{.mesh = model.mesh};
-  step.pipeline = model_pipeline(task.train(), task.model().parameters(), model.rules, model.mesh);
-  if (step.pipeline) step.mesh = with_pieces(model.mesh, *step.pipeline);
-  step.graph = task.train_graph({step.mesh, model.rules, specification_of(model.batch(0))});
+TracedStep traced(const Composition& composition, Place place) try {
+  TracedStep step{.model = model_of(composition, place == Place::kMesh)};
+  const CompositionModel& model = step.model;
+  step.task = Template<BaseTask>(model.task).instantiate();
+  step.pipeline =
+      model_pipeline(step.task->train(), step.task->model().parameters(), model.rules, model.mesh);
+  step.mesh = step.pipeline ? with_pieces(model.mesh, *step.pipeline) : model.mesh;
+  step.graph = step.task->train_graph({step.mesh, model.rules, specification_of(model.batch(0))});
   return step;
-}
-
-TracedStep traced(const CompositionModel& model, const BaseTask& task, Place place) try {
-  return traced_on_mesh(model, task);
 } catch (const Error& error) {
   if (place == Place::kOneDevice) throw;
   throw Refused{error.what()};
@@ -112,17 +116,13 @@ RunNumbers losses_of(const RunNumbers& numbers) {
   return losses;
 }
 
-RunNumbers run_composition(const Composition& composition, Place place, Numerics numerics) {
-  const CompositionModel model = model_of(composition, place == Place::kMesh);
-  const std::unique_ptr<BaseTask> task = Template<BaseTask>(model.task).instantiate();
-  const ParameterTable& table = task->model().parameters();
-  const TracedStep step = traced(model, *task, place);
+RunNumbers run(const TracedStep& step, Numerics numerics) {
   CompileOptions options;
   options.mesh = step.mesh;
   if (step.pipeline) options.pipeline = table_for(*step.pipeline, step.graph);
-  options.remat = parse_remat_policy(task->train().remat_policy);
+  options.remat = parse_remat_policy(step.task->train().remat_policy);
   options.numerics = numerics;
-  options.verify_passes = true;
+  options.verify_passes = numerics == Numerics::kStandard;  // The passes of f64 are the same.
   const int64_t devices = step.mesh.num_devices();
   const auto owned = make_test_devices(devices, 1);
   const auto communicator = make_test_communicator(
@@ -130,12 +130,12 @@ RunNumbers run_composition(const Composition& composition, Place place, Numerics
   Executor executor(pointers(owned), *communicator);
   const int program = executor.add_program(step.graph, options);
   executor.allocate();
-  initialise_state(executor, table, 1234, 1);
-  TrainProgram train(executor, program, *task);
+  initialise_state(executor, step.task->model().parameters(), 1234, 1);
+  TrainProgram train(executor, program, *step.task);
   RunNumbers numbers;
   for (int64_t i = 0; i < kSteps; ++i) {
     const std::string name = fmt::format("step {}: ", i);
-    add_scalars(name, train.run(model.batch(i), i), numbers);
+    add_scalars(name, train.run(step.model.batch(i), i), numbers);
     add_state(name, executor, numbers);
   }
   return numbers;
@@ -177,16 +177,13 @@ std::string Verdict::text() const {
 Verdict verdict_on(const Composition& composition) {
   const bool only_losses = compares_losses(composition);
   Verdict verdict{.tolerance = only_losses ? 0.05 : 1e-3};
-  const auto apart = [&](Numerics numerics) {
-    const RunNumbers mesh = run_composition(composition, Place::kMesh, numerics);
-    const RunNumbers one = run_composition(composition, Place::kOneDevice, numerics);
-    if (numerics == Numerics::kStandard && only_losses)
-      return difference(losses_of(mesh), losses_of(one));
-    return difference(mesh, one);
-  };
   try {
-    verdict.f64 = apart(Numerics::kF64);
-    verdict.standard = apart(Numerics::kStandard);
+    const TracedStep on_mesh = traced(composition, Place::kMesh);
+    const TracedStep on_one = traced(composition, Place::kOneDevice);
+    const auto select = [&](const RunNumbers& all) { return only_losses ? losses_of(all) : all; };
+    verdict.f64 = difference(run(on_mesh, Numerics::kF64), run(on_one, Numerics::kF64));
+    verdict.standard = difference(select(run(on_mesh, Numerics::kStandard)),
+                                  select(run(on_one, Numerics::kStandard)));
   } catch (const Refused& refused) {
     verdict.refusal = kind_of_refusal(refused.message);
   } catch (const Error& error) {
