@@ -106,7 +106,8 @@ double gradient_norm_in(const std::string& name, const RunNumbers& numbers) {
 std::string kind_of_refusal(const std::string& message) {
   std::string text = message.substr(0, message.find(" [in "));
   text = std::regex_replace(text, std::regex("^[a-z_/]+\\.cc:[0-9]+: "), "");
-  text = std::regex_replace(text, std::regex("\"[^\"]*\"|'[^']*'"), "…");
+  text = std::regex_replace(text, std::regex("\"[^\"]*\"|'[^']*'|lm\\.[a-z0-9_.\\[\\]]+"), "…");
+  text = std::regex_replace(text, std::regex("(\\*?\\b(replica|data|mdl)\\b)+"), "axes");
   return std::regex_replace(text, std::regex("[0-9]+"), "#");
 }
 
