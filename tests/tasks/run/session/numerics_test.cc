@@ -14,6 +14,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_arrays.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/test_device.h"
 #include "tests/support/tiny_run.h"
 
 namespace tessera {
@@ -76,12 +77,12 @@ TEST_CASE("a checkpoint of a standard run is restored in f64, and not the revers
 }
 
 TEST_CASE("a device without kernels for f64 is refused") {
-  const DeviceKind cpu = find_device_kind("cpu");
-  DeviceKind narrow = cpu;
+  const DeviceKind kind = find_device_kind(test_device_kind());
+  DeviceKind narrow = kind;
   narrow.computes_f64 = false;
-  register_device_kind("cpu", narrow);
+  register_device_kind(test_device_kind(), narrow);
   const std::string message = error_of([] { Machine{Numerics::kF64}; });
-  register_device_kind("cpu", cpu);
+  register_device_kind(test_device_kind(), kind);
   REQUIRE_THAT(message, Catch::Contains("task.train.numerics: f64 is for CPUs"));
 }
 
