@@ -12,6 +12,10 @@ enum class Numerics {
   // traced, lowered and fused as in a standard run. Roundings to bf16 are left out; those to 8-bit
   // floats, which are ops of their own, are not.
   kF64,
+  // The bits of a training step are the same on every mesh, for any number of microbatches, stages
+  // and processes: on CPUs only. The batch is cut into leaves (tasks/task/leaves.h), and no sum is
+  // divided between devices (core/compile/spmd/whole_sums.h).
+  kMeshInvariant,
 };
 
 // Returns a compiled graph, the last before memory planning, with every float in f64. Batch and

@@ -59,6 +59,8 @@ struct TraceState {
   TracedExamples examples;                     // For random ops.
   std::vector<std::string> pending_mesh_axes;  // For gradients (core/ops/reshard.h).
   bool inspects = false;                       // Whether inspect() traces something.
+  // Whether the graph must be the same for every mesh, up to layouts (core/compile/numerics.h).
+  bool is_mesh_invariant = false;
 };
 TraceState& trace_state();
 
@@ -72,6 +74,8 @@ class ScopedTraceState {
  private:
   Restored<Value> restored_;
 };
+
+using MeshInvariantScope = ScopedTraceState<&TraceState::is_mesh_invariant>;
 
 // Return the graph, mesh and rules of the innermost scope; CHECK that there is one.
 Graph& traced_graph();

@@ -310,6 +310,18 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
   return std::nullopt;
 }
 
+Type with_whole_axis(Type type, std::string_view axis, const Mesh& mesh) {
+  Axis& whole = type.axes[static_cast<size_t>(type.find(axis))];
+  const std::vector<std::string> split = std::exchange(whole.split, {});
+  for (Axis& other : type.axes) {
+    if (&other == &whole || other.name == kLayersAxis) continue;
+    if (other.size % (mesh.size_along(other.split) * mesh.size_along(split)) != 0) continue;
+    other.split.insert(other.split.end(), split.begin(), split.end());
+    break;
+  }
+  return type;
+}
+
 bool is_in_pieces(const Axis& axis, const Mesh& mesh) {
   return !mesh.layer_pieces().empty() && axis.name == kLayersAxis && axis.split_over(kStageAxis);
 }

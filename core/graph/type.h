@@ -88,6 +88,10 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh);
 // Mesh::divide_layers().
 bool is_in_pieces(const Axis& axis, const Mesh& mesh);
 
+// Returns the type with `axis` whole. The mesh axes that split it split the first other axis that
+// they divide, innermost; if there is none, the value is replicated along them.
+Type with_whole_axis(Type type, std::string_view axis, const Mesh& mesh);
+
 // Returns the type of one device's part: sizes divided by their splits, no splits, no partial. For
 // layers in pieces the size is LayerPieces::rows().
 Type local_type(const Type& type, const Mesh& mesh);

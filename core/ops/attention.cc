@@ -327,12 +327,22 @@ const Op kAttentionOp{{.name = "attention",
                        .decomposition = decompose_attention,
                        .flops = score_flops<2>}};
 
+// Whether several devices have query heads of one key head: its gradient is a sum over them.
+static bool shares_heads_between_devices(const Tensor& q, const Tensor& k) {
+  return q.has("heads") && k.has("kv_heads") && !q.type().axis("heads").split.empty() &&
+         k.type().axis("kv_heads").split.empty();
+}
+
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
   const Attributes attributes = {{key::kCausal, options.mask == AttentionMask::kCausal},
                                  {key::kSegments, options.segment_ids.valid()},
                                  {key::kScale, options.scale},
                                  {key::kLogitCap, options.logit_cap}};
   Tensors operands = {q.tensor, k.tensor, v.tensor};
+  if (trace_state().is_mesh_invariant && shares_heads_between_devices(q.tensor, k.tensor)) {
+    const Tensor whole = attention({whole_along(q, "heads"), q.site}, k, v, options);
+    return reshard({whole, q.site}, q.tensor.type());
+  }
   // MQA replicates K and V; GQA repeats kv heads per device.
   for (const size_t i : {kKey, kValue})
     if (q.tensor.has("heads") && operands[i].has("kv_heads") && operands[i].size("kv_heads") > 1)

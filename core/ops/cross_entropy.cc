@@ -152,6 +152,17 @@ Tensors split_losses(const Terms& terms, const Operand& logits, const Tensor& la
   return losses(terms, row, logits.tensor.size(terms.axis));
 }
 
+// Computes the losses of a split vocabulary where each device has whole rows.
+Tensors whole_losses(const Attributes& attributes, const Tensor& logits, const Tensor& labels) {
+  const std::string& axis = attributes.get(key::kAxis);
+  const Type type = with_whole_axis(logits.type(), axis, traced_mesh());
+  const Tensor rows = reshard(labels, without_axis(type, axis, DType::kI32));
+  Tensors results = trace_node(kCrossEntropyOp, {reshard(logits, type), rows}, attributes, {});
+  for (Tensor& result : results)
+    result = reshard(result, without_axis(logits.type(), axis, result.dtype()));
+  return results;
+}
+
 void check_loss_operands(const InferContext& context) {
   refuse_partial(context);
   const std::string& axis = context.attributes.get(key::kAxis);
@@ -250,9 +261,13 @@ CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis
                                  {key::kSoftCap, options.soft_cap}};
   const SiteScope site(logits.site);
   const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
-  const Tensors results =
-      split ? split_losses(attributes, logits, labels.tensor)
-            : trace_node(kCrossEntropyOp, {axis_last(logits, axis), labels.tensor}, attributes,
+  Tensors results;
+  if (split && trace_state().is_mesh_invariant)
+    results = whole_losses(attributes, axis_last(logits, axis), labels.tensor);
+  else if (split)
+    results = split_losses(attributes, logits, labels.tensor);
+  else
+    results = trace_node(kCrossEntropyOp, {axis_last(logits, axis), labels.tensor}, attributes,
                          logits.site);
   return {results[0], stop_gradient({results[1], logits.site}),
           stop_gradient({results[2], logits.site})};

@@ -153,6 +153,12 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
   if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {
     const SiteScope site(x.site);
     check_split_alike(op, operands, axis, x.site);
+    if (trace_state().is_mesh_invariant) {
+      for (Tensor& operand : operands)
+        operand = reshard(operand, with_whole_axis(operand.type(), axis, traced_mesh()));
+      const Tensor y = trace_op(op, operands, attributes, x.site);
+      return in_order_of({reshard(y, axis_last(x, axis).type()), x.site}, x.tensor.type());
+    }
     // Only the statistics cross devices.
     if (traced_mesh().size_along(x.tensor.type().axis(axis).split) > 1)
       return in_order_of(normalised(NormAttributes(attributes), operands).front(), x.tensor.type());

@@ -245,7 +245,9 @@ const Op kSaveForBackwardOp{{.name = "save_for_backward",
                              .identity = true}};
 
 Tensor reshard(Operand x, const Type& type) {
-  if (x.tensor.type() == type) return x.tensor;
+  // A mesh-invariant graph has a node also where the layout stays: it is the same for every mesh,
+  // and so is the order in which autodiff adds.
+  if (x.tensor.type() == type && !trace_state().is_mesh_invariant) return x.tensor;
   return trace_unary(kReshardOp, x, {{key::kType, type}});
 }
 

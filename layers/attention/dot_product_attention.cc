@@ -80,6 +80,12 @@ Tensor divisible_heads(const Tensor& x) {
   const int64_t devices = traced_mesh().size_along(inside.axis("kv_heads").split);
   const int64_t copies = std::lcm(heads, devices) / heads;
   if (copies == 1) return x;
+  if (trace_state().is_mesh_invariant)
+    fail(
+        "numerics=mesh_invariant: kv_heads={} cannot be divided among the {} devices that split "
+        "heads in attention, and copies of a head have gradients that are added; choose rules that "
+        "leave heads whole",
+        heads, devices);
   const Tensor repeated =
       broadcast(x, {{"copies", copies, {}}}, "batch seq kv_heads copies head_dim");
   return merge_axes(repeated, "kv_heads", "copies", "kv_heads");

@@ -61,7 +61,8 @@ Tensor join_shards(const Tensor& x) {
 // Cuts ["batch seq …"] -> ["chunks batch seq …"]: each device's part of the sequence is cut into
 // consecutive chunks of `size` positions, the last filled with zeros.
 Tensor split_chunks(Tensor x, int64_t size) {
-  x = split_shards(x);
+  // Chunks of whole sequences are the same on every mesh.
+  x = trace_state().is_mesh_invariant ? whole_along(x, "seq") : split_shards(x);
   const int64_t count = (x.size("seq") + size - 1) / size;
   if (const int64_t missing = count * size - x.size("seq"); missing > 0)
     x = pad(x, "seq", 0, missing);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/task/microbatches.h"
 
-#include <ranges>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,35 +17,10 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
+#include "tasks/task/output_sums.h"
 
 namespace tessera {
 namespace {
-
-constexpr std::string_view kBatchAxis = "batch";
-
-ModelOutput finished(const ModelOutput& output) {
-  ModelOutput result{{replicated(output.loss.sum), replicated(output.loss.weight)}, {}};
-  for (const auto& [name, metric] : output.metrics)
-    result.metrics[name] = {replicated(metric.sum), replicated(metric.weight)};
-  return result;
-}
-
-// The output of microbatch `index` of `count`, to be added up: what layers inspect gets an axis for
-// the microbatches, with zeros for the others.
-ModelOutput in_sum(ModelOutput output, const Tensor& index, int64_t count) {
-  const Axis axis{std::string(kMicrobatchAxis), count, {}};
-  for (auto& [name, metric] : output.metrics)
-    if (is_inspected(name))
-      metric.sum = where(equal(iota(axis), index), broadcast(metric.sum, {axis}),
-                         constant(0.0, DType::kF32));
-  return output;
-}
-
-std::vector<Tensor> select(const std::vector<Tensor>& tensors, const std::vector<int32_t>& which) {
-  std::vector<Tensor> selected;
-  for (const int32_t index : which) selected.push_back(tensors[static_cast<size_t>(index)]);
-  return selected;
-}
 
 Differentiated whole_batch(const BaseModel& model, const std::vector<Tensor>& parameters,
                            const std::vector<int32_t>& trained, const Features& features) {
@@ -86,59 +61,6 @@ Tensor out_of_microbatches(const Tensor& x) {
   const Tensor rows = rename(x, kBatchAxis, kRows);
   return merge_axes(transpose(rows, fmt::format("{} {}", kRows, kMicrobatchAxis)), kRows,
                     kMicrobatchAxis, kBatchAxis);
-}
-
-// Packs a model's output into a flat list of sums and weights for the loop carry, and unpacks it.
-std::vector<Tensor> flatten(const ModelOutput& output) {
-  std::vector<Tensor> flat = {output.loss.sum, output.loss.weight};
-  for (const auto& [name, metric] : output.metrics) {
-    flat.push_back(metric.sum);
-    flat.push_back(metric.weight);
-  }
-  return flat;
-}
-
-ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<Tensor>& flat) {
-  ModelOutput output{{flat[0], flat[1]}, {}};
-  for (size_t i = 0; i < names.size(); ++i)
-    output.metrics[names[i]] = {flat[2 * i + 2], flat[2 * i + 3]};
-  return output;
-}
-
-// The names of a model's metrics and terms, and the zeros that its output is added to.
-struct EmptyOutput {
-  std::vector<std::string> names;
-  std::vector<std::string> terms;
-  std::vector<Tensor> zeros;  // In the order of flatten().
-};
-
-template <typename T>
-std::vector<std::string> names_in(const std::map<std::string, T>& entries) {
-  const auto keys = std::views::keys(entries);
-  return {keys.begin(), keys.end()};
-}
-
-// The types come from a trace that is discarded.
-EmptyOutput empty_output(const BaseModel& model, const Features& features, int64_t microbatches) {
-  EmptyOutput empty;
-  std::vector<Type> types;
-  {
-    Graph scratch;
-    const TraceScope trace(scratch, traced_mesh(), traced_rules());
-    Features copies{{}, features.mode, {}};
-    for (const auto& [name, tensor] : features.tensors)
-      copies.tensors[name] = input("batch/" + name, InputKind::kBatch, tensor.type());
-    if (features.step) copies.step = input("step", InputKind::kScalar, features.step.type());
-    const FpropScope scope(parameter_inputs(model.parameters()), copies);
-    const ModelOutput output = model(copies);
-    empty.names = names_in(output.metrics);
-    empty.terms = names_in(output.terms);
-    const Tensor first = constant(0.0, DType::kI32);
-    for (const Tensor& each : flatten(in_sum(finished(output), first, microbatches)))
-      types.push_back(each.type());
-  }
-  for (const Type& type : types) empty.zeros.push_back(constant(0.0, type.dtype, type.axes));
-  return empty;
 }
 
 // What the body of a loop over microbatches reads: the features of the batch, and how it finds them
@@ -199,7 +121,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     for (const Tensor& parameter : targets)
       carries.push_back(zeros(unreduced_type(parameter.type(), mesh_axes)));
   }
-  const EmptyOutput empty = empty_output(model, features, num_microbatches);
+  const EmptyOutput empty = empty_output(model, types_of(features), num_microbatches);
   carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
 
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
@@ -222,14 +144,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   std::vector<Tensor> sums =
       repeat(kMicrobatchAxis, num_microbatches, carries, batch.stacked(), body).carries;
 
-  const auto first_scalar = sums.begin() + static_cast<int64_t>(trained.size());
-  const ModelOutput output = unflatten(empty.names, std::vector<Tensor>(first_scalar, sums.end()));
-  sums.erase(first_scalar, sums.end());
-  sums = reduced_gradients(sums, targets);
-  const Tensor weight = output.loss.weight;
-  for (Tensor& sum : sums)
-    sum = sum / (sum.dtype() == DType::kF32 ? weight : cast(weight, sum.dtype()));
-  return {output.loss.sum / weight, sums, output};
+  return mean_of(std::move(sums), targets, empty.names);
 }
 
 ModelOutput score(const BaseModel& model, const std::vector<Tensor>& parameters,
@@ -241,7 +156,7 @@ ModelOutput score(const BaseModel& model, const std::vector<Tensor>& parameters,
 ModelOutput score_in_microbatches(const BaseModel& model, const std::vector<Tensor>& parameters,
                                   const Features& features, int64_t num_microbatches) {
   const MicrobatchFeatures batch(features, num_microbatches);
-  const EmptyOutput empty = empty_output(model, features, num_microbatches);
+  const EmptyOutput empty = empty_output(model, types_of(features), num_microbatches);
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
     const ExampleScope examples(index, num_microbatches);
     const Features microbatch = batch.inside(slices);

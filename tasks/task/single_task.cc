@@ -18,6 +18,7 @@
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
 #include "tasks/task/learner/base_optimizer.h"
+#include "tasks/task/leaves.h"
 #include "tasks/task/microbatches.h"
 #include "tasks/task/model_pipeline.h"
 
@@ -59,6 +60,10 @@ void output_metrics(const ModelOutput& output) {
   };
   add(std::string(names::kLoss), output.loss);
   for (const auto& [name, metric] : output.metrics) add(name, metric);
+}
+
+bool is_mesh_invariant(const SingleTask::HParams& p) {
+  return p.train.numerics == Numerics::kMeshInvariant;
 }
 
 Tensor norm_of(const Tensor& x) {
@@ -140,6 +145,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
   const SeedScope seed(p_.train.seed);
+  const MeshInvariantScope mesh_invariant(is_mesh_invariant(p_));
   const ParameterTable& table = model_->parameters();
   const std::vector<Tensor> parameters = parameter_inputs(table);
   Features features = batch_features(setting.batch, Mode::kTrain);
@@ -153,8 +159,11 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   const MicrobatchLoop loop = is_pipelined(setting.rules, setting.mesh)
                                   ? MicrobatchLoop::kAlways
                                   : MicrobatchLoop::kOfSeveral;
+  const int64_t microbatches = p_.train.num_microbatches;
   const Differentiated step =
-      differentiate(*model_, parameters, trained, features, p_.train.num_microbatches, loop);
+      is_mesh_invariant(p_)
+          ? differentiate_leaves(*model_, parameters, trained, features, microbatches)
+          : differentiate(*model_, parameters, trained, features, microbatches, loop);
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
                                              step.output.metrics, learning_rate);
@@ -179,6 +188,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
 Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
+  const MeshInvariantScope mesh_invariant(is_mesh_invariant(p_));
   Features features = batch_features(setting.batch, Mode::kEval);
   weigh_examples(&features);
   const std::vector<Tensor> parameters = weight_inputs(model_->parameters(), weights);
@@ -198,6 +208,7 @@ Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const
 Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
+  const MeshInvariantScope mesh_invariant(is_mesh_invariant(p_));
   const Features features = batch_features(setting.batch, Mode::kEval);
   const FpropScope scope(weight_inputs(model_->parameters(), weights), features);
   Tensor logits = model_->logits(features);

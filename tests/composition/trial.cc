@@ -41,8 +41,8 @@ struct TracedStep {
   Graph graph;
 };
 
-TracedStep traced(const Composition& composition, Place place) try {
-  TracedStep step{.model = model_of(composition, place == Place::kMesh)};
+TracedStep traced(CompositionModel traced_model) {
+  TracedStep step{.model = std::move(traced_model)};
   const CompositionModel& model = step.model;
   step.task = Template<BaseTask>(model.task).instantiate();
   step.pipeline =
@@ -50,6 +50,10 @@ TracedStep traced(const Composition& composition, Place place) try {
   step.mesh = step.pipeline ? with_pieces(model.mesh, *step.pipeline) : model.mesh;
   step.graph = step.task->train_graph({step.mesh, model.rules, specification_of(model.batch(0))});
   return step;
+}
+
+TracedStep traced(const Composition& composition, Place place) try {
+  return traced(model_of(composition, place == Place::kMesh));
 } catch (const Error& error) {
   if (place == Place::kOneDevice) throw;
   throw Refused{error.what()};
@@ -127,7 +131,7 @@ RunNumbers losses_of(const RunNumbers& numbers) {
   return losses;
 }
 
-RunNumbers run(const TracedStep& step, Numerics numerics) {
+RunNumbers run(const TracedStep& step, Numerics numerics, int64_t steps = kSteps) {
   CompileOptions options;
   options.mesh = step.mesh;
   if (step.pipeline) options.pipeline = table_for(*step.pipeline, step.graph);
@@ -144,7 +148,7 @@ RunNumbers run(const TracedStep& step, Numerics numerics) {
   initialise_state(executor, step.task->model().parameters(), 1234, 1);
   TrainProgram train(executor, program, *step.task);
   RunNumbers numbers;
-  for (int64_t i = 0; i < kSteps; ++i) {
+  for (int64_t i = 0; i < steps; ++i) {
     const std::string name = fmt::format("step {}: ", i);
     add_scalars(name, train.run(step.model.batch(i), i), numbers);
     add_state(name, executor, numbers);
@@ -153,6 +157,10 @@ RunNumbers run(const TracedStep& step, Numerics numerics) {
 }
 
 }  // namespace
+
+RunNumbers numbers_of(const CompositionModel& model, int64_t steps) {
+  return run(traced(model), model.task.train.numerics, steps);
+}
 
 Difference difference(const RunNumbers& got, const RunNumbers& expected) {
   std::map<std::string, double> largest;

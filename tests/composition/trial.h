@@ -10,6 +10,7 @@
 
 #include "core/compile/numerics.h"
 #include "tests/composition/composition.h"
+#include "tests/composition/model.h"
 
 namespace tessera {
 
@@ -40,5 +41,8 @@ struct Verdict {
 inline constexpr double kF64Tolerance = 1e-12;
 
 Verdict verdict_on(const Composition& composition);
+
+// The numbers of a model's first steps, with task.train.numerics.
+RunNumbers numbers_of(const CompositionModel& model, int64_t steps);
 
 }  // namespace tessera

@@ -57,6 +57,16 @@ std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
   return groups;
 }
 
+// Sums contributions in order of arrival, whatever their layouts.
+Tensor in_order(const std::vector<Tensor>& contributions, const Partial& partial) {
+  Tensor total;
+  for (const Tensor& contribution : contributions) {
+    const Tensor term = with_partial(contribution, partial);
+    total = total ? add(total, term) : term;
+  }
+  return total;
+}
+
 // Returns whether a sum is over axes of size 1 only, and so a view.
 bool drops_unit_axes(const Graph& graph, const Node& node) {
   return node.op == &kReduceSumOp &&
@@ -126,6 +136,9 @@ Tensor Cotangents::sum(ValueId value) {
     mesh_axes.insert(mesh_axes.end(), group.partial.mesh_axes.begin(),
                      group.partial.mesh_axes.end());
   const Partial pending = pending_sum(mesh_axes);
+  const bool keep = boundary_.keeps_partial(value);
+  if (trace_state().is_mesh_invariant)
+    return (found->second = {in_order(found->second, keep ? pending : Partial())}).front();
 
   Tensor partial, replicated;
   for (const Group& group : groups) {
@@ -136,7 +149,6 @@ Tensor Cotangents::sum(ValueId value) {
       partial = partial ? tessera::add(partial, masked) : masked;
     }
   }
-  const bool keep = boundary_.keeps_partial(value);
   if (partial && !keep) partial = with_partial(partial, {});
   if (partial && replicated && keep) replicated = with_partial(replicated, pending);
   Tensor total = partial ? partial : replicated;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of reduce_sum and reduce_max. If the last axis of the operand is reduced, each
 // contiguous run of it gives one number; if it is kept, its rows are combined element by element.
-// Long reductions are divided into pieces whose number depends on the sizes only, so that the bits
-// do not depend on the number of threads.
+// Long reductions are divided into pieces whose number depends on the reduced sizes only. So the bits
+// of a result depend neither on the number of threads nor on how many others there are.
 #include "core/devices/cpu/reduction.h"
 
 #include <algorithm>
@@ -120,7 +120,8 @@ HWY_EXPORT(ReduceRun);
 HWY_EXPORT(ReduceRow);
 HWY_EXPORT(StoreSums);
 
-constexpr int64_t kPiece = 8192;     // Fewest elements of a piece.
+constexpr int64_t kPiece = 8192;     // Fewest elements of a piece of runs,
+constexpr int64_t kPieceRows = 32;   // and fewest rows of one that adds rows.
 constexpr int64_t kMostPieces = 64;  // Most pieces of one reduction.
 
 // The order in which the operand is read.
@@ -157,20 +158,16 @@ Plan make_plan(const Graph& graph, const Node& node) {
   const auto contiguous = [](const IterationSpace& space) {
     return !space.sizes.empty() && space.operands[0].back() == 1;
   };
-  plan.run_is_reduced = contiguous(plan.reduced);
+  plan.run_is_reduced = contiguous(plan.reduced) && (y.axes.empty() || !y.has(x.axes.back().name));
   if (plan.run_is_reduced) {
     take_run(plan.reduced);
   } else if (contiguous(plan.kept)) {
     take_run(plan.kept);
   }
   const int64_t rows = plan.reduced.elements();
-  const int64_t length = rows * plan.run;
-  const int64_t results = plan.kept.elements();
-  // Few long reductions are divided. Many are parallel already.
-  if (results < kMostPieces) {
-    const int64_t cuttable = plan.run_is_reduced && rows == 1 ? plan.run : rows;
-    plan.pieces = std::clamp<int64_t>(std::min(length / kPiece, kMostPieces), 1, cuttable);
-  }
+  const int64_t pieces = plan.run_is_reduced ? rows * plan.run / kPiece : rows / kPieceRows;
+  const int64_t cuttable = plan.run_is_reduced && rows == 1 ? plan.run : rows;
+  plan.pieces = std::clamp<int64_t>(std::min(pieces, kMostPieces), 1, cuttable);
   return plan;
 }
 

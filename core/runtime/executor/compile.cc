@@ -12,6 +12,7 @@
 #include "core/compile/schedule/accumulate.h"
 #include "core/compile/schedule/schedule.h"
 #include "core/compile/spmd/lower.h"
+#include "core/compile/spmd/whole_sums.h"
 #include "core/compile/stages/fetch_inputs.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
@@ -39,6 +40,8 @@ void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
 Graph compile_shared(Graph traced, const CompileOptions& options, std::vector<SavedValue>& saved) {
   end_stage("trace", traced, options.mesh, options);
   Graph graph = rematerialize(std::move(traced), options.remat, &saved);
+  if (options.numerics == Numerics::kMeshInvariant)
+    graph = with_whole_sums(graph, options.mesh);
   end_stage("remat", graph, options.mesh, options);
   return graph;
 }
@@ -60,7 +63,7 @@ DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions
   // stage without updated parameters would have no such program.
   if (kind.has_kernel(kFusedUpdatesOp)) {
     // In f64 a copy of a parameter would be the parameter.
-    if (!options.pipeline && options.numerics == Numerics::kStandard)
+    if (!options.pipeline && options.numerics != Numerics::kF64)
       graph = keep_copies(std::move(graph));
     graph = fuse_updates(std::move(graph));
   }

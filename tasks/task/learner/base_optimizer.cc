@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "core/base/plugin_call.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
@@ -27,6 +29,25 @@ std::span<const Axis> tensor_axes(const Type& type) {
 }
 
 Tensor in_f32(const Tensor& x) { return x.dtype() == DType::kF32 ? x : cast(x, DType::kF32); }
+
+// The sum over all axes, or all but that of a stack, by steps that are the same on every mesh: over
+// the last axis, and then over what that leaves.
+enum class Stack { kSummed, kKept };
+Tensor sum_of_squares_in_order(const Tensor& x, Stack stack) {
+  Tensor squares = square(in_f32(x));
+  std::vector<std::string> names;
+  for (const Axis& axis : stack == Stack::kKept ? tensor_axes(x.type()) : x.type().axes)
+    names.push_back(axis.name);
+  if (names.empty()) return squares;
+  const std::string& last = names.back();
+  squares = reduce_sum(reshard(squares, with_whole_axis(squares.type(), last, traced_mesh())), last);
+  names.pop_back();
+  if (names.empty()) return squares;
+  Type type = squares.type();
+  for (Axis& axis : type.axes)
+    if (std::ranges::find(names, axis.name) != names.end()) axis.split.clear();
+  return reduce_sum(reshard(squares, type), fmt::format("{}", fmt::join(names, " ")));
+}
 
 // A partial sum over the mesh axes that split the tensor; one for each layer of a stack.
 Tensor partial_sum_of_squares(const Tensor& x) {
@@ -91,7 +112,10 @@ Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& input
   return updated;
 }
 
-Tensor sum_of_squares(const Tensor& x) { return reduced(partial_sum_of_squares(x)); }
+Tensor sum_of_squares(const Tensor& x) {
+  if (trace_state().is_mesh_invariant) return sum_of_squares_in_order(x, Stack::kKept);
+  return reduced(partial_sum_of_squares(x));
+}
 
 Tensor rms(const Tensor& x) {
   double elements = 1.0;
@@ -100,6 +124,14 @@ Tensor rms(const Tensor& x) {
 }
 
 Tensor norm_of_all(const std::vector<Tensor>& tensors, NormPasses passes) {
+  if (trace_state().is_mesh_invariant) {
+    Tensor total;
+    for (const Tensor& tensor : tensors) {
+      const Tensor squares = sum_of_squares_in_order(tensor, Stack::kSummed);
+      total = total ? total + squares : squares;
+    }
+    return sqrt(total);
+  }
   // Tensors by the mesh axes that split them, over which their sums are partial. These are added as
   // partial sums over the union of the axes; a tensor replicated on several devices counts once, on
   // the first of them.

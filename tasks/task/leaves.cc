@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/task/leaves.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/compile/autodiff/autodiff.h"
+#include "core/graph/layer_pieces.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/leaves.h"
+#include "core/ops/random.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "layers/fprop_scope.h"
+#include "tasks/task/output_sums.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+
+bool contains(const Names& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+Type unsplit_over(Type type, const Names& mesh_axes) {
+  for (Axis& axis : type.axes)
+    std::erase_if(axis.split, [&](const auto& each) { return contains(mesh_axes, each); });
+  return type;
+}
+
+// The rules inside of a leaf: no axis of an activation is split over these mesh axes.
+AxisRules rules_beside(AxisRules rules, const Names& mesh_axes) {
+  for (AxisRule& rule : rules.activations)
+    std::erase_if(rule.mesh, [&](const auto& each) { return contains(mesh_axes, each); });
+  return rules;
+}
+
+// The mesh axes that split the batch, the outermost first.
+Names leaf_axes(const Features& features) {
+  for (const auto& [name, tensor] : features.tensors)
+    if (tensor.has(kBatchAxis)) return tensor.type().axis(kBatchAxis).split;
+  return {};
+}
+
+// The type of the sum of a weight's gradients: the weight's, with all `mesh_axes` innermost. Those
+// that do not split the weight split its first axis that they divide, or none.
+Type sum_type(const Type& weight, const Names& mesh_axes) {
+  Type type = weight;
+  Names others = mesh_axes;
+  for (Axis& axis : type.axes) {
+    std::ranges::stable_partition(axis.split,
+                                  [&](const auto& each) { return !contains(mesh_axes, each); });
+    for (const std::string& each : axis.split) std::erase(others, each);
+  }
+  for (Axis& axis : type.axes) {
+    const int64_t devices = traced_mesh().size_along(axis.split) * traced_mesh().size_along(others);
+    if (axis.name == kLayersAxis || axis.size % devices != 0) continue;
+    axis.split.insert(axis.split.end(), others.begin(), others.end());
+    break;
+  }
+  return type;
+}
+
+// A batch as a stack of leaves: what the loop slices, and how its body finds its own.
+class Leaves {
+ public:
+  Leaves(const Features& features, int64_t steps)
+      : features_(features),
+        steps_(steps),
+        mesh_axes_(leaf_axes(features)),
+        devices_(traced_mesh().size_along(mesh_axes_)) {
+    for (const auto& [name, tensor] : features.tensors) {
+      stacked_.push_back(stacked(name, tensor));
+      names_.push_back(name);
+    }
+  }
+
+  const Names& mesh_axes() const { return mesh_axes_; }
+  const std::vector<Tensor>& stacked() const { return stacked_; }
+
+  // The first example of this device's leaf in iteration `index`.
+  Tensor first_example(const Tensor& index) const {
+    const Tensor number = own_leaf(iota({std::string(kLeafAxis), devices_, mesh_axes_}), kLeafAxis);
+    const auto count = [](int64_t value) {
+      return constant(static_cast<double>(value), DType::kI32);
+    };
+    return (index * count(devices_) + number) * count(examples_);
+  }
+
+  FeatureTypes own_types() const {
+    FeatureTypes result{{}, features_.mode, features_.step.valid()};
+    for (size_t i = 0; i < stacked_.size(); ++i) {
+      Type type = slice_type(stacked_[i].type());
+      type.axes.erase(type.axes.begin());
+      result.types[names_[i]] = std::move(type);
+    }
+    return result;
+  }
+
+  // The features of this device's leaf, from the body's slices of stacked().
+  Features own(const std::vector<Tensor>& slices) const {
+    Features leaf{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
+    for (size_t i = 0; i < slices.size(); ++i)
+      leaf.tensors[names_[i]] = own_leaf(slices[i], kLeafAxis);
+    return leaf;
+  }
+
+ private:
+  // ["batch …"] -> ["microbatch leaf/data batch …"]: consecutive examples are in a leaf, and
+  // consecutive leaves on the devices.
+  Tensor stacked(const std::string& name, const Tensor& x) {
+    if (!x.has(kBatchAxis))
+      fail("numerics=mesh_invariant: the batch's '{}' is {}, expected an axis 'batch'", name,
+           x.type().text());
+    const int64_t size = x.size(kBatchAxis);
+    const int64_t leaves = steps_ * devices_;
+    if (size % leaves != 0)
+      fail(
+          "numerics=mesh_invariant: a batch of {} cannot be divided into {} leaves ({} microbatches "
+          "on {} devices that split the batch); use a multiple such as global_batch_size={}, or "
+          "change num_microbatches",
+          size, leaves, steps_, devices_, nearest_multiple(size, leaves));
+    examples_ = size / leaves;
+    const std::string microbatch(kMicrobatchAxis), leaf(kLeafAxis), batch(kBatchAxis);
+    Tensor parts = split_axis(whole_along(x, batch), batch, {microbatch, steps_, {}},
+                              {batch, size / steps_, {}});
+    parts = split_axis(parts, batch, {leaf, devices_, {}}, {batch, examples_, {}});
+    std::string order = microbatch + " " + leaf;
+    for (const std::string& each : parts.type().names())
+      if (each != microbatch && each != leaf) order += " " + each;
+    Type type = transpose(parts, order).type();
+    type.axes[1].split = mesh_axes_;
+    return reshard(transpose(parts, order), type);
+  }
+
+  const Features& features_;
+  int64_t steps_;
+  Names mesh_axes_;
+  int64_t devices_;
+  int64_t examples_ = 1;  // Of a leaf.
+  std::vector<Tensor> stacked_;
+  Names names_;
+};
+
+}  // namespace
+
+int64_t leaves_of_batch(int64_t batch) { return std::gcd(batch, int64_t{48}); }
+
+Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Tensor>& parameters,
+                                    const std::vector<int32_t>& trained, const Features& features,
+                                    int64_t num_microbatches) {
+  Leaves leaves(features, num_microbatches);
+  const Names& mesh_axes = leaves.mesh_axes();
+  std::vector<Tensor> whole;
+  for (const Tensor& each : parameters)
+    whole.push_back(reshard(each, unsplit_over(each.type(), mesh_axes)));
+  const AxisRules rules = rules_beside(traced_rules(), mesh_axes);
+  const TraceScope inside_leaves(traced_graph(), traced_mesh(), rules);
+
+  std::vector<Tensor> carries;
+  {
+    const PhaseScope phase(Phase::kBackward);
+    for (const Tensor& each : select(parameters, trained))
+      carries.push_back(zeros(sum_type(each.type(), mesh_axes)));
+  }
+  const EmptyOutput empty = empty_output(model, leaves.own_types(), num_microbatches);
+  carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
+
+  const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
+    const ExampleScope examples(leaves.first_example(index));
+    const Features leaf = leaves.own(slices);
+    std::vector<Tensor> inside;
+    for (const Tensor& each : whole) inside.push_back(imported(each));
+    const FpropScope scope(inside, leaf);
+    const ModelOutput output = in_sum(finished(model(leaf)), index, num_microbatches);
+    std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
+    for (const Tensor& each : flatten(output)) terms.push_back(each);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const PhaseScope phase(i < trained.size() ? Phase::kBackward : Phase::kForward);
+      sums[i] = add_leaves(sums[i], terms[i], mesh_axes);
+    }
+    return RepeatBody{sums, {}};
+  };
+  std::vector<Tensor> sums =
+      repeat(kMicrobatchAxis, num_microbatches, carries, leaves.stacked(), body).carries;
+  return mean_of(sums, select(parameters, trained), empty.names);
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a loop over parts of a batch adds up: gradients, then the sums and weights of a model's
+// output in one flat list; and the mean that they give.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tasks/task/microbatches.h"
+
+namespace tessera {
+
+inline constexpr std::string_view kBatchAxis = "batch";
+
+// The output, replicated.
+ModelOutput finished(const ModelOutput& output);
+
+// The output of microbatch `index` of `count`, to be added up: what layers inspect gets an axis for
+// the microbatches, with zeros for the others.
+ModelOutput in_sum(ModelOutput output, const Tensor& index, int64_t count);
+
+std::vector<Tensor> select(const std::vector<Tensor>& tensors, const std::vector<int32_t>& which);
+
+// Pack a model's output into a flat list of sums and weights for the loop carry, and unpack it.
+std::vector<Tensor> flatten(const ModelOutput& output);
+ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<Tensor>& flat);
+
+// The names of a model's metrics and terms, and the zeros that its output is added to.
+struct EmptyOutput {
+  std::vector<std::string> names;
+  std::vector<std::string> terms;
+  std::vector<Tensor> zeros;  // In the order of flatten().
+};
+
+// Features by their types: those of one part of a batch.
+struct FeatureTypes {
+  std::map<std::string, Type> types;
+  Mode mode = Mode::kTrain;
+  bool has_step = false;
+};
+FeatureTypes types_of(const Features& features);
+
+// The types come from a trace that is discarded.
+EmptyOutput empty_output(const BaseModel& model, const FeatureTypes& features,
+                         int64_t microbatches);
+
+// The mean from the last carries of the loop: the sums of gradients of `targets`, and an output with
+// metrics of these names.
+Differentiated mean_of(std::vector<Tensor> sums, const std::vector<Tensor>& targets,
+                       const std::vector<std::string>& names);
+
+}  // namespace tessera
