@@ -50,16 +50,12 @@ Names leaf_axes(const Features& features) {
   return {};
 }
 
-// The type of the sum of a weight's gradients: the weight's, with all `mesh_axes` innermost. Those
-// that do not split the weight split its first axis that they divide, or none.
+// The type of the sum of a weight's gradients: that of the weight. Those of `mesh_axes` that do not
+// split it split its first axis that they divide, or none.
 Type sum_type(const Type& weight, const Names& mesh_axes) {
   Type type = weight;
   Names others = mesh_axes;
-  for (Axis& axis : type.axes) {
-    std::ranges::stable_partition(axis.split,
-                                  [&](const auto& each) { return !contains(mesh_axes, each); });
-    for (const std::string& each : axis.split) std::erase(others, each);
-  }
+  std::erase_if(others, [&](const auto& each) { return split_over(weight, each); });
   for (Axis& axis : type.axes) {
     const int64_t devices = traced_mesh().size_along(axis.split) * traced_mesh().size_along(others);
     if (axis.name == kLayersAxis || axis.size % devices != 0) continue;
@@ -88,7 +84,7 @@ class Leaves {
 
   // The first example of this device's leaf in iteration `index`.
   Tensor first_example(const Tensor& index) const {
-    const Tensor number = own_leaf(iota({std::string(kLeafAxis), devices_, mesh_axes_}), kLeafAxis);
+    const Tensor number = own_leaf(iota({std::string(kLeafAxis), devices_, mesh_axes_}));
     const auto count = [](int64_t value) {
       return constant(static_cast<double>(value), DType::kI32);
     };
@@ -109,7 +105,7 @@ class Leaves {
   Features own(const std::vector<Tensor>& slices) const {
     Features leaf{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
     for (size_t i = 0; i < slices.size(); ++i)
-      leaf.tensors[names_[i]] = own_leaf(slices[i], kLeafAxis);
+      leaf.tensors[names_[i]] = own_leaf(slices[i]);
     return leaf;
   }
 
@@ -150,6 +146,17 @@ class Leaves {
   Names names_;
 };
 
+// The sum and the terms of the leaves that the devices have. Each device gets all terms of its part
+// of the sum and adds them in order; a ring would add them on their way.
+Tensor plus_leaves(const Tensor& sum, const Tensor& term, const Names& mesh_axes) {
+  if (traced_mesh().size_along(mesh_axes) == 1) return sum + reshard(term, sum.type());
+  const Tensor leaves = all_leaves(term, mesh_axes);
+  Type type = leaves.type();
+  for (Axis& axis : type.axes)
+    axis.split = axis.name == kLeafAxis ? Names() : sum.type().axis(axis.name).split;
+  return add_leaves(sum, reshard(leaves, type));
+}
+
 }  // namespace
 
 int64_t leaves_of_batch(int64_t batch) { return std::gcd(batch, int64_t{48}); }
@@ -185,7 +192,7 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
     for (const Tensor& each : flatten(output)) terms.push_back(each);
     for (size_t i = 0; i < sums.size(); ++i) {
       const PhaseScope phase(i < trained.size() ? Phase::kBackward : Phase::kForward);
-      sums[i] = add_leaves(sums[i], terms[i], mesh_axes);
+      sums[i] = plus_leaves(sums[i], terms[i], mesh_axes);
     }
     return RepeatBody{sums, {}};
   };

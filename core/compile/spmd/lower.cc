@@ -15,13 +15,11 @@
 #include "core/base/error.h"
 #include "core/compile/rewrite.h"
 #include "core/compile/simplify.h"
-#include "core/compile/spmd/exchange_leaves.h"
 #include "core/compile/spmd/ring_attention.h"
 #include "core/compile/stages/added_nodes.h"
 #include "core/graph/op.h"
 #include "core/graph/type.h"
 #include "core/ops/layout.h"
-#include "core/ops/leaves.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rounding.h"
@@ -173,10 +171,6 @@ class Localizer {
         replace_with(node.outputs[0], rewriter_.at(node.inputs[0]));
       } else if (node.op->op_class == OpClass::kReshard) {
         lower_reshard(node);
-      } else if (node.op == &kAddLeavesOp) {
-        replace_with(node.outputs[0],
-                     exchange_leaves(local_, node, graph_.type(node.outputs[0]), mesh_,
-                                     rewriter_.at(node.inputs[0]), rewriter_.at(node.inputs[1])));
       } else if (is_ring_attention(graph_, node, mesh_)) {
         rewriter_.replace(node, ring_attention(graph_, node, mesh_));
       } else {

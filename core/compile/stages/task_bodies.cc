@@ -18,6 +18,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
+#include "core/ops/leaves.h"
 #include "core/ops/reshard.h"
 
 namespace tessera {
@@ -84,7 +85,8 @@ class TermFinder {
   ValueId term_of(size_t carry) const {
     const Loop& loop = division_.microbatches;
     const NodeId sum = body_.value(loop.carry_out(carry)).producer;
-    const bool adds = sum != kNone && body_.node(sum).op == &kAddOp;
+    const bool adds = sum != kNone && (body_.node(sum).op == &kAddOp ||
+                                       body_.node(sum).op == &kAddLeavesOp);
     CHECK(adds && body_.node(sum).inputs[0] == loop.carry_in(carry),
           "carry {} of the loop over microbatches is not a sum", carry);
     return body_.node(sum).inputs[1];
@@ -160,7 +162,7 @@ class TaskBuilder {
     }
     Node add = body_.node(body_.value(carry).producer);
     add.inputs = {sum->second, value};
-    const Type type = graph_.type(value);
+    const Type type = graph_.type(sum->second);
     sum->second = graph_.node(graph_.add_node(std::move(add), {type})).outputs[0];
   }
 
