@@ -191,7 +191,8 @@ struct TrainHParams {
          About(stop_deadline_seconds, "for saving after a stop signal", {.min = 1}),
          About(parameter_norms, "log norms of each weight and gradient"),
          About(deterministic, "false permits GPU kernels whose bits differ from run to run"),
-         About(numerics, "f64: all in double precision, to tell rounding errors from others; slow"),
+         About(numerics,
+               "f64: in double precision, slow; mesh_invariant: the same bits on every mesh"),
          init_from, early_stopping, sample)
 };
 

@@ -43,11 +43,13 @@ AxisRules rules_beside(AxisRules rules, const Names& mesh_axes) {
   return rules;
 }
 
-// The mesh axes that split the batch, the outermost first.
-Names leaf_axes(const Features& features) {
+const Axis& batch_axis(const Features& features) {
   for (const auto& [name, tensor] : features.tensors)
-    if (tensor.has(kBatchAxis)) return tensor.type().axis(kBatchAxis).split;
-  return {};
+    if (!tensor.has(kBatchAxis))
+      fail("numerics=mesh_invariant: the batch's '{}' is {}, expected an axis 'batch'", name,
+           tensor.type().text());
+  CHECK(!features.tensors.empty());
+  return features.tensors.begin()->second.type().axis(kBatchAxis);
 }
 
 // The type of the sum of a weight's gradients: that of the weight. Those of `mesh_axes` that do not
@@ -68,16 +70,19 @@ Type sum_type(const Type& weight, const Names& mesh_axes) {
 // A batch as a stack of leaves: what the loop slices, and how its body finds its own.
 class Leaves {
  public:
-  Leaves(const Features& features, int64_t steps)
+  explicit Leaves(const Features& features)
       : features_(features),
-        steps_(steps),
-        mesh_axes_(leaf_axes(features)),
-        devices_(traced_mesh().size_along(mesh_axes_)) {
+        steps_(leaves_of_device(features)),
+        mesh_axes_(batch_axis(features).split),
+        devices_(traced_mesh().size_along(mesh_axes_)),
+        examples_(batch_axis(features).size / (steps_ * devices_)) {
     for (const auto& [name, tensor] : features.tensors) {
-      stacked_.push_back(stacked(name, tensor));
+      stacked_.push_back(stacked(tensor));
       names_.push_back(name);
     }
   }
+
+  int64_t steps() const { return steps_; }
 
   const Names& mesh_axes() const { return mesh_axes_; }
   const std::vector<Tensor>& stacked() const { return stacked_; }
@@ -112,22 +117,10 @@ class Leaves {
  private:
   // ["batch …"] -> ["microbatch leaf/data batch …"]: consecutive examples are in a leaf, and
   // consecutive leaves on the devices.
-  Tensor stacked(const std::string& name, const Tensor& x) {
-    if (!x.has(kBatchAxis))
-      fail("numerics=mesh_invariant: the batch's '{}' is {}, expected an axis 'batch'", name,
-           x.type().text());
-    const int64_t size = x.size(kBatchAxis);
-    const int64_t leaves = steps_ * devices_;
-    if (size % leaves != 0)
-      fail(
-          "numerics=mesh_invariant: a batch of {} cannot be divided into {} leaves ({} microbatches "
-          "on {} devices that split the batch); use a multiple such as global_batch_size={}, or "
-          "change num_microbatches",
-          size, leaves, steps_, devices_, nearest_multiple(size, leaves));
-    examples_ = size / leaves;
+  Tensor stacked(const Tensor& x) const {
     const std::string microbatch(kMicrobatchAxis), leaf(kLeafAxis), batch(kBatchAxis);
     Tensor parts = split_axis(whole_along(x, batch), batch, {microbatch, steps_, {}},
-                              {batch, size / steps_, {}});
+                              {batch, devices_ * examples_, {}});
     parts = split_axis(parts, batch, {leaf, devices_, {}}, {batch, examples_, {}});
     std::string order = microbatch + " " + leaf;
     for (const std::string& each : parts.type().names())
@@ -141,7 +134,7 @@ class Leaves {
   int64_t steps_;
   Names mesh_axes_;
   int64_t devices_;
-  int64_t examples_ = 1;  // Of a leaf.
+  int64_t examples_;  // Of a leaf.
   std::vector<Tensor> stacked_;
   Names names_;
 };
@@ -161,10 +154,23 @@ Tensor plus_leaves(const Tensor& sum, const Tensor& term, const Names& mesh_axes
 
 int64_t leaves_of_batch(int64_t batch) { return std::gcd(batch, int64_t{48}); }
 
+int64_t leaves_of_device(const Features& features) {
+  const Axis& batch = batch_axis(features);
+  const int64_t leaves = leaves_of_batch(batch.size);
+  const int64_t devices = traced_mesh().size_along(batch.split);
+  if (leaves % devices != 0)
+    fail(
+        "numerics=mesh_invariant: a batch of {} has {} leaves (its greatest common divisor with "
+        "48), which the {} devices that split it ({}) cannot share equally; use a multiple such as "
+        "global_batch_size={}",
+        batch.size, leaves, devices, fmt::join(batch.split, "*"),
+        nearest_multiple(batch.size, 48));
+  return leaves / devices;
+}
+
 Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Tensor>& parameters,
-                                    const std::vector<int32_t>& trained, const Features& features,
-                                    int64_t num_microbatches) {
-  Leaves leaves(features, num_microbatches);
+                                    const std::vector<int32_t>& trained, const Features& features) {
+  const Leaves leaves(features);
   const Names& mesh_axes = leaves.mesh_axes();
   std::vector<Tensor> whole;
   for (const Tensor& each : parameters)
@@ -178,7 +184,7 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
     for (const Tensor& each : select(parameters, trained))
       carries.push_back(zeros(sum_type(each.type(), mesh_axes)));
   }
-  const EmptyOutput empty = empty_output(model, leaves.own_types(), num_microbatches);
+  const EmptyOutput empty = empty_output(model, leaves.own_types(), leaves.steps());
   carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
 
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
@@ -187,7 +193,7 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
     std::vector<Tensor> inside;
     for (const Tensor& each : whole) inside.push_back(imported(each));
     const FpropScope scope(inside, leaf);
-    const ModelOutput output = in_sum(finished(model(leaf)), index, num_microbatches);
+    const ModelOutput output = in_sum(finished(model(leaf)), index, leaves.steps());
     std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
     for (const Tensor& each : flatten(output)) terms.push_back(each);
     for (size_t i = 0; i < sums.size(); ++i) {
@@ -197,7 +203,7 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
     return RepeatBody{sums, {}};
   };
   std::vector<Tensor> sums =
-      repeat(kMicrobatchAxis, num_microbatches, carries, leaves.stacked(), body).carries;
+      repeat(kMicrobatchAxis, leaves.steps(), carries, leaves.stacked(), body).carries;
   return mean_of(sums, select(parameters, trained), empty.names);
 }
 

@@ -10,15 +10,17 @@
 
 namespace tessera {
 
-// Does as differentiate(), with num_microbatches leaves for each device that splits the batch.
-// Weights are gathered over these mesh axes once, before the loop. Error if the leaves do not divide
-// the batch.
-Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Tensor>& parameters,
-                                    const std::vector<int32_t>& trained, const Features& features,
-                                    int64_t num_microbatches);
-
-// The most leaves of a batch, whatever the mesh: a divisor of 48 = 3·16, which 2, 3, 4, 6, 8, 12, 16,
-// 24 and 48 devices divide.
+// The number of leaves of a batch, whatever the mesh: a divisor of 48, so that 2, 3, 4, 6, 8, 12, 16,
+// 24 and 48 devices may divide it.
 int64_t leaves_of_batch(int64_t batch);
+
+// The number of leaves that each device computes. Error if those that split the batch do not divide
+// the leaves.
+int64_t leaves_of_device(const Features& features);
+
+// Does as differentiate(), with leaves_of_device() iterations of the loop. Weights are gathered over
+// the mesh axes that split the batch once, before the loop.
+Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Tensor>& parameters,
+                                    const std::vector<int32_t>& trained, const Features& features);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <ranges>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -48,6 +49,25 @@ void check_mesh(const TrainHParams& train, const AxisRules& rules, const Mesh& m
         "task.train.{} is set and the mesh has stage={}, but rules.weights (\"{}\") does not split "
         "layers over stages; add layers -> stage",
         field, mesh.stages(), rules_text(rules.weights));
+}
+
+// The microbatches of a chunk's tasks of one kind, in the order in which they run.
+using TaskOrders = std::map<std::tuple<int64_t, int64_t, PipelineWork>, std::vector<int64_t>>;
+
+void check_order(PipelineTable table) {
+  std::ranges::sort(table.tasks);
+  TaskOrders orders;
+  for (const PipelineTask& task : table.tasks)
+    orders[{task.stage, task.chunk, task.work}].push_back(task.microbatch);
+  for (const auto& [key, order] : orders) {
+    if (std::ranges::is_sorted(order)) continue;
+    fail(
+        "numerics=mesh_invariant adds the terms of microbatches in their order, but schedule {} "
+        "runs {} of stage {} in the order {}; use OneForwardOneBackward, "
+        "InterleavedOneForwardOneBackward or ZeroBubbleH1",
+        table.name, work_letter(std::get<PipelineWork>(key)), std::get<0>(key),
+        fmt::join(order, " "));
+  }
 }
 
 PipelineTable training_table(const TrainHParams& train, int64_t stages) {
@@ -150,6 +170,7 @@ std::optional<ModelPipeline> model_pipeline(const TrainHParams& train,
   check_mesh(train, rules, mesh);
   if (!is_pipelined(rules, mesh)) return std::nullopt;
   PipelineTable table = training_table(train, mesh.stages());
+  if (train.numerics == Numerics::kMeshInvariant) check_order(table);
   const int64_t layers = stacked_layers(parameters, mesh.stages());
   check_weights(parameters, rules, mesh);
   std::vector<int64_t> pieces = divided(layers, train.layers_per_piece, table);

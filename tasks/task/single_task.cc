@@ -66,6 +66,15 @@ bool is_mesh_invariant(const SingleTask::HParams& p) {
   return p.train.numerics == Numerics::kMeshInvariant;
 }
 
+// The schedule of a pipeline is for the leaves of a device.
+void check_leaves(const Features& features, int64_t num_microbatches) {
+  if (const int64_t leaves = leaves_of_device(features); num_microbatches != leaves)
+    fail(
+        "numerics=mesh_invariant: the batch has {} leaves for each device that splits it, but "
+        "task.train.num_microbatches, for which the pipeline's schedule is, is {}; set it to {}",
+        leaves, num_microbatches, leaves);
+}
+
 Tensor norm_of(const Tensor& x) {
   const Tensor squares = sum_of_squares(x);
   return sqrt(squares.type().rank() > 0 ? reduced(reduce_sum(squares)) : squares);
@@ -160,9 +169,10 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                                   ? MicrobatchLoop::kAlways
                                   : MicrobatchLoop::kOfSeveral;
   const int64_t microbatches = p_.train.num_microbatches;
+  if (is_mesh_invariant(p_) && loop == MicrobatchLoop::kAlways) check_leaves(features, microbatches);
   const Differentiated step =
       is_mesh_invariant(p_)
-          ? differentiate_leaves(*model_, parameters, trained, features, microbatches)
+          ? differentiate_leaves(*model_, parameters, trained, features)
           : differentiate(*model_, parameters, trained, features, microbatches, loop);
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,

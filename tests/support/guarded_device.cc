@@ -109,7 +109,7 @@ const bool kRegistered = [] {
   register_device_kind("guarded", {.make_devices = make_guarded_devices,
                                    .make_communicator = make_cpu_communicator,
                                    .collective_needs = cpu_collective_needs,
-                                   .computes_f64 = true});
+                                   .has_all_numerics = true});
   return true;
 }();
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "core/compile/rewrite.h"
 #include "core/compile/simplify.h"
@@ -16,6 +18,7 @@
 #include "core/compile/stages/stage_node.h"
 #include "core/compile/stages/task_bodies.h"
 #include "core/graph/op.h"
+#include "core/ops/leaves.h"
 #include "core/ops/optimizer.h"
 
 namespace tessera {
@@ -286,10 +289,24 @@ class StageRewriter {
     rewriter_.set(old, value);
   }
 
+  // Terms of several stages would be added in another order than on one device.
+  void check_order(const StageList& stages, const Node& like) const {
+    const Loop loop(graph_.node(loop_id_));
+    const bool in_leaves = std::ranges::any_of(
+        loop.body().nodes(), [](const Node& node) { return node.op == &kOwnLeafOp; });
+    if (in_leaves && stages.size() > 1)
+      fail(
+          "{}: numerics=mesh_invariant: stages {} have terms of one sum over microbatches, such as "
+          "the gradient of a weight that several stages use; do not tie it, or use a mesh without "
+          "stages [in {}]",
+          like.site.text(), fmt::join(stages, " and "), like.path);
+  }
+
   // Adds the terms of all stages that need the sum.
   void add_sum(ValueId old, const StageList& terms, ValueId value, const Node& like) {
     const bool is_everywhere = available_.is_everywhere(available_.of(old));
     if (!is_everywhere && !available_.at(old, stage_)) return;
+    check_order(terms, like);
     if (is_everywhere) {
       value = for_node(like).sum_over_stages(value);
     } else if (terms.size() > 1) {

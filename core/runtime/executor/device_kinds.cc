@@ -18,7 +18,7 @@ DeviceKind host_kind(decltype(DeviceKind::make_devices) make_devices) {
   return {.make_devices = make_devices,
           .make_communicator = make_cpu_communicator,
           .collective_needs = cpu_collective_needs,
-          .computes_f64 = true};
+          .has_all_numerics = true};
 }
 
 struct Registry {

@@ -29,7 +29,7 @@ struct DeviceKind {
   CollectiveNeeds (*collective_needs)(const Graph& graph, const Node& node);
   // Whether collectives within a process overlap compute too: they use no processors of compute.
   bool overlaps = false;
-  bool computes_f64 = false;  // Whether its kernels take Numerics::kF64.
+  bool has_all_numerics = false;  // Whether it computes by each Numerics; others: kStandard only.
 };
 
 // Registers a kind; it replaces an earlier one of the same name.

@@ -43,9 +43,9 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
       executor_(make_executor(purpose, devices)),
       stall_probe_(add_stall_probe()) {
   check_values(resolved(to_tree(config)), "the configuration");
-  if (train().numerics == Numerics::kF64 && !find_device_kind(device_.kind()).computes_f64)
-    fail("task.train.numerics: f64 is for CPUs, got a device of kind {}; use --device=cpu",
-         device_.kind());
+  if (train().numerics != Numerics::kStandard && !find_device_kind(device_.kind()).has_all_numerics)
+    fail("task.train.numerics: {} is for CPUs, got a device of kind {}; use --device=cpu",
+         enum_name(train().numerics), device_.kind());
   for (Device* device : devices)
     if (!train().deterministic) device->permit_nondeterminism();
   if (purpose == Purpose::kRunning) {

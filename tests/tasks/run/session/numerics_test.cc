@@ -79,7 +79,7 @@ TEST_CASE("a checkpoint of a standard run is restored in f64, and not the revers
 TEST_CASE("a device without kernels for f64 is refused") {
   const DeviceKind kind = find_device_kind(test_device_kind());
   DeviceKind narrow = kind;
-  narrow.computes_f64 = false;
+  narrow.has_all_numerics = false;
   register_device_kind(test_device_kind(), narrow);
   const std::string message = error_of([] { Machine{Numerics::kF64}; });
   register_device_kind(test_device_kind(), kind);
