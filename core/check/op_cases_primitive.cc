@@ -15,6 +15,7 @@
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/leaves.h"
 #include "core/ops/order.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
@@ -70,6 +71,18 @@ void add_sums(std::vector<OpCase>& rows) {
   add_case(rows, kBroadcastOp, {"float[\"b=4\"]"}, [](const Tensors& in) {
     return broadcast(in[0], {{"a", 3, {}}, {"c", 5, {}}}, "a b c");
   });
+}
+
+// On one device, where each axis of leaves that is split has size 1.
+void add_leaf_cases(std::vector<OpCase>& rows) {
+  add_case(rows, kOwnLeafOp, {"float[\"leaf=1 a=3\"]"},
+           [](const Tensors& in) -> Tensors { return {own_leaf(in[0])}; });
+  for (const char* const type : {"float[\"a=3 b=4\"]", "float[\"layers=2 a=3\"]", "float[\"\"]"})
+    add_case(rows, kAllLeavesOp, {type},
+             [](const Tensors& in) -> Tensors { return {all_leaves(in[0], {})}; });
+  add_case(rows, kAddLeavesOp, {"float[\"a=3 b=4\"]", "float[\"leaf=5 a=3 b=4\"]"},
+           [](const Tensors& in) -> Tensors { return {add_leaves(in[0], in[1])}; });
+  for (OpCase& row : std::span(rows).last(5)) row.differentiable = false;
 }
 
 void add_einsums(std::vector<OpCase>& rows) {
@@ -331,6 +344,7 @@ std::vector<OpCase> primitive_cases() {
   add_others(rows);
   add_layout(rows);
   add_sums(rows);
+  add_leaf_cases(rows);
   add_einsums(rows);
   add_large(rows);
   add_selections(rows);

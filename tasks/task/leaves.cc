@@ -109,8 +109,7 @@ class Leaves {
   // The features of this device's leaf, from the body's slices of stacked().
   Features own(const std::vector<Tensor>& slices) const {
     Features leaf{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
-    for (size_t i = 0; i < slices.size(); ++i)
-      leaf.tensors[names_[i]] = own_leaf(slices[i]);
+    for (size_t i = 0; i < slices.size(); ++i) leaf.tensors[names_[i]] = own_leaf(slices[i]);
     return leaf;
   }
 
@@ -139,6 +138,10 @@ class Leaves {
   Names names_;
 };
 
+std::string path_of(const BaseModel& model, int32_t parameter) {
+  return model.parameters().at(parameter).path;
+}
+
 // The sum and the terms of the leaves that the devices have. Each device gets all terms of its part
 // of the sum and adds them in order; a ring would add them on their way.
 Tensor plus_leaves(const Tensor& sum, const Tensor& term, const Names& mesh_axes) {
@@ -163,8 +166,7 @@ int64_t leaves_of_device(const Features& features) {
         "numerics=mesh_invariant: a batch of {} has {} leaves (its greatest common divisor with "
         "48), which the {} devices that split it ({}) cannot share equally; use a multiple such as "
         "global_batch_size={}",
-        batch.size, leaves, devices, fmt::join(batch.split, "*"),
-        nearest_multiple(batch.size, 48));
+        batch.size, leaves, devices, fmt::join(batch.split, "*"), nearest_multiple(batch.size, 48));
   return leaves / devices;
 }
 
@@ -199,6 +201,7 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
     for (size_t i = 0; i < sums.size(); ++i) {
       const PhaseScope phase(i < trained.size() ? Phase::kBackward : Phase::kForward);
       sums[i] = plus_leaves(sums[i], terms[i], mesh_axes);
+      if (i < trained.size()) sums[i].named("gradient of " + path_of(model, trained[i]));
     }
     return RepeatBody{sums, {}};
   };

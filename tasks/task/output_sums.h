@@ -46,8 +46,8 @@ FeatureTypes types_of(const Features& features);
 EmptyOutput empty_output(const BaseModel& model, const FeatureTypes& features,
                          int64_t microbatches);
 
-// The mean from the last carries of the loop: the sums of gradients of `targets`, and an output with
-// metrics of these names.
+// The mean from the last carries of the loop: the sums of gradients of `targets`, and an output
+// with metrics of these names.
 Differentiated mean_of(std::vector<Tensor> sums, const std::vector<Tensor>& targets,
                        const std::vector<std::string>& names);
 

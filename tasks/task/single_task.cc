@@ -169,7 +169,8 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                                   ? MicrobatchLoop::kAlways
                                   : MicrobatchLoop::kOfSeveral;
   const int64_t microbatches = p_.train.num_microbatches;
-  if (is_mesh_invariant(p_) && loop == MicrobatchLoop::kAlways) check_leaves(features, microbatches);
+  if (is_mesh_invariant(p_) && loop == MicrobatchLoop::kAlways)
+    check_leaves(features, microbatches);
   const Differentiated step =
       is_mesh_invariant(p_)
           ? differentiate_leaves(*model_, parameters, trained, features)

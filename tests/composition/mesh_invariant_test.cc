@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// numerics=mesh_invariant: losses, metrics, norms, weights and optimizer state have the same bits on
-// every mesh.
+// numerics=mesh_invariant: losses, metrics, norms, weights and optimizer state have the same bits
+// on every mesh.
 #include <cstdlib>
 
 #include "core/base/error.h"

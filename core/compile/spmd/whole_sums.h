@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes every sum on one device: a sum that is divided between devices is added in an order that
 // depends on the mesh. Where a contraction or a reduction over a split axis would give a partial
-// sum, its operands are brought together first: split along an axis of the result, so that no device
-// repeats the work of another, or replicated if no such axis can be divided. Part of
+// sum, its operands are brought together first: split along an axis of the result, so that no
+// device repeats the work of another, or replicated if no such axis can be divided. Part of
 // numerics=mesh_invariant.
 #pragma once
 

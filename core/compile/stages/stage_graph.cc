@@ -290,16 +290,15 @@ class StageRewriter {
   }
 
   // Terms of several stages would be added in another order than on one device.
-  void check_order(const StageList& stages, const Node& like) const {
+  void check_order(const StageList& stages, const Node& sum) const {
     const Loop loop(graph_.node(loop_id_));
     const bool in_leaves = std::ranges::any_of(
         loop.body().nodes(), [](const Node& node) { return node.op == &kOwnLeafOp; });
     if (in_leaves && stages.size() > 1)
       fail(
-          "{}: numerics=mesh_invariant: stages {} have terms of one sum over microbatches, such as "
-          "the gradient of a weight that several stages use; do not tie it, or use a mesh without "
-          "stages [in {}]",
-          like.site.text(), fmt::join(stages, " and "), like.path);
+          "numerics=mesh_invariant: stages {} have terms of one sum over microbatches: {}; do not "
+          "tie a weight that several of them use, or use a mesh without stages",
+          fmt::join(stages, " and "), loop.body().describe(sum.outputs[0]));
   }
 
   // Adds the terms of all stages that need the sum.

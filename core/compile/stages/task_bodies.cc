@@ -85,8 +85,8 @@ class TermFinder {
   ValueId term_of(size_t carry) const {
     const Loop& loop = division_.microbatches;
     const NodeId sum = body_.value(loop.carry_out(carry)).producer;
-    const bool adds = sum != kNone && (body_.node(sum).op == &kAddOp ||
-                                       body_.node(sum).op == &kAddLeavesOp);
+    const bool adds =
+        sum != kNone && (body_.node(sum).op == &kAddOp || body_.node(sum).op == &kAddLeavesOp);
     CHECK(adds && body_.node(sum).inputs[0] == loop.carry_in(carry),
           "carry {} of the loop over microbatches is not a sum", carry);
     return body_.node(sum).inputs[1];

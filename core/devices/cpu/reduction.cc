@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of reduce_sum and reduce_max. If the last axis of the operand is reduced, each
 // contiguous run of it gives one number; if it is kept, its rows are combined element by element.
-// Long reductions are divided into pieces whose number depends on the reduced sizes only. So the bits
-// of a result depend neither on the number of threads nor on how many others there are.
+// Long reductions are divided into pieces whose number depends on the reduced sizes only. So the
+// bits of a result depend neither on the number of threads nor on how many others there are.
 #include "core/devices/cpu/reduction.h"
 
 #include <algorithm>

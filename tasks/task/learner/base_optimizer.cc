@@ -40,7 +40,8 @@ Tensor sum_of_squares_in_order(const Tensor& x, Stack stack) {
     names.push_back(axis.name);
   if (names.empty()) return squares;
   const std::string& last = names.back();
-  squares = reduce_sum(reshard(squares, with_whole_axis(squares.type(), last, traced_mesh())), last);
+  squares =
+      reduce_sum(reshard(squares, with_whole_axis(squares.type(), last, traced_mesh())), last);
   names.pop_back();
   if (names.empty()) return squares;
   Type type = squares.type();
