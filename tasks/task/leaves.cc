@@ -142,6 +142,24 @@ std::string path_of(const BaseModel& model, int32_t parameter) {
   return model.parameters().at(parameter).path;
 }
 
+// Error if a layer splits a value of a leaf over the mesh axes that split the batch, as only
+// explicit layouts and rules of layers do: each device would have a part of another leaf.
+void check_whole_leaves(const Graph& model, const Names& mesh_axes) {
+  for (const Node& node : model.nodes()) {
+    for (const auto& body : node.bodies) check_whole_leaves(*body, mesh_axes);
+    for (const ValueId output : node.outputs) {
+      const Type& type = model.type(output);
+      for (const std::string& each : mesh_axes)
+        if (split_over(type, each) && !type.has(kLeafAxis))
+          fail(
+              "{}: numerics=mesh_invariant: {} is {}, but {} splits the batch, of which each "
+              "device "
+              "has a leaf of its own; use place() in place of an explicit layout [in {}]",
+              node.site.text(), node.op->name, type.text(), each, node.path);
+    }
+  }
+}
+
 // The sum and the terms of the leaves that the devices have. Each device gets all terms of its part
 // of the sum and adds them in order; a ring would add them on their way.
 Tensor plus_leaves(const Tensor& sum, const Tensor& term, const Names& mesh_axes) {
@@ -196,6 +214,7 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
     for (const Tensor& each : whole) inside.push_back(imported(each));
     const FpropScope scope(inside, leaf);
     const ModelOutput output = in_sum(finished(model(leaf)), index, leaves.steps());
+    check_whole_leaves(traced_graph(), mesh_axes);
     std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
     for (const Tensor& each : flatten(output)) terms.push_back(each);
     for (size_t i = 0; i < sums.size(); ++i) {

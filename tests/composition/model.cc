@@ -20,9 +20,9 @@ CompositionSizes sizes_of(const Composition& composition) {
                     : CompositionSizes{32, 16, 8, 4, 32, 16, 8, 8};
 }
 
-ModelParts base_parts(const Composition& composition) {
+ModelParts base_parts(const CompositionSizes& sizes) {
   ModelParts parts;
-  parts.sizes = sizes_of(composition);
+  parts.sizes = sizes;
   parts.attention.dims_per_head = parts.sizes.head_dim;
   parts.attention.rotary_tpl = RotaryPositionEmbedding::HParams{};
   parts.dense = {.activation_tpl = SiLU::HParams{}, .use_gated_activation = true};
@@ -134,8 +134,9 @@ Batch CompositionModel::batch(int64_t step) const {
   return batch;
 }
 
-CompositionModel model_of(const Composition& composition, bool on_mesh) {
-  ModelParts parts = base_parts(composition);
+CompositionModel model_of(const Composition& composition, bool on_mesh,
+                          const std::optional<CompositionSizes>& sizes) {
+  ModelParts parts = base_parts(sizes.value_or(sizes_of(composition)));
   for (const std::string& name : composition.features) {
     // Each feature draws from its own numbers, whatever others there are.
     Chance chance(composition.seed ^ crc32c(std::as_bytes(std::span(name))));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
@@ -23,8 +24,10 @@ struct CompositionModel {
   Batch batch(int64_t step) const;
 };
 
-// On the composition's mesh, or the same model on one device.
-CompositionModel model_of(const Composition& composition, bool on_mesh);
+// On the composition's mesh, or the same model on one device. Without `sizes` they are those of the
+// campaign.
+CompositionModel model_of(const Composition& composition, bool on_mesh,
+                          const std::optional<CompositionSizes>& sizes = {});
 
 // A batch without its elements.
 Batch specification_of(Batch batch);

@@ -106,15 +106,6 @@ double gradient_norm_in(const std::string& name, const RunNumbers& numbers) {
   return found != numbers.end() ? found->second.front() : 0.0;
 }
 
-// What differs only in names and numbers is one kind of refusal.
-std::string kind_of_refusal(const std::string& message) {
-  std::string text = message.substr(0, message.find(" [in "));
-  text = std::regex_replace(text, std::regex("^[a-z_/]+\\.cc:[0-9]+: "), "");
-  text = std::regex_replace(text, std::regex("\"[^\"]*\"|'[^']*'|lm\\.[a-z0-9_.\\[\\]]+"), "…");
-  text = std::regex_replace(text, std::regex("(\\*?\\b(replica|data|mdl)\\b)+"), "axes");
-  return std::regex_replace(text, std::regex("[0-9]+"), "#");
-}
-
 // Rounding to fewer bits, and a choice of experts that depends on it, differ between meshes: only
 // losses are compared then.
 bool compares_losses(const Composition& composition) {
@@ -157,6 +148,14 @@ RunNumbers run(const TracedStep& step, Numerics numerics, int64_t steps = kSteps
 }
 
 }  // namespace
+
+std::string kind_of_refusal(const std::string& message) {
+  std::string text = message.substr(0, message.find(" [in "));
+  text = std::regex_replace(text, std::regex("^[a-z_/]+\\.cc:[0-9]+: "), "");
+  text = std::regex_replace(text, std::regex("\"[^\"]*\"|'[^']*'|lm\\.[a-z0-9_.\\[\\]]+"), "…");
+  text = std::regex_replace(text, std::regex("(\\*?\\b(replica|data|mdl)\\b)+"), "axes");
+  return std::regex_replace(text, std::regex("[0-9]+"), "#");
+}
 
 RunNumbers numbers_of(const CompositionModel& model, int64_t steps) {
   return run(traced(model), model.task.train.numerics, steps);

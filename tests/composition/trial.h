@@ -42,6 +42,9 @@ inline constexpr double kF64Tolerance = 1e-12;
 
 Verdict verdict_on(const Composition& composition);
 
+// What differs only in names and numbers is one kind of refusal.
+std::string kind_of_refusal(const std::string& message);
+
 // The numbers of a model's first steps, with task.train.numerics.
 RunNumbers numbers_of(const CompositionModel& model, int64_t steps);
 
