@@ -24,7 +24,8 @@ struct CompositionModel {
 };
 
 // On the composition's mesh, or the same model on one device.
-CompositionModel model_of(const Composition& composition, bool on_mesh);
+enum class Place { kMesh, kOneDevice };
+CompositionModel model_of(const Composition& composition, Place place);
 
 // A batch without its elements.
 Batch specification_of(Batch batch);
