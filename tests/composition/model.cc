@@ -12,12 +12,16 @@
 namespace tessera {
 namespace {
 
+// Large enough for what divides them. Half as many rows save time where few devices share them.
 CompositionSizes sizes_of(const Composition& composition) {
   const bool has_threes =
       composition.stages % 3 == 0 ||
       std::ranges::any_of(composition.mesh, [](const AxisUse& use) { return use.size % 3 == 0; });
-  return has_threes ? CompositionSizes{48, 24, 6, 4, 24, 12, 12, 6}
-                    : CompositionSizes{32, 16, 8, 4, 32, 16, 8, 8};
+  if (has_threes) return {48, 24, 6, 4, 24, 12, 12, 6};
+  const bool has_microbatches = std::ranges::any_of(
+      composition.features, [](const auto& name) { return feature(name).group == "microbatches"; });
+  const int64_t batch = composition.devices() <= 4 && !has_microbatches ? 8 : 16;
+  return {32, 16, 8, 4, 32, batch, 8, 8};
 }
 
 ModelParts base_parts(const Composition& composition) {

@@ -35,26 +35,6 @@ void add_state(const std::string& step, const Executor& executor, RunNumbers& nu
   }
 }
 
-// Devices that hold the same block of an array must have the same bits: only one of them is read.
-void check_copies(const Executor& executor, RunNumbers& numbers) {
-  for (const Buffer& buffer : executor.persistent()) {
-    std::vector<std::pair<Region, std::vector<std::byte>>> blocks;
-    for (const Shard& shard : executor.shards_to_read(buffer.name)) {
-      std::vector<std::byte> bytes;
-      shard.memory.map(HostAccess::kRead, [&](std::span<std::byte> memory) {
-        bytes.assign(memory.begin(), memory.end());
-      });
-      const auto found = std::ranges::find_if(
-          blocks, [&](const auto& block) { return block.first == shard.block; });
-      if (found == blocks.end()) {
-        blocks.emplace_back(shard.block, std::move(bytes));
-      } else if (found->second != bytes) {
-        numbers["copies that differ: " + buffer.name];
-      }
-    }
-  }
-}
-
 void check_batch(const Batch& after, const Batch& before, RunNumbers& numbers) {
   for (const auto& [name, array] : before)
     if (after.at(name).bytes != array.bytes) numbers["a field that the step changed: " + name];
@@ -73,6 +53,28 @@ TracedStep traced(CompositionModel model) {
   return step;
 }
 
+std::vector<std::string> differing_copies(const Executor& executor) {
+  std::vector<std::string> names;
+  for (const Buffer& buffer : executor.persistent()) {
+    std::vector<std::pair<Region, std::vector<std::byte>>> blocks;
+    bool differs = false;
+    for (const Shard& shard : executor.shards_to_read(buffer.name)) {
+      std::vector<std::byte> bytes;
+      shard.memory.map(HostAccess::kRead, [&](std::span<std::byte> memory) {
+        bytes.assign(memory.begin(), memory.end());
+      });
+      const auto found = std::ranges::find_if(
+          blocks, [&](const auto& block) { return block.first == shard.block; });
+      if (found == blocks.end())
+        blocks.emplace_back(shard.block, std::move(bytes));
+      else
+        differs = differs || found->second != bytes;
+    }
+    if (differs) names.push_back(buffer.name);
+  }
+  return names;
+}
+
 RunNumbers run_steps(const TracedStep& step, Numerics numerics) {
   const bool is_standard = numerics == Numerics::kStandard;
   TrainTrial trial(*step.task, step.graph,
@@ -89,7 +91,8 @@ RunNumbers run_steps(const TracedStep& step, Numerics numerics) {
     check_batch(batch, step.model.batch(i), numbers);
     add_state(name, trial.executor(), numbers);
   }
-  check_copies(trial.executor(), numbers);
+  for (const std::string& name : differing_copies(trial.executor()))
+    numbers["copies that differ: " + name];
   if (is_standard && !step.pipeline && !trial.sent_as_planned(kSteps, kSlack))
     numbers["bytes sent that were not planned"];
   return numbers;

@@ -10,6 +10,7 @@
 
 #include "core/compile/numerics.h"
 #include "core/graph/graph.h"
+#include "core/runtime/executor/executor.h"
 #include "tests/composition/model.h"
 
 namespace tessera {
@@ -29,6 +30,10 @@ struct TracedStep {
 };
 // Error if the type rules or the configuration refuse the model.
 TracedStep traced(CompositionModel model);
+
+// Names of parameters and state of which devices that hold the same block have different bits. Only
+// one device's block is read for a comparison or a checkpoint.
+std::vector<std::string> differing_copies(const Executor& executor);
 
 // Two steps: the second one uses the state of the first.
 RunNumbers run_steps(const TracedStep& step, Numerics numerics);
