@@ -207,7 +207,7 @@ ExperimentConfig run_of(const Composition& composition, int64_t steps) {
 void train(const Composition& composition, int64_t steps, const std::filesystem::path& directory) {
   RunWith options;
   options.devices = composition.devices();
-  options.allow_config_change = true;  // Of the number of steps.
+  options.allow_config_change = true;  // The number of steps.
   REQUIRE(run_tiny(run_of(composition, steps), directory, options) == 0);
 }
 

@@ -39,7 +39,7 @@ const Role& role(std::string_view name);  // Error with the nearest name.
 struct ScheduleRow {
   std::string_view name;
   int64_t chunks;         // Pieces of a stage.
-  bool takes_any_number;  // Of microbatches; else a multiple of the stages.
+  bool takes_any_number;  // Any number of microbatches; else a multiple of the stages.
   Template<PipelineSchedule> schedule;
 };
 const std::vector<ScheduleRow>& schedules();

@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kSteps = 2;
-// Of bytes that are sent: three devices, or eight with twelve elements, exchange parts that are not
-// equally large, and the plan has an average.
+// How far the bytes that are sent may be from the plan, which has an average: three devices, or
+// eight with twelve elements, exchange parts that are not equally large.
 constexpr double kSlack = 1e-3;
 
 void add_scalars(const std::string& step, const StepResult& result, RunNumbers& numbers) {
