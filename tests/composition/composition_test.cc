@@ -3,9 +3,12 @@
 // rounding by the kernels of the CPU.
 #include "tests/composition/composition.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "tests/composition/trial.h"
@@ -20,37 +23,76 @@ std::string command_of(const Composition& composition) {
       composition.text());
 }
 
-// Runs compositions, and shows how often what was refused.
-void run_draws(uint32_t first, uint32_t count, int64_t least) {
+// The largest errors of many compositions, by the kind of number that has them, and what was
+// refused.
+struct Summary {
   int64_t ran = 0;
-  std::map<std::string, std::vector<uint32_t>> refused;
-  for (uint32_t number = first; number < first + count; ++number) {
-    const Composition composition = drawn_composition(number);
-    const Verdict verdict = verdict_on(composition);
+  std::map<std::string, std::vector<uint32_t>> refused;              // Draws by message.
+  std::map<std::string, std::pair<double, uint32_t>> f64, standard;  // With the draw.
+
+  void add(uint32_t number, const Verdict& verdict) {
     if (verdict.refusal) {
       refused[*verdict.refusal].push_back(number);
-      continue;
+      return;
     }
     ++ran;
-    if (!verdict.fails()) continue;
-    const Composition least_failing =
-        shrunk(composition, [](const Composition& each) { return verdict_on(each).fails(); });
-    FAIL_CHECK("draw " << number << ": " << verdict.text() << "\n  " << command_of(composition)
-                       << "\n  smallest: " << verdict_on(least_failing).text() << "\n  "
-                       << command_of(least_failing));
+    const auto keep = [&](const Difference& difference, auto& largest) {
+      const std::string name = difference.name.substr(0, difference.name.rfind('/'));
+      auto& kept = largest[name.substr(std::min(name.find(": ") + 2, name.size()))];
+      kept = std::max(kept, {difference.error, number});
+    };
+    keep(verdict.f64, f64);
+    keep(verdict.standard, standard);
   }
-  for (const auto& [message, numbers] : refused)
-    fmt::print("refused {} times, such as draw {}: {}\n", numbers.size(), numbers.front(), message);
-  fmt::print("{} compositions of {} ran\n", ran, count);
-  REQUIRE(ran >= least);
+
+  void print() const {
+    for (const auto& [message, numbers] : refused)
+      fmt::print("refused {} times, such as draw {}: {}\n", numbers.size(), numbers.front(),
+                 message);
+    const auto print_largest = [](std::string_view numerics, const auto& largest) {
+      for (const auto& [name, kept] : largest)
+        if (kept.first > 0.0)
+          fmt::print("largest error in {} of {}: {:.1e} (draw {})\n", numerics, name, kept.first,
+                     kept.second);
+    };
+    print_largest("f64", f64);
+    print_largest("standard", standard);
+  }
+};
+
+void report_failure(uint32_t number, const Verdict& verdict) {
+  const Composition composition = drawn_composition(number);
+  const Composition least =
+      shrunk(composition, [](const Composition& each) { return verdict_on(each).fails(); });
+  FAIL_CHECK("draw " << number << ": " << verdict.text() << "\n  " << command_of(composition)
+                     << "\n  smallest: " << verdict_on(least).text() << "\n  "
+                     << command_of(least));
+}
+
+enum class Tier { kFast, kFull };
+
+// To save time, the fast tier runs three of four compositions in f64 only, where errors are not
+// hidden by rounding.
+void run_draws(Tier tier, uint32_t first, uint32_t count, int64_t least) {
+  Summary summary;
+  for (uint32_t number = first; number < first + count; ++number) {
+    const bool is_short = tier == Tier::kFast && number % 4 != 0;
+    const Verdict verdict =
+        verdict_on(drawn_composition(number), is_short ? Compared::kF64 : Compared::kBoth);
+    summary.add(number, verdict);
+    if (verdict.fails()) report_failure(number, verdict);
+  }
+  summary.print();
+  fmt::print("{} compositions of {} ran\n", summary.ran, count);
+  REQUIRE(summary.ran >= least);
 }
 
 TEST_CASE("forty compositions of features and meshes give one device's numbers") {
-  run_draws(1, 40, 20);
+  run_draws(Tier::kFast, 1, 40, 20);
 }
 
 TEST_CASE("two thousand compositions of features and meshes give one device's numbers", "[full]") {
-  run_draws(1000, 2000, 1000);
+  run_draws(Tier::kFull, 1000, 2000, 1000);
 }
 
 TEST_CASE("a composition is read as it is written") {
@@ -86,11 +128,16 @@ TEST_CASE("numbers that differ, lack or are not finite are a difference") {
   REQUIRE(std::isinf(difference({{"step 0: loss", {2.0}}}, expected).error));
 }
 
-// By hand: TESSERA_COMPOSITION=17, or the text of a composition.
+// By hand: TESSERA_COMPOSITION=17, the text of a composition, or draws such as 1000-1499.
 TEST_CASE("one composition") {
-  const char* const text = std::getenv("TESSERA_COMPOSITION");
-  const Composition composition =
-      parse_composition(text != nullptr ? text : "seed=1 features=gqa,clip mesh=fsdp:2,tensor:2");
+  const char* const variable = std::getenv("TESSERA_COMPOSITION");
+  const std::string text = variable != nullptr ? variable : "seed=1 features=gqa,clip mesh=fsdp:2";
+  if (const size_t dash = text.find('-'); dash != std::string::npos) {
+    const int first = std::stoi(text), last = std::stoi(text.substr(dash + 1));
+    return run_draws(Tier::kFull, static_cast<uint32_t>(first),
+                     static_cast<uint32_t>(last - first + 1), 0);
+  }
+  const Composition composition = parse_composition(text);
   const Verdict verdict = verdict_on(composition);
   fmt::print("{}\n{}\n", composition.text(), verdict.text());
   REQUIRE(!verdict.fails());

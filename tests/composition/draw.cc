@@ -70,22 +70,30 @@ std::vector<std::string> drawn_features(Chance& chance) {
   return names;
 }
 
+bool has_one_of(const Composition& composition, std::string_view group) {
+  return std::ranges::any_of(composition.features,
+                             [&](const std::string& name) { return feature(name).group == group; });
+}
+
 void draw_stages(Chance& chance, Composition& composition) {
   composition.stages = chance.one_of<int64_t>({2, 2, 3, 4});
   const ScheduleRow& row = chance.one_of(schedules());
   composition.schedule = row.name;
-  composition.layers = composition.stages * row.chunks;
-  for (const char* const needed : {"repeated", "microbatches"})
-    if (!composition.has(needed)) composition.features.emplace_back(needed);
+  const int64_t pieces = composition.stages * row.chunks;
+  composition.layers = pieces;
+  if (pieces <= 4 && chance.one_in(3)) composition.layers += 1 + chance.below(pieces);
+  if (!row.takes_any_number) std::erase(composition.features, "uneven_microbatches");
+  if (!composition.has("repeated")) composition.features.emplace_back("repeated");
+  if (!has_one_of(composition, "microbatches")) composition.features.emplace_back("microbatches");
 }
 
 void draw_mesh(Chance& chance, Composition& composition) {
-  const bool has_experts = std::ranges::any_of(
-      composition.features, [](const auto& name) { return feature(name).group == "experts"; });
+  const bool has_experts = has_one_of(composition, "experts");
   std::vector<std::string> names;
   for (const Role& each : roles())
     if (each.name != "experts" || has_experts) names.emplace_back(each.name);
   if (has_experts) names.insert(names.end(), 3, "experts");
+  if (chance.one_in(4)) names = {std::string(kRandomRole)};
   const int64_t axes = (composition.stages > 1 ? 0 : 1) + chance.below(3);
   for (int64_t i = 0; i < axes; ++i) {
     const int64_t size = chance.one_of<int64_t>({2, 2, 2, 2, 3, 4, 4, 8});

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "layers/attention/latent_attention.h"
+#include "tests/composition/recorded_gradient.h"
 
 namespace tessera {
 namespace {
@@ -95,19 +96,38 @@ void set_adam(ModelParts& m, Chance&) {
 }
 
 void set_adafactor(ModelParts& m, Chance& chance) {
-  m.task.learner.optimizer_tpl = Adafactor::HParams{.beta1 = chance.coin() ? 0.9 : 0.0,
-                                                    .epsilon1 = kEpsilon * kEpsilon,
-                                                    .min_dim_size_to_factor = 8};
+  m.task.learner.optimizer_tpl =
+      with_recorded_gradient(Adafactor::HParams{.beta1 = chance.coin() ? 0.9 : 0.0,
+                                                .epsilon1 = kEpsilon * kEpsilon,
+                                                .min_dim_size_to_factor = 8});
 }
 
 void set_sgd(ModelParts& m, Chance& chance) {
-  m.task.learner.optimizer_tpl =
-      Sgd::HParams{.momentum = 0.9, .nesterov = chance.coin(), .weight_decay = 0.1};
+  Sgd::HParams sgd{.weight_decay = 0.1};
+  if (chance.coin()) sgd.momentum = 0.9;
+  sgd.nesterov = sgd.momentum > 0.0 && chance.coin();
+  m.task.learner.optimizer_tpl = with_recorded_gradient(sgd);
 }
+
+void set_plain_ffn(ModelParts& m, Chance& chance) {
+  m.dense.use_gated_activation = false;
+  m.dense.activation_tpl = GELU::HParams{};
+  if (chance.coin()) m.dense.activation_tpl = ReLU::HParams{};
+}
+
+// Table and logits as in Pax.
+void set_scaled_table(ModelParts& m, Chance&) { m.has_scaled_table = true; }
 
 void set_bf16_state(ModelParts& m, Chance&) {
   m.task.learner.optimizer_tpl = AdamW::HParams{
       .epsilon = kEpsilon, .state = {.first_moment = DType::kBF16, .rounding = Rounding::kNearest}};
+}
+
+void set_stochastic_state(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl = AdamW::HParams{.epsilon = kEpsilon,
+                                                .state = {.first_moment = DType::kBF16,
+                                                          .second_moment = DType::kBF16,
+                                                          .rounding = Rounding::kStochastic}};
 }
 
 void set_skip(ModelParts& m, Chance& chance) {
@@ -134,6 +154,8 @@ const std::vector<Feature> kFeatures = {
     {"layer_norm", "", "", set_layer_norm},
     {"norm_policy", "", "", set_norm_policy},
     {"positions", "", "", set_positions},
+    {"plain_ffn", "", "", set_plain_ffn},
+    {"scaled_table", "", "", set_scaled_table},
     {"untied", "", "", [](Parts& m, Any&) { m.is_tied = false; }},
     {"z_loss", "", "", [](Parts& m, Any&) { m.loss.z_loss = 0.01; }},
     {"label_smoothing", "", "", [](Parts& m, Any&) { m.loss.label_smoothing = 0.1; }},
@@ -149,10 +171,17 @@ const std::vector<Feature> kFeatures = {
     {"packing", "", "", [](Parts& m, Any&) { m.is_packed = true; }},
     {"padding", "", "", [](Parts& m, Any&) { m.has_padding = true; }},
     {"token_weights", "", "", [](Parts& m, Any&) { m.has_token_weights = true; }},
-    {"microbatches", "", "", [](Parts& m, Any&) { m.task.train.num_microbatches = 2; }},
+    {"microbatches", "microbatches", "",
+     [](Parts& m, Any&) { m.microbatches = Microbatches::kFew; }},
+    {"many_microbatches", "microbatches", "",
+     [](Parts& m, Any&) { m.microbatches = Microbatches::kMany; }},
+    {"uneven_microbatches", "microbatches", "",
+     [](Parts& m, Any&) { m.microbatches = Microbatches::kUneven; }},
     {"save_nothing", "remat", "",
      [](Parts& m, Any&) { m.task.train.remat_policy = "save_nothing"; }},
     {"save_dots", "remat", "", [](Parts& m, Any&) { m.task.train.remat_policy = "save_dot_only"; }},
+    {"save_names", "remat", "",
+     [](Parts& m, Any&) { m.task.train.remat_policy = "out_proj,ffn1"; }},
     {"repeated", "", "", [](Parts& m, Any&) { m.is_repeated = true; }},
     {"frozen", "", "", [](Parts& m, Any& c) { m.frozen = 1 + c.below(3); }},
     {"bf16", "dtypes", "", set_bf16},
@@ -161,6 +190,7 @@ const std::vector<Feature> kFeatures = {
     {"adafactor", "optimizer", "", set_adafactor},
     {"sgd", "optimizer", "", set_sgd},
     {"bf16_state", "optimizer", "", set_bf16_state},
+    {"stochastic_state", "optimizer", "", set_stochastic_state},
     {"clip", "clip", "", [](Parts& m, Any&) { m.task.learner.clip_gradient_norm_to_value = 0.1; }},
     {"clip_each", "clip", "", set_clip_each},
     {"skip", "", "", set_skip},

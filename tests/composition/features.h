@@ -22,6 +22,10 @@ struct CompositionSizes {
   int64_t vocab, embed, heads, head_dim, hidden, batch, seq, experts;
 };
 
+// How many microbatches a step has, such as 1, 2 and 4; in a pipeline of S stages S, 2·S, and a
+// number that is not a multiple of S.
+enum class Microbatches { kFewest, kFew, kMany, kUneven };
+
 // What features set. model_of() builds the model from it.
 struct ModelParts {
   CompositionSizes sizes;
@@ -36,8 +40,10 @@ struct ModelParts {
   TransformerLm::HParams lm;
   SoftmaxOptions loss;
   bool is_tied = true, is_repeated = false, is_packed = false, has_token_weights = false;
-  bool has_padding = false;  // Rows differ in their number of tokens.
-  int64_t frozen = 0;        // Number of weights.
+  bool has_scaled_table = false;  // And a bias of the logits.
+  bool has_padding = false;       // Rows differ in their number of tokens.
+  int64_t frozen = 0;             // Number of weights.
+  Microbatches microbatches = Microbatches::kFewest;
   SingleTask::HParams task;
 };
 

@@ -24,17 +24,29 @@ constexpr CompositionSizes kSizes{.vocab = 48,
                                   .seq = 24,
                                   .experts = 12};
 
-CompositionModel invariant(const Composition& composition, bool on_mesh,
+CompositionModel invariant(const Composition& composition, Place place,
                            const std::optional<CompositionSizes>& sizes = {}) {
-  CompositionModel model = model_of(composition, on_mesh, sizes);
-  model.task.train.numerics = Numerics::kMeshInvariant;
+  CompositionModel model = model_of(composition, Place::kMesh, sizes);
+  TrainHParams& train = model.task.train;
+  if (place == Place::kOneDevice) {  // With the chunks of the loss that the mesh has.
+    model.mesh = Mesh::standard({1, 1, 1});
+    model.rules = {};
+    train.pipeline_schedule = {};
+    train.layers_per_piece = {};
+  }
+  train.numerics = Numerics::kMeshInvariant;
   const int64_t batch = model.parts.sizes.batch;
   const Type ids = apply_rules(model.rules.activations, model.mesh,
                                make_type(DType::kI32, {{"batch", batch, {}}}));
   // A pipeline's schedule is for the leaves of a device.
-  model.task.train.num_microbatches =
+  train.num_microbatches =
       std::max<int64_t>(1, leaves_of_batch(batch) / model.mesh.size_along(ids.axes[0].split));
   return model;
+}
+
+RunNumbers numbers_of(CompositionModel model, int64_t steps) {
+  const Numerics numerics = model.task.train.numerics;
+  return run_steps(traced(std::move(model)), numerics, steps);
 }
 
 // The name of the first number that differs, "" if none does.
@@ -121,11 +133,11 @@ Composition on(const Recipe& recipe, const std::string& mesh) {
 // Every `stride`-th mesh, from `first` on.
 void run_recipe(const Recipe& recipe, int64_t steps, size_t first, size_t stride) {
   const RunNumbers expected =
-      numbers_of(invariant(parse_composition(recipe.model), false, kSizes), steps);
+      numbers_of(invariant(parse_composition(recipe.model), Place::kOneDevice, kSizes), steps);
   for (size_t i = first; i < recipe.meshes.size(); i += stride) {
     const Composition composition = on(recipe, recipe.meshes[i]);
     INFO(composition.text());
-    const RunNumbers got = numbers_of(invariant(composition, true, kSizes), steps);
+    const RunNumbers got = numbers_of(invariant(composition, Place::kMesh, kSizes), steps);
     REQUIRE(first_difference(got, expected) == "");
   }
 }
@@ -149,8 +161,8 @@ TEST_CASE("fifty mesh-invariant steps in bf16 have the same bits on twenty meshe
 
 TEST_CASE("steps with standard numerics differ in bits") {
   const Composition composition = on(kDense, "fsdp:2,tensor:4");
-  REQUIRE(first_difference(numbers_of(model_of(composition, true, kSizes), 1),
-                           numbers_of(model_of(composition, false, kSizes), 1)) != "");
+  REQUIRE(first_difference(numbers_of(model_of(composition, Place::kMesh, kSizes), 1),
+                           numbers_of(model_of(composition, Place::kOneDevice, kSizes), 1)) != "");
 }
 
 TEST_CASE("drawn compositions are mesh-invariant or refused", "[full]") {
@@ -161,13 +173,13 @@ TEST_CASE("drawn compositions are mesh-invariant or refused", "[full]") {
     INFO(composition.text());
     RunNumbers got;
     try {
-      got = numbers_of(invariant(composition, true), 2);
+      got = numbers_of(invariant(composition, Place::kMesh), 2);
     } catch (const Error& error) {
       ++refused[kind_of_refusal(error.what())];
       continue;
     }
     ++ran;
-    REQUIRE(first_difference(got, numbers_of(invariant(composition, false), 2)) == "");
+    REQUIRE(first_difference(got, numbers_of(invariant(composition, Place::kOneDevice), 2)) == "");
   }
   for (const auto& [message, count] : refused) fmt::print("refused {} times: {}\n", count, message);
   fmt::print("{} of 1000 compositions ran\n", ran);
@@ -178,14 +190,14 @@ TEST_CASE("one mesh-invariant composition", "[.]") {
   const char* const text = std::getenv("TESSERA_COMPOSITION");
   const Composition composition =
       parse_composition(text != nullptr ? text : "seed=1 features=clip mesh=fsdp:2,tensor:2");
-  REQUIRE(first_difference(numbers_of(invariant(composition, true), 2),
-                           numbers_of(invariant(composition, false), 2)) == "");
+  REQUIRE(first_difference(numbers_of(invariant(composition, Place::kMesh), 2),
+                           numbers_of(invariant(composition, Place::kOneDevice), 2)) == "");
 }
 
 TEST_CASE("what is not mesh-invariant is refused by name") {
   const auto refusal = [](const std::string& text) -> std::string {
     try {
-      numbers_of(invariant(parse_composition(text), true), 1);
+      numbers_of(invariant(parse_composition(text), Place::kMesh), 1);
     } catch (const Error& error) {
       return error.what();
     }
@@ -201,7 +213,7 @@ TEST_CASE("what is not mesh-invariant is refused by name") {
   CompositionSizes sizes = kSizes;
   sizes.batch = 10;
   REQUIRE_THROWS_WITH(
-      numbers_of(invariant(parse_composition("layers=1 mesh=replica:5"), true, sizes), 1),
+      numbers_of(invariant(parse_composition("layers=1 mesh=replica:5"), Place::kMesh, sizes), 1),
       Contains("a batch of 10 has 2 leaves") && Contains("the 5 devices that split it (replica)"));
 }
 

@@ -18,8 +18,9 @@ struct ModelParts;
 
 // Mesh axes by logical axis, as roles fill them in.
 struct RuleParts {
-  std::vector<std::string> batch, seq, residual_seq, width, vocab, context, experts;
-  std::vector<std::string> weight_embed, weight_width, weight_experts;
+  std::vector<std::string> batch, seq, residual_seq, heads, mlp, vocab, context, experts;
+  std::vector<std::string> weight_embed, weight_heads, weight_kv_heads, weight_mlp, weight_vocab,
+      weight_positions, weight_experts;
 };
 
 using RuleList = std::vector<std::string> RuleParts::*;
@@ -29,12 +30,16 @@ struct Role {
   std::string_view name;
   std::vector<RuleList> lists;
 };
+// The last one is kRandomRole: the composition's seed chooses the lists of an axis, and the order
+// of axes in a list and of the rules.
+inline constexpr std::string_view kRandomRole = "random";
 const std::vector<Role>& roles();
 const Role& role(std::string_view name);  // Error with the nearest name.
 
 struct ScheduleRow {
   std::string_view name;
-  int64_t chunks;  // Pieces of a stage.
+  int64_t chunks;         // Pieces of a stage.
+  bool takes_any_number;  // Any number of microbatches; else a multiple of the stages.
   Template<PipelineSchedule> schedule;
 };
 const std::vector<ScheduleRow>& schedules();

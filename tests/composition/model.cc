@@ -12,12 +12,16 @@
 namespace tessera {
 namespace {
 
+// Large enough for what divides them. Half as many rows save time where few devices share them.
 CompositionSizes sizes_of(const Composition& composition) {
   const bool has_threes =
       composition.stages % 3 == 0 ||
       std::ranges::any_of(composition.mesh, [](const AxisUse& use) { return use.size % 3 == 0; });
-  return has_threes ? CompositionSizes{48, 24, 6, 4, 24, 12, 12, 6}
-                    : CompositionSizes{32, 16, 8, 4, 32, 16, 8, 8};
+  if (has_threes) return {48, 24, 6, 4, 24, 12, 12, 6};
+  const bool has_microbatches = std::ranges::any_of(
+      composition.features, [](const auto& name) { return feature(name).group == "microbatches"; });
+  const int64_t batch = composition.devices() <= 4 && !has_microbatches ? 8 : 16;
+  return {32, 16, 8, 4, 32, batch, 8, 8};
 }
 
 ModelParts base_parts(const CompositionSizes& sizes) {
@@ -28,6 +32,7 @@ ModelParts base_parts(const CompositionSizes& sizes) {
   parts.dense = {.activation_tpl = SiLU::HParams{}, .use_gated_activation = true};
   parts.block.norm_tpl = RmsNorm::HParams{};
   parts.lm.final_ln_tpl = RmsNorm::HParams{};
+  parts.task.train = {.num_train_steps = 2, .parameter_norms = true};
   parts.task.learner.optimizer_tpl = AdamW::HParams{.epsilon = 1e-4};
   return parts;
 }
@@ -66,12 +71,44 @@ LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
     lm.stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block};
   }
   if (parts.is_tied) {
-    lm.softmax_tpl = SharedEmbeddingSoftmax::HParams{.loss = parts.loss};
+    lm.softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = parts.has_scaled_table,
+                                                     .use_bias = parts.has_scaled_table,
+                                                     .loss = parts.loss};
   } else {
-    lm.separate_embedding_tpl = Embedding::HParams{};
-    lm.softmax_tpl = FullSoftmax::HParams{.loss = parts.loss};
+    lm.separate_embedding_tpl = Embedding::HParams{.scale_sqrt_depth = parts.has_scaled_table};
+    lm.softmax_tpl = FullSoftmax::HParams{.use_bias = parts.has_scaled_table, .loss = parts.loss};
   }
   return {.lm_tpl = lm};
+}
+
+int64_t microbatches_of(const ModelParts& parts, int64_t stages) {
+  const int64_t batch = parts.sizes.batch;
+  int64_t count = stages > 1 ? stages : parts.microbatches == Microbatches::kFewest ? 1 : 2;
+  switch (parts.microbatches) {
+    case Microbatches::kFewest:
+    case Microbatches::kFew:
+      return count;
+    case Microbatches::kMany:
+      for (int64_t many = 2 * count; many <= batch; many += count)
+        if (batch % many == 0) return many;
+      return count;
+    case Microbatches::kUneven:
+      ++count;
+      while (batch % count != 0) ++count;
+      return stages > 1 && count % stages == 0 ? 1 : count;
+  }
+  return count;
+}
+
+// The layers of each piece, if they are not equally many: the pieces with one more are drawn.
+std::vector<int64_t> layers_of_pieces(const Composition& composition) {
+  const int64_t pieces = composition.stages * schedule(composition.schedule).chunks;
+  const int64_t layers = composition.layers, more = layers % pieces;
+  if (more == 0) return {};
+  std::vector<int64_t> counts(static_cast<size_t>(pieces), layers / pieces);
+  for (int64_t i = 0; i < more; ++i) ++counts[static_cast<size_t>(i)];
+  Chance(composition.seed).shuffle(counts);
+  return counts;
 }
 
 // Paths of this many weights, chosen by chance, as regular expressions.
@@ -134,7 +171,7 @@ Batch CompositionModel::batch(int64_t step) const {
   return batch;
 }
 
-CompositionModel model_of(const Composition& composition, bool on_mesh,
+CompositionModel model_of(const Composition& composition, Place place,
                           const std::optional<CompositionSizes>& sizes) {
   ModelParts parts = base_parts(sizes.value_or(sizes_of(composition)));
   for (const std::string& name : composition.features) {
@@ -142,23 +179,24 @@ CompositionModel model_of(const Composition& composition, bool on_mesh,
     Chance chance(composition.seed ^ crc32c(std::as_bytes(std::span(name))));
     feature(name).apply(parts, chance);
   }
+  if (place == Place::kOneDevice) parts.loss.chunk_tokens = 0;  // The whole loss at once.
   SingleTask::HParams task = parts.task;
   task.model = language_model(parts, composition.layers);
-  task.train.num_train_steps = 2;
-  task.train.parameter_norms = true;
   Chance chance(composition.seed);
   if (parts.frozen > 0)
     task.learner.bprop_variable_exclusion = frozen_paths(task, parts.frozen, chance);
-  if (composition.stages > 1) task.train.num_microbatches = composition.stages;
+  task.train.num_microbatches = microbatches_of(parts, composition.stages);
   CompositionModel model{.task = std::move(task),
                          .mesh = Mesh::standard({1, 1, 1}),
                          .parts = parts,
                          .seed = composition.seed};
-  if (!on_mesh) return model;
+  if (place == Place::kOneDevice) return model;
   model.mesh = mesh_of(composition);
   model.rules = rules_of(composition, parts);
-  if (composition.stages > 1)
+  if (composition.stages > 1) {
     model.task.train.pipeline_schedule = schedule(composition.schedule).schedule;
+    model.task.train.layers_per_piece = layers_of_pieces(composition);
+  }
   return model;
 }
 

@@ -26,7 +26,8 @@ struct CompositionModel {
 
 // On the composition's mesh, or the same model on one device. Without `sizes` they are those of the
 // campaign.
-CompositionModel model_of(const Composition& composition, bool on_mesh,
+enum class Place { kMesh, kOneDevice };
+CompositionModel model_of(const Composition& composition, Place place,
                           const std::optional<CompositionSizes>& sizes = {});
 
 // A batch without its elements.

@@ -3,19 +3,13 @@
 // loss, metrics, the global norm, the norm of each gradient, each weight and each optimizer slot.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "core/compile/numerics.h"
 #include "tests/composition/composition.h"
-#include "tests/composition/model.h"
+#include "tests/composition/steps.h"
 
 namespace tessera {
-
-// The numbers of a run by name: "step 0: loss", "step 0: learner/m/lm.softmax.w", ….
-using RunNumbers = std::map<std::string, std::vector<double>>;
 
 // The largest difference between two runs.
 struct Difference {
@@ -24,6 +18,7 @@ struct Difference {
   double error = 0.0;
   std::string name;  // Name of the number.
 };
+// Initial weights must have the same bits.
 Difference difference(const RunNumbers& got, const RunNumbers& expected);
 
 // A composition on its mesh against one device.
@@ -31,21 +26,19 @@ struct Verdict {
   std::optional<std::string> refusal;  // Why it was not run, without names and numbers.
   std::optional<std::string> error;    // Message of an Error after tracing.
   Difference f64;
-  Difference standard;
+  Difference standard;     // Unless only f64 is compared.
   double tolerance = 0.0;  // For `standard`.
   bool fails() const;
   std::string text() const;
 };
 
-// For rounding errors of f64 after two steps.
-inline constexpr double kF64Tolerance = 1e-12;
-
-Verdict verdict_on(const Composition& composition);
-
 // What differs only in names and numbers is one kind of refusal.
 std::string kind_of_refusal(const std::string& message);
 
-// The numbers of a model's first steps, with task.train.numerics.
-RunNumbers numbers_of(const CompositionModel& model, int64_t steps);
+// For rounding errors of f64 after two steps.
+inline constexpr double kF64Tolerance = 1e-12;
+
+enum class Compared { kF64, kBoth };
+Verdict verdict_on(const Composition& composition, Compared compared = Compared::kBoth);
 
 }  // namespace tessera

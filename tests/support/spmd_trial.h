@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "tests/support/spmd_case.h"
+#include "tests/support/train_trial.h"
 
 namespace tessera {
 
@@ -21,13 +21,8 @@ struct SpmdRun {
   NamedFloats gradients;              // Gradients of the first step.
   NamedFloats trained;                // Weights after the last step.
   std::vector<double> losses, norms;  // One per step.
-  std::vector<int64_t> bytes_sent;    // Per device, in all steps.
-  int64_t planned_bytes = 0;          // Planned bytes per device and step, without permutes.
-  int64_t planned_moves = 0;  // Planned bytes of permutes, which move only some devices' shards.
+  bool sent_as_planned = false;       // TrainTrial::sent_as_planned().
 };
-
-// Each device calls it before it joins a collective; see CommunicatorOptions.
-using BeforeJoining = std::function<void(int64_t device, int64_t number)>;
 
 SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining = {});
 

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training steps of a composition: traced, and run with all their numbers.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/compile/numerics.h"
+#include "core/graph/graph.h"
+#include "core/runtime/executor/executor.h"
+#include "tests/composition/model.h"
+
+namespace tessera {
+
+// The numbers of a run by name: "step 0: loss", "step 0: learner/m/lm.softmax.w", …. What is wrong
+// without a comparison is a name, too.
+using RunNumbers = std::map<std::string, std::vector<double>>;
+// Initial weights have names that begin so.
+inline constexpr std::string_view kStart = "start: ";
+
+struct TracedStep {
+  CompositionModel model;
+  std::unique_ptr<BaseTask> task;
+  std::optional<ModelPipeline> pipeline;
+  Mesh mesh;
+  Graph graph;
+};
+// Error if the type rules or the configuration refuse the model.
+TracedStep traced(CompositionModel model);
+
+// Names of parameters and state of which devices that hold the same block have different bits. Only
+// one device's block is read for a comparison or a checkpoint.
+std::vector<std::string> differing_copies(const Executor& executor);
+
+// At least two steps: the second one uses the state of the first.
+RunNumbers run_steps(const TracedStep& step, Numerics numerics, int64_t steps = 2);
+
+}  // namespace tessera
