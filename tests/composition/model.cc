@@ -81,8 +81,8 @@ LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
   return {.lm_tpl = lm};
 }
 
-int64_t microbatches_of(const ModelParts& parts, int64_t stages) {
-  const int64_t batch = parts.sizes.batch;
+int64_t microbatches_of(const Composition& composition, const ModelParts& parts) {
+  const int64_t batch = parts.sizes.batch, stages = composition.stages;
   int64_t count = stages > 1 ? stages : parts.microbatches == Microbatches::kFewest ? 1 : 2;
   switch (parts.microbatches) {
     case Microbatches::kFewest:
@@ -95,7 +95,9 @@ int64_t microbatches_of(const ModelParts& parts, int64_t stages) {
     case Microbatches::kUneven:
       ++count;
       while (batch % count != 0) ++count;
-      return stages > 1 && count % stages == 0 ? 1 : count;
+      // A pipeline of one microbatch differentiates the sum over tokens, one device their mean,
+      // which is rounded to other 8-bit floats.
+      return stages > 1 && count % stages == 0 && !composition.has("fp8") ? 1 : count;
   }
   return count;
 }
@@ -185,7 +187,7 @@ CompositionModel model_of(const Composition& composition, Place place,
   Chance chance(composition.seed);
   if (parts.frozen > 0)
     task.learner.bprop_variable_exclusion = frozen_paths(task, parts.frozen, chance);
-  task.train.num_microbatches = microbatches_of(parts, composition.stages);
+  task.train.num_microbatches = microbatches_of(composition, parts);
   CompositionModel model{.task = std::move(task),
                          .mesh = Mesh::standard({1, 1, 1}),
                          .parts = parts,
