@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <regex>
 #include <utility>
 
@@ -12,48 +11,16 @@
 #include "core/compile/remat/remat.h"
 #include "core/devices/reference/array.h"
 #include "core/runtime/comm/communicator.h"
-#include "core/runtime/executor/executor.h"
 #include "tasks/run/session/model_state.h"
 #include "tasks/run/session/step_programs.h"
-#include "tests/composition/model.h"
 #include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
 
-enum class Place { kMesh, kOneDevice };
-
 constexpr int64_t kSteps = 2;  // The second one uses the state of the first.
+constexpr uint64_t kWeightSeed = 1234;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-
-// The type rules or the configuration refuse a composition while it is traced on its mesh. Any
-// later error is a failure.
-struct Refused {
-  std::string message;
-};
-
-// A composition's training step, on its mesh or on one device.
-struct TracedStep {
-  CompositionModel model;
-  std::unique_ptr<BaseTask> task;
-  std::optional<ModelPipeline> pipeline;
-  Mesh mesh;
-  Graph graph;
-};
-
-TracedStep traced(const Composition& composition, Place place) try {
-  TracedStep step{.model = model_of(composition, place == Place::kMesh)};
-  const CompositionModel& model = step.model;
-  step.task = Template<BaseTask>(model.task).instantiate();
-  step.pipeline =
-      model_pipeline(step.task->train(), step.task->model().parameters(), model.rules, model.mesh);
-  step.mesh = step.pipeline ? with_pieces(model.mesh, *step.pipeline) : model.mesh;
-  step.graph = step.task->train_graph({step.mesh, model.rules, specification_of(model.batch(0))});
-  return step;
-} catch (const Error& error) {
-  if (place == Place::kOneDevice) throw;
-  throw Refused{error.what()};
-}
 
 void add_scalars(const std::string& step, const StepResult& result, RunNumbers& numbers) {
   const auto add = [&](const std::string& name, double value) { numbers[step + name] = {value}; };
@@ -128,31 +95,54 @@ RunNumbers losses_of(const RunNumbers& numbers) {
 }
 
 RunNumbers run(const TracedStep& step, Numerics numerics) {
-  CompileOptions options;
-  options.mesh = step.mesh;
-  if (step.pipeline) options.pipeline = table_for(*step.pipeline, step.graph);
-  options.remat = parse_remat_policy(step.task->train().remat_policy);
-  options.numerics = numerics;
-  options.verify_passes = numerics == Numerics::kStandard;  // The passes of f64 are the same.
   const int64_t devices = step.mesh.num_devices();
   const auto owned = make_test_devices(devices, 1);
   const auto communicator = make_test_communicator(
       {.local_devices = devices, .transport = nullptr, .timeout = std::chrono::minutes(2)});
   Executor executor(pointers(owned), *communicator);
-  const int program = executor.add_program(step.graph, options);
+  const int program = executor.add_program(step.graph, step.options(numerics));
   executor.allocate();
-  initialise_state(executor, step.task->model().parameters(), 1234, 1);
+  return run_steps(executor, program, step);
+}
+
+}  // namespace
+
+TracedStep traced(const Composition& composition, Place place) try {
+  TracedStep step{.model = model_of(composition, place == Place::kMesh)};
+  const CompositionModel& model = step.model;
+  step.task = Template<BaseTask>(model.task).instantiate();
+  step.pipeline =
+      model_pipeline(step.task->train(), step.task->model().parameters(), model.rules, model.mesh);
+  step.mesh = step.pipeline ? with_pieces(model.mesh, *step.pipeline) : model.mesh;
+  step.graph = step.task->train_graph({step.mesh, model.rules, specification_of(model.batch(0))});
+  return step;
+} catch (const Error& error) {
+  if (place == Place::kOneDevice) throw;
+  throw Refused{error.what()};
+}
+
+CompileOptions TracedStep::options(Numerics numerics) const {
+  CompileOptions options;
+  options.mesh = mesh;
+  if (pipeline) options.pipeline = table_for(*pipeline, graph);
+  options.remat = parse_remat_policy(task->train().remat_policy);
+  options.numerics = numerics;
+  options.verify_passes = numerics == Numerics::kStandard;  // The passes of f64 are the same.
+  return options;
+}
+
+RunNumbers run_steps(Executor& executor, int program, const TracedStep& step, int64_t draw) {
+  initialise_state(executor, step.task->model().parameters(),
+                   kWeightSeed + static_cast<uint64_t>(draw), 1);
   TrainProgram train(executor, program, *step.task);
   RunNumbers numbers;
   for (int64_t i = 0; i < kSteps; ++i) {
     const std::string name = fmt::format("step {}: ", i);
-    add_scalars(name, train.run(step.model.batch(i), i), numbers);
+    add_scalars(name, train.run(step.model.batch(draw * kSteps + i), i), numbers);
     add_state(name, executor, numbers);
   }
   return numbers;
 }
-
-}  // namespace
 
 Difference difference(const RunNumbers& got, const RunNumbers& expected) {
   std::map<std::string, double> largest;

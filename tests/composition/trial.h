@@ -4,17 +4,44 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/compile/numerics.h"
+#include "core/runtime/executor/executor.h"
 #include "tests/composition/composition.h"
+#include "tests/composition/model.h"
 
 namespace tessera {
 
 // The numbers of a run by name: "step 0: loss", "step 0: learner/m/lm.softmax.w", ….
 using RunNumbers = std::map<std::string, std::vector<double>>;
+
+enum class Place { kMesh, kOneDevice };
+
+// The type rules or the configuration refuse a composition while it is traced on its mesh. Any
+// later error is a failure.
+struct Refused {
+  std::string message;
+};
+
+// A composition's training step, on its mesh or on one device.
+struct TracedStep {
+  CompositionModel model;
+  std::unique_ptr<BaseTask> task;
+  std::optional<ModelPipeline> pipeline;
+  Mesh mesh;
+  Graph graph;
+
+  CompileOptions options(Numerics numerics) const;
+};
+TracedStep traced(const Composition& composition, Place place);
+
+// Runs two steps from new weights, of which the second uses the state of the first, and returns all
+// numbers after each. `draw` gives the weights and the batches.
+RunNumbers run_steps(Executor& executor, int program, const TracedStep& step, int64_t draw = 0);
 
 // The largest difference between two runs.
 struct Difference {
