@@ -31,6 +31,23 @@ void add_scalars(const std::string& step, const StepResult& result, RunNumbers& 
   for (const auto& [name, value] : result.parameter_norms) add(name, value);
 }
 
+// The number of parts of the state that differ from another device's copy.
+double differing_copies(Executor& executor) {
+  double differing = 0.0;
+  for (const Buffer& buffer : executor.persistent()) {
+    std::map<std::vector<int64_t>, std::vector<std::byte>> first;  // By the origin of the block.
+    for (const Shard& shard : executor.shards_to_read(buffer.name)) {
+      std::vector<std::byte> bytes;
+      shard.memory.map(HostAccess::kRead, [&](std::span<std::byte> memory) {
+        bytes.assign(memory.begin(), memory.end());
+      });
+      const auto [found, is_new] = first.try_emplace(shard.block.origin, bytes);
+      differing += !is_new && found->second != bytes ? 1.0 : 0.0;
+    }
+  }
+  return differing;
+}
+
 void add_state(const std::string& step, const Executor& executor, RunNumbers& numbers) {
   for (const Buffer& buffer : executor.persistent()) {
     if (!is_floating(buffer.type.dtype)) continue;
@@ -140,6 +157,7 @@ RunNumbers run_steps(Executor& executor, int program, const TracedStep& step, in
     const std::string name = fmt::format("step {}: ", i);
     add_scalars(name, train.run(step.model.batch(draw * kSteps + i), i), numbers);
     add_state(name, executor, numbers);
+    numbers[name + "copies that differ"] = {differing_copies(executor)};
   }
   return numbers;
 }

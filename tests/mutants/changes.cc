@@ -9,6 +9,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
+#include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 
 namespace tessera {
@@ -27,9 +28,9 @@ bool is_relayout(const Node& node) {
 // sum over devices and a factor pass through it.
 bool is_linear_in(const Node& node, ValueId operand) {
   if (node.op->linear || node.op->linear_view || node.op->identity || is_gradient(node)) return true;
-  static const std::vector<const OpDef*> kProducts = {&kMulOp, &kEinsumOp, &kMaskOp, &kWhereOp,
-                                                      &kConcatOp};
-  if (std::ranges::find(kProducts, node.op) != kProducts.end()) return true;
+  static const std::vector<const OpDef*> kLinear = {&kMulOp,   &kEinsumOp,  &kMaskOp,
+                                                    &kWhereOp, &kConcatOp, &kReduceSumOp};
+  if (std::ranges::find(kLinear, node.op) != kLinear.end()) return true;
   return (node.op == &kDivOp && node.inputs[0] == operand) || node.op->op_class == OpClass::kView ||
          node.op->op_class == OpClass::kDataMovement || node.op->op_class == OpClass::kReshard;
 }
@@ -38,7 +39,8 @@ bool is_linear_in(const Node& node, ValueId operand) {
 // result.
 bool commutes(const Site& site, const Node& node, ValueId operand) {
   if (is_relayout(site.node()))
-    return node.op->op_class == OpClass::kElementwise && node.inputs.size() == 1;
+    return (node.op->op_class == OpClass::kElementwise && node.inputs.size() == 1) ||
+           node.op == &kEinsumOp;  // Refused, unless the axis is one of the result.
   return is_linear_in(node, operand);
 }
 

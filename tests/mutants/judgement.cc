@@ -48,7 +48,6 @@ Judgement Judge::on(const Mutant& mutant) {
   }
   Difference largest;
   bool is_equal = true;
-  for (int64_t draw = 0; draw < kDraws; ++draw) expected(draw);
   try {
     LoweredRun run(step_, graphs);
     for (int64_t draw = 0; draw < kDraws; ++draw) {
@@ -68,7 +67,5 @@ Judgement Judge::on(const Mutant& mutant) {
   return {reason.empty() ? Outcome::kSurvived : Outcome::kEquivalent,
           reason.empty() ? "all bits are equal, without a known reason" : reason};
 }
-
-std::string reason_for(const LoweredStep&, const Mutant&) { return ""; }
 
 }  // namespace tessera

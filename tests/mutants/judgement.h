@@ -37,7 +37,8 @@ class Judge {
   std::unique_ptr<LoweredRun> unchanged_;
 };
 
-// Why a mutant that changes no bit of 20 draws is equivalent; "": no reason is known.
+// Why a mutant that changes no bit of 20 draws is equivalent; "": no reason is known. The reasons
+// are a table in equivalence.cc.
 std::string reason_for(const LoweredStep& step, const Mutant& mutant);
 
 }  // namespace tessera

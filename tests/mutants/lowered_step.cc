@@ -6,6 +6,9 @@
 #include "core/compile/decompose.h"
 #include "core/compile/numerics.h"
 #include "core/compile/spmd/lower.h"
+#include "core/graph/trace.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "tests/support/test_device.h"
 
 namespace tessera {
@@ -22,6 +25,39 @@ DeviceGraph lowered_for(const Graph& shared, const CompileOptions& options, int6
 
 Graph decomposed_in_f64(const Graph& lowered) {
   return in_f64(decompose(lowered, [](const OpDef&) { return false; }));
+}
+
+// Calls add(name, value) for each scalar that the program returns.
+template <typename Add>
+void for_each_scalar(const Graph& graph, const Add& add) {
+  const std::vector<GraphOutput> outputs = graph.outputs();
+  for (const GraphOutput& output : outputs)
+    if (!output.is_update && graph.type(output.value).axes.empty() &&
+        is_floating(graph.type(output.value).dtype))
+      add("probe/" + output.name, output.value);
+}
+
+// The executor reads results from the first device. Keeps those of all devices in a state that is
+// split over them.
+void add_probes(Graph& whole, const Mesh& mesh) {
+  const Axis axis{"device", mesh.num_devices(), mesh.names()};
+  for_each_scalar(whole, [&](const std::string& name, ValueId) {
+    const ValueId probe =
+        whole.add_input(name, InputKind::kState, make_type(DType::kF64, {axis}));
+    whole.add_update(name, probe);
+  });
+}
+
+void add_local_probes(Graph& graph) {
+  const Mesh local;
+  const AxisRules rules;
+  const TraceScope scope(graph, local, rules);
+  for_each_scalar(graph, [&](const std::string& name, ValueId value) {
+    const Axis axis{"device", 1, {}};
+    graph.add_input(name, InputKind::kState, make_type(DType::kF64, {axis}));
+    const Tensor own = as_dtype(Tensor(&graph, value), DType::kF64);
+    graph.add_update(name, broadcast(own, {axis}).id());
+  });
 }
 
 }  // namespace
@@ -42,10 +78,13 @@ LoweredRun::LoweredRun(const LoweredStep& step, const std::vector<Graph>& graphs
   executor_ = std::make_unique<Executor>(pointers(devices_), *communicator_);
   const auto graph_of = [&](int64_t device, Stages) -> DeviceGraph {
     const auto number = static_cast<size_t>(device);
-    return {decomposed_in_f64(graphs[number]), step.graphs[number].homes};
+    Graph graph = decomposed_in_f64(graphs[number]);
+    add_local_probes(graph);
+    return {std::move(graph), step.graphs[number].homes};
   };
-  program_ = executor_->add_program(in_f64(step.traced.graph),
-                                    step.traced.options(Numerics::kF64), graph_of);
+  Graph whole = in_f64(step.traced.graph);
+  add_probes(whole, step.traced.mesh);
+  program_ = executor_->add_program(whole, step.traced.options(Numerics::kF64), graph_of);
   executor_->allocate();
 }
 

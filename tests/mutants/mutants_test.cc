@@ -1,34 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <map>
+// A lowered program with one change is refused by the verifier, caught by two training steps in
+// f64, or computes the same for a known reason.
 #include <cstdlib>
 
-#include "core/base/crc32c.h"
-#include "core/graph/op.h"
-#include "core/graph/text.h"
-#include "tests/mutants/judgement.h"
+#include "core/graph/verify.h"
+#include "tests/mutants/campaign.h"
 #include "tests/support/catch.h"
+#include "tests/support/golden_text.h"
 
 namespace tessera {
 namespace {
 
-TEST_CASE("scratch") {
-  const std::string text = std::getenv("C");
-  const size_t most = std::stoul(std::getenv("N"));
-  LoweredStep step(parse_composition(text));
-  std::vector<Mutant> mutants = all_mutants(step);
-  fmt::print("{} mutants\n", mutants.size());
-  std::map<std::string, std::vector<Mutant>> by;
-  for (auto& m : mutants) by[m.kind].push_back(m);
-  Judge judge(step);
-  for (auto& [kind, list] : by) {
-    std::ranges::sort(list, {}, [](const Mutant& m) { const std::string t = m.text(); return crc32c(std::as_bytes(std::span(t))); });
-    for (size_t i = 0; i < list.size() && i < most; ++i) {
-      fmt::print("{} {} -> ", list[i].op, list[i].text()); std::fflush(stdout);
-      auto j = judge.on(list[i]);
-      fmt::print("{}: {}\n", outcome_name(j.outcome), j.text); std::fflush(stdout);
-    }
-  }
-  if (std::getenv("D")) fmt::print("{}\n", graph_text(step.graphs[std::stoul(std::getenv("D"))].graph));
+std::string environment_or(const char* name, const char* otherwise) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? text : otherwise;
+}
+
+MutantTable table_of(int64_t count, int64_t of_each_kind) {
+  MutantTable table;
+  for (const std::string& recipe : mutant_recipes())
+    judge_recipe(recipe, count, of_each_kind, table,
+                 [](const std::string& text) { FAIL_CHECK("survived: " << text); });
+  return table;
+}
+
+TEST_CASE("no mutant of a small sample survives") {
+  const MutantTable table = table_of(3, 0);
+  fmt::print("{}", table.text());
+  REQUIRE(table.total() == 36);
+}
+
+TEST_CASE("no mutant of twelve compositions survives", "[full]") {
+  const MutantTable table = table_of(std::stol(environment_or("TESSERA_MUTANTS", "130")), 4);
+  const std::string text = table.text();
+  fmt::print("{}", text);
+  REQUIRE(table.total() >= 1000);
+  REQUIRE(table.total(Outcome::kEquivalent) * 20 <= table.total());
+  REQUIRE(golden_difference("mutants.txt", text) == "");
+}
+
+TEST_CASE("the programs without a change give the numbers of the campaign") {
+  const LoweredStep step(parse_composition(mutant_recipes().front()));
+  std::vector<Graph> graphs;
+  for (const DeviceGraph& each : step.graphs) graphs.push_back(each.graph);
+  for (const Graph& graph : graphs) verify(graph, Mesh());
+  LoweredRun one(step, graphs), other(step, graphs);
+  const RunNumbers first = one.draw(0), second = one.draw(1);
+  REQUIRE(first == other.draw(0));
+  REQUIRE(difference(second, first).error > 1e-3);
+  REQUIRE(first.contains("step 1: loss"));
+  REQUIRE(first.at("step 1: copies that differ") == std::vector{0.0});
+  // The results of all four devices.
+  REQUIRE(first.at("step 1: probe/loss") == std::vector(4, first.at("step 1: loss").front()));
+}
+
+TEST_CASE("a mutant is found by its text, and a sample has some of each kind") {
+  const LoweredStep step(parse_composition(mutant_recipes().front()));
+  const std::vector<Mutant> all = all_mutants(step);
+  REQUIRE(all.size() > 100);
+  for (size_t i = 0; i < all.size(); i += 50)
+    REQUIRE(parse_mutant(step, all[i].text()).text() == all[i].text());
+  REQUIRE_THROWS_WITH(parse_mutant(step, "0:1|delete loss|all"), Catch::Contains("no mutant"));
+  const std::vector<Mutant> few = sampled(all, 60, 2);
+  REQUIRE(few.size() == 60);
+  std::map<std::string, int64_t> kinds, of_all;
+  for (const Mutant& each : few) ++kinds[each.kind];
+  for (const Mutant& each : all) ++of_all[each.kind];
+  for (const auto& [kind, count] : of_all) REQUIRE(kinds[kind] >= std::min<int64_t>(count, 2));
+}
+
+// By hand: the variables of a survivor's command.
+TEST_CASE("one mutant") {
+  const std::string recipe =
+      environment_or("TESSERA_COMPOSITION", mutant_recipes().front().c_str());
+  const LoweredStep step(parse_composition(recipe));
+  const std::string text = environment_or("TESSERA_MUTANT", "");
+  const Mutant mutant = text.empty() ? all_mutants(step).front() : parse_mutant(step, text);
+  const Judgement judgement = Judge(step).on(mutant);
+  fmt::print("{}\n{}: {}\n", mutant.text(), outcome_name(judgement.outcome), judgement.text);
+  REQUIRE(judgement.outcome != Outcome::kSurvived);
 }
 
 }  // namespace
