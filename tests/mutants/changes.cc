@@ -27,8 +27,9 @@ bool is_relayout(const Node& node) {
 // Whether the op is a sum or a product with other operands, as far as this operand is concerned: a
 // sum over devices and a factor pass through it.
 bool is_linear_in(const Node& node, ValueId operand) {
-  if (node.op->linear || node.op->linear_view || node.op->identity || is_gradient(node)) return true;
-  static const std::vector<const OpDef*> kLinear = {&kMulOp,   &kEinsumOp,  &kMaskOp,
+  if (node.op->linear || node.op->linear_view || node.op->identity || is_gradient(node))
+    return true;
+  static const std::vector<const OpDef*> kLinear = {&kMulOp,   &kEinsumOp, &kMaskOp,
                                                     &kWhereOp, &kConcatOp, &kReduceSumOp};
   if (std::ranges::find(kLinear, node.op) != kLinear.end()) return true;
   return (node.op == &kDivOp && node.inputs[0] == operand) || node.op->op_class == OpClass::kView ||
@@ -38,10 +39,12 @@ bool is_linear_in(const Node& node, ValueId operand) {
 // Whether the site's op and `node`, which reads it, may be exchanged without a change of the
 // result.
 bool commutes(const Site& site, const Node& node, ValueId operand) {
-  if (is_relayout(site.node()))
-    return (node.op->op_class == OpClass::kElementwise && node.inputs.size() == 1) ||
-           node.op == &kEinsumOp;  // Refused, unless the axis is one of the result.
-  return is_linear_in(node, operand);
+  if (!is_relayout(site.node())) return is_linear_in(node, operand);
+  // Elements are moved before or after; an einsum refuses it unless the axis is one of the result.
+  const bool is_alike = node.op->op_class == OpClass::kElementwise ||
+                        node.op->op_class == OpClass::kView ||
+                        node.op->op_class == OpClass::kDataMovement;
+  return node.op == &kEinsumOp || (is_alike && node.inputs.size() == 1);
 }
 
 bool is_floating_value(const Site& site, ValueId value) {
@@ -86,13 +89,14 @@ Change to_operand(const Site& site, const std::string& what, size_t operand) {
 Change before_producer(const Site& site, const std::string& what, size_t operand) {
   const NodeId producer = site.graph.value(site.node().inputs[0]).producer;
   const size_t result = site.graph.value(site.node().inputs[0]).result;
-  return replaced("move " + what,
-                  fmt::format("before operand {} of {}", operand, site.graph.node(producer).op->name),
-                  [producer, operand, result](Edit& edit) {
-                    Node node = edit.rewriter().mapped(producer);
-                    node.inputs[operand] = edit.again(node.inputs[operand]);
-                    return edit.add(std::move(node))[result];
-                  });
+  return replaced(
+      "move " + what,
+      fmt::format("before operand {} of {}", operand, site.graph.node(producer).op->name),
+      [producer, operand, result](Edit& edit) {
+        Node node = edit.rewriter().mapped(producer);
+        node.inputs[operand] = edit.again(node.inputs[operand]);
+        return edit.add(std::move(node))[result];
+      });
 }
 
 void add_moves_before(const Site& site, const std::string& what, std::vector<Change>& changes) {
@@ -122,9 +126,7 @@ Names swapped(Names mesh_axes, const std::string& a, const std::string& b) {
 }
 
 // The order of the devices has no meaning for a sum to all, nor for its owner.
-bool has_order(const Node& node) {
-  return node.op != &kAllReduceOp && node.op != &kMaskToOwnerOp;
-}
+bool has_order(const Node& node) { return node.op != &kAllReduceOp && node.op != &kMaskToOwnerOp; }
 
 void add_swap(const Site& site, const std::string& a, const std::string& b,
               std::vector<Change>& changes) {

@@ -16,16 +16,15 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-int64_t group_size(const Site& site) {
-  return std::ssize(site.node().attributes.get(key::kGroup));
-}
+int64_t group_size(const Site& site) { return std::ssize(site.node().attributes.get(key::kGroup)); }
 
 // This device's part of a value along the axis.
 ValueId own_part(Edit& edit, ValueId value, const std::string& axis) {
   const int64_t index = edit.site().node().attributes.get(key::kIndex);
   const int64_t size = edit.type(value).axis(axis).size / group_size(edit.site());
-  return edit.add(kSliceOp, {value},
-                  {{key::kAxis, axis}, {key::kBegin, index * size}, {key::kEnd, (index + 1) * size}});
+  return edit.add(
+      kSliceOp, {value},
+      {{key::kAxis, axis}, {key::kBegin, index * size}, {key::kEnd, (index + 1) * size}});
 }
 
 // The value as often along the axis as there are devices.
@@ -95,9 +94,8 @@ void add_all_reduce(const Site& site, std::vector<Change>& changes) {
 void add_reduce_scatter(const Site& site, std::vector<Change>& changes) {
   const std::string what = "reduction", axis = site.node().attributes.get(key::kAxis);
   changes.push_back(deleted(what));
-  changes.push_back(replaced("delete reduction", "own part", [axis](Edit& edit) {
-    return own_part(edit, edit.operand(), axis);
-  }));
+  changes.push_back(replaced("delete reduction", "own part",
+                             [axis](Edit& edit) { return own_part(edit, edit.operand(), axis); }));
   changes.push_back(replaced("double reduction", "summed before", [](Edit& edit) {
     Attributes sum = edit.site().node().attributes;
     sum.set(key::kReduction, "sum");
@@ -113,9 +111,8 @@ void add_reduce_scatter(const Site& site, std::vector<Change>& changes) {
 void add_gather(const Site& site, std::vector<Change>& changes) {
   const std::string what = "gather", axis = site.node().attributes.get(key::kAxis);
   changes.push_back(deleted(what));
-  changes.push_back(replaced("delete gather", "copies of its operand", [axis](Edit& edit) {
-    return copies(edit, edit.operand(), axis);
-  }));
+  changes.push_back(replaced("delete gather", "copies of its operand",
+                             [axis](Edit& edit) { return copies(edit, edit.operand(), axis); }));
   changes.push_back(doubled(what));
   add_other_groups(site, what, changes);
   add_other_axes(site, what, key::kAxis, changes);
@@ -155,7 +152,8 @@ void add_permute(const Site& site, std::vector<Change>& changes) {
     Attributes ring = attributes;
     ring.set(key::kFrom, from);
     ring.set(key::kTo, to);
-    changes.push_back(retyped(site, "retype exchange", step > 0 ? "to the next" : "to the previous", ring));
+    changes.push_back(
+        retyped(site, "retype exchange", step > 0 ? "to the next" : "to the previous", ring));
   }
   add_moves(site, what, changes);
 }
@@ -196,8 +194,8 @@ void add_changes_of_pipeline(const Site& site, std::vector<Change>& changes) {
       if (calls[i] == static_cast<int64_t>(body) && calls[i + 1] < 2) calls[i + 1] ^= 1;
     Attributes attributes = site.node().attributes;
     attributes.set(key::kCalls, calls);
-    changes.push_back(retyped(site, "move exchange", fmt::format("microbatches of body {}", body),
-                              attributes));
+    changes.push_back(
+        retyped(site, "move exchange", fmt::format("microbatches of body {}", body), attributes));
   }
 }
 

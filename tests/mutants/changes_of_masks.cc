@@ -28,7 +28,8 @@ void add_offsets(const Site& site, int64_t part, int64_t whole, std::vector<Chan
   };
   add("next part", begin + part >= whole ? 0 : begin + part);
   if (site.node().attributes.has(key::kMeshAxes)) add("first part", 0);
-  if (part > 1) add("one further", begin + part < whole ? begin + 1 : std::max<int64_t>(begin - 1, 0));
+  if (part > 1)
+    add("one further", begin + part < whole ? begin + 1 : std::max<int64_t>(begin - 1, 0));
 }
 
 // Whether the op depends on the position along this axis of its anchor. An op with an axis of its
@@ -53,9 +54,7 @@ void add_position(const Site& site, std::vector<Change>& changes) {
     attributes.set(key::kOrigin, at);
     changes.push_back(retyped(site, kind, how, attributes));
   };
-  const auto part = [&](size_t i) {
-    return extent[i] / site.mesh.size_along(whole.axes[i].split);
-  };
+  const auto part = [&](size_t i) { return extent[i] / site.mesh.size_along(whole.axes[i].split); };
   add("delete mask", "position 0", [](size_t) { return int64_t{0}; });
   add("retype mask", "position of the next part",
       [&](size_t i) { return (origin[i] + part(i)) % extent[i]; });
@@ -65,8 +64,8 @@ void add_attention(const Site& site, std::vector<Change>& changes) {
   Attributes attributes = site.node().attributes;
   const bool causal = attributes.get(key::kCausal);
   attributes.set(key::kCausal, !causal);
-  changes.push_back(
-      retyped(site, causal ? "delete mask" : "retype mask", causal ? "not causal" : "causal", attributes));
+  changes.push_back(retyped(site, causal ? "delete mask" : "retype mask",
+                            causal ? "not causal" : "causal", attributes));
   if (!attributes.get(key::kSegments)) return;
   // Operands 3 and 4 are the ids of queries and keys.
   changes.push_back({"delete mask", "one segment", [](Edit& edit, NodeId id) {
@@ -90,10 +89,11 @@ void add_mask(const Site& site, std::vector<Change>& changes) {
 }
 
 void add_owner(const Site& site, std::vector<Change>& changes) {
-  changes.push_back(deleted("mask"));
-  changes.push_back(doubled("mask"));
   // Any one device may be the owner.
   Attributes attributes = site.node().attributes;
+  changes.push_back(deleted("mask"));
+  changes.back().is_none = attributes.get(key::kIsOwner);
+  changes.push_back(doubled("mask"));
   attributes.set(key::kIsOwner, false);
   changes.push_back(retyped(site, "retype mask", "no owner", attributes));
   add_moves(site, "mask", changes);
@@ -130,8 +130,8 @@ void add_changes_of_scale(const Site& site, std::vector<Change>& changes) {
       Attributes attributes = node.attributes;
       attributes.set(key::kFactor,
                      node.attributes.get(key::kFactor) * (grows ? factor : 1.0 / factor));
-      changes.push_back(retyped(site, "retype scale", fmt::format("{} {}", grows ? "times" : "by", size),
-                                attributes));
+      changes.push_back(retyped(site, "retype scale",
+                                fmt::format("{} {}", grows ? "times" : "by", size), attributes));
     }
   }
 }

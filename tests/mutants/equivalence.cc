@@ -5,8 +5,8 @@
 #include "core/graph/op.h"
 #include "core/ops/attention.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/generator.h"
 #include "core/ops/gather.h"
+#include "core/ops/generator.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
@@ -27,6 +27,17 @@ struct MutatedNode {
     return id == kNone ? nullptr : &graph.node(id);
   }
   bool is_made_by(const OpDef& op) const { return producer() != nullptr && producer()->op == &op; }
+  // Whether the first reader also reads a value that is masked to another device.
+  bool is_masked_beside() const {
+    const Consumers readers(graph);
+    for (const ValueId value : graph.node(readers[node.outputs[0]].front()).inputs) {
+      const NodeId id = graph.value(value).producer;
+      if (value == node.outputs[0] || id == kNone) continue;
+      const Node& other = graph.node(id);
+      if (other.op == &kMaskToOwnerOp && !other.attributes.get(key::kIsOwner)) return true;
+    }
+    return false;
+  }
   // Whether all readers of the result are of these ops.
   bool is_read_by(const std::vector<const OpDef*>& ops) const {
     const Consumers readers(graph);
@@ -54,10 +65,14 @@ const std::vector<Reason> kReasons = {
        return m.is("double slice") && m.node.op == &kSliceOp &&
               m.node.attributes.get(key::kBegin) == 0;
      }},
-    {"Zeros, which begin a sum over microbatches, are zeros with any mask.",
+    {"Zeros, which begin a sum over microbatches, are zeros with any mask and in any part.",
      [](const MutatedNode& m) {
-       return m.node.op == &kMaskToOwnerOp && m.is_made_by(kConstantOp) &&
-              m.producer()->attributes.get(key::kValue) == 0.0;
+       return (m.node.op == &kMaskToOwnerOp || m.node.op == &kSliceOp) &&
+              m.is_made_by(kConstantOp) && m.producer()->attributes.get(key::kValue) == 0.0;
+     }},
+    {"The other term of the sum is zero: it is masked on this stage too.",
+     [](const MutatedNode& m) {
+       return m.is("move mask") && m.mutant.how == "after add" && m.is_masked_beside();
      }},
     {"A part of ring attention without keys has the weight zero, masked or not.",
      [](const MutatedNode& m) {

@@ -42,8 +42,7 @@ void for_each_scalar(const Graph& graph, const Add& add) {
 void add_probes(Graph& whole, const Mesh& mesh) {
   const Axis axis{"device", mesh.num_devices(), mesh.names()};
   for_each_scalar(whole, [&](const std::string& name, ValueId) {
-    const ValueId probe =
-        whole.add_input(name, InputKind::kState, make_type(DType::kF64, {axis}));
+    const ValueId probe = whole.add_input(name, InputKind::kState, make_type(DType::kF64, {axis}));
     whole.add_update(name, probe);
   });
 }

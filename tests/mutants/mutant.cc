@@ -19,7 +19,8 @@ namespace tessera {
 namespace {
 
 using NodePath = std::vector<size_t>;
-using Visit = std::function<void(const Graph& graph, const Consumers& readers, const NodePath& path)>;
+using Visit =
+    std::function<void(const Graph& graph, const Consumers& readers, const NodePath& path)>;
 
 // Calls visit for each node, also for those of bodies.
 void for_each_node(const Graph& graph, NodePath& path, const Visit& visit) {
@@ -47,8 +48,7 @@ bool is_common(const Node& node) {
 }
 
 std::string common_key(const Node& node) {
-  return fmt::format("{} {} {}", node.op->name,
-                     fmt::join(node.attributes.get(key::kMeshAxes), ","),
+  return fmt::format("{} {} {}", node.op->name, fmt::join(node.attributes.get(key::kMeshAxes), ","),
                      fmt::join(node.attributes.get_or(key::kStages, {}), ","));
 }
 
@@ -100,8 +100,8 @@ Graph mutated_at(const Graph& graph, std::span<const size_t> path, const Mutant&
     Node node = rewriter.mapped(each);
     if (each == id) {
       auto& body = node.bodies[path[1]];
-      body = std::make_shared<const Graph>(
-          mutated_at(*body, path.subspan(2), mutant, mesh, device));
+      body =
+          std::make_shared<const Graph>(mutated_at(*body, path.subspan(2), mutant, mesh, device));
     }
     rewriter.add(std::move(node), graph.node(each).outputs);
   });
@@ -115,7 +115,8 @@ bool is_none_on(const LoweredStep& step, const Mutant& mutant, int64_t device) {
   for (size_t i = 0; i + 1 < path->size(); i += 2)
     graph = graph->node(NodeId((*path)[i])).bodies[(*path)[i + 1]].get();
   const Consumers readers(*graph);
-  for (const Change& change : changes_at({*graph, node_id(*path), readers, step.traced.mesh, device}))
+  for (const Change& change :
+       changes_at({*graph, node_id(*path), readers, step.traced.mesh, device}))
     if (change.kind == mutant.kind && change.how == mutant.how) return change.is_none;
   return true;
 }
@@ -152,7 +153,13 @@ std::vector<Mutant> all_mutants(const LoweredStep& step) {
       const Site site{graph, node_id(here), readers, step.traced.mesh, device};
       if (!is_first_stage(site.node(), stage)) return;
       for (const Change& change : changes_at(site)) {
-        Mutant mutant{stage, here, change.kind, change.how, std::string(site.node().op->name)};
+        Mutant mutant{stage,
+                      here,
+                      change.kind,
+                      change.how,
+                      std::string(site.node().op->name),
+                      site.node().path,
+                      site.node().phase};
         if (!change.is_none || !is_none(step, mutant)) all.push_back(std::move(mutant));
       }
     });

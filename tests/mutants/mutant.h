@@ -12,11 +12,12 @@
 namespace tessera {
 
 struct Mutant {
-  int64_t stage = 0;            // The stage whose program has the node; 0 without stages.
-  std::vector<size_t> path;     // Node, body, node, body, …, node.
-  std::string kind, how;        // Of the change.
-  std::string op;               // Of the node.
-  std::string text() const;     // "0:41/0/12|delete reduction|own part"
+  int64_t stage = 0;         // The stage whose program has the node; 0 without stages.
+  std::vector<size_t> path;  // Node, body, node, body, …, node.
+  std::string kind, how;     // Of the change.
+  std::string op, layer;     // Of the node: its op, and the layer path that it comes from.
+  Phase phase = Phase::kForward;
+  std::string text() const;  // "0:41/0/12|delete reduction|own part"
 };
 
 // Returns all mutants, in the order of the nodes, except those that change nothing.
