@@ -16,22 +16,22 @@ std::string environment_or(const char* name, const char* otherwise) {
   return text != nullptr ? text : otherwise;
 }
 
-MutantTable table_of(int64_t count, int64_t of_each_kind) {
+MutantTable table_of(const std::vector<std::string>& recipes, int64_t count, int64_t of_each_kind) {
   MutantTable table;
-  for (const std::string& recipe : mutant_recipes())
+  for (const std::string& recipe : recipes)
     judge_recipe(recipe, count, of_each_kind, table,
                  [](const std::string& text) { FAIL_CHECK("survived: " << text); });
   return table;
 }
 
 TEST_CASE("no mutant of a small sample survives") {
-  const MutantTable table = table_of(3, 0);
+  const MutantTable table = table_of(mutant_recipes(), 3, 0);
   fmt::print("{}", table.text());
   REQUIRE(table.total() == 36);
 }
 
 TEST_CASE("no mutant of twelve compositions survives", "[full]") {
-  const MutantTable table = table_of(std::stol(environment_or("TESSERA_MUTANTS", "130")), 4);
+  const MutantTable table = table_of(mutant_recipes(), 130, 2);
   const std::string text = table.text();
   fmt::print("{}", text);
   REQUIRE(table.total() >= 1000);
@@ -67,6 +67,15 @@ TEST_CASE("a mutant is found by its text, and a sample has some of each kind") {
   for (const Mutant& each : few) ++kinds[each.kind];
   for (const Mutant& each : all) ++of_all[each.kind];
   for (const auto& [kind, count] : of_all) REQUIRE(kinds[kind] >= std::min<int64_t>(count, 2));
+}
+
+// By hand: TESSERA_MUTANTS=200 judges so many mutants of TESSERA_COMPOSITION.
+TEST_CASE("some mutants of one composition") {
+  const std::string recipe =
+      environment_or("TESSERA_COMPOSITION", "seed=1 layers=1 features= mesh=tensor:2");
+  const MutantTable table =
+      table_of({recipe}, std::stol(environment_or("TESSERA_MUTANTS", "2")), 2);
+  fmt::print("{}\n{}", recipe, table.text());
 }
 
 // By hand: the variables of a survivor's command.
