@@ -83,12 +83,11 @@ std::string MutantTable::text() const {
   return text;
 }
 
-void judge_recipe(const std::string& recipe, int64_t count, int64_t of_each_kind,
-                  MutantTable& table,
+void judge_recipe(const std::string& recipe, const CampaignSize& size, MutantTable& table,
                   const std::function<void(const std::string& text)>& on_survivor) {
   const LoweredStep step(parse_composition(recipe));
-  Judge judge(step);
-  for (const Mutant& mutant : sampled(all_mutants(step), count, of_each_kind)) {
+  Judge judge(step, size.draws);
+  for (const Mutant& mutant : sampled(all_mutants(step), size.count, size.of_each_kind)) {
     const Judgement judgement = judge.on(mutant);
     table.add(mutant, judgement);
     if (judgement.outcome == Outcome::kSurvived)

@@ -36,9 +36,15 @@ class MutantTable {
   std::map<std::string, int64_t> reasons_;
 };
 
-// Judges `count` mutants of a recipe; calls on_survivor with the text of each that survived.
-void judge_recipe(const std::string& recipe, int64_t count, int64_t of_each_kind,
-                  MutantTable& table,
+// How many mutants of a recipe are judged, and by how many draws.
+struct CampaignSize {
+  int64_t count = 0;
+  int64_t of_each_kind = 0;
+  int64_t draws = kDraws;
+};
+
+// Judges mutants of a recipe; calls on_survivor with the text of each that survived.
+void judge_recipe(const std::string& recipe, const CampaignSize& size, MutantTable& table,
                   const std::function<void(const std::string& text)>& on_survivor);
 
 // The command that judges one mutant.

@@ -237,7 +237,7 @@ std::vector<Change> changes_at(const Site& site) {
   add_changes_of_pipeline(site, changes);
   if (!site.node().attributes.has(key::kMeshAxes)) return changes;
   add_swaps(site, changes);
-  // What is beside a collective of all stages differs between them.
+  // The neighbours of a collective of all stages differ between them.
   const Names& mesh_axes = site.node().attributes.get(key::kMeshAxes);
   if (std::ranges::find(mesh_axes, kStageAxis) != mesh_axes.end())
     std::erase_if(changes, [](const Change& change) { return change.kind.starts_with("move"); });

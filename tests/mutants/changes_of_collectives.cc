@@ -33,8 +33,8 @@ ValueId copies(Edit& edit, ValueId value, const std::string& axis) {
   return edit.add(kConcatOp, parts, {{key::kAxis, axis}});
 }
 
-// The same collective over fewer, more or other mesh axes, whose number of devices differs: of an
-// equal number they are swapped (add_swaps).
+// Adds the collective over fewer, more or other mesh axes, whose number of devices differs: those
+// of an equal number are swapped (add_swaps).
 void add_other_groups(const Site& site, const std::string& what, std::vector<Change>& changes) {
   const Names own = site.node().attributes.get(key::kMeshAxes);
   const auto add = [&](const std::string& how, const Names& mesh_axes) {

@@ -50,7 +50,7 @@ Judgement Judge::on(const Mutant& mutant) {
   bool is_equal = true;
   try {
     LoweredRun run(step_, graphs);
-    for (int64_t draw = 0; draw < kDraws; ++draw) {
+    for (int64_t draw = 0; draw < std::ssize(expected_); ++draw) {
       const RunNumbers got = run.draw(draw);
       const Difference apart = difference(got, expected(draw));
       if (apart.error > kCaughtAbove)

@@ -26,7 +26,9 @@ inline constexpr double kCaughtAbove = 1e-9;
 
 class Judge {
  public:
-  explicit Judge(const LoweredStep& step) : step_(step), expected_(kDraws) {}
+  // Fewer draws are enough where none may survive.
+  explicit Judge(const LoweredStep& step, int64_t draws = kDraws)
+      : step_(step), expected_(static_cast<size_t>(draws)) {}
   Judgement on(const Mutant& mutant);
 
  private:

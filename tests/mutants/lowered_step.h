@@ -21,7 +21,7 @@ struct LoweredStep {
   int64_t stage_of(int64_t device) const { return traced.mesh.stage_of(device); }
 
   TracedStep traced;
-  std::vector<DeviceGraph> graphs;  // Of each device, after lowering.
+  std::vector<DeviceGraph> graphs;  // One for each device.
 };
 
 // Draw `number` is a batch and initial weights. A run is of one set of programs: it compiles them

@@ -14,8 +14,8 @@ namespace tessera {
 struct Mutant {
   int64_t stage = 0;         // The stage whose program has the node; 0 without stages.
   std::vector<size_t> path;  // Node, body, node, body, …, node.
-  std::string kind, how;     // Of the change.
-  std::string op, layer;     // Of the node: its op, and the layer path that it comes from.
+  std::string kind, how;     // What the change is called.
+  std::string op, layer;     // The node's op, and the layer path that it comes from.
   Phase phase = Phase::kForward;
   std::string text() const;  // "0:41/0/12|delete reduction|own part"
 };

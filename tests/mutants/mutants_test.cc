@@ -16,22 +16,22 @@ std::string environment_or(const char* name, const char* otherwise) {
   return text != nullptr ? text : otherwise;
 }
 
-MutantTable table_of(const std::vector<std::string>& recipes, int64_t count, int64_t of_each_kind) {
+MutantTable table_of(const std::vector<std::string>& recipes, const CampaignSize& size) {
   MutantTable table;
   for (const std::string& recipe : recipes)
-    judge_recipe(recipe, count, of_each_kind, table,
+    judge_recipe(recipe, size, table,
                  [](const std::string& text) { FAIL_CHECK("survived: " << text); });
   return table;
 }
 
 TEST_CASE("no mutant of a small sample survives") {
-  const MutantTable table = table_of(mutant_recipes(), 3, 0);
+  const MutantTable table = table_of(mutant_recipes(), {.count = 3, .draws = 2});
   fmt::print("{}", table.text());
   REQUIRE(table.total() == 36);
 }
 
 TEST_CASE("no mutant of twelve compositions survives", "[full]") {
-  const MutantTable table = table_of(mutant_recipes(), 130, 2);
+  const MutantTable table = table_of(mutant_recipes(), {.count = 130, .of_each_kind = 2});
   const std::string text = table.text();
   fmt::print("{}", text);
   REQUIRE(table.total() >= 1000);
@@ -73,8 +73,8 @@ TEST_CASE("a mutant is found by its text, and a sample has some of each kind") {
 TEST_CASE("some mutants of one composition") {
   const std::string recipe =
       environment_or("TESSERA_COMPOSITION", "seed=1 layers=1 features= mesh=tensor:2");
-  const MutantTable table =
-      table_of({recipe}, std::stol(environment_or("TESSERA_MUTANTS", "2")), 2);
+  const int64_t count = std::stol(environment_or("TESSERA_MUTANTS", "2"));
+  const MutantTable table = table_of({recipe}, {.count = count, .of_each_kind = 2});
   fmt::print("{}\n{}", recipe, table.text());
 }
 
