@@ -54,6 +54,20 @@ TEST_CASE("the programs without a change give the numbers of the campaign") {
   REQUIRE(first.at("step 1: probe/loss") == std::vector(4, first.at("step 1: loss").front()));
 }
 
+TEST_CASE("a stage may not read a microbatch before it has received it") {
+  const LoweredStep step(parse_composition(
+      "seed=6 layers=2 features=microbatches,repeated mesh=fsdp:2 stages=2:1f1b"));
+  int64_t refused = 0;
+  for (const Mutant& mutant : all_mutants(step)) {
+    if (mutant.how.find("microbatches of body") == std::string::npos) continue;
+    const Judgement judgement = Judge(step).on(mutant);
+    REQUIRE_THAT(judgement.text, Catch::Contains("before it is written"));
+    REQUIRE(judgement.outcome == Outcome::kRefused);
+    ++refused;
+  }
+  REQUIRE(refused > 0);
+}
+
 TEST_CASE("a mutant is found by its text, and a sample has some of each kind") {
   const LoweredStep step(parse_composition(mutant_recipes().front()));
   const std::vector<Mutant> all = all_mutants(step);
