@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mutants of one block, a feed-forward layer with FSDP and tensor parallelism, as judged by
-// spmd_types (spmd_types.py writes tests/golden/spmd_types.txt), by the type rules of Tessera, and
-// after lowering.
+// spmd_types (judge_by_spmd_types.py writes tests/golden/spmd_types.txt), by the type rules of
+// Tessera, and after lowering.
 #include <map>
 #include <sstream>
 

@@ -8,15 +8,13 @@ The block is a feed-forward layer with a residual, FSDP over `data` and tensor p
 `mdl`, and its loss. Nothing communicates: the process group is a fake one. Run once after a change:
 
   python3 -m venv /tmp/venv && /tmp/venv/bin/pip install torch numpy spmd_types==0.3.1
-  /tmp/venv/bin/python tests/mutants/spmd_types.py
+  /tmp/venv/bin/python tests/mutants/judge_by_spmd_types.py
 """
 
 import importlib.metadata
 import os
 import pathlib
 import sys
-
-sys.path = [path for path in sys.path if pathlib.Path(path or ".").resolve() != pathlib.Path(__file__).resolve().parent]
 
 import torch
 import torch.distributed
@@ -73,8 +71,9 @@ def block(mutant, data, mdl):
         return whole
 
     def summed(value):
-        if mutant in ("delete reduction", "reduction before the product", "reduction after the square",
-                      "reduction of the residual"):
+        if mutant in ("delete reduction", "reduction before the product"):
+            return value
+        if mutant in ("reduction after the square", "reduction of the residual"):
             return value
         if mutant == "reduction over data":
             return spmd.all_reduce(value, data, src=P, dst=I)
@@ -133,7 +132,7 @@ def main():
     torch.distributed.init_process_group(backend="fake", rank=0, world_size=4)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "mdl"))
     version = importlib.metadata.version("spmd_types")
-    lines = [f"# spmd_types {version}: mutant, global types, local types; by spmd_types.py\n"]
+    lines = [f"# spmd_types {version}: mutant, global types, local types; by judge_by_spmd_types.py\n"]
     for mutant in MUTANTS:
         verdicts = []
         for local in (False, True):
