@@ -2,6 +2,8 @@
 #include "core/ops/pipeline.h"
 
 #include <optional>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -26,6 +28,7 @@ class TypeRule {
     for (size_t i = 0; i < carries_; ++i) written_[i] = context_.inputs[i];
     for (size_t b = 0; b < context_.bodies.size(); ++b) check_writes(b);
     for (size_t b = 0; b < context_.bodies.size(); ++b) check_reads(b);
+    check_order();
     const std::string& axis = context_.attributes.get(key::kAxis);
     const auto count = context_.attributes.get(key::kCount);
     std::vector<Type> types;
@@ -45,7 +48,7 @@ class TypeRule {
 
   void check_writes(size_t b) {
     const Graph& body = *context_.bodies[b];
-    const auto& writes = context_.attributes.get(PortsName{writes_attribute(b)});
+    const auto& writes = ports(writes_attribute(b));
     CHECK(writes.size() == body.outputs().size());
     for (size_t i = 0; i < writes.size(); ++i) {
       const Type& type = body.type(body.outputs()[i].value);
@@ -57,7 +60,7 @@ class TypeRule {
 
   void check_reads(size_t b) const {
     const Graph& body = *context_.bodies[b];
-    const auto& reads = context_.attributes.get(PortsName{reads_attribute(b)});
+    const auto& reads = ports(reads_attribute(b));
     CHECK(reads.size() + 1 == body.inputs().size());
     for (size_t i = 0; i < reads.size(); ++i) {
       const auto number = static_cast<size_t>(reads[i]);
@@ -72,6 +75,27 @@ class TypeRule {
         const Type& outer = context_.inputs[number];
         expect(inner, sliced ? slice_type(outer) : outer, b, "an operand");
       }
+    }
+  }
+
+  const std::vector<int64_t>& ports(const std::string& attribute) const {
+    return context_.attributes.get(PortsName{attribute});
+  }
+
+  // A slot is written for a microbatch before it is read for it.
+  void check_order() const {
+    const auto& calls = context_.attributes.get(key::kCalls);
+    std::set<std::pair<int64_t, int64_t>> written;  // Slot and microbatch.
+    for (size_t i = 0; i < calls.size(); i += 2) {
+      const auto b = static_cast<size_t>(calls[i]);
+      for (const int64_t number : ports(reads_attribute(b))) {
+        const int64_t slot = number - std::ssize(context_.inputs);
+        if (slot >= 0 && !written.contains({slot, calls[i + 1]}))
+          refuse(context_, "body {} reads slot {} of microbatch {} before it is written", b, slot,
+                 calls[i + 1]);
+      }
+      for (const int64_t number : ports(writes_attribute(b)))
+        written.emplace(number - static_cast<int64_t>(outputs_), calls[i + 1]);
     }
   }
 

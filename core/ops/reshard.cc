@@ -155,8 +155,9 @@ int64_t group_size(const Attributes& attributes) {
 }
 
 Axis& axis_in(Type& type, const InferContext& context, AttributeName<std::string> name) {
-  const int64_t position = type.find(context.attributes.get(name));
-  CHECK(position >= 0, "{}: {} has no such axis", context.op, type.text());
+  const std::string& axis = context.attributes.get(name);
+  const int64_t position = type.find(axis);
+  if (position < 0) refuse(context, "{} is {}, without {}", context.names[0], type.text(), axis);
   return type.axes[static_cast<size_t>(position)];
 }
 
@@ -168,7 +169,9 @@ Types resized(const InferContext& context, AttributeName<std::string> split,
   Type type = context.inputs[0];
   if (!split.text.empty()) {
     Axis& axis = axis_in(type, context, split);
-    CHECK(axis.size % devices == 0, "{} of {} over {} devices", axis.name, axis.size, devices);
+    if (axis.size % devices != 0)
+      refuse(context, "{}={} of {} cannot be split over {} devices", axis.name, axis.size,
+             context.names[0], devices);
     axis.size /= devices;
   }
   if (!concat.text.empty()) axis_in(type, context, concat).size *= devices;

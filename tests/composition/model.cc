@@ -17,11 +17,17 @@ CompositionSizes sizes_of(const Composition& composition) {
   const bool has_threes =
       composition.stages % 3 == 0 ||
       std::ranges::any_of(composition.mesh, [](const AxisUse& use) { return use.size % 3 == 0; });
-  if (has_threes) return {48, 24, 6, 4, 24, 12, 12, 6};
   const bool has_microbatches = std::ranges::any_of(
       composition.features, [](const auto& name) { return feature(name).group == "microbatches"; });
   const int64_t batch = composition.devices() <= 4 && !has_microbatches ? 8 : 16;
-  return {32, 16, 8, 4, 32, batch, 8, 8};
+  CompositionSizes sizes = has_threes ? CompositionSizes{48, 24, 6, 4, 24, 12, 12, 6}
+                                      : CompositionSizes{32, 16, 8, 4, 32, batch, 8, 8};
+  // A ring of k devices attends in 2k chunks. In one of a single token no mask has an effect.
+  int64_t ring = 1;
+  for (const AxisUse& use : composition.mesh)
+    if (use.role == "ring" || use.role == "fsdp_ring") ring *= use.size;
+  sizes.seq = std::max(sizes.seq, 4 * ring);
+  return sizes;
 }
 
 ModelParts base_parts(const CompositionSizes& sizes) {

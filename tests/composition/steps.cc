@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/remat/remat.h"
 #include "core/devices/reference/array.h"
 #include "tests/support/train_trial.h"
 
@@ -74,6 +75,30 @@ std::vector<std::string> differing_copies(const Executor& executor) {
   return names;
 }
 
+CompileOptions compile_options(const TracedStep& step, Numerics numerics) {
+  CompileOptions options;
+  options.mesh = step.mesh;
+  if (step.pipeline) options.pipeline = table_for(*step.pipeline, step.graph);
+  options.remat = parse_remat_policy(step.task->train().remat_policy);
+  options.numerics = numerics;
+  return options;
+}
+
+RunNumbers numbers_of_steps(const TracedStep& step, const Executor& executor,
+                            const TrainStep& train, int64_t steps, int64_t first_batch) {
+  RunNumbers numbers;
+  add_state(std::string(kStart), executor, numbers);
+  for (int64_t i = 0; i < steps; ++i) {
+    const std::string name = fmt::format("step {}: ", i);
+    const Batch batch = step.model.batch(first_batch + i);
+    add_scalars(name, train(batch, i), numbers);
+    check_batch(batch, step.model.batch(first_batch + i), numbers);
+    add_state(name, executor, numbers);
+  }
+  for (const std::string& name : differing_copies(executor)) numbers["copies that differ: " + name];
+  return numbers;
+}
+
 RunNumbers run_steps(const TracedStep& step, Numerics numerics, int64_t steps) {
   const bool is_standard = numerics == Numerics::kStandard;
   TrainTrial trial(*step.task, step.graph,
@@ -81,17 +106,8 @@ RunNumbers run_steps(const TracedStep& step, Numerics numerics, int64_t steps) {
                     .pipeline = step.pipeline,
                     .numerics = numerics,
                     .verify_passes = is_standard});  // The passes of f64 are the same.
-  RunNumbers numbers;
-  add_state(std::string(kStart), trial.executor(), numbers);
-  for (int64_t i = 0; i < steps; ++i) {
-    const std::string name = fmt::format("step {}: ", i);
-    const Batch batch = step.model.batch(i);
-    add_scalars(name, trial.step(batch, i), numbers);
-    check_batch(batch, step.model.batch(i), numbers);
-    add_state(name, trial.executor(), numbers);
-  }
-  for (const std::string& name : differing_copies(trial.executor()))
-    numbers["copies that differ: " + name];
+  const auto train = [&](const Batch& batch, int64_t i) { return trial.step(batch, i); };
+  RunNumbers numbers = numbers_of_steps(step, trial.executor(), train, steps);
   if (is_standard && !step.pipeline && !trial.sent_as_planned(steps, kSlack))
     numbers["bytes sent that were not planned"];
   return numbers;

@@ -2,6 +2,8 @@
 // The training steps of a composition: traced, and run with all their numbers.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,7 +12,9 @@
 
 #include "core/compile/numerics.h"
 #include "core/graph/graph.h"
+#include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/executor.h"
+#include "tasks/run/session/step_programs.h"
 #include "tests/composition/model.h"
 
 namespace tessera {
@@ -34,6 +38,15 @@ TracedStep traced(CompositionModel model);
 // Names of parameters and state of which devices that hold the same block have different bits. Only
 // one device's block is read for a comparison or a checkpoint.
 std::vector<std::string> differing_copies(const Executor& executor);
+
+// As task.train says, for the step's mesh.
+CompileOptions compile_options(const TracedStep& step, Numerics numerics);
+
+// The numbers of some steps, from `first` on, which `train` runs on the executor. The state is that
+// of new weights.
+using TrainStep = std::function<StepResult(const Batch& batch, int64_t number)>;
+RunNumbers numbers_of_steps(const TracedStep& step, const Executor& executor,
+                            const TrainStep& train, int64_t steps, int64_t first_batch = 0);
 
 // At least two steps: the second one uses the state of the first.
 RunNumbers run_steps(const TracedStep& step, Numerics numerics, int64_t steps = 2);

@@ -8,6 +8,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
@@ -50,6 +51,20 @@ TEST_CASE("Verifier errors name the problem, its place and the stage") {
           "loss is fetched but partial over mdl; place(loss)" + after);
   REQUIRE(problem([](Graph& graph) { graph.add_output("loss", ValueId(17)); }) ==
           "output 'loss' is value 17, which does not exist" + after);
+}
+
+TEST_CASE("A collective that does not fit its operand is refused") {
+  const auto scattered = [](std::string_view axis) {
+    Graph graph;
+    Node node{.op = &kReduceScatterOp,
+              .inputs = {graph.add_input("x", InputKind::kBatch, parse_type("f32[\"a=6\"]"))},
+              .attributes = {{key::kAxis, axis}, {key::kGroup, {0, 1, 2, 3}}, {key::kIndex, 0}}};
+    graph.add_node(std::move(node), {parse_type("f32[\"a=2\"]")});
+    return error_of([&] { verify(graph, Mesh(), "lower"); });
+  };
+  const std::string after = " [in reduce_scatter] [in the graph after lower]";
+  REQUIRE(scattered("a") == "reduce_scatter: a=6 of x cannot be split over 4 devices" + after);
+  REQUIRE(scattered("b") == "reduce_scatter: x is f32[\"a\"], without b" + after);
 }
 
 TEST_CASE("Updates replace parameters and state of the same type") {
