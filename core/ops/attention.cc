@@ -313,6 +313,12 @@ double cache_update_bytes(const Graph& graph, const Node& node) {
   return 2.0 * static_cast<double>(graph.type(node.inputs[1]).bytes());
 }
 
+// Whether several devices have query heads of one key head: its gradient is a sum over them.
+bool shares_heads_between_devices(const Tensor& q, const Tensor& k) {
+  return q.has("heads") && k.has("kv_heads") && !q.type().axis("heads").split.empty() &&
+         k.type().axis("kv_heads").split.empty();
+}
+
 }  // namespace
 
 const Op kAttentionGradOp{{.name = "attention_grad",
@@ -326,12 +332,6 @@ const Op kAttentionOp{{.name = "attention",
                        .vjp = vjp_attention,
                        .decomposition = decompose_attention,
                        .flops = score_flops<2>}};
-
-// Whether several devices have query heads of one key head: its gradient is a sum over them.
-static bool shares_heads_between_devices(const Tensor& q, const Tensor& k) {
-  return q.has("heads") && k.has("kv_heads") && !q.type().axis("heads").split.empty() &&
-         k.type().axis("kv_heads").split.empty();
-}
 
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
   const Attributes attributes = {{key::kCausal, options.mask == AttentionMask::kCausal},

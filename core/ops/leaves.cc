@@ -100,6 +100,12 @@ const Op kAddLeavesOp{{.name = "add_leaves",
                        .infer = infer_add_leaves,
                        .decomposition = decompose_add_leaves}};
 
+Type unsplit_over(Type type, const std::vector<std::string>& mesh_axes) {
+  for (Axis& axis : type.axes)
+    std::erase_if(axis.split, [&](const auto& each) { return contains(mesh_axes, each); });
+  return type;
+}
+
 Tensor own_leaf(Operand x) { return trace_unary(kOwnLeafOp, x); }
 
 Tensor all_leaves(Operand x, const std::vector<std::string>& mesh_axes) {

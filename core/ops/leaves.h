@@ -26,6 +26,9 @@ Tensor all_leaves(Operand x, const std::vector<std::string>& mesh_axes);
 // leaves.
 Tensor add_leaves(Operand sum, Operand x);
 
+// Returns the type without splits over these mesh axes.
+Type unsplit_over(Type type, const std::vector<std::string>& mesh_axes);
+
 extern const Op kOwnLeafOp, kAllLeavesOp, kAddLeavesOp;
 
 }  // namespace tessera

@@ -30,12 +30,6 @@ bool contains(const Names& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-Type unsplit_over(Type type, const Names& mesh_axes) {
-  for (Axis& axis : type.axes)
-    std::erase_if(axis.split, [&](const auto& each) { return contains(mesh_axes, each); });
-  return type;
-}
-
 // The rules inside of a leaf: no axis of an activation is split over these mesh axes.
 AxisRules rules_beside(AxisRules rules, const Names& mesh_axes) {
   for (AxisRule& rule : rules.activations)

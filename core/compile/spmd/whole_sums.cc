@@ -16,6 +16,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/gather.h"
 #include "core/ops/grouped_product.h"
+#include "core/ops/leaves.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -31,12 +32,6 @@ bool contains(const Names& names, std::string_view name) {
 
 Type without_sum(Type type) {
   if (type.partial.kind == PartialKind::kSum) type.partial = {};
-  return type;
-}
-
-Type unsplit_over(Type type, const Names& mesh_axes) {
-  for (Axis& axis : type.axes)
-    std::erase_if(axis.split, [&](const auto& each) { return contains(mesh_axes, each); });
   return type;
 }
 

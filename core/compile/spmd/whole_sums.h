@@ -15,4 +15,5 @@ namespace tessera {
 // replicated along it. Partial maxima stay: they do not depend on the order. So do sums of one term
 // and zeros, such as a lookup in a split table, up to the next reshard.
 Graph with_whole_sums(const Graph& traced, const Mesh& mesh);
+
 }  // namespace tessera
