@@ -9,8 +9,9 @@ batches.
 The model is bench.Gpt2Small (13.8M parameters). Runs are interleaved, so that other load affects
 all of them equally. A step's time is the median over all rounds without each run's first steps;
 ratios are of medians. "In collectives" is the share of the last step that the first device spends
-in collectives, including waiting. Losses are compared too: different losses are an error. Needs
-`ninja runexp experiment_bench`; docs/performance.md has the results.
+in collectives, including waiting. Losses are compared too: different losses are an error. A case
+may have other numerics: fsdp-8:mesh_invariant. Needs `ninja runexp experiment_bench`;
+docs/performance.md has the results.
 """
 import argparse
 import gzip
@@ -31,6 +32,8 @@ CASES = {  # mesh, weights, activations
     "replica-8": ([8, 1, 1], "", ALL),
     "fsdp-8": ([1, 8, 1], "embed -> data", ALL),
     "tensor-2": ([1, 1, 2], TENSOR, f"{ALL}, {TENSOR}"),
+    "tensor-4": ([1, 1, 4], TENSOR, f"{ALL}, {TENSOR}"),
+    "fsdp-2-tensor-4": ([1, 2, 4], f"embed -> data, {TENSOR}", f"{ALL}, {TENSOR}"),
 }
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute",
                "send", "receive")
@@ -39,7 +42,8 @@ TOLERANCE = 1e-3  # For losses: rounding, also in bf16.
 
 
 def run(args, name, folder):
-    mesh, weights, activations = CASES[name]
+    case, _, numerics = name.partition(":")
+    mesh, weights, activations = CASES[case]
     devices = mesh[0] * mesh[1] * mesh[2]
     shutil.rmtree(folder, ignore_errors=True)
     command = args.under.split() + [
@@ -47,6 +51,7 @@ def run(args, name, folder):
         f"--threads={args.threads}", f"--devices={devices}", f"--set=ici_mesh_shape={mesh}",
         f"--set=rules.weights={weights}", f"--set=rules.activations={activations}",
         f"--set=global_batch_size={args.tokens // SEQ_LEN}",
+        f"--set=task.train.numerics={numerics or 'standard'}",
         f"--set=num_train_steps={args.steps + args.warmup}", f"--set=compute_dtype={args.dtype}",
         f"--profile={args.steps + args.warmup - 1}:1"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
