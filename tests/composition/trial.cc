@@ -44,10 +44,13 @@ std::string kind_of(const std::string& name) {
   return slash == std::string::npos ? name.substr(0, name.find(": ")) : name.substr(0, slash);
 }
 
-// A key bias adds the same constant to all scores of a query, which without rotary embeddings does
-// not change the softmax: its gradient is only rounding errors, of the size of the whole gradient's
-// before clipping.
-bool vanishes(const std::string& name) { return name.ends_with(".key_bias"); }
+// Gradients that are only rounding errors, of the size of the whole gradient's before clipping. A
+// key bias adds the same constant to all scores of a query, which without rotary embeddings does
+// not change the softmax. A router that chooses one expert only scales its result, which a norm
+// after it removes.
+bool vanishes(const std::string& name) {
+  return name.ends_with(".key_bias") || name.ends_with(".router.w");
+}
 
 double gradient_norm_in(const std::string& name, const RunNumbers& numbers) {
   const auto found = numbers.find(name.substr(0, name.find(": ")) + ": grad_norm");
