@@ -78,6 +78,12 @@ class Leaves {
 
   int64_t steps() const { return steps_; }
 
+  // For errors of layers that split a leaf.
+  std::string text() const {
+    return fmt::format("numerics=mesh_invariant, in a leaf of {} of the batch's examples",
+                       examples_);
+  }
+
   const Names& mesh_axes() const { return mesh_axes_; }
   const std::vector<Tensor>& stacked() const { return stacked_; }
 
@@ -146,9 +152,8 @@ void check_whole_leaves(const Graph& model, const Names& mesh_axes) {
       for (const std::string& each : mesh_axes)
         if (split_over(type, each) && !type.has(kLeafAxis))
           fail(
-              "{}: numerics=mesh_invariant: {} is {}, but {} splits the batch, of which each "
-              "device "
-              "has a leaf of its own; use place() in place of an explicit layout [in {}]",
+              "{}: {} is {}, but {} splits the batch, and each device has a leaf of its own; use "
+              "place() in place of an explicit layout [in {}]",
               node.site.text(), node.op->name, type.text(), each, node.path);
     }
   }
@@ -185,6 +190,7 @@ int64_t leaves_of_device(const Features& features) {
 Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Tensor>& parameters,
                                     const std::vector<int32_t>& trained, const Features& features) {
   const Leaves leaves(features);
+  const ErrorPrefix where(leaves.text());
   const Names& mesh_axes = leaves.mesh_axes();
   std::vector<Tensor> whole;
   for (const Tensor& each : parameters)

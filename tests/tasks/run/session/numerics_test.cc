@@ -76,14 +76,16 @@ TEST_CASE("a checkpoint of a standard run is restored in f64, and not the revers
                       Catch::Contains("f64") && Catch::Contains("f32"));
 }
 
-TEST_CASE("a device without kernels for f64 is refused") {
+TEST_CASE("a device with standard numerics only is refused") {
   const DeviceKind kind = find_device_kind(test_device_kind());
   DeviceKind narrow = kind;
   narrow.has_all_numerics = false;
   register_device_kind(test_device_kind(), narrow);
-  const std::string message = error_of([] { Machine{Numerics::kF64}; });
+  const std::string f64 = error_of([] { Machine{Numerics::kF64}; });
+  const std::string invariant = error_of([] { Machine{Numerics::kMeshInvariant}; });
   register_device_kind(test_device_kind(), kind);
-  REQUIRE_THAT(message, Catch::Contains("task.train.numerics: f64 is for CPUs"));
+  REQUIRE_THAT(f64, Catch::Contains("task.train.numerics: f64 is for CPUs"));
+  REQUIRE_THAT(invariant, Catch::Contains("task.train.numerics: mesh_invariant is for CPUs"));
 }
 
 }  // namespace
