@@ -37,8 +37,10 @@ struct Summary {
     }
     ++ran;
     const auto keep = [&](const Difference& difference, auto& largest) {
-      const std::string name = difference.name.substr(0, difference.name.rfind('/'));
-      auto& kept = largest[name.substr(std::min(name.find(": ") + 2, name.size()))];
+      const size_t colon = difference.name.find(": ");
+      const std::string name =
+          colon == std::string::npos ? difference.name : difference.name.substr(colon + 2);
+      auto& kept = largest[name.substr(0, name.rfind('/'))];
       kept = std::max(kept, {difference.error, number});
     };
     keep(verdict.f64, f64);
