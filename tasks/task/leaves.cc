@@ -19,7 +19,6 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
-#include "tasks/task/output_sums.h"
 
 namespace tessera {
 namespace {
@@ -59,6 +58,18 @@ Type sum_type(const Type& weight, const Names& mesh_axes) {
     break;
   }
   return type;
+}
+
+std::vector<Tensor> zero_sums(const std::vector<Tensor>& weights, const Names& mesh_axes) {
+  const PhaseScope phase(Phase::kBackward);
+  std::vector<Tensor> sums;
+  for (const Tensor& each : weights) sums.push_back(zeros(sum_type(each.type(), mesh_axes)));
+  return sums;
+}
+
+std::vector<Tensor> whole_over(std::vector<Tensor> weights, const Names& mesh_axes) {
+  for (Tensor& each : weights) each = reshard(each, unsplit_over(each.type(), mesh_axes));
+  return weights;
 }
 
 // A batch as a stack of leaves: what the loop slices, and how its body finds its own.
@@ -124,16 +135,17 @@ class Leaves {
     std::string order = microbatch + " " + leaf;
     for (const std::string& each : parts.type().names())
       if (each != microbatch && each != leaf) order += " " + each;
-    Type type = transpose(parts, order).type();
+    parts = transpose(parts, order);
+    Type type = parts.type();
     type.axes[1].split = mesh_axes_;
-    return reshard(transpose(parts, order), type);
+    return reshard(parts, type);
   }
 
   const Features& features_;
   int64_t steps_;
   Names mesh_axes_;
   int64_t devices_;
-  int64_t examples_;  // Of a leaf.
+  int64_t examples_;  // The number of them in a leaf.
   std::vector<Tensor> stacked_;
   Names names_;
 };
@@ -192,18 +204,11 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
   const Leaves leaves(features);
   const ErrorPrefix where(leaves.text());
   const Names& mesh_axes = leaves.mesh_axes();
-  std::vector<Tensor> whole;
-  for (const Tensor& each : parameters)
-    whole.push_back(reshard(each, unsplit_over(each.type(), mesh_axes)));
+  const std::vector<Tensor> targets = select(parameters, trained);
+  const std::vector<Tensor> whole = whole_over(parameters, mesh_axes);
   const AxisRules rules = rules_beside(traced_rules(), mesh_axes);
   const TraceScope inside_leaves(traced_graph(), traced_mesh(), rules);
-
-  std::vector<Tensor> carries;
-  {
-    const PhaseScope phase(Phase::kBackward);
-    for (const Tensor& each : select(parameters, trained))
-      carries.push_back(zeros(sum_type(each.type(), mesh_axes)));
-  }
+  std::vector<Tensor> carries = zero_sums(targets, mesh_axes);
   const EmptyOutput empty = empty_output(model, leaves.own_types(), leaves.steps());
   carries.insert(carries.end(), empty.zeros.begin(), empty.zeros.end());
 
@@ -226,7 +231,7 @@ Differentiated differentiate_leaves(const BaseModel& model, const std::vector<Te
   };
   std::vector<Tensor> sums =
       repeat(kMicrobatchAxis, leaves.steps(), carries, leaves.stacked(), body).carries;
-  return mean_of(sums, select(parameters, trained), empty.names);
+  return mean_of(sums, targets, empty.names);
 }
 
 }  // namespace tessera

@@ -17,7 +17,6 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
-#include "tasks/task/output_sums.h"
 
 namespace tessera {
 namespace {

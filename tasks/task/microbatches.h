@@ -10,20 +10,12 @@
 
 #include "core/graph/graph.h"
 #include "layers/models/base_model.h"
+#include "tasks/task/output_sums.h"
 
 namespace tessera {
 
-// The axis of the loop over microbatches.
-inline constexpr std::string_view kMicrobatchAxis = "microbatch";
-
 // When there is a loop. A pipeline needs one, also of a single microbatch: its stages run the body.
 enum class MicrobatchLoop { kOfSeveral, kAlways };
-
-struct Differentiated {
-  Tensor loss;                    // f32 scalar, not partial.
-  std::vector<Tensor> gradients;  // One per trained parameter, in order, with its type.
-  ModelOutput output;             // For the whole batch, not partial.
-};
 
 // `trained` are indices into `parameters`. `num_microbatches` must divide the batch.
 Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& parameters,

@@ -8,11 +8,20 @@
 #include <string_view>
 #include <vector>
 
-#include "tasks/task/microbatches.h"
+#include "core/graph/graph.h"
+#include "layers/models/base_model.h"
 
 namespace tessera {
 
 inline constexpr std::string_view kBatchAxis = "batch";
+// The axis of the loop over microbatches.
+inline constexpr std::string_view kMicrobatchAxis = "microbatch";
+
+struct Differentiated {
+  Tensor loss;                    // f32 scalar, not partial.
+  std::vector<Tensor> gradients;  // One per trained parameter, in order, with its type.
+  ModelOutput output;             // For the whole batch, not partial.
+};
 
 // The output, replicated.
 ModelOutput finished(const ModelOutput& output);

@@ -89,8 +89,8 @@ void run_draws(Tier tier, uint32_t first, uint32_t count, int64_t least) {
   REQUIRE(summary.ran >= least);
 }
 
-TEST_CASE("thirty-two compositions of features and meshes give one device's numbers") {
-  run_draws(Tier::kFast, 1, 32, 20);
+TEST_CASE("forty compositions of features and meshes give one device's numbers") {
+  run_draws(Tier::kFast, 1, 40, 20);
 }
 
 TEST_CASE("two thousand compositions of features and meshes give one device's numbers", "[full]") {

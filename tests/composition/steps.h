@@ -39,7 +39,7 @@ TracedStep traced(CompositionModel model);
 // one device's block is read for a comparison or a checkpoint.
 std::vector<std::string> differing_copies(const Executor& executor);
 
-// As task.train says, for the step's mesh.
+// What task.train and the mesh of the step say.
 CompileOptions compile_options(const TracedStep& step, Numerics numerics);
 
 // The numbers of some steps, from `first` on, which `train` runs on the executor. The state is that

@@ -40,8 +40,7 @@ void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
 Graph compile_shared(Graph traced, const CompileOptions& options, std::vector<SavedValue>& saved) {
   end_stage("trace", traced, options.mesh, options);
   Graph graph = rematerialize(std::move(traced), options.remat, &saved);
-  if (options.numerics == Numerics::kMeshInvariant)
-    graph = with_whole_sums(graph, options.mesh);
+  if (options.numerics == Numerics::kMeshInvariant) graph = with_whole_sums(graph, options.mesh);
   end_stage("remat", graph, options.mesh, options);
   return graph;
 }
