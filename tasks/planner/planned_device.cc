@@ -2,6 +2,7 @@
 #include "tasks/planner/planned_device.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/devices/cpu/device.h"
 #include "core/graph/op.h"
 #include "core/ops/fp8.h"
+#include "core/ops/leaves.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
@@ -114,7 +116,9 @@ class PlannedDevice final : public DescribedDevice {
   // Whether the CUDA device has a kernel for the op.
   bool has_kernel(const OpDef& op) const override {
     if (&op == &kFp8ProductOp) return fp8_peak(hardware()).has_value();
-    return &op != &kSortOp && &op != &kTriangularSolveOp;
+    const std::array<const OpDef*, 5> decomposed = {&kSortOp, &kTriangularSolveOp, &kOwnLeafOp,
+                                                    &kAllLeavesOp, &kAddLeavesOp};
+    return std::ranges::find(decomposed, &op) == decomposed.end();
   }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
   std::unique_ptr<Event> make_event() override { return nothing_runs(); }
