@@ -32,8 +32,7 @@ CASES = {  # mesh, weights, activations
     "replica-8": ([8, 1, 1], "", ALL),
     "fsdp-8": ([1, 8, 1], "embed -> data", ALL),
     "tensor-2": ([1, 1, 2], TENSOR, f"{ALL}, {TENSOR}"),
-    "tensor-4": ([1, 1, 4], TENSOR, f"{ALL}, {TENSOR}"),
-    "fsdp-2-tensor-4": ([1, 2, 4], f"embed -> data, {TENSOR}", f"{ALL}, {TENSOR}"),
+    "fsdp-4-tensor-2": ([1, 4, 2], f"embed -> data, {TENSOR}", f"{ALL}, {TENSOR}"),
 }
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute",
                "send", "receive")
