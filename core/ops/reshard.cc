@@ -41,7 +41,10 @@ const Node* producer(const Tensor& x) {
   return id == kNone ? nullptr : &x.graph()->node(id);
 }
 
+// None in a mesh-invariant graph: a sum over devices is rounded to this dtype, one of one device is
+// not.
 std::optional<DType> reduce_dtype(const Node& node) {
+  if (trace_state().is_mesh_invariant) return std::nullopt;
   if (node.op != &kCastOp || !node.attributes.has(key::kReduce)) return std::nullopt;
   return node.attributes.get(key::kReduce);
 }
