@@ -61,8 +61,7 @@ Tensor join_shards(const Tensor& x) {
 // Cuts ["batch seq …"] -> ["chunks batch seq …"]: each device's part of the sequence is cut into
 // consecutive chunks of `size` positions, the last filled with zeros.
 Tensor split_chunks(Tensor x, int64_t size) {
-  // Chunks of whole sequences are the same on every mesh.
-  x = trace_state().is_mesh_invariant ? whole_along(x, "seq") : split_shards(x);
+  x = split_shards(x);
   const int64_t count = (x.size("seq") + size - 1) / size;
   if (const int64_t missing = count * size - x.size("seq"); missing > 0)
     x = pad(x, "seq", 0, missing);
@@ -134,6 +133,7 @@ CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
 // device are in each chunk, so their layout stays.
 int64_t BaseSoftmax::chunk_size(const Tensor& x) const {
   if (options_.chunk_tokens == 0 || !x.has("seq")) return 0;
+  if (trace_state().is_mesh_invariant) return 0;  // Chunks of a device depend on the mesh.
   const Type local = local_type(x.type(), traced_mesh());
   int64_t tokens = 1;  // Tokens of one device.
   for (const Axis& axis : local.axes)
