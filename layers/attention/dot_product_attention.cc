@@ -49,6 +49,12 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
 // scores, which the fused op avoids, so it is for training with attention dropout only.
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
+  const bool splits_heads = !q.type().axis("heads").split.empty();
+  if (trace_state().is_mesh_invariant && splits_heads && k.type().axis("kv_heads").split.empty()) {
+    // Copies of a key head would have gradients that are added.
+    const Tensor whole = attention_with_dropout(whole_along(q, "heads"), k, v, options, dropout);
+    return reshard(whole, q.type());
+  }
   // All scores of a query are on one device.
   k = shared_heads(whole_along(k, "key_seq"), q.type().axis("heads"));
   v = shared_heads(whole_along(v, "key_seq"), q.type().axis("heads"));
