@@ -42,8 +42,8 @@ std::vector<std::string> differing_copies(const Executor& executor);
 // What task.train and the mesh of the step say.
 CompileOptions compile_options(const TracedStep& step, Numerics numerics);
 
-// The numbers of some steps, from `first` on, which `train` runs on the executor. The state is that
-// of new weights.
+// Runs some steps by `train` on the executor, whose weights are new, and returns their numbers. The
+// first step gets the batch with number `first_batch`.
 using TrainStep = std::function<StepResult(const Batch& batch, int64_t number)>;
 RunNumbers numbers_of_steps(const TracedStep& step, const Executor& executor,
                             const TrainStep& train, int64_t steps, int64_t first_batch = 0);

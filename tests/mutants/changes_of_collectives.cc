@@ -33,8 +33,8 @@ ValueId copies(Edit& edit, ValueId value, const std::string& axis) {
   return edit.add(kConcatOp, parts, {{key::kAxis, axis}});
 }
 
-// Adds the collective over fewer, more or other mesh axes, whose number of devices differs: those
-// of an equal number are swapped (add_swaps).
+// Adds the collective over fewer, more or other mesh axes with another number of devices. Mesh axes
+// with the same number are swapped (add_swaps).
 void add_other_groups(const Site& site, const std::string& what, std::vector<Change>& changes) {
   const Names own = site.node().attributes.get(key::kMeshAxes);
   const auto add = [&](const std::string& how, const Names& mesh_axes) {
@@ -91,6 +91,16 @@ void add_all_reduce(const Site& site, std::vector<Change>& changes) {
   add_moves(site, what, changes);
 }
 
+// Adds what a collective that resizes one axis has in common with others.
+void add_changes_along_axis(const Site& site, const std::string& what,
+                            std::vector<Change>& changes) {
+  changes.push_back(doubled(what));
+  add_other_groups(site, what, changes);
+  add_other_axes(site, what, key::kAxis, changes);
+  add_reversed(site, what, changes);
+  add_moves(site, what, changes);
+}
+
 void add_reduce_scatter(const Site& site, std::vector<Change>& changes) {
   const std::string what = "reduction", axis = site.node().attributes.get(key::kAxis);
   changes.push_back(deleted(what));
@@ -101,11 +111,7 @@ void add_reduce_scatter(const Site& site, std::vector<Change>& changes) {
     sum.set(key::kReduction, "sum");
     return edit.again(edit.add(kAllReduceOp, {edit.operand()}, sum));
   }));
-  changes.push_back(doubled(what));
-  add_other_groups(site, what, changes);
-  add_other_axes(site, what, key::kAxis, changes);
-  add_reversed(site, what, changes);
-  add_moves(site, what, changes);
+  add_changes_along_axis(site, what, changes);
 }
 
 void add_gather(const Site& site, std::vector<Change>& changes) {
@@ -113,11 +119,7 @@ void add_gather(const Site& site, std::vector<Change>& changes) {
   changes.push_back(deleted(what));
   changes.push_back(replaced("delete gather", "copies of its operand",
                              [axis](Edit& edit) { return copies(edit, edit.operand(), axis); }));
-  changes.push_back(doubled(what));
-  add_other_groups(site, what, changes);
-  add_other_axes(site, what, key::kAxis, changes);
-  add_reversed(site, what, changes);
-  add_moves(site, what, changes);
+  add_changes_along_axis(site, what, changes);
 }
 
 void add_all_to_all(const Site& site, std::vector<Change>& changes) {

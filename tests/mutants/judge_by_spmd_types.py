@@ -7,8 +7,8 @@ of Tessera.
 The block is a feed-forward layer with a residual, FSDP over `data` and tensor parallelism over
 `mdl`, and its loss. Nothing communicates: the process group is a fake one. Run once after a change:
 
-  python3 -m venv /tmp/venv && /tmp/venv/bin/pip install torch numpy spmd_types==0.3.1
-  /tmp/venv/bin/python tests/mutants/judge_by_spmd_types.py
+  python3 -m venv VENV && VENV/bin/pip install torch numpy spmd_types==0.3.1
+  VENV/bin/python tests/mutants/judge_by_spmd_types.py
 """
 
 import importlib.metadata

@@ -22,7 +22,7 @@ struct Mutant {
 
 // Returns all mutants, in the order of the nodes, except those that change nothing.
 std::vector<Mutant> all_mutants(const LoweredStep& step);
-// Returns the one with this text(); Error if there is none.
+// Returns the mutant with this text(); Error if there is none.
 Mutant parse_mutant(const LoweredStep& step, std::string_view text);
 
 // Returns the programs of all devices with the change. Error if a type rule refuses it.

@@ -24,8 +24,8 @@
 namespace tessera {
 namespace {
 
-// A mutant of the block and, if there is one, the mutant like it in the lowered feed-forward layer
-// of the first recipe.
+// A mutant of the block and, if there is one, the corresponding mutant of the feed-forward layer
+// in the first lowered recipe.
 struct BlockMutant {
   const char* name;
   const char *kind, *op, *how;
