@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/devices/cpu/processor.h"
+#include "core/io/json.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
@@ -44,6 +45,20 @@ std::function<bool(const OpDef&)> kernels_of_kind(const std::string& kind, std::
   auto devices = find_device(kind, folders, flag).make_devices(1, 1, 0);
   const std::shared_ptr<Device> device = std::move(devices.at(0));
   return [device](const OpDef& op) { return device->has_kernel(op); };
+}
+
+// The number of devices of a mesh shape such as [1,4,1].
+int64_t devices_of_shape(const std::string& shape) {
+  int64_t devices = 1;
+  try {
+    const Json mesh = parse_json("{\"shape\": " + shape + "}", "a mesh");
+    for (const Json& size : mesh.at("shape").as_array()) devices *= size.as_integer();
+  } catch (const Error&) {
+    devices = 0;
+  }
+  if (devices < 1)
+    fail("--against=mesh:{}: expected a value of mesh.ici_mesh_shape, such as mesh:[1,4,1]", shape);
+  return devices;
 }
 
 void require_level(const std::string& name) {
@@ -80,8 +95,8 @@ struct ReplayCommand {
             {.min = 1}),
       About(checkpoint, "or from this step's (0: the initial weights)", {.unit = "STEP"}),
       About(against,
-            "threads:N, device:KIND, cpu_level:LEVEL or build:RUNEXP, which a second process "
-            "runs; or a recording. Names the first kernel that differs",
+            "threads:N, device:KIND, cpu_level:LEVEL, build:RUNEXP or mesh:[1,4,1], which a second "
+            "process runs; or a recording. Names the first kernel that differs",
             {.unit = "WHAT"}),
       About(tolerance,
             "count floats as equal if they differ by less than T times the largest value of the "
@@ -119,6 +134,12 @@ struct ReplayCommand {
     if (against.empty()) return;
     const OtherSideChoice other = parse_other_side(against);
     if (other.kind == Side::kThreads) KindFlags{whole_number("threads", other.value, 1)}.check();
+    if (other.kind == Side::kMesh) {
+      constexpr std::string_view kMesh = "--against=mesh:SHAPE, which compares sums of hashes";
+      DeviceFlags{.devices = devices_of_shape(other.value), .kind = {}}.check();
+      refuse(tolerance > 0.0, "tolerance", kMesh);
+      refuse(isolate, "isolate", kMesh);
+    }
   }
 
   CommandResult run(const CommandContext& context) const {
@@ -179,11 +200,17 @@ struct ReplayCommand {
     other.record.clear();
     other.kernels_of = kernels;
     // --tolerance and the values of elements need outputs, --isolate inputs, too.
-    other.record_values = isolate ? RecordedValues::kAll : RecordedValues::kOutputs;
+    other.record_values = side.kind == Side::kMesh ? RecordedValues::kNone
+                          : isolate                ? RecordedValues::kAll
+                                                   : RecordedValues::kOutputs;
     other.isolate = false;
     if (side.kind == Side::kDevice) other.devices.kind.device = side.value;
     if (side.kind == Side::kThreads)
       other.devices.kind.threads = whole_number("threads", side.value, 1);
+    if (side.kind == Side::kMesh) {
+      other.devices.devices = devices_of_shape(side.value);
+      other.experiment.set.push_back("mesh.ici_mesh_shape=" + side.value);
+    }
     std::vector<std::string> command = {other_program(side), "--mode=replay"};
     for (std::string& word : to_arguments(other)) command.push_back(std::move(word));
     return command;

@@ -13,16 +13,16 @@ namespace {
 constexpr uint64_t kFirst = 0x87c37b91114253d5u, kSecond = 0x4cf5ad432745937fu;
 constexpr size_t kBlock = 16;
 
-uint64_t finished(uint64_t hash) {
-  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccdu;
-  hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53u;
-  return hash ^ (hash >> 33);
-}
-
 uint64_t mixed_first(uint64_t word) { return std::rotl(word * kFirst, 31) * kSecond; }
 uint64_t mixed_second(uint64_t word) { return std::rotl(word * kSecond, 33) * kFirst; }
 
 }  // namespace
+
+uint64_t hashed_bits(uint64_t bits) {
+  bits = (bits ^ (bits >> 33)) * 0xff51afd7ed558ccdu;
+  bits = (bits ^ (bits >> 33)) * 0xc4ceb9fe1a85ec53u;
+  return bits ^ (bits >> 33);
+}
 
 std::string array_hash(std::span<const std::byte> bytes) {
   uint64_t first = 0, second = 0;
@@ -42,8 +42,8 @@ std::string array_hash(std::span<const std::byte> bytes) {
   second ^= bytes.size();
   first += second;
   second += first;
-  first = finished(first);
-  second = finished(second);
+  first = hashed_bits(first);
+  second = hashed_bits(second);
   first += second;
   second += first;
   return fmt::format("{:016x}{:016x}", first, second);

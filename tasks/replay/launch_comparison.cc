@@ -85,6 +85,7 @@ void LaunchObservation::after(const InspectedLaunch& launch) {
   ArrayBytesList outputs =
       read_arrays(*listed->graph, listed->node->outputs, open.outputs, launch.stream);
   open.record.outputs.hashes = hashes_of(outputs);
+  if (sinks_.sums != nullptr) sinks_.sums->add(*listed, outputs);
   if (open.other) compare(*listed, open, open.other->outputs, outputs);
   if (sinks_.writer == nullptr) return;
   if (sinks_.values != RecordedValues::kNone) open.record.outputs.values = std::move(outputs);

@@ -15,6 +15,7 @@
 #include "tasks/replay/other_side.h"
 #include "tasks/replay/recording.h"
 #include "tasks/replay/replay_options.h"
+#include "tasks/replay/value_sums.h"
 #include "tasks/run/observe/launch_list.h"
 
 namespace tessera {
@@ -54,6 +55,7 @@ struct LaunchSinks {
   RecordedValues values = RecordedValues::kNone;
   OtherSide* other = nullptr;
   Comparison* comparison = nullptr;
+  ValueSums* sums = nullptr;
   double tolerance = 0;
   LaunchInputs inputs = LaunchInputs::kOwn;
 };

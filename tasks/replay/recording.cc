@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -33,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kRecordingVersion = 1;
+constexpr int64_t kRecordingVersion = 2;
 constexpr std::string_view kFirstKey = "{\"recording\": ";
 constexpr size_t kReadBytes = 1 << 16;
 constexpr size_t kMostOfLine = size_t{1} << 30;
@@ -48,6 +49,14 @@ std::vector<int64_t> numbers_in(const Json& list) {
   std::vector<int64_t> numbers;
   for (const Json& item : list.as_array()) numbers.push_back(item.as_integer());
   return numbers;
+}
+
+uint64_t hexadecimal_in(const std::string& text, const std::string& where) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (error != std::errc() || end != text.data() + text.size())
+    fail("{} is damaged: '{}' is not a sum", where, text);
+  return number;
 }
 
 double number_or_nan(const Json& value) {
@@ -72,6 +81,7 @@ std::string header_line(const RecordingHeader& header) {
       .add("device", std::string_view(header.device))
       .add("mesh", std::string_view(header.mesh))
       .add("graph", std::string_view(header.graph))
+      .add("numerics", std::string_view(header.numerics))
       .add("trained_from", header.trained_from)
       .add("values", enum_name(header.values))
       .add_raw("programs", json_list(header.programs, names))
@@ -145,6 +155,22 @@ void RecordingWriter::add(const LaunchRecord& record) {
   for (const RecordedArrays* arrays : {&record.inputs, &record.outputs})
     for (const std::vector<std::byte>& array : arrays->values) write(array);
   ++launches_;
+}
+
+void RecordingWriter::add_sums(const std::map<std::string, ValueSum>& sums) {
+  std::vector<std::string> names;
+  std::vector<uint64_t> elements;
+  std::vector<std::string> hashes;
+  for (const auto& [name, sum] : sums) {
+    names.push_back(name);
+    elements.push_back(sum.elements);
+    hashes.push_back(fmt::format("{:016x}", sum.sum));
+  }
+  write_line(JsonLine()
+                 .add_raw("values", json_list(names, json_quoted))
+                 .add_raw("elements", json_list(elements))
+                 .add_raw("sums", json_list(hashes, json_quoted))
+                 .text());
 }
 
 void RecordingWriter::finish(double loss, double grad_norm) {
@@ -238,6 +264,7 @@ void RecordingReader::read_header() {
   header_.device = json.at("device").as_string();
   header_.mesh = json.at("mesh").as_string();
   header_.graph = json.at("graph").as_string();
+  header_.numerics = json.at("numerics").as_string();
   header_.trained_from = json.at("trained_from").as_integer();
   const std::string& values = json.at("values").as_string();
   const auto kinds = enum_names(RecordedValues{});
@@ -271,12 +298,31 @@ void RecordingReader::read_values(RecordedArrays& arrays, const std::vector<int6
   }
 }
 
+std::map<std::string, ValueSum> RecordingReader::sums_in(const Json& json) const {
+  const std::vector<std::string> names = texts_in(json.at("values"));
+  const std::vector<std::string> hashes = texts_in(json.at("sums"));
+  const std::vector<int64_t> elements = numbers_in(json.at("elements"));
+  if (hashes.size() != names.size() || elements.size() != names.size())
+    fail("{} is damaged: {} values and {} sums", where_, names.size(), hashes.size());
+  std::map<std::string, ValueSum> sums;
+  for (size_t i = 0; i < names.size(); ++i)
+    sums[names[i]] = {static_cast<uint64_t>(elements[i]), hexadecimal_in(hashes[i], where_)};
+  return sums;
+}
+
 bool RecordingReader::next(LaunchRecord& record) {
-  const std::string text = line();
-  const Json json = parse_json(text, where_);
+  std::string text = line();
+  Json json = parse_json(text, where_);
+  if (json.find("sums") != nullptr) {
+    checksum_ = crc32c(std::as_bytes(std::span(text)), checksum_);
+    end_.sums = sums_in(json);
+    text = line();
+    json = parse_json(text, where_);
+  }
   if (json.find("end") != nullptr) {
-    end_ = {json.at("end").as_integer(), number_or_nan(json.at("loss")),
-            number_or_nan(json.at("grad_norm"))};
+    end_.launches = json.at("end").as_integer();
+    end_.loss = number_or_nan(json.at("loss"));
+    end_.grad_norm = number_or_nan(json.at("grad_norm"));
     const int64_t checksum = checksum_with_results(checksum_, end_.loss, end_.grad_norm);
     if (end_.launches != launches_ || json.at("checksum").as_integer() != checksum)
       fail("{} is damaged: its checksum is wrong; record it again", where_);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the launches of one step read and wrote, as a file or a pipe between two processes
 // (docs/formats.md): a JSON line about the program, a JSON line for each launch, which the bytes of
-// its arrays may follow, and a JSON line at the end with a checksum.
+// its arrays may follow, a JSON line with the sums of values, and one at the end with a checksum.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "tasks/replay/value_sums.h"
 
 namespace tessera {
 
@@ -31,6 +33,7 @@ struct RecordingHeader {
   std::string device;  // Its description.
   std::string mesh;
   std::string graph;         // The hash of the traced graph.
+  std::string numerics;      // task.train.numerics.
   int64_t trained_from = 0;  // The steps after this one were trained before the recorded one.
   RecordedValues values = RecordedValues::kNone;
   std::vector<std::vector<std::string>> programs;  // LaunchList::identity() of each stage.
@@ -51,8 +54,10 @@ struct LaunchRecord {
 struct RecordingEnd {
   int64_t launches = 0;
   double loss = 0.0, grad_norm = 0.0;
+  std::map<std::string, ValueSum> sums;  // With mesh-invariant numerics.
 };
 
+class Json;
 class RecordingOutput;  // A new file, or a pipe.
 
 // Writes a recording. A regular file has a temporary name until finish().
@@ -64,7 +69,8 @@ class RecordingWriter {
   RecordingWriter(const RecordingWriter&) = delete;
   RecordingWriter& operator=(const RecordingWriter&) = delete;
 
-  void add(const LaunchRecord& record);  // Any thread.
+  void add(const LaunchRecord& record);                        // Any thread.
+  void add_sums(const std::map<std::string, ValueSum>& sums);  // Of all launches.
   void finish(double loss, double grad_norm);
 
  private:
@@ -100,6 +106,7 @@ class RecordingReader {
   bool refill();
   void read_header();
   void read_values(RecordedArrays& arrays, const std::vector<int64_t>& bytes);
+  std::map<std::string, ValueSum> sums_in(const Json& json) const;
 
   ReadSome read_;
   std::string where_;

@@ -2,6 +2,7 @@
 #include "tasks/replay/replay.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <filesystem>
@@ -12,6 +13,8 @@
 #include "core/base/error.h"
 #include "core/compile/computation.h"
 #include "core/graph/text.h"
+#include "core/ops/norm.h"
+#include "core/ops/repeat.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/replay/launch_comparison.h"
 #include "tasks/replay/replay_report.h"
@@ -65,6 +68,18 @@ std::optional<Communication> common_communication(const ExperimentConfig& config
   return Communication::kInline;
 }
 
+// Meshes are compared by values, so ops may not be fused to launches that depend on the mesh. With
+// or without fusion a step has the same bits.
+std::function<bool(const OpDef&)> replayed_kernels(Numerics numerics,
+                                                   std::function<bool(const OpDef&)> other_has) {
+  if (numerics != Numerics::kMeshInvariant) return other_has;
+  return [other_has](const OpDef& op) {
+    const std::array<const OpDef*, 4> fused = {&kFusedOp, &kFusedUpdatesOp, &kFusedProductOp,
+                                               &kFusedNormOp};
+    return std::ranges::find(fused, &op) == fused.end() && (!other_has || other_has(op));
+  };
+}
+
 void require_one_process(const ProcessGroup& processes, int64_t devices) {
   if (processes.size() > 1)
     fail(
@@ -111,7 +126,8 @@ class Replay final : public BaseRun {
         store_(directory_ / "checkpoints"),
         console_(console_mode(options, processes)),
         processes_(processes),
-        devices_(devices, setting.other_has_kernel),
+        numerics_(config.task.instantiate()->train().numerics),
+        devices_(devices, replayed_kernels(numerics_, setting.other_has_kernel)),
         search_(devices) {
     require_one_process(processes, options.devices);
     require_run(directory_);
@@ -134,12 +150,19 @@ class Replay final : public BaseRun {
     if (p().finds_nonfinite) return find_nonfinite();
     const StepResult result = observed_step();
     const StepNumbers here{result.loss, result.grad_norm};
-    if (writer_) writer_->finish(here.loss, here.grad_norm);
+    if (writer_) {
+      if (is_mesh_invariant()) writer_->add_sums(sums_.by_name());
+      writer_->finish(here.loss, here.grad_norm);
+    }
     return report(here);
   }
 
  private:
   const ReplayOptions& p() const { return setting_.replay; }
+  bool is_mesh_invariant() const { return numerics_ == Numerics::kMeshInvariant; }
+  bool compares_meshes() const {
+    return other_ && is_mesh_invariant() && other_->header().mesh != session_->mesh().text();
+  }
 
   void begin() {
     const int64_t last = session_->train().num_train_steps;
@@ -177,6 +200,7 @@ class Replay final : public BaseRun {
                            .device = device_text_,
                            .mesh = session_->mesh().text(),
                            .graph = graph_hash(session_->train_graph()),
+                           .numerics = std::string(enum_name(numerics_)),
                            .trained_from = started_from_,
                            .values = p().values};
     for (const auto& [stage, list] : lists_) header.programs.push_back(list.identity());
@@ -185,6 +209,10 @@ class Replay final : public BaseRun {
 
   void require_comparable(const RecordingHeader& own) const {
     const RecordingHeader& theirs = other_->header();
+    if (compares_meshes() && (p().tolerance > 0 || p().inputs == LaunchInputs::kOther))
+      fail(
+          "{} is on mesh {}, which is compared by sums of hashes, without --tolerance or --isolate",
+          other_->where(), theirs.mesh);
     if (const std::string problem = program_difference(own, theirs); !problem.empty())
       fail("{} cannot be compared: {}{}", other_->where(), problem,
            own.graph == theirs.graph
@@ -242,7 +270,7 @@ class Replay final : public BaseRun {
 
   void note_changes(const CheckpointInfo& info, const LoopState& state) {
     const std::string mesh = session_->mesh().text();
-    if (!state.mesh.empty() && state.mesh != mesh)
+    if (!state.mesh.empty() && state.mesh != mesh && !is_mesh_invariant())
       notes_.push_back(
           fmt::format("note: step {} was saved on mesh {}; on {} sums may be rounded "
                       "differently",
@@ -274,6 +302,7 @@ class Replay final : public BaseRun {
         trained == 0 ? ""
                      : fmt::format(" after training {} step{}", trained, trained == 1 ? "" : "s"));
     text += "\nhere:  " + device_text_;
+    if (compares_meshes()) text += ", mesh " + session_->mesh().text();
     if (other_) text += "\nthere: " + there();
     for (const std::string& note : notes_) text += "\n" + note;
     return text;
@@ -281,6 +310,7 @@ class Replay final : public BaseRun {
 
   std::string there() const {
     const RecordingHeader& theirs = other_->header();
+    if (compares_meshes()) return fmt::format("{}, mesh {}", theirs.device, theirs.mesh);
     return theirs.build == setting_.build
                ? theirs.device
                : fmt::format("{}; build {}, here {}", theirs.device, theirs.build, setting_.build);
@@ -309,8 +339,9 @@ class Replay final : public BaseRun {
     for (LaunchObservation& observation : devices_.observations())
       observation.begin(list_of(device++), {.writer = writer_.get(),
                                             .values = p().values,
-                                            .other = other_.get(),
+                                            .other = compares_meshes() ? nullptr : other_.get(),
                                             .comparison = &comparison_,
+                                            .sums = is_mesh_invariant() ? &sums_ : nullptr,
                                             .tolerance = p().tolerance,
                                             .inputs = p().inputs});
     // Launches of observed runs are inspected.
@@ -337,7 +368,7 @@ class Replay final : public BaseRun {
     if (other_) {
       const RecordingEnd end = other_->end();
       there = StepNumbers{end.loss, end.grad_norm};
-      is_equal = print_comparison();
+      is_equal = compares_meshes() ? print_mesh_comparison(end) : print_comparison();
     }
     console_.info(numbers_text(here, there, recorded_));
     // With the inputs of the other side the numbers are not those of a step.
@@ -373,6 +404,15 @@ class Replay final : public BaseRun {
     return differences;
   }
 
+  // Whether no value differs.
+  bool print_mesh_comparison(const RecordingEnd& end) {
+    std::vector<const LaunchList*> lists;
+    for (const auto& [stage, list] : lists_) lists.push_back(&list);
+    const MeshComparison compared = compared_meshes(lists, sums_.by_name(), end.sums);
+    console_.info(compared.text());
+    return compared.different.empty();
+  }
+
   // Whether no launch differs.
   bool print_comparison() {
     ComparedLaunches compared{.compared = comparison_.compared(),
@@ -400,6 +440,7 @@ class Replay final : public BaseRun {
   CheckpointStore store_;
   Console console_;
   ProcessGroup& processes_;
+  Numerics numerics_;
   ObservedDevices devices_;  // Before the session, which uses these
   NonfiniteSearch search_;   // or those of the search to its end.
   std::unique_ptr<Session> session_;
@@ -411,6 +452,7 @@ class Replay final : public BaseRun {
   std::unique_ptr<OtherSide> other_;
   std::unique_ptr<RecordingWriter> writer_;
   Comparison comparison_;
+  ValueSums sums_;
 };
 
 }  // namespace

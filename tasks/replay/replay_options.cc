@@ -15,11 +15,12 @@ namespace {
 
 using SideKind = OtherSideChoice::Kind;
 
-constexpr std::array<std::pair<std::string_view, SideKind>, 4> kSideWords = {
+constexpr std::array<std::pair<std::string_view, SideKind>, 5> kSideWords = {
     {{"threads", SideKind::kThreads},
      {"device", SideKind::kDevice},
      {"cpu_level", SideKind::kCpuLevel},
-     {"build", SideKind::kBuild}}};
+     {"build", SideKind::kBuild},
+     {"mesh", SideKind::kMesh}}};
 
 }  // namespace
 
@@ -31,10 +32,10 @@ OtherSideChoice parse_other_side(const std::string& text) {
       if (word == name && colon + 1 < text.size()) return {kind, text.substr(colon + 1)};
   if (!text.empty() && std::filesystem::exists(text)) return {SideKind::kRecording, text};
   const std::vector<std::string> words = {"threads:N", "device:KIND", "cpu_level:LEVEL",
-                                          "build:RUNEXP"};
+                                          "build:RUNEXP", "mesh:SHAPE"};
   if (colon != std::string::npos || text.empty())
     fail("--against={}: expected {} or a recording{}", text, fmt::join(words, ", "),
-         did_you_mean(word, {"threads", "device", "cpu_level", "build"}));
+         did_you_mean(word, {"threads", "device", "cpu_level", "build", "mesh"}));
   fail("--against={}: no such file; expected a recording that --record has written, or {}", text,
        fmt::join(words, ", "));
 }

@@ -21,13 +21,14 @@ struct OtherSideChoice {
     kDevice,     // --device=KIND.
     kCpuLevel,   // TESSERA_CPU_LEVEL.
     kBuild,      // Another build's program runexp.
+    kMesh,       // mesh.ici_mesh_shape, with so many devices.
   };
   Kind kind = Kind::kNone;
   std::string value;  // "1", "reference", "portable", or a path.
 };
 
-// "threads:1", "device:reference", "cpu_level:portable", "build:PATH" or the path of a recording.
-// Error for another word before a colon, unless it is a file.
+// "threads:1", "device:reference", "cpu_level:portable", "build:PATH", "mesh:[1,4,1]" or the path
+// of a recording. Error for another word before a colon, unless it is a file.
 OtherSideChoice parse_other_side(const std::string& text);
 
 // What each launch reads in a comparison.

@@ -68,7 +68,7 @@ DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions
   }
   if (kind.has_kernel(kFusedProductOp)) graph = fuse_products(std::move(graph));
   if (kind.has_kernel(kFusedNormOp)) graph = fuse_norms(std::move(graph));
-  graph = fuse(std::move(graph));
+  if (kind.has_kernel(kFusedOp)) graph = fuse(std::move(graph));
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(std::move(graph));
   end_stage("schedule", graph, local, options, stages);

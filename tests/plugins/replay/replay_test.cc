@@ -262,6 +262,40 @@ TEST_CASE("a replay on several devices compares each of them") {
   REQUIRE_THAT(wrong.out, Contains("its inputs are equal: this launch makes the difference"));
 }
 
+TEST_CASE("with mesh-invariant numerics a step is compared with other meshes by its values") {
+  const TextFolder folder;
+  const auto replay = [&](const std::string& arguments, const std::string& environment = "") {
+    return runexp(folder.path(), "--config=run --mode=replay --threads=1 --step=1 " + arguments,
+                  environment);
+  };
+  const std::string two = " --devices=2 --set ici_mesh_shape=[1,2,1]";
+  const std::string numerics = " --set task.train.numerics=mesh_invariant";
+  REQUIRE(runexp(folder.path(), tiny_arguments(3) + numerics + two).exit_code == 0);
+  for (const std::string shape : {"[1,1,1]", "[1,1,2]"}) {
+    const Outcome equal = replay("--devices=2 --against=mesh:" + shape);
+    require_equal(equal);
+    REQUIRE_THAT(equal.out, Contains("values have the same bits on both meshes\n"));
+  }
+  const std::string wrong =
+      fmt::format("--device=wrong --plugin_path='{}' ", fixture("wrong").string());
+  with_code(0, replay(wrong + "--devices=2 --record=two.rec", "TESSERA_WRONG_LAUNCH=einsum:9"));
+  const std::string one = "--devices=1 --set mesh.ici_mesh_shape=[1,1,1] --against=two.rec";
+  const Outcome differs = with_code(1, replay(one));
+  REQUIRE_THAT(differs.out, Contains("\nfirst difference: einsum [") &&
+                                Contains(", output 0, f32[") && Contains(" values ") &&
+                                Contains(" more differ, next:\n  "));
+  REQUIRE_THAT(with_code(2, replay(one + " --tolerance=0.1")).errors,
+               Contains("compared by sums of hashes, without --tolerance or --isolate"));
+  REQUIRE_THAT(with_code(2, replay("--against=mesh:[1,1,1] --isolate")).errors,
+               Contains("--isolate cannot be used with --against=mesh:SHAPE"));
+  for (const std::string shape : {"4", "[]x", "[0,1]", "[1,[2]]"})
+    REQUIRE_THAT(with_code(2, replay("--against=mesh:" + shape)).errors,
+                 Contains("expected a value of mesh.ici_mesh_shape, such as mesh:[1,4,1]"));
+  const ReplayedRun standard;
+  standard.require_refused("--step=3 --against=mesh:[1,2,1]",
+                           "only with task.train.numerics=mesh_invariant are the bits the same");
+}
+
 TEST_CASE("a step on the virtual GPU is compared launch by launch with the CPU") {
   const fs::path lib = fs::path(TESSERA_BINARY_DIR) / "lib";
   if (!fs::exists(lib / "virtual_gpu/libcuda.so.1") || !fs::exists(lib / "tessera/devices/cuda.so"))
