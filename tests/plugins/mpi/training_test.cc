@@ -104,6 +104,20 @@ TEST_CASE("two hosts have the losses of one device", "[mpi]") {
       losses(two_hosts_command("", mpirun_command("-n 2", "runexp", mesh + "--devices=2"))), one);
 }
 
+TEST_CASE("mesh-invariant runs of four processes, and of two hosts, have the bits of one device",
+          "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
+  const std::string tiny = kTiny + "--set task.train.numerics=mesh_invariant ";
+  const Losses one = losses(alone(tiny));
+  const std::string four = tiny + "--set ici_mesh_shape=[1,2,2] ";
+  REQUIRE(losses(mpirun_command("-n 4", "runexp", four)) == one);
+  REQUIRE(losses(mpirun_command("-n 2", "runexp", four + "--devices=2")) == one);
+  if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
+  const std::string hosts = tiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,2,1] ";
+  REQUIRE(losses(two_hosts_command("", mpirun_command("-n 2", "runexp", hosts + "--devices=2"))) ==
+          one);
+}
+
 TEST_CASE("a run resumes with another number of processes and devices", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
