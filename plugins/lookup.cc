@@ -18,6 +18,14 @@ bool has_suffix(std::string_view name, std::string_view suffix) {
          name[name.size() - suffix.size() - 1] == '.';
 }
 
+// What Pax calls the experiment: the word after "Pax's" with which its summary begins; or "".
+std::string_view pax_name(const ExperimentEntry& entry) {
+  constexpr std::string_view kBegin = "Pax's ";
+  if (!entry.summary.starts_with(kBegin)) return "";
+  const std::string_view rest = std::string_view(entry.summary).substr(kBegin.size());
+  return rest.substr(0, rest.find_first_of(" ,:;"));
+}
+
 // The last parts of a dotted name, as many as `like` has.
 std::string tail_like(const std::string& name, std::string_view like) {
   const auto dots = std::count(like.begin(), like.end(), '.');
@@ -33,7 +41,8 @@ std::vector<std::string> near_names(std::string_view name,
   for (const ExperimentEntry& entry : entries) {
     const std::string last = entry.name.substr(entry.name.rfind('.') + 1);
     const std::string wanted(name.substr(name.rfind('.') + 1));
-    if (!nearest(name, {tail_like(entry.name, name)}).empty() || !nearest(wanted, {last}).empty())
+    const std::vector<std::string> names = {last, std::string(pax_name(entry))};
+    if (!nearest(name, {tail_like(entry.name, name)}).empty() || !nearest(wanted, names).empty())
       near.push_back(entry.name);
   }
   return near;
@@ -52,15 +61,16 @@ void fail_on_clashes() {
   if (!templates.empty()) fail("{}", templates.front());
 }
 
-// The entry called `name`, or the only one whose dotted name ends in it. Error with near names, or
-// with all matches if there are several.
+// The entry called `name`, or the only one whose dotted name ends in it, or whose name in Pax, with
+// or without its module. Error with near names, or with all matches if there are several.
 ExperimentEntry match_experiment(std::string_view name,
                                  const std::vector<ExperimentEntry>& entries) {
   std::vector<std::string> matches;
   const ExperimentEntry* match = nullptr;
   for (const ExperimentEntry& entry : entries) {
     if (entry.name == name) return entry;
-    if (!has_suffix(entry.name, name)) continue;
+    const std::string_view pax = pax_name(entry);
+    if (!has_suffix(entry.name, name) && (pax.empty() || !has_suffix(name, pax))) continue;
     match = &entry;
     matches.push_back(entry.name);
   }

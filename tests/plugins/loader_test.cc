@@ -4,6 +4,7 @@
 #include "plugins/loader.h"
 
 #include <fstream>
+#include <regex>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
@@ -130,6 +131,28 @@ TEST_CASE("an experiment is found by its name or by any unique dotted suffix") {
   REQUIRE(error_of([&] { find_experiment("zebra.Stripes", path); }) ==
           fmt::format("no experiment 'zebra.Stripes'; --list shows all {}",
                       registered_experiments().size()));
+}
+
+TEST_CASE("an experiment is found by its name in Pax, with or without the module") {
+  const std::vector<filesystem::path> path = plugin_path({});
+  for (const std::string name :
+       {"tasks.lm.params.c4.C4Spmd1BAdam4Replicas",
+        "paxml.tasks.lm.params.c4.C4Spmd1BAdam4Replicas", "C4Spmd1BAdam4Replicas"})
+    REQUIRE(find_experiment(name, path).name == "c4.Spmd1B");
+  REQUIRE(find_experiment("configs.NVIDIA5B", path).name == "nvidia.Nvidia5B");
+  REQUIRE_THAT(error_of([&] { find_experiment("C4Spmd1BAdam4Replica", path); }),
+               Catch::Contains("did you mean 'c4.Spmd1B'"));
+  int64_t found = 0;
+  const std::regex pattern("^Pax's ([A-Za-z0-9_]+)");
+  for (const ExperimentEntry& entry : registered_experiments()) {
+    std::smatch match;
+    if (!std::regex_search(entry.summary, match, pattern)) continue;
+    INFO(entry.name << ": " << match[1]);
+    REQUIRE(find_experiment(match[1].str(), path).name == entry.name);
+    REQUIRE(find_experiment("tasks.lm.params.any." + match[1].str(), path).name == entry.name);
+    ++found;
+  }
+  REQUIRE(found >= 90);
 }
 
 }  // namespace
