@@ -4,7 +4,8 @@
 # targets, one process at a time. Prints nothing and takes milliseconds if there is nothing to do.
 
 root=${BASH_SOURCE[0]%/*}/..
-build=$root/build/release
+preset=release
+build=$root/build/$preset
 # shellcheck source=cmake/progress.sh
 source "$root/cmake/progress.sh"
 
@@ -121,7 +122,7 @@ build_targets() {
   if [[ ! -e $build/build.ninja || $root/CMakePresets.json -nt $build/build.ninja ]] ||
     [[ -n $installed ]] || mpi_is_new "$build/build.ninja" || lacks_nvcc "$@"; then
     [[ -e $build/build.ninja ]] || first_build "$@"
-    run_logged configuring "$build/configure.log" cmake -S "$root" --preset release ||
+    run_logged configuring "$build/configure.log" cmake -S "$root" --preset "$preset" ||
       give_up "configuring failed (all of it: $build/configure.log)"
   fi
   ! lacks_nvcc "$@" ||

@@ -30,13 +30,21 @@ def must(command, cwd):
         sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout[-3000:]}")
 
 
-def refresh_copy(copy):
-    """Brings the copy up to date without touching files that are equal, so that builds stay incremental."""
+def refresh_copy(copy, changed=None):
+    """Brings the copy up to date without touching files that are equal, so that builds stay incremental. `changed` has the
+    text of the files, by path in the tree, that differ from the tree or are not there."""
+    changed = changed or {}
+    for path, text in changed.items():
+        if not (copy / path).exists() or (copy / path).read_text() != text:
+            (copy / path).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path).write_text(text)
     for root, folders, files in os.walk(TREE):
         folders[:] = [f for f in folders if f not in LEFT_OUT]
         for name in files:
             source = Path(root) / name
             target = copy / source.relative_to(TREE)
+            if str(source.relative_to(TREE)) in changed:
+                continue
             if target.exists() and target.read_bytes() == source.read_bytes():
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -128,6 +129,22 @@ TEST_CASE("numbers that differ, lack or are not finite are a difference") {
   REQUIRE(std::isinf(difference(got, expected).error));
   REQUIRE(std::isinf(difference(got, got).error));
   REQUIRE(std::isinf(difference({{"step 0: loss", {2.0}}}, expected).error));
+}
+
+// For tests/mutants/judge_source.py: what becomes of each of the draws TESSERA_DRAWS=1-30, in f64.
+TEST_CASE("the outcomes of some draws") {
+  const char* const variable = std::getenv("TESSERA_DRAWS");
+  const std::string text = variable != nullptr ? variable : "1-1";
+  const uint32_t first = static_cast<uint32_t>(std::stoul(text)),
+                 last = static_cast<uint32_t>(std::stoul(text.substr(text.find('-') + 1)));
+  for (uint32_t number = first; number <= last; ++number) {
+    const Verdict verdict = verdict_on(drawn_composition(number), Compared::kF64);
+    const std::string_view outcome = verdict.refusal   ? "refused"
+                                     : verdict.fails() ? "failed"
+                                                       : "ran";
+    fmt::print("draw {} {} {:08x} {}\n", number, outcome, verdict.bits, verdict.text());
+    std::fflush(stdout);
+  }
 }
 
 // By hand: TESSERA_COMPOSITION=17, the text of a composition, or draws such as 1000-1499.

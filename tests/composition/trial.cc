@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <regex>
+#include <span>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -74,6 +76,11 @@ RunNumbers losses_of(const RunNumbers& numbers) {
   return losses;
 }
 
+uint32_t checksum(const RunNumbers& numbers, uint32_t sum) {
+  for (const auto& [name, values] : numbers) sum = crc32c(std::as_bytes(std::span(values)), sum);
+  return sum;
+}
+
 }  // namespace
 
 std::string kind_of_refusal(const std::string& message) {
@@ -124,7 +131,10 @@ Verdict verdict_on(const Composition& composition, Compared compared) {
   try {
     const TracedStep on_mesh = traced_on_mesh(composition);
     const TracedStep on_one = traced(model_of(composition, Place::kOneDevice));
-    verdict.f64 = difference(run_steps(on_mesh, Numerics::kF64), run_steps(on_one, Numerics::kF64));
+    const RunNumbers got = run_steps(on_mesh, Numerics::kF64);
+    const RunNumbers expected = run_steps(on_one, Numerics::kF64);
+    verdict.f64 = difference(got, expected);
+    verdict.bits = checksum(expected, checksum(got, 0));
     if (compared == Compared::kF64) return verdict;
     const auto run = [&](const TracedStep& step) {
       const RunNumbers all = run_steps(step, Numerics::kStandard);

@@ -28,6 +28,7 @@ struct Verdict {
   Difference f64;
   Difference standard;     // Unless only f64 is compared.
   double tolerance = 0.0;  // For `standard`.
+  uint32_t bits = 0;       // A checksum of all numbers of both runs in f64.
   bool fails() const;
   std::string text() const;
 };

@@ -141,7 +141,7 @@ TEST_CASE("an experiment is found by its name in Pax, with or without the module
     REQUIRE(find_experiment(name, path).name == "c4.Spmd1B");
   REQUIRE(find_experiment("configs.NVIDIA5B", path).name == "nvidia.Nvidia5B");
   REQUIRE_THAT(error_of([&] { find_experiment("C4Spmd1BAdam4Replica", path); }),
-               Catch::Contains("did you mean 'c4.Spmd1B'"));
+               Catch::Contains(" or 'c4.Spmd1B'"));
   int64_t found = 0;
   const std::regex pattern("^Pax's ([A-Za-z0-9_]+)");
   for (const ExperimentEntry& entry : registered_experiments()) {
