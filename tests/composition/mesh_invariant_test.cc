@@ -153,6 +153,17 @@ TEST_CASE("a mesh-invariant step has the same bits on some meshes") {
   run_recipe(kPipeline, 2, 10, 7);
 }
 
+TEST_CASE("leaves of several examples are the same on every mesh") {
+  CompositionSizes sizes = kSizes;
+  sizes.batch = 20;  // Four leaves of five examples.
+  const auto numbers_on = [&](const std::string& mesh, Place place) {
+    return numbers_of(invariant(on(kDense, mesh), place, sizes), 2);
+  };
+  const RunNumbers expected = numbers_on("fsdp:2", Place::kOneDevice);
+  for (const std::string mesh : {"fsdp:2", "replica:4", "fsdp:2,tensor:2"})
+    REQUIRE(first_differences(numbers_on(mesh, Place::kMesh), expected) == "");
+}
+
 TEST_CASE("fifty mesh-invariant steps have the same bits on twenty meshes", "[full]") {
   for (const Recipe* recipe : {&kDense, &kExperts, &kPipeline}) run_recipe(*recipe, 50, 0, 1);
 }

@@ -12,6 +12,7 @@
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/fprop_scope.h"
@@ -117,6 +118,18 @@ const SoftmaxOptions kOptions[] = {
     {.chunk_tokens = 0},
     {.label_smoothing = 0.1, .z_loss = 0.01, .chunk_tokens = 0},
     {.label_smoothing = 0.2, .z_loss = 0.02, .soft_cap = 3.0, .chunk_tokens = 0}};
+
+TEST_CASE("a loss has no more chunks than its tokens need") {
+  // 4 rows of 10 tokens: 2 and 3 of each row in a chunk.
+  for (const auto& [tokens, chunks] : {std::pair(8, 5), {12, 4}}) {
+    const Graph graph = traced({.loss = {.chunk_tokens = tokens}});
+    std::vector<int64_t> counts;
+    for (const Node& node : graph.nodes())
+      if (is_repeat(node)) counts.push_back(Loop(node).count());
+    REQUIRE(!counts.empty());
+    for (const int64_t count : counts) REQUIRE(count == chunks);
+  }
+}
 
 TEST_CASE("a chunked loss has the values and gradients of the whole one") {
   for (const bool tied : {true, false})

@@ -16,9 +16,15 @@ void write(Executor& executor, int program, std::string_view name,
   executor.write_input(program, name, std::as_bytes(std::span(values)));
 }
 
+// Biases, too, which begin as zeros.
 void draw_weights(Executor& executor, const BaseTask& task) {
-  initialise_state(executor, task.model().parameters(), static_cast<uint64_t>(task.train().seed),
-                   1);
+  ParameterTable table;
+  for (Parameter each : task.model().parameters().parameters()) {
+    if (each.init.kind == InitKind::kConstant && each.init.scale == 0.0)
+      each.init = {InitKind::kGaussian, 0.1};
+    table.add(std::move(each));
+  }
+  initialise_state(executor, table, static_cast<uint64_t>(task.train().seed), 1);
 }
 
 }  // namespace

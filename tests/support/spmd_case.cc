@@ -96,6 +96,7 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
                     : stack.as<StackedTransformer::HParams>().block_tpl)
           .as<TransformerBlock::HParams>();
   auto& attention = block.attention_tpl.as<DotProductAttention::HParams>();
+  if (trial.attention_bias) attention.use_bias = true;
   if (trial.model == TrialModel::kLlama) {
     attention.num_kv_heads = trial.sizes.key_heads;
     attention.dims_per_head = trial.sizes.head_dim;

@@ -48,6 +48,7 @@ struct SpmdCase {
   bool repeated = false;     // Layers are one traced block in a loop.
   bool packed = true;        // Several documents per row.
   bool dropout = false;
+  bool attention_bias = false;  // Also in models whose attention has no biases.
   std::string remat = "save_everything";
   int64_t microbatches = 1;
   int64_t layers = 0;  // 0: the model's number of layers.

@@ -218,6 +218,20 @@ TEST_CASE("Each further layer needs memory for its weights and its sums, not for
   REQUIRE(outside >= 12 * 3 * kShardBytes);
 }
 
+TEST_CASE("The sums over microbatches that wait for a collective are found") {
+  const Graph graph = lowered(Mesh({{"data", kDevices}}), Layers::kUnrolled, 6);
+  int64_t loops = 0;
+  for (const Node& node : graph.nodes()) {
+    if (!is_repeat(node)) continue;
+    ++loops;
+    const NodeFlags found = sums_of_collectives(*node.bodies[0]);
+    int64_t count = 0;
+    for (const NodeId id : node.bodies[0]->nodes().ids()) count += found[id] ? 1 : 0;
+    REQUIRE(count == 2 * 6);  // Two weights in each layer.
+  }
+  REQUIRE(loops == 1);
+}
+
 TEST_CASE("Gradients are scattered while earlier layers compute, and then added") {
   const Mesh mesh({{"data", kDevices}});
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {

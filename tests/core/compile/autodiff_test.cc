@@ -92,6 +92,20 @@ TEST_CASE("Carries, slices, constants and stacked results of a loop are differen
                    looped_network) < kTolerance);
 }
 
+TEST_CASE("A carry that only later iterations of other carries read is differentiated") {
+  // The loss reads `a`, to which `b` and `c` come by one and two iterations.
+  const auto loss = [](const NamedTensors& p) {
+    const RepeatResult result =
+        repeat("layers", 4, {p.at("a"), p.at("b"), p.at("c")}, {},
+               [&](Tensor, std::vector<Tensor> x, std::vector<Tensor>) {
+                 return RepeatBody{{tanh(x[0] + x[1]), x[1] * x[2], sin(x[2] * p.at("w"))}, {}};
+               });
+    return reduce_sum(square(result.carries[0]));
+  };
+  const std::string type = "f32[\"embed=3\"]";
+  REQUIRE(error_in({{"a", type}, {"b", type}, {"c", type}, {"w", type}}, loss) < kTolerance);
+}
+
 TEST_CASE("Nested loops are differentiated") {
   const auto loss = [](const NamedTensors& p) {
     const RepeatResult outer =

@@ -86,7 +86,7 @@ TEST_CASE("decoding token by token gives the logits of the whole forward pass") 
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const bool repeated = GENERATE(false, true);
   const int64_t chunk = GENERATE(1, 3, 16);
-  const SpmdCase trial{.model = model, .repeated = repeated};
+  const SpmdCase trial{.model = model, .repeated = repeated, .attention_bias = true};
   CAPTURE(trial.text(), chunk);
   REQUIRE(worst_difference(trial, 4, chunk) < 1e-4);
 }
@@ -152,7 +152,7 @@ std::vector<double> whole(const BaseTask& task, ReferenceInputs inputs,
 TEST_CASE("in double precision decoding in chunks equals the whole forward pass") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const bool repeated = GENERATE(false, true);
-  const SpmdCase trial{.model = model, .repeated = repeated};
+  const SpmdCase trial{.model = model, .repeated = repeated, .attention_bias = true};
   CAPTURE(trial.text());
   const auto task = Template<BaseTask>(spmd_task(trial)).instantiate();
   const ReferenceInputs weights = weights_of(*task);

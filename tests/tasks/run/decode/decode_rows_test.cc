@@ -170,6 +170,30 @@ class Forgetful final : public SequenceLayer {
 };
 const TemplateRegistrar<SequenceLayer, Forgetful> kForgetful;
 
+// The path of the second layer begins with that of the first, which keeps a cache.
+class HalfForgetful final : public SequenceLayer {
+ public:
+  struct HParams {
+    using Instance = HalfForgetful;
+    static constexpr std::string_view kName = "HalfForgetful";
+    Required<int64_t> model_dims, num_heads;
+    LayerHParams layer;
+    FIELDS(model_dims, num_heads, layer)
+  };
+  explicit HalfForgetful(const HParams& p) : SequenceLayer(p.layer) {
+    kept_ = child<SequenceLayer>(
+        "part", DotProductAttention::HParams{.model_dims = p.model_dims, .num_heads = p.num_heads});
+    forgotten_ = child<SequenceLayer>("part_too", Forgetful::HParams{.model_dims = p.model_dims});
+  }
+  Tensor fprop(Tensor x, const SequenceInfo& sequence) const override {
+    return forgotten_(kept_(x, sequence), sequence);
+  }
+
+ private:
+  ChildLayer<SequenceLayer> kept_, forgotten_;
+};
+const TemplateRegistrar<SequenceLayer, HalfForgetful> kHalfForgetful;
+
 namespace {
 
 SingleTask::HParams with_attention(Template<SequenceLayer> attention, bool repeated = false) {
@@ -197,6 +221,8 @@ TEST_CASE("a model that cannot decode token by token is rejected with a reason")
                  Contains("cannot decode token by token: attention sees the new tokens only") &&
                      Contains("decode_rows_test.cc") && Contains(".attention]"));
   }
+  REQUIRE_THAT(refusal(with_attention(HalfForgetful::HParams{})),
+               Contains("attention sees the new tokens only") && Contains(".part_too]"));
   SingleTask::HParams classes = spmd_task({});
   classes.model = ClassificationModel::HParams{
       .network_tpl = Mlp::HParams{.input_dims = 4, .hidden_dims = {3}},

@@ -107,6 +107,23 @@ TEST_CASE("padding takes no expert's capacity and is in no loss, metric or token
   with.check_gradients();
 }
 
+TEST_CASE("an example of one token counts as a whole one in the balance of examples") {
+  const auto losses = [](BalanceScope scope) {
+    const TopKRouter::HParams router{
+        .top_k = 1, .load_balance_weight = 0.3, .load_balance_scope = scope};
+    return tested(router, 1, 1, sample(kEmbed, 0.37), {1.0}, LayerSetting()).losses();
+  };
+  require_equal(losses(BalanceScope::kExample), losses(BalanceScope::kBatch));
+}
+
+TEST_CASE("a router without weights of losses adds none") {
+  const Template<BaseRouter> router =
+      GENERATE(Template<BaseRouter>(TopKRouter::HParams{.load_balance_weight = 0.0}),
+               Template<BaseRouter>(ExpertChoiceRouter::HParams{}));
+  const Values x = sample(8 * kEmbed, 0.37);
+  REQUIRE(tested(router, 2, 4, x, Values(8, 1.0), LayerSetting()).losses().empty());
+}
+
 TEST_CASE("a batch of padding only has no losses of routers and no results") {
   const Template<BaseRouter> router = TopKRouter::HParams{.z_loss_weight = 0.5};
   const TestedLayer layer = tested(router, 2, 4, sample(32, 0.37), Values(8, 0.0), LayerSetting());

@@ -163,7 +163,7 @@ TEST_CASE("a dropless mixture is the weighted sum of the experts that each token
                                                    {RouterScores::kSigmoid, true, 3},
                                                    {RouterScores::kSigmoid, false, 4}}));
   const TopKRouter::HParams router{
-      .top_k = top_k, .scores = scores, .normalize_weights = normalized, .weight_scale = 1.5};
+      .top_k = top_k, .scores = scores, .normalize_weights = normalized, .weight_scale = 2.0};
   check_everywhere(layer_of(router), by_token_choice({}, router, 0));
 }
 
@@ -291,6 +291,14 @@ TEST_CASE("jitter changes the routing of training steps only") {
   REQUIRE(result(jittered, Mode::kEval) == result(plain, Mode::kEval));
   REQUIRE(result(jittered, Mode::kTrain) != result(plain, Mode::kTrain));
   REQUIRE(result(plain, Mode::kTrain) == result(plain, Mode::kEval));
+}
+
+TEST_CASE("a balancing bias is f32 whatever the dtype of weights: small steps would vanish") {
+  MoeFeedForward::HParams p = layer_of(TopKRouter::HParams{.bias_rate = 0.001});
+  p.layer.dtypes = DTypePolicy{.param = DType::kBF16};
+  const auto layer = Template<UnaryLayer>(p).instantiate();
+  REQUIRE(layer->parameters().find("router.w")->type.dtype == DType::kBF16);
+  REQUIRE(layer->parameters().find("router.bias")->type.dtype == DType::kF32);
 }
 
 TEST_CASE("a bias changes which experts are chosen, but not their weights") {
