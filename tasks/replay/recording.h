@@ -70,7 +70,7 @@ class RecordingWriter {
   RecordingWriter& operator=(const RecordingWriter&) = delete;
 
   void add(const LaunchRecord& record);                        // Any thread.
-  void add_sums(const std::map<std::string, ValueSum>& sums);  // Of all launches.
+  void add_sums(const std::map<std::string, ValueSum>& sums);  // After the last launch.
   void finish(double loss, double grad_norm);
 
  private:

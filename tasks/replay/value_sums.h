@@ -17,7 +17,7 @@ namespace tessera {
 // A mesh has the same number of copies of each element of a value.
 struct ValueSum {
   uint64_t elements = 0;  // With copies.
-  uint64_t sum = 0;       // Of the hashes of elements, modulo 2^64.
+  uint64_t sum = 0;       // Hashes of elements, added modulo 2^64.
 };
 // Whether both have the same elements, whatever the number of copies.
 bool same_elements(const ValueSum& a, const ValueSum& b);

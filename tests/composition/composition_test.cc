@@ -98,6 +98,24 @@ TEST_CASE("two thousand compositions of features and meshes give one device's nu
   run_draws(Tier::kFull, 1000, 2000, 1000);
 }
 
+TEST_CASE("the balancing biases of stacked layers are those of each layer alone") {
+  const auto biases = [](const std::string& stack, const std::vector<std::string>& layers) {
+    const Composition composition =
+        parse_composition("seed=5 layers=3 features=experts,router_bias" + stack + " mesh=");
+    const RunNumbers numbers =
+        run_steps(traced(model_of(composition, Place::kOneDevice)), Numerics::kF64);
+    std::vector<double> all;
+    for (const std::string& layer : layers) {
+      const auto& each = numbers.at("step 1: lm.transformer.x_layers" + layer + ".ffn.router.bias");
+      all.insert(all.end(), each.begin(), each.end());
+    }
+    return all;
+  };
+  const std::vector<double> stacked = biases(",repeated", {"[]"});
+  REQUIRE(stacked == biases("", {"[0]", "[1]", "[2]"}));
+  REQUIRE(std::ranges::any_of(stacked, [](double bias) { return bias != 0.0; }));
+}
+
 TEST_CASE("a composition is read as it is written") {
   for (uint32_t number = 0; number < 200; ++number) {
     const Composition composition = drawn_composition(number);

@@ -53,8 +53,8 @@ using GraphOfDevice = std::function<DeviceGraph(int64_t number, Stages stages)>;
 
 // Runs the other passes for device `number` of the mesh. `kind` is a device of the same kind:
 // updates, products with their epilogues, norms with residuals, and elementwise ops are fused if it
-// has kernels for them. `held` are the homes in earlier programs of a pipeline; a program without one fetches its
-// inputs from there.
+// has kernels for them. `held` are the homes in earlier programs of a pipeline; a program without
+// one fetches its inputs from there.
 DeviceGraph compile_for_device(const Graph& rematerialized, const CompileOptions& options,
                                int64_t number, Stages stages, const Device& kind,
                                const StageHomes& held = {});

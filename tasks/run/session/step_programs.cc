@@ -67,7 +67,7 @@ StepResult TrainProgram::finish() {
   learning_rates_.pop_front();
   result.loss = scalar(names::kLoss);
   result.grad_norm = scalar(names::kGradNorm);
-  result.applied = scalar(names::kApplied) != 0.0;
+  result.applied = scalar(names::kApplied) == 1.0;
   result.skipped = static_cast<int64_t>(scalar(names::kSkipped));
   result.skipped_in_a_row = static_cast<int64_t>(scalar(names::kSkippedInARow));
   const auto of_metrics = std::span(values).subspan(scalars_.size());

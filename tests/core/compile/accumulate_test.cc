@@ -232,6 +232,36 @@ TEST_CASE("The sums over microbatches that wait for a collective are found") {
   REQUIRE(loops == 1);
 }
 
+TEST_CASE("A sum that is read, or is not over iterations, does not wait for its collective") {
+  const Mesh mesh({{"data", kDevices}});
+  Graph graph;
+  const AxisRules rules;
+  const TraceScope trace(graph, mesh, rules);
+  const PhaseScope phase(Phase::kBackward);
+  const Tensor x = input("x", InputKind::kBatch, parse_type("f32[\"micro=4 batch/data=8\"]"));
+  const Tensor zero = constant(0.0, DType::kF32);
+  const auto total = [](const Tensor& terms) { return reduced(reduce_sum(terms)); };
+  const RepeatResult result =
+      repeat("micro", 4, {zero, zero, zero, zero}, {x},
+             [&](Tensor, std::vector<Tensor> sums, std::vector<Tensor> slices) {
+               const Tensor& terms = slices[0];
+               const Tensor read = sums[2] + total(exp(terms));
+               return RepeatBody{{sums[0] + total(terms), sums[1] * 2.0 + total(square(terms)),
+                                  read, sums[3] + square(read)},
+                                 {}};
+             });
+  for (int i = 0; i < 4; ++i)
+    output(fmt::format("sum {}", i), result.carries[static_cast<size_t>(i)]);
+  const Graph lowered = lower(graph, mesh);
+  for (const Node& node : lowered.nodes()) {
+    if (!is_repeat(node)) continue;
+    const Graph& body = *node.bodies[0];
+    const NodeFlags found = sums_of_collectives(body);
+    for (const NodeId id : body.nodes().ids())
+      REQUIRE(found[id] == (body.node(id).outputs[0] == body.outputs()[0].value));
+  }
+}
+
 TEST_CASE("Gradients are scattered while earlier layers compute, and then added") {
   const Mesh mesh({{"data", kDevices}});
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {

@@ -107,13 +107,20 @@ TEST_CASE("padding takes no expert's capacity and is in no loss, metric or token
   with.check_gradients();
 }
 
-TEST_CASE("an example of one token counts as a whole one in the balance of examples") {
-  const auto losses = [](BalanceScope scope) {
-    const TopKRouter::HParams router{
-        .top_k = 1, .load_balance_weight = 0.3, .load_balance_scope = scope};
-    return tested(router, 1, 1, sample(kEmbed, 0.37), {1.0}, LayerSetting()).losses();
+TEST_CASE("the balance of examples of one token is the mean of each alone") {
+  const TopKRouter::HParams router{
+      .top_k = 1, .load_balance_weight = 0.3, .load_balance_scope = BalanceScope::kExample};
+  const auto loss_of = [&](const Values& x) {
+    const size_t examples = x.size() / kEmbed;
+    const auto losses =
+        tested(router, static_cast<int64_t>(examples), 1, x, Values(examples, 1.0), LayerSetting())
+            .losses();
+    REQUIRE(losses.size() == 1);
+    return losses.begin()->second.at(0);
   };
-  require_equal(losses(BalanceScope::kExample), losses(BalanceScope::kBatch));
+  const Values x = sample(2 * kEmbed, 0.37);
+  const Values first(x.begin(), x.begin() + kEmbed), second(x.begin() + kEmbed, x.end());
+  REQUIRE(loss_of(x) == Approx((loss_of(first) + loss_of(second)) / 2.0));
 }
 
 TEST_CASE("a router without weights of losses adds none") {

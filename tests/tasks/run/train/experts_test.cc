@@ -293,6 +293,23 @@ TEST_CASE("jitter changes the routing of training steps only") {
   REQUIRE(result(plain, Mode::kTrain) == result(plain, Mode::kEval));
 }
 
+TEST_CASE("a router computes in f32 whatever the dtype of the layers") {
+  MoeFeedForward::HParams p = layer_of(TopKRouter::HParams{.z_loss_weight = 1.0});
+  p.layer.dtypes = DTypePolicy{.compute = DType::kBF16};
+  LayerTrial trial;
+  const Tensor x = trial.in("x", "bf16[\"batch=2 seq=6 embed=4\"]", Numbers().x);
+  DType result = DType::kF32, loss = DType::kBF16;
+  trial.run(Template<UnaryLayer>(p), Numbers().inputs(), [&](const UnaryLayer& layer) {
+    const SummaryScope summaries;
+    const Tensor y = layer(x);
+    result = y.dtype();
+    loss = summaries.losses().at("router.router_z_loss").dtype();
+    return y;
+  });
+  REQUIRE(result == DType::kBF16);
+  REQUIRE(loss == DType::kF32);
+}
+
 TEST_CASE("a balancing bias is f32 whatever the dtype of weights: small steps would vanish") {
   MoeFeedForward::HParams p = layer_of(TopKRouter::HParams{.bias_rate = 0.001});
   p.layer.dtypes = DTypePolicy{.param = DType::kBF16};
