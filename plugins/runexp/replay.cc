@@ -49,10 +49,12 @@ std::function<bool(const OpDef&)> kernels_of_kind(const std::string& kind, std::
 
 // The number of devices of a mesh shape such as [1,4,1].
 int64_t devices_of_shape(const std::string& shape) {
+  constexpr int64_t kMost = 1 << 20;  // More than any process can have.
   int64_t devices = 1;
   try {
     const Json mesh = parse_json("{\"shape\": " + shape + "}", "a mesh");
-    for (const Json& size : mesh.at("shape").as_array()) devices *= size.as_integer();
+    for (const Json& size : mesh.at("shape").as_array())
+      devices = std::min(devices * std::clamp<int64_t>(size.as_integer(), 0, kMost), kMost);
   } catch (const Error&) {
     devices = 0;
   }

@@ -291,6 +291,8 @@ TEST_CASE("with mesh-invariant numerics a step is compared with other meshes by 
   for (const std::string shape : {"4", "[]x", "[0,1]", "[1,[2]]"})
     REQUIRE_THAT(with_code(2, replay("--against=mesh:" + shape)).errors,
                  Contains("expected a value of mesh.ici_mesh_shape, such as mesh:[1,4,1]"));
+  REQUIRE_THAT(with_code(2, replay("--against=mesh:[9000000000,9000000000]")).errors,
+               Contains("--devices=1048576"));
   const ReplayedRun standard;
   standard.require_refused("--step=3 --against=mesh:[1,2,1]",
                            "only with task.train.numerics=mesh_invariant are the bits the same");
