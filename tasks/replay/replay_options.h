@@ -24,11 +24,12 @@ struct OtherSideChoice {
     kMesh,       // mesh.ici_mesh_shape, with so many devices.
   };
   Kind kind = Kind::kNone;
-  std::string value;  // "1", "reference", "portable", or a path.
+  std::string value;  // "1", "reference", "portable", "[1,4,1]", or a path.
 };
 
 // "threads:1", "device:reference", "cpu_level:portable", "build:PATH", "mesh:[1,4,1]" or the path
-// of a recording. Error for another word before a colon, unless it is a file.
+// of a recording. Error if the text before the colon is none of these words and no such file
+// exists.
 OtherSideChoice parse_other_side(const std::string& text);
 
 // What each launch reads in a comparison.

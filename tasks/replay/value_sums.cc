@@ -47,8 +47,9 @@ void ValueSums::add(const ListedLaunch& launch, const ArrayBytesList& outputs) {
     const auto element =
         static_cast<size_t>(dtype_bytes(launch.graph->type(launch.node->outputs[i]).dtype));
     const uint64_t sum = sum_of_hashes(outputs[i], element);
+    const std::string name = value_name(launch, i);
     const std::lock_guard lock(mutex_);
-    ValueSum& all = by_name_[value_name(launch, i)];
+    ValueSum& all = by_name_[name];
     all.elements += outputs[i].size() / element;
     all.sum += sum;
   }
@@ -81,6 +82,8 @@ std::string MeshComparison::text() const {
       "not compared: {} values that only this mesh has and {} of the other one: parts of sums, and "
       "what is moved between devices\n",
       only_here, only_there);
+  if (compared == 0)
+    return "different: the two sides have no value in common; they ran other programs\n" + rest;
   if (different.empty())
     return fmt::format("equal: {} values have the same bits on both meshes\n", compared) + rest;
   std::string text = fmt::format("first difference: {}\n", different.front());

@@ -43,6 +43,8 @@ class ValueSums {
 struct MeshComparison {
   std::vector<std::string> different;
   int64_t compared = 0, only_here = 0, only_there = 0;
+  // At least one value was compared, and none differs.
+  bool is_equal() const { return compared > 0 && different.empty(); }
   std::string text() const;
 };
 MeshComparison compared_meshes(const std::vector<const LaunchList*>& lists,

@@ -32,7 +32,12 @@ TEST_CASE("a comparison of meshes says what differs and what was not compared") 
   MeshComparison comparison{.different = {}, .compared = 9, .only_here = 2, .only_there = 1};
   REQUIRE_THAT(comparison.text(),
                Contains("equal: 9 values") && Contains("2 values that only this"));
+  REQUIRE(comparison.is_equal());
+  const MeshComparison nothing{.different = {}, .only_here = 3, .only_there = 3};
+  REQUIRE_FALSE(nothing.is_equal());
+  REQUIRE_THAT(nothing.text(), Contains("no value in common"));
   comparison.different = {"a"};
+  REQUIRE_FALSE(comparison.is_equal());
   REQUIRE_THAT(comparison.text(), Contains("first difference: a\nthe other 8 values have"));
   comparison.different = {"a", "b", "c", "d", "e", "f", "g"};
   REQUIRE_THAT(comparison.text(), Contains("of 9 values 6 more differ, next:\n  b\n") &&
