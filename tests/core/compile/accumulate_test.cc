@@ -253,13 +253,16 @@ TEST_CASE("A sum that is read, or is not over iterations, does not wait for its 
   for (int i = 0; i < 4; ++i)
     output(fmt::format("sum {}", i), result.carries[static_cast<size_t>(i)]);
   const Graph lowered = lower(graph, mesh);
+  int64_t loops = 0;
   for (const Node& node : lowered.nodes()) {
     if (!is_repeat(node)) continue;
+    ++loops;
     const Graph& body = *node.bodies[0];
     const NodeFlags found = sums_of_collectives(body);
     for (const NodeId id : body.nodes().ids())
       REQUIRE(found[id] == (body.node(id).outputs[0] == body.outputs()[0].value));
   }
+  REQUIRE(loops == 1);
 }
 
 TEST_CASE("Gradients are scattered while earlier layers compute, and then added") {
