@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/replay/replay_options.h"
 
-#include <array>
 #include <cstdlib>
-#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -15,29 +13,37 @@ namespace {
 
 using SideKind = OtherSideChoice::Kind;
 
-constexpr std::array<std::pair<std::string_view, SideKind>, 5> kSideWords = {
-    {{"threads", SideKind::kThreads},
-     {"device", SideKind::kDevice},
-     {"cpu_level", SideKind::kCpuLevel},
-     {"build", SideKind::kBuild},
-     {"mesh", SideKind::kMesh}}};
+struct SideWord {
+  std::string word, value;  // "threads", "N".
+  SideKind kind;
+};
+const std::vector<SideWord>& side_words() {
+  static const std::vector<SideWord> words = {{"threads", "N", SideKind::kThreads},
+                                              {"device", "KIND", SideKind::kDevice},
+                                              {"cpu_level", "LEVEL", SideKind::kCpuLevel},
+                                              {"build", "RUNEXP", SideKind::kBuild},
+                                              {"mesh", "SHAPE", SideKind::kMesh}};
+  return words;
+}
 
 }  // namespace
 
 OtherSideChoice parse_other_side(const std::string& text) {
   const size_t colon = text.find(':');
   const std::string word = text.substr(0, colon);
-  if (colon != std::string::npos)
-    for (const auto& [name, kind] : kSideWords)
-      if (word == name && colon + 1 < text.size()) return {kind, text.substr(colon + 1)};
+  std::vector<std::string> words, forms;
+  for (const SideWord& each : side_words()) {
+    if (word == each.word && colon != std::string::npos && colon + 1 < text.size())
+      return {each.kind, text.substr(colon + 1)};
+    words.push_back(each.word);
+    forms.push_back(each.word + ":" + each.value);
+  }
   if (!text.empty() && std::filesystem::exists(text)) return {SideKind::kRecording, text};
-  const std::vector<std::string> words = {"threads:N", "device:KIND", "cpu_level:LEVEL",
-                                          "build:RUNEXP", "mesh:SHAPE"};
   if (colon != std::string::npos || text.empty())
-    fail("--against={}: expected {} or a recording{}", text, fmt::join(words, ", "),
-         did_you_mean(word, {"threads", "device", "cpu_level", "build", "mesh"}));
+    fail("--against={}: expected {} or a recording{}", text, fmt::join(forms, ", "),
+         did_you_mean(word, words));
   fail("--against={}: no such file; expected a recording that --record has written, or {}", text,
-       fmt::join(words, ", "));
+       fmt::join(forms, ", "));
 }
 
 }  // namespace tessera
