@@ -60,6 +60,12 @@ void check_sequences(const InferContext& context) {
   const Axis& seq = context.inputs[kQuery].axis("seq");
   const Axis& key_seq = context.inputs[kKey].axis("key_seq");
   if (seq.split.empty() && key_seq.split.empty()) return;
+  if (const int64_t window = attention_window(context.attributes); window > 0)
+    refuse(context,
+           "attention in a window={} of a sequence that is split by {}: a ring does not skip keys; "
+           "leave seq whole, or exchange its split for one of the heads with rules of the role "
+           "attention",
+           window, fmt::join(seq.split, "*"));
   if (seq.split != key_seq.split || seq.size != key_seq.size)
     refuse(context, "{} has {}={}, {} has {}={}; split both the same way, or neither",
            context.names[kQuery], seq.text(), seq.size, context.names[kKey], key_seq.text(),
@@ -84,14 +90,23 @@ void check_attention_operands(const InferContext& context) {
   check_same_axes(context, kKeySegments, {q.axes[0], context.inputs[kKey].axes[1]});
 }
 
-// Returns the FLOPs of `kProducts` matrix products over the scores, half of that if causal.
+// The share of the scores that a causal query sees: half, or less in a window.
+double causal_share(int64_t keys, int64_t window) {
+  if (window == 0 || window >= keys) return 0.5;
+  const auto all = static_cast<double>(keys), seen = static_cast<double>(window);
+  return seen / all * (1.0 - 0.5 * seen / all);
+}
+
+// Returns the FLOPs of `kProducts` matrix products over the scores that are seen.
 // Recomputation in the gradient is not counted, as usual for MFU.
 template <int kProducts>
 double score_flops(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kQuery]);
-  const double scores = static_cast<double>(q.elements()) *
-                        static_cast<double>(graph.type(node.inputs[kKey]).axis("key_seq").size);
-  return kProducts * 2.0 * scores * (node.attributes.get(key::kCausal) ? 0.5 : 1.0);
+  const int64_t keys = graph.type(node.inputs[kKey]).axis("key_seq").size;
+  const double share = node.attributes.get(key::kCausal)
+                           ? causal_share(keys, attention_window(node.attributes))
+                           : 1.0;
+  return kProducts * 2.0 * static_cast<double>(q.elements()) * static_cast<double>(keys) * share;
 }
 
 // Groups query heads by the key head they read.
@@ -122,11 +137,18 @@ Scores unmasked_scores(const Node& node, const Tensor& query, const Tensor& key)
   return scores;
 }
 
+// Whether a key is one of the `window` last ones up to the query's position.
+Tensor window_mask(const Tensor& query, const Tensor& key, int64_t window) {
+  return less(query, add(key, constant(static_cast<double>(window), DType::kI32)));
+}
+
 Scores scores_of(const Node& node, std::span<const Tensor> inputs) {
   Scores scores = unmasked_scores(node, inputs[kQuery], inputs[kKey]);
-  if (node.attributes.get(key::kCausal))
-    scores.mask =
-        causal_mask(scores.values.type().axis("seq"), scores.values.type().axis("key_seq"));
+  const Axis& seq = scores.values.type().axis("seq");
+  const Axis& key_seq = scores.values.type().axis("key_seq");
+  if (node.attributes.get(key::kCausal)) scores.mask = causal_mask(seq, key_seq);
+  if (const int64_t window = attention_window(node.attributes); window > 0)
+    scores.mask = logical_and(window_mask(iota(seq), iota(key_seq), window), scores.mask);
   if (node.attributes.get(key::kSegments)) {
     const Tensor same = equal(inputs[kSegments], inputs[kKeySegments]);
     scores.mask = scores.mask ? logical_and(same, scores.mask) : same;
@@ -296,8 +318,10 @@ Types infer_cached_attention(const InferContext& context) {
 Tensors decompose_cached_attention(const Node& node, std::span<const Tensor> inputs) {
   Scores scores = unmasked_scores(node, inputs[kQuery], inputs[kKey]);
   const Tensor number = iota({.name = "seq", .size = inputs[kQuery].size("seq")});
-  scores.mask =
-      less_equal(behind_start(inputs[kKey].type().axis("key_seq"), inputs[kStarts]), number);
+  const Tensor behind = behind_start(inputs[kKey].type().axis("key_seq"), inputs[kStarts]);
+  scores.mask = less_equal(behind, number);
+  if (const int64_t window = attention_window(node.attributes); window > 0)
+    scores.mask = logical_and(window_mask(number, behind, window), scores.mask);
   return {attend(scores, inputs[kValue]).out};
 }
 
@@ -333,11 +357,18 @@ const Op kAttentionOp{{.name = "attention",
                        .decomposition = decompose_attention,
                        .flops = score_flops<2>}};
 
+int64_t attention_window(const Attributes& attributes) {
+  return attributes.get_or(key::kWindow, 0);
+}
+
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
-  const Attributes attributes = {{key::kCausal, options.mask == AttentionMask::kCausal},
-                                 {key::kSegments, options.segment_ids.valid()},
-                                 {key::kScale, options.scale},
-                                 {key::kLogitCap, options.logit_cap}};
+  if (options.window > 0 && options.mask != AttentionMask::kCausal)
+    fail("attention in a window={} must be causal", options.window);
+  Attributes attributes = {{key::kCausal, options.mask == AttentionMask::kCausal},
+                           {key::kSegments, options.segment_ids.valid()},
+                           {key::kScale, options.scale},
+                           {key::kLogitCap, options.logit_cap}};
+  if (options.window > 0) attributes.set(key::kWindow, options.window);
   Tensors operands = {q.tensor, k.tensor, v.tensor};
   if (trace_state().is_mesh_invariant && shares_heads_between_devices(q.tensor, k.tensor)) {
     const Tensor whole = attention({whole_along(q, "heads"), q.site}, k, v, options);
@@ -403,10 +434,11 @@ Tensor cache_update(Operand cache, Operand rows, Operand starts) {
 
 Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
                         const CachedAttentionOptions& options) {
-  const Attributes attributes = {{key::kCausal, true},
-                                 {key::kSegments, false},
-                                 {key::kScale, options.scale},
-                                 {key::kLogitCap, options.logit_cap}};
+  Attributes attributes = {{key::kCausal, true},
+                           {key::kSegments, false},
+                           {key::kScale, options.scale},
+                           {key::kLogitCap, options.logit_cap}};
+  if (options.window > 0) attributes.set(key::kWindow, options.window);
   return trace_op(kCachedAttentionOp, {q.tensor, key.tensor, value.tensor, starts.tensor},
                   attributes, q.site);
 }

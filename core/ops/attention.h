@@ -15,6 +15,9 @@ struct AttentionOptions {
   AttentionMask mask = AttentionMask::kCausal;
   double scale = 1.0;      // Multiplies q·k.
   double logit_cap = 0.0;  // If > 0: cap·tanh(score/cap).
+  // If > 0: a query attends to this many keys, its own and those before it (sliding window;
+  // Beltagy et al., 2020). Causal, and for whole sequences, only.
+  int64_t window = 0;
   Tensor segment_ids;      // i32["batch seq"]: attend only within equal ids; invalid: one segment.
   Tensor key_segment_ids;  // i32["batch key_seq"]; invalid: segment_ids renamed.
 };
@@ -33,8 +36,11 @@ namespace key {
 // cached_attention is always causal and without segments.
 inline constexpr AttributeName<bool> kCausal{"causal"}, kSegments{"segments"};
 inline constexpr AttributeName<double> kScale{"scale"}, kLogitCap{"logit_cap"};
+inline constexpr AttributeName<int64_t> kWindow{"window"};  // Only nodes with a window have it.
 }  // namespace key
 extern const Op kAttentionOp, kAttentionGradOp;
+// The window of an attention node of any kind; 0: none.
+int64_t attention_window(const Attributes& attributes);
 
 // The second result of attention, the logarithm of the softmax's denominator, for a query that may
 // attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.
@@ -57,6 +63,7 @@ Tensor cache_update(Operand cache, Operand rows, Operand starts);
 struct CachedAttentionOptions {
   double scale = 1.0;      // Multiplies q·k.
   double logit_cap = 0.0;  // If > 0: cap·tanh(score/cap).
+  int64_t window = 0;      // If > 0: the keys that a query attends to, its own and earlier ones.
 };
 
 // q["batch seq heads head_dim"] over key and value["batch kv_heads key_seq head_dim"] -> like q.

@@ -22,7 +22,8 @@ constexpr AttributeName<double> kMaxTimescale{"max_timescale"}, kMinTimescale{"m
 constexpr AttributeName<bool> kInterleaved{"interleaved"}, kInverse{"inverse"};
 // Only nodes with a stretch have these.
 constexpr AttributeName<double> kStretchFactor{"stretch_factor"}, kStretchLow{"stretch_low"},
-    kStretchHigh{"stretch_high"}, kStretchLength{"stretch_length"};
+    kStretchHigh{"stretch_high"}, kStretchLength{"stretch_length"},
+    kStretchIndexStep{"stretch_index_step"};
 
 // Linear in x: a partial sum stays partial.
 Types infer_rotary(const InferContext& context) {
@@ -65,11 +66,12 @@ Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
   return merge_axes(concat({column(pairs.first), column(pairs.second)}, "of"), axis, "of", axis);
 }
 
-Tensor stretched(const Tensor& frequency, const std::optional<RotaryStretch>& stretch) {
+Tensor stretched(const Tensor& frequency, const Tensor& pair,
+                 const std::optional<RotaryStretch>& stretch) {
   if (!stretch) return frequency;
-  const auto [factor, low, high, length] = *stretch;
+  const auto [factor, low, high, length, index_step] = *stretch;
   const double slowed = 1.0 / factor;
-  const Tensor turns = frequency * (length / (2.0 * std::numbers::pi));
+  const Tensor turns = frequency * (length / (2.0 * std::numbers::pi)) + pair * index_step;
   const Tensor zero = constant(0.0, frequency.dtype()), one = constant(1.0, frequency.dtype());
   const Tensor kept = minimum(maximum((turns - low) / (high - low), zero), one);
   return frequency * (kept * (1.0 - slowed) + slowed);
@@ -84,7 +86,7 @@ Tensors decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
   const Tensor pair = cast(iota({.name = rotary.axis, .size = half}), x.dtype());
   const Tensor frequency =
       stretched(exp(pair * (-std::log(max / min) / static_cast<double>(half)) - std::log(min)),
-                rotary.stretch);
+                pair, rotary.stretch);
   const Tensor angle = cast(inputs[1], x.dtype()) * frequency;
   const Tensor cosine = cos(angle), sine = sin(angle) * (rotary.inverse ? -1.0 : 1.0);
   const Pairs before = pairs_of(x, rotary.axis, rotary.interleaved);
@@ -114,7 +116,8 @@ RotaryAttributes::RotaryAttributes(const Attributes& attributes)
     stretch = {.factor = attributes.get(kStretchFactor),
                .low = attributes.get(kStretchLow),
                .high = attributes.get(kStretchHigh),
-               .length = attributes.get(kStretchLength)};
+               .length = attributes.get(kStretchLength),
+               .index_step = attributes.get_or(kStretchIndexStep, 0.0)};
 }
 
 const Op kRotaryOp{{.name = "rotary",
@@ -131,7 +134,8 @@ Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_ti
                            {kInterleaved, style == RotaryStyle::kInterleaved},
                            {kInverse, false}};
   if (stretch.factor != 1.0) {
-    if (!(stretch.factor > 0.0 && stretch.low < stretch.high && stretch.length > 0.0))
+    const bool has_argument = stretch.length > 0.0 || stretch.index_step != 0.0;
+    if (!(stretch.factor > 0.0 && stretch.low < stretch.high && has_argument))
       fail(
           "rotary: a stretch of factor {}, from {} to {} turns in {} positions; expected a factor "
           "and a length above 0, and low below high",
@@ -140,6 +144,7 @@ Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_ti
     attributes.set(kStretchLow, stretch.low);
     attributes.set(kStretchHigh, stretch.high);
     attributes.set(kStretchLength, stretch.length);
+    if (stretch.index_step != 0.0) attributes.set(kStretchIndexStep, stretch.index_step);
   }
   const Tensor y = trace_op(kRotaryOp, {axis_last(x, axis), positions.tensor}, attributes, x.site);
   return in_order_of({y, x.site}, x.tensor.type());

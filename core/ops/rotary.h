@@ -18,12 +18,13 @@ enum class RotaryStyle {
 
 // RoPE scaling of Llama 3.1 for longer sequences: pairs that rotate less than `low` times in
 // `length` positions have their angle divided by `factor`, pairs that rotate more than `high` times
-// keep it, and in between the two are interpolated.
+// keep it, and in between the two are interpolated. YaRN: the pair's number decides instead.
 struct RotaryStretch {
   double factor = 1.0;  // 1: none.
   double low = 1.0;
   double high = 4.0;
   double length = 8192.0;
+  double index_step = 0.0;  // Between low and high is turns + index_step·(number of the pair).
 };
 
 // Rotates x["… axis"] by positions i32[…] (whose axes are among x's). Angle of pair i of d/2:

@@ -62,23 +62,22 @@ HfConfig config_of(const Pretrained& e) {
         "path=DIR");
   const std::filesystem::path file =
       std::filesystem::path(user_path(e.path, "path")) / "config.json";
-  HfConfig config = parse_hf_config(read_file(file), file.string());
-  if (config.family == HfFamily::kGpt2 && e.seq_len > config.max_positions)
-    fail("seq_len={} exceeds the {} positions of {}", e.seq_len, config.max_positions,
-         file.string());
+  HfConfig config = read_hf_config(read_file(file), file.string());
+  const Template<BasePositionEmbedding>& positions = config.model.lm.position_emb_tpl;
+  if (!positions.holds<TrainablePositionalEmbedding::HParams>()) return config;
+  const int64_t longest =
+      positions.as<TrainablePositionalEmbedding::HParams>().max_seq_length.get();
+  if (e.seq_len > longest)
+    fail("seq_len={} exceeds the {} positions of {}", e.seq_len, longest, file.string());
   return config;
 }
 
 Template<BaseModel> model(const Pretrained& e) {
-  LanguageModel::HParams p =
-      model_of_hf(config_of(e), e.repeated ? HfStack::kRepeated : HfStack::kUnrolled);
-  auto& lm = p.lm_tpl.as<TransformerLm::HParams>();
-  lm.embedding_dropout_rate = e.dropout_rate;
-  Template<SequenceLayer>& block_tpl =
-      e.repeated ? lm.stacked_transformer_tpl.as<Repeated::HParams>().block_tpl
-                 : lm.stacked_transformer_tpl.as<StackedTransformer::HParams>().block_tpl;
-  block_tpl.as<TransformerBlock::HParams>().residual_dropout_rate = e.dropout_rate;
-  return p;
+  HfConfig config = config_of(e);
+  config.model.lm.embedding_dropout_rate = e.dropout_rate;
+  for (TransformerBlock::HParams& layer : config.model.layers)
+    layer.residual_dropout_rate = e.dropout_rate;
+  return model_of_hf(config, e.repeated ? StackStyle::kRepeated : StackStyle::kUnrolled);
 }
 
 Template<BaseInput> input(const Pretrained& e, std::string_view split) {

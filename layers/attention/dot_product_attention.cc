@@ -37,8 +37,13 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
 // Returns bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
 Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   Tensor mask;
-  if (options.mask == AttentionMask::kCausal)
-    mask = causal_mask(scores.type().axis("seq"), scores.type().axis("key_seq"));
+  const Axis &seq = scores.type().axis("seq"), &key_seq = scores.type().axis("key_seq");
+  if (options.mask == AttentionMask::kCausal) mask = causal_mask(seq, key_seq);
+  if (options.window > 0) {
+    const Tensor end =
+        add(iota(key_seq), constant(static_cast<double>(options.window), DType::kI32));
+    mask = logical_and(less(iota(seq), end), mask);
+  }
   if (!options.segment_ids.valid()) return mask;
   const Tensor keys = whole_along(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
   const Tensor same = equal(options.segment_ids, keys);
@@ -112,6 +117,9 @@ DotProductAttention::DotProductAttention(const HParams& p)
          kv_heads, heads);
   if (p.use_per_dim_scale && p.query_scale.has())
     fail("use_per_dim_scale learns the query's scale; leave query_scale unset");
+  if (p.window.has() && !p.causal)
+    fail("window={} with causal=false: a window is of the token and those before it",
+         p.window.get());
   declare_projections(p);
   if (p.use_per_dim_scale)
     per_dim_scale_ = weight("per_dim_scale", {{"head_dim", head_dim_}}, zeros());
@@ -226,8 +234,9 @@ Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionO
     return cache.extended(name, rows.size("kv_heads") > 1 ? shared_heads(rows, split) : rows);
   };
   const Tensor key = extended("key", heads.key), value = extended("value", heads.value);
-  return cached_attention(heads.query, key, value, cache.starts_like(heads.query),
-                          {.scale = options.scale, .logit_cap = options.logit_cap});
+  return cached_attention(
+      heads.query, key, value, cache.starts_like(heads.query),
+      {.scale = options.scale, .logit_cap = options.logit_cap, .window = options.window});
 }
 
 Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
@@ -243,6 +252,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   AttentionOptions options;
   options.mask = p_.causal ? AttentionMask::kCausal : AttentionMask::kFull;
   options.logit_cap = p_.logit_cap;
+  options.window = p_.window.get_or(0);
   if (sequence.segment_ids.valid()) options.segment_ids = place(sequence.segment_ids, kAttention);
   if (per_dim_scale_.valid()) {
     heads.query = scaled_query(heads.query);

@@ -28,7 +28,9 @@ class DotProductAttention final : public SequenceLayer {
     Field<double> query_scale;       // Multiplies q·k; 1/√dims_per_head unless set.
     bool use_per_dim_scale = false;  // A learned factor for each dimension of the query (Pax).
     double logit_cap = 0.0;          // If > 0: cap·tanh(score/cap). Pax: atten_logit_cap.
-    double dropout_rate = 0.0;       // For probabilities; if > 0, training stores all scores.
+    // A token attends to this many tokens, itself and those before it. Unset: to all before it.
+    Field<int64_t> window;
+    double dropout_rate = 0.0;  // For probabilities; if > 0, training stores all scores.
     Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: no rotary embedding.
     Template<UnaryLayer> query_norm_tpl;           // Norm over head_dim; unset: none.
     Template<UnaryLayer> key_norm_tpl;
@@ -41,9 +43,9 @@ class DotProductAttention final : public SequenceLayer {
     Field<WeightInit> output_init;  // params_init unless set.
     FIELDS(About(model_dims, kSize), About(num_heads, kSize), About(num_kv_heads, kSize),
            About(dims_per_head, kSize), causal, combine_qkv, use_bias, use_output_bias, query_scale,
-           use_per_dim_scale, About(logit_cap, kNotNegative), About(dropout_rate, kRate),
-           rotary_tpl, query_norm_tpl, key_norm_tpl, last_two_axes_fans, layer, query_init,
-           output_init)
+           use_per_dim_scale, About(logit_cap, kNotNegative), About(window, kSize),
+           About(dropout_rate, kRate), rotary_tpl, query_norm_tpl, key_norm_tpl, last_two_axes_fans,
+           layer, query_init, output_init)
   };
   explicit DotProductAttention(const HParams& p);
 

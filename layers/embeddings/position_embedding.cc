@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
@@ -63,12 +64,55 @@ Tensor TrainablePositionalEmbedding::fprop(Tensor positions) const {
   return place(gather(param(table_), place(positions, "residual"), "positions"), "residual");
 }
 
+namespace {
+
+// The number, from 0 to the number of pairs, of the pair that turns `turns` times in the length.
+double pair_of_turns(double turns, double length, double pairs, double max_timescale) {
+  return pairs * std::log(length / (turns * 2.0 * std::numbers::pi)) / std::log(max_timescale);
+}
+
+RotaryStretch stretch_of(const RotaryYarnHParams& yarn, double pairs, double max_timescale) {
+  double first = pair_of_turns(yarn.fast, yarn.length, pairs, max_timescale);
+  double last = pair_of_turns(yarn.slow, yarn.length, pairs, max_timescale);
+  if (yarn.whole_pairs) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, 2.0 * pairs - 1.0);
+  if (first == last) last += 0.001;  // As Hugging Face: no division by 0.
+  return {.factor = yarn.factor, .low = -last, .high = -first, .length = 0.0, .index_step = -1.0};
+}
+
+}  // namespace
+
+RotaryPositionEmbedding::RotaryPositionEmbedding(const HParams& p) : p_(p) {
+  if (p.stretch && p.yarn) fail("rotary embedding with both a stretch and yarn; set only one");
+  if (p.yarn && p.yarn->slow >= p.yarn->fast)
+    fail("yarn.slow={} is not below yarn.fast={}", p.yarn->slow, p.yarn->fast);
+}
+
 Tensor RotaryPositionEmbedding::fprop(Tensor x, Tensor positions) const {
+  const int64_t head_dim = x.size("head_dim");
+  const auto dims = static_cast<int64_t>(p_.rotary_share * static_cast<double>(head_dim));
+  if (dims == head_dim) return rotated(x, positions);
+  if (dims < 2)
+    fail("rotary_share={} of head_dim={} is less than a pair", p_.rotary_share, head_dim);
+  return concat(
+      {rotated(slice(x, "head_dim", 0, dims), positions), slice(x, "head_dim", dims, head_dim)},
+      "head_dim");
+}
+
+Tensor RotaryPositionEmbedding::rotated(const Tensor& x, const Tensor& positions) const {
   RotaryStretch stretch;
   if (p_.stretch)
     stretch = {p_.stretch->factor, p_.stretch->low, p_.stretch->high, p_.stretch->length};
-  return rotary(x, positions, "head_dim", p_.max_timescale, p_.min_timescale,
-                p_.interleaved ? RotaryStyle::kInterleaved : RotaryStyle::kHalf, stretch);
+  if (p_.yarn)
+    stretch = stretch_of(*p_.yarn, static_cast<double>(x.size("head_dim")) / 2.0,
+                         p_.max_timescale / p_.min_timescale);
+  const Tensor y = rotary(x, positions, "head_dim", p_.max_timescale, p_.min_timescale,
+                          p_.interleaved ? RotaryStyle::kInterleaved : RotaryStyle::kHalf, stretch);
+  return p_.output_scale == 1.0 ? y : y * p_.output_scale;
 }
 
 }  // namespace tessera

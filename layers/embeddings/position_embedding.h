@@ -68,6 +68,20 @@ struct RotaryStretchHParams {
          About(length, kPositive))
 };
 
+// YaRN (Peng et al., 2023, arXiv 2309.00071, section 3.2): pairs that turn less than `slow` times
+// in `length` positions have their angle divided by `factor`, pairs that turn more than `fast`
+// times keep it, and in between the share changes linearly with the pair's number.
+struct RotaryYarnHParams {
+  static constexpr std::string_view kName = "RotaryYarn";
+  double factor = 1.0;
+  double fast = 32.0;       // Hugging Face: beta_fast.
+  double slow = 1.0;        // Hugging Face: beta_slow.
+  double length = 4096.0;   // Hugging Face: original_max_position_embeddings.
+  bool whole_pairs = true;  // The share changes between whole numbers. Hugging Face: truncate.
+  FIELDS(About(factor, kPositive), About(fast, kPositive), About(slow, kPositive),
+         About(length, kPositive), whole_pairs)
+};
+
 // Rotary position embedding (Su et al., 2021), without weights: x["batch seq heads head_dim"],
 // positions i32["batch seq"] or ["seq"] -> the type of x.
 class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor positions)> {
@@ -78,14 +92,21 @@ class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor pos
     double max_timescale = 10000.0;
     bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
     std::optional<RotaryStretchHParams> stretch;
+    std::optional<RotaryYarnHParams> yarn;  // In place of stretch.
+    // The share of head_dim that is rotated, from its first element. Hugging Face:
+    // partial_rotary_factor.
+    double rotary_share = 1.0;
+    double output_scale = 1.0;     // Multiplies what is rotated (YaRN: its attention factor).
     Field<int64_t> max_positions;  // Written to config.json on export; not used otherwise.
     FIELDS(About(min_timescale, kPositive), About(max_timescale, kPositive), interleaved, stretch,
+           yarn, About(rotary_share, {.above = 0, .max = 1}), About(output_scale, kPositive),
            About(max_positions, kSize))
   };
-  explicit RotaryPositionEmbedding(const HParams& p) : p_(p) {}
+  explicit RotaryPositionEmbedding(const HParams& p);
 
  private:
   Tensor fprop(Tensor x, Tensor positions) const override;
+  Tensor rotated(const Tensor& x, const Tensor& positions) const;
 
   HParams p_;
 };

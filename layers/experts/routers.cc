@@ -100,10 +100,30 @@ int64_t BaseRouter::capacity(double factor, int64_t seq, int64_t top_k) const {
   return std::min(slots, seq);
 }
 
+namespace {
+
+void check_groups(const TopKRouter::HParams& p) {
+  const int64_t experts = p.num_experts.get();
+  if (experts % p.num_groups != 0)
+    fail("TopKRouter: num_groups={} does not divide num_experts={}", p.num_groups, experts);
+  const int64_t members = experts / p.num_groups;
+  if (p.top_groups > p.num_groups || p.group_best > members)
+    fail(
+        "TopKRouter: top_groups={} of {} groups, and group_best={} of {} experts in each; expected "
+        "at most as many as there are",
+        p.top_groups, p.num_groups, p.group_best, members);
+  if (p.num_groups > 1 && p.top_k > p.top_groups * members)
+    fail("TopKRouter: top_k={} exceeds the {} experts of top_groups={}", p.top_k,
+         p.top_groups * members, p.top_groups);
+}
+
+}  // namespace
+
 TopKRouter::TopKRouter(const HParams& p)
     : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get()), p_(p) {
   if (p.top_k > p.num_experts.get())
     fail("TopKRouter: top_k is {}, expected 1 to num_experts={}", p.top_k, p.num_experts.get());
+  check_groups(p);
   if (p.bias_rate > 0.0)
     bias_ = balancing_weight("bias", {std::string(kExpertsAxis), p.num_experts.get(), {}},
                              kExpertLoad, p.bias_rate);
@@ -118,15 +138,33 @@ Tensor TopKRouter::with_jitter(const Tensor& x) const {
   return x * as_dtype((noise * 2.0 - 1.0) * p_.jitter + 1.0, x.dtype());
 }
 
+// Experts of groups that a token does not choose have the lowest score.
+Tensor TopKRouter::within_groups(const Tensor& preferred) const {
+  if (p_.num_groups == 1) return preferred;
+  const Axis groups{"groups", p_.num_groups, {}};
+  const Tensor grouped =
+      split_axis(preferred, kExpertsAxis, groups, {"member", num_experts() / p_.num_groups, {}});
+  const Tensor best = top_k(grouped, "member", {"best", p_.group_best, {}}).values;
+  const Tensor chosen =
+      top_k(reduce_sum(best, "best"), "groups", {"chosen", p_.top_groups, {}}).indices;
+  const Tensor is_chosen = reduce_max(one_hot(chosen, groups, DType::kF32), "chosen");
+  const Tensor open = less(constant(0.5, DType::kF32), is_chosen);
+  return merge_axes(where(open, grouped, constant(-1e30, DType::kF32)), "groups", "member",
+                    kExpertsAxis);
+}
+
 Routing TopKRouter::fprop(Tensor x) const {
   const Tensor scored = logits(with_jitter(x));
   const bool is_softmax = p_.scores == RouterScores::kSoftmax;
   const Tensor scores = is_softmax ? softmax(scored, kExpertsAxis) : sigmoid(scored);
-  const Tensor preferred =
-      bias_.valid() ? stop_gradient(scores) + param_like(bias_, scores, DType::kF32) : scores;
-  const TopK best = top_k(preferred, kExpertsAxis, {std::string(kTopK), p_.top_k, {}});
+  // Other scores than those of the weights decide the choice.
+  const bool prefers = bias_.valid() || p_.num_groups > 1;
+  Tensor preferred = prefers ? stop_gradient(scores) : scores;
+  if (bias_.valid()) preferred = preferred + param_like(bias_, scores, DType::kF32);
+  const TopK best =
+      top_k(within_groups(preferred), kExpertsAxis, {std::string(kTopK), p_.top_k, {}});
   TokenChoices choices{best.indices, best.values};
-  if (bias_.valid()) choices.weights = pick(scores, best.indices, kExpertsAxis);
+  if (prefers) choices.weights = pick(scores, best.indices, kExpertsAxis);
   if (p_.normalize_weights) choices.weights = choices.weights / reduce_sum(choices.weights, kTopK);
   if (p_.weight_scale != 1.0) choices.weights = choices.weights * p_.weight_scale;
   // Padding chooses an expert that does not exist.

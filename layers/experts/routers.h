@@ -79,6 +79,11 @@ class TopKRouter final : public BaseRouter {
     RouterScores scores = RouterScores::kSoftmax;
     bool normalize_weights = true;  // Divide the chosen scores by their sum (Mixtral, DeepSeek-V3).
     double weight_scale = 1.0;      // Multiplies the weights (DeepSeek: routed_scaling_factor).
+    // Experts form groups of equal size; a token chooses only among those of its `top_groups` best.
+    // The score of a group is the sum of its `group_best` best (DeepSeek-V2: 1; DeepSeek-V3: 2).
+    int64_t num_groups = 1;
+    int64_t top_groups = 1;
+    int64_t group_best = 1;
     // An expert processes at most ceil(factor·seq·top_k/num_experts) tokens of an example: first
     // choices come before second ones, and then the order of tokens decides; a choice beyond that
     // is dropped. Unset: dropless.
@@ -93,7 +98,8 @@ class TopKRouter final : public BaseRouter {
     double jitter = 0.0;  // In training the router's input is multiplied by U(1-jitter, 1+jitter).
     LayerHParams layer;
     FIELDS(About(model_dims, kSize), About(num_experts, kSize), About(top_k, kSize), scores,
-           normalize_weights, weight_scale,
+           normalize_weights, weight_scale, About(num_groups, kSize), About(top_groups, kSize),
+           About(group_best, kSize),
            About(capacity_factor, "unset: every token is processed (dropless)", kPositive),
            About(load_balance_weight, kNotNegative), load_balance_scope,
            About(z_loss_weight, kNotNegative), About(bias_rate, kNotNegative), About(jitter, kRate),
@@ -104,6 +110,7 @@ class TopKRouter final : public BaseRouter {
  private:
   Routing fprop(Tensor x) const override;
   Tensor with_jitter(const Tensor& x) const;
+  Tensor within_groups(const Tensor& preferred) const;
   void add_summaries(const Tensor& logits, const Tensor& shares, const Tensor& counts) const;
 
   HParams p_;

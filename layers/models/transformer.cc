@@ -14,7 +14,10 @@ REGISTER_TEMPLATE(SequenceLayer, StackedTransformer);
 REGISTER_TEMPLATE(SequenceLayer, Repeated);
 REGISTER_TEMPLATE(SequenceLayer, LayerSequence);
 
-TransformerBlock::TransformerBlock(const HParams& p) : policy_(p.norm_policy) {
+TransformerBlock::TransformerBlock(const HParams& p)
+    : policy_(p.norm_policy), parallel_(p.parallel) {
+  if (parallel_ && policy_ == NormPolicy::kPost)
+    fail("parallel=true with norm_policy=post: a norm after the sum would be applied twice");
   around_attention_ = residual_around("attention", p);
   attention_ = child("attention", p.attention_tpl);
   around_ffn_ = residual_around("ffn", p);
@@ -33,21 +36,33 @@ TransformerBlock::Residual TransformerBlock::residual_around(std::string_view su
   return around;
 }
 
+// What is added to x.
 template <typename F>
-Tensor TransformerBlock::with_residual(const Residual& around, Tensor x, F sublayer) const {
+Tensor TransformerBlock::branch(const Residual& around, const Tensor& x, F sublayer) const {
   Tensor y = sublayer(around.pre_norm ? around.pre_norm(x) : x);
   const bool normalise_branch =
       policy_ == NormPolicy::kPostSkip || policy_ == NormPolicy::kPrimerHybrid;
   if (normalise_branch) y = around.post_norm(y);
-  y = x + around.dropout(y);
+  return around.dropout(y);
+}
+
+template <typename F>
+Tensor TransformerBlock::with_residual(const Residual& around, Tensor x, F sublayer) const {
+  const Tensor y = x + branch(around, x, sublayer);
   return policy_ == NormPolicy::kPost ? around.post_norm(y) : y;
 }
 
 Tensor TransformerBlock::fprop(Tensor x, const SequenceInfo& sequence) const {
   x = place(x, "residual");
-  x = with_residual(around_attention_, x,
-                    [&](Tensor input) { return attention_(input, sequence); });
-  x = with_residual(around_ffn_, x, [&](Tensor input) { return ffn_(input); });
+  const auto attend = [&](Tensor input) { return attention_(input, sequence); };
+  const auto feed_forward = [&](Tensor input) { return ffn_(input); };
+  if (parallel_) {
+    const Tensor attended = branch(around_attention_, x, attend);
+    x = x + attended + branch(around_ffn_, x, feed_forward);
+  } else {
+    x = with_residual(around_attention_, x, attend);
+    x = with_residual(around_ffn_, x, feed_forward);
+  }
   return save_for_backward(x, "transformer_layer_out");
 }
 

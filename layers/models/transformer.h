@@ -33,8 +33,11 @@ class TransformerBlock final : public SequenceLayer {
     Template<SequenceLayer> attention_tpl = DotProductAttention::HParams{};
     Template<UnaryLayer> ffn_tpl = FeedForward::HParams{};
     Template<UnaryLayer> norm_tpl = LayerNorm::HParams{};
+    // Both sublayers read the block's input, and both results are added to it (GPT-NeoX).
+    bool parallel = false;
     double residual_dropout_rate = 0.0;
-    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, About(residual_dropout_rate, kRate))
+    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, parallel,
+           About(residual_dropout_rate, kRate))
   };
   explicit TransformerBlock(const HParams& p);
 
@@ -46,9 +49,12 @@ class TransformerBlock final : public SequenceLayer {
   Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
   Residual residual_around(std::string_view sublayer, const HParams& p);
   template <typename F>
+  Tensor branch(const Residual& around, const Tensor& x, F sublayer) const;
+  template <typename F>
   Tensor with_residual(const Residual& around, Tensor x, F sublayer) const;
 
   NormPolicy policy_;
+  bool parallel_;
   ChildLayer<SequenceLayer> attention_;
   ChildLayer<UnaryLayer> ffn_;
   Residual around_attention_, around_ffn_;

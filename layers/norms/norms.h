@@ -55,7 +55,31 @@ class RmsNorm final : public UnaryLayer {
   Weight scale_;
 };
 
+// RMSNorm of all heads of a token together (OLMo 2, 2025, arXiv 2501.00656, section 3.2), for
+// queries or keys x["… heads head_dim"].
+class HeadsRmsNorm final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = HeadsRmsNorm;
+    Required<int64_t> num_heads;  // Size of `axis`.
+    Required<int64_t> dims_per_head;
+    std::string axis = "heads";  // "kv_heads" for keys.
+    double epsilon = 1e-6;
+    FixedInitLayerHParams layer;
+    FIELDS(About(num_heads, kSize), About(dims_per_head, kSize), axis, About(epsilon, kNotNegative),
+           layer)
+  };
+  explicit HeadsRmsNorm(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  HParams p_;
+  Weight scale_;
+};
+
 extern template class HolderOf<UnaryLayer, LayerNorm::HParams>;
 extern template class HolderOf<UnaryLayer, RmsNorm::HParams>;
+extern template class HolderOf<UnaryLayer, HeadsRmsNorm::HParams>;
 
 }  // namespace tessera

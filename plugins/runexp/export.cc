@@ -16,11 +16,16 @@ struct ExportCommand {
   CheckpointFlags from;
   FormatFlags format;
   std::filesystem::path output;
+  std::string family;
   std::string dtype = "f32";
   int64_t max_shard_bytes = 5'000'000'000;
   FIELDS(flags, from, format,
          About(output, "where to write it: a new or empty directory, or an earlier export",
                {.unit = "DIR"}),
+         About(family,
+               "of transformers, as in config.json; default: that of the import, or the first that "
+               "the model fits",
+               {.unit = "MODEL_TYPE"}),
          About(dtype, "of the weights: f32, bf16, f16 or f64", {.unit = "DTYPE"}),
          About(max_shard_bytes, "weights in one file; more go to several, with an index",
                {.min = 1}))
@@ -35,6 +40,7 @@ struct ExportCommand {
   CommandResult run(const CommandContext& context) const {
     const ExportOptions options{.checkpoint = from.choice(),
                                 .output = output,
+                                .family = family,
                                 .dtype = dtype,
                                 .max_shard_bytes = max_shard_bytes};
     return run_mode({.flags = flags}, context, export_run, options);

@@ -87,7 +87,7 @@ class Export final : public BaseRun {
         options_(options),
         console_(console_mode(setting, processes)),
         file_type_(file_type(options.dtype)),
-        model_(hf_model_of(config)),
+        model_(model_to_export()),
         task_(config.task.instantiate()),
         averaged_(task_->learner().averages() && task_->train().eval_on_ema),
         tensors_(hf_tensors(model_, task_->model().parameters())),
@@ -111,8 +111,7 @@ class Export final : public BaseRun {
     NewDirectory staging(options_.output);
     const HfTokenizer tokenizer = hf_tokenizer_of(config_, setting_.job_log_dir);
     if (!tokenizer.remark.empty()) console_.info("note: " + tokenizer.remark);
-    write_file_atomically(staging.place() / "config.json",
-                          hf_config_text(model_.config, file_type_.torch, tokenizer.special));
+    write_file_atomically(staging.place() / "config.json", config_text(tokenizer.special));
     std::vector<std::string> files = write_weights(staging.place());
     files.emplace_back("config.json");
     for (const auto& [name, content] : tokenizer.files) {
@@ -129,6 +128,27 @@ class Export final : public BaseRun {
   }
 
  private:
+  // As imported, if the model is still that one.
+  HfModel model_to_export() {
+    if (!options_.family.empty()) return hf_model_of(config_, options_.family);
+    imported_ = kept_hf_config(setting_.job_log_dir);
+    if (!imported_.empty()) {
+      try {
+        return hf_model_of(config_, read_hf_config(imported_, "hf_config.json"));
+      } catch (const Error& error) {
+        console_.info(
+            fmt::format("note: the model is not that of the import any more: {}", error.what()));
+        imported_.clear();
+      }
+    }
+    return hf_model_of(config_);
+  }
+
+  std::string config_text(const HfSpecialIds& special) const {
+    return imported_.empty() ? hf_config_text(model_, file_type_.torch, special)
+                             : with_dtype(imported_, file_type_.torch);
+  }
+
   Checkpoint open_checkpoint() const {
     const CheckpointStore store(setting_.job_log_dir / "checkpoints");
     if (options_.checkpoint.kind == CheckpointChoice::Kind::kStep)
@@ -146,19 +166,21 @@ class Export final : public BaseRun {
     if (checkpoint_.info().hparams.empty()) return;
     const ExperimentConfig trained =
         parse_config(checkpoint_.info().hparams, checkpoint_.directory().string() + ": hparams");
-    HfConfig before;
+    LayeredLm before;
     try {
-      before = hf_model_of(trained).config;
+      before = hf_model_of(trained, model_.family->model_type).ours;
     } catch (const Error&) {
       const CheckpointInfo& info = checkpoint_.info();
       return console_.info(note_of_model_change(info.hparams, config_, info.step));
     }
-    const std::vector<std::string> lines = hf_differences(before, model_.config);
+    std::vector<std::string> lines;
+    const auto layers = static_cast<int64_t>(before.layers.size());
+    for (const SettingDifference& each : differences(before, model_.ours, Missing::kIsDifferent))
+      lines.push_back(
+          fmt::format("{}: {} there, {} here", each.name(layers), each.first, each.second));
     if (!lines.empty())
-      fail(
-          "the experiment differs from the one that wrote {} (its values in terms of config.json): "
-          "{}",
-          checkpoint_.directory().string(), fmt::join(lines, "; "));
+      fail("the experiment differs from the one that wrote {}: {}",
+           checkpoint_.directory().string(), fmt::join(lines, "; "));
   }
 
   std::string path_of(const Parameter& parameter) const {
@@ -194,7 +216,7 @@ class Export final : public BaseRun {
 
   void read_part(const HfTensor& tensor, const HfPart& part, RowRange rows) {
     const Parameter& parameter = task_->model().parameters().at(part.parameter);
-    const Region block = block_for(part, rows);
+    const Region block = block_for(tensor, part, rows);
     bytes_.resize(static_cast<size_t>(block.elements() * dtype_bytes(parameter.type.dtype)));
     checkpoint_.read_block(path_of(parameter), block, bytes_);
     copy_to_hf(tensor, part, rows, {block, parameter.type.dtype, bytes_}, values_);
@@ -214,6 +236,7 @@ class Export final : public BaseRun {
   ExportOptions options_;
   Console console_;
   FileType file_type_;
+  std::string imported_;  // The text of its config.json, or "".
   HfModel model_;
   std::unique_ptr<BaseTask> task_;
   bool averaged_;  // Export the moving average, as evaluation does.

@@ -21,7 +21,8 @@ namespace tessera {
 
 struct ExportOptions {
   CheckpointChoice checkpoint;
-  std::filesystem::path output;             // The directory that is written,
+  std::filesystem::path output;  // The directory that is written,
+  std::string family;  // model_type; "": that of the import, or the first that the model fits.
   std::string dtype = "f32";                // in this dtype: f32, bf16, f16 or f64,
   int64_t max_shard_bytes = 5'000'000'000;  // with at most so many bytes of weights per file.
 };

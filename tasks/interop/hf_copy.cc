@@ -15,71 +15,89 @@ struct Run {
   int64_t count = 0;
 };
 
+// Elements [begin, end) of a tensor.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+};
+
+ElementRange elements_of(const HfTensor& tensor, RowRange rows) {
+  return {rows.begin * tensor.row_elements, rows.end * tensor.row_elements};
+}
+
+// The indices i of a step for which some of the `span` elements from base + i·stride are in the
+// range.
+RowRange indices_in(const HfPart::Step& step, int64_t base, int64_t span, ElementRange range) {
+  const auto ceiling = [&](int64_t distance) {
+    return distance <= 0 ? 0 : (distance + step.stride - 1) / step.stride;
+  };
+  return {ceiling(range.begin - base - span + 1), std::min(step.size, ceiling(range.end - base))};
+}
+
+// The distance from the first to the last element of the steps from `level` on, plus 1.
+int64_t span_from(const HfPart& part, size_t level) {
+  int64_t span = 1;
+  for (size_t i = level; i < part.steps.size(); ++i)
+    span += (part.steps[i].size - 1) * part.steps[i].stride;
+  return span;
+}
+
 // The constructor visits the runs of values that the rows, the part and the block have in common.
 template <typename Visit>
 class Runs {
  public:
   Runs(const HfTensor& tensor, const HfPart& part, RowRange rows, const Region& block, Visit visit)
-      : part_(part), rows_(rows), block_(block), visit_(visit) {
+      : part_(part), range_(elements_of(tensor, rows)), block_(block), visit_(visit) {
     strides_.assign(block.shape.size(), 1);
     for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * block.shape[i];
+    for (size_t level = 0; level < part.steps.size(); ++level)
+      spans_.push_back(span_from(part, level + 1));
     index_ = part.begin;
-    descend(0, -rows_.begin * tensor.row_elements);
+    descend(0, part.offset);
   }
 
  private:
   void descend(size_t level, int64_t theirs) {
     const HfPart::Step& step = part_.steps[level];
-    int64_t first = step.begin, last = step.begin + step.size;
-    if (level == 0) {
-      first = std::max(first, rows_.begin);
-      last = std::min(last, rows_.end);
-    }
-    if (level + 1 == part_.steps.size()) {
-      run(step, first, last, theirs);
-      return;
-    }
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t move = (i - step.begin) * step.factor;
-      if (step.axis >= 0) index_[static_cast<size_t>(step.axis)] += move;
+    const RowRange indices = indices_in(step, theirs, spans_[level], range_);
+    if (level + 1 == part_.steps.size()) return run(step, indices, theirs);
+    int64_t& index = index_[static_cast<size_t>(step.axis)];
+    const int64_t before = index;
+    for (int64_t i = indices.begin; i < indices.end; ++i) {
+      index = before + i * step.factor;
       descend(level + 1, theirs + i * step.stride);
-      if (step.axis >= 0) index_[static_cast<size_t>(step.axis)] -= move;
     }
+    index = before;
   }
 
-  void run(const HfPart::Step& step, int64_t first, int64_t last, int64_t theirs) {
+  void run(const HfPart::Step& step, RowRange indices, int64_t theirs) {
+    const auto axis = static_cast<size_t>(step.axis);
     int64_t ours = 0;
-    for (size_t axis = 0; axis < index_.size(); ++axis) {
-      if (static_cast<int64_t>(axis) == step.axis) continue;
-      const int64_t at = index_[axis] - block_.origin[axis];
-      if (at < 0 || at >= block_.shape[axis]) return;
-      ours += at * strides_[axis];
+    for (size_t i = 0; i < index_.size(); ++i) {
+      if (i == axis) continue;
+      const int64_t at = index_[i] - block_.origin[i];
+      if (at < 0 || at >= block_.shape[i]) return;
+      ours += at * strides_[i];
     }
-    Run run{.their_step = step.stride};
-    if (step.axis >= 0) {
-      // The i for which begin + factor·(i - step.begin) lies within the block.
-      const auto axis = static_cast<size_t>(step.axis);
-      const int64_t begin = index_[axis] - block_.origin[axis];
-      const int64_t below = std::max<int64_t>(0, -begin);
-      first = std::max(first, step.begin + (below + step.factor - 1) / step.factor);
-      const int64_t room = block_.shape[axis] - begin;
-      last =
-          std::min(last, room <= 0 ? first : step.begin + (room + step.factor - 1) / step.factor);
-      ours += (begin + (first - step.begin) * step.factor) * strides_[axis];
-      run.our_step = step.factor * strides_[axis];
-    }
+    // The i for which begin + factor·i lies within the block.
+    const int64_t begin = index_[axis] - block_.origin[axis];
+    const auto ceiling = [&](int64_t distance) {
+      return distance <= 0 ? 0 : (distance + step.factor - 1) / step.factor;
+    };
+    const int64_t first = std::max(indices.begin, ceiling(-begin));
+    const int64_t last = std::min(indices.end, ceiling(block_.shape[axis] - begin));
     if (first >= last) return;
-    run.theirs = theirs + first * step.stride;
-    run.ours = ours;
-    run.count = last - first;
-    visit_(run);
+    visit_({.theirs = theirs + first * step.stride - range_.begin,
+            .their_step = step.stride,
+            .ours = ours + (begin + first * step.factor) * strides_[axis],
+            .our_step = step.factor * strides_[axis],
+            .count = last - first});
   }
 
   const HfPart& part_;
-  RowRange rows_;
+  ElementRange range_;
   const Region& block_;
   Visit visit_;
-  std::vector<int64_t> strides_, index_;
+  std::vector<int64_t> strides_, spans_, index_;
 };
 
 // Calls action with a pointer to the block's elements of their type.
@@ -127,18 +145,18 @@ void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const
   });
 }
 
-Region block_for(const HfPart& part, RowRange rows) {
+Region block_for(const HfTensor& tensor, const HfPart& part, RowRange rows) {
   Region block{part.begin, std::vector<int64_t>(part.begin.size(), 1)};
   for (const HfPart::Step& step : part.steps)
-    if (step.axis >= 0)
-      block.shape[static_cast<size_t>(step.axis)] += (step.size - 1) * step.factor;
+    block.shape[static_cast<size_t>(step.axis)] += (step.size - 1) * step.factor;
   const HfPart::Step& outermost = part.steps[0];
   const auto shares_axis = [&](const HfPart::Step& step) { return step.axis == outermost.axis; };
-  if (outermost.axis >= 0 &&
-      std::count_if(part.steps.begin(), part.steps.end(), shares_axis) == 1) {
+  if (std::count_if(part.steps.begin(), part.steps.end(), shares_axis) == 1) {
+    const RowRange indices =
+        indices_in(outermost, part.offset, span_from(part, 1), elements_of(tensor, rows));
     const auto axis = static_cast<size_t>(outermost.axis);
-    block.origin[axis] += rows.begin - outermost.begin;
-    block.shape[axis] = rows.size();
+    block.origin[axis] += indices.begin;
+    block.shape[axis] = std::max<int64_t>(0, indices.size());
   }
   return block;
 }

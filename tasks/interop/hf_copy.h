@@ -26,8 +26,9 @@ void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
 void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const OurBlock& ours,
                 std::span<float> values);
 
-// The smallest block of our weight that holds the part's values of these rows.
-Region block_for(const HfPart& part, RowRange rows);
+// The smallest block of our weight that holds the part's values of these rows of the tensor; empty
+// if it has none there.
+Region block_for(const HfTensor& tensor, const HfPart& part, RowRange rows);
 
 // Whether ranges of rows are contiguous in our weight, too, so that it can be read by ranges.
 bool follows_rows(const HfTensor& tensor, const HfPart& part, const Type& ours);

@@ -1,36 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts between our layers and the configuration in hf_config.h, and lists every reason why a
-// model is none of the supported architectures. Weights: hf_weights.h.
+// An experiment's TransformerLm as a model of a family of transformers, or every reason why it is
+// none. Weights: hf_weights.h.
 #pragma once
 
-#include "core/hparams/fields.h"
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "layers/models/language_model.h"
-#include "tasks/interop/hf_config.h"
+#include "tasks/families/hf_family.h"
 #include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
-// Differences in how equivalent weights are stored.
-struct HfConventions {
-  bool interleaved_rotary = false;     // Pairs (2i, 2i+1) instead of (i, i + head_dim/2).
-  bool block_scale_from_zero = false;  // Scales of norms are stored minus 1.
-  bool final_scale_from_zero = false;
-};
-
 struct HfModel {
-  HfConfig config;
-  HfConventions conventions;
+  const HfFamily* family = nullptr;
+  LayeredLm ours;                  // As in the experiment,
+  LayeredLm theirs;                // and as the family's config.json reads.
+  std::vector<std::string> lines;  // The members of that config.json.
 };
 
-// The configuration of an experiment's TransformerLm, whatever task and model, losses and heads are
-// around it. Error with everything that no architecture supports, or if the experiment has none, or
-// several. If a model with rotary positions does not give max_positions, the input's sequence
-// length is used.
-HfModel hf_model_of(const ExperimentConfig& experiment);
+// The experiment's TransformerLm, whatever task and model, losses and heads are around it. Error if
+// the experiment has none, or several. If a model with rotary positions does not give
+// max_positions, the input's sequence length is used.
+LayeredLm layered_lm_of(const ExperimentConfig& experiment);
 
-enum class HfStack { kRepeated, kUnrolled };
+// That model as one of the named family, or, if none is named, of the first family that it fits,
+// first without biases and scales that it lacks.
+// Error with all reasons why it fits none.
+HfModel hf_model_of(const ExperimentConfig& experiment, std::string_view model_type = "");
 
-// The reverse: layers for a configuration. Dropout is 0.
-LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack);
+// <run>/hf_config.json: the config.json from which a run was imported. An export of the same model
+// keeps it, with its family and all its members.
+void keep_hf_config(const std::filesystem::path& run_directory, std::string_view text);
+// "" if the run was not imported.
+std::string kept_hf_config(const std::filesystem::path& run_directory);
+
+// That model as the file's config.json has it. Error with all differences.
+HfModel hf_model_of(const ExperimentConfig& experiment, const HfConfig& file);
+
+// The layers of a configuration. Dropout is 0.
+LanguageModel::HParams model_of_hf(const HfConfig& config, StackStyle style);
+
+// Token ids that begin and end generated text; negative: unknown.
+struct HfSpecialIds {
+  int64_t begin = -1;
+  int64_t end = -1;
+};
+// A config.json with another dtype.
+std::string with_dtype(const std::string& config_text, std::string_view dtype);
+// The text of config.json; `dtype` as PyTorch calls it ("float32").
+std::string hf_config_text(const HfModel& model, std::string_view dtype,
+                           const HfSpecialIds& special = {});
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "inputs/tokenizers/tokenizer.h"
-#include "tasks/interop/hf_config.h"
+#include "tasks/interop/hf_model.h"
 #include "tasks/task/config/experiment.h"
 
 namespace tessera {

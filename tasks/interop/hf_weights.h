@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps each tensor of a Hugging Face file to our weights. A table for GPT-2 and one for Llama and
-// Mixtral serve reading and writing. Axes are named on both sides, so transpositions are implicit.
-// hf_copy.h moves values.
+// Maps each tensor of a Hugging Face file to our weights, by the rows of its family. Axes are named
+// on both sides, so transpositions are implicit. hf_copy.h moves values.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "layers/parameter.h"
@@ -17,15 +17,15 @@ namespace tessera {
 struct HfPart {
   // An axis of their tensor, with the corresponding axis of ours.
   struct Step {
-    int64_t begin = 0;   // First index along the axis,
-    int64_t size = 0;    // number of indices,
+    int64_t size = 0;    // Number of indices,
     int64_t stride = 0;  // and stride in their elements.
-    int64_t axis = -1;   // Our axis; -1: fixed.
+    int64_t axis = -1;   // Our axis.
     int64_t factor = 1;  // Our indices per index of theirs.
   };
   int32_t parameter = -1;      // Index in the table.
-  std::vector<int64_t> begin;  // The first index in each of our axes.
-  std::vector<Step> steps;     // Outermost axis of theirs first.
+  std::vector<int64_t> begin;  // The first index in each of our axes,
+  int64_t offset = 0;          // and the first element of theirs.
+  std::vector<Step> steps;     // Outermost axis of theirs first; at least one.
 };
 
 struct HfTensor {
@@ -50,12 +50,12 @@ std::vector<std::string> weights_outside(const ParameterTable& table);
 enum class NoteLength { kWhole, kBrief };
 // The line that says before training why --mode=export cannot write the model, or what it leaves
 // out; "" if it writes all of it. kBrief: the first reason only, and "" for a model without a
-// TransformerLm, which is obviously none of the supported architectures.
+// TransformerLm, which is obviously of no family.
 std::string export_note(const ExperimentConfig& experiment, NoteLength length);
 
-// The prefix of names in files of the whole model: "transformer." or "model."; files of a model
-// without head omit it.
-std::string_view hf_prefix(HfFamily family);
+// What names in files of the whole model begin with: "model."; files of a model without head omit
+// it.
+std::string_view hf_prefix(const HfFamily& family);
 
 // Tensors in old files that no model needs: masks, and frequencies.
 bool is_hf_leftover(std::string_view name);

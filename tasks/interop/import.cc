@@ -68,7 +68,7 @@ std::vector<Target> targets_of(const HfTensor& tensor, RowRange rows, const Para
   for (const HfPart& part : tensor.parts) {
     const Parameter& parameter = table.at(part.parameter);
     for (const Shard& shard : executor.shards(parameter.path))
-      if (intersect(block_for(part, rows), shard.block))
+      if (intersect(block_for(tensor, part, rows), shard.block))
         targets.push_back({part, parameter, shard});
   }
   return targets;
@@ -137,7 +137,10 @@ class Import final : public BaseRun {
     read_hf_weights(files_, tensors_, table, executor);
     start_averages(executor, table);
     save();
-    if (processes_.is_first()) keep_tokenizer();
+    if (processes_.is_first()) {
+      keep_hf_config(setting_.job_log_dir, read_file(options_.input / "config.json"));
+      keep_tokenizer();
+    }
     return said("are imported as");
   }
 
@@ -159,16 +162,9 @@ class Import final : public BaseRun {
   }
 
   // Checks config.json against the experiment, and the files against both.
-  std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) const {
-    const HfModel experiment = hf_model_of(config);
+  std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) {
     const std::filesystem::path file = options_.input / "config.json";
-    const std::vector<std::string> differences =
-        hf_differences(parse_hf_config(read_file(file), file.string()), experiment.config);
-    if (!differences.empty())
-      fail(
-          "{} does not match the experiment's model: {}. Change the experiment, or use "
-          "--exp=hf.Pretrained, which follows config.json",
-          options_.input.string(), fmt::join(differences, "; "));
+    const HfModel model = model_as_in(read_hf_config(read_file(file), file.string()), config);
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
     if (const std::string& other = task->train().init_from.directory; !other.empty())
       fail(
@@ -180,7 +176,21 @@ class Import final : public BaseRun {
       fail(
           "{} has no values for {}; import with --exp=hf.Pretrained, then set task.train.init_from",
           options_.input.string(), fmt::join(others, ", "));
-    return match_hf_tensors(hf_tensors(experiment, table), files_, experiment.config);
+    return match_hf_tensors(hf_tensors(model, table), files_, model);
+  }
+
+  HfModel model_as_in(const HfConfig& file, const ExperimentConfig& config) {
+    if (!file.unread.empty())
+      console_.info(fmt::format("note: these members of config.json are not read: {}",
+                                fmt::join(file.unread, ", ")));
+    try {
+      return hf_model_of(config, file);
+    } catch (const Error& error) {
+      fail(
+          "{} does not match the experiment's model: {}. Change the experiment, or use "
+          "--exp=hf.Pretrained, which follows config.json",
+          options_.input.string(), error.what());
+    }
   }
 
   void check_not_begun() const {
@@ -222,11 +232,11 @@ class Import final : public BaseRun {
 }  // namespace
 
 std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
-                                       const HfConfig& config) {
+                                       const HfModel& model) {
   std::vector<std::string> problems;
   std::set<std::string> known;
   for (HfTensor& tensor : wanted) {
-    tensor.name = name_in(files, tensor.name, hf_prefix(config.family));
+    tensor.name = name_in(files, tensor.name, hf_prefix(*model.family));
     known.insert(tensor.name);
     const SafetensorsTensor* found = files.find(tensor.name);
     if (found == nullptr) {
@@ -238,9 +248,12 @@ std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const Safet
     }
   }
   // A tied head may be stored beside the embedding table, with the same values.
-  if (config.tied) known.insert("lm_head.weight");
+  if (!model.theirs.lm.separate_embedding_tpl.has()) known.insert("lm_head.weight");
+  const auto is_ignored = [&](const std::string& name) {
+    return model.family->is_ignored != nullptr && model.family->is_ignored(name, model.theirs);
+  };
   for (const std::string& name : files.names())
-    if (!known.contains(name) && !is_hf_leftover(name))
+    if (!known.contains(name) && !is_hf_leftover(name) && !is_ignored(name))
       problems.push_back(fmt::format("'{}' is not a tensor of this model", name));
   if (!problems.empty()) fail("{}: {}", files.directory().string(), listed(problems));
   return wanted;

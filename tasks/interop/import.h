@@ -31,7 +31,7 @@ std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSet
 // Matches the directory's tensors to these by name. Error that lists what is missing, has another
 // shape, or is unknown.
 std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
-                                       const HfConfig& config);
+                                       const HfModel& model);
 
 // Fills the weights of this process's devices from the matched files.
 void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>& tensors,

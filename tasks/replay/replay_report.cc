@@ -7,6 +7,9 @@
 
 #include <fmt/ranges.h>
 
+#include "core/compile/numerics.h"
+#include "core/hparams/fields.h"
+
 namespace tessera {
 namespace {
 

@@ -32,6 +32,16 @@ void set_qk_norm(ModelParts& m, Chance&) {
   m.attention.query_norm_tpl = m.attention.key_norm_tpl = norm;
 }
 
+void set_heads_norm(ModelParts& m, Chance&) {
+  const int64_t heads = m.sizes.heads;
+  m.attention.query_norm_tpl =
+      HeadsRmsNorm::HParams{.num_heads = heads, .dims_per_head = m.sizes.head_dim};
+  m.attention.key_norm_tpl =
+      HeadsRmsNorm::HParams{.num_heads = m.attention.num_kv_heads.get_or(heads),
+                            .dims_per_head = m.sizes.head_dim,
+                            .axis = "kv_heads"};
+}
+
 void set_layer_norm(ModelParts& m, Chance& chance) {
   const LayerNorm::HParams norm{.direct_scale = chance.coin()};
   m.block.norm_tpl = norm;
@@ -41,6 +51,22 @@ void set_layer_norm(ModelParts& m, Chance& chance) {
 void set_norm_policy(ModelParts& m, Chance& chance) {
   using enum NormPolicy;
   m.block.norm_policy = chance.one_of<NormPolicy>({kPost, kPostSkip, kPrimerHybrid});
+}
+
+void set_parallel(ModelParts& m, Chance& chance) {
+  using enum NormPolicy;
+  m.block.parallel = true;
+  m.block.norm_policy = chance.one_of<NormPolicy>({kPre, kPostSkip, kPrimerHybrid});
+}
+
+// A part of each head is rotated, and positions are stretched.
+void set_partial_rotary(ModelParts& m, Chance& chance) {
+  RotaryPositionEmbedding::HParams rotary{.rotary_share = 0.5};
+  if (chance.coin()) {
+    rotary.yarn = RotaryYarnHParams{.factor = 4.0, .length = 8.0};
+    rotary.output_scale = 1.2;
+  }
+  m.attention.rotary_tpl = rotary;
 }
 
 void set_positions(ModelParts& m, Chance& chance) {
@@ -57,6 +83,12 @@ void set_experts(ModelParts& m, Chance& chance) {
   m.router.scores = chance.coin() ? RouterScores::kSoftmax : RouterScores::kSigmoid;
   m.router.normalize_weights = chance.coin();
   m.router.load_balance_weight = 0.0;
+}
+
+void set_groups(ModelParts& m, Chance& chance) {
+  m.router.num_groups = 2;
+  m.router.top_groups = m.router.top_k > m.sizes.experts / 2 || chance.coin() ? 2 : 1;
+  m.router.group_best = 1 + chance.below(2);
 }
 
 void set_capacity(ModelParts& m, Chance& chance) {
@@ -147,13 +179,17 @@ const std::vector<Feature> kFeatures = {
     {"mqa", "heads", "", [](Parts& m, Any&) { m.attention.num_kv_heads = 1; }},
     {"fused_qkv", "heads", "", [](Parts& m, Any&) { m.attention.combine_qkv = true; }},
     {"mla", "heads", "", set_mla},
-    {"qk_norm", "", "", set_qk_norm},
+    {"qk_norm", "qk_norm", "", set_qk_norm},
+    {"heads_norm", "qk_norm", "", set_heads_norm},
+    {"window", "", "", [](Parts& m, Any& c) { m.attention.window = 1 + c.below(m.sizes.seq); }},
     {"biases", "", "", set_biases},
     {"soft_caps", "", "", set_soft_caps},
     {"per_dim_scale", "", "", [](Parts& m, Any&) { m.attention.use_per_dim_scale = true; }},
     {"layer_norm", "", "", set_layer_norm},
-    {"norm_policy", "", "", set_norm_policy},
-    {"positions", "", "", set_positions},
+    {"norm_policy", "block", "", set_norm_policy},
+    {"parallel", "block", "", set_parallel},
+    {"partial_rotary", "positions", "", set_partial_rotary},
+    {"positions", "positions", "", set_positions},
     {"plain_ffn", "", "", set_plain_ffn},
     {"scaled_table", "", "", set_scaled_table},
     {"untied", "", "", [](Parts& m, Any&) { m.is_tied = false; }},
@@ -165,6 +201,7 @@ const std::vector<Feature> kFeatures = {
     {"expert_choice", "experts", "", set_expert_choice},
     {"shared_experts", "", "experts", [](Parts& m, Any&) { m.experts.num_shared_experts = 1; }},
     {"aux_losses", "", "experts", set_aux_losses},
+    {"router_groups", "", "experts", set_groups},
     {"router_bias", "", "experts", [](Parts& m, Any&) { m.router.bias_rate = 0.01; }},
     {"router_jitter", "", "experts", [](Parts& m, Any&) { m.router.jitter = 0.1; }},
     {"dropout", "", "", set_dropout},

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small random GPT-2, Llama and Mixtral models, saved and evaluated by `transformers`, as references for
+"""Small random models of all families, saved and evaluated by `transformers`, as references for
 tests/tasks/interop. `python3 tests/golden/hugging_face.py` rewrites hugging_face/<name>/ beside it:
-config.json, weights as safetensors (some in shards) and scores.safetensors (ids and f32 logits).
-`hugging_face.py NAME...` rewrites only those.
+config.json, weights as safetensors (some in shards), scores.safetensors (ids and f32 logits) and
+gradients/ (of the mean loss of the next token, in the form of a model). `hugging_face.py NAME...`
+rewrites only those.
 
 `hugging_face.py --check DIR...` loads Tessera's exports with `transformers` and compares the logits
 with Tessera's in DIR/scores.safetensors.
@@ -13,8 +14,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig
-from transformers import LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 HERE = pathlib.Path(__file__).parent / "hugging_face"
 VOCAB, EMBED, HEADS, LAYERS, SEQ, BATCH = 48, 16, 4, 2, 20, 2
@@ -26,8 +26,13 @@ def randomise(model):
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
-            is_scale = weight.dim() == 1 and name.endswith("weight")
-            weight.copy_(1.0 + 0.3 * noise if is_scale else 0.25 * noise)
+            is_matrix = weight.dim() > 1 and "bias" not in name
+            # The norms of Gemma add 1 to their weight.
+            mean = 1.0 if name.endswith("weight") and not is_matrix and weight.abs().max() > 0 else 0.0
+            weight.copy_(0.25 * noise if is_matrix else mean + 0.5 * noise)
+        for name, buffer in model.named_buffers():
+            if name in model.state_dict():
+                buffer.add_(torch.randn(buffer.shape, generator=generator))
 
 
 def ids():
@@ -35,71 +40,152 @@ def ids():
     return torch.randint(0, VOCAB, (BATCH, SEQ), generator=generator)
 
 
-def logits_of(folder):
-    """Logits in f32, from the weights as saved."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    with torch.no_grad():
-        return model.eval()(ids()).logits.contiguous()
+def save_scores(folder):
+    """Logits and gradients in f32, from the weights as saved."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                 attn_implementation="eager").eval()
+    result = model(ids(), labels=ids())
+    result.loss.backward()
+    save_file({"ids": ids(), "logits": result.logits.detach().contiguous()},
+              folder / "scores.safetensors")
+    for weight in model.parameters():
+        weight.data = weight.grad
+    model.save_pretrained(folder / "gradients")
+    for file in (folder / "gradients").glob("*.json"):
+        file.unlink()
 
 
 def gpt2(**changes):
-    config = GPT2Config(vocab_size=VOCAB, n_positions=24, n_embd=EMBED, n_layer=LAYERS,
-                        n_head=HEADS, **changes)
-    return GPT2LMHeadModel(config)
+    return "gpt2", dict(vocab_size=VOCAB, n_positions=24, n_embd=EMBED, n_layer=LAYERS, n_head=HEADS,
+                        **changes)
+
+
+def like_llama(model_type, **changes):
+    sizes = dict(vocab_size=VOCAB, hidden_size=EMBED, intermediate_size=24, num_hidden_layers=LAYERS,
+                 num_attention_heads=HEADS, max_position_embeddings=64)
+    return model_type, sizes | changes
 
 
 def llama(**changes):
-    config = LlamaConfig(vocab_size=VOCAB, hidden_size=EMBED, intermediate_size=40,
-                         num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                         max_position_embeddings=64, **changes)
-    return LlamaForCausalLM(config)
+    return like_llama("llama", **changes)
 
 
 def mixtral(**changes):
-    config = MixtralConfig(vocab_size=VOCAB, hidden_size=EMBED, intermediate_size=8,
-                           num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                           num_key_value_heads=2, max_position_embeddings=64, **changes)
-    return MixtralForCausalLM(config)
+    return like_llama("mixtral", intermediate_size=8, num_key_value_heads=2, **changes)
 
 
-# For each model: a factory, the dtype of its file, and the shard size.
+def deepseek(model_type, **changes):
+    sizes = dict(num_key_value_heads=HEADS, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=6,
+                 qk_rope_head_dim=4, v_head_dim=5, num_experts_per_tok=3, moe_intermediate_size=8,
+                 first_k_dense_replace=1)
+    return like_llama(model_type, **(sizes | changes))
+
+
+def rope(kind, theta, **changes):
+    return dict(rope_type=kind, rope_theta=theta, **changes)
+
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+# For each model: its configuration, the dtype of its file, and the shard size.
 MODELS = {
-    "gpt2": (lambda: gpt2(), torch.float32, "1GB"),
-    "gpt2_untied": (lambda: gpt2(tie_word_embeddings=False, n_inner=40, activation_function="gelu",
-                                 layer_norm_epsilon=1e-3), torch.bfloat16, "6KB"),
-    "llama": (lambda: llama(num_key_value_heads=2), torch.float32, "8KB"),
-    "llama_biases": (lambda: llama(attention_bias=True, mlp_bias=True, rms_norm_eps=1e-3,
-                                   rope_theta=500.0, hidden_act="gelu_pytorch_tanh"),
-                     torch.bfloat16, "1GB"),
-    "llama_scaled": (lambda: llama(num_key_value_heads=1, head_dim=8, tie_word_embeddings=True,
-                                   rope_scaling={"rope_type": "llama3", "factor": 8.0,
-                                                 "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                                                 "original_max_position_embeddings": 16}),
-                     torch.float16, "1GB"),
-    "llama_stretched": (lambda: llama(num_key_value_heads=2, tie_word_embeddings=True,
-                                      rope_scaling={"rope_type": "linear", "factor": 4.0}),
-                        torch.float32, "1GB"),
-    "mixtral": (lambda: mixtral(num_local_experts=4), torch.float32, "8KB"),
-    "mixtral_tied": (lambda: mixtral(num_local_experts=5, num_experts_per_tok=3, head_dim=8,
-                                     tie_word_embeddings=True, sliding_window=64,
-                                     hidden_act="gelu_pytorch_tanh", rms_norm_eps=1e-3,
-                                     router_aux_loss_coef=0.02, router_jitter_noise=0.1,
-                                     rope_parameters={"rope_type": "linear", "factor": 4.0,
-                                                      "rope_theta": 500.0}),
-                     torch.bfloat16, "1GB"),
+    "gpt2": (gpt2(), F32, "1GB"),
+    "gpt2_untied": (gpt2(tie_word_embeddings=False, n_inner=40, activation_function="gelu",
+                         layer_norm_epsilon=1e-3), BF16, "6KB"),
+    "llama": (llama(num_key_value_heads=2), F32, "8KB"),
+    "llama_biases": (llama(attention_bias=True, mlp_bias=True, rms_norm_eps=1e-3, rope_theta=500.0,
+                           hidden_act="gelu_pytorch_tanh"), BF16, "1GB"),
+    "llama_scaled": (llama(num_key_value_heads=1, head_dim=8, tie_word_embeddings=True,
+                           rope_scaling={"rope_type": "llama3", "factor": 8.0,
+                                         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                         "original_max_position_embeddings": 16}), F16, "1GB"),
+    "llama_stretched": (llama(num_key_value_heads=2, tie_word_embeddings=True,
+                              rope_scaling={"rope_type": "linear", "factor": 4.0}), F32, "1GB"),
+    "llama_odd": (llama(hidden_size=18, num_attention_heads=3, num_key_value_heads=1, head_dim=10), F32, "1GB"),
+    "mistral": (like_llama("mistral", num_key_value_heads=2, sliding_window=None, head_dim=6),
+                F32, "1GB"),
+    "mixtral": (mixtral(num_local_experts=4), F32, "8KB"),
+    "mixtral_tied": (mixtral(num_local_experts=5, num_experts_per_tok=3, head_dim=8,
+                             tie_word_embeddings=True, sliding_window=64,
+                             hidden_act="gelu_pytorch_tanh", rms_norm_eps=1e-3,
+                             router_aux_loss_coef=0.02, router_jitter_noise=0.1,
+                             rope_parameters=rope("linear", 500.0, factor=4.0)), BF16, "1GB"),
+    "qwen2": (like_llama("qwen2", num_key_value_heads=2, tie_word_embeddings=True), F32, "1GB"),
+    "qwen3": (like_llama("qwen3", num_key_value_heads=1, head_dim=6), BF16, "1GB"),
+    "qwen3_moe": (like_llama("qwen3_moe", num_hidden_layers=3, num_key_value_heads=2, head_dim=6,
+                             moe_intermediate_size=8, num_experts=5, num_experts_per_tok=2,
+                             mlp_only_layers=[0], norm_topk_prob=True), F32, "1GB"),
+    "qwen3_moe_scores": (like_llama("qwen3_moe", num_hidden_layers=3, num_key_value_heads=2,
+                                    head_dim=4, moe_intermediate_size=8, num_experts=4,
+                                    num_experts_per_tok=3, decoder_sparse_step=2), F32, "1GB"),
+    "qwen3_yarn": (like_llama("qwen3", num_key_value_heads=2, head_dim=16, rope_parameters=rope(
+        "yarn", 1e4, factor=4.0, original_max_position_embeddings=16)), F32, "1GB"),
+    "olmo2": (like_llama("olmo2", num_key_value_heads=2), F32, "1GB"),
+    "phi3": (like_llama("phi3", num_key_value_heads=2, tie_word_embeddings=True), F32, "1GB"),
+    "phi4_mini": (like_llama("phi3", hidden_size=32, num_key_value_heads=1,
+                             rope_parameters=rope("default", 1e4, partial_rotary_factor=0.75)),
+                  BF16, "1GB"),
+    "starcoder2": (like_llama("starcoder2", num_key_value_heads=2), F32, "1GB"),
+    "smollm3": (like_llama("smollm3", num_hidden_layers=5, num_key_value_heads=2), F32, "1GB"),
+    "smollm3_listed": (like_llama("smollm3", num_hidden_layers=3, num_key_value_heads=1,
+                                  no_rope_layers=[0, 1, 1], tie_word_embeddings=False), F16, "1GB"),
+    "pythia": (like_llama("gpt_neox", hidden_size=32, rope_parameters=rope(
+        "default", 1e4, partial_rotary_factor=0.25)), F32, "1GB"),
+    "gpt_neox": (like_llama("gpt_neox", use_parallel_residual=False, tie_word_embeddings=True,
+                            rope_parameters=rope("default", 500.0, partial_rotary_factor=1.0)),
+                 F32, "1GB"),
+    "mistral_window": (like_llama("mistral", num_key_value_heads=1, sliding_window=5), BF16, "1GB"),
+    "qwen2_window": (like_llama("qwen2", num_key_value_heads=2, use_sliding_window=True,
+                                sliding_window=5, max_window_layers=1), F32, "1GB"),
+    "phi3_window": (like_llama("phi3", num_key_value_heads=4, sliding_window=7), F32, "1GB"),
+    "smollm3_window": (like_llama("smollm3", num_key_value_heads=2, use_sliding_window=True,
+                                  sliding_window=5, no_rope_layers=[1, 0]), F32, "1GB"),
+    "olmo3": (like_llama("olmo3", num_hidden_layers=4, num_key_value_heads=2, sliding_window=5,
+                         intermediate_size=12), F32, "1GB"),
+    "olmo3_yarn": (like_llama(
+        "olmo3", head_dim=8, num_key_value_heads=1, sliding_window=5, layer_types=[SLIDING, FULL],
+        rope_parameters={SLIDING: rope("default", 5e5), FULL: rope(
+            "yarn", 5e5, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
+            beta_slow=1.0, attention_factor=1.2)}), BF16, "1GB"),
+    "gemma2": (like_llama("gemma2", num_key_value_heads=2, head_dim=6, sliding_window=5,
+                          query_pre_attn_scalar=24), F32, "1GB"),
+    "gemma3": (like_llama("gemma3_text", num_hidden_layers=3, num_key_value_heads=1, head_dim=6,
+                          intermediate_size=12, sliding_window=5, query_pre_attn_scalar=24,
+                          layer_types=[SLIDING, SLIDING, FULL], rope_parameters={
+                              SLIDING: rope("default", 1e4),
+                              FULL: rope("linear", 1e6, factor=8.0)}), F32, "1GB"),
+    "olmoe": (like_llama("olmoe", num_key_value_heads=2, num_experts=4, num_experts_per_tok=2,
+                         intermediate_size=8), F32, "1GB"),
+    "deepseek_v2": (deepseek("deepseek_v2", n_routed_experts=8, n_shared_experts=2, n_group=4,
+                             topk_group=2, topk_method="group_limited_greedy",
+                             routed_scaling_factor=2.0), F32, "1GB"),
+    "deepseek_v2_lite": (deepseek("deepseek_v2", q_lora_rank=None, n_routed_experts=4,
+                                  n_shared_experts=1), BF16, "1GB"),
+    "deepseek_v3": (deepseek("deepseek_v3", n_routed_experts=8, n_shared_experts=1, n_group=4,
+                             topk_group=2, num_mtp_layers=0), F32, "1GB"),
+    "deepseek_v3_yarn": (deepseek(
+        "deepseek_v3", n_routed_experts=4, n_shared_experts=1, n_group=1, topk_group=1,
+        num_mtp_layers=0, rope_parameters=rope(
+            "yarn", 1e4, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
+            beta_slow=1.0, mscale=0.7, mscale_all_dim=1.0)), F32, "1GB"),
+    "gemma": (like_llama("gemma", hidden_size=18, num_attention_heads=3, num_key_value_heads=1, head_dim=8), F32,
+              "1GB"),
 }
 
 
 def write(name):
-    make, dtype, shard = MODELS[name]
+    (model_type, members), dtype, shard = MODELS[name]
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
-    model = make()
+    config = AutoConfig.for_model(model_type, pad_token_id=None, bos_token_id=None,
+                                  eos_token_id=None, **members)
+    model = AutoModelForCausalLM.from_config(config)
     randomise(model)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    save_file({"ids": ids(), "logits": logits_of(folder)}, folder / "scores.safetensors")
-    print(f"{folder}: {sum(f.stat().st_size for f in folder.iterdir())} bytes")
+    save_scores(folder)
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    print(f"{folder}: {sum(file.stat().st_size for file in files)} bytes")
 
 
 def check(folder):

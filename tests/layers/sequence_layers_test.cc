@@ -266,13 +266,14 @@ class PlusOne final : public UnaryLayer {
 };
 
 TEST_CASE("NormPolicy decides where a block has its norms") {
-  const auto of_three = [](NormPolicy policy) {
+  const auto of_three = [](NormPolicy policy, bool parallel = false) {
     LayerTrial trial;
     const Tensor x = trial.in("x", "f32[\"batch=1 seq=1 embed=1\"]", {3});
     const TransformerBlock::HParams p{.norm_policy = policy,
                                       .attention_tpl = Doubling::HParams{},
                                       .ffn_tpl = Squaring::HParams{},
-                                      .norm_tpl = PlusOne::HParams{}};
+                                      .norm_tpl = PlusOne::HParams{},
+                                      .parallel = parallel};
     return trial
         .run(Template<SequenceLayer>(p), {},
              [&](const SequenceLayer& layer) { return layer(x, {}); })
@@ -286,6 +287,8 @@ TEST_CASE("NormPolicy decides where a block has its norms") {
   REQUIRE(of_three(NormPolicy::kPostSkip) == 111);
   // a = 3 + (2·(3+1) + 1) = 12, 12 + ((12+1)² + 1).
   REQUIRE(of_three(NormPolicy::kPrimerHybrid) == 182);
+  // 3 + 2·(3+1) + (3+1)².
+  REQUIRE(of_three(NormPolicy::kPre, true) == 27);
 }
 
 }  // namespace

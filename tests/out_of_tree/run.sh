@@ -43,6 +43,13 @@ grep -q '"eval/validation/worst/loss": [1-9]' run/metrics.jsonl
 loss() { sed -n 's/.*"step": 5,.* "loss": \([0-9.]\{6\}\).*/\1/p' "$work/$1/metrics.jsonl"; }
 [[ -n $(loss one) && $(loss four) == "$(loss one)" ]]
 
+# A family of Hugging Face models that the plugin registers.
+olmoe=$here/../golden/hugging_face/olmoe
+pretrained=(--exp=hf.Pretrained --plugin_path="$plugins" --set path="$olmoe" --job_log_dir="$work/olmoe")
+"$runexp" "${pretrained[@]}" --mode=import --input="$olmoe"
+"$runexp" "${pretrained[@]}" --mode=export --output="$work/olmoe_again"
+cmp "$olmoe/config.json" "$work/olmoe_again/config.json"
+
 # The installed hardware files are found.
 "$runexp" --exp=Tiny --plugin_path="$plugins" --mode=plan --hardware=h200 | grep 'NVIDIA H200 SXM'
 

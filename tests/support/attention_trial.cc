@@ -17,6 +17,14 @@ std::vector<std::string> attention_types(const AttentionSizes& sizes, const std:
           fmt::format("i32[\"batch={} key_seq={}\"]", sizes.batch, sizes.keys)};
 }
 
+std::vector<std::string> cache_types(const AttentionSizes& sizes, const std::string& dtype) {
+  const std::string kv = fmt::format("{}[\"batch={} kv_heads={} key_seq={} head_dim={}\"]", dtype,
+                                     sizes.batch, sizes.kv_heads, sizes.keys, sizes.head_dim);
+  return {fmt::format("{}[\"batch={} seq={} heads={} head_dim={}\"]", dtype, sizes.batch,
+                      sizes.queries, sizes.heads, sizes.head_dim),
+          kv, kv, fmt::format("i32[\"batch={}\"]", sizes.batch)};
+}
+
 std::string attention_mismatch(const AttentionSizes& sizes, const std::string& dtype,
                                AttentionOptions options, bool segments, const KernelCheck& check) {
   Trial trial({}, attention_types(sizes, dtype));

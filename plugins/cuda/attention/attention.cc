@@ -47,6 +47,8 @@ AttentionParameters parameters_of(const Graph& graph, const Node& node, size_t k
   p.keys = size_as_int(k, keys), p.kv_heads = size_as_int(k, kv_heads);
   p.key_batch_stride = int64_t{p.keys} * p.kv_heads * p.head_dim;
   p.pack = p.runs = 1;
+  const int64_t window = attention_window(node.attributes);
+  p.window = window > 0 && window < kNoWindow ? static_cast<int>(window) : kNoWindow;
   p.run_keys = p.keys;
   p.scale = static_cast<float>(node.attributes.get(key::kScale));
   p.factor = kLog2E * p.scale;

@@ -12,6 +12,7 @@ namespace tessera::cuda {
 struct SegmentBounds {
   int32_t low, high;
 };
+inline constexpr int kNoWindow = 1 << 30;
 inline constexpr int kSegmentRun = 32;
 
 inline constexpr float kEmptyLse = -1e30f;  // The value in core/ops/attention.h.
@@ -45,6 +46,7 @@ struct AttentionParameters {
   // else 1. Row r is query r / pack of head r % pack.
   int pack;
   bool causal;
+  int window;    // The keys that a query sees, its own and earlier ones; kNoWindow: all.
   bool aligned;  // Every row of every tensor begins at a multiple of 16 bytes.
   // In base 2. score = factor·(q·k), or cap·tanh(q·k·scale/logit_cap), where tanh_factor =
   // 2·log2(e)·scale/logit_cap and cap = log2(e)·logit_cap; cap is 0 if logits have no cap.

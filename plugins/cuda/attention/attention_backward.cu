@@ -116,7 +116,7 @@ __device__ Mask key_mask(const AttentionParameters& p, const KeyItem& item, int 
   for (int h = 0; h < 2; ++h) {
     const int key = min(row + 8 * h, p.keys - 1);
     mask.low[h] = p.causal ? key : 0;
-    mask.high[h] = p.queries;
+    mask.high[h] = min(p.queries, key + p.window);
     mask.segment[h] =
         p.segments == nullptr ? 0 : p.key_segments[static_cast<int64_t>(item.batch) * p.keys + key];
   }
@@ -163,10 +163,13 @@ __device__ void sum_over_queries(const AttentionParameters& p, const KeyItem& it
   const int tile_count = (p.queries + kQueries - 1) / kQueries;
   const SegmentRange segments = segments_of(p.key_bounds, p.keys, p.bounds, p.queries, item.batch,
                                             item.first_row, Tiles::kRows);
+  // The last of these keys is seen up to this query.
+  const int end_query = min(p.queries, item.first_row + Tiles::kRows - 1 + p.window);
+  const int end_tile = (end_query + kQueries - 1) / kQueries;
   const int first = segments.template next<kQueries>(
-      p.causal ? min(item.first_row / kQueries, tile_count) : 0, tile_count);
+      p.causal ? min(item.first_row / kQueries, end_tile) : 0, end_tile);
   // Items: a tile of one head of the group. None if no query sees these keys.
-  const int end = first < tile_count ? group * tile_count : 0;
+  const int end = first < end_tile ? group * tile_count : 0;
   const int warp_row = item.first_row + 16 * static_cast<int>(threadIdx.x / 32);
   const Mask mask = key_mask(p, item, warp_row + static_cast<int>(threadIdx.x) % 32 / 4);
   const auto load = [&](int i, int buffer) {
@@ -178,15 +181,16 @@ __device__ void sum_over_queries(const AttentionParameters& p, const KeyItem& it
   };
   const auto next = [&](int i) {
     const int member = i / tile_count;
-    const int tile = segments.template next<kQueries>(i % tile_count + 1, tile_count);
-    return tile < tile_count ? member * tile_count + tile : (member + 1) * tile_count + first;
+    const int tile = segments.template next<kQueries>(i % tile_count + 1, end_tile);
+    return tile < end_tile ? member * tile_count + tile : (member + 1) * tile_count + first;
   };
   for_each_buffered(first, end, next, load, [&](int i, int buffer) {
     const int head = item.kv_head * group + i / tile_count, tile = i % tile_count;
     const int first_query = tile * kQueries, end_query = first_query + kQueries;
     if (warp_row >= p.keys || (p.causal && end_query <= warp_row)) return;
+    if (first_query >= warp_row + 15 + p.window) return;
     const bool masked = (p.causal && first_query < warp_row + 15) || end_query > p.queries ||
-                        !segments.template one<kQueries>(tile);
+                        end_query > warp_row + p.window || !segments.template one<kQueries>(tile);
     add_queries(p, item, tiles, mask, head, tile, buffer, masked, dk, dv);
   });
 }
@@ -239,7 +243,7 @@ struct QueryRows {
       const int64_t at = (batch * p.heads + item.head) * p.queries + query;
       lse[h] = p.saved_lse[at] * kLog2E;
       delta[h] = p.delta[at];
-      mask.low[h] = 0;
+      mask.low[h] = max(0, query + 1 - p.window);
       mask.high[h] = p.causal ? min(p.keys, query + 1) : p.keys;
       mask.segment[h] = p.segments == nullptr ? 0 : p.segments[batch * p.queries + query];
     }
@@ -257,6 +261,7 @@ __device__ void sum_over_keys(const AttentionParameters& p, const QueryItem& ite
   const int end_row = min(item.first_row + Tiles::kRows, p.queries);
   const int visible = p.causal ? min(p.keys, end_row) : p.keys;
   const int end = (visible + kKeys - 1) / kKeys;
+  const int begin = max(0, item.first_row + 1 - p.window) / kKeys;
   const QueryRows rows(p, item, warp_row + static_cast<int>(threadIdx.x) % 32 / 4);
   const SegmentRange segments = segments_of(p.bounds, p.queries, p.key_bounds, p.keys, item.batch,
                                             item.first_row, Tiles::kRows);
@@ -264,19 +269,20 @@ __device__ void sum_over_keys(const AttentionParameters& p, const QueryItem& ite
   const auto keys = key_rows<const T>(p, item.batch, kv_head, static_cast<const T*>(p.key));
   const auto values = key_rows<const T>(p, item.batch, kv_head, static_cast<const T*>(p.value));
   for_each_buffered(
-      segments.template next<kKeys>(0, end), end,
+      segments.template next<kKeys>(min(begin, end), end), end,
       [&](int tile) { return segments.template next<kKeys>(tile + 1, end); },
       [&](int tile, int buffer) { tiles.load_streamed(keys, values, tile, buffer, p.aligned); },
       [&](int tile, int buffer) {
         const int first = tile * kKeys, end_key = first + kKeys;
         if (warp_row >= p.queries || (p.causal && first > warp_row + 15)) return;
+        if (end_key <= warp_row + 1 - p.window) return;
         const T* const key = tiles.streamed[0] + buffer * Tiles::kStreamedTile;
         const T* const value = tiles.streamed[1] + buffer * Tiles::kStreamedTile;
         float scores[Tiles::N][4] = {}, dscores[Tiles::N][4] = {};
         add_products<kWidth>(scores, tiles.warp_rows(0), key);
         add_products<kWidth>(dscores, tiles.warp_rows(1), value);
         const bool masked = (p.causal && end_key > warp_row + 1) || end_key > p.keys ||
-                            !segments.template one<kKeys>(tile);
+                            first < warp_row + 16 - p.window || !segments.template one<kKeys>(tile);
         differentiate(
             p, scores, dscores, [&](int, int e) { return rows.lse[e / 2]; },
             [&](int, int e) { return rows.delta[e / 2]; },

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/terminal.h"
+#include "core/ops/attention.h"
 #include "plugins/cuda/device/choices.h"
 #include "plugins/cuda/device/setting_words.h"
 #ifdef TESSERA_HAS_CUDNN
@@ -89,7 +90,8 @@ std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, C
                                          const OwnAttention& own) {
   const AttentionSetting setting = attention_setting();
   const auto own_kernel = [&] { return own.kernel(graph, node, context); };
-  if (setting == AttentionSetting::kOwn) return own_kernel();
+  const bool has_window = attention_window(node.attributes) > 0;
+  if (setting == AttentionSetting::kOwn || has_window) return own_kernel();
   if (const std::string why_not = cudnn_why_not(context); !why_not.empty()) {
     if (setting == AttentionSetting::kChecked) return own_kernel();
     fail("{}=cudnn: {}; use {}=own", kAttentionVariable, why_not, kAttentionVariable);

@@ -97,7 +97,7 @@ __device__ Mask mask_of(const AttentionParameters& p, const Item& item, int row,
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int query = min(row + 8 * h, rows - 1) / p.pack;
-    mask.low[h] = 0;
+    mask.low[h] = max(0, start + query + 1 - p.window);
     mask.high[h] = p.causal ? min(p.keys, start + query + 1) : p.keys;
     mask.segment[h] = p.segments == nullptr
                           ? 0
@@ -162,6 +162,11 @@ __device__ int visible_keys(const AttentionParameters& p, int start, int row) {
   return p.causal ? min(p.keys, start + row / p.pack + 1) : p.keys;
 }
 
+// The first key that row `row` may see. It grows with the row.
+__device__ int first_visible_key(const AttentionParameters& p, int start, int row) {
+  return max(0, start + row / p.pack + 1 - p.window);
+}
+
 // Adds the keys [begin, end) to `sums`.
 template <typename T, int kWidth, int M>
 __device__ void attend_to_keys(const AttentionParameters& p, const Item& item,
@@ -173,8 +178,11 @@ __device__ void attend_to_keys(const AttentionParameters& p, const Item& item,
   const int rows = p.queries * p.pack;
   const Mask mask = mask_of(p, item, warp_row + threadIdx.x % 32 / 4, start);
   // Keys that some row of this warp sees, and that all of its rows see.
-  const int most = warp_row < rows ? visible_keys(p, start, min(warp_row + 16, rows) - 1) : 0;
+  const int last_row = min(warp_row + 16, rows) - 1;
+  const int most = warp_row < rows ? visible_keys(p, start, last_row) : 0;
   const int least = visible_keys(p, start, warp_row);
+  const int first_of_some = first_visible_key(p, start, warp_row);
+  const int first_of_all = first_visible_key(p, start, last_row);
   const SegmentRange segments = segments_of(p.bounds, p.queries, p.key_bounds, p.keys, item.batch,
                                             item.first_row, Tiles::kRows);
   const int kv_head = item.head / (p.heads / p.pack / p.kv_heads);
@@ -190,12 +198,12 @@ __device__ void attend_to_keys(const AttentionParameters& p, const Item& item,
         load_tile<kKeys, kWidth, kThreads>(tiles.value + at, values, tile * kKeys, p.aligned);
       },
       [&](int tile, int buffer) {
-        if (tile * kKeys >= most) return;
+        if (tile * kKeys >= most || (tile + 1) * kKeys <= first_of_some) return;
         float scores[kKeys / 8][4] = {};
         add_products<kWidth>(scores, tiles.query + warp * Tiles::kWarpTile,
                              tiles.key + buffer * Tiles::kKeyTile);
         const float factor = scale_scores(p, scores);
-        if ((tile + 1) * kKeys > least || !segments.one<kKeys>(tile))
+        if ((tile + 1) * kKeys > least || tile * kKeys < first_of_all || !segments.one<kKeys>(tile))
           mask.hide(scores, tile * kKeys, -INFINITY);
         softmax_step(factor, scores, sums, running);
         add_weighted<kWidth>(sums, scores, tiles.value + buffer * Tiles::kKeyTile);
@@ -210,8 +218,8 @@ __device__ void attend(const AttentionParameters& p) {
   const Item item = item_of(p, Tiles::kRows);
   const int last_row = min(item.first_row + Tiles::kRows, p.queries * p.pack) - 1;
   const int start = p.starts == nullptr ? 0 : p.starts[item.batch];
-  const int begin = item.run * p.run_keys;
-  const int end = min(visible_keys(p, start, last_row), begin + p.run_keys);
+  const int begin = max(item.run * p.run_keys, first_visible_key(p, start, item.first_row));
+  const int end = min(visible_keys(p, start, last_row), (item.run + 1) * p.run_keys);
   if (p.runs > 1 && begin >= end) return;  // The join does not read this run.
 
   load_tile<Tiles::kRows, kWidth, Tiles::kShape.threads()>(
@@ -244,14 +252,15 @@ __device__ void join(const AttentionParameters& p, int width) {
   // The runs that the kernel above has written.
   const int visible = min(p.keys, p.starts[batch] + (rows - 1) / p.pack + 1);
   const int runs = max(0, (visible + p.run_keys - 1) / p.run_keys);
+  const int first_run = first_visible_key(p, p.starts[batch], 0) / p.run_keys;
   const RunStatistics* const statistics = p.statistics + head * p.runs * rows + row;
   const float* const partial = p.partial + (head * p.runs * rows + row) * width;
 
   float maximum = -INFINITY, sum = 0.0f;
-  for (int run = 0; run < runs; ++run)
+  for (int run = first_run; run < runs; ++run)
     maximum = fmaxf(maximum, statistics[static_cast<int64_t>(run) * rows].maximum);
   const float center = maximum == -INFINITY ? 0.0f : maximum;
-  for (int run = 0; run < runs; ++run) {
+  for (int run = first_run; run < runs; ++run) {
     const RunStatistics each = statistics[static_cast<int64_t>(run) * rows];
     sum = fmaf(each.sum, exp2_of(each.maximum - center), sum);
   }
@@ -260,7 +269,7 @@ __device__ void join(const AttentionParameters& p, int width) {
   T* const out = query_rows(p, item, static_cast<T*>(p.out)).row(row);
   for (int column = lane; column < p.head_dim; column += 32) {
     float total = 0.0f;
-    for (int run = 0; run < runs; ++run) {
+    for (int run = first_run; run < runs; ++run) {
       const int64_t at = static_cast<int64_t>(run) * rows;
       const float factor = exp2_of(statistics[at].maximum - center);
       total = fmaf(partial[at * width + column], factor, total);

@@ -52,6 +52,7 @@ class RotaryKernel final : public CudaKernel {
     p_.stretched = rotary.stretch.has_value();
     if (!p_.stretched) return;
     p_.length = rotary.stretch->length;
+    p_.index_step = rotary.stretch->index_step;
     p_.low = rotary.stretch->low;
     p_.inverse_span = 1.0 / (rotary.stretch->high - p_.low);
     p_.slowed = 1.0 / rotary.stretch->factor;

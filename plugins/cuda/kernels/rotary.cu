@@ -14,7 +14,8 @@ __device__ double turns_of(const RotaryParameters& p, int64_t pair) {
   for (int64_t exponent = pair; exponent > 0; exponent >>= 1, base *= base)
     if (exponent & 1) turns *= base;
   if (!p.stretched) return turns;
-  const double share = (turns * p.length - p.low) * p.inverse_span;
+  const double argument = turns * p.length + static_cast<double>(pair) * p.index_step;
+  const double share = (argument - p.low) * p.inverse_span;
   const double kept = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
   return turns * (kept + (1.0 - kept) * p.slowed);
 }

@@ -28,9 +28,9 @@ struct RotaryParameters {
   int64_t size[kRotaryAxes], step[kRotaryAxes];
 
   // Pair i turns first·ratio^i times around the circle in one position. Where stretched: what turns
-  // t times in `length` positions keeps the share (t - low)·inverse_span, in [0, 1], of its speed,
-  // and the rest is slowed.
-  double first, ratio, length, low, inverse_span, slowed;
+  // t times in `length` positions keeps the share (t + i·index_step - low)·inverse_span, in [0, 1],
+  // of its speed, and the rest is slowed.
+  double first, ratio, length, index_step, low, inverse_span, slowed;
 };
 
 }  // namespace tessera::cuda

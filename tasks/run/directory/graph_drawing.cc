@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/terminal.h"
 #include "core/graph/text.h"
+#include "core/hparams/fields.h"
 #include "core/io/file.h"
 
 namespace tessera {

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/compile/computation.h"
+#include "core/compile/cost.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tasks/run/directory/run_config.h"

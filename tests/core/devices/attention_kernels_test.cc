@@ -49,6 +49,33 @@ TEST_CASE("packed documents do not attend to each other across blocks") {
   REQUIRE(attention_mismatch(sizes, "f32", {.scale = 0.4}, true, check) == "");
 }
 
+TEST_CASE("attention in a window agrees with its decomposition") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const auto sizes =
+      GENERATE(AttentionSizes{2, 70, 70, 4, 2, 20}, AttentionSizes{1, 600, 600, 2, 1, 8},
+               AttentionSizes{1, 130, 40, 3, 1, 33});
+  const int64_t window = GENERATE(1, 5, 64, 300);
+  CAPTURE(dtype, sizes.queries, sizes.keys, window);
+  const KernelCheck check{.max_integer = 4, .threads = window > 5 ? 3 : 1};
+  const AttentionOptions options{.scale = 0.4, .window = window};
+  REQUIRE(attention_mismatch(sizes, dtype, options, window == 5, check) == "");
+}
+
+TEST_CASE("cached attention in a window agrees with its decomposition, over runs of keys") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const auto sizes =
+      GENERATE(AttentionSizes{4, 1, 600, 8, 2, 24}, AttentionSizes{4, 3, 513, 4, 4, 20},
+               AttentionSizes{4, 33, 300, 4, 2, 24});
+  const int64_t window = GENERATE(0, 1, 20, 260);
+  CAPTURE(dtype, sizes.queries, sizes.keys, window);
+  Trial trial({}, cache_types(sizes, dtype));
+  // Starts before, at the beginning of, inside, and past the end of the cache.
+  const KernelCheck check{.given = {{"u", {-2, 0, 270, 700}}}};
+  const std::vector<Tensor>& in = trial.inputs();
+  cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.3, .window = window});
+  REQUIRE(kernel_mismatch(trial.graph(), check) == "");
+}
+
 TEST_CASE("attention and its gradient have the same bits for any number of threads") {
   const std::string dtype = GENERATE("f32", "bf16");
   const AttentionSizes sizes =

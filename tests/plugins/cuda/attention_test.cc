@@ -84,6 +84,17 @@ TEST_CASE("attention agrees with its decomposition on the virtual GPU") {
   REQUIRE(gpu_mismatch(sizes, dtype, options, segments, check) == "");
 }
 
+TEST_CASE("attention in a window agrees with its decomposition on the virtual GPU") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const auto sizes =
+      GENERATE(AttentionSizes{2, 70, 70, 6, 2, 24}, AttentionSizes{1, 300, 300, 1, 1, 8},
+               AttentionSizes{1, 130, 40, 3, 1, 40});
+  const int64_t window = GENERATE(1, 7, 64, 150);
+  CAPTURE(dtype, sizes.queries, sizes.keys, window);
+  const KernelCheck check{.max_integer = 4};
+  REQUIRE(gpu_mismatch(sizes, dtype, {.scale = 0.4, .window = window}, window == 7, check) == "");
+}
+
 TEST_CASE("attention is exact for extreme scores on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
   // Probabilities near 0 and 1 cancel in the gradient. Its error is the error of the scores, which
@@ -125,15 +136,6 @@ TEST_CASE("attention and its gradient have the same bits in every order of block
   REQUIRE(run(3) == first);
 }
 
-// Types of q, key, value and starts: inputs x, y, z and u.
-std::vector<std::string> cache_types(const AttentionSizes& sizes, const std::string& dtype) {
-  const std::string kv = fmt::format("{}[\"batch={} kv_heads={} key_seq={} head_dim={}\"]", dtype,
-                                     sizes.batch, sizes.kv_heads, sizes.keys, sizes.head_dim);
-  return {fmt::format("{}[\"batch={} seq={} heads={} head_dim={}\"]", dtype, sizes.batch,
-                      sizes.queries, sizes.heads, sizes.head_dim),
-          kv, kv, fmt::format("i32[\"batch={}\"]", sizes.batch)};
-}
-
 TEST_CASE("cached attention agrees with its decomposition on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
   const auto sizes =
@@ -141,13 +143,14 @@ TEST_CASE("cached attention agrees with its decomposition on the virtual GPU") {
                AttentionSizes{4, 2, 300, 6, 1, 136}, AttentionSizes{4, 33, 200, 4, 2, 24},
                AttentionSizes{4, 1, 256, 4, 1, 200});
   const double cap = GENERATE(0.0, 2.0);
-  CAPTURE(dtype, sizes.queries, sizes.keys, sizes.heads, sizes.head_dim, cap);
+  const int64_t window = GENERATE(0, 20, 260);
+  CAPTURE(dtype, sizes.queries, sizes.keys, sizes.heads, sizes.head_dim, cap, window);
   const Gpu gpu;
   Trial trial({}, cache_types(sizes, dtype));
   // Starts before, at the beginning of, inside, and past the end of the cache.
   const KernelCheck check{.given = {{"u", {-2, 0, 270, 700}}}, .device = gpu.device.get()};
   const std::vector<Tensor>& in = trial.inputs();
-  cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.3, .logit_cap = cap});
+  cached_attention(in[0], in[1], in[2], in[3], {.scale = 0.3, .logit_cap = cap, .window = window});
   REQUIRE(kernel_mismatch(trial.graph(), check) == "");
 }
 

@@ -49,6 +49,8 @@ TEST_CASE("an export matches the golden files byte for byte") {
     const ExperimentConfig config = hf_experiment(name);
     import_hf(config, hf_golden(name), directory / name / "run");
     RunWith options;
+    // Named, so that config.json is written and not that of the import.
+    options.of_mode<ExportOptions>().family = hf_golden_config(name).family->model_type;
     options.of_mode<ExportOptions>().dtype = name == "gpt2" ? "bf16" : "f32";
     options.of_mode<ExportOptions>().max_shard_bytes = name == "gpt2" ? 12000 : 1000000;
     export_hf(config, directory / name / "run", directory / name / "out", options);
@@ -105,10 +107,13 @@ TEST_CASE("an invalid export is rejected with a reason and writes nothing") {
   // A field that differs from the trained run.
   ExperimentConfig other = config;
   block_of(other).ffn_tpl.as<FeedForward::HParams>().activation_tpl = ReLU::HParams{};
-  REQUIRE_THAT(message(other),
-               Contains("the experiment differs from the one that wrote") &&
-                   Contains("hidden_act: silu in config.json, relu in the experiment"));
-  REQUIRE_THAT(message(hf_experiment(c4_spmd_1b())), Contains("is not a GPT-2, Llama or Mixtral"));
+  REQUIRE_THAT(message(other), Contains("the experiment differs from the one that wrote") &&
+                                   Contains("ffn_tpl.activation_tpl: SiLU there, ReLU here"));
+  REQUIRE_THAT(message(hf_experiment(c4_spmd_1b())), Contains("is of no family of transformers"));
+  options = {};
+  options.of_mode<ExportOptions>().family = "gpt3";
+  REQUIRE_THAT(message(config, options), Contains("--family is 'gpt3', expected one of ") &&
+                                             Contains("did you mean 'gpt2'?"));
   REQUIRE_FALSE(fs::exists(directory / "out"));
 }
 
@@ -123,10 +128,11 @@ TEST_CASE("transformers loads exported models and computes the same logits", "[f
   const TemporaryDirectory directory;
   std::string folders;
   for (const std::string& name : hf_golden_names()) {
-    ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
+    ExperimentConfig config = hf_experiment(name, StackStyle::kRepeated);
     train_hf(config, directory / name / "run", 3);
     const fs::path out = directory / name / "out";
     RunWith options;
+    options.of_mode<ExportOptions>().family = hf_golden_config(name).family->model_type;
     options.of_mode<ExportOptions>().max_shard_bytes = name.ends_with("untied") ? 6000 : 1000000;
     export_hf(config, directory / name / "run", out, options);
     HfScores scores = read_scores(hf_golden(name));

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "core/devices/device.h"
+#include "core/io/safetensors.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/task/config/experiment.h"
@@ -17,11 +19,12 @@ namespace tessera {
 // tests/golden/hugging_face/<name>, written by tests/golden/hugging_face.py.
 std::filesystem::path hf_golden(const std::string& name);
 std::vector<std::string> hf_golden_names();
+HfConfig hf_golden_config(const std::string& name);
 
 // An experiment with this model, on synthetic tokens of its vocabulary, with seq = 20.
 ExperimentConfig hf_experiment(const LanguageModel::HParams& model);
 // An experiment with the model of a golden config.json.
-ExperimentConfig hf_experiment(const std::string& golden, HfStack stack = HfStack::kUnrolled);
+ExperimentConfig hf_experiment(const std::string& golden, StackStyle stack = StackStyle::kUnrolled);
 TransformerBlock::HParams& block_of(ExperimentConfig& config);
 TransformerLm::HParams& lm_of(ExperimentConfig& config);
 
@@ -35,7 +38,17 @@ void export_hf(const ExperimentConfig& config, const std::filesystem::path& run,
 // Trains for `steps` steps and saves a checkpoint.
 void train_hf(ExperimentConfig config, const std::filesystem::path& run, int64_t steps);
 
-// Logits f32["batch seq vocab"] of `rows` with the weights of a run's newest checkpoint.
+// One pass of `rows` with the weights of a run's newest checkpoint.
+struct HfPass {
+  std::vector<float> logits;                            // f32["batch seq vocab"]
+  std::map<std::string, std::vector<float>> gradients;  // d(mean loss of the next token).
+};
+enum class Backward { kNo, kYes };
+// `documents`: lengths of the documents in each row, with positions from 0; none: one each.
+HfPass pass_of(const ExperimentConfig& config, const std::filesystem::path& run,
+               const std::vector<std::vector<int32_t>>& rows, Backward backward,
+               const std::vector<int64_t>& documents = {});
+// The logits alone.
 std::vector<float> logits_of(const ExperimentConfig& config, const std::filesystem::path& run,
                              const std::vector<std::vector<int32_t>>& rows);
 
@@ -45,6 +58,10 @@ struct HfScores {
 };
 HfScores read_scores(const std::filesystem::path& directory);
 void write_scores(const std::filesystem::path& directory, const HfScores& scores);
+
+std::vector<float> tensor_values(const SafetensorsModel& model, const std::string& name);
+// Names, dtypes, shapes and values of all tensors of two directories.
+void require_same_tensors(const std::filesystem::path& a, const std::filesystem::path& b);
 
 // The largest absolute difference of two lists of equal length.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/tasks/interop/hf_run.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "core/runtime/executor/executor.h"
 #include "inputs/synthetic_input.h"
@@ -26,8 +32,16 @@ fs::path hf_golden(const std::string& name) {
 }
 
 std::vector<std::string> hf_golden_names() {
-  return {"gpt2",         "gpt2_untied",     "llama",   "llama_biases",
-          "llama_scaled", "llama_stretched", "mixtral", "mixtral_tied"};
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(hf_golden("")))
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+HfConfig hf_golden_config(const std::string& name) {
+  const std::string file = (hf_golden(name) / "config.json").string();
+  return read_hf_config(read_file(file), file);
 }
 
 ExperimentConfig hf_experiment(const LanguageModel::HParams& model) {
@@ -45,9 +59,8 @@ ExperimentConfig hf_experiment(const LanguageModel::HParams& model) {
       .input = input};
 }
 
-ExperimentConfig hf_experiment(const std::string& golden, HfStack stack) {
-  const fs::path file = hf_golden(golden) / "config.json";
-  return hf_experiment(model_of_hf(parse_hf_config(read_file(file), file.string()), stack));
+ExperimentConfig hf_experiment(const std::string& golden, StackStyle stack) {
+  return hf_experiment(model_of_hf(hf_golden_config(golden), stack));
 }
 
 TransformerLm::HParams& lm_of(ExperimentConfig& config) {
@@ -111,38 +124,112 @@ void train_hf(ExperimentConfig config, const fs::path& run_directory, int64_t st
   run(config, options);
 }
 
-std::vector<float> logits_of(const ExperimentConfig& config, const fs::path& run_directory,
-                             const std::vector<std::vector<int32_t>>& rows) {
-  const std::unique_ptr<BaseTask> task = config.task.instantiate();
-  const auto batch = static_cast<int64_t>(rows.size());
-  const auto seq = static_cast<int64_t>(rows[0].size());
-  const Mesh mesh;
-  const AxisRules rules;
-  Graph graph;
-  {
-    const TraceScope trace(graph, mesh, rules);
+namespace {
+
+using Rows = std::vector<std::vector<int32_t>>;
+
+Rows next_tokens(const Rows& rows) {
+  Rows next = rows;
+  for (std::vector<int32_t>& row : next) std::rotate(row.begin(), row.begin() + 1, row.end());
+  return next;
+}
+
+// The number of each token's document, from 1, and its place there.
+struct Documents {
+  std::vector<int32_t> ids, positions;
+};
+Documents documents_of(const std::vector<int64_t>& lengths) {
+  Documents documents;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    for (int64_t at = 0; at < lengths[i]; ++at) {
+      documents.ids.push_back(static_cast<int32_t>(i + 1));
+      documents.positions.push_back(static_cast<int32_t>(at));
+    }
+  return documents;
+}
+
+// Traces one pass, and the values of its inputs.
+class PassTrace {
+ public:
+  PassTrace(const BaseModel& model, const Rows& rows, Backward backward,
+            const std::vector<int64_t>& lengths) {
+    const TraceScope trace(graph, mesh_, rules_);
     Features features;
     features.mode = Mode::kEval;
-    features.tensors["ids"] =
-        input("batch/ids", InputKind::kBatch,
-              make_type(DType::kI32, {{"batch", batch, {}}, {"seq", seq, {}}}));
-    const FpropScope scope(parameter_inputs(task->model().parameters()), features);
-    output("logits", task->model().logits(features));
+    const auto add = [&](const std::string& name, const Rows& values) {
+      features.tensors[name] =
+          input("batch/" + name, InputKind::kBatch,
+                make_type(DType::kI32, {{"batch", static_cast<int64_t>(values.size()), {}},
+                                        {"seq", static_cast<int64_t>(values[0].size()), {}}}));
+      for (const auto& row : values)
+        inputs[name].insert(inputs[name].end(), row.begin(), row.end());
+    };
+    add("ids", rows);
+    add("labels", next_tokens(rows));
+    if (!lengths.empty()) {
+      const Documents documents = documents_of(lengths);
+      add("segment_ids", Rows(rows.size(), documents.ids));
+      add("segment_pos", Rows(rows.size(), documents.positions));
+    }
+    const std::vector<Tensor> parameters = parameter_inputs(model.parameters());
+    const FpropScope scope(parameters, features);
+    output("logits", model.logits(features));
+    if (backward == Backward::kNo) return;
+    // Every token but the last of a row has a next one.
+    features.tensors["weights"] =
+        cast(less(iota({"seq", static_cast<int64_t>(rows[0].size()), {}}),
+                  constant(static_cast<double>(rows[0].size() - 1), DType::kI32)),
+             DType::kF32);
+    features.tensors["weights"] =
+        broadcast(features.tensors["weights"], {{"batch", static_cast<int64_t>(rows.size()), {}}},
+                  "batch seq");
+    const ModelOutput result = model(features);
+    const std::vector<Tensor> slopes = gradients(result.loss.sum / result.loss.weight, parameters);
+    for (size_t i = 0; i < slopes.size(); ++i)
+      if (slopes[i].valid())
+        output("gradient/" + model.parameters().parameters()[i].path, slopes[i]);
   }
+
+  Graph graph;
+  std::map<std::string, std::vector<int32_t>> inputs;
+
+ private:
+  Mesh mesh_;
+  AxisRules rules_;
+};
+
+}  // namespace
+
+HfPass pass_of(const ExperimentConfig& config, const fs::path& run_directory, const Rows& rows,
+               Backward backward, const std::vector<int64_t>& documents) {
+  const std::unique_ptr<BaseTask> task = config.task.instantiate();
+  const PassTrace trace(task->model(), rows, backward, documents);
   const SmallDevices devices(1);
   Executor executor(*devices.in_order[0]);
-  const int program = executor.add_program(graph, {});
+  const int program = executor.add_program(trace.graph, {});
   executor.allocate();
   const CheckpointStore store(run_directory / "checkpoints");
   restore_state(executor, task->model().parameters(), store.open(store.newest().value()));
-  std::vector<int32_t> ids;
-  for (const std::vector<int32_t>& row : rows) ids.insert(ids.end(), row.begin(), row.end());
-  executor.write_input(program, "batch/ids", std::as_bytes(std::span(ids)));
+  for (const auto& [name, values] : trace.inputs)
+    if (trace.graph.find_input("batch/" + name) != nullptr)
+      executor.write_input(program, "batch/" + name, std::as_bytes(std::span(values)));
   executor.run(program);
-  std::vector<float> logits(
-      static_cast<size_t>(graph.type(graph.find_output("logits")->value).elements()));
-  executor.read_output(program, "logits", std::as_writable_bytes(std::span(logits)));
-  return logits;
+  const auto values_of = [&](const std::string& name) {
+    std::vector<float> values(
+        static_cast<size_t>(trace.graph.type(trace.graph.find_output(name)->value).elements()));
+    executor.read_output(program, name, std::as_writable_bytes(std::span(values)));
+    return values;
+  };
+  HfPass pass{.logits = values_of("logits")};
+  for (const Parameter& each : task->model().parameters().parameters())
+    if (trace.graph.find_output("gradient/" + each.path) != nullptr)
+      pass.gradients[each.path] = values_of("gradient/" + each.path);
+  return pass;
+}
+
+std::vector<float> logits_of(const ExperimentConfig& config, const fs::path& run_directory,
+                             const Rows& rows) {
+  return pass_of(config, run_directory, rows, Backward::kNo).logits;
 }
 
 HfScores read_scores(const fs::path& directory) {
@@ -176,6 +263,22 @@ void write_scores(const fs::path& directory, const HfScores& scores) {
   writer.finish();
   fs::rename(scratch / "model.safetensors", directory / "scores.safetensors");
   fs::remove(scratch);
+}
+
+std::vector<float> tensor_values(const SafetensorsModel& model, const std::string& name) {
+  std::vector<float> values(static_cast<size_t>(model.find(name)->elements()));
+  model.read(name, 0, values);
+  return values;
+}
+
+void require_same_tensors(const fs::path& a, const fs::path& b) {
+  const SafetensorsModel first(a), second(b);
+  REQUIRE(first.names() == second.names());
+  for (const std::string& name : first.names()) {
+    INFO(name);
+    REQUIRE(first.find(name)->text() == second.find(name)->text());
+    REQUIRE(tensor_values(first, name) == tensor_values(second, name));
+  }
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {

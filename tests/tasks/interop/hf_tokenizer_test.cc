@@ -42,7 +42,9 @@ TEST_CASE("import keeps the tokenizer with the run, and export writes it unchang
   const ExperimentConfig config = hf_experiment("llama");
   import_hf(config, directory / "hf", directory / "run");
   REQUIRE(read_run_tokenizer(directory / "run")->encode("ab").size() == 1);
-  export_hf(config, directory / "run", directory / "out");
+  RunWith options;
+  options.of_mode<ExportOptions>().family = "llama";
+  export_hf(config, directory / "run", directory / "out", options);
   REQUIRE(read_bytes(directory / "out/tokenizer.json") == kTokenizer);
   REQUIRE(read_bytes(directory / "out/tokenizer_config.json") == R"({"eos_token": "<end>"})");
   REQUIRE_THAT(read_bytes(directory / "out/config.json"), Contains("\"eos_token_id\": 3"));

@@ -90,7 +90,7 @@ TEST_CASE("missing, unexpected and wrongly shaped tensors are all named") {
   REQUIRE_THAT(message,
                Contains("'model.norm.weight' is missing; did you mean 'model.nrom.weight'?"));
   REQUIRE_THAT(message,
-               Contains("'model.layers.1.mlp.down_proj.weight' is F32[40 16], expected [16 40]"));
+               Contains("'model.layers.1.mlp.down_proj.weight' is F32[24 16], expected [16 24]"));
   REQUIRE_THAT(message, Contains("'model.nrom.weight' is not a tensor of this model"));
   REQUIRE_FALSE(fs::exists(directory / "run"));  // No run directory was created.
 }
@@ -120,7 +120,7 @@ TEST_CASE("missing and additional experts are named") {
   ExperimentConfig config = hf_experiment("mixtral");
   block_of(config).ffn_tpl.as<MoeFeedForward::HParams>().num_experts = 8;
   REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("mixtral"), directory / "run"); }),
-               Contains("num_local_experts: 4 in config.json, 8 in the experiment"));
+               Contains("ffn_tpl.num_experts: 4 in config.json, 8 in the experiment"));
   REQUIRE_FALSE(fs::exists(directory / "run"));
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("all differences between the experiment and the imported model are rep
   REQUIRE_THAT(
       message,
       Contains("does not match the experiment's model: vocab_size: 48 in config.json, 64 in "
-               "the experiment; num_key_value_heads: 2 in config.json, 4 in the "
+               "the experiment; attention_tpl.num_kv_heads: 2 in config.json, 4 in the "
                "experiment. Change the experiment, or use --exp=hf.Pretrained"));
   REQUIRE_THAT(
       error_of([&] { import_hf(hf_experiment("llama"), directory / "none", directory / "run"); }),

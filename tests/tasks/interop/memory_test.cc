@@ -40,35 +40,31 @@ int64_t growth_of(Action action) {
   return status_bytes("VmHWM") - before;
 }
 
+// Members that Llama and Mixtral have in common.
+std::string sizes_of(int64_t num_layers, int64_t model_dims) {
+  return fmt::format(
+      R"("vocab_size": 2048, "hidden_size": {}, "num_hidden_layers": {}, "num_attention_heads": 4,
+         "num_key_value_heads": 4, "max_position_embeddings": 20, "tie_word_embeddings": true)",
+      model_dims, num_layers);
+}
+
 HfConfig llama_of(int64_t num_layers, int64_t model_dims) {
-  HfConfig config;
-  config.family = HfFamily::kLlama;
-  config.vocab_size = 2048;
-  config.model_dims = model_dims;
-  config.num_layers = num_layers;
-  config.num_heads = config.num_kv_heads = 4;
-  config.head_dim = model_dims / 4;
-  config.hidden_dims = 4 * model_dims;
-  config.max_positions = 20;
-  config.norm_epsilon = 1e-6;
-  config.activation = "silu";
-  config.tied = true;
-  return config;
+  return read_hf_config(fmt::format(R"({{"model_type": "llama", {}, "intermediate_size": {}}})",
+                                    sizes_of(num_layers, model_dims), 4 * model_dims),
+                        "llama");
 }
 
 HfConfig mixtral_of(int64_t num_layers, int64_t model_dims) {
-  HfConfig config = llama_of(num_layers, model_dims);
-  config.family = HfFamily::kMixtral;
-  config.hidden_dims = model_dims;
-  config.num_experts = 4;
-  config.experts_per_token = 2;
-  return config;
+  return read_hf_config(fmt::format(R"({{"model_type": "mixtral", {}, "intermediate_size": {},
+                       "num_local_experts": 4, "num_experts_per_tok": 2}})",
+                                    sizes_of(num_layers, model_dims), model_dims),
+                        "mixtral");
 }
 
-void write_model(const HfConfig& config, const std::vector<HfTensor>& tensors,
+void write_model(const HfModel& model, const std::vector<HfTensor>& tensors,
                  const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory);
-  write_file_atomically(directory / "config.json", hf_config_text(config, "float32"));
+  write_file_atomically(directory / "config.json", hf_config_text(model, "float32"));
   SafetensorsPlan plan;
   for (const HfTensor& tensor : tensors)
     plan.tensors.push_back({tensor.name, SafetensorsType::kF32, tensor.shape, 0});
@@ -87,14 +83,14 @@ struct Growth {
 };
 
 // Writes a model of this configuration, imports and exports it.
-Growth growth_with(const HfConfig& hf_config, HfStack stack) {
+Growth growth_with(const HfConfig& hf_config, StackStyle stack) {
   const TemporaryDirectory directory;
   const ExperimentConfig config = hf_experiment(model_of_hf(hf_config, stack));
   const std::unique_ptr<BaseTask> task = config.task.instantiate();
   const ParameterTable& table = task->model().parameters();
   const HfModel model = hf_model_of(config);
   const std::vector<HfTensor> tensors = hf_tensors(model, table);
-  write_model(model.config, tensors, directory / "hf");
+  write_model(model, tensors, directory / "hf");
   Growth growth{.model = 4 * table.elements()};
 
   Graph graph;
@@ -140,7 +136,7 @@ TEST_CASE("import and export hold a piece of the model in memory, not the whole 
   if (kSanitized) return skip_test("a sanitizer keeps memory that was freed");
   // 66 MiB in 16 layers, no tensor larger than 2 MiB.
   const HfConfig config = GENERATE(llama_of(16, 256), mixtral_of(16, 256));
-  const Growth growth = growth_with(config, HfStack::kUnrolled);
+  const Growth growth = growth_with(config, StackStyle::kUnrolled);
   if (growth.import < 0 || growth.export_ < 0) {
     WARN("the kernel does not say how much memory is in use");
     return;
@@ -153,7 +149,7 @@ TEST_CASE("import and export hold a piece of the model in memory, not the whole 
 TEST_CASE("import and export of a stacked model of a gigabyte hold a piece of it in memory",
           "[full]") {
   // HDF5 reads stacked weights in chunks of 16 MiB, and keeps some of its buffers.
-  const Growth growth = growth_with(llama_of(16, 1024), HfStack::kRepeated);
+  const Growth growth = growth_with(llama_of(16, 1024), StackStyle::kRepeated);
   if (growth.import < 0 || growth.export_ < 0) return;
   REQUIRE(growth.model > 1000 << 20);
   REQUIRE(growth.import < 40 << 20);

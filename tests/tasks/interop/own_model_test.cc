@@ -98,13 +98,14 @@ TEST_CASE("what cannot be exported is said briefly at the start, and not of othe
   trunk.softmax_tpl.as<FullSoftmax::HParams>().loss.soft_cap = 30.0;
   trunk.softmax_tpl.as<FullSoftmax::HParams>().use_bias = true;
   const std::string whole = export_note(config, NoteLength::kWhole);
-  REQUIRE_THAT(whole, Contains("note: cannot be exported to Hugging Face: this model is not a "
-                               "GPT-2, Llama or Mixtral of transformers: ") &&
-                          Contains("the logits have a bias") &&
-                          Contains("softmax_tpl.loss.soft_cap is 30"));
+  REQUIRE_THAT(whole, Contains("note: cannot be exported to Hugging Face: this model is of no "
+                               "family of transformers that is known (") &&
+                          Contains("softmax_tpl.use_bias is true, expected false") &&
+                          Contains("softmax_tpl.loss.soft_cap is 30.0, expected 0.0"));
   const std::string brief = export_note(config, NoteLength::kBrief);
-  REQUIRE_THAT(brief, Contains("the logits have a bias; … (--describe has all reasons)") &&
-                          !Contains("soft_cap"));
+  REQUIRE_THAT(brief,
+               Contains("use_bias is true, expected false; … (--describe has all reasons)") &&
+                   !Contains("soft_cap"));
   config.task.as<SingleTask::HParams>().model = ClassificationModel::HParams{
       .network_tpl = Mlp::HParams{.input_dims = 3, .hidden_dims = {4}},
       .softmax_tpl = FullSoftmax::HParams{.vocab_size = 2, .model_dims = 4}};
@@ -121,7 +122,7 @@ TEST_CASE("a run whose configuration cannot be exported is exported with the set
   const auto message = [&] {
     return error_of([&] { export_hf(config, directory / "run", directory / "out"); });
   };
-  REQUIRE_THAT(message(), Contains("softmax_tpl.loss.soft_cap is 30: the logits are capped"));
+  REQUIRE_THAT(message(), Contains("softmax_tpl.loss.soft_cap is 30.0, expected 0.0"));
   lm_of(config).softmax_tpl.as<FullSoftmax::HParams>().loss.soft_cap = 0.0;
   REQUIRE(message() == "no error");
 }

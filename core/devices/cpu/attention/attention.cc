@@ -16,14 +16,16 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[0]);
   const Type& k = graph.type(node.inputs[1]);
   const DType dtype = vector_dtype(graph, node, 0);
+  const int64_t keys = k.axes[cached ? 2 : 1].size, window = attention_window(node.attributes);
   return {.dtype = dtype,
           .batch = q.axes[0].size,
           .queries = q.axes[1].size,
-          .keys = k.axes[cached ? 2 : 1].size,
+          .keys = keys,
           .heads = q.axes[2].size,
           .kv_heads = k.axes[cached ? 1 : 2].size,
           .head_dim = q.axes[3].size,
           .causal = node.attributes.get(key::kCausal),
+          .window = window < keys ? window : 0,
           .cached = cached,
           .scale = static_cast<float>(node.attributes.get(key::kScale)),
           .cap = static_cast<float>(node.attributes.get(key::kLogitCap)),

@@ -87,7 +87,8 @@ class HeadGradient {
     compute_delta(member, first, first + queries);
     float* const dq = dq_ + (member * shape_.queries + first) * width_;
     std::fill_n(dq, queries * width_, 0.0f);
-    for (int64_t from = 0; from < visible_keys(shape_, first + queries); from += kKeyBlock) {
+    for (int64_t from = first_key_block(shape_, first);
+         from < visible_keys(shape_, first + queries); from += kKeyBlock) {
       read_keys(from);
       add_block<Sums::kOfQueries>(member, first, from);
     }
@@ -161,7 +162,7 @@ class HeadGradient {
     int32_t buffer[kQueryBlock];
     const int32_t* segments = block_segments(forward, shape_, batch_, first, queries, buffer);
     const BlockMask mask = block_mask(
-        shape_.causal, first, queries, segments, from, keys,
+        shape_, first, queries, segments, from, keys,
         segments == nullptr ? nullptr : forward.key_segments + batch_ * shape_.keys + from);
     if (mask.empty) return;
 

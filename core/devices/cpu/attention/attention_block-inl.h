@@ -31,6 +31,12 @@ HWY_INLINE int64_t visible_keys(const AttentionShape& shape, int64_t end) {
   return shape.causal ? std::min(shape.keys, end) : shape.keys;
 }
 
+// Returns the first key that queries from position `first` on may see, rounded down to a block.
+HWY_INLINE int64_t first_key_block(const AttentionShape& shape, int64_t first) {
+  if (shape.window == 0) return 0;
+  return std::max<int64_t>(0, first - shape.window + 1) / kKeyBlock * kKeyBlock;
+}
+
 HWY_INLINE int64_t padded_to_lanes(int64_t count) {
   return (count + lanes() - 1) / lanes() * lanes();
 }
@@ -157,6 +163,7 @@ struct BlockMask {
   bool full = true;    // All scores are visible.
   bool causal = false;
   bool segments = false;
+  int64_t window = 0;  // 0: no key of the block is before a query's window.
   int64_t first_query = 0, first_key = 0;
   const int32_t* query_segment = nullptr;  // kQueryBlock of them.
   const int32_t* key_segment = nullptr;    // Segments of the keys from first_key on.
@@ -174,20 +181,24 @@ HWY_INLINE Bounds bounds_of(const int32_t* values, int64_t count) {
   return bounds;
 }
 
-HWY_INLINE BlockMask block_mask(bool causal, int64_t first_query, int64_t queries,
+HWY_INLINE BlockMask block_mask(const AttentionShape& shape, int64_t first_query, int64_t queries,
                                 const int32_t* query_segment, int64_t first_key, int64_t keys,
                                 const int32_t* key_segment) {
   BlockMask mask{.first_query = first_query,
                  .first_key = first_key,
                  .query_segment = query_segment,
                  .key_segment = key_segment};
-  mask.causal = causal && first_key + keys - 1 > first_query;
+  mask.causal = shape.causal && first_key + keys - 1 > first_query;
   if (query_segment != nullptr) {
     const Bounds q = bounds_of(query_segment, queries), k = bounds_of(key_segment, keys);
     mask.segments = q.low != q.high || k.low != k.high;
     mask.empty = q.high < k.low || k.high < q.low;
   }
-  mask.full = !mask.causal && !mask.segments;
+  if (shape.window > 0) {
+    if (first_key <= first_query + queries - 1 - shape.window) mask.window = shape.window;
+    mask.empty = mask.empty || first_key + keys <= first_query - shape.window + 1;
+  }
+  mask.full = !mask.causal && !mask.segments && mask.window == 0;
   return mask;
 }
 
@@ -206,6 +217,11 @@ HWY_INLINE Vec seen(const BlockMask& mask, const QueryLanes& queries, int64_t ke
     const auto position = hn::Set(Ints(), static_cast<int32_t>(mask.first_key + key));
     const auto later = hn::Gt(position, queries.index);
     score = hn::IfThenElse(hn::RebindMask(kFloats, later), splat(kUnseen), score);
+  }
+  if (mask.window > 0) {
+    const auto end = hn::Set(Ints(), static_cast<int32_t>(mask.first_key + key + mask.window));
+    const auto inside = hn::Gt(end, queries.index);
+    score = hn::IfThenElse(hn::RebindMask(kFloats, inside), score, splat(kUnseen));
   }
   if (mask.segments) {
     const auto same = hn::Eq(hn::Set(Ints(), mask.key_segment[key]), queries.segment);

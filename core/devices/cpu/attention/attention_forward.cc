@@ -144,10 +144,10 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
   // Key position of the first query of the block.
   const int64_t position = first + (shape.cached ? operands.starts[batch] : 0);
   const int64_t end = visible_keys(shape, position + queries);
-  for (int64_t from = 0; from < end; from += kKeyBlock) {
+  for (int64_t from = first_key_block(shape, position); from < end; from += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - from);
     const BlockMask mask = block_mask(
-        shape.causal, position, queries, segments, from, keys,
+        shape, position, queries, segments, from, keys,
         segments == nullptr ? nullptr : operands.key_segments + batch * shape.keys + from);
     if (mask.empty) continue;
     Products::score(key_rows_of<const T>(shape, operands.k, batch, kv_head, from), keys, head_dim,
@@ -220,11 +220,19 @@ void scores_of(const AttentionShape& shape, const T* const* queries, int64_t row
   }
 }
 
-// Turns scores into exp(score - maximum); those from `seen` on become 0.
-void weights_of(float cap, int64_t seen, int64_t keys, float* scores, float* maximum, float* sum) {
+// Keys [begin, end) of a run.
+struct SeenKeys {
+  int64_t begin, end;
+};
+
+// Turns scores into exp(score - maximum); those of keys that are not seen become 0.
+void weights_of(float cap, SeenKeys seen, int64_t keys, float* scores, float* maximum, float* sum) {
   Vec maxima = splat(kUnseen);
   for (int64_t k = 0; k < keys; k += lanes()) {
-    const auto visible = hn::FirstN(kFloats, static_cast<size_t>(std::max<int64_t>(seen - k, 0)));
+    const auto first = [&](int64_t end) HWY_ATTR {
+      return hn::FirstN(kFloats, static_cast<size_t>(std::max<int64_t>(end - k, 0)));
+    };
+    const auto visible = hn::AndNot(first(seen.begin), first(seen.end));
     Vec score = load(scores + k);
     score = capped(score, cap);
     score = hn::IfThenElse(visible, score, splat(kUnseen));
@@ -232,7 +240,7 @@ void weights_of(float cap, int64_t seen, int64_t keys, float* scores, float* max
     maxima = hn::Max(maxima, score);
   }
   *maximum = max_of(maxima);
-  const Vec center = splat(seen > 0 ? *maximum : 0.0f);
+  const Vec center = splat(seen.begin < seen.end ? *maximum : 0.0f);
   Vec total = splat(0.0f);
   for (int64_t k = 0; k < keys; k += lanes()) {
     const Vec weight = falling_exp(hn::Sub(load(scores + k), center));
@@ -273,7 +281,8 @@ void attend_to_keys(const AttentionShape& shape, const AttentionOperands& operan
   const int64_t first = run * kCacheRun;
   const int64_t start = operands.starts[batch];
   const int64_t end = std::min(shape.keys, start + shape.queries);
-  const int64_t keys = std::clamp<int64_t>(end - first, 0, kCacheRun);
+  int64_t keys = std::clamp<int64_t>(end - first, 0, kCacheRun);
+  if (shape.window > 0 && start + 1 - shape.window >= first + keys) keys = 0;  // All are before it.
   const int64_t from = ((batch * shape.kv_heads + kv_head) * shape.keys + first) * shape.head_dim;
   const T* queries[kMostCachedQueries];
   for (int64_t i = 0; i < rows; ++i)
@@ -285,7 +294,9 @@ void attend_to_keys(const AttentionShape& shape, const AttentionOperands& operan
   for (int64_t i = 0; i < rows; ++i) {
     float* const weights = scores + i * kCacheRun;
     std::fill(weights + keys, weights + std::min(kCacheRun, padded_to_lanes(keys)), 0.0f);
-    const int64_t seen = std::clamp<int64_t>(start + i / group + 1 - first, 0, keys);
+    const int64_t seen_end = std::clamp<int64_t>(start + i / group + 1 - first, 0, keys);
+    const int64_t before = shape.window == 0 ? 0 : start + i / group + 1 - shape.window - first;
+    const SeenKeys seen{std::clamp<int64_t>(before, 0, seen_end), seen_end};
     weights_of(shape.cap, seen, keys, weights, part.maximum + i, part.sum + i);
     weigh(shape.head_dim, keys, static_cast<const T*>(operands.v) + from, weights, part.row(i));
   }

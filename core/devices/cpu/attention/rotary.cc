@@ -128,8 +128,8 @@ class RotaryKernel final : public HostKernel {
     const double sign = rotary.inverse ? -1.0 : 1.0;
     for (int64_t i = 0; i < pairs_; ++i) {
       const double exponent = static_cast<double>(i) / static_cast<double>(pairs_);
-      frequency_.push_back(sign *
-                           stretched(1.0 / (min * std::pow(max / min, exponent)), rotary.stretch));
+      frequency_.push_back(sign * stretched(1.0 / (min * std::pow(max / min, exponent)),
+                                            static_cast<double>(i), rotary.stretch));
     }
     set_steps(graph.type(node.inputs[0]), graph.type(node.inputs[1]));
   }
@@ -165,11 +165,12 @@ class RotaryKernel final : public HostKernel {
     int64_t size, step;
   };
 
-  // Applies Llama 3's scaling of low frequencies, which extends the context.
-  static double stretched(double frequency, const std::optional<RotaryStretch>& stretch) {
+  // Applies a scaling of low frequencies, which extends the context.
+  static double stretched(double frequency, double pair,
+                          const std::optional<RotaryStretch>& stretch) {
     if (!stretch) return frequency;
-    const auto [factor, low, high, length] = *stretch;
-    const double turns = frequency * length / (2.0 * std::numbers::pi);
+    const auto [factor, low, high, length, index_step] = *stretch;
+    const double turns = frequency * length / (2.0 * std::numbers::pi) + pair * index_step;
     const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
     return frequency * (kept + (1.0 - kept) / factor);
   }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/families/hf_family.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kInitScale = 0.02;  // For weights that are not read.
+
+// By model_type; several of one name are found out when it is used.
+std::multimap<std::string_view, std::unique_ptr<const HfFamily>>& registry() {
+  static std::multimap<std::string_view, std::unique_ptr<const HfFamily>> families;
+  return families;
+}
+
+// Dropout is a choice of the experiment.
+LayeredLm read_members(const HfFamily& family, ConfigMembers& config) {
+  LayeredLm model;
+  model.lm.params_init = WeightInit{InitKind::kGaussian, kInitScale};
+  family.members(config, model);
+  model.lm.embedding_dropout_rate = 0.0;
+  for (TransformerBlock::HParams& layer : model.layers) {
+    layer.residual_dropout_rate = 0.0;
+    if (layer.attention_tpl.holds<DotProductAttention::HParams>())
+      layer.attention_tpl.as<DotProductAttention::HParams>().dropout_rate = 0.0;
+  }
+  return model;
+}
+
+// With all sizes inherited, as differences() expects.
+LayeredLm settled(const LayeredLm& model) {
+  return layers_of(stacked(model, StackStyle::kRepeated));
+}
+
+}  // namespace
+
+FamilyRegistrar::FamilyRegistrar(HfFamily family) {
+  const std::string_view name = family.model_type;
+  registry().emplace(name, std::make_unique<const HfFamily>(std::move(family)));
+}
+
+std::vector<const HfFamily*> hf_families() {
+  std::vector<const HfFamily*> families;
+  for (const auto& [name, family] : registry()) families.push_back(family.get());
+  return families;
+}
+
+std::string hf_family_names() {
+  std::vector<std::string_view> names;
+  for (const HfFamily* family : hf_families()) names.push_back(family->model_type);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+const HfFamily& hf_family(std::string_view model_type, const std::string& where) {
+  const auto [first, last] = registry().equal_range(model_type);
+  if (std::distance(first, last) > 1) fail("two families are registered as '{}'", model_type);
+  if (first != last) return *first->second;
+  std::vector<std::string> names;
+  for (const HfFamily* family : hf_families()) names.emplace_back(family->model_type);
+  fail("{} is '{}', expected one of {}{}", where, model_type, fmt::join(names, ", "),
+       did_you_mean(std::string(model_type), names));
+}
+
+HfConfig read_hf_config(std::string_view text, const std::string& where) {
+  const Json json = parse_json(text, where);
+  ConfigMembers members(json);
+  std::string model_type;
+  members.text("model_type", model_type, "");
+  HfConfig config;
+  config.family = &hf_family(model_type, where + ": model_type");
+  members.absent("quantization_config",
+                 "quantised weights are not supported; convert them to bf16 or f32");
+  config.model = read_members(*config.family, members);
+  config.unread = members.unread();
+  return config;
+}
+
+WrittenConfig write_hf_config(const HfFamily& family, LayeredLm model) {
+  WrittenConfig written;
+  const LayeredLm original = model;
+  ConfigMembers members;
+  try {
+    family.members(members, model);
+    written.lines = members.lines();
+    written.reasons = members.reasons();
+    written.has_other_parts = !written.reasons.empty();
+    if (written.has_other_parts) return written;
+    const std::string text = fmt::format("{{\n{}\n}}", fmt::join(written.lines, ",\n"));
+    const Json json = parse_json(text, fmt::format("as {}", family.model_type));
+    ConfigMembers read(json);
+    written.model = settled(read_members(family, read));
+  } catch (const Error& error) {
+    written.has_other_parts = !members.reasons().empty();
+    written.reasons = members.reasons();
+    if (written.reasons.empty()) written.reasons.emplace_back(error.what());
+    return written;
+  }
+  const auto layers = static_cast<int64_t>(original.layers.size());
+  for (const SettingDifference& each : differences(original, written.model, Missing::kIsAllowed))
+    written.reasons.push_back(
+        fmt::format("{} is {}, expected {}", each.name(layers), each.first, each.second));
+  return written;
+}
+
+}  // namespace tessera

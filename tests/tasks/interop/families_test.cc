@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every family of Hugging Face models against transformers: logits and gradients of the goldens of
+// tests/golden/hugging_face.py, packed documents, and decoding.
+#include <algorithm>
+#include <sstream>
+
+#include "core/devices/iteration_space.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+#include "inputs/synthetic_input.h"
+#include "tasks/interop/hf_copy.h"
+#include "tasks/interop/hf_weights.h"
+#include "tasks/task/single_task.h"
+#include "tests/out_of_tree/olmoe.cc"  // NOLINT: the plugin's family, which has a golden.
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/interop/hf_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Floats = std::vector<float>;
+using Rows = std::vector<std::vector<int32_t>>;
+
+double largest_of(const Floats& values) {
+  double largest = 0.0;
+  for (const float value : values) largest = std::max(largest, std::abs(double{value}));
+  return largest;
+}
+
+// Values of our weights, in the form of their tensor. A weight without a gradient has zeros.
+Floats as_theirs(const HfTensor& tensor, const ParameterTable& table,
+                 std::map<std::string, Floats>& ours) {
+  Floats values(static_cast<size_t>(tensor.elements()));
+  for (const HfPart& part : tensor.parts) {
+    const Parameter& parameter = table.at(part.parameter);
+    Floats& weight = ours[parameter.path];
+    weight.resize(static_cast<size_t>(parameter.type.elements()));
+    const Region whole{std::vector<int64_t>(parameter.type.axes.size(), 0),
+                       sizes_of(parameter.type.axes)};
+    HfTensor unshifted = tensor;
+    unshifted.offset = 0.0;  // A gradient has no offset.
+    copy_to_hf(unshifted, part, {0, tensor.rows},
+               {whole, DType::kF32, std::as_writable_bytes(std::span(weight))}, values);
+  }
+  return values;
+}
+
+void require_gradients(const std::string& golden, const ExperimentConfig& config, HfPass& pass) {
+  const SafetensorsModel theirs(hf_golden(golden) / "gradients");
+  const std::unique_ptr<BaseTask> task = config.task.instantiate();
+  const ParameterTable& table = task->model().parameters();
+  double of_model = 0.0;
+  std::map<std::string, Floats> expected;
+  for (const std::string& name : theirs.names()) {
+    Floats& values = expected[name];
+    values.resize(static_cast<size_t>(theirs.find(name)->elements()));
+    theirs.read(name, 0, values);
+    of_model = std::max(of_model, largest_of(values));
+  }
+  const std::vector<HfTensor> tensors =
+      hf_tensors(hf_model_of(config, hf_golden_config(golden)), table);
+  REQUIRE(tensors.size() == expected.size());
+  for (const HfTensor& tensor : tensors) {
+    INFO(tensor.name);
+    if (table.at(tensor.parts.at(0).parameter).balanced_by) continue;  // No gradient moves it.
+    const Floats& values = expected.at(tensor.name);
+    // Zero in exact arithmetic: the largest of the model.
+    const double largest = std::max(largest_of(values), 1e-5 * of_model);
+    REQUIRE(largest_difference(as_theirs(tensor, table, pass.gradients), values) < 1e-4 * largest);
+  }
+}
+
+// The dtype of a golden's tensors, as our dtype name.
+std::string dtype_of(const std::string& golden) {
+  const SafetensorsModel model(hf_golden(golden));
+  switch (model.find(model.names()[0])->type) {
+    case SafetensorsType::kBF16:
+      return "bf16";
+    case SafetensorsType::kF16:
+      return "f16";
+    default:
+      return "f32";
+  }
+}
+
+// The files of an import come back, with the family and all members of its config.json.
+void require_same_export(const std::string& golden, const ExperimentConfig& config,
+                         const fs::path& directory) {
+  RunWith options;
+  options.of_mode<ExportOptions>().dtype = dtype_of(golden);
+  export_hf(config, directory / "run", directory / "out", options);
+  require_same_tensors(hf_golden(golden), directory / "out");
+  REQUIRE(read_file(directory / "out/config.json") == read_file(hf_golden(golden) / "config.json"));
+}
+
+// Packed documents score as each does alone.
+void require_same_packed(const ExperimentConfig& config, const fs::path& run, const Rows& rows) {
+  const std::vector<int64_t> lengths = {12, 8};
+  const Floats packed = pass_of(config, run, rows, Backward::kNo, lengths).logits;
+  const size_t vocab = packed.size() / (rows.size() * 20);
+  int64_t begin = 0;
+  for (const int64_t length : lengths) {
+    Rows alone;
+    for (const auto& row : rows)
+      alone.emplace_back(row.begin() + begin, row.begin() + begin + length);
+    const Floats logits = logits_of(config, run, alone);
+    Floats same;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const auto first =
+          packed.begin() + static_cast<int64_t>((row * 20 + static_cast<size_t>(begin)) * vocab);
+      same.insert(same.end(), first, first + length * static_cast<int64_t>(vocab));
+    }
+    REQUIRE(largest_difference(same, logits) < 1e-5 * largest_of(logits));
+    begin += length;
+  }
+}
+
+TEST_CASE("every family has the logits and gradients of transformers, and is exported unchanged") {
+  for (const std::string& name : hf_golden_names()) {
+    for (const StackStyle stack : {StackStyle::kUnrolled, StackStyle::kRepeated}) {
+      INFO(name);
+      const TemporaryDirectory directory;
+      const ExperimentConfig config = hf_experiment(name, stack);
+      import_hf(config, hf_golden(name), directory / "run");
+      const HfScores scores = read_scores(hf_golden(name));
+      HfPass pass = pass_of(config, directory / "run", scores.ids, Backward::kYes);
+      REQUIRE(largest_difference(pass.logits, scores.logits) < 1e-5 * largest_of(scores.logits));
+      require_gradients(name, config, pass);
+      require_same_export(name, config, directory.path());
+      if (stack == StackStyle::kRepeated)
+        require_same_packed(config, directory / "run", scores.ids);
+    }
+  }
+}
+
+// Prompts and continuations of --mode=decode, 16 tokens each.
+Rows decoded_rows(const fs::path& run) {
+  std::istringstream lines(read_bytes(run / "decoder_out/letters/step_0000000000.jsonl"));
+  Rows rows;
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = parse_json(line, "line");
+    rows.emplace_back();
+    for (const char* member : {"prompt_ids", "ids"})
+      for (const Json& id : json.at(member).as_array())
+        rows.back().push_back(static_cast<int32_t>(id.as_integer()));
+    REQUIRE(rows.back().size() == 16);
+  }
+  REQUIRE(rows.size() == 2);
+  return rows;
+}
+
+TEST_CASE("decoding of every family matches the argmax of whole forward passes") {
+  for (const std::string& name : hf_golden_names()) {
+    INFO(name);
+    const TemporaryDirectory directory;
+    ExperimentConfig config = hf_experiment(name, StackStyle::kRepeated);
+    config.decode_inputs["letters"] = SyntheticInput::HParams{.task = SyntheticTask::kCopy,
+                                                              .name = "letters",
+                                                              .global_batch_size = 2,
+                                                              .seq_len = 8,
+                                                              .num_letters = 8,
+                                                              .distance = 2,
+                                                              .num_batches = 1};
+    DecodeHParams& p = config.task.as<SingleTask::HParams>().decode;
+    p.temperature = 0.0;
+    p.prompt_length = 4;
+    p.max_decode_steps = 12;
+    import_hf(config, hf_golden(name), directory / "run");
+    RunWith options;
+    options.mode = DecodeOptions{};
+    options.job_log_dir = directory / "run";
+    ProcessGroup alone;
+    const int code = run_hf(config, options, alone);
+    REQUIRE(code == 0);
+    const Rows rows = decoded_rows(directory / "run");
+    // The ids of the input's vocabulary, which are the only ones drawn.
+    const int64_t drawn = config.input.instantiate()->vocab_size();
+    const Floats logits = logits_of(config, directory / "run", rows);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (size_t i = 4; i < 16; ++i) {
+        const auto begin = logits.begin() + static_cast<int64_t>((row * 16 + i - 1) * 48);
+        REQUIRE(std::max_element(begin, begin + drawn) - begin == rows[row][i]);
+      }
+    }
+  }
+}
+
+TEST_CASE("the table of families in the documents is complete") {
+  const std::string page = read_file(fs::path(TESSERA_SOURCE_DIR) / "docs/formats.md");
+  for (const HfFamily* family : hf_families()) {
+    if (family->model_type == "olmoe") continue;  // It is included above from a plugin.
+    REQUIRE_THAT(page, Catch::Contains(fmt::format("`{}`", family->model_type)));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
