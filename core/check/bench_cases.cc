@@ -27,12 +27,14 @@ namespace {
 BenchCase attention_case(const std::string& dtype, const BenchAttention& s) {
   const std::string kv = fmt::format("{}[\"batch={} key_seq={} kv_heads={} head_dim={}\"]", dtype,
                                      s.batch, s.seq, s.kv_heads, s.head_dim);
-  return {fmt::format("attention/{}/b{}/s{}/h{}/kv{}/d{}", dtype, s.batch, s.seq, s.heads,
-                      s.kv_heads, s.head_dim),
+  return {fmt::format("attention/{}/b{}/s{}/h{}/kv{}/d{}{}", dtype, s.batch, s.seq, s.heads,
+                      s.kv_heads, s.head_dim, s.window > 0 ? fmt::format("/w{}", s.window) : ""),
           {fmt::format("{}[\"batch={} seq={} heads={} head_dim={}\"]", dtype, s.batch, s.seq,
                        s.heads, s.head_dim),
            kv, kv},
-          [](const Tensors& in) { attention(in[0], in[1], in[2], {.scale = 0.125}); }};
+          [window = s.window](const Tensors& in) {
+            attention(in[0], in[1], in[2], {.scale = 0.125, .window = window});
+          }};
 }
 
 // Adds ops on the activations between products.

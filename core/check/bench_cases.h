@@ -15,6 +15,7 @@ namespace tessera {
 
 struct BenchAttention {
   int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
+  int64_t window = 0;  // 0: none.
 };
 
 // A matrix product x["tokens inputs"] · w["inputs outputs"].
@@ -28,7 +29,7 @@ struct BenchSizes {
   int64_t weights = 16 << 20;  // Weights of adam_update.
   int64_t routed_rows = 4096, experts = 8, expert_embed = 256, expert_mlp = 1024;
   std::vector<BenchAttention> attention = {
-      {8, 256, 8, 8, 32}, {4, 512, 12, 12, 64}, {1, 2048, 16, 4, 128}};
+      {8, 256, 8, 8, 32}, {4, 512, 12, 12, 64}, {1, 2048, 16, 4, 128}, {1, 2048, 16, 4, 128, 512}};
   std::vector<BenchProduct> products = {};
 };
 

@@ -245,7 +245,7 @@ void add_attentions(std::vector<OpCase>& rows) {
   add(q, single, {.scale = 0.6, .logit_cap = 1.5}, true);
   add(q, cross, {.mask = AttentionMask::kFull, .scale = 0.6}, false);
   add(q, grouped, {.scale = 0.6, .window = 3}, false);
-  add(q, single, {.scale = 0.6, .logit_cap = 1.5, .window = 2}, true);
+  add(q, single, {.scale = 0.6, .logit_cap = 1.5, .window = 2}, false);
   add("float[\"batch=1 seq=1 heads=1 head_dim=1\"]",
       "float[\"batch=1 key_seq=1 kv_heads=1 head_dim=1\"]", {}, false);
 }
@@ -259,7 +259,7 @@ void add_rotaries(std::vector<OpCase>& rows) {
       }).ids = 40;
     // One pair keeps its frequency, the other is interpolated: by its turns, and by its number.
     for (const RotaryStretch& stretch :
-         {RotaryStretch{.factor = 8.0, .length = 60.0},
+         {RotaryStretch{.divisors = {1.0, 3.0}}, RotaryStretch{.factor = 8.0, .length = 60.0},
           RotaryStretch{
               .factor = 8.0, .low = -1.5, .high = -0.0, .length = 0.0, .index_step = -1.0}})
       add_case(rows, kRotaryOp, {x, "i32[\"seq=5\"]"}, [=](const Tensors& in) {

@@ -31,7 +31,7 @@ using NodeId = Id<struct NodeTag>;
 using RematBlockId = Id<struct RematBlockTag>;
 
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>,
-                               std::vector<std::string>, Type, DType>;
+                               std::vector<double>, std::vector<std::string>, Type, DType>;
 
 // The name of an attribute, declared once, and the type of its values.
 template <typename T>

@@ -24,6 +24,7 @@ constexpr AttributeName<bool> kInterleaved{"interleaved"}, kInverse{"inverse"};
 constexpr AttributeName<double> kStretchFactor{"stretch_factor"}, kStretchLow{"stretch_low"},
     kStretchHigh{"stretch_high"}, kStretchLength{"stretch_length"},
     kStretchIndexStep{"stretch_index_step"};
+constexpr AttributeName<std::vector<double>> kDivisors{"divisors"};
 
 // Linear in x: a partial sum stays partial.
 Types infer_rotary(const InferContext& context) {
@@ -69,12 +70,22 @@ Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
 Tensor stretched(const Tensor& frequency, const Tensor& pair,
                  const std::optional<RotaryStretch>& stretch) {
   if (!stretch) return frequency;
-  const auto [factor, low, high, length, index_step] = *stretch;
+  const auto& [factor, low, high, length, index_step, divisors] = *stretch;
   const double slowed = 1.0 / factor;
   const Tensor turns = frequency * (length / (2.0 * std::numbers::pi)) + pair * index_step;
   const Tensor zero = constant(0.0, frequency.dtype()), one = constant(1.0, frequency.dtype());
   const Tensor kept = minimum(maximum((turns - low) / (high - low), zero), one);
   return frequency * (kept * (1.0 - slowed) + slowed);
+}
+
+// The frequencies divided by these numbers.
+Tensor divided(const Tensor& frequency, const std::string& axis,
+               const std::vector<double>& divisors) {
+  if (divisors.empty()) return frequency;
+  Tensors inverse;
+  for (const double divisor : divisors)
+    inverse.push_back(constant(1.0 / divisor, frequency.dtype(), {{.name = axis, .size = 1}}));
+  return frequency * (inverse.size() == 1 ? inverse[0] : concat(inverse, axis));
 }
 
 Tensors decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
@@ -87,7 +98,8 @@ Tensors decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
   const Tensor frequency =
       stretched(exp(pair * (-std::log(max / min) / static_cast<double>(half)) - std::log(min)),
                 pair, rotary.stretch);
-  const Tensor angle = cast(inputs[1], x.dtype()) * frequency;
+  const Tensor angle =
+      cast(inputs[1], x.dtype()) * divided(frequency, rotary.axis, rotary.divisors);
   const Tensor cosine = cos(angle), sine = sin(angle) * (rotary.inverse ? -1.0 : 1.0);
   const Pairs before = pairs_of(x, rotary.axis, rotary.interleaved);
   const Pairs after = {before.first * cosine - before.second * sine,
@@ -111,7 +123,8 @@ RotaryAttributes::RotaryAttributes(const Attributes& attributes)
       min_timescale(attributes.get(kMinTimescale)),
       max_timescale(attributes.get(kMaxTimescale)),
       interleaved(attributes.get(kInterleaved)),
-      inverse(attributes.get(kInverse)) {
+      inverse(attributes.get(kInverse)),
+      divisors(attributes.get_or(kDivisors, {})) {
   if (attributes.has(kStretchFactor))
     stretch = {.factor = attributes.get(kStretchFactor),
                .low = attributes.get(kStretchLow),
@@ -145,6 +158,12 @@ Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_ti
     attributes.set(kStretchHigh, stretch.high);
     attributes.set(kStretchLength, stretch.length);
     if (stretch.index_step != 0.0) attributes.set(kStretchIndexStep, stretch.index_step);
+  }
+  if (!stretch.divisors.empty()) {
+    const auto pairs = static_cast<size_t>(x.tensor.size(axis) / 2);
+    if (stretch.divisors.size() != pairs)
+      fail("rotary: {} divisors for {} pairs of {}", stretch.divisors.size(), pairs, axis);
+    attributes.set(kDivisors, stretch.divisors);
   }
   const Tensor y = trace_op(kRotaryOp, {axis_last(x, axis), positions.tensor}, attributes, x.site);
   return in_order_of({y, x.site}, x.tensor.type());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
@@ -16,6 +17,8 @@ enum class RotaryStyle {
   kInterleaved  // Pairs (2i, 2i + 1): the paper, Llama's own release.
 };
 
+// Changes of frequencies for longer sequences.
+//
 // RoPE scaling of Llama 3.1 for longer sequences: pairs that rotate less than `low` times in
 // `length` positions have their angle divided by `factor`, pairs that rotate more than `high` times
 // keep it, and in between the two are interpolated. YaRN: the pair's number decides instead.
@@ -25,6 +28,8 @@ struct RotaryStretch {
   double high = 4.0;
   double length = 8192.0;
   double index_step = 0.0;  // Between low and high is turns + index_step·(number of the pair).
+  // What each pair's frequency is then divided by (LongRoPE); empty: nothing.
+  std::vector<double> divisors;
 };
 
 // Rotates x["… axis"] by positions i32[…] (whose axes are among x's). Angle of pair i of d/2:
@@ -41,6 +46,7 @@ struct RotaryAttributes {
   double min_timescale, max_timescale;
   bool interleaved, inverse;
   std::optional<RotaryStretch> stretch;
+  std::vector<double> divisors;  // Empty: none.
 };
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ./runexp --exp=hf.Pretrained --mode=import --input=FOLDER
-// A GPT-2, Llama or Mixtral with the sizes of a Hugging Face directory. --mode=import
+// The model of a Hugging Face directory, of any family in tasks/families. --mode=import
 // --input=<path> imports its weights; otherwise they are initialised. Importing, exporting and
 // continuing prompts need no data; training and evaluation do.
 #include <cstdint>
@@ -24,8 +24,7 @@ namespace tessera {
 struct Pretrained : Experiment {
   using Base = Experiment;
   static constexpr std::string_view kSummary =
-      "a GPT-2, Llama or Mixtral, as in the config.json of a Hugging Face directory (--set "
-      "path=DIR)";
+      "the model of a Hugging Face directory, as in its config.json (--set path=DIR)";
   std::string path;              // The directory with config.json.
   std::string flat_tokens_path;  // Training data: a token file,
   std::string text_path;         // or text (file, directory or pattern), tokenised on the fly.

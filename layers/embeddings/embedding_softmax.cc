@@ -23,10 +23,17 @@ REGISTER_TEMPLATE(BaseSoftmax, SharedEmbeddingSoftmax);
 
 namespace {
 
-// Returns rows of table["vocab embed"], multiplied by √embed if `scaled`.
-Tensor embedded(Tensor table, Tensor ids, bool scaled) {
+// Returns the factor of the rows of a table.
+template <typename P>
+double row_scale(const P& p) {
+  return p.multiplier *
+         (p.scale_sqrt_depth ? std::sqrt(static_cast<double>(p.model_dims.get())) : 1.0);
+}
+
+// Returns rows of table["vocab embed"], multiplied by `factor`.
+Tensor embedded(Tensor table, Tensor ids, double factor) {
   const Tensor rows = place(gather(table, ids, "vocab"), "residual");
-  return scaled ? scale(rows, std::sqrt(static_cast<double>(rows.size("embed")))) : rows;
+  return factor == 1.0 ? rows : scale(rows, factor);
 }
 
 Tensor project(Tensor matrix, Tensor bias, Tensor x) {
@@ -82,13 +89,11 @@ Tensor join_chunks(const Tensor& chunks, const Type& tokens) {
 
 Embedding::Embedding(const HParams& p)
     : LayerOf(p.layer),
-      scale_sqrt_depth_(p.scale_sqrt_depth),
+      scale_(row_scale(p)),
       table_(weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
                     p.layer.init())) {}
 
-Tensor Embedding::fprop(Tensor ids) const {
-  return embedded(param(table_), ids, scale_sqrt_depth_);
-}
+Tensor Embedding::fprop(Tensor ids) const { return embedded(param(table_), ids, scale_); }
 
 BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
                          std::vector<Axis> matrix, bool use_bias)
@@ -113,17 +118,23 @@ Tensor BaseSoftmax::lookup(Tensor) const {
       path());
 }
 
+// The logits are linear in x, but for their bias.
+Tensor BaseSoftmax::multiplied(const Tensor& x) const {
+  return options_.multiplier == 1.0 ? x : scale(x, options_.multiplier);
+}
+
 Tensor BaseSoftmax::logits(Tensor x) const {
   const LayerScope scope(*this);
   const Projection weights = projection();
-  Tensor scores = cast(project(weights.matrix, weights.bias, place(x)), dtypes().output);
+  Tensor scores =
+      cast(project(weights.matrix, weights.bias, multiplied(place(x))), dtypes().output);
   if (options_.soft_cap > 0) scores = tanh(scores / options_.soft_cap) * options_.soft_cap;
   return scores;
 }
 
 CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
   const LayerScope scope(*this);
-  x = place(x);  // All-gathers a residual that is split along its sequence.
+  x = multiplied(place(x));  // All-gathers a residual that is split along its sequence.
   const Projection weights = projection();  // Outside the loop: cast and placed once.
   const int64_t size = chunk_size(x);
   return size == 0 ? whole_loss(weights, x, labels) : chunked_loss(weights, x, labels, size);
@@ -169,10 +180,8 @@ FullSoftmax::FullSoftmax(const HParams& p)
 SharedEmbeddingSoftmax::SharedEmbeddingSoftmax(const HParams& p)
     : BaseSoftmax(p.layer, p.loss, {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
                   p.use_bias),
-      scale_sqrt_depth_(p.scale_sqrt_depth) {}
+      scale_(row_scale(p)) {}
 
-Tensor SharedEmbeddingSoftmax::lookup(Tensor ids) const {
-  return embedded(param(w_), ids, scale_sqrt_depth_);
-}
+Tensor SharedEmbeddingSoftmax::lookup(Tensor ids) const { return embedded(param(w_), ids, scale_); }
 
 }  // namespace tessera

@@ -20,15 +20,17 @@ class Embedding final : public LayerOf<Tensor(Tensor ids)> {
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     bool scale_sqrt_depth = false;  // Multiply the rows by √model_dims.
+    double multiplier = 1.0;        // Multiplies the rows, too (Granite, muP).
     LayerHParams layer;
-    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), scale_sqrt_depth, layer)
+    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), scale_sqrt_depth,
+           About(multiplier, kPositive), layer)
   };
   explicit Embedding(const HParams& p);
 
  private:
   Tensor fprop(Tensor ids) const override;
 
-  bool scale_sqrt_depth_;
+  double scale_;
   Weight table_;
 };
 
@@ -36,12 +38,13 @@ struct SoftmaxOptions {
   static constexpr std::string_view kName = "SoftmaxOptions";
   double label_smoothing = 0.0;  // Pax: label_smoothing_prob.
   double z_loss = 0.0;           // Pax: z_loss_weight.
+  double multiplier = 1.0;       // Multiplies logits, but not their bias (Granite, muP).
   double soft_cap = 0.0;         // If > 0: cap·tanh(logits/cap). Pax: soft_cap_logits.
   // The loss of a longer batch is computed in chunks of about this many tokens per device, so that
   // only one chunk's logits exist at a time. 0: all at once.
   int64_t chunk_tokens = 4096;
-  FIELDS(About(label_smoothing, kRate), About(z_loss, kNotNegative), About(soft_cap, kNotNegative),
-         About(chunk_tokens, kNotNegative))
+  FIELDS(About(label_smoothing, kRate), About(z_loss, kNotNegative), About(multiplier, kPositive),
+         About(soft_cap, kNotNegative), About(chunk_tokens, kNotNegative))
 };
 
 // A softmax declares its matrix, and overrides `lookup` if that is also the input embedding.
@@ -69,6 +72,7 @@ class BaseSoftmax : public Layer {
     Tensor bias;  // ["vocab"]; invalid without a bias.
   };
   Projection projection() const;
+  Tensor multiplied(const Tensor& x) const;
   virtual Tensor lookup(Tensor ids) const;
 
   CrossEntropy whole_loss(const Projection& projection, Tensor x, Tensor labels) const;
@@ -103,11 +107,12 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
     Required<int64_t> vocab_size;
     Required<int64_t> model_dims;
     bool scale_sqrt_depth = false;  // Multiply the embedded rows by √model_dims; not the logits.
+    double multiplier = 1.0;        // Multiplies the embedded rows, too.
     bool use_bias = false;          // Adds a bias to the logits. Pax's default is true.
     SoftmaxOptions loss;
     LayerHParams layer;
-    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), scale_sqrt_depth, use_bias, loss,
-           layer)
+    FIELDS(About(vocab_size, kSize), About(model_dims, kSize), scale_sqrt_depth,
+           About(multiplier, kPositive), use_bias, loss, layer)
   };
   explicit SharedEmbeddingSoftmax(const HParams& p);
 
@@ -116,7 +121,7 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
  private:
   Tensor lookup(Tensor ids) const override;
 
-  bool scale_sqrt_depth_;
+  double scale_;
 };
 
 extern template class HolderOf<Embedding, Embedding::HParams>;

@@ -10,6 +10,7 @@
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "core/ops/rotary.h"
 #include "layers/fprop_scope.h"
@@ -87,7 +88,8 @@ RotaryStretch stretch_of(const RotaryYarnHParams& yarn, double pairs, double max
 }  // namespace
 
 RotaryPositionEmbedding::RotaryPositionEmbedding(const HParams& p) : p_(p) {
-  if (p.stretch && p.yarn) fail("rotary embedding with both a stretch and yarn; set only one");
+  if (p.stretch.has_value() + p.yarn.has_value() + p.long_sequences.has_value() > 1)
+    fail("rotary embedding with several of stretch, yarn and long_sequences; set only one");
   if (p.yarn && p.yarn->slow >= p.yarn->fast)
     fail("yarn.slow={} is not below yarn.fast={}", p.yarn->slow, p.yarn->fast);
 }
@@ -110,9 +112,28 @@ Tensor RotaryPositionEmbedding::rotated(const Tensor& x, const Tensor& positions
   if (p_.yarn)
     stretch = stretch_of(*p_.yarn, static_cast<double>(x.size("head_dim")) / 2.0,
                          p_.max_timescale / p_.min_timescale);
-  const Tensor y = rotary(x, positions, "head_dim", p_.max_timescale, p_.min_timescale,
-                          p_.interleaved ? RotaryStyle::kInterleaved : RotaryStyle::kHalf, stretch);
+  const Tensor y =
+      p_.long_sequences ? rotated_for_length(x, positions) : rotated_by(x, positions, stretch);
   return p_.output_scale == 1.0 ? y : y * p_.output_scale;
+}
+
+Tensor RotaryPositionEmbedding::rotated_by(const Tensor& x, const Tensor& positions,
+                                           const RotaryStretch& stretch) const {
+  return rotary(x, positions, "head_dim", p_.max_timescale, p_.min_timescale,
+                p_.interleaved ? RotaryStyle::kInterleaved : RotaryStyle::kHalf, stretch);
+}
+
+// The last position of a row decides, as in Hugging Face's decoding: keys of earlier steps keep
+// their rotation. Rows that cannot be long enough need no decision.
+Tensor RotaryPositionEmbedding::rotated_for_length(const Tensor& x, const Tensor& positions) const {
+  const DecodeCache* const cache = FpropScope::current().cache();
+  const int64_t most = cache != nullptr ? cache->length() : positions.size("seq");
+  const Tensor within = rotated_by(x, positions, {.divisors = p_.long_sequences->short_divisors});
+  if (static_cast<double>(most) <= p_.long_sequences->length) return within;
+  const Tensor beyond = rotated_by(x, positions, {.divisors = p_.long_sequences->long_divisors});
+  const Tensor last = reduce_max(cast(whole_along(positions, "seq"), DType::kF32), "seq");
+  const Tensor is_long = less(constant(p_.long_sequences->length - 0.5, DType::kF32), last + 1.0);
+  return where(is_long, beyond, within);
 }
 
 }  // namespace tessera

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "core/hparams/template.h"
+#include "core/ops/rotary.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -82,6 +84,16 @@ struct RotaryYarnHParams {
          About(length, kPositive), whole_pairs)
 };
 
+// LongRoPE (Ding et al., 2024, arXiv 2402.13753): the frequency of each pair is divided by a number
+// of its own, one in sequences of up to `length` tokens and another in longer ones.
+struct RotaryLongHParams {
+  static constexpr std::string_view kName = "RotaryLong";
+  std::vector<double> short_divisors, long_divisors;  // Hugging Face: short_factor, long_factor.
+  double length = 4096.0;  // Hugging Face: original_max_position_embeddings.
+  FIELDS(About(short_divisors, kPositive), About(long_divisors, kPositive),
+         About(length, kPositive))
+};
+
 // Rotary position embedding (Su et al., 2021), without weights: x["batch seq heads head_dim"],
 // positions i32["batch seq"] or ["seq"] -> the type of x.
 class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor positions)> {
@@ -92,21 +104,24 @@ class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor pos
     double max_timescale = 10000.0;
     bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
     std::optional<RotaryStretchHParams> stretch;
-    std::optional<RotaryYarnHParams> yarn;  // In place of stretch.
+    std::optional<RotaryYarnHParams> yarn;            // In place of stretch,
+    std::optional<RotaryLongHParams> long_sequences;  // or of both.
     // The share of head_dim that is rotated, from its first element. Hugging Face:
     // partial_rotary_factor.
     double rotary_share = 1.0;
     double output_scale = 1.0;     // Multiplies what is rotated (YaRN: its attention factor).
     Field<int64_t> max_positions;  // Written to config.json on export; not used otherwise.
     FIELDS(About(min_timescale, kPositive), About(max_timescale, kPositive), interleaved, stretch,
-           yarn, About(rotary_share, {.above = 0, .max = 1}), About(output_scale, kPositive),
-           About(max_positions, kSize))
+           long_sequences, yarn, About(rotary_share, {.above = 0, .max = 1}),
+           About(output_scale, kPositive), About(max_positions, kSize))
   };
   explicit RotaryPositionEmbedding(const HParams& p);
 
  private:
   Tensor fprop(Tensor x, Tensor positions) const override;
   Tensor rotated(const Tensor& x, const Tensor& positions) const;
+  Tensor rotated_by(const Tensor& x, const Tensor& positions, const RotaryStretch& stretch) const;
+  Tensor rotated_for_length(const Tensor& x, const Tensor& positions) const;
 
   HParams p_;
 };

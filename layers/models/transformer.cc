@@ -15,7 +15,7 @@ REGISTER_TEMPLATE(SequenceLayer, Repeated);
 REGISTER_TEMPLATE(SequenceLayer, LayerSequence);
 
 TransformerBlock::TransformerBlock(const HParams& p)
-    : policy_(p.norm_policy), parallel_(p.parallel) {
+    : policy_(p.norm_policy), parallel_(p.parallel), multiplier_(p.residual_multiplier) {
   if (parallel_ && policy_ == NormPolicy::kPost)
     fail("parallel=true with norm_policy=post: a norm after the sum would be applied twice");
   around_attention_ = residual_around("attention", p);
@@ -43,7 +43,8 @@ Tensor TransformerBlock::branch(const Residual& around, const Tensor& x, F subla
   const bool normalise_branch =
       policy_ == NormPolicy::kPostSkip || policy_ == NormPolicy::kPrimerHybrid;
   if (normalise_branch) y = around.post_norm(y);
-  return around.dropout(y);
+  y = around.dropout(y);
+  return multiplier_ == 1.0 ? y : y * multiplier_;
 }
 
 template <typename F>

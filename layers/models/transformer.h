@@ -35,9 +35,10 @@ class TransformerBlock final : public SequenceLayer {
     Template<UnaryLayer> norm_tpl = LayerNorm::HParams{};
     // Both sublayers read the block's input, and both results are added to it (GPT-NeoX).
     bool parallel = false;
+    double residual_multiplier = 1.0;  // Multiplies what each sublayer adds (Granite).
     double residual_dropout_rate = 0.0;
     FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, parallel,
-           About(residual_dropout_rate, kRate))
+           About(residual_multiplier, kPositive), About(residual_dropout_rate, kRate))
   };
   explicit TransformerBlock(const HParams& p);
 
@@ -55,6 +56,7 @@ class TransformerBlock final : public SequenceLayer {
 
   NormPolicy policy_;
   bool parallel_;
+  double multiplier_;
   ChildLayer<SequenceLayer> attention_;
   ChildLayer<UnaryLayer> ffn_;
   Residual around_attention_, around_ffn_;

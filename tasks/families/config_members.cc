@@ -195,6 +195,16 @@ void ConfigMembers::numbers(std::string_view name, std::vector<int64_t>& values,
   for (const Json& each : found->as_array()) values.push_back(each.as_integer());
 }
 
+void ConfigMembers::reals(std::string_view name, std::vector<double>& values) {
+  const Json* found = find(name);
+  if (found == nullptr) fail("{} lacks '{}', a list of numbers", where(), name);
+  for (const Json& each : found->as_array()) {
+    values.push_back(each.as_number());
+    if (!(values.back() > 0.0) || !std::isfinite(values.back()))
+      fail("{} is {}, expected a number above 0", each.where(), values.back());
+  }
+}
+
 void ConfigMembers::texts(std::string_view name, std::vector<std::string>& values,
                           const std::vector<std::string>& otherwise) {
   if (!reads()) return add(name, json_list(values, json_quoted));
@@ -222,12 +232,6 @@ void ConfigMembers::only(std::string_view name, bool expected, std::string_view 
                          bool otherwise) {
   bool value = expected;
   bind_flag(name, &value, otherwise);
-  if (value != expected) fail("{}: {} is {}: {}", where(), name, value, why);
-}
-
-void ConfigMembers::only(std::string_view name, double expected, std::string_view why) {
-  double value = expected;
-  bind_number(name, &value, expected);
   if (value != expected) fail("{}: {} is {}: {}", where(), name, value, why);
 }
 

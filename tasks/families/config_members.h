@@ -68,6 +68,8 @@ class ConfigMembers {
   // One whole number, or one text, for each layer. A list of another length is an Error.
   void numbers(std::string_view name, std::vector<int64_t>& values,
                const std::vector<int64_t>& otherwise);
+  // In reading only: a list of numbers above 0, which must be present.
+  void reals(std::string_view name, std::vector<double>& values);
   void texts(std::string_view name, std::vector<std::string>& values,
              const std::vector<std::string>& otherwise);
   // By transformers' names ("gelu_new").
@@ -75,7 +77,6 @@ class ConfigMembers {
                   const std::string& otherwise);
   // A member that has only this value in models that we have. `why` ends the error in reading.
   void only(std::string_view name, bool expected, std::string_view why, bool otherwise);
-  void only(std::string_view name, double expected, std::string_view why);
   void only(std::string_view name, const std::string& expected, std::string_view why);
   // A member that must be absent or null.
   void absent(std::string_view name, std::string_view why);

@@ -2,6 +2,7 @@
 #include "tasks/families/hf_family.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -49,12 +50,13 @@ FamilyRegistrar::FamilyRegistrar(HfFamily family) {
 std::vector<const HfFamily*> hf_families() {
   std::vector<const HfFamily*> families;
   for (const auto& [name, family] : registry()) families.push_back(family.get());
+  std::ranges::stable_sort(families, std::greater(), &HfFamily::preference);
   return families;
 }
 
 std::string hf_family_names() {
   std::vector<std::string_view> names;
-  for (const HfFamily* family : hf_families()) names.push_back(family->model_type);
+  for (const auto& [name, family] : registry()) names.push_back(name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -63,7 +65,7 @@ const HfFamily& hf_family(std::string_view model_type, const std::string& where)
   if (std::distance(first, last) > 1) fail("two families are registered as '{}'", model_type);
   if (first != last) return *first->second;
   std::vector<std::string> names;
-  for (const HfFamily* family : hf_families()) names.emplace_back(family->model_type);
+  for (const auto& [name, family] : registry()) names.emplace_back(name);
   fail("{} is '{}', expected one of {}{}", where, model_type, fmt::join(names, ", "),
        did_you_mean(std::string(model_type), names));
 }

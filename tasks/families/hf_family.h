@@ -39,6 +39,7 @@ struct HfFamily {
   std::vector<WeightRow> weights;
   // Tensors that a file may have and the model does not need; null: none.
   bool (*is_ignored)(std::string_view name, const LayeredLm& model) = nullptr;
+  int preference = 0;  // A model that fits several families is exported as the most preferred.
 };
 
 // A global of this type registers a family. Two of one model_type are an error when it is used.
@@ -46,7 +47,7 @@ struct FamilyRegistrar {
   explicit FamilyRegistrar(HfFamily family);
 };
 
-// All families, by model_type.
+// All families, the most preferred first, then by model_type.
 std::vector<const HfFamily*> hf_families();
 // "gemma, gpt2, …".
 std::string hf_family_names();

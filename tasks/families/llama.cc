@@ -23,7 +23,8 @@ const FamilyRegistrar kLlama{{.model_type = "llama",
                               .architecture = "LlamaForCausalLM",
                               .members = llama_members,
                               .weights = joined_rows({embedding_rows(), attention_rows(),
-                                                      gated_feed_forward_rows(), head_rows()})}};
+                                                      gated_feed_forward_rows(), head_rows()}),
+                              .preference = 1}};
 
 }  // namespace
 }  // namespace tessera

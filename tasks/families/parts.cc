@@ -180,6 +180,12 @@ SoftmaxOptions& softmax_options(LayeredLm& model) {
   return softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss;
 }
 
+double& embedding_multiplier(LayeredLm& model) {
+  auto& embedding_tpl = model.lm.separate_embedding_tpl;
+  if (embedding_tpl.has()) return embedding_tpl.as<Embedding::HParams>().multiplier;
+  return model.lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().multiplier;
+}
+
 std::vector<WeightRow> joined_rows(std::initializer_list<std::vector<WeightRow>> parts) {
   std::vector<WeightRow> all;
   for (const std::vector<WeightRow>& part : parts) all.insert(all.end(), part.begin(), part.end());

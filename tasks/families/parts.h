@@ -143,6 +143,7 @@ void bind_query_scalar(ConfigMembers& config, DotProductAttention::HParams& atte
                        int64_t otherwise);
 
 SoftmaxOptions& softmax_options(LayeredLm& model);
+double& embedding_multiplier(LayeredLm& model);
 
 // Lists of rows, joined.
 std::vector<WeightRow> joined_rows(std::initializer_list<std::vector<WeightRow>> parts);

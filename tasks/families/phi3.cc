@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phi-3 and Phi-4 (Abdin et al., 2024, arXiv 2404.14219 and 2412.08905): Llama with fused
 // projections.
+#include <cmath>
+
 #include "tasks/families/parts.h"
 
 namespace tessera {
 namespace {
+
+// transformers' class of this family wants it beside rope_scaling.
+void write_original_length(ConfigMembers& config, const DotProductAttention::HParams& attention) {
+  if (config.reads()) return;
+  const auto& rotary = attention.rotary_tpl.as<RotaryPositionEmbedding::HParams>();
+  if (rotary.long_sequences)
+    config.add("original_max_position_embeddings",
+               std::to_string(std::llround(rotary.long_sequences->length)));
+}
 
 void phi3_members(ConfigMembers& config, LayeredLm& model) {
   bind_sizes(config, model);
@@ -14,10 +25,12 @@ void phi3_members(ConfigMembers& config, LayeredLm& model) {
   for (TransformerBlock::HParams& layer : model.layers) {
     auto& attention = bind_attention(config, model, layer);
     bind_rotary(config, attention, {.max_positions = 4096});
+    write_original_length(config, attention);
     bind_gated_feed_forward(config, model, layer);
     config.rate("resid_pdrop", layer.residual_dropout_rate, 0.0);
   }
   bind_windows(config, model, {});
+  config.only("attention_bias", false, "its projections have no bias", false);
   config.ignore("original_max_position_embeddings");  // Part of rope_scaling.
 }
 

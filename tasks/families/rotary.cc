@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/io/json_list.h"
 #include "tasks/families/parts.h"
 
 namespace tessera {
@@ -58,7 +59,22 @@ void read_yarn(ConfigMembers& scaling, Rotary* rotary, double* of_all) {
   rotary->output_scale = scale;
 }
 
-void read_scaling(ConfigMembers& scaling, Rotary* rotary, double theta, double* of_all) {
+void read_long(ConfigMembers& scaling, Rotary* rotary, int64_t original) {
+  RotaryLongHParams sequences;
+  sequences.length = read_length(scaling, original);
+  scaling.reals("short_factor", sequences.short_divisors);
+  scaling.reals("long_factor", sequences.long_divisors);
+  double factor = 0.0;
+  const auto longest = static_cast<double>(rotary->max_positions.get());
+  scaling.positive("factor", factor, longest / sequences.length);
+  const double scale =
+      factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(sequences.length));
+  scaling.positive("attention_factor", rotary->output_scale, scale);
+  rotary->long_sequences = std::move(sequences);
+}
+
+void read_scaling(ConfigMembers& scaling, Rotary* rotary, double theta, int64_t original,
+                  double* of_all) {
   std::string type, before;
   scaling.text("type", before, "default");  // The name in old files.
   scaling.text("rope_type", type, before);
@@ -68,8 +84,11 @@ void read_scaling(ConfigMembers& scaling, Rotary* rotary, double theta, double* 
     read_stretch(scaling, rotary);
   } else if (type == "yarn") {
     read_yarn(scaling, rotary, of_all);
+  } else if (type == "longrope" || type == "su") {  // The name in old files.
+    read_long(scaling, rotary, original);
   } else if (type != "default") {
-    fail("{} has type '{}', expected default, linear, llama3 or yarn", scaling.where(), type);
+    fail("{} has type '{}', expected default, linear, llama3, yarn or longrope", scaling.where(),
+         type);
   }
   rotary->max_timescale = rotary->min_timescale * theta;
 }
@@ -97,7 +116,9 @@ double read_rotary(ConfigMembers& config, Rotary* rotary, const RotaryDefaults& 
     ConfigMembers scaling(of_layer_type(*found, defaults.layer_type));
     scaling.positive("rope_theta", theta, theta);
     scaling.positive("partial_rotary_factor", rotary->rotary_share, rotary->rotary_share);
-    read_scaling(scaling, rotary, theta, &of_all);
+    int64_t original = rotary->max_positions.get();  // Phi's files have it beside the object.
+    config.size("original_max_position_embeddings", original, original);
+    read_scaling(scaling, rotary, theta, original, &of_all);
     if (const auto unread = scaling.unread(); !unread.empty())
       fail("{}: '{}' is not known for this type", scaling.where(), unread[0]);
   }
@@ -139,6 +160,15 @@ std::optional<ConfigMembers> written_scaling(const Rotary& rotary, double of_sco
     scaling.add("truncate", fmt::format("{}", rotary.yarn->whole_pairs));
     scaling.add("original_max_position_embeddings",
                 std::to_string(std::llround(rotary.yarn->length)));
+  } else if (rotary.long_sequences) {
+    scaling.add("rope_type", "\"longrope\"");
+    scaling.add("short_factor",
+                json_list(rotary.long_sequences->short_divisors, ConfigMembers::number_text));
+    scaling.add("long_factor",
+                json_list(rotary.long_sequences->long_divisors, ConfigMembers::number_text));
+    number("attention_factor", rotary.output_scale);
+    scaling.add("original_max_position_embeddings",
+                std::to_string(std::llround(rotary.long_sequences->length)));
   } else {
     return {};
   }
@@ -165,9 +195,19 @@ void bind_rotary(ConfigMembers& config, DotProductAttention::HParams& attention,
   if (!config.reads()) return write_rotary(config, rotary, defaults);
   read_rotary(config, &rotary, defaults);
   const auto head_dim = static_cast<double>(attention.dims_per_head.get());
-  if (const auto dims = static_cast<int64_t>(head_dim * rotary.rotary_share); dims % 2 != 0)
+  const auto dims = static_cast<int64_t>(head_dim * rotary.rotary_share);
+  if (dims % 2 != 0)
     fail("{}: {} of head_dim={} are rotated, an odd number; they are rotated in pairs",
          config.where(), dims, attention.dims_per_head.get());
+  if (!rotary.long_sequences) return;
+  for (const auto& divisors :
+       {rotary.long_sequences->short_divisors, rotary.long_sequences->long_divisors})
+    if (std::ssize(divisors) != dims / 2)
+      fail(
+          "{}: short_factor and long_factor have {} and {} numbers, expected one for each of {} "
+          "pairs",
+          config.where(), rotary.long_sequences->short_divisors.size(),
+          rotary.long_sequences->long_divisors.size(), dims / 2);
 }
 
 namespace {

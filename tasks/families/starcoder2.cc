@@ -21,6 +21,8 @@ void starcoder2_members(ConfigMembers& config, LayeredLm& model) {
     config.rate("residual_dropout", layer.residual_dropout_rate, 0.0);
   }
   bind_windows(config, model, {});
+  config.only("norm_type", "layer_norm", "expected LayerNorm");
+  config.only("mlp_type", "default", "expected a feed-forward without gate");
 }
 
 std::vector<WeightRow> starcoder2_layer_rows() {

@@ -127,6 +127,7 @@ std::string hf_config_text(const HfModel& model, std::string_view dtype,
       fmt::format("\"model_type\": \"{}\"", model.family->model_type),
       fmt::format("\"bos_token_id\": {}", id(special.begin)),
       fmt::format("\"eos_token_id\": {}", id(special.end)),
+      "\"pad_token_id\": null",  // Defaults of transformers may exceed the vocabulary.
       fmt::format("\"torch_dtype\": \"{}\"", dtype),
       fmt::format("\"dtype\": \"{}\"", dtype)};
   lines.insert(lines.end(), model.lines.begin(), model.lines.end());

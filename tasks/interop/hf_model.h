@@ -27,7 +27,7 @@ struct HfModel {
 LayeredLm layered_lm_of(const ExperimentConfig& experiment);
 
 // That model as one of the named family, or, if none is named, of the first family that it fits,
-// first without biases and scales that it lacks.
+// at best without biases and scales that it lacks.
 // Error with all reasons why it fits none.
 HfModel hf_model_of(const ExperimentConfig& experiment, std::string_view model_type = "");
 

@@ -150,6 +150,11 @@ void set_plain_ffn(ModelParts& m, Chance& chance) {
 // Table and logits as in Pax.
 void set_scaled_table(ModelParts& m, Chance&) { m.has_scaled_table = true; }
 
+void set_multipliers(ModelParts& m, Chance&) {
+  m.block.residual_multiplier = 0.5;
+  m.loss.multiplier = 0.7;
+}
+
 void set_bf16_state(ModelParts& m, Chance&) {
   m.task.learner.optimizer_tpl = AdamW::HParams{
       .epsilon = kEpsilon, .state = {.first_moment = DType::kBF16, .rounding = Rounding::kNearest}};
@@ -192,6 +197,7 @@ const std::vector<Feature> kFeatures = {
     {"positions", "positions", "", set_positions},
     {"plain_ffn", "", "", set_plain_ffn},
     {"scaled_table", "", "", set_scaled_table},
+    {"multipliers", "", "", set_multipliers},
     {"untied", "", "", [](Parts& m, Any&) { m.is_tied = false; }},
     {"z_loss", "", "", [](Parts& m, Any&) { m.loss.z_loss = 0.01; }},
     {"label_smoothing", "", "", [](Parts& m, Any&) { m.loss.label_smoothing = 0.1; }},

@@ -277,8 +277,9 @@ TEST_CASE("nvidia: Meta's Llama 2 differs from Pax's in these points of the mode
       R"(params_init: {kind = "gaussian", scale = 0.023} -> {kind = "gaussian", scale = 0.02})",
   });
   // Follows from them.
-  remove(under({"separate_embedding_tpl.", "softmax_tpl.vocab_size", "softmax_tpl.params_init",
-                block + "attention_tpl.params_init", block + "ffn_tpl.params_init"},
+  remove(under({"separate_embedding_tpl.", "softmax_tpl.multiplier", "softmax_tpl.vocab_size",
+                "softmax_tpl.params_init", block + "attention_tpl.params_init",
+                block + "ffn_tpl.params_init"},
                rest));
   // Differences in notation only: as many heads of keys as of queries; scales that are stored
   // with or without 1 subtracted; fans, which a normal distribution does not use.

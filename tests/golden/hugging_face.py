@@ -122,6 +122,11 @@ MODELS = {
         "yarn", 1e4, factor=4.0, original_max_position_embeddings=16)), F32, "1GB"),
     "olmo2": (like_llama("olmo2", num_key_value_heads=2), F32, "1GB"),
     "phi3": (like_llama("phi3", num_key_value_heads=2, tie_word_embeddings=True), F32, "1GB"),
+    "phi3_long": (like_llama("phi3", num_key_value_heads=2, max_position_embeddings=64,
+                             original_max_position_embeddings=16, rope_parameters=dict(
+                                 rope_type="longrope", rope_theta=1e4,
+                                 original_max_position_embeddings=16, short_factor=[1.0, 1.2],
+                                 long_factor=[1.5, 4.0])), F32, "1GB"),
     "phi4_mini": (like_llama("phi3", hidden_size=32, num_key_value_heads=1,
                              rope_parameters=rope("default", 1e4, partial_rotary_factor=0.75)),
                   BF16, "1GB"),
@@ -168,6 +173,9 @@ MODELS = {
         num_mtp_layers=0, rope_parameters=rope(
             "yarn", 1e4, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
             beta_slow=1.0, mscale=0.7, mscale_all_dim=1.0)), F32, "1GB"),
+    "granite": (like_llama("granite", num_key_value_heads=2, embedding_multiplier=12.0,
+                           attention_multiplier=0.1, residual_multiplier=0.22,
+                           logits_scaling=8.0), F32, "1GB"),
     "gemma": (like_llama("gemma", hidden_size=18, num_attention_heads=3, num_key_value_heads=1, head_dim=8), F32,
               "1GB"),
 }

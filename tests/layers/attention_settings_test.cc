@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "layers/embeddings/embedding_softmax.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "tests/support/catch.h"
@@ -62,6 +63,25 @@ TEST_CASE("HeadsRmsNorm divides by the root mean square of all heads") {
   require_close(trial.apply(p, x, {{"scale", {1, 2, 3, 4}}}), {1, 2, 3, 4, 2, 0, 0, 0}, 1e-6);
 }
 
+TEST_CASE("multipliers act on rows, residuals and logits") {
+  LayerTrial trial;
+  const Tensor ids = trial.in("ids", "i32[\"batch=1 seq=1\"]", {1});
+  const Embedding::HParams table{
+      .vocab_size = 2, .model_dims = 4, .scale_sqrt_depth = true, .multiplier = 3.0};
+  const auto rows = trial.run(Template<Embedding>(table), {{"w", {0, 0, 0, 0, 1, 2, 3, 4}}},
+                              [&](const Embedding& layer) { return layer(ids); });
+  require_close(rows.values, {6, 12, 18, 24}, 1e-6);
+  LayerTrial other;
+  const Tensor x = other.in("x", "f32[\"batch=1 seq=1 embed=4\"]", {1, 1, 1, 1});
+  FullSoftmax::HParams head{.vocab_size = 2, .model_dims = 4, .use_bias = true};
+  head.loss.multiplier = 0.5;
+  const auto logits =
+      other.run(Template<BaseSoftmax>(head), {{"w", {1, 0, 1, 0, 1, 0, 1, 0}}, {"b", {7, 8}}},
+                [&](const BaseSoftmax& layer) { return layer.logits(x); });
+  require_close(logits.values, {9, 8}, 1e-6);
+  REQUIRE(std::abs(loss_of_blocks({.residual_multiplier = 0.5}) - loss_of({})) > 1e-3);
+}
+
 TEST_CASE("settings that contradict each other are refused") {
   REQUIRE_THAT(error_of([] { loss_of({.causal = false, .window = 2}); }),
                Contains("window=2 with causal=false"));
@@ -72,7 +92,7 @@ TEST_CASE("settings that contradict each other are refused") {
     return error_of([&] { loss_of({.rotary_tpl = p}); });
   };
   REQUIRE_THAT(rotary({.stretch = RotaryStretchHParams{}, .yarn = RotaryYarnHParams{}}),
-               Contains("both a stretch and yarn"));
+               Contains("several of stretch, yarn and long_sequences"));
   REQUIRE_THAT(rotary({.yarn = RotaryYarnHParams{.fast = 1.0, .slow = 1.0}}),
                Contains("yarn.slow=1 is not below yarn.fast=1"));
   REQUIRE_THAT(rotary({.rotary_share = 0.25}),

@@ -243,12 +243,11 @@ struct QueryRows {
       const int64_t at = (batch * p.heads + item.head) * p.queries + query;
       lse[h] = p.saved_lse[at] * kLog2E;
       delta[h] = p.delta[at];
-      mask.low[h] = max(0, query + 1 - p.window);
-      mask.high[h] = p.causal ? min(p.keys, query + 1) : p.keys;
+      mask.end[h] = p.causal ? query + 1 : kNoWindow;
       mask.segment[h] = p.segments == nullptr ? 0 : p.segments[batch * p.queries + query];
     }
   }
-  Mask mask;
+  RowMask mask;
   float lse[2], delta[2];
 };
 
@@ -287,7 +286,7 @@ __device__ void sum_over_keys(const AttentionParameters& p, const QueryItem& ite
             p, scores, dscores, [&](int, int e) { return rows.lse[e / 2]; },
             [&](int, int e) { return rows.delta[e / 2]; },
             [&](auto& x) {
-              if (masked) rows.mask.hide(x, first, 0.0f);
+              if (masked) rows.mask.hide(p, x, first, 0.0f);
             });
         add_weighted<kWidth>(dq, dscores, key);
       });

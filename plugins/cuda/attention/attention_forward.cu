@@ -87,9 +87,15 @@ __device__ void softmax_step(float factor, float (&scores)[N][4], float (&sums)[
   }
 }
 
+// The end of the keys that row `row` may see by position, were there as many. It grows with the
+// row.
+__device__ int end_of(const AttentionParameters& p, int start, int row) {
+  return p.causal ? start + row / p.pack + 1 : kNoWindow;
+}
+
 // The rows of one thread: what they may see.
-__device__ Mask mask_of(const AttentionParameters& p, const Item& item, int row, int start) {
-  Mask mask;
+__device__ RowMask mask_of(const AttentionParameters& p, const Item& item, int row, int start) {
+  RowMask mask;
   const int rows = p.queries * p.pack;
   mask.column_segments =
       p.segments == nullptr ? nullptr : p.key_segments + static_cast<int64_t>(item.batch) * p.keys;
@@ -97,8 +103,7 @@ __device__ Mask mask_of(const AttentionParameters& p, const Item& item, int row,
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int query = min(row + 8 * h, rows - 1) / p.pack;
-    mask.low[h] = max(0, start + query + 1 - p.window);
-    mask.high[h] = p.causal ? min(p.keys, start + query + 1) : p.keys;
+    mask.end[h] = end_of(p, start, min(row + 8 * h, rows - 1));
     mask.segment[h] = p.segments == nullptr
                           ? 0
                           : p.segments[static_cast<int64_t>(item.batch) * p.queries + query];
@@ -157,14 +162,12 @@ struct ForwardTiles {
   T *query, *key, *value;  // Keys and values: two of each.
 };
 
-// The number of keys that row `row` may see by position. It grows with the row.
-__device__ int visible_keys(const AttentionParameters& p, int start, int row) {
-  return p.causal ? min(p.keys, start + row / p.pack + 1) : p.keys;
-}
-
-// The first key that row `row` may see. It grows with the row.
+// The keys that row `row` may see by position begin and end here.
 __device__ int first_visible_key(const AttentionParameters& p, int start, int row) {
-  return max(0, start + row / p.pack + 1 - p.window);
+  return max(0, end_of(p, start, row) - p.window);
+}
+__device__ int visible_keys(const AttentionParameters& p, int start, int row) {
+  return min(p.keys, end_of(p, start, row));
 }
 
 // Adds the keys [begin, end) to `sums`.
@@ -176,13 +179,10 @@ __device__ void attend_to_keys(const AttentionParameters& p, const Item& item,
   constexpr int kKeys = Tiles::kKeys, kThreads = Tiles::kShape.threads();
   const int warp = threadIdx.x / 32, warp_row = item.first_row + 16 * warp;
   const int rows = p.queries * p.pack;
-  const Mask mask = mask_of(p, item, warp_row + threadIdx.x % 32 / 4, start);
-  // Keys that some row of this warp sees, and that all of its rows see.
-  const int last_row = min(warp_row + 16, rows) - 1;
-  const int most = warp_row < rows ? visible_keys(p, start, last_row) : 0;
-  const int least = visible_keys(p, start, warp_row);
-  const int first_of_some = first_visible_key(p, start, warp_row);
-  const int first_of_all = first_visible_key(p, start, last_row);
+  const RowMask mask = mask_of(p, item, warp_row + threadIdx.x % 32 / 4, start);
+  // Ends of the keys that the last row of this warp sees, and that the first one sees.
+  const int last_end = warp_row < rows ? end_of(p, start, min(warp_row + 16, rows) - 1) : 0;
+  const int first_end = end_of(p, start, warp_row);
   const SegmentRange segments = segments_of(p.bounds, p.queries, p.key_bounds, p.keys, item.batch,
                                             item.first_row, Tiles::kRows);
   const int kv_head = item.head / (p.heads / p.pack / p.kv_heads);
@@ -198,13 +198,14 @@ __device__ void attend_to_keys(const AttentionParameters& p, const Item& item,
         load_tile<kKeys, kWidth, kThreads>(tiles.value + at, values, tile * kKeys, p.aligned);
       },
       [&](int tile, int buffer) {
-        if (tile * kKeys >= most || (tile + 1) * kKeys <= first_of_some) return;
+        const int from = tile * kKeys, to = from + kKeys;
+        if (from >= last_end || to <= first_end - p.window) return;
         float scores[kKeys / 8][4] = {};
         add_products<kWidth>(scores, tiles.query + warp * Tiles::kWarpTile,
                              tiles.key + buffer * Tiles::kKeyTile);
         const float factor = scale_scores(p, scores);
-        if ((tile + 1) * kKeys > least || tile * kKeys < first_of_all || !segments.one<kKeys>(tile))
-          mask.hide(scores, tile * kKeys, -INFINITY);
+        if (to > min(p.keys, first_end) || from < last_end - p.window || !segments.one<kKeys>(tile))
+          mask.hide(p, scores, from, -INFINITY);
         softmax_step(factor, scores, sums, running);
         add_weighted<kWidth>(sums, scores, tiles.value + buffer * Tiles::kKeyTile);
       });
@@ -251,8 +252,9 @@ __device__ void join(const AttentionParameters& p, int width) {
   const int batch = static_cast<int>(head / p.kv_heads);
   // The runs that the kernel above has written.
   const int visible = min(p.keys, p.starts[batch] + (rows - 1) / p.pack + 1);
-  const int runs = max(0, (visible + p.run_keys - 1) / p.run_keys);
-  const int first_run = first_visible_key(p, p.starts[batch], 0) / p.run_keys;
+  const int first = first_visible_key(p, p.starts[batch], 0);
+  const int runs = first >= visible ? 0 : (visible + p.run_keys - 1) / p.run_keys;
+  const int first_run = first / p.run_keys;
   const RunStatistics* const statistics = p.statistics + head * p.runs * rows + row;
   const float* const partial = p.partial + (head * p.runs * rows + row) * width;
 

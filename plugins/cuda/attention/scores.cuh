@@ -29,16 +29,16 @@ __device__ inline float tanh_of(float x) {
   return fmaf(-2.0f, reciprocal(1.0f + exp2_of(x)), 1.0f);
 }
 
-// What the two rows of a thread may see: columns [low, high) of an equal segment.
-struct Mask {
-  int low[2], high[2];
+// What the two rows of a thread may see: columns of an equal segment.
+struct SegmentMask {
   int32_t segment[2];
   const int32_t* column_segments;  // Null: no segments.
   int columns;
 
-  // Replaces hidden elements of 8·N columns from `first` on.
-  template <int N>
-  __device__ void hide(float (&x)[N][4], int first, float replacement) const {
+  // Replaces elements of 8·N columns from `first` on that have another segment, or for which
+  // is_hidden(which row, column).
+  template <int N, typename IsHidden>
+  __device__ void hide(float (&x)[N][4], int first, float replacement, IsHidden is_hidden) const {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
 #pragma unroll
@@ -49,10 +49,35 @@ struct Mask {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const bool same = column_segments == nullptr || column_segment == segment[h];
-          if (!same || column < low[h] || column >= high[h]) x[n][2 * h + j] = replacement;
+          if (!same || is_hidden(h, column)) x[n][2 * h + j] = replacement;
         }
       }
     }
+  }
+};
+
+// Keys of these, by position: those in the window before end[row]. A window is a parameter, and
+// takes no register.
+struct RowMask : SegmentMask {
+  int end[2];
+
+  template <int N>
+  __device__ void hide(const AttentionParameters& p, float (&x)[N][4], int first,
+                       float replacement) const {
+    SegmentMask::hide(x, first, replacement, [&](int h, int column) {
+      return column >= min(end[h], p.keys) || column < end[h] - p.window;
+    });
+  }
+};
+
+// Columns [low, high) of these.
+struct Mask : SegmentMask {
+  int low[2], high[2];
+
+  template <int N>
+  __device__ void hide(float (&x)[N][4], int first, float replacement) const {
+    SegmentMask::hide(x, first, replacement,
+                      [&](int h, int column) { return column < low[h] || column >= high[h]; });
   }
 };
 

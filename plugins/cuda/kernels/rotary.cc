@@ -49,6 +49,11 @@ class RotaryKernel final : public CudaKernel {
     const double min = rotary.min_timescale, max = rotary.max_timescale;
     p_.first = 1.0 / (2.0 * std::numbers::pi * min);
     p_.ratio = std::pow(min / max, 1.0 / static_cast<double>(p_.pairs));
+    p_.has_divisors = !rotary.divisors.empty();
+    if (rotary.divisors.size() > kRotaryDivisors)
+      fail("rotary: {} pairs with a divisor each; the CUDA device takes at most {}",
+           rotary.divisors.size(), kRotaryDivisors);
+    std::ranges::copy(rotary.divisors, p_.divisors);
     p_.stretched = rotary.stretch.has_value();
     if (!p_.stretched) return;
     p_.length = rotary.stretch->length;

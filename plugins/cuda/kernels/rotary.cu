@@ -13,6 +13,7 @@ __device__ double turns_of(const RotaryParameters& p, int64_t pair) {
   double turns = p.first, base = p.ratio;
   for (int64_t exponent = pair; exponent > 0; exponent >>= 1, base *= base)
     if (exponent & 1) turns *= base;
+  if (p.has_divisors) turns /= p.divisors[pair];
   if (!p.stretched) return turns;
   const double argument = turns * p.length + static_cast<double>(pair) * p.index_step;
   const double share = (argument - p.low) * p.inverse_span;

@@ -12,6 +12,7 @@ inline constexpr int kRotaryPairs = 1024;  // The most pairs of a row that a blo
 inline constexpr int kRotaryGroups = 256;  // The most positions of a block.
 inline constexpr int kRotaryRows = 64;     // Rows of one position in a block; more for huge groups.
 inline constexpr int kRotaryAxes = 8;
+inline constexpr int kRotaryDivisors = 256;  // The most pairs with a divisor each.
 
 // x is rows of 2·pairs elements. A group is `repeat` adjacent rows with one position: the heads of
 // a token. Blocks: x along groups, y along pairs, z along the rows of a group.
@@ -31,6 +32,8 @@ struct RotaryParameters {
   // t times in `length` positions keeps the share (t + i·index_step - low)·inverse_span, in [0, 1],
   // of its speed, and the rest is slowed.
   double first, ratio, length, index_step, low, inverse_span, slowed;
+  bool has_divisors;  // What the turns of each pair are then divided by.
+  double divisors[kRotaryDivisors];
 };
 
 }  // namespace tessera::cuda

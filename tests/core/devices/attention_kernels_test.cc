@@ -54,9 +54,9 @@ TEST_CASE("attention in a window agrees with its decomposition") {
   const auto sizes =
       GENERATE(AttentionSizes{2, 70, 70, 4, 2, 20}, AttentionSizes{1, 600, 600, 2, 1, 8},
                AttentionSizes{1, 130, 40, 3, 1, 33});
-  const int64_t window = GENERATE(1, 5, 64, 300);
+  const int64_t window = GENERATE(2, 5, 64, 300);
   CAPTURE(dtype, sizes.queries, sizes.keys, window);
-  const KernelCheck check{.max_integer = 4, .threads = window > 5 ? 3 : 1};
+  const KernelCheck check{.tolerance_bf16 = 2e-2, .max_integer = 4, .threads = window > 5 ? 3 : 1};
   const AttentionOptions options{.scale = 0.4, .window = window};
   REQUIRE(attention_mismatch(sizes, dtype, options, window == 5, check) == "");
 }

@@ -166,14 +166,17 @@ TEST_CASE("gpt2.Small is exported with the scales of its layers, and --describe 
   REQUIRE(std::count(plain.begin(), plain.end(), '\n') < 300);
   REQUIRE_THAT(plain, Contains("layers_tpl[0..11].block_tpl.norm_policy = \"pre\"") &&
                           Contains("layers_tpl[11].block_tpl.attention_tpl.query_scale = "));
-  REQUIRE_THAT(described({"use_qk_norm=true"}),
-               Contains(note) && Contains("attention_tpl normalises queries or keys"));
+  REQUIRE_THAT(
+      described({"use_qk_norm=true"}),
+      Contains(note) && Contains("attention_tpl.query_norm_tpl is LayerNorm, expected unset"));
   settings.push_back("use_qk_norm=true");
   const Ended start = run_program(
       directory.path(), "runexp",
       {"--exp=gpt2.Small", "--dry_run", "--job_log_dir=" + (directory / "other").string()},
       settings);
-  REQUIRE_THAT(start.output, Contains("\n" + note) && Contains("normalises queries or keys"));
+  REQUIRE_THAT(start.output,
+               Contains("\n" + note) &&
+                   Contains("the nearest is gpt2: attention_tpl.query_norm_tpl is LayerNorm"));
 }
 
 TEST_CASE("gpt2 without data prints the commands that fetch OpenWebText") {

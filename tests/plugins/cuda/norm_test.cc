@@ -216,6 +216,8 @@ TEST_CASE("rotary embeddings of every shape agree with their decomposition on th
        {"i32[\"\"]", "i32[\"seq=3\"]", "i32[\"seq=3 batch=2\"]", "i32[\"heads=70\"]",
         "i32[\"heads=70 batch=2\"]", "i32[\"batch=2 seq=3 heads=70\"]"})
     check_rotary(*devices.gpu, x, positions, style, {.factor = 8.0, .length = 60.0}, offset);
+  check_rotary(*devices.gpu, x, "i32[\"seq=3\"]", style, {.divisors = {1, 1, 2, 3, 5, 8, 13, 21}},
+               offset);
   check_rotary(*devices.gpu, x, "i32[\"seq=3\"]", style,
                {.factor = 8.0, .low = -5.5, .high = -2.0, .length = 0.0, .index_step = -1.0},
                offset);

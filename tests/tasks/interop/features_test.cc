@@ -55,6 +55,8 @@ const std::vector<Removal> kRemovals = {
      [](Block& b) { b.ffn_tpl.as<FeedForward::HParams>().activation_tpl = SiLU::HParams{}; }},
     {"qwen3_yarn", "YaRN", [](Block& b) { rotary_in(b).yarn.reset(); }},
     {"qwen3_yarn", "YaRN's factor", [](Block& b) { rotary_in(b).output_scale = 1.0; }},
+    {"phi3_long", "divisors of long sequences",
+     [](Block& b) { rotary_in(b).long_sequences->length = 100.0; }},
     {"mistral_window", "a window", [](Block& b) { attention_in(b).window.reset(); }},
     {"gemma2", "the scale of queries", [](Block& b) { attention_in(b).query_scale.reset(); }},
     {"gemma2", "the cap of scores", [](Block& b) { attention_in(b).logit_cap = 0.0; }},
@@ -74,7 +76,7 @@ const std::vector<Removal> kRemovals = {
      }},
     {"deepseek_v2", "groups of experts",
      [](Block& b) {
-       if (router_in(b) != nullptr) router_in(b)->num_groups = 1;
+       if (router_in(b) != nullptr) router_in(b)->num_groups = router_in(b)->top_groups = 1;
      }},
     {"deepseek_v2", "the scale of experts",
      [](Block& b) {

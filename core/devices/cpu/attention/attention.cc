@@ -5,6 +5,8 @@
 // blocks of queries. Decoding: by row, key head and run of keys.
 #include "core/ops/attention.h"
 
+#include <algorithm>
+
 #include "core/devices/cpu/attention/attention_kernels.h"
 #include "core/devices/cpu/registry.h"
 
@@ -16,16 +18,16 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[0]);
   const Type& k = graph.type(node.inputs[1]);
   const DType dtype = vector_dtype(graph, node, 0);
-  const int64_t keys = k.axes[cached ? 2 : 1].size, window = attention_window(node.attributes);
+  constexpr int64_t kMostWindow = int64_t{1} << 30;  // Sums of a window and a position fit in i32.
   return {.dtype = dtype,
           .batch = q.axes[0].size,
           .queries = q.axes[1].size,
-          .keys = keys,
+          .keys = k.axes[cached ? 2 : 1].size,
           .heads = q.axes[2].size,
           .kv_heads = k.axes[cached ? 1 : 2].size,
           .head_dim = q.axes[3].size,
           .causal = node.attributes.get(key::kCausal),
-          .window = window < keys ? window : 0,
+          .window = std::min(attention_window(node.attributes), kMostWindow),
           .cached = cached,
           .scale = static_cast<float>(node.attributes.get(key::kScale)),
           .cap = static_cast<float>(node.attributes.get(key::kLogitCap)),

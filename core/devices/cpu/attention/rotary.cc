@@ -131,6 +131,7 @@ class RotaryKernel final : public HostKernel {
       frequency_.push_back(sign * stretched(1.0 / (min * std::pow(max / min, exponent)),
                                             static_cast<double>(i), rotary.stretch));
     }
+    for (size_t i = 0; i < rotary.divisors.size(); ++i) frequency_[i] /= rotary.divisors[i];
     set_steps(graph.type(node.inputs[0]), graph.type(node.inputs[1]));
   }
 
@@ -169,7 +170,7 @@ class RotaryKernel final : public HostKernel {
   static double stretched(double frequency, double pair,
                           const std::optional<RotaryStretch>& stretch) {
     if (!stretch) return frequency;
-    const auto [factor, low, high, length, index_step] = *stretch;
+    const auto& [factor, low, high, length, index_step, divisors] = *stretch;
     const double turns = frequency * length / (2.0 * std::numbers::pi) + pair * index_step;
     const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
     return frequency * (kept + (1.0 - kept) / factor);
