@@ -121,7 +121,7 @@ TEST_CASE("no file exceeds the maximum length") {
 const std::map<std::string, int64_t> kMostLines = {
     {"core", 47400},   {"layers", 4700},      {"tasks", 34100},       {"inputs", 13600},
     {"plugins", 4770}, {"experiments", 3870}, {"plugins/cuda", 17300}};
-constexpr int64_t kMostWords = 57900;
+constexpr int64_t kMostWords = 57950;
 
 std::string size_folder(const std::string& file) {
   return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));
