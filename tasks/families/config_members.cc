@@ -120,13 +120,13 @@ std::vector<std::string> ConfigMembers::unread() const {
 }
 
 void ConfigMembers::bind_size(std::string_view name, int64_t* value,
-                              std::optional<int64_t> otherwise) {
+                              std::optional<int64_t> otherwise, int64_t most) {
   if (!reads()) return add(name, std::to_string(*value));
   const Json* found = find(name);
   if (found == nullptr && !otherwise) fail("{} lacks '{}', a whole number", where(), name);
   *value = found == nullptr ? *otherwise : found->as_integer();
-  if (found != nullptr && (*value < 1 || *value > kMostTokens))
-    fail("{} is {}, expected a number from 1 to {}", found->where(), *value, kMostTokens);
+  if (found != nullptr && (*value < 1 || *value > most))
+    fail("{} is {}, expected a number from 1 to {}", found->where(), *value, most);
 }
 
 void ConfigMembers::bind_number(std::string_view name, double* value,

@@ -30,7 +30,8 @@ class ConfigMembers {
  public:
   // Upper bounds of sizes: products of three still fit in 64 bits.
   static constexpr int64_t kMostTokens = int64_t{1} << 31;
-  static constexpr int64_t kMostDims = 1 << 24;
+  static constexpr int64_t kMostDims = 1 << 20;
+  static constexpr int64_t kMostHidden = 16 * kMostDims;
 
   ConfigMembers() = default;                                  // Writes.
   explicit ConfigMembers(const Json& json) : json_(&json) {}  // Reads.
@@ -39,11 +40,12 @@ class ConfigMembers {
   // "config.json", for messages.
   std::string where() const { return reads() ? json_->where() : "the experiment"; }
 
-  // A whole number from 1; without a default the member must be present.
+  // A whole number from 1 to `most`; without a default the member must be present.
   template <typename Value>
-  void size(std::string_view name, Value& value, std::optional<int64_t> otherwise = {}) {
+  void size(std::string_view name, Value& value, std::optional<int64_t> otherwise = {},
+            int64_t most = kMostDims) {
     int64_t number = value_of<int64_t>(value);
-    bind_size(name, &number, otherwise);
+    bind_size(name, &number, otherwise, most);
     if (reads()) value = number;
   }
   // A number above 0.
@@ -65,7 +67,7 @@ class ConfigMembers {
   // A number above 0, or null for 0.
   void optional_positive(std::string_view name, double& value, double otherwise);
   void text(std::string_view name, std::string& value, const std::string& otherwise);
-  // One whole number, or one text, for each layer. A list of another length is an Error.
+  // One whole number, or one text, for each layer. The family checks the length.
   void numbers(std::string_view name, std::vector<int64_t>& values,
                const std::vector<int64_t>& otherwise);
   // In reading only: a list of numbers above 0, which must be present.
@@ -129,7 +131,8 @@ class ConfigMembers {
     }
   }
 
-  void bind_size(std::string_view name, int64_t* value, std::optional<int64_t> otherwise);
+  void bind_size(std::string_view name, int64_t* value, std::optional<int64_t> otherwise,
+                 int64_t most);
   void bind_positive(std::string_view name, double* value, std::optional<double> otherwise);
   void bind_flag(std::string_view name, bool* value, bool otherwise);
   void bind_number(std::string_view name, double* value, std::optional<double> otherwise);

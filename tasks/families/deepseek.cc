@@ -34,7 +34,7 @@ void bind_deepseek_experts(ConfigMembers& config, MoeFeedForward::HParams& exper
                            TopKRouter::HParams& router) {
   experts.use_gated_activation = true;
   config.activation("hidden_act", experts.activation_tpl, "silu");
-  config.size("moe_intermediate_size", experts.hidden_dims);
+  config.size("moe_intermediate_size", experts.hidden_dims, {}, ConfigMembers::kMostHidden);
   config.size("n_routed_experts", experts.num_experts);
   config.size("n_shared_experts", experts.num_shared_experts, 1);
   config.size("num_experts_per_tok", router.top_k, 8);
@@ -72,7 +72,8 @@ void deepseek_members(ConfigMembers& config, LayeredLm& model, BindExperts bind_
     bind_experts(config, experts, router);
     bind_deepseek_experts(config, experts, router);
   }
-  config.size("intermediate_size", model.lm.hidden_dims);  // Also where no layer is dense.
+  // Also where no layer is dense.
+  config.size("intermediate_size", model.lm.hidden_dims, {}, ConfigMembers::kMostHidden);
   // They concern training or heads that predict further tokens, or follow from the sizes above.
   for (const char* name : {"attention_dropout", "aux_loss_alpha", "seq_aux", "ep_size", "head_dim",
                            "mlp_bias", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim",

@@ -34,7 +34,7 @@ void gpt2_members(ConfigMembers& config, LayeredLm& model) {
   bind_norms<LayerNorm::HParams>(config, model, "layer_norm_epsilon", 1e-5);
   auto& positions =
       config.part<TrainablePositionalEmbedding::HParams>(lm.position_emb_tpl, "position_emb_tpl");
-  config.size("n_positions", positions.max_seq_length);
+  config.size("n_positions", positions.max_seq_length, {}, ConfigMembers::kMostTokens);
   config.rate("embd_pdrop", lm.embedding_dropout_rate, 0.1);
   for (TransformerBlock::HParams& layer : model.layers) {
     auto& attention =
@@ -46,7 +46,7 @@ void gpt2_members(ConfigMembers& config, LayeredLm& model) {
     auto& ffn = config.part<FeedForward::HParams>(layer.ffn_tpl, "ffn_tpl");
     ffn.use_bias = true;
     if (!config.reads()) lm.hidden_dims = ffn.hidden_dims.get_or(1);
-    config.size("n_inner", lm.hidden_dims, 4 * embed);
+    config.size("n_inner", lm.hidden_dims, 4 * embed, ConfigMembers::kMostHidden);
     config.activation("activation_function", ffn.activation_tpl, "gelu_new");
   }
   bind_gpt2_layer_scale(config, model);

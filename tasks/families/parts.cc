@@ -19,7 +19,7 @@ constexpr int64_t kMostLayers = 4096;
 
 void bind_sizes(ConfigMembers& config, LayeredLm& model, const SizeNames& names) {
   TransformerLm::HParams& lm = model.lm;
-  config.size(names.vocab, lm.vocab_size);
+  config.size(names.vocab, lm.vocab_size, {}, ConfigMembers::kMostTokens);
   config.size(names.embed, lm.model_dims);
   config.size(names.heads, lm.num_heads);
   auto layers = static_cast<int64_t>(model.layers.size());
@@ -67,7 +67,7 @@ FeedForward::HParams& bind_feed_forward(ConfigMembers& config, LayeredLm& model,
                                         std::string_view activation, const std::string& otherwise) {
   auto& ffn = config.part<FeedForward::HParams>(layer.ffn_tpl, "ffn_tpl");
   if (!config.reads()) model.lm.hidden_dims = ffn.hidden_dims.get_or(1);
-  config.size("intermediate_size", model.lm.hidden_dims);
+  config.size("intermediate_size", model.lm.hidden_dims, {}, ConfigMembers::kMostHidden);
   config.activation(activation, ffn.activation_tpl, otherwise);
   return ffn;
 }
@@ -84,7 +84,7 @@ FeedForward::HParams& bind_gated_feed_forward(ConfigMembers& config, LayeredLm& 
 void bind_expert_width(ConfigMembers& config, LayeredLm& model, MoeFeedForward::HParams& experts,
                        std::string_view name) {
   if (!config.reads()) model.lm.hidden_dims = experts.hidden_dims.get_or(1);
-  config.size(name, model.lm.hidden_dims);
+  config.size(name, model.lm.hidden_dims, {}, ConfigMembers::kMostHidden);
 }
 
 void bind_router(ConfigMembers& config, const LayeredLm& model, MoeFeedForward::HParams& experts,

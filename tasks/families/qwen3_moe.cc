@@ -33,7 +33,7 @@ void bind_qwen3_experts(ConfigMembers& config, LayeredLm& model, TransformerBloc
   auto& experts = config.part<MoeFeedForward::HParams>(layer.ffn_tpl, "ffn_tpl");
   experts.use_gated_activation = true;
   config.activation("hidden_act", experts.activation_tpl, "silu");
-  config.size("moe_intermediate_size", experts.hidden_dims, 768);
+  config.size("moe_intermediate_size", experts.hidden_dims, 768, ConfigMembers::kMostHidden);
   int64_t count = experts.num_experts.get_or(1);
   config.size("num_local_experts", count, 128);  // The name in files of transformers 5.
   config.size("num_experts", count, count);
@@ -58,7 +58,8 @@ void qwen3_moe_members(ConfigMembers& config, LayeredLm& model) {
       bind_qwen3_experts(config, model, layer);
     }
   }
-  config.size("intermediate_size", model.lm.hidden_dims);  // Also where no layer is dense.
+  // Also where no layer is dense.
+  config.size("intermediate_size", model.lm.hidden_dims, {}, ConfigMembers::kMostHidden);
   bind_windows(config, model, {.otherwise = 4096, .has_switch = true});
   config.ignore("layer_types");  // A window is of all layers.
 }

@@ -18,7 +18,7 @@ double rounded(double value) { return std::stod(fmt::format("{:.14g}", value)); 
 
 double read_length(ConfigMembers& scaling, int64_t otherwise) {
   int64_t length = 0;
-  scaling.size("original_max_position_embeddings", length, otherwise);
+  scaling.size("original_max_position_embeddings", length, otherwise, ConfigMembers::kMostTokens);
   return static_cast<double>(length);
 }
 
@@ -117,7 +117,7 @@ double read_rotary(ConfigMembers& config, Rotary* rotary, const RotaryDefaults& 
     scaling.positive("rope_theta", theta, theta);
     scaling.positive("partial_rotary_factor", rotary->rotary_share, rotary->rotary_share);
     int64_t original = rotary->max_positions.get();  // Phi's files have it beside the object.
-    config.size("original_max_position_embeddings", original, original);
+    config.size("original_max_position_embeddings", original, original, ConfigMembers::kMostTokens);
     read_scaling(scaling, rotary, theta, original, &of_all);
     if (const auto unread = scaling.unread(); !unread.empty())
       fail("{}: '{}' is not known for this type", scaling.where(), unread[0]);
@@ -191,7 +191,8 @@ void write_rotary(ConfigMembers& config, const Rotary& rotary, const RotaryDefau
 void bind_rotary(ConfigMembers& config, DotProductAttention::HParams& attention,
                  const RotaryDefaults& defaults) {
   auto& rotary = config.part<Rotary>(attention.rotary_tpl, "attention_tpl.rotary_tpl");
-  config.size("max_position_embeddings", rotary.max_positions, defaults.max_positions);
+  config.size("max_position_embeddings", rotary.max_positions, defaults.max_positions,
+              ConfigMembers::kMostTokens);
   if (!config.reads()) return write_rotary(config, rotary, defaults);
   read_rotary(config, &rotary, defaults);
   const auto head_dim = static_cast<double>(attention.dims_per_head.get());
@@ -268,7 +269,8 @@ void bind_rotary_by_type(ConfigMembers& config, LayeredLm& model, RotaryDefaults
 void bind_latent_rotary(ConfigMembers& config, LatentAttention::HParams& attention,
                         const RotaryDefaults& defaults) {
   auto& rotary = config.part<Rotary>(attention.rotary_tpl, "attention_tpl.rotary_tpl");
-  config.size("max_position_embeddings", rotary.max_positions, defaults.max_positions);
+  config.size("max_position_embeddings", rotary.max_positions, defaults.max_positions,
+              ConfigMembers::kMostTokens);
   const auto dims = static_cast<double>(attention.dims_per_head.get_or(1) + attention.rope_dims);
   if (!config.reads()) {
     const double of_scores = std::sqrt(attention.query_scale.get_or(1.0) * std::sqrt(dims));

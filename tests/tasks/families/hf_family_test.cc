@@ -163,6 +163,8 @@ TEST_CASE("a model that is not supported is rejected with the reason") {
   REQUIRE_THAT(message_with("hidden_size", "\"16\""),
                Contains("config.json: hidden_size is a string, expected a whole number"));
   REQUIRE_THAT(message_with("hidden_size", "null"), Contains("lacks 'hidden_size'"));
+  REQUIRE_THAT(message_with("hidden_size", "1048577"), Contains("from 1 to 1048576"));
+  REQUIRE_THAT(message_with("intermediate_size", "16777217"), Contains("from 1 to 16777216"));
   REQUIRE_THAT(message_with("vocab_size", "99999999999"), Contains("expected a number from 1 to"));
   REQUIRE_THAT(message_with("num_hidden_layers", "5000"), Contains("expected at most 4096"));
   REQUIRE_THAT(message_with("num_key_value_heads", "3"), Contains("=3 does not divide"));
