@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gemma 3, the text model (2025, arXiv 2503.19786): Gemma 2 with norms of queries and keys in place
-// of soft caps, a window in five of six layers, and rotary positions of their own in these.
+// of soft caps, a window in five of six layers, with another rotary base there.
 #include "tasks/families/parts.h"
 
 namespace tessera {

@@ -213,7 +213,8 @@ void bind_rotary(ConfigMembers& config, DotProductAttention::HParams& attention,
 
 namespace {
 
-// The rotary positions of the first layer with a window, or without one; null: there is none.
+// The rotary positions of the first layer with a window, or without one; nullptr if there is no
+// such layer.
 const Rotary* first_rotary(const LayeredLm& model, bool slides) {
   for (const TransformerBlock::HParams& layer : model.layers) {
     const auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();

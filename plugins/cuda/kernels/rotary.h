@@ -30,7 +30,7 @@ struct RotaryParameters {
 
   // Pair i turns first·ratio^i times around the circle in one position. Where stretched: what turns
   // t times in `length` positions keeps the share (t + i·index_step - low)·inverse_span, in [0, 1],
-  // of its speed, and the rest is slowed.
+  // of its frequency; the rest of it is multiplied by `slowed`.
   double first, ratio, length, index_step, low, inverse_span, slowed;
   bool has_divisors;  // What the turns of each pair are then divided by.
   double divisors[kRotaryDivisors];
