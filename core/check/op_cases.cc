@@ -20,6 +20,7 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
+#include "core/ops/attention_sinks.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/gather.h"
 #include "core/ops/norm.h"
@@ -231,6 +232,7 @@ std::string family_of(const OpCase& row) {
       {&kCrossEntropyShardOp, "cross_entropy"},
       {&kCrossEntropyShardGradOp, "cross_entropy"},
       {&kAttentionGradOp, "attention"},
+      {&kAttentionSinksOp, "attention"},
       {&kCacheUpdateOp, "cached_attention"},
       {&kRandomUniformOp, "random"},
       {&kDropoutOp, "random"},
@@ -258,6 +260,8 @@ std::string family_of(const OpCase& row) {
   }
   return std::string(row.op->name);
 }
+
+std::string floats_of(const std::string& axes) { return "float[\"" + axes + "\"]"; }
 
 std::string type_with(std::string_view type, std::string_view dtype) {
   constexpr std::string_view kFloat = "float[";

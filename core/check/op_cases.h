@@ -52,12 +52,18 @@ OpCase& add_case(std::vector<OpCase>& rows, const OpDef& op, std::vector<std::st
 // Returns the family that a case is reported under: "elementwise", "einsum", "norm".
 std::string family_of(const OpCase& row);
 
+// Append the cases of attention, and those of several blocks.
+void add_attentions(std::vector<OpCase>& rows);
+void add_attention_blocks(std::vector<OpCase>& rows, bool small);
+
 std::vector<OpCase> primitive_cases();
 std::vector<OpCase> composite_cases();
 std::vector<OpCase> all_op_cases();
 // At sizes of several blocks of attention and tiles of grouped products, for kernels of GPUs.
 std::vector<OpCase> tiled_cases(bool small);
 
+// "float[\"a=2\"]" from "a=2".
+std::string floats_of(const std::string& axes);
 // Replaces "float" in "float[\"a=2\"]" by a dtype.
 std::string type_with(std::string_view type, std::string_view dtype);
 

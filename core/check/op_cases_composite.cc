@@ -192,8 +192,6 @@ Tensor chosen_experts(const Tensor& integers, int drawn) {
   return minimum(integers - constant(1.0, DType::kI32), constant(2.0, DType::kI32));
 }
 
-std::string floats_of(const std::string& axes) { return "float[\"" + axes + "\"]"; }
-
 void add_grouped_products(std::vector<OpCase>& rows) {
   const std::string ids = "i32[\"" + kByChoice + "\"]";
   for (const int drawn : kDrawnIds)
@@ -217,37 +215,6 @@ void add_grouped_products(std::vector<OpCase>& rows) {
                                               {"experts", 4, {}});
                })
           .ids = drawn;
-}
-
-Tensors attend(const Tensors& in, AttentionOptions options) {
-  if (in.size() > 3) options.segment_ids = in[3];
-  if (in.size() > 4) options.key_segment_ids = in[4];
-  return {attention(in[0], in[1], in[2], options)};
-}
-
-void add_attentions(std::vector<OpCase>& rows) {
-  const auto add = [&](const std::string& q, const std::string& kv, AttentionOptions options,
-                       bool segments) {
-    std::vector<std::string> types = {q, kv, kv};
-    if (segments) types.push_back("i32[\"batch=2 seq=5\"]");
-    add_case(rows, kAttentionOp, types, [options](const Tensors& in) {
-      return attend(in, options);
-    }).ids = 2;
-  };
-  const std::string q = "float[\"batch=2 seq=5 heads=4 head_dim=3\"]";
-  const std::string kv = "float[\"batch=2 key_seq=5 kv_heads=4 head_dim=3\"]";
-  const std::string grouped = "float[\"batch=2 key_seq=5 kv_heads=2 head_dim=3\"]";
-  const std::string single = "float[\"batch=2 key_seq=5 kv_heads=1 head_dim=3\"]";
-  const std::string cross = "float[\"batch=2 key_seq=7 kv_heads=4 head_dim=3\"]";
-  add(q, kv, {.scale = 0.6}, false);
-  add(q, kv, {.mask = AttentionMask::kFull, .scale = 0.6}, false);
-  add(q, grouped, {.scale = 0.6}, true);
-  add(q, single, {.scale = 0.6, .logit_cap = 1.5}, true);
-  add(q, cross, {.mask = AttentionMask::kFull, .scale = 0.6}, false);
-  add(q, grouped, {.scale = 0.6, .window = 3}, false);
-  add(q, single, {.scale = 0.6, .logit_cap = 1.5, .window = 2}, false);
-  add("float[\"batch=1 seq=1 heads=1 head_dim=1\"]",
-      "float[\"batch=1 key_seq=1 kv_heads=1 head_dim=1\"]", {}, false);
 }
 
 void add_rotaries(std::vector<OpCase>& rows) {
@@ -362,19 +329,6 @@ void add_large_composites(std::vector<OpCase>& rows) {
       [](const Tensors& in) {
         return cross_entropy(in[0], in[1], "vocab", {.label_smoothing = 0.1, .z_loss = 0.01}).loss;
       });
-  add(kAttentionOp,
-      {"float[\"batch=2 seq=133 heads=4 head_dim=16\"]",
-       "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]",
-       "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]", "i32[\"batch=2 seq=133\"]"},
-      [](const Tensors& in) { return attend(in, {.scale = 0.25}); });
-  // Heads of 8 elements and more, which libraries compute too.
-  const std::string wide = "float[\"batch=1 seq=37 heads=2 head_dim=64\"]";
-  const std::string wide_keys = "float[\"batch=1 key_seq=37 kv_heads=2 head_dim=64\"]";
-  add(kAttentionOp, {wide, wide_keys, wide_keys},
-      [](const Tensors& in) { return attend(in, {.scale = 0.125}); });
-  add(kAttentionOp, {wide, wide_keys, wide_keys}, [](const Tensors& in) {
-    return attend(in, {.mask = AttentionMask::kFull, .scale = 0.125, .logit_cap = 2.0});
-  });
 }
 
 void add_composite_gradients(std::vector<OpCase>& rows) {
@@ -389,60 +343,6 @@ void add_composite_gradients(std::vector<OpCase>& rows) {
     const OpCase forward = rows[i];
     for (const auto& [op, gradient] : gradients)
       if (forward.op == op) rows.push_back(gradient_of(forward, *gradient));
-  }
-}
-
-// Adds start positions before, inside and after the cache; one and several queries; few keys and
-// several blocks.
-void add_caches(std::vector<OpCase>& rows) {
-  rows.push_back(
-      {.op = &kCacheUpdateOp,
-       .inputs = {"float[\"batch=3 kv_heads=2 key_seq=5 head_dim=3\"]",
-                  "float[\"batch=3 seq=2 kv_heads=2 head_dim=3\"]", "i32[\"batch=3\"]"},
-       .build = [](const Tensors& in) -> Tensors {
-         const Tensor two = constant(2.0, DType::kI32);
-         return {cache_update(in[0], in[1], in[2]), cache_update(in[0], in[1], in[2] - two)};
-       },
-       .differentiable = false,
-       .ids = 8});
-  for (const int seq : {1, 3, 70}) {
-    for (const int keys : {7, 600}) {
-      const std::string kv =
-          fmt::format("float[\"batch=2 kv_heads=2 key_seq={} head_dim=20\"]", keys);
-      for (const CachedAttentionOptions& each :
-           {CachedAttentionOptions{.scale = 0.4}, CachedAttentionOptions{.logit_cap = 2.0}}) {
-        rows.push_back(
-            {.op = &kCachedAttentionOp,
-             .inputs = {fmt::format("float[\"batch=2 seq={} heads=4 head_dim=20\"]", seq), kv, kv,
-                        "i32[\"batch=2\"]"},
-             .build = [each](const Tensors& in) -> Tensors {
-               const Tensor two = constant(2.0, DType::kI32);
-               return {cached_attention(in[0], in[1], in[2], in[3] - two, each)};
-             },
-             .differentiable = false,
-             .ids = keys + 4});
-      }
-    }
-  }
-}
-
-// Several blocks of queries and keys, grouped heads, packed segments.
-void add_attention_blocks(std::vector<OpCase>& rows, bool small) {
-  std::vector<std::array<int, 5>> sizes = {
-      {2, 300, 4, 2, 64}, {1, 256, 6, 6, 64}, {1, 270, 4, 1, 128}, {1, 129, 2, 2, 256}};
-  if (small) sizes = {{1, 70, 2, 1, 64}};
-  for (const auto& [batch, seq, heads, kv_heads, head_dim] : sizes) {
-    const std::string kv = floats_of(
-        fmt::format("batch={} key_seq={} kv_heads={} head_dim={}", batch, seq, kv_heads, head_dim));
-    std::vector<std::string> types = {
-        floats_of(fmt::format("batch={} seq={} heads={} head_dim={}", batch, seq, heads, head_dim)),
-        kv, kv};
-    for (const std::string segments : {"", "seq", "key_seq"}) {
-      if (!segments.empty())
-        types.push_back(fmt::format("i32[\"batch={} {}={}\"]", batch, segments, seq));
-      add_case(rows, kAttentionOp, types,
-               [](const Tensors& in) { return attend(in, {.scale = 0.125}); });
-    }
   }
 }
 
@@ -485,7 +385,6 @@ std::vector<OpCase> composite_cases() {
   add_fp8_products(rows);
   add_grouped_products(rows);
   add_attentions(rows);
-  add_caches(rows);
   add_rotaries(rows);
   add_random(rows);
   add_optimizers(rows);

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
+#include "core/ops/attention_sinks.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -164,10 +165,6 @@ Tensor masked(const Scores& scores, const Tensor& values, double otherwise) {
 
 // The softmax over key_seq times the values, and the logarithm of its denominator. A fully masked
 // row has the maximum kLowest and the sum 0: its results are 0.
-struct Attended {
-  Tensor out, lse;
-};
-
 Attended attend(const Scores& scores, const Tensor& value) {
   constexpr double kLowest = -1e30;
   const Tensor maximum = reduce_max(masked(scores, scores.values, kLowest), "key_seq");
@@ -235,10 +232,14 @@ Tensors decompose_attention_grad(const Node& node, std::span<const Tensor> input
   return {as_dtype(ungrouped(dq), dtype), as_dtype(dk, dtype), as_dtype(dv, dtype)};
 }
 
+// out and lse.
+Types result_types(const Type& q) {
+  return {q, make_type(wide_dtype(q.dtype), {q.axes[0], q.axes[2], q.axes[1]})};
+}
+
 Types infer_attention(const InferContext& context) {
   check_attention_operands(context);
-  const Type& q = context.inputs[kQuery];
-  return {q, make_type(wide_dtype(q.dtype), {q.axes[0], q.axes[2], q.axes[1]})};
+  return result_types(context.inputs[kQuery]);
 }
 
 Tensors decompose_attention(const Node& node, std::span<const Tensor> inputs) {
@@ -311,7 +312,7 @@ Types infer_cached_attention(const InferContext& context) {
   check_floating_operand(context, kQuery);
   const Type& q = context.inputs[kQuery];
   check_starts(context, kStarts, q.axes[0]);
-  return {q};
+  return result_types(q);
 }
 
 // Query i sees key positions <= start + i.
@@ -322,7 +323,8 @@ Tensors decompose_cached_attention(const Node& node, std::span<const Tensor> inp
   scores.mask = less_equal(behind, number);
   if (const int64_t window = attention_window(node.attributes); window > 0)
     scores.mask = logical_and(window_mask(number, behind, window), scores.mask);
-  return {attend(scores, inputs[kValue]).out};
+  const Attended result = attend(scores, inputs[kValue]);
+  return {result.out, result.lse};
 }
 
 // Counts two products over the whole cache: the visible part is known only at run time.
@@ -371,7 +373,9 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   if (options.window > 0) attributes.set(key::kWindow, options.window);
   Tensors operands = {q.tensor, k.tensor, v.tensor};
   if (trace_state().is_mesh_invariant && shares_heads_between_devices(q.tensor, k.tensor)) {
-    const Tensor whole = attention({whole_along(q, "heads"), q.site}, k, v, options);
+    AttentionOptions of_all = options;
+    if (options.sinks) of_all.sinks = whole_along(options.sinks, "heads");
+    const Tensor whole = attention({whole_along(q, "heads"), q.site}, k, v, of_all);
     return reshard({whole, q.site}, q.tensor.type());
   }
   // MQA replicates K and V; GQA repeats kv heads per device.
@@ -386,7 +390,9 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
                            ? options.key_segment_ids
                            : rename({options.segment_ids, q.site}, "seq", "key_seq"));
   }
-  return trace_node(kAttentionOp, operands, attributes, q.site)[0];
+  const Tensors results = trace_node(kAttentionOp, operands, attributes, q.site);
+  if (!options.sinks) return results[0];
+  return attention_sinks(operands, {results[0], results[1]}, options.sinks, attributes, q.site);
 }
 
 Tensor shared_heads(Operand x, const Axis& heads) {
@@ -439,8 +445,10 @@ Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
                            {key::kScale, options.scale},
                            {key::kLogitCap, options.logit_cap}};
   if (options.window > 0) attributes.set(key::kWindow, options.window);
-  return trace_op(kCachedAttentionOp, {q.tensor, key.tensor, value.tensor, starts.tensor},
-                  attributes, q.site);
+  const Tensors results = trace_node(
+      kCachedAttentionOp, {q.tensor, key.tensor, value.tensor, starts.tensor}, attributes, q.site);
+  const Attended plain{results[0], results[1]};
+  return options.sinks ? with_sinks(plain, options.sinks).out : plain.out;
 }
 
 }  // namespace tessera

@@ -20,6 +20,7 @@ struct AttentionOptions {
   int64_t window = 0;
   Tensor segment_ids;      // i32["batch seq"]: attend only within equal ids; invalid: one segment.
   Tensor key_segment_ids;  // i32["batch key_seq"]; invalid: segment_ids renamed.
+  Tensor sinks;  // ["heads"], split as those of q (core/ops/attention_sinks.h); invalid: none.
 };
 
 // q["batch seq heads head_dim"], k and v["batch key_seq kv_heads head_dim"] ->
@@ -42,8 +43,8 @@ extern const Op kAttentionOp, kAttentionGradOp;
 // The window of an attention node of any kind; 0: none.
 int64_t attention_window(const Attributes& attributes);
 
-// The second result of attention, the logarithm of the softmax's denominator, for a query that may
-// attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.
+// The second result of attention and cached_attention, the logarithm of the softmax's denominator,
+// for a query that may attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.
 inline constexpr float kEmptyLse = -1e30f;
 
 // Repeats kv heads of x["… kv_heads …"] if there are more devices than kv heads: unsplit kv_heads
@@ -64,6 +65,7 @@ struct CachedAttentionOptions {
   double scale = 1.0;      // Multiplies q·k.
   double logit_cap = 0.0;  // If > 0: cap·tanh(score/cap).
   int64_t window = 0;      // If > 0: the keys that a query attends to, its own and earlier ones.
+  Tensor sinks;            // As in AttentionOptions.
 };
 
 // q["batch seq heads head_dim"] over key and value["batch kv_heads key_seq head_dim"] -> like q.

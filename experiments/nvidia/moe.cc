@@ -175,6 +175,7 @@ struct GlamRecipe : GshardLmRecipe {
     return DotProductAttention::HParams{
         .dims_per_head = dims_per_head,
         .query_scale = 1.0,
+        .extra_logit = 0.0,
         .rotary_tpl = RotaryPositionEmbedding::HParams{},
         .layer = {.params_init = WeightInit{InitKind::kGaussianSqrtFanIn, 1.0}},
         .query_init = WeightInit{InitKind::kGaussian, 1.0 / std::sqrt(width * head)}};

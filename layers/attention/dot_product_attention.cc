@@ -57,7 +57,9 @@ Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptio
   const bool splits_heads = !q.type().axis("heads").split.empty();
   if (trace_state().is_mesh_invariant && splits_heads && k.type().axis("kv_heads").split.empty()) {
     // Copies of a key head would have gradients that are added.
-    const Tensor whole = attention_with_dropout(whole_along(q, "heads"), k, v, options, dropout);
+    AttentionOptions of_all = options;
+    if (options.sinks) of_all.sinks = whole_along(options.sinks, "heads");
+    const Tensor whole = attention_with_dropout(whole_along(q, "heads"), k, v, of_all, dropout);
     return reshard(whole, q.type());
   }
   // All scores of a query are on one device.
@@ -74,7 +76,13 @@ Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptio
   if (options.logit_cap > 0) scores = tanh(scores / options.logit_cap) * options.logit_cap;
   if (const Tensor mask = attention_mask(scores, options))
     scores = where(mask, scores, constant(-1e30, DType::kF32));
-  const Tensor probabilities = dropout(softmax(scores, "key_seq"));
+  Tensor probabilities = softmax(scores, "key_seq");
+  if (options.sinks) {
+    const Tensor sinks = split_axis(options.sinks, "heads", {"kv_heads", kv_heads, {}},
+                                    {"group", options.sinks.size("heads") / kv_heads, {}});
+    probabilities = probabilities * sigmoid(logsumexp(scores, "key_seq") - sinks);
+  }
+  probabilities = dropout(probabilities);
   const Tensor context = einsum(
       "batch kv_heads group seq key_seq, batch key_seq kv_heads head_dim -> "
       "batch seq kv_heads group head_dim",
@@ -121,6 +129,9 @@ DotProductAttention::DotProductAttention(const HParams& p)
     fail("window={} with causal=false: a window is of the token and those before it",
          p.window.get());
   declare_projections(p);
+  if (p.use_sinks && p.extra_logit.has())
+    fail("use_sinks learns a score for each head; leave extra_logit unset");
+  if (p.use_sinks) sinks_ = weight("sinks", {{"heads", heads}}, zeros());
   if (p.use_per_dim_scale)
     per_dim_scale_ = weight("per_dim_scale", {{"head_dim", head_dim_}}, zeros());
   dropout_ = child<UnaryLayer>("dropout", Dropout::HParams{.rate = p.dropout_rate});
@@ -234,9 +245,17 @@ Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionO
     return cache.extended(name, rows.size("kv_heads") > 1 ? shared_heads(rows, split) : rows);
   };
   const Tensor key = extended("key", heads.key), value = extended("value", heads.value);
-  return cached_attention(
-      heads.query, key, value, cache.starts_like(heads.query),
-      {.scale = options.scale, .logit_cap = options.logit_cap, .window = options.window});
+  return cached_attention(heads.query, key, value, cache.starts_like(heads.query),
+                          {.scale = options.scale,
+                           .logit_cap = options.logit_cap,
+                           .window = options.window,
+                           .sinks = options.sinks});
+}
+
+Tensor DotProductAttention::sinks_like(const Tensor& query) const {
+  if (sinks_.valid()) return param_like(sinks_, query, DType::kF32);
+  if (!p_.extra_logit.has()) return {};
+  return constant(p_.extra_logit.get(), DType::kF32, {query.type().axis("heads")});
 }
 
 Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
@@ -261,6 +280,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   }
   const Type outside = heads.query.type();
   heads = as_attended(std::move(heads));
+  options.sinks = sinks_like(heads.query);
   DecodeCache* const cache = FpropScope::current().cache();
   Tensor context = save_for_backward(
       cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),

@@ -30,6 +30,11 @@ class DotProductAttention final : public SequenceLayer {
     double logit_cap = 0.0;          // If > 0: cap·tanh(score/cap). Pax: atten_logit_cap.
     // A token attends to this many tokens, itself and those before it. Unset: to all before it.
     Field<int64_t> window;
+    // A learned score for each head, without a value, in the denominator of the softmax: a head may
+    // attend to nothing (gpt-oss). extra_logit: the same score for all heads, which is not learned
+    // (Pax: attention_extra_logit).
+    bool use_sinks = false;
+    Field<double> extra_logit;
     double dropout_rate = 0.0;  // For probabilities; if > 0, training stores all scores.
     Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: no rotary embedding.
     Template<UnaryLayer> query_norm_tpl;           // Norm over head_dim; unset: none.
@@ -43,9 +48,9 @@ class DotProductAttention final : public SequenceLayer {
     Field<WeightInit> output_init;  // params_init unless set.
     FIELDS(About(model_dims, kSize), About(num_heads, kSize), About(num_kv_heads, kSize),
            About(dims_per_head, kSize), causal, combine_qkv, use_bias, use_output_bias, query_scale,
-           use_per_dim_scale, About(logit_cap, kNotNegative), About(window, kSize),
-           About(dropout_rate, kRate), rotary_tpl, query_norm_tpl, key_norm_tpl, last_two_axes_fans,
-           layer, query_init, output_init)
+           use_per_dim_scale, About(logit_cap, kNotNegative), About(window, kSize), use_sinks,
+           extra_logit, About(dropout_rate, kRate), rotary_tpl, query_norm_tpl, key_norm_tpl,
+           last_two_axes_fans, layer, query_init, output_init)
   };
   explicit DotProductAttention(const HParams& p);
 
@@ -60,6 +65,7 @@ class DotProductAttention final : public SequenceLayer {
   Heads separate_projections(Tensor x) const;
   Tensor scaled_query(Tensor query) const;
   Heads as_attended(Heads heads) const;
+  Tensor sinks_like(const Tensor& query) const;
   Tensor attend(const Heads& heads, const AttentionOptions& options) const;
   Tensor attend_to_cache(const Heads& heads, const AttentionOptions& options,
                          DecodeCache& cache) const;
@@ -68,7 +74,7 @@ class DotProductAttention final : public SequenceLayer {
   int64_t head_dim_ = 0;
   Weight query_, key_, value_, combined_, output_;
   Weight query_bias_, key_bias_, value_bias_, combined_bias_, output_bias_;
-  Weight per_dim_scale_;
+  Weight per_dim_scale_, sinks_;
   ChildLayer<RotaryPositionEmbedding> rotary_;
   ChildLayer<UnaryLayer> dropout_, query_norm_, key_norm_;
 };

@@ -84,8 +84,8 @@ struct RotaryYarnHParams {
          About(length, kPositive), whole_pairs)
 };
 
-// LongRoPE (Ding et al., 2024, arXiv 2402.13753): the frequency of each pair is divided by a number
-// of its own, one in sequences of up to `length` tokens and another in longer ones.
+// LongRoPE (Ding et al., 2024, arXiv 2402.13753): the frequency of pair i is divided by
+// short_divisors[i] in sequences of up to `length` tokens, and by long_divisors[i] in longer ones.
 struct RotaryLongHParams {
   static constexpr std::string_view kName = "RotaryLong";
   std::vector<double> short_divisors, long_divisors;  // Hugging Face: short_factor, long_factor.

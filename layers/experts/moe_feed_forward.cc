@@ -3,9 +3,11 @@
 
 #include <variant>
 
+#include "core/base/error.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
+#include "core/ops/generator.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
@@ -16,7 +18,9 @@ namespace tessera {
 
 REGISTER_TEMPLATE(UnaryLayer, MoeFeedForward);
 
-MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer) {
+MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer), p_(p) {
+  if (!p.use_gated_activation && (p.up_limit.has() || p.up_offset != 0.0))
+    fail("up_limit and up_offset are for experts with use_gated_activation=true");
   const Axis experts{std::string(kExpertsAxis), p.num_experts.get(), {}};
   const Axis embed{"embed", p.model_dims.get(), {}};
   const Axis mlp{"mlp", p.hidden_dims.get(), {}};
@@ -27,6 +31,11 @@ MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer) {
   up_ = weight("up", {experts, embed, mlp}, init, in);
   activation_ = child("activation", p.activation_tpl);
   down_ = weight("down", {experts, mlp, embed}, p.down_init.get_or(init), out);
+  if (p.use_bias) {
+    if (p.use_gated_activation) gate_bias_ = weight("gate_bias", {experts, mlp}, zeros());
+    up_bias_ = weight("up_bias", {experts, mlp}, zeros());
+    down_bias_ = weight("down_bias", {experts, embed}, zeros());
+  }
   if (p.num_shared_experts > 0)
     shared_ = child<UnaryLayer>(
         "shared", FeedForward::HParams{.model_dims = p.model_dims,
@@ -46,9 +55,18 @@ Tensor MoeFeedForward::fprop(Tensor x) const {
 
 template <typename Product>
 Tensor MoeFeedForward::hidden(const Tensor& x, const Product& product) const {
-  const Tensor up = save_for_backward(product(x, up_), "ffn1");
+  const Tensor up = save_for_backward(product(x, up_, up_bias_), "ffn1");
   if (!gate_.valid()) return activation_(up);
-  return activation_(save_for_backward(product(x, gate_), "ffn1")) * up;
+  const Tensor gate = save_for_backward(product(x, gate_, gate_bias_), "ffn1");
+  return activation_(gate) * adjusted_up(up);
+}
+
+Tensor MoeFeedForward::adjusted_up(Tensor up) const {
+  if (p_.up_limit.has()) {
+    const double limit = p_.up_limit.get();
+    up = maximum(minimum(up, constant(limit, up.dtype())), constant(-limit, up.dtype()));
+  }
+  return p_.up_offset == 0.0 ? up : up + p_.up_offset;
 }
 
 Tensor MoeFeedForward::processed(const Tensor& x, const TokenChoices& choices) const {
@@ -56,29 +74,48 @@ Tensor MoeFeedForward::processed(const Tensor& x, const TokenChoices& choices) c
     return grouped_product(rows, whole_along(param(matrix), kExpertsAxis), choices.experts,
                            kExpertsAxis, contracted);
   };
-  const Tensor activations = hidden(x, [&](const Tensor& rows, Weight matrix) {
-    return place(product(rows, matrix, over("embed")));
+  // The bias of the expert of each choice, split as `partner` is.
+  const auto bias_of = [&](Weight bias, const Tensor& partner) {
+    return gather(param_like(bias, partner), choices.experts, kExpertsAxis);
+  };
+  const Tensor activations = hidden(x, [&](const Tensor& rows, Weight matrix, Weight bias) {
+    const Tensor y = place(product(rows, matrix, over("embed")));
+    return bias.valid() ? y + bias_of(bias, y) : y;
   });
   // If `mlp` is split, y is a partial sum: it is reduced when a token's choices have been added up.
-  const Tensor y = product(activations, down_, over("mlp"));
-  return place(reduce_sum(y * as_dtype(choices.weights, x.dtype()), "top_k"), "residual");
+  const Tensor weights = as_dtype(choices.weights, x.dtype());
+  const auto summed = [&](const Tensor& of_choices) {
+    return place(reduce_sum(of_choices * weights, "top_k"), "residual");
+  };
+  const Tensor y = summed(product(activations, down_, over("mlp")));
+  return down_bias_.valid() ? y + summed(bias_of(down_bias_, x)) : y;
 }
 
 Tensor MoeFeedForward::processed(const Tensor& x, const ExpertSlots& slots) const {
   // If `seq` is split, each device puts its own tokens into the slots: a partial sum, which placing
   // the slots reduces.
   const Tensor here = transpose(gather(x, slots.tokens, "seq"), "experts batch capacity embed");
-  const Tensor activations = hidden(place(here), [&](const Tensor& rows, Weight matrix) {
-    return place(product(rows, param(matrix), over("embed")));
-  });
+  const Tensor activations =
+      hidden(place(here), [&](const Tensor& rows, Weight matrix, Weight bias) {
+        const Tensor y = place(product(rows, param(matrix), over("embed")));
+        return bias.valid() ? y + param_like(bias, y) : y;
+      });
   const Tensor y = product(activations, param(down_), over("mlp"));
   // Back to the devices of the tokens. A partial sum over a split `mlp` stays one until the slots,
   // more than there are tokens, have been added up.
   Type type = here.type();
   type.partial = y.type().partial;
   const Tensor back = transpose(reshard(y, type), "batch experts capacity embed");
-  const Tensor weighted = back * as_dtype(slots.weights, x.dtype());
-  return place(scatter_add(weighted, slots.tokens, x.type().axis("seq"), 1), "residual");
+  const Tensor weights = as_dtype(slots.weights, x.dtype());
+  const auto summed = [&](const Tensor& of_slots) {
+    return place(scatter_add(of_slots * weights, slots.tokens, x.type().axis("seq"), 1),
+                 "residual");
+  };
+  const Tensor sum = summed(back);
+  if (!down_bias_.valid()) return sum;
+  return sum + summed(broadcast(param_like(down_bias_, x),
+                                {back.type().axis("batch"), back.type().axis("capacity")},
+                                "batch experts capacity embed"));
 }
 
 }  // namespace tessera

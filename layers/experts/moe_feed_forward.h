@@ -30,12 +30,16 @@ class MoeFeedForward final : public UnaryLayer {
     Template<BaseRouter> router_tpl = TopKRouter::HParams{};
     Template<Activation> activation_tpl = ReLU::HParams{};
     bool use_gated_activation = false;  // activation(x·gate) ⊙ (x·up): SwiGLU with SiLU.
-    int64_t num_shared_experts = 0;     // One FeedForward of this many times hidden_dims.
+    bool use_bias = false;              // Adds biases to all products of the experts.
+    // With a gate, x·up is clipped to ±up_limit, if set, and up_offset is added (gpt-oss).
+    Field<double> up_limit;
+    double up_offset = 0.0;
+    int64_t num_shared_experts = 0;  // One FeedForward of this many times hidden_dims.
     LayerHParams layer;
     Field<WeightInit> down_init;  // For the second matrix; params_init unless set.
     FIELDS(About(model_dims, kSize), About(hidden_dims, kSize), About(num_experts, kSize),
-           router_tpl, activation_tpl, use_gated_activation,
-           About(num_shared_experts, kNotNegative), layer, down_init)
+           router_tpl, activation_tpl, use_gated_activation, use_bias, About(up_limit, kPositive),
+           up_offset, About(num_shared_experts, kNotNegative), layer, down_init)
   };
   explicit MoeFeedForward(const HParams& p);
 
@@ -43,15 +47,18 @@ class MoeFeedForward final : public UnaryLayer {
   Tensor fprop(Tensor x) const override;
   Tensor processed(const Tensor& x, const TokenChoices& choices) const;
   Tensor processed(const Tensor& x, const ExpertSlots& slots) const;
-  // Returns the hidden activations of rows x["… embed"], where product(x, matrix) multiplies each
-  // row by the matrix of its expert.
+  // Returns the hidden activations of rows x["… embed"], where product(x, matrix, bias) multiplies
+  // each row by the matrix of its expert and adds the bias, if there is one.
   template <typename Product>
   Tensor hidden(const Tensor& x, const Product& product) const;
+  Tensor adjusted_up(Tensor up) const;
 
+  HParams p_;
   ChildLayer<BaseRouter> router_;
   ChildLayer<Activation> activation_;
   ChildLayer<UnaryLayer> shared_;
   Weight up_, gate_, down_;
+  Weight up_bias_, gate_bias_, down_bias_;
 };
 
 extern template class HolderOf<UnaryLayer, MoeFeedForward::HParams>;

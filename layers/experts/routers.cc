@@ -82,15 +82,18 @@ ExpertSlots slots_of(const TokenChoices& choices, const Tensor& counts, int64_t 
 
 }  // namespace
 
-BaseRouter::BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts)
+BaseRouter::BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts,
+                       bool use_bias)
     : LayerOf(layer), num_experts_(num_experts) {
-  w_ = weight("w", {{"embed", model_dims, {}}, {std::string(kExpertsAxis), num_experts, {}}},
-              layer.init());
+  const Axis experts{std::string(kExpertsAxis), num_experts, {}};
+  w_ = weight("w", {{"embed", model_dims, {}}, experts}, layer.init());
+  if (use_bias) logit_bias_ = weight("logit_bias", {experts}, zeros());
 }
 
 Tensor BaseRouter::logits(const Tensor& x) const {
   const Tensor wide = as_dtype(x, DType::kF32);
-  return einsum(wide, param_like(w_, wide, DType::kF32), over("embed"));
+  const Tensor y = einsum(wide, param_like(w_, wide, DType::kF32), over("embed"));
+  return logit_bias_.valid() ? y + param_like(logit_bias_, y, DType::kF32) : y;
 }
 
 int64_t BaseRouter::capacity(double factor, int64_t seq, int64_t top_k) const {
@@ -120,7 +123,7 @@ void check_groups(const TopKRouter::HParams& p) {
 }  // namespace
 
 TopKRouter::TopKRouter(const HParams& p)
-    : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get()), p_(p) {
+    : BaseRouter(p.layer, p.model_dims.get(), p.num_experts.get(), p.use_bias), p_(p) {
   if (p.top_k > p.num_experts.get())
     fail("TopKRouter: top_k is {}, expected 1 to num_experts={}", p.top_k, p.num_experts.get());
   check_groups(p);

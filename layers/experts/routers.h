@@ -40,8 +40,10 @@ class BaseRouter : public LayerOf<Routing(Tensor x)> {
   int64_t num_experts() const { return num_experts_; }
 
  protected:
-  BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts);
-  // Computes x·w in f32, ["batch seq experts"]; whole along experts, otherwise split as x.
+  BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t num_experts,
+             bool use_bias = false);
+  // Computes x·w, plus a bias, in f32, ["batch seq experts"]; whole along experts, otherwise split
+  // as x.
   Tensor logits(const Tensor& x) const;
   // Returns the slots of an expert in an example of `seq` tokens:
   // ceil(factor·seq·top_k/num_experts), but not more than `seq`.
@@ -49,7 +51,7 @@ class BaseRouter : public LayerOf<Routing(Tensor x)> {
 
  private:
   int64_t num_experts_;
-  Weight w_;
+  Weight w_, logit_bias_;
 };
 
 enum class RouterScores {
@@ -76,6 +78,7 @@ class TopKRouter final : public BaseRouter {
     Required<int64_t> model_dims;
     Required<int64_t> num_experts;
     int64_t top_k = 2;
+    bool use_bias = false;  // Adds a learned bias to the logits (gpt-oss).
     RouterScores scores = RouterScores::kSoftmax;
     bool normalize_weights = true;  // Divide the chosen scores by their sum (Mixtral, DeepSeek-V3).
     double weight_scale = 1.0;      // Multiplies the weights (DeepSeek: routed_scaling_factor).
@@ -97,9 +100,9 @@ class TopKRouter final : public BaseRouter {
     double bias_rate = 0.0;
     double jitter = 0.0;  // In training the router's input is multiplied by U(1-jitter, 1+jitter).
     LayerHParams layer;
-    FIELDS(About(model_dims, kSize), About(num_experts, kSize), About(top_k, kSize), scores,
-           normalize_weights, weight_scale, About(num_groups, kSize), About(top_groups, kSize),
-           About(group_best, kSize),
+    FIELDS(About(model_dims, kSize), About(num_experts, kSize), About(top_k, kSize), use_bias,
+           scores, normalize_weights, weight_scale, About(num_groups, kSize),
+           About(top_groups, kSize), About(group_best, kSize),
            About(capacity_factor, "unset: every token is processed (dropless)", kPositive),
            About(load_balance_weight, kNotNegative), load_balance_scope,
            About(z_loss_weight, kNotNegative), About(bias_rate, kNotNegative), About(jitter, kRate),

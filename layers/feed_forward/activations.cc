@@ -15,8 +15,8 @@ namespace {
 
 template <typename... Activations>
 using Registrars = std::tuple<TemplateRegistrar<Activation, Activations>...>;
-const Registrars<Identity, ReLU, ReLU6, SquaredReLU, CubedReLU, LeakyReLU, GELU, SiLU, Sigmoid,
-                 Tanh, Softplus, Exp>
+const Registrars<Identity, ReLU, ReLU6, SquaredReLU, CubedReLU, LeakyReLU, GELU, SiLU, Swish,
+                 Sigmoid, Tanh, Softplus, Exp>
     kRegisterActivations;
 
 }  // namespace
@@ -33,6 +33,11 @@ Tensor cubed_relu(Operand x) {
 }
 
 Tensor LeakyReLU::fprop(Tensor x) const { return maximum(x, scale(x, p_.negative_slope)); }
+
+Tensor Swish::fprop(Tensor x) const {
+  if (p_.limit.has()) x = minimum(x, constant(p_.limit.get(), x.dtype()));
+  return x * sigmoid(x * p_.slope);
+}
 
 Tensor GELU::fprop(Tensor x) const { return p_.approximate ? gelu_tanh(x) : gelu(x); }
 

@@ -60,6 +60,24 @@ class LeakyReLU final : public Activation {
   HParams p_;
 };
 
+// Computes x·σ(slope·x) (Swish; Ramachandran et al., 2017); x above `limit` is taken as `limit`, if
+// there is one (gpt-oss).
+class Swish final : public Activation {
+ public:
+  struct HParams {
+    using Instance = Swish;
+    double slope = 1.0;
+    Field<double> limit;
+    FIELDS(slope, About(limit, kPositive))
+  };
+  explicit Swish(const HParams& p) : p_(p) {}
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  HParams p_;
+};
+
 // Computes x·Φ(x) (Hendrycks and Gimpel, 2016), or its tanh approximation as in GPT-2 and Pax.
 class GELU final : public Activation {
  public:

@@ -106,11 +106,6 @@ std::string ConfigMembers::number_text(double number) {
   return text;
 }
 
-void ConfigMembers::add_reason(std::string reason) {
-  if (reads()) fail("{}: {}", where(), reason);
-  reasons_.push_back(std::move(reason));
-}
-
 std::vector<std::string> ConfigMembers::unread() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : json_->as_object())

@@ -106,10 +106,10 @@ class ConfigMembers {
     return layer_tpl.template as<P>();
   }
 
-  // In writing: why the model is not of this family. In reading: an Error.
+  // In writing: says why the model is not of this family.
   template <typename... Args>
   void reason(fmt::format_string<Args...> format, Args&&... args) {
-    add_reason(fmt::format(format, std::forward<Args>(args)...));
+    reasons_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
   const std::vector<std::string>& reasons() const { return reasons_; }
 
@@ -136,7 +136,6 @@ class ConfigMembers {
   void bind_positive(std::string_view name, double* value, std::optional<double> otherwise);
   void bind_flag(std::string_view name, bool* value, bool otherwise);
   void bind_number(std::string_view name, double* value, std::optional<double> otherwise);
-  void add_reason(std::string reason);
 
   const Json* json_ = nullptr;
   std::set<std::string, std::less<>> read_;

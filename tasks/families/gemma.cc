@@ -8,21 +8,15 @@ namespace tessera {
 namespace {
 
 void gemma_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, true);
-  bind_scaled_embedding(config, model);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6);
-  store_scales_from_zero(model);
+  bind_gemma(config, model);
   for (TransformerBlock::HParams& layer : model.layers) {
-    auto& attention = bind_attention(config, model, layer, {.head_dim = 256});
-    bind_attention_bias(config, attention, false);
+    auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
     bind_rotary(config, attention, {.max_positions = 8192});
     auto& ffn = bind_gated_feed_forward(config, model, layer, "hidden_act", "gelu_pytorch_tanh");
     // In the first files "gelu" meant the approximation, and transformers reads it so.
     if (ffn.activation_tpl.holds<GELU::HParams>()) ffn.activation_tpl = GELU::HParams{};
   }
   config.ignore("hidden_activation");
-  config.only("use_bidirectional_attention", false, "expected a causal decoder", false);
 }
 
 const FamilyRegistrar kGemma{{.model_type = "gemma",

@@ -9,24 +9,18 @@ namespace tessera {
 namespace {
 
 void gemma2_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, true);
-  bind_scaled_embedding(config, model);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6, NormPolicy::kPrimerHybrid);
-  store_scales_from_zero(model);
+  bind_gemma(config, model, NormPolicy::kPrimerHybrid);
   bind_windows(config, model,
                {.otherwise = 4096,
                 .layer_types = sliding_layers(model, [](size_t i) { return i % 2 == 0; })});
   config.optional_positive("final_logit_softcapping", softmax_options(model).soft_cap, 30.0);
   for (TransformerBlock::HParams& layer : model.layers) {
-    auto& attention = bind_attention(config, model, layer, {.head_dim = 256});
-    bind_attention_bias(config, attention, false);
+    auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
     bind_query_scalar(config, attention, 256);
     config.optional_positive("attn_logit_softcapping", attention.logit_cap, 50.0);
     bind_rotary(config, attention, {.max_positions = 8192});
     bind_gated_feed_forward(config, model, layer, "hidden_activation", "gelu_pytorch_tanh");
   }
-  config.only("use_bidirectional_attention", false, "expected a causal decoder", false);
   for (const char* name : {"hidden_act", "cache_implementation"}) config.ignore(name);
 }
 

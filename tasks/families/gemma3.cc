@@ -7,19 +7,14 @@ namespace tessera {
 namespace {
 
 void gemma3_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, true);
-  bind_scaled_embedding(config, model);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6, NormPolicy::kPrimerHybrid);
-  store_scales_from_zero(model);
+  bind_gemma(config, model, NormPolicy::kPrimerHybrid);
   int64_t pattern = 6;
   if (config.reads()) config.size("sliding_window_pattern", pattern, 6);
   const auto slides = [&](size_t i) { return (static_cast<int64_t>(i) + 1) % pattern != 0; };
   bind_windows(config, model, {.otherwise = 4096, .layer_types = sliding_layers(model, slides)});
   config.optional_positive("final_logit_softcapping", softmax_options(model).soft_cap, 0.0);
   for (TransformerBlock::HParams& layer : model.layers) {
-    auto& attention = bind_attention(config, model, layer, {.head_dim = 256});
-    bind_attention_bias(config, attention, false);
+    auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
     bind_query_scalar(config, attention, 256);
     config.optional_positive("attn_logit_softcapping", attention.logit_cap, 0.0);
     bind_head_norms(config, attention, layer);
@@ -28,7 +23,6 @@ void gemma3_members(ConfigMembers& config, LayeredLm& model) {
   bind_rotary_by_type(config, model,
                       {.max_positions = 131072, .theta_name = "rope_local_base_freq"},
                       {.theta = 1e6, .max_positions = 131072});
-  config.only("use_bidirectional_attention", false, "expected a causal decoder", false);
   for (const char* name :
        {"_sliding_window_pattern", "cache_implementation", "hidden_act", "rope_local_base_freq"})
     config.ignore(name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TransformerLm as a list of its layers, whatever stacks they are in: the form in which families
-// of Hugging Face models are read, written and compared.
+// A TransformerLm as a flat list of its layers: loops and patterns of stacks are unrolled. Families
+// read and write models in this form, and two models are compared in it.
 #pragma once
 
 #include <cstdint>

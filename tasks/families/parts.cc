@@ -149,21 +149,22 @@ void bind_all_heads_norms(ConfigMembers& config, const LayeredLm& model,
        attention.num_kv_heads.get());
 }
 
-void bind_scaled_embedding(ConfigMembers& config, LayeredLm& model) {
-  auto& embedding_tpl = model.lm.separate_embedding_tpl;
-  if (embedding_tpl.has()) {
+void bind_gemma(ConfigMembers& config, LayeredLm& model, NormPolicy policy) {
+  bind_sizes(config, model);
+  bind_head(config, model, true);
+  if (auto& embedding_tpl = model.lm.separate_embedding_tpl; embedding_tpl.has())
     config.part<Embedding::HParams>(embedding_tpl, "separate_embedding_tpl").scale_sqrt_depth =
         true;
-  } else {
+  else
     config.part<SharedEmbeddingSoftmax::HParams>(model.lm.softmax_tpl, "softmax_tpl")
         .scale_sqrt_depth = true;
-  }
-}
-
-void store_scales_from_zero(LayeredLm& model) {
+  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6, policy);
   model.lm.final_ln_tpl.as<RmsNorm::HParams>().direct_scale = false;
-  for (TransformerBlock::HParams& layer : model.layers)
+  for (TransformerBlock::HParams& layer : model.layers) {
     layer.norm_tpl.as<RmsNorm::HParams>().direct_scale = false;
+    bind_attention_bias(config, bind_attention(config, model, layer, {.head_dim = 256}), false);
+  }
+  config.only("use_bidirectional_attention", false, "expected a causal decoder", false);
 }
 
 void bind_query_scalar(ConfigMembers& config, DotProductAttention::HParams& attention,

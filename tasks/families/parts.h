@@ -133,10 +133,9 @@ void bind_all_heads_norms(ConfigMembers& config, const LayeredLm& model,
                           DotProductAttention::HParams& attention,
                           const TransformerBlock::HParams& layer);
 
-// Embeddings are multiplied by √model_dims.
-void bind_scaled_embedding(ConfigMembers& config, LayeredLm& model);
-// Scales of norms are stored minus 1.
-void store_scales_from_zero(LayeredLm& model);
+// What all versions of Gemma have in common: sizes, a tied head, embeddings that are multiplied by
+// √model_dims, norms whose scales are stored minus 1, and biases of attention.
+void bind_gemma(ConfigMembers& config, LayeredLm& model, NormPolicy policy = NormPolicy::kPre);
 
 // query_pre_attn_scalar: scores are divided by its root.
 void bind_query_scalar(ConfigMembers& config, DotProductAttention::HParams& attention,

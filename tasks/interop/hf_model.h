@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An experiment's TransformerLm as a model of a family of transformers, or every reason why it is
-// none. Weights: hf_weights.h.
+// Converts an experiment's TransformerLm to a model of a Hugging Face family, or lists the reasons
+// why it fits none. Weights: hf_weights.h.
 #pragma once
 
 #include <filesystem>

@@ -42,6 +42,11 @@ void set_heads_norm(ModelParts& m, Chance&) {
                             .axis = "kv_heads"};
 }
 
+void set_sinks(ModelParts& m, Chance& chance) {
+  m.attention.use_sinks = chance.coin();
+  if (!m.attention.use_sinks) m.attention.extra_logit = 0.5;
+}
+
 void set_layer_norm(ModelParts& m, Chance& chance) {
   const LayerNorm::HParams norm{.direct_scale = chance.coin()};
   m.block.norm_tpl = norm;
@@ -62,9 +67,16 @@ void set_parallel(ModelParts& m, Chance& chance) {
 // A part of each head is rotated, and positions are stretched.
 void set_partial_rotary(ModelParts& m, Chance& chance) {
   RotaryPositionEmbedding::HParams rotary{.rotary_share = 0.5};
-  if (chance.coin()) {
+  const int64_t stretched = chance.below(3);
+  if (stretched == 1) {
     rotary.yarn = RotaryYarnHParams{.factor = 4.0, .length = 8.0};
     rotary.output_scale = 1.2;
+  } else if (stretched == 2) {
+    const auto pairs = static_cast<size_t>(m.sizes.head_dim / 4);
+    rotary.long_sequences =
+        RotaryLongHParams{.short_divisors = std::vector<double>(pairs, 1.5),
+                          .long_divisors = std::vector<double>(pairs, 3.0),
+                          .length = chance.coin() ? 4.0 : static_cast<double>(m.sizes.seq)};
   }
   m.attention.rotary_tpl = rotary;
 }
@@ -83,6 +95,15 @@ void set_experts(ModelParts& m, Chance& chance) {
   m.router.scores = chance.coin() ? RouterScores::kSoftmax : RouterScores::kSigmoid;
   m.router.normalize_weights = chance.coin();
   m.router.load_balance_weight = 0.0;
+}
+
+void set_expert_biases(ModelParts& m, Chance& chance) {
+  m.router.use_bias = m.experts.use_bias = true;
+  m.experts.activation_tpl = Swish::HParams{.slope = 1.7, .limit = 1.0};
+  m.experts.use_gated_activation = chance.coin();
+  if (!m.experts.use_gated_activation) return;
+  m.experts.up_limit = 1.0;
+  m.experts.up_offset = 1.0;
 }
 
 void set_groups(ModelParts& m, Chance& chance) {
@@ -151,6 +172,7 @@ void set_plain_ffn(ModelParts& m, Chance& chance) {
 void set_scaled_table(ModelParts& m, Chance&) { m.has_scaled_table = true; }
 
 void set_multipliers(ModelParts& m, Chance&) {
+  m.table_multiplier = 3.0;
   m.block.residual_multiplier = 0.5;
   m.loss.multiplier = 0.7;
 }
@@ -187,6 +209,7 @@ const std::vector<Feature> kFeatures = {
     {"qk_norm", "qk_norm", "", set_qk_norm},
     {"heads_norm", "qk_norm", "", set_heads_norm},
     {"window", "", "", [](Parts& m, Any& c) { m.attention.window = 1 + c.below(m.sizes.seq); }},
+    {"sinks", "", "", set_sinks},
     {"biases", "", "", set_biases},
     {"soft_caps", "", "", set_soft_caps},
     {"per_dim_scale", "", "", [](Parts& m, Any&) { m.attention.use_per_dim_scale = true; }},
@@ -208,6 +231,7 @@ const std::vector<Feature> kFeatures = {
     {"shared_experts", "", "experts", [](Parts& m, Any&) { m.experts.num_shared_experts = 1; }},
     {"aux_losses", "", "experts", set_aux_losses},
     {"router_groups", "", "experts", set_groups},
+    {"expert_biases", "", "experts", set_expert_biases},
     {"router_bias", "", "experts", [](Parts& m, Any&) { m.router.bias_rate = 0.01; }},
     {"router_jitter", "", "experts", [](Parts& m, Any&) { m.router.jitter = 0.1; }},
     {"dropout", "", "", set_dropout},

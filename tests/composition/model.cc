@@ -78,10 +78,12 @@ LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
   }
   if (parts.is_tied) {
     lm.softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = parts.has_scaled_table,
+                                                     .multiplier = parts.table_multiplier,
                                                      .use_bias = parts.has_scaled_table,
                                                      .loss = parts.loss};
   } else {
-    lm.separate_embedding_tpl = Embedding::HParams{.scale_sqrt_depth = parts.has_scaled_table};
+    lm.separate_embedding_tpl = Embedding::HParams{.scale_sqrt_depth = parts.has_scaled_table,
+                                                   .multiplier = parts.table_multiplier};
     lm.softmax_tpl = FullSoftmax::HParams{.use_bias = parts.has_scaled_table, .loss = parts.loss};
   }
   return {.lm_tpl = lm};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows, parts of heads that are rotated, norms of all heads, and the values that are refused.
+// Windows, sinks, parts of heads that are rotated, norms of all heads, and the values that are
+// refused.
 // Whole models with these settings are compared with transformers in tests/tasks/interop.
 #include <cmath>
 
 #include "core/base/error.h"
 #include "layers/embeddings/embedding_softmax.h"
+#include "layers/experts/moe_feed_forward.h"
+#include "layers/feed_forward/activations.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "tests/support/catch.h"
@@ -41,6 +44,26 @@ TEST_CASE("a window hides earlier tokens, also where dropout needs all scores") 
   REQUIRE(std::abs(loss_of({.window = 1}) - windowed) > 1e-3);
   // Nothing is dropped, but the fused op is not used.
   REQUIRE(loss_of({.window = 2, .dropout_rate = 1e-12}) == Approx(windowed).epsilon(1e-5));
+}
+
+TEST_CASE("an extra logit takes a share of the softmax, also where dropout needs all scores") {
+  const double none = loss_of({});
+  REQUIRE(loss_of({.extra_logit = -1e9}) == Approx(none).epsilon(1e-6));
+  const double zero = loss_of({.extra_logit = 0.0});
+  REQUIRE(std::abs(zero - none) > 1e-3);
+  REQUIRE(loss_of({.use_sinks = true}) == zero);  // They begin at 0.
+  REQUIRE(loss_of({.extra_logit = 0.0, .dropout_rate = 1e-12}) == Approx(zero).epsilon(1e-5));
+  // All of the softmax: attention adds nothing.
+  REQUIRE(std::abs(loss_of({.extra_logit = 1e9}) - zero) > 1e-3);
+}
+
+TEST_CASE("Swish is x·σ(slope·x) of x up to its limit") {
+  LayerTrial trial;
+  const Tensor x = trial.in("x", "f32[\"row=4\"]", {-1, 0, 0.5, 3});
+  const auto swish = [](double value) { return value / (1.0 + std::exp(-2.0 * value)); };
+  const Template<Activation> swish_tpl = Swish::HParams{.slope = 2.0, .limit = 1.0};
+  const auto y = trial.run(swish_tpl, {}, [&](const Activation& layer) { return layer(x); });
+  require_close(y.values, {swish(-1), 0.0, swish(0.5), swish(1)}, 1e-6);
 }
 
 TEST_CASE("a part of each head is rotated, and scaled") {
@@ -85,6 +108,11 @@ TEST_CASE("multipliers act on rows, residuals and logits") {
 TEST_CASE("settings that contradict each other are refused") {
   REQUIRE_THAT(error_of([] { loss_of({.causal = false, .window = 2}); }),
                Contains("window=2 with causal=false"));
+  REQUIRE_THAT(error_of([] { loss_of({.use_sinks = true, .extra_logit = 0.0}); }),
+               Contains("leave extra_logit unset"));
+  const MoeFeedForward::HParams ungated{.num_experts = 2, .up_offset = 1.0};
+  REQUIRE_THAT(error_of([&] { loss_of_blocks({.ffn_tpl = ungated}); }),
+               Contains("up_limit and up_offset are for experts with use_gated_activation=true"));
   const TransformerBlock::HParams both{.norm_policy = NormPolicy::kPost, .parallel = true};
   REQUIRE_THAT(error_of([&] { loss_of_blocks(both); }),
                Contains("parallel=true with norm_policy=post"));

@@ -97,6 +97,7 @@ TEST_CASE("activations are registered by name and compute their formulas") {
       {"Tanh", [](double x) { return std::tanh(x); }},
       {"Softplus", [](double x) { return std::log1p(std::exp(x)); }},
       {"Exp", [](double x) { return std::exp(x); }},
+      {"Swish", [](double x) { return x / (1.0 + std::exp(-x)); }},
   };
   std::vector<std::string> names;
   for (const auto& [name, formula] : formulas) {

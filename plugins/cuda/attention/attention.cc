@@ -293,7 +293,8 @@ class CachedAttentionKernel final : public CudaKernel {
     take_operands(args, p);
     p.starts = pointer_as<const int32_t>(args.inputs[3]);
     p.out = pointer_as<void>(args.outputs[0]);
-    p.aligned = rows_aligned(row_bytes_, {args.inputs.first(3), args.outputs});
+    p.lse = pointer_as<float>(args.outputs[1]);
+    p.aligned = rows_aligned(row_bytes_, {args.inputs.first(3), args.outputs.first(1)});
     if (p.runs > 1) {
       p.partial = pointer_as<float>(args.scratch + partial_at_);
       p.statistics = pointer_as<RunStatistics>(args.scratch + statistics_at_);

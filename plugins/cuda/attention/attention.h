@@ -55,7 +55,7 @@ struct AttentionParameters {
   // Forward. With more than one run of keys, `partial` ["batch kv_heads run row width"] takes sums
   // of values, and `statistics` is ["batch kv_heads run row"]; else both are null.
   void* out;
-  float* lse;  // ["batch heads queries"], or null.
+  float* lse;  // ["batch heads queries"].
   float* partial;
   RunStatistics* statistics;
   int runs, run_keys;

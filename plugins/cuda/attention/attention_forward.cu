@@ -129,6 +129,11 @@ __device__ void store_partial(const AttentionParameters& p, const Item& item, in
   }
 }
 
+__device__ float* lse_of(const AttentionParameters& p, const Item& item, int row) {
+  const int head = item.head * p.pack + row % p.pack;
+  return p.lse + (static_cast<int64_t>(item.batch) * p.heads + head) * p.queries + row / p.pack;
+}
+
 template <typename T, int kWidth, int M>
 __device__ void store_result(const AttentionParameters& p, const Item& item, int warp_row,
                              const float (&sums)[M][4], const Running& running, T* staging) {
@@ -139,8 +144,8 @@ __device__ void store_result(const AttentionParameters& p, const Item& item, int
     const bool empty = running.sum[h] == 0.0f;
     inverse[h] = empty ? 0.0f : 1.0f / running.sum[h];
     const int row = warp_row + lane / 4 + 8 * h;
-    if (p.lse != nullptr && row < rows && lane % 4 == 0)
-      p.lse[(static_cast<int64_t>(item.batch) * p.heads + item.head) * p.queries + row] =
+    if (row < rows && lane % 4 == 0)
+      *lse_of(p, item, row) =
           empty ? kEmptyLse : (running.maximum[h] + log2f(running.sum[h])) * kLn2;
   }
   store_rows<kWidth>(query_rows(p, item, static_cast<T*>(p.out)), warp_row, 0, sums, inverse,
@@ -268,6 +273,7 @@ __device__ void join(const AttentionParameters& p, int width) {
   }
   const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
   const Item item{batch, static_cast<int>(head % p.kv_heads), 0, 0};
+  if (lane == 0) *lse_of(p, item, row) = sum == 0.0f ? kEmptyLse : (center + log2f(sum)) * kLn2;
   T* const out = query_rows(p, item, static_cast<T*>(p.out)).row(row);
   for (int column = lane; column < p.head_dim; column += 32) {
     float total = 0.0f;

@@ -205,7 +205,7 @@ TEST_CASE("a Mixtral with invalid experts or a window is rejected with the reaso
   REQUIRE_THAT(message_with("layer_types", "[\"full_attention\"]", "qwen2"),
                Contains("layer_types has 1 entries for 2 layers"));
   REQUIRE_THAT(message_with("no_rope_layers", "[1]", "smollm3"),
-               Contains("no_rope_layers has 1 numbers for 5 layers"));
+               Contains("no_rope_layers has 1 numbers for 4 layers"));
   REQUIRE_THAT(message_with("clip_qkv", "8.0", "olmoe"), Contains("clip_qkv: queries, keys and"));
 }
 

@@ -82,6 +82,15 @@ const std::vector<Removal> kRemovals = {
      [](Block& b) {
        if (router_in(b) != nullptr) router_in(b)->weight_scale = 1.0;
      }},
+    {"gpt_oss", "the clipped sum of an expert",
+     [](Block& b) { b.ffn_tpl.as<MoeFeedForward::HParams>().up_limit.reset(); }},
+    {"gpt_oss", "the offset of an expert's product",
+     [](Block& b) { b.ffn_tpl.as<MoeFeedForward::HParams>().up_offset = 0.0; }},
+    {"gpt_oss", "the slope of an expert's activation",
+     [](Block& b) {
+       auto& experts = b.ffn_tpl.as<MoeFeedForward::HParams>();
+       experts.activation_tpl.as<Swish::HParams>().slope = 1.0;
+     }},
     {"deepseek_v3_yarn", "DeepSeek's factor of scores",
      [](Block& b) { b.attention_tpl.as<LatentAttention::HParams>().query_scale.reset(); }},
 };

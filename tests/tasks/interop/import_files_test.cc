@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Import of directories that differ from what current transformers versions write.
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
@@ -59,6 +61,27 @@ class Edited {
  private:
   std::string golden_;
 };
+
+TEST_CASE(
+    "without the sinks or a bias of a gpt-oss its logits are far from those of transformers") {
+  const ExperimentConfig config = hf_experiment("gpt_oss");
+  const HfScores scores = read_scores(hf_golden("gpt_oss"));
+  const auto error = [&](const std::string& removed) {
+    const TemporaryDirectory directory;
+    Edited model("gpt_oss");
+    for (auto& [name, each] : model.tensors)
+      if (!removed.empty() && name.ends_with(removed))
+        std::ranges::fill(each.values, removed == "sinks" ? -1e9f : 0.0f);
+    model.write(directory / "hf");
+    import_hf(config, directory / "hf", directory / "run");
+    return largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits);
+  };
+  const double with = error("");
+  for (const std::string name : {"sinks", "router.bias", "gate_up_proj_bias", "down_proj_bias"}) {
+    INFO(name);
+    REQUIRE(error(name) > 100.0 * with);
+  }
+}
 
 TEST_CASE("files of a bare model with leftover tensors of old releases are read") {
   const TemporaryDirectory directory;

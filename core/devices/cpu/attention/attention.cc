@@ -208,7 +208,7 @@ class CachedAttentionKernel final : public HostKernel {
                                      .k = args.inputs[1],
                                      .v = args.inputs[2],
                                      .starts = input_as<int32_t>(args, 3)};
-    const AttentionResults results{.out = args.outputs[0]};
+    const AttentionResults results{args.outputs[0], output_as<float>(args, 1)};
     by_runs_ ? attend_to_runs(operands, results, scratch_floats(args))
              : attend_to_blocks(shape_, operands, results, args, floats_, pool_);
   }

@@ -160,14 +160,11 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
   }
 
   float* const inverse_sum = running.rescale;
-  float* const lse = results.lse == nullptr
-                         ? nullptr
-                         : results.lse + (batch * shape.heads + head) * shape.queries + first;
+  float* const lse = results.lse + (batch * shape.heads + head) * shape.queries + first;
   for (int64_t i = 0; i < queries; ++i) {
     const bool nothing = running.sum[i] == 0.0f;
     inverse_sum[i] = nothing ? 0.0f : 1.0f / running.sum[i];
-    if (lse != nullptr)
-      lse[i] = nothing ? kEmptyLse : running.maximum[i] + std::log(running.sum[i]);
+    lse[i] = nothing ? kEmptyLse : running.maximum[i] + std::log(running.sum[i]);
   }
   const HeadRows<T> out =
       head_rows<T>(results.out, shape.queries, shape.heads, head_dim, batch, head, first);
@@ -325,10 +322,11 @@ void join(const AttentionShape& shape, const AttentionResults& results, int64_t 
               sums + j);
     }
     const Vec inverse_sum = splat(sum == 0.0f ? 0.0f : 1.0f / sum);
-    T* const out =
-        static_cast<T*>(results.out) +
-        ((batch * shape.queries + i / group) * shape.heads + kv_head * group + i % group) *
-            shape.head_dim;
+    const int64_t query = i / group, head = kv_head * group + i % group;
+    results.lse[(batch * shape.heads + head) * shape.queries + query] =
+        sum == 0.0f ? kEmptyLse : maximum + std::log(sum);
+    T* const out = static_cast<T*>(results.out) +
+                   ((batch * shape.queries + query) * shape.heads + head) * shape.head_dim;
     for (int64_t j = 0; j < shape.head_dim; j += lanes())
       store(hn::Mul(load(sums + j), inverse_sum), out + j, shape.head_dim - j);
   }

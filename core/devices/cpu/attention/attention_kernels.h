@@ -72,7 +72,7 @@ struct AttentionOperands {
 
 struct AttentionResults {
   void* out = nullptr;
-  float* lse = nullptr;  // ["batch heads queries"], or null.
+  float* lse = nullptr;  // ["batch heads queries"].
 };
 
 // Computes attention of one block of queries of one head.
