@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a Hugging Face directory. Quantised ones have the name, shape and dtype here that
+// they have in a file that is not quantised; they are dequantised in pieces as they are read, with
+// the same bits as by transformers.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+
+namespace tessera {
+
+class HfFiles {
+ public:
+  // Error for a quantization_config in config.json of a method that is not read, or with a setting
+  // that would change values; and for quantised tensors without scales of the right shape.
+  explicit HfFiles(const std::filesystem::path& directory);
+
+  const std::filesystem::path& directory() const { return files_.directory(); }
+  std::vector<std::string> names() const;  // Sorted.
+  const SafetensorsTensor* find(const std::string& name) const;
+  // Reads elements from `first` on into `values`.
+  void read(const std::string& name, int64_t first, std::span<float> values) const;
+
+ private:
+  enum class Method { kNone, kFp8, kMxfp4 };
+
+  void read_method(const Json& config);
+  void read_blocks(const Json& config);
+  void add_fp8(const SafetensorsTensor& weight);
+  void add_mxfp4(const SafetensorsTensor& blocks);
+  const SafetensorsTensor& scales_of(const SafetensorsTensor& tensor, const std::string& name,
+                                     const std::vector<int64_t>& shape,
+                                     std::initializer_list<SafetensorsType> types) const;
+  void read_fp8(const SafetensorsTensor& weight, int64_t first, std::span<float> values) const;
+  void read_mxfp4(const SafetensorsTensor& weight, int64_t first, std::span<float> values) const;
+
+  SafetensorsModel files_;
+  Method method_ = Method::kNone;
+  int64_t block_rows_ = 128, block_columns_ = 128;  // Of kFp8: the values that share a scale.
+  SafetensorsType type_ = SafetensorsType::kBF16;   // What dequantised values are rounded to.
+  std::map<std::string, SafetensorsTensor> dequantised_;
+  std::set<std::string> hidden_;  // Tensors of the files that these replace.
+};
+
+}  // namespace tessera
