@@ -11,10 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "core/io/json.h"
 #include "core/io/safetensors.h"
 
 namespace tessera {
+
+// quantization_config in config.json.
+struct HfQuantisation {
+  enum class Method { kNone, kFp8, kMxfp4 };
+  Method method = Method::kNone;
+  int64_t block_rows = 128, block_columns = 128;  // Of kFp8: the values that share a scale.
+  SafetensorsType type = SafetensorsType::kBF16;  // What dequantised values are rounded to.
+};
 
 class HfFiles {
  public:
@@ -29,10 +36,6 @@ class HfFiles {
   void read(const std::string& name, int64_t first, std::span<float> values) const;
 
  private:
-  enum class Method { kNone, kFp8, kMxfp4 };
-
-  void read_method(const Json& config);
-  void read_blocks(const Json& config);
   void add_fp8(const SafetensorsTensor& weight);
   void add_mxfp4(const SafetensorsTensor& blocks);
   const SafetensorsTensor& scales_of(const SafetensorsTensor& tensor, const std::string& name,
@@ -41,10 +44,8 @@ class HfFiles {
   void read_fp8(const SafetensorsTensor& weight, int64_t first, std::span<float> values) const;
   void read_mxfp4(const SafetensorsTensor& weight, int64_t first, std::span<float> values) const;
 
+  HfQuantisation quantisation_;
   SafetensorsModel files_;
-  Method method_ = Method::kNone;
-  int64_t block_rows_ = 128, block_columns_ = 128;  // Of kFp8: the values that share a scale.
-  SafetensorsType type_ = SafetensorsType::kBF16;   // What dequantised values are rounded to.
   std::map<std::string, SafetensorsTensor> dequantised_;
   std::set<std::string> hidden_;  // Tensors of the files that these replace.
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Import of quantised weights, against the goldens of tests/golden/hugging_face.py (quantised/).
 #include <cmath>
-#include <functional>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
@@ -9,6 +8,7 @@
 #include "core/io/safetensors.h"
 #include "tasks/interop/hf_files.h"
 #include "tests/support/catch.h"
+#include "tests/support/fuzz.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/interop/hf_run.h"
 
@@ -114,8 +114,9 @@ TEST_CASE("a quantised model has the logits of transformers, and is exported wit
     const std::vector<const HfFamily*> families = hf_families();
     if (std::ranges::find(families, type, &HfFamily::model_type) == families.end()) continue;
     const TemporaryDirectory directory;
-    const ExperimentConfig config =
-        hf_experiment(model_of_hf(read_hf_config(text, file), StackStyle::kRepeated));
+    const HfConfig hf_config = read_hf_config(text, file);
+    REQUIRE(std::ranges::count(hf_config.unread, "quantization_config") == 0);
+    const ExperimentConfig config = hf_experiment(model_of_hf(hf_config, StackStyle::kRepeated));
     import_hf(config, golden(name), directory / "run");
     const HfScores scores = read_scores(golden(name));
     double largest = 0.0;
@@ -162,6 +163,11 @@ TEST_CASE("other methods and settings of quantisation are refused by name") {
                              "read, expected fp8 or mxfp4; convert them to bf16 or f32",
                              method)));
   REQUIRE_THAT(message(R"("load_in_4bit": true)"), Contains("lacks 'quant_method'"));
+  // Also if the file has a dtype that is not known.
+  write_file_atomically(directory / "model.safetensors", "?");
+  write_file_atomically(directory / "config.json",
+                        R"({"quantization_config": {"quant_method": "nvfp4"}})");
+  REQUIRE_THAT(error_of([&] { HfFiles{directory.path()}; }), Contains("quantised by 'nvfp4'"));
   REQUIRE_THAT(message(fp8 + R"("activation_scheme": "static")"),
                Contains("activation_scheme is 'static', expected 'dynamic'"));
   REQUIRE_THAT(message(fp8 + R"("expert_dtype": "fp4")"),
@@ -211,6 +217,29 @@ TEST_CASE("scales that are missing, or of another shape or dtype, are errors") {
                Contains("'w_scales' is U8[2 2 64], expected U8[2 64 2] for 'w_blocks'"));
   REQUIRE_THAT(message_with("mxfp4_scales", "[2,64,2,16]", "[2,64,4, 8]"),
                Contains("'w_blocks' is U8[2 64 4 8], expected U8[experts rows groups 16]"));
+}
+
+TEST_CASE("mutated files and settings of quantised weights are at worst refused") {
+  const TemporaryDirectory directory;
+  const auto read_all = [&] {
+    const HfFiles files(directory.path());
+    for (const std::string& name : files.names())
+      bits_in(files, name, 0, files.find(name)->elements());
+  };
+  for (const char* name : {"fp8_edges", "mxfp4_scales"}) {
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      INFO(name << " " << file);
+      write_with(directory.path(), name, read_file(golden(name) / "config.json"));
+      const auto target = [&](std::string_view bytes) {
+        write_bytes(directory / file, bytes);
+        read_all();
+      };
+      const FuzzReport report =
+          fuzz("hf_files", {read_file(golden(name) / file)}, target, kFastFuzz / 10);
+      REQUIRE(report.refused > 0);
+      REQUIRE(report.refused < report.inputs);
+    }
+  }
 }
 
 }  // namespace
