@@ -25,8 +25,8 @@ struct HfQuantisation {
 
 class HfFiles {
  public:
-  // Error for a quantization_config in config.json of a method that is not read, or with a setting
-  // that would change values; and for quantised tensors without scales of the right shape.
+  // Error for a quantization_config of another method, or with a setting that would change values;
+  // and for quantised tensors whose scales are missing or have another shape.
   explicit HfFiles(const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return files_.directory(); }
