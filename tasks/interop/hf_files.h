@@ -19,7 +19,7 @@ namespace tessera {
 struct HfQuantisation {
   enum class Method { kNone, kFp8, kMxfp4 };
   Method method = Method::kNone;
-  int64_t block_rows = 128, block_columns = 128;  // Of kFp8: the values that share a scale.
+  int64_t block_rows = 128, block_columns = 128;  // kFp8: values that share a scale.
   SafetensorsType type = SafetensorsType::kBF16;  // What dequantised values are rounded to.
 };
 
