@@ -24,12 +24,25 @@ constexpr int64_t kLengthBytes = 8;
 constexpr size_t kMostAxes = 16;
 constexpr int64_t kReadBytes = 1 << 20;  // Bytes read and converted at a time.
 
+// Sign, 4 bits of exponent, 3 of fraction; no infinities, all bits set: NaN.
+struct Float8E4M3 {
+  uint8_t bits = 0;
+  explicit operator float() const {
+    const uint32_t sign = (bits & 0x80u) << 24, magnitude = bits & 0x7fu;
+    uint32_t word = (magnitude << 20) + (120u << 23);
+    if (magnitude < 8) word = std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-9f);
+    if (magnitude == 0x7f) word = 0x7fc00000u;
+    return std::bit_cast<float>(sign | word);
+  }
+};
+
 using enum SafetensorsType;
 // Indexed by SafetensorsType: the name in headers, and the C++ type of an element.
-constexpr std::array<std::string_view, 13> kTypeNames = {
-    "F64", "F32", "BF16", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"};
+constexpr std::array<std::string_view, 14> kTypeNames = {"F64", "F32", "BF16", "F16",    "I64",
+                                                         "I32", "I16", "I8",   "U64",    "U32",
+                                                         "U16", "U8",  "BOOL", "F8_E4M3"};
 using ElementTypes = std::tuple<double, float, BFloat16, Float16, int64_t, int32_t, int16_t, int8_t,
-                                uint64_t, uint32_t, uint16_t, uint8_t, uint8_t>;
+                                uint64_t, uint32_t, uint16_t, uint8_t, uint8_t, Float8E4M3>;
 
 // Calls visit(T{}) for the C++ type of the elements.
 template <typename Visit>
@@ -312,7 +325,8 @@ void convert_to(const SafetensorsTensor& tensor, std::span<const float> values,
   with_element(tensor.type, [&](auto element) {
     bytes->resize(values.size() * sizeof(element));
     for (size_t i = 0; i < values.size(); ++i) {
-      element = static_cast<decltype(element)>(values[i]);
+      if constexpr (requires { decltype(element)(0.0f); })
+        element = static_cast<decltype(element)>(values[i]);
       std::memcpy(bytes->data() + i * sizeof(element), &element, sizeof(element));
     }
   });

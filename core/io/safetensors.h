@@ -31,7 +31,8 @@ enum class SafetensorsType {
   kU32,
   kU16,
   kU8,
-  kBool
+  kBool,
+  kF8E4M3  // Read only.
 };
 std::string_view safetensors_type_name(SafetensorsType type);  // "F32", as in headers.
 int64_t safetensors_type_bytes(SafetensorsType type);

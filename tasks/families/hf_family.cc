@@ -77,8 +77,7 @@ HfConfig read_hf_config(std::string_view text, const std::string& where) {
   members.text("model_type", model_type, "");
   HfConfig config;
   config.family = &hf_family(model_type, where + ": model_type");
-  members.absent("quantization_config",
-                 "quantised weights are not supported; convert them to bf16 or f32");
+  members.ignore("quantization_config");  // Read with the tensors.
   config.model = read_members(*config.family, members);
   config.unread = members.unread();
   return config;

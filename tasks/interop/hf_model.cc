@@ -101,6 +101,32 @@ std::string with_dtype(const std::string& config_text, std::string_view dtype) {
   return std::regex_replace(config_text, member, fmt::format("$1\"{}\"", dtype));
 }
 
+std::string without_quantization(std::string text) {
+  static const std::regex kMember(R"("quantization_config"\s*:\s*\{)");
+  constexpr const char* kSpace = " \t\r\n";
+  for (std::smatch found; std::regex_search(text, found, kMember);) {
+    auto begin = static_cast<size_t>(found.position());
+    size_t end = begin + static_cast<size_t>(found.length());
+    bool in_string = false;
+    for (int depth = 1; depth > 0; ++end) {
+      if (text.at(end) == '"') in_string = !in_string;
+      if (in_string && text[end] == '\\') ++end;
+      if (!in_string) depth += (text[end] == '{') - (text[end] == '}');
+    }
+    // With the comma that follows, or else the one before.
+    end = text.find_first_not_of(kSpace, end);
+    if (text.at(end) == ',') {
+      end = text.find_first_not_of(kSpace, end + 1);
+    } else {
+      begin = text.find_last_not_of(kSpace, begin - 1);
+      if (text[begin] != ',') ++begin;
+      end = text.find_last_not_of(kSpace, end - 1) + 1;
+    }
+    text.erase(begin, end - begin);
+  }
+  return text;
+}
+
 HfModel hf_model_of(const ExperimentConfig& experiment, const HfConfig& file) {
   HfModel model{.family = file.family,
                 .ours = layered_lm_of(experiment),

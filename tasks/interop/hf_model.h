@@ -50,6 +50,8 @@ struct HfSpecialIds {
 };
 // A config.json with another dtype.
 std::string with_dtype(const std::string& config_text, std::string_view dtype);
+// A config.json for the weights as they are read, without its quantization_config.
+std::string without_quantization(std::string config_text);
 // The text of config.json; `dtype` as PyTorch calls it ("float32").
 std::string hf_config_text(const HfModel& model, std::string_view dtype,
                            const HfSpecialIds& special = {});

@@ -33,8 +33,7 @@ std::string listed(const std::vector<std::string>& lines) {
 }
 
 // A tensor's name in the files: with or without the prefix of the whole model.
-std::string name_in(const SafetensorsModel& files, const std::string& name,
-                    std::string_view prefix) {
+std::string name_in(const HfFiles& files, const std::string& name, std::string_view prefix) {
   if (files.find(name) == nullptr && name.starts_with(prefix)) {
     const std::string bare = name.substr(prefix.size());
     if (files.find(bare) != nullptr) return bare;
@@ -43,8 +42,7 @@ std::string name_in(const SafetensorsModel& files, const std::string& name,
 }
 
 // A tensor that our model lacks is accepted only if the file lacks it, too.
-void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
-                    std::span<const float> values) {
+void check_constant(const HfFiles& files, const HfTensor& tensor, std::span<const float> values) {
   const auto other = std::find_if(values.begin(), values.end(), [&](float value) {
     return value != static_cast<float>(tensor.constant);
   });
@@ -75,7 +73,7 @@ std::vector<Target> targets_of(const HfTensor& tensor, RowRange rows, const Para
 }
 
 // Reads only rows that a shard of this process holds: the experts of other processes are not read.
-void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const ParameterTable& table,
+void read_tensor(const HfFiles& files, const HfTensor& tensor, const ParameterTable& table,
                  Executor& executor, std::vector<float>* values) {
   const int64_t rows_at_a_time = std::max<int64_t>(1, kFileValuesAtATime / tensor.row_elements);
   for (int64_t row = 0; row < tensor.rows; row += rows_at_a_time) {
@@ -139,7 +137,7 @@ class Import final : public BaseRun {
     start_averages(executor, table);
     save();
     if (processes_.is_first()) {
-      keep_hf_config(setting_.job_log_dir, config_json_);
+      keep_hf_config(setting_.job_log_dir, without_quantization(config_json_));
       keep_tokenizer();
     }
     return said("are imported as");
@@ -222,7 +220,7 @@ class Import final : public BaseRun {
   ImportOptions options_;
   ProcessGroup& processes_;
   Console console_;
-  SafetensorsModel files_;
+  HfFiles files_;
   std::string config_json_;
   std::vector<HfTensor> tensors_;
   std::unique_ptr<RunLock> lock_;
@@ -233,7 +231,7 @@ class Import final : public BaseRun {
 
 }  // namespace
 
-std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
+std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const HfFiles& files,
                                        const HfModel& model) {
   std::vector<std::string> problems;
   std::set<std::string> known;
@@ -261,7 +259,7 @@ std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const Safet
   return wanted;
 }
 
-void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>& tensors,
+void read_hf_weights(const HfFiles& files, const std::vector<HfTensor>& tensors,
                      const ParameterTable& table, Executor& executor) {
   std::vector<float> values;
   for (const HfTensor& tensor : tensors) read_tensor(files, tensor, table, executor, &values);

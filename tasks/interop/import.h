@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/devices/device.h"
-#include "core/io/safetensors.h"
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
+#include "tasks/interop/hf_files.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/run/run_setting.h"
 #include "tasks/task/config/experiment.h"
@@ -30,11 +30,11 @@ std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSet
 
 // Matches the directory's tensors to these by name. Error that lists what is missing, has another
 // shape, or is unknown.
-std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
+std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const HfFiles& files,
                                        const HfModel& model);
 
 // Fills the weights of this process's devices from the matched files.
-void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>& tensors,
+void read_hf_weights(const HfFiles& files, const std::vector<HfTensor>& tensors,
                      const ParameterTable& table, Executor& executor);
 
 }  // namespace tessera

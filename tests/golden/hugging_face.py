@@ -5,18 +5,26 @@ config.json, weights as safetensors (some in shards), scores.safetensors (ids an
 gradients/ (of the mean loss of the next token, in the form of a model). `hugging_face.py NAME...`
 rewrites only those.
 
+quantised/<name>/ has files with quantised weights, and in dequantised.safetensors the weights that
+`transformers` makes of them; a model has scores.safetensors, too.
+
 `hugging_face.py --check DIR...` loads Tessera's exports with `transformers` and compares the logits
 with Tessera's in DIR/scores.safetensors.
 """
+import json
 import pathlib
 import shutil
 import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, FineGrainedFP8Config, Mxfp4Config
+from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+from transformers.quantizers import quantizer_finegrained_fp8
 
 HERE = pathlib.Path(__file__).parent / "hugging_face"
+QUANTISED_HERE = HERE.parent / "quantised"
 VOCAB, EMBED, HEADS, LAYERS, SEQ, BATCH = 48, 16, 4, 2, 20, 2
 
 
@@ -192,7 +200,136 @@ MODELS = {
 }
 
 
+def new_folder(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write_quantised(folder, tensors, settings, **members):
+    config = members | {"quantization_config": settings}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def fp8(weight, block, scale_dtype=F32):
+    """The values as e4m3, and the scale of each block; blocks at the edges may be smaller."""
+    rows, columns = weight.shape[-2:]
+    padding = (0, -columns % block[1], 0, -rows % block[0])
+    blocks = torch.nn.functional.pad(weight.float(), padding)
+    blocks = blocks.unflatten(-1, (-1, block[1])).unflatten(-3, (-1, block[0]))
+    scales = (blocks.abs().amax((-3, -1)) / 448).to(scale_dtype)
+    values = (blocks / scales.float()[..., :, None, :, None]).flatten(-2).flatten(-3, -2)
+    values = values[..., :rows, :columns].to(torch.float8_e4m3fn).contiguous()
+    return {"": values, "_scale_inv": scales.contiguous()}
+
+
+def mxfp4(shape, scales):
+    """Random blocks, each with all codes, for a weight [experts, inputs, outputs]."""
+    experts, inputs, outputs = shape
+    generator = torch.Generator().manual_seed(5)
+    codes = torch.rand((2, experts, outputs, inputs // 32, 16), generator=generator).argsort(-1)
+    return {"_blocks": (codes[0] | codes[1] << 4).to(torch.uint8),
+            "_scales": scales.reshape(experts, outputs, inputs // 32).to(torch.uint8)}
+
+
+def write_quantised_model(folder, config, quantise, settings, loading):
+    """`quantise` returns the tensors in place of one, by the end of their names, or None."""
+    model = AutoModelForCausalLM.from_config(config, dtype=BF16)
+    randomise(model)
+    model.save_pretrained(folder)
+    tensors = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        for end, tensor in (quantise(name, weight) or {"": weight}).items():
+            tensors[name + end] = tensor
+    members = json.loads((folder / "config.json").read_text())
+    write_quantised(folder, tensors, settings, **members)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        folder, dtype="auto", attn_implementation="eager", quantization_config=loading).eval()
+    # A model that was loaded from quantised files would be saved as such.
+    plain = AutoModelForCausalLM.from_config(config, dtype=BF16)
+    plain.load_state_dict(loaded.state_dict())
+    plain.save_pretrained(folder / "plain")
+    (folder / "plain/model.safetensors").rename(folder / "dequantised.safetensors")
+    shutil.rmtree(folder / "plain")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    logits = loaded.float()(ids()).logits.detach().contiguous()
+    save_file({"ids": ids(), "logits": logits}, folder / "scores.safetensors")
+
+
+def deepseek_v3_fp8(folder):
+    block = [2, 4]
+    quantizer_finegrained_fp8.is_accelerate_available = lambda: True  # Needed for GPUs only.
+    model_type, members = deepseek("deepseek_v3", n_routed_experts=4, n_shared_experts=1, n_group=2,
+                                   topk_group=1, num_mtp_layers=0, num_experts_per_tok=2)
+    config = AutoConfig.for_model(model_type, pad_token_id=None, bos_token_id=None,
+                                  eos_token_id=None, **members)
+    write_quantised_model(
+        folder, config, lambda name, weight: fp8(weight, block) if "proj" in name else None,
+        dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=block,
+             modules_to_not_convert=["lm_head"]), FineGrainedFP8Config(dequantize=True))
+
+
+def gpt_oss_mxfp4(folder):
+    model_type, members = like_llama(
+        "gpt_oss", hidden_size=32, intermediate_size=32, num_key_value_heads=2, head_dim=8,
+        num_local_experts=3, num_experts_per_tok=2, sliding_window=5, rope_parameters=rope(
+            "yarn", 1e4, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
+            beta_slow=1.0, truncate=False))
+    config = AutoConfig.for_model(model_type, pad_token_id=None, bos_token_id=None,
+                                  eos_token_id=None, **members)
+    generator = torch.Generator().manual_seed(3)
+
+    def quantise(name, weight):
+        if not name.endswith("_proj"):
+            return None
+        return mxfp4(weight.shape, torch.randint(121, 126, (weight.numel() // 32,),
+                                                 generator=generator))
+
+    write_quantised_model(folder, config, quantise, dict(
+        quant_method="mxfp4", modules_to_not_convert=[
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+            "lm_head"]), Mxfp4Config(dequantize=True))
+
+
+def fp8_edges(folder):
+    """Smaller blocks at the edges, several matrices in one tensor, all values, extreme scales. The
+    loader of `transformers` 5.24 does not read the first, so this is its function for gradients."""
+    block = [4, 3]
+    noise = torch.randn((3, 7, 10), generator=torch.Generator().manual_seed(9))
+    extremes = torch.tensor([0.0, 1e-40, 1e-38, -3e-5, 7e35, 3e38, torch.inf, torch.nan])
+    every = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).reshape(16, 16)
+    weights = {"plain": fp8(noise[0], block), "stacked": fp8(noise, block, BF16),
+               "half": fp8(noise[1, :, :2], block, F16),
+               "every": {"": every, "_scale_inv": extremes.repeat(3).reshape(4, 6)}}
+    write_quantised(
+        folder, {name + end: tensor for name, tensors in weights.items()
+                 for end, tensor in tensors.items()},
+        dict(quant_method="fp8", weight_block_size=block), dtype="bfloat16")
+    save_file({f"{str(dtype).removeprefix('torch.')}.{name}": _dequantize_fp8_weight(
+        tensors[""], tensors["_scale_inv"], block, F32).to(dtype)
+        for name, tensors in weights.items() for dtype in (F32, BF16, F16)},
+        folder / "dequantised.safetensors")
+
+
+def mxfp4_scales(folder):
+    """All scales with all codes."""
+    experts, inputs, outputs = 2, 64, 64
+    tensors = mxfp4((experts, inputs, outputs), torch.arange(256))
+    write_quantised(folder, {"w" + end: tensor for end, tensor in tensors.items()},
+                    dict(quant_method="mxfp4"))
+    save_file({"w": convert_moe_packed_tensors(tensors["_blocks"], tensors["_scales"])},
+              folder / "dequantised.safetensors")
+
+
+QUANTISED = {"deepseek_v3_fp8": deepseek_v3_fp8, "gpt_oss_mxfp4": gpt_oss_mxfp4,
+             "fp8_edges": fp8_edges, "mxfp4_scales": mxfp4_scales}
+
+
 def write(name):
+    if name in QUANTISED:
+        QUANTISED[name](new_folder(QUANTISED_HERE / name))
+        return
     (model_type, members), dtype, shard = MODELS[name]
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -227,5 +364,5 @@ if __name__ == "__main__":
         for each in sys.argv[2:]:
             check(each)
     else:
-        for each in sys.argv[1:] or MODELS:
+        for each in sys.argv[1:] or MODELS | QUANTISED:
             write(each)

@@ -54,8 +54,8 @@ TEST_CASE("an inconsistent header is refused with its place") {
                Contains("a.data_offsets span 4 bytes, but F32[2] has 8"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("F31", "[2]", "[0,8]") + "}", 8),
                Contains("a.dtype is 'F31', expected one of F64, F32") && Contains("did you mean"));
-  REQUIRE_THAT(message_of(R"({"a":)" + tensor("F8_E4M3", "[2]", "[0,2]") + "}", 2),
-               Contains("a.dtype is 'F8_E4M3', expected one of"));
+  REQUIRE_THAT(message_of(R"({"a":)" + tensor("F8_E5M2", "[2]", "[0,2]") + "}", 2),
+               Contains("a.dtype is 'F8_E5M2', expected one of"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[-1]", "[0,0]") + "}", 0),
                Contains("a.shape[0] is -1, expected 0 or more"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[4294967296,4294967296]", "[0,0]") + "}", 0),
@@ -120,6 +120,7 @@ TEST_CASE("every dtype is read as f32") {
       {"U32", bytes_of<uint32_t>({1, 2, 7})},
       {"U16", bytes_of<uint16_t>({1, 2, 7})},
       {"U8", bytes_of<uint8_t>({1, 2, 7})},
+      {"F8_E4M3", bytes_of<uint8_t>({0x3c, 0xc0, 0x4e})},
       {"BOOL", bytes_of<uint8_t>({1, 0, 1})}};
   for (const auto& [dtype, bytes] : kinds) {
     INFO(dtype);

@@ -173,7 +173,6 @@ TEST_CASE("a model that is not supported is rejected with the reason") {
                Contains("5 of head_dim=5 are rotated, an odd number"));
   REQUIRE_THAT(message_with("rms_norm_eps", "0"), Contains("expected a number above 0"));
   REQUIRE_THAT(message_with("hidden_act", "\"sillu\""), Contains("did you mean 'silu'?"));
-  REQUIRE_THAT(message_with("quantization_config", "{}"), Contains("quantised weights"));
   REQUIRE_THAT(message_with("rope_scaling", R"({"rope_type": "spiral", "factor": 2})"),
                Contains("has type 'spiral', expected default, "));
   REQUIRE_THAT(message_with("rope_scaling", R"({"full_attention": {"rope_theta": 1.0}})"),

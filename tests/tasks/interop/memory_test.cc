@@ -113,7 +113,7 @@ Growth growth_with(const HfConfig& hf_config, StackStyle stack) {
       executor.shards(each.path)[0].memory.map(HostAccess::kWrite, [](std::span<std::byte> bytes) {
         std::fill(bytes.begin(), bytes.end(), std::byte{1});  // Makes the pages resident.
       });
-    const SafetensorsModel files(directory / "hf");
+    const HfFiles files(directory / "hf");
     growth.import = growth_of([&] { read_hf_weights(files, tensors, table, executor); });
     ProcessGroup alone;
     CheckpointStore(directory / "run/checkpoints")
