@@ -40,9 +40,9 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   const Axis &seq = scores.type().axis("seq"), &key_seq = scores.type().axis("key_seq");
   if (options.mask == AttentionMask::kCausal) mask = causal_mask(seq, key_seq);
   if (options.window > 0) {
-    const Tensor end =
-        add(iota(key_seq), constant(static_cast<double>(options.window), DType::kI32));
-    mask = logical_and(less(iota(seq), end), mask);
+    const Tensor size = constant(static_cast<double>(options.window), DType::kI32);
+    const Tensor before = less(iota(seq), add(iota(key_seq), size));
+    mask = logical_and(before, mask.valid() ? mask : less(iota(key_seq), add(iota(seq), size)));
   }
   if (!options.segment_ids.valid()) return mask;
   const Tensor keys = whole_along(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
@@ -51,7 +51,8 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
 }
 
 // Computes attention(q, k, v, options) with `dropout` applied to the probabilities. It stores all
-// scores, which the fused op avoids, so it is for training with attention dropout only.
+// scores, which the fused op avoids, so it is for training with attention dropout, and for windows
+// that are not causal, only.
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
   const bool splits_heads = !q.type().axis("heads").split.empty();
@@ -117,9 +118,6 @@ DotProductAttention::DotProductAttention(const HParams& p)
          kv_heads, heads);
   if (p.use_per_dim_scale && p.query_scale.has())
     fail("use_per_dim_scale learns the query's scale; leave query_scale unset");
-  if (p.window.has() && !p.causal)
-    fail("window={} with causal=false: a window is of the token and those before it",
-         p.window.get());
   declare_projections(p);
   if (p.use_per_dim_scale)
     per_dim_scale_ = weight("per_dim_scale", {{"head_dim", head_dim_}}, zeros());
@@ -217,8 +215,9 @@ Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& o
   const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
   const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
   const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
-  return drops ? attention_with_dropout(heads.query, key, value, options, dropout_)
-               : attention(heads.query, key, value, options);
+  const bool needs_scores = drops || (options.window > 0 && !p_.causal);
+  return needs_scores ? attention_with_dropout(heads.query, key, value, options, dropout_)
+                      : attention(heads.query, key, value, options);
 }
 
 // MQA replicates K/V; GQA shards K/V like Q.

@@ -83,8 +83,6 @@ TEST_CASE("multipliers act on rows, residuals and logits") {
 }
 
 TEST_CASE("settings that contradict each other are refused") {
-  REQUIRE_THAT(error_of([] { loss_of({.causal = false, .window = 2}); }),
-               Contains("window=2 with causal=false"));
   const TransformerBlock::HParams both{.norm_policy = NormPolicy::kPost, .parallel = true};
   REQUIRE_THAT(error_of([&] { loss_of_blocks(both); }),
                Contains("parallel=true with norm_policy=post"));
