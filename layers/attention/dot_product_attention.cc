@@ -51,8 +51,8 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
 }
 
 // Computes attention(q, k, v, options) with `dropout` applied to the probabilities. It stores all
-// scores, which the fused op avoids, so it is for training with attention dropout, and for windows
-// that are not causal, only.
+// scores, which the fused op avoids, so it is for training with attention dropout only, and for
+// windows to both sides of a sequence that is split.
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
   const bool splits_heads = !q.type().axis("heads").split.empty();
@@ -81,6 +81,23 @@ Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptio
       "batch seq kv_heads group head_dim",
       cast(probabilities, v.dtype()), v);
   return merge_axes(context, "kv_heads", "group", "heads");
+}
+
+// A window to both sides, with the op's causal windows: `after` queries that see nothing are put
+// before the others, which so see as many keys more, and keys that nothing sees after the others.
+Tensor attention_to_both_sides(const Tensor& q, const Tensor& k, const Tensor& v,
+                               AttentionOptions options) {
+  const int64_t length = q.size("seq"), after = options.window - 1;
+  const auto after_keys = [&](const Tensor& x) { return pad(x, "key_seq", 0, after); };
+  // Above 0, the id of what is added.
+  Tensor ids = constant(1.0, DType::kI32, {q.type().axis("batch"), q.type().axis("seq")});
+  if (options.segment_ids.valid()) ids = add(options.segment_ids, ids);
+  options.mask = AttentionMask::kCausal;
+  options.window = 2 * after + 1;
+  options.segment_ids = pad(ids, "seq", after, 0);
+  options.key_segment_ids = after_keys(rename(ids, "seq", "key_seq"));
+  const Tensor all = attention(pad(q, "seq", after, 0), after_keys(k), after_keys(v), options);
+  return slice(all, "seq", after, after + length);
 }
 
 // Repeats each key head of x["… kv_heads …"], so that as many devices as split the heads in
@@ -215,9 +232,11 @@ Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& o
   const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
   const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
   const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
-  const bool needs_scores = drops || (options.window > 0 && !p_.causal);
-  return needs_scores ? attention_with_dropout(heads.query, key, value, options, dropout_)
-                      : attention(heads.query, key, value, options);
+  const bool sees_both_sides = options.window > 0 && !p_.causal;
+  if (drops || (sees_both_sides && !heads.query.type().axis("seq").split.empty()))
+    return attention_with_dropout(heads.query, key, value, options, dropout_);
+  return sees_both_sides ? attention_to_both_sides(heads.query, key, value, options)
+                         : attention(heads.query, key, value, options);
 }
 
 // MQA replicates K/V; GQA shards K/V like Q.
@@ -252,6 +271,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   options.mask = p_.causal ? AttentionMask::kCausal : AttentionMask::kFull;
   options.logit_cap = p_.logit_cap;
   options.window = p_.window.get_or(0);
+  if (!p_.causal && options.window >= x.size("seq")) options.window = 0;  // It hides no token.
   if (sequence.segment_ids.valid()) options.segment_ids = place(sequence.segment_ids, kAttention);
   if (per_dim_scale_.valid()) {
     heads.query = scaled_query(heads.query);

@@ -29,7 +29,7 @@ class DotProductAttention final : public SequenceLayer {
     bool use_per_dim_scale = false;  // A learned factor for each dimension of the query (Pax).
     double logit_cap = 0.0;          // If > 0: cap·tanh(score/cap). Pax: atten_logit_cap.
     // A token attends to this many tokens, itself and those before it; without `causal` also to as
-    // many after it, which stores all scores, as dropout does. Unset: to all.
+    // many after it. Unset: to all.
     Field<int64_t> window;
     double dropout_rate = 0.0;  // For probabilities; if > 0, training stores all scores.
     Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: no rotary embedding.

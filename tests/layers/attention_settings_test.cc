@@ -41,6 +41,11 @@ TEST_CASE("a window hides earlier tokens, also where dropout needs all scores") 
   REQUIRE(std::abs(loss_of({.window = 1}) - windowed) > 1e-3);
   // Nothing is dropped, but the fused op is not used.
   REQUIRE(loss_of({.window = 2, .dropout_rate = 1e-12}) == Approx(windowed).epsilon(1e-5));
+  const double to_both_sides = loss_of({.causal = false, .window = 2});
+  REQUIRE(std::abs(to_both_sides - windowed) > 1e-3);
+  REQUIRE(loss_of({.causal = false, .window = 2, .dropout_rate = 1e-12}) ==
+          Approx(to_both_sides).epsilon(1e-5));
+  REQUIRE(loss_of({.causal = false, .window = 6}) == loss_of({.causal = false}));
 }
 
 TEST_CASE("a part of each head is rotated, and scaled") {
