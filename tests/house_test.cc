@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 47400},   {"layers", 4810},      {"tasks", 34300},       {"inputs", 13600},
+    {"core", 47400},   {"layers", 4830},      {"tasks", 34300},       {"inputs", 13600},
     {"plugins", 4770}, {"experiments", 3900}, {"plugins/cuda", 17300}};
 constexpr int64_t kMostWords = 58060;
 

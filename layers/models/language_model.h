@@ -29,7 +29,7 @@ class TransformerLm final : public Layer {
     bool packed_input = true;
     bool segment_positions = true;  // false: positions count from the row's start (seqax).
     Template<BasePositionEmbedding> position_emb_tpl;  // Unset: no absolute positions.
-    Template<TypeEmbedding> type_emb_tpl;              // Of token_type_ids; unset: none.
+    Template<TypeEmbedding> type_emb_tpl;              // Reads token_type_ids; unset: none.
     Template<UnaryLayer> embedding_ln_tpl;       // Norm of the sum of embeddings; unset: none.
     Template<Embedding> separate_embedding_tpl;  // Unset: the softmax's table.
     Template<BaseSoftmax> softmax_tpl = SharedEmbeddingSoftmax::HParams{};

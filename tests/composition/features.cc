@@ -79,7 +79,7 @@ void set_positions(ModelParts& m, Chance& chance) {
     m.lm.position_emb_tpl = PositionalEmbedding::HParams{};
 }
 
-// As in masked language models.
+// A part of masked language models.
 void set_masked_head(ModelParts& m, Chance& chance) {
   m.lm.head_tpl = HeadTransform::HParams{.norm_tpl = RmsNorm::HParams{}, .use_bias = chance.coin()};
 }

@@ -227,7 +227,7 @@ TEST_CASE("a masked model with other parts is rejected with the reason") {
                Contains("rope_scaling: expected rope_parameters"));
 }
 
-// As in the published file of ModernBERT.
+// The members of its published file.
 TEST_CASE("a ModernBERT of before version 5 of transformers is read") {
   const HfConfig config = read_hf_config(
       R"({"model_type": "modernbert", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
