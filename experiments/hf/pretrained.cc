@@ -11,6 +11,7 @@
 #include "core/io/file.h"
 #include "core/io/user_path.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/masked_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "layers/models/transformer.h"
 #include "plugins/registry.h"
@@ -29,6 +30,7 @@ struct Pretrained : Experiment {
   std::string flat_tokens_path;  // Training data: a token file,
   std::string text_path;         // or text (file, directory or pattern), tokenised on the fly.
   std::string tokenizer;         // Tokenizer of the text; empty: the one in `path`.
+  Field<int64_t> mask_id;        // The mask token of a masked model, such as BERT.
   int64_t seq_len = 256;
   int64_t global_batch_size = 8;
   int64_t num_train_steps = 1000;
@@ -39,9 +41,10 @@ struct Pretrained : Experiment {
   double dropout_rate = 0.0;  // For the residual and the embeddings.
   bool repeated = true;       // Loop over one block; false: every layer has its own nodes.
   DType compute_dtype = DType::kF32;
-  FIELDS(path, flat_tokens_path, text_path, tokenizer, About(seq_len, kSize),
-         About(global_batch_size, kSize), About(num_train_steps, kNotNegative),
-         About(warmup_steps, kNotNegative), About(learning_rate, kNotNegative),
+  FIELDS(path, flat_tokens_path, text_path, tokenizer, About(mask_id, kNotNegative),
+         About(seq_len, kSize), About(global_batch_size, kSize),
+         About(num_train_steps, kNotNegative), About(warmup_steps, kNotNegative),
+         About(learning_rate, kNotNegative),
          About(min_learning_rate_ratio, "of the peak, at the end", kShare),
          About(weight_decay, "of matrices only", kNotNegative),
          About(dropout_rate, "of the residual and the embeddings", kRate), repeated, compute_dtype)
@@ -64,8 +67,8 @@ HfConfig config_of(const Pretrained& e) {
   HfConfig config = read_hf_config(read_file(file), file.string());
   const Template<BasePositionEmbedding>& positions = config.model.lm.position_emb_tpl;
   if (!positions.holds<TrainablePositionalEmbedding::HParams>()) return config;
-  const int64_t longest =
-      positions.as<TrainablePositionalEmbedding::HParams>().max_seq_length.get();
+  const auto& table = positions.as<TrainablePositionalEmbedding::HParams>();
+  const int64_t longest = table.max_seq_length.get() - table.first_row;
   if (e.seq_len > longest)
     fail("seq_len={} exceeds the {} positions of {}", e.seq_len, longest, file.string());
   return config;
@@ -79,13 +82,20 @@ Template<BaseModel> model(const Pretrained& e) {
   return model_of_hf(config, e.repeated ? StackStyle::kRepeated : StackStyle::kUnrolled);
 }
 
-Template<BaseInput> input(const Pretrained& e, std::string_view split) {
+bool is_masked(const HfConfig& config) {
+  const Template<SequenceLayer>& attention_tpl = config.model.layers[0].attention_tpl;
+  return attention_tpl.holds<DotProductAttention::HParams>() &&
+         !attention_tpl.as<DotProductAttention::HParams>().causal;
+}
+
+Template<BaseInput> tokens(const Pretrained& e, std::string_view split, Labels labels) {
   const bool trains = split == "train";
   if (!e.flat_tokens_path.empty())
     return FlatTokensInput::HParams{.path = e.flat_tokens_path,
                                     .split = std::string(split),
                                     .global_batch_size = e.global_batch_size,
                                     .seq_len = e.seq_len,
+                                    .labels = labels,
                                     .shuffle = trains ? Shuffle::kFull : Shuffle::kNone,
                                     .repeat = trains};
   return StreamingTextInput::HParams{
@@ -94,8 +104,25 @@ Template<BaseInput> input(const Pretrained& e, std::string_view split) {
       .split = trains ? StreamSplit::kTrain : StreamSplit::kValidation,
       .global_batch_size = e.global_batch_size,
       .seq_len = e.seq_len,
+      .labels = labels,
       .shuffle = trains,
       .repeat = trains};
+}
+
+Template<BaseInput> input(const Pretrained& e, std::string_view split) {
+  if (!is_masked(config_of(e))) return tokens(e, split, Labels::kNextToken);
+  const Template<BaseInput> tokens_tpl = tokens(e, split, Labels::kShiftRight);
+  const bool has_data = !e.flat_tokens_path.empty() || !e.text_path.empty();
+  if (!e.mask_id.has() && has_data)
+    fail(
+        "{} is a masked model, whose tokens attend to later ones; give the id of its mask token "
+        "with --set mask_id=N",
+        e.path);
+  if (!e.mask_id.has()) return tokens_tpl;  // Import and export read no batch.
+  return MaskedInput::HParams{.input_tpl = tokens_tpl,
+                              .mask_id = e.mask_id.get(),
+                              .global_batch_size = e.global_batch_size,
+                              .seq_len = e.seq_len};
 }
 
 }  // namespace

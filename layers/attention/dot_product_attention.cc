@@ -40,9 +40,9 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
   const Axis &seq = scores.type().axis("seq"), &key_seq = scores.type().axis("key_seq");
   if (options.mask == AttentionMask::kCausal) mask = causal_mask(seq, key_seq);
   if (options.window > 0) {
-    const Tensor end =
-        add(iota(key_seq), constant(static_cast<double>(options.window), DType::kI32));
-    mask = logical_and(less(iota(seq), end), mask);
+    const Tensor size = constant(static_cast<double>(options.window), DType::kI32);
+    const Tensor before = less(iota(seq), add(iota(key_seq), size));
+    mask = logical_and(before, mask.valid() ? mask : less(iota(key_seq), add(iota(seq), size)));
   }
   if (!options.segment_ids.valid()) return mask;
   const Tensor keys = whole_along(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
@@ -51,7 +51,8 @@ Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
 }
 
 // Computes attention(q, k, v, options) with `dropout` applied to the probabilities. It stores all
-// scores, which the fused op avoids, so it is for training with attention dropout only.
+// scores, which the fused op avoids, so it is for training with attention dropout only, and for
+// windows to both sides of a sequence that is split.
 Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                               const ChildLayer<UnaryLayer>& dropout) {
   const bool splits_heads = !q.type().axis("heads").split.empty();
@@ -90,6 +91,23 @@ Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptio
   return merge_axes(context, "kv_heads", "group", "heads");
 }
 
+// A window to both sides, with the op's causal windows: `after` queries that see nothing are put
+// before the others, which so see as many keys more, and keys that nothing sees after the others.
+Tensor attention_to_both_sides(const Tensor& q, const Tensor& k, const Tensor& v,
+                               AttentionOptions options) {
+  const int64_t length = q.size("seq"), after = options.window - 1;
+  const auto after_keys = [&](const Tensor& x) { return pad(x, "key_seq", 0, after); };
+  // Above 0, the id of what is added.
+  Tensor ids = constant(1.0, DType::kI32, {q.type().axis("batch"), q.type().axis("seq")});
+  if (options.segment_ids.valid()) ids = add(options.segment_ids, ids);
+  options.mask = AttentionMask::kCausal;
+  options.window = 2 * after + 1;
+  options.segment_ids = pad(ids, "seq", after, 0);
+  options.key_segment_ids = after_keys(rename(ids, "seq", "key_seq"));
+  const Tensor all = attention(pad(q, "seq", after, 0), after_keys(k), after_keys(v), options);
+  return slice(all, "seq", after, after + length);
+}
+
 // Repeats each key head of x["… kv_heads …"], so that as many devices as split the heads in
 // attention have equal numbers. Query heads read the same keys as before. The repetition is local,
 // and the all-to-all after it sends at most as many bytes as an all-gather of x would.
@@ -125,9 +143,6 @@ DotProductAttention::DotProductAttention(const HParams& p)
          kv_heads, heads);
   if (p.use_per_dim_scale && p.query_scale.has())
     fail("use_per_dim_scale learns the query's scale; leave query_scale unset");
-  if (p.window.has() && !p.causal)
-    fail("window={} with causal=false: a window is of the token and those before it",
-         p.window.get());
   declare_projections(p);
   if (p.use_sinks && p.extra_logit.has())
     fail("use_sinks learns a score for each head; leave extra_logit unset");
@@ -228,8 +243,11 @@ Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& o
   const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
   const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
   const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
-  return drops ? attention_with_dropout(heads.query, key, value, options, dropout_)
-               : attention(heads.query, key, value, options);
+  const bool sees_both_sides = options.window > 0 && !p_.causal;
+  if (drops || (sees_both_sides && !heads.query.type().axis("seq").split.empty()))
+    return attention_with_dropout(heads.query, key, value, options, dropout_);
+  return sees_both_sides ? attention_to_both_sides(heads.query, key, value, options)
+                         : attention(heads.query, key, value, options);
 }
 
 // MQA replicates K/V; GQA shards K/V like Q.
@@ -272,6 +290,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   options.mask = p_.causal ? AttentionMask::kCausal : AttentionMask::kFull;
   options.logit_cap = p_.logit_cap;
   options.window = p_.window.get_or(0);
+  if (!p_.causal && options.window >= x.size("seq")) options.window = 0;  // It hides no token.
   if (sequence.segment_ids.valid()) options.segment_ids = place(sequence.segment_ids, kAttention);
   if (per_dim_scale_.valid()) {
     heads.query = scaled_query(heads.query);

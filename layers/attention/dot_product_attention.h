@@ -28,7 +28,8 @@ class DotProductAttention final : public SequenceLayer {
     Field<double> query_scale;       // Multiplies q·k; 1/√dims_per_head unless set.
     bool use_per_dim_scale = false;  // A learned factor for each dimension of the query (Pax).
     double logit_cap = 0.0;          // If > 0: cap·tanh(score/cap). Pax: atten_logit_cap.
-    // A token attends to this many tokens, itself and those before it. Unset: to all before it.
+    // A token attends to this many tokens, itself and those before it; without `causal` also to as
+    // many after it. Unset: to all.
     Field<int64_t> window;
     // A learned score for each head, without a value, in the denominator of the softmax: a head may
     // attend to nothing (gpt-oss). extra_logit: the same score for all heads, which is not learned

@@ -57,12 +57,15 @@ TrainablePositionalEmbedding::TrainablePositionalEmbedding(const HParams& p)
 Tensor TrainablePositionalEmbedding::fprop(Tensor positions) const {
   const DecodeCache* const cache = FpropScope::current().cache();
   const int64_t count = cache != nullptr ? cache->length() : positions.size("seq");
-  if (count > p_.max_seq_length.get())
-    fail("the {} has {} positions, but the table only max_seq_length={}",
-         cache != nullptr ? "cache" : "sequence", count, p_.max_seq_length.get());
+  if (count > p_.max_seq_length.get() - p_.first_row)
+    fail("the {} has {} positions, but the table only max_seq_length={}{}",
+         cache != nullptr ? "cache" : "sequence", count, p_.max_seq_length.get(),
+         p_.first_row > 0 ? fmt::format(", of which first_row={} are not used", p_.first_row) : "");
   // With a sequence-split residual each device looks up its own positions, so that the reduction is
   // of the table's gradient and not of activations.
-  return place(gather(param(table_), place(positions, "residual"), "positions"), "residual");
+  Tensor table = param(table_);
+  if (p_.first_row > 0) table = slice(table, "positions", p_.first_row, p_.max_seq_length.get());
+  return place(gather(table, place(positions, "residual"), "positions"), "residual");
 }
 
 namespace {

@@ -45,10 +45,12 @@ class TrainablePositionalEmbedding final : public BasePositionEmbedding {
  public:
   struct HParams {
     using Instance = TrainablePositionalEmbedding;
-    Required<int64_t> max_seq_length;
+    Required<int64_t> max_seq_length;  // Rows of the table.
     Required<int64_t> model_dims;
+    int64_t first_row = 0;  // The row of position 0; those before are not used (RoBERTa).
     LayerHParams layer;
-    FIELDS(About(max_seq_length, kSize), About(model_dims, kSize), layer)
+    FIELDS(About(max_seq_length, kSize), About(model_dims, kSize), About(first_row, kNotNegative),
+           layer)
   };
   explicit TrainablePositionalEmbedding(const HParams& p);
 

@@ -23,10 +23,13 @@ TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_
         "set separate_embedding_tpl");
   }
   if (p.position_emb_tpl.has()) position_emb_ = child("position_emb", p.position_emb_tpl);
+  if (p.type_emb_tpl.has()) type_emb_ = child("type_emb", p.type_emb_tpl);
+  if (p.embedding_ln_tpl.has()) embedding_ln_ = child("embedding_ln", p.embedding_ln_tpl);
   dropout_ =
       child<UnaryLayer>("embedding_dropout", Dropout::HParams{.rate = p.embedding_dropout_rate});
   transformer_ = child("transformer", p.stacked_transformer_tpl);
   if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
+  if (p.head_tpl.has()) head_ = child("head", p.head_tpl);
 }
 
 SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) const {
@@ -46,26 +49,35 @@ SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) 
 Tensor TransformerLm::block_outputs(const Features& features) const {
   const Tensor ids = features.get("ids");
   const SequenceInfo sequence = sequence_info(features, ids);
-  Tensor x = embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
-  if (position_emb_) x = x + position_emb_(sequence.positions);
-  return transformer_(dropout_(x), sequence);
+  return transformer_(dropout_(embedded(features, ids, sequence.positions)), sequence);
 }
 
-Tensor TransformerLm::normalised(Tensor x) const { return final_ln_ ? final_ln_(x) : x; }
+Tensor TransformerLm::embedded(const Features& features, const Tensor& ids,
+                               const Tensor& positions) const {
+  Tensor x = embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
+  if (position_emb_) x = x + position_emb_(positions);
+  if (type_emb_) x = type_emb_(x, features.find("token_type_ids"));
+  return embedding_ln_ ? embedding_ln_(x) : x;
+}
+
+Tensor TransformerLm::head(Tensor x) const {
+  if (final_ln_) x = final_ln_(x);
+  return head_ ? head_(x) : x;
+}
 
 CrossEntropy TransformerLm::loss(const Features& features) const {
   const LayerScope scope(*this);
-  return softmax_->loss(normalised(block_outputs(features)), features.get("labels"));
+  return softmax_->loss(head(block_outputs(features)), features.get("labels"));
 }
 
 Tensor TransformerLm::logits(const Features& features) const {
   const LayerScope scope(*this);
-  return softmax_->logits(normalised(block_outputs(features)));
+  return softmax_->logits(head(block_outputs(features)));
 }
 
 Tensor TransformerLm::next_logits(const Features& features) const {
   const LayerScope scope(*this);
-  return softmax_->logits(normalised(at_last(block_outputs(features), features.get("last"))));
+  return softmax_->logits(head(at_last(block_outputs(features), features.get("last"))));
 }
 
 LanguageModel::LanguageModel(const HParams& p) : lm_(child("lm", p.lm_tpl)) {}

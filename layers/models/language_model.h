@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransformerLm: a decoder-only transformer with embeddings and softmax. LanguageModel: the model
-// of next-token prediction around it, with the loss over weighted tokens and metrics.
+// TransformerLm: one stack of transformer layers with embeddings and softmax. LanguageModel: the
+// model around it that predicts next tokens, or masked ones, with the loss over weighted tokens and
+// metrics.
 #pragma once
 
 #include "core/hparams/template.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/embeddings/position_embedding.h"
+#include "layers/embeddings/type_embedding.h"
 #include "layers/models/base_model.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
@@ -27,17 +29,21 @@ class TransformerLm final : public Layer {
     bool packed_input = true;
     bool segment_positions = true;  // false: positions count from the row's start (seqax).
     Template<BasePositionEmbedding> position_emb_tpl;  // Unset: no absolute positions.
-    Template<Embedding> separate_embedding_tpl;        // Unset: the softmax's table.
+    Template<TypeEmbedding> type_emb_tpl;              // Reads token_type_ids; unset: none.
+    Template<UnaryLayer> embedding_ln_tpl;       // Norm of the sum of embeddings; unset: none.
+    Template<Embedding> separate_embedding_tpl;  // Unset: the softmax's table.
     Template<BaseSoftmax> softmax_tpl = SharedEmbeddingSoftmax::HParams{};
     Template<SequenceLayer> stacked_transformer_tpl = StackedTransformer::HParams{};
     Template<UnaryLayer> final_ln_tpl = LayerNorm::HParams{};  // Unset: no final norm.
+    Template<UnaryLayer> head_tpl;  // Between the final norm and the softmax; unset: none.
     double embedding_dropout_rate = 0.0;
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
     FIELDS(About(vocab_size, kSize), About(model_dims, kSize), About(num_layers, kLayerCount),
            About(num_heads, kSize), About(hidden_dims, kSize), packed_input, segment_positions,
-           position_emb_tpl, separate_embedding_tpl, softmax_tpl, stacked_transformer_tpl,
-           final_ln_tpl, About(embedding_dropout_rate, kRate), dtypes, params_init)
+           position_emb_tpl, type_emb_tpl, embedding_ln_tpl, separate_embedding_tpl, softmax_tpl,
+           stacked_transformer_tpl, final_ln_tpl, head_tpl, About(embedding_dropout_rate, kRate),
+           dtypes, params_init)
   };
   explicit TransformerLm(const HParams& p);
 
@@ -50,20 +56,23 @@ class TransformerLm final : public Layer {
 
  private:
   Tensor block_outputs(const Features& features) const;
-  Tensor normalised(Tensor x) const;  // Applies the final norm.
+  Tensor embedded(const Features& features, const Tensor& ids, const Tensor& positions) const;
+  Tensor head(Tensor x) const;  // Applies what is between the blocks and the softmax.
   SequenceInfo sequence_info(const Features& features, Tensor ids) const;
 
   HParams p_;
   ChildLayer<Embedding> embedding_;
   ChildLayer<BasePositionEmbedding> position_emb_;
-  ChildLayer<UnaryLayer> dropout_;
+  ChildLayer<TypeEmbedding> type_emb_;
+  ChildLayer<UnaryLayer> embedding_ln_, dropout_;
   ChildLayer<SequenceLayer> transformer_;
-  ChildLayer<UnaryLayer> final_ln_;
+  ChildLayer<UnaryLayer> final_ln_, head_;
   ChildLayer<BaseSoftmax> softmax_;
 };
 
 // Features: ids, labels, weights (f32; absent: all 1); segment_ids and segment_pos of packed
-// batches. Metrics: log_pplx (nats per token, without smoothing and z-loss), accuracy.
+// batches; token_type_ids (absent: all 0). Metrics: log_pplx (nats per token, without smoothing and
+// z-loss), accuracy.
 class LanguageModel final : public BaseModel {
  public:
   struct HParams {

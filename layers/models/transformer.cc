@@ -18,15 +18,17 @@ TransformerBlock::TransformerBlock(const HParams& p)
     : policy_(p.norm_policy), parallel_(p.parallel), multiplier_(p.residual_multiplier) {
   if (parallel_ && policy_ == NormPolicy::kPost)
     fail("parallel=true with norm_policy=post: a norm after the sum would be applied twice");
-  around_attention_ = residual_around("attention", p);
+  const bool before = policy_ == NormPolicy::kPre || policy_ == NormPolicy::kPrimerHybrid;
+  if (!before && !p.use_attention_norm)
+    fail("use_attention_norm=false with a norm_policy that has no norm before attention");
+  around_attention_ = residual_around("attention", p, before && p.use_attention_norm);
   attention_ = child("attention", p.attention_tpl);
-  around_ffn_ = residual_around("ffn", p);
+  around_ffn_ = residual_around("ffn", p, before);
   ffn_ = child("ffn", p.ffn_tpl);
 }
 
 TransformerBlock::Residual TransformerBlock::residual_around(std::string_view sublayer,
-                                                             const HParams& p) {
-  const bool before = policy_ == NormPolicy::kPre || policy_ == NormPolicy::kPrimerHybrid;
+                                                             const HParams& p, bool before) {
   const bool after = policy_ != NormPolicy::kPre;
   Residual around;
   if (before) around.pre_norm = child(fmt::format("{}_norm", sublayer), p.norm_tpl);

@@ -35,9 +35,10 @@ class TransformerBlock final : public SequenceLayer {
     Template<UnaryLayer> norm_tpl = LayerNorm::HParams{};
     // Both sublayers read the block's input, and both results are added to it (GPT-NeoX).
     bool parallel = false;
+    bool use_attention_norm = true;  // false: no norm before attention (ModernBERT's first block).
     double residual_multiplier = 1.0;  // Multiplies what each sublayer adds (Granite).
     double residual_dropout_rate = 0.0;
-    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, parallel,
+    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, parallel, use_attention_norm,
            About(residual_multiplier, kPositive), About(residual_dropout_rate, kRate))
   };
   explicit TransformerBlock(const HParams& p);
@@ -48,7 +49,7 @@ class TransformerBlock final : public SequenceLayer {
     ChildLayer<UnaryLayer> pre_norm, post_norm, dropout;
   };
   Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
-  Residual residual_around(std::string_view sublayer, const HParams& p);
+  Residual residual_around(std::string_view sublayer, const HParams& p, bool before);
   template <typename F>
   Tensor branch(const Residual& around, const Tensor& x, F sublayer) const;
   template <typename F>

@@ -29,6 +29,8 @@ LayeredLm read_members(const HfFamily& family, ConfigMembers& config) {
   model.lm.embedding_dropout_rate = 0.0;
   for (TransformerBlock::HParams& layer : model.layers) {
     layer.residual_dropout_rate = 0.0;
+    if (layer.ffn_tpl.holds<FeedForward::HParams>())
+      layer.ffn_tpl.as<FeedForward::HParams>().dropout_rate = 0.0;
     if (layer.attention_tpl.holds<DotProductAttention::HParams>())
       layer.attention_tpl.as<DotProductAttention::HParams>().dropout_rate = 0.0;
   }

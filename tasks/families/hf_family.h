@@ -27,7 +27,8 @@ namespace tessera {
 // earlier row holds (a tied head). If only an experiment lacks the weight, a bias is 0 and a
 // scale 1.
 struct WeightRow {
-  std::string_view theirs, axes, ours;
+  std::string theirs;
+  std::string_view axes, ours;
 };
 
 struct HfFamily {

@@ -26,14 +26,7 @@ int64_t read_window(ConfigMembers& config, const WindowRule& rule) {
 void read_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& rule) {
   const int64_t window = read_window(config, rule);
   std::vector<std::string> types = rule.layer_types;
-  if (!types.empty()) config.texts("layer_types", types, rule.layer_types);
-  if (!types.empty() && types.size() != model.layers.size())
-    fail("{}: layer_types has {} entries for {} layers", config.where(), types.size(),
-         model.layers.size());
-  for (const std::string& type : types)
-    if (type != kSlidingAttention && type != kFullAttention)
-      fail("{}: layer_types has '{}', expected {} or {}", config.where(), type, kFullAttention,
-           kSlidingAttention);
+  if (!types.empty()) bind_layer_types(config, model, types);
   for (size_t i = 0; i < model.layers.size(); ++i)
     if (window > 0 && (types.empty() || types[i] == kSlidingAttention))
       attention_in(model.layers[i]).window = window;
@@ -49,10 +42,22 @@ void write_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& ru
   }
   if (rule.has_switch) config.add("use_sliding_window", window == "null" ? "false" : "true");
   config.add(kSlidingWindow, window);
-  if (!rule.layer_types.empty()) config.texts("layer_types", types, {});
+  if (!rule.layer_types.empty()) bind_layer_types(config, model, types);
 }
 
 }  // namespace
+
+void bind_layer_types(ConfigMembers& config, const LayeredLm& model,
+                      std::vector<std::string>& types) {
+  config.texts("layer_types", types, std::vector(types));
+  if (types.size() != model.layers.size())
+    fail("{}: layer_types has {} entries for {} layers", config.where(), types.size(),
+         model.layers.size());
+  for (const std::string& type : types)
+    if (type != kSlidingAttention && type != kFullAttention)
+      fail("{}: layer_types has '{}', expected {} or {}", config.where(), type, kFullAttention,
+           kSlidingAttention);
+}
 
 void bind_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& rule) {
   for (TransformerBlock::HParams& layer : model.layers)

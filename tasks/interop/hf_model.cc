@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/interop/hf_model.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <regex>
@@ -156,6 +157,12 @@ std::string hf_config_text(const HfModel& model, std::string_view dtype,
       "\"pad_token_id\": null",  // Defaults of transformers may exceed the vocabulary.
       fmt::format("\"torch_dtype\": \"{}\"", dtype),
       fmt::format("\"dtype\": \"{}\"", dtype)};
+  // A member that the family states replaces its default.
+  std::erase_if(lines, [&](const std::string& line) {
+    const std::string name = line.substr(0, line.find(':') + 1);
+    return std::ranges::any_of(model.lines,
+                               [&](const std::string& each) { return each.starts_with(name); });
+  });
   lines.insert(lines.end(), model.lines.begin(), model.lines.end());
   return fmt::format("{{\n  {}\n}}\n", fmt::join(lines, ",\n  "));
 }

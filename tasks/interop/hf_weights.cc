@@ -213,7 +213,7 @@ class Mapper {
     const std::optional<Slice> ours = ours_.find(row, place);
     const double from_zero = is_from_zero(reference) ? 1.0 : 0.0;
     if (!ours) {
-      if (!row.ours.ends_with("bias") && !row.ours.ends_with(".scale"))
+      if (!row.ours.ends_with("bias") && !row.ours.ends_with(".b") && !row.ours.ends_with(".scale"))
         fail("the model has no weight {} for the tensor '{}'", row.ours, tensor->name);
       tensor->constant = row.ours.ends_with(".scale") ? 1.0 - from_zero : 0.0;
       return;

@@ -2,7 +2,9 @@
 #include "tasks/interop/import.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -32,12 +34,19 @@ std::string listed(const std::vector<std::string>& lines) {
   return fmt::format("{}; and {} more", fmt::join(first, "; "), lines.size() - kMostListed);
 }
 
+// The names of norms in BERT's first files, which transformers still reads.
+std::string with_old_norm(const std::string& name) {
+  for (const auto& [now, before] : {std::pair("LayerNorm.weight", "LayerNorm.gamma"),
+                                    std::pair("LayerNorm.bias", "LayerNorm.beta")})
+    if (name.ends_with(now)) return name.substr(0, name.size() - std::strlen(now)) + before;
+  return name;
+}
+
 // A tensor's name in the files: with or without the prefix of the whole model.
 std::string name_in(const HfFiles& files, const std::string& name, std::string_view prefix) {
-  if (files.find(name) == nullptr && name.starts_with(prefix)) {
-    const std::string bare = name.substr(prefix.size());
-    if (files.find(bare) != nullptr) return bare;
-  }
+  const std::string bare = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+  for (const std::string& each : {name, bare, with_old_norm(name), with_old_norm(bare)})
+    if (files.find(each) != nullptr) return each;
   return name;
 }
 

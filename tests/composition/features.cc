@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "layers/attention/latent_attention.h"
+#include "layers/feed_forward/head_transform.h"
 #include "tests/composition/recorded_gradient.h"
 
 namespace tessera {
@@ -84,9 +85,15 @@ void set_partial_rotary(ModelParts& m, Chance& chance) {
 void set_positions(ModelParts& m, Chance& chance) {
   m.attention.rotary_tpl = {};
   if (chance.coin())
-    m.lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = m.sizes.seq};
+    m.lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{
+        .max_seq_length = 2 * m.sizes.seq, .first_row = chance.below(m.sizes.seq)};
   else
     m.lm.position_emb_tpl = PositionalEmbedding::HParams{};
+}
+
+// A part of masked language models.
+void set_masked_head(ModelParts& m, Chance& chance) {
+  m.lm.head_tpl = HeadTransform::HParams{.norm_tpl = RmsNorm::HParams{}, .use_bias = chance.coin()};
 }
 
 void set_experts(ModelParts& m, Chance& chance) {
@@ -210,14 +217,19 @@ const std::vector<Feature> kFeatures = {
     {"heads_norm", "qk_norm", "", set_heads_norm},
     {"window", "", "", [](Parts& m, Any& c) { m.attention.window = 1 + c.below(m.sizes.seq); }},
     {"sinks", "", "", set_sinks},
+    {"bidirectional", "", "", [](Parts& m, Any&) { m.attention.causal = false; }},
     {"biases", "", "", set_biases},
     {"soft_caps", "", "", set_soft_caps},
     {"per_dim_scale", "", "", [](Parts& m, Any&) { m.attention.use_per_dim_scale = true; }},
     {"layer_norm", "", "", set_layer_norm},
     {"norm_policy", "block", "", set_norm_policy},
     {"parallel", "block", "", set_parallel},
+    {"bare_attention", "block", "", [](Parts& m, Any&) { m.block.use_attention_norm = false; }},
     {"partial_rotary", "positions", "", set_partial_rotary},
     {"positions", "positions", "", set_positions},
+    {"token_types", "", "", [](Parts& m, Any&) { m.lm.type_emb_tpl = TypeEmbedding::HParams{}; }},
+    {"embedding_norm", "", "", [](Parts& m, Any&) { m.lm.embedding_ln_tpl = RmsNorm::HParams{}; }},
+    {"masked_head", "", "", set_masked_head},
     {"plain_ffn", "", "", set_plain_ffn},
     {"scaled_table", "", "", set_scaled_table},
     {"multipliers", "", "", set_multipliers},

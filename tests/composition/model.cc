@@ -164,6 +164,7 @@ void fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch&
     at("labels", i) = static_cast<int32_t>(token);
     at("segment_ids", i) = static_cast<int32_t>(segment);
     at("segment_pos", i) = static_cast<int32_t>(position);
+    at("token_type_ids", i) = static_cast<int32_t>(segment % 2);
     float& weight = batch.at("weights").data<float>()[row * sizes.seq + i];
     weight = model.parts.has_token_weights ? 0.25f * static_cast<float>(chance.below(5)) : 1.0f;
   }
@@ -174,7 +175,7 @@ void fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch&
 Batch CompositionModel::batch(int64_t step) const {
   const CompositionSizes& sizes = parts.sizes;
   Batch batch{{"weights", array_of(sizes, DType::kF32)}};
-  for (const char* const name : {"ids", "labels", "segment_ids", "segment_pos"})
+  for (const char* const name : {"ids", "labels", "segment_ids", "segment_pos", "token_type_ids"})
     batch[name] = array_of(sizes, DType::kI32);
   Chance chance(seed * 31 + static_cast<uint32_t>(step) + 17);
   for (int64_t row = 0; row < sizes.batch; ++row) fill_row(chance, *this, row, batch);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small random models of all families, saved and evaluated by `transformers`, as references for
 tests/tasks/interop. `python3 tests/golden/hugging_face.py` rewrites hugging_face/<name>/ beside it:
-config.json, weights as safetensors (some in shards), scores.safetensors (ids and f32 logits) and
-gradients/ (of the mean loss of the next token, in the form of a model). `hugging_face.py NAME...`
-rewrites only those.
+config.json, weights as safetensors (some in shards), scores.safetensors (ids and f32 logits; of
+masked models also labels, -100 where none counts) and gradients/ (of the mean loss of the labels, or
+of the next token, in the form of a model). `hugging_face.py NAME...` rewrites only those.
 
 quantised/<name>/ has files with quantised weights, and in dequantised.safetensors the weights that
 `transformers` makes of them; a model has scores.safetensors, too.
@@ -18,7 +18,8 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, FineGrainedFP8Config, Mxfp4Config
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
+                          FineGrainedFP8Config, Mxfp4Config)
 from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.quantizers import quantizer_finegrained_fp8
@@ -43,18 +44,35 @@ def randomise(model):
                 buffer.add_(torch.randn(buffer.shape, generator=generator))
 
 
-def ids():
+MASKED = ("bert", "roberta", "modernbert")
+
+
+def auto_model(model_type):
+    return AutoModelForMaskedLM if model_type in MASKED else AutoModelForCausalLM
+
+
+def batch(config):
+    """Ids and labels. Ids of masked models are above all special ones, and each third has a label."""
     generator = torch.Generator().manual_seed(11)
-    return torch.randint(0, VOCAB, (BATCH, SEQ), generator=generator)
+    if config.model_type not in MASKED:
+        ids = torch.randint(0, VOCAB, (BATCH, SEQ), generator=generator)
+        return {"ids": ids, "labels": ids}
+    ids, labels = torch.randint(4, config.vocab_size, (2, BATCH, SEQ), generator=generator)
+    labels[:, torch.arange(SEQ) % 3 != 1] = -100
+    return {"ids": ids.clone(), "labels": labels.clone()}
 
 
 def save_scores(folder):
     """Logits and gradients in f32, from the weights as saved."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                 attn_implementation="eager").eval()
-    result = model(ids(), labels=ids())
+    config = AutoConfig.from_pretrained(folder)
+    model = auto_model(config.model_type).from_pretrained(folder, dtype=torch.float32,
+                                                          attn_implementation="eager").eval()
+    scores = batch(config)
+    result = model(scores["ids"], labels=scores["labels"])
     result.loss.backward()
-    save_file({"ids": ids(), "logits": result.logits.detach().contiguous()},
+    if config.model_type not in MASKED:
+        del scores["labels"]
+    save_file(scores | {"logits": result.logits.detach().contiguous()},
               folder / "scores.safetensors")
     for weight in model.parameters():
         weight.data = weight.grad
@@ -87,6 +105,12 @@ def deepseek(model_type, **changes):
                  qk_rope_head_dim=4, v_head_dim=5, num_experts_per_tok=3, moe_intermediate_size=8,
                  first_k_dense_replace=1)
     return like_llama(model_type, **(sizes | changes))
+
+
+def masked(model_type, **changes):
+    sizes = dict(vocab_size=29, hidden_size=12, intermediate_size=10, num_hidden_layers=2,
+                 num_attention_heads=2, max_position_embeddings=24)
+    return model_type, sizes | changes
 
 
 def rope(kind, theta, **changes):
@@ -195,6 +219,18 @@ MODELS = {
     "granite": (like_llama("granite", num_key_value_heads=2, embedding_multiplier=12.0,
                            attention_multiplier=0.1, residual_multiplier=0.22,
                            logits_scaling=8.0), F32, "1GB"),
+    "bert": (masked("bert"), F32, "6KB"),
+    "bert_odd": (masked("bert", hidden_size=15, num_attention_heads=3, intermediate_size=7,
+                        vocab_size=23, type_vocab_size=3, hidden_act="gelu_new", layer_norm_eps=1e-3), BF16, "1GB"),
+    "roberta": (masked("roberta", hidden_size=10, num_attention_heads=1, hidden_act="relu",
+                       type_vocab_size=1, pad_token_id=2), F16, "1GB"),
+    "modernbert": (masked("modernbert", num_hidden_layers=3, local_attention=7), F32, "6KB"),
+    "modernbert_biases": (masked(
+        "modernbert", hidden_size=18, num_attention_heads=3, intermediate_size=9, local_attention=4,
+        layer_types=[SLIDING, FULL], norm_bias=True, attention_bias=True, mlp_bias=True,
+        classifier_bias=True, tie_word_embeddings=False, hidden_activation="silu", norm_eps=1e-3,
+        classifier_activation="gelu_new", rope_parameters={
+            SLIDING: rope("default", 100.0), FULL: rope("linear", 1e4, factor=2.0)}), BF16, "1GB"),
     "gemma": (like_llama("gemma", hidden_size=18, num_attention_heads=3, num_key_value_heads=1, head_dim=8), F32,
               "1GB"),
 }
@@ -333,9 +369,11 @@ def write(name):
     (model_type, members), dtype, shard = MODELS[name]
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
-    config = AutoConfig.for_model(model_type, pad_token_id=None, bos_token_id=None,
-                                  eos_token_id=None, **members)
-    model = AutoModelForCausalLM.from_config(config)
+    special = dict(pad_token_id=None, bos_token_id=None, eos_token_id=None)
+    if model_type == "modernbert":
+        special |= dict(cls_token_id=None, sep_token_id=None)
+    config = AutoConfig.for_model(model_type, **(special | members))
+    model = auto_model(model_type).from_config(config)
     randomise(model)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -346,8 +384,8 @@ def write(name):
 
 def check(folder):
     scores = load_file(pathlib.Path(folder) / "scores.safetensors")
-    model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                         output_loading_info=True)
+    auto = auto_model(AutoConfig.from_pretrained(folder).model_type)
+    model, report = auto.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     for what, names in report.items():
         if names:
             sys.exit(f"{folder}: {what}: {names}")

@@ -12,6 +12,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
 #include "layers/attention/latent_attention.h"
+#include "layers/feed_forward/head_transform.h"
 #include "layers/fprop_scope.h"
 #include "layers/models/transformer.h"
 #include "tests/support/catch.h"
@@ -96,7 +97,8 @@ Values traced(const LanguageModel::HParams& p, const Split& split) {
     const std::vector<Tensor> parameters = parameter_inputs(model->parameters());
     Features features;
     features.step = input("step", InputKind::kScalar, make_type(DType::kI32, {}));
-    for (const std::string name : {"ids", "labels", "segment_ids", "segment_pos", "weights"}) {
+    for (const std::string name :
+         {"ids", "labels", "segment_ids", "segment_pos", "token_type_ids", "weights"}) {
       const DType dtype = name == "weights" ? DType::kF32 : DType::kI32;
       const Type type = make_type(dtype, {{"batch", 4, {}}, {"seq", 12, {}}});
       features.tensors[name] =
@@ -152,6 +154,24 @@ TEST_CASE("query heads that are split further than key heads give the same model
   const Split split{"heads over mdl and data", "embed -> replica, heads -> (mdl, data)",
                     "batch -> replica, heads -> (mdl, data)"};
   REQUIRE(worst_difference(traced(p, splits().front()), traced(p, split)) < kRounding);
+}
+
+TEST_CASE("a masked language model is the same model however it is split") {
+  for (const bool has_window : {false, true}) {
+    LanguageModel::HParams p = divisible(small_gpt2(), false);
+    TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();
+    lm.type_emb_tpl = TypeEmbedding::HParams{};
+    lm.embedding_ln_tpl = LayerNorm::HParams{};
+    lm.final_ln_tpl = Template<UnaryLayer>();
+    lm.head_tpl = HeadTransform::HParams{};
+    auto& block = lm.stacked_transformer_tpl.as<StackedTransformer::HParams>()
+                      .block_tpl.as<TransformerBlock::HParams>();
+    block.norm_policy = NormPolicy::kPost;
+    auto& attention = block.attention_tpl.as<DotProductAttention::HParams>();
+    attention.causal = false;
+    if (has_window) attention.window = 3;
+    check_model(divisible(p, has_window));
+  }
 }
 
 TEST_CASE("a c4 model is the same model however it is split") {

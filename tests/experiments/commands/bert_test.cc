@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "inputs/base_input.h"
+#include "inputs/masked_input.h"
+#include "inputs/streaming/streaming_text_input.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
@@ -61,6 +63,24 @@ TEST_CASE("bert's recipes have Pax's settings") {
                    Contains("schedule_tpl.decay_end = 100000") &&
                    Contains("remat_policy = \"save_dot_with_no_batch_dims\"") &&
                    Contains("input = MaskedInput") && Contains("input.chosen_rate = 0.15"));
+}
+
+TEST_CASE("an imported masked model is trained to predict masked tokens") {
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/hugging_face/roberta";
+  std::vector<std::string> settings = {"path=" + path, "seq_len=21"};
+  REQUIRE(config_of("hf.Pretrained", settings).input.holds<StreamingTextInput::HParams>());
+  settings.emplace_back("text_path=text.jsonl");
+  REQUIRE_THROWS_WITH(config_of("hf.Pretrained", settings),
+                      Contains("roberta is a masked model") && Contains("--set mask_id=N"));
+  settings.emplace_back("mask_id=3");
+  const ExperimentConfig config = config_of("hf.Pretrained", settings);
+  const auto& input = config.input.as<MaskedInput::HParams>();
+  REQUIRE(input.mask_id.get() == 3);
+  REQUIRE(input.input_tpl.as<StreamingTextInput::HParams>().labels == Labels::kShiftRight);
+  // Positions begin at row 3 of 24.
+  settings.emplace_back("seq_len=22");
+  REQUIRE_THROWS_WITH(config_of("hf.Pretrained", settings),
+                      Contains("seq_len=22 exceeds the 21 positions of "));
 }
 
 TEST_CASE("bert's loss is that of the chosen tokens") {

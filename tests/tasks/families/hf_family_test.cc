@@ -208,6 +208,44 @@ TEST_CASE("a Mixtral with invalid experts or a window is rejected with the reaso
   REQUIRE_THAT(message_with("clip_qkv", "8.0", "olmoe"), Contains("clip_qkv: queries, keys and"));
 }
 
+TEST_CASE("a masked model with other parts is rejected with the reason") {
+  REQUIRE_THAT(message_with("is_decoder", "true", "bert"),
+               Contains("is_decoder is true: expected an encoder, in which tokens attend to all"));
+  REQUIRE_THAT(message_with("add_cross_attention", "true", "roberta"), Contains("an encoder only"));
+  REQUIRE_THAT(message_with("tie_word_embeddings", "false", "bert"),
+               Contains("expected one table for tokens and their scores"));
+  REQUIRE_THAT(message_with("position_embedding_type", "\"relative_key\"", "bert"),
+               Contains("is 'relative_key': expected learned positions"));
+  REQUIRE_THAT(message_with("num_attention_heads", "5", "bert"),
+               Contains("num_attention_heads=5 does not divide hidden_size=12"));
+  REQUIRE_THAT(message_with("pad_token_id", "23", "roberta"),
+               Contains("no position follows pad_token_id=23 in max_position_embeddings=24"));
+  REQUIRE_THAT(message_with("layer_types", "[\"full_attention\"]", "modernbert"),
+               Contains("layer_types has 1 entries for 3 layers"));
+  REQUIRE_THAT(message_with("rope_scaling", "{\"factor\": 2.0}", "modernbert"),
+               Contains("rope_scaling: expected rope_parameters"));
+}
+
+// The members of its published file.
+TEST_CASE("a ModernBERT of before version 5 of transformers is read") {
+  const HfConfig config = read_hf_config(
+      R"({"model_type": "modernbert", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
+          "num_hidden_layers": 4, "num_attention_heads": 2, "global_attn_every_n_layers": 3,
+          "global_rope_theta": 160000.0, "local_rope_theta": 500.0, "local_attention": 128,
+          "layer_norm_eps": 1e-05, "position_embedding_type": "absolute"})",
+      "c");
+  const std::vector<int64_t> windows = {0, 65, 65, 0};
+  for (size_t i = 0; i < 4; ++i) {
+    const TransformerBlock::HParams& layer = config.model.layers[i];
+    const auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
+    REQUIRE(attention.window.get_or(0) == windows[i]);
+    REQUIRE(attention.rotary_tpl.as<RotaryPositionEmbedding::HParams>().max_timescale ==
+            (windows[i] > 0 ? 500.0 : 160000.0));
+    REQUIRE(layer.use_attention_norm == (i > 0));
+  }
+  REQUIRE(config.unread == std::vector<std::string>{});
+}
+
 TEST_CASE("members that are not known are listed, except those that cannot matter") {
   std::string text = golden("llama");
   text.insert(text.find('{') + 1, R"("use_clever_trick": true, "pad_token_id": 0,)");

@@ -6,7 +6,9 @@
 
 #include "layers/attention/latent_attention.h"
 #include "layers/embeddings/embedding_softmax.h"
+#include "layers/embeddings/position_embedding.h"
 #include "layers/experts/moe_feed_forward.h"
+#include "layers/feed_forward/head_transform.h"
 #include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -91,6 +93,15 @@ const std::vector<Removal> kRemovals = {
        auto& experts = b.ffn_tpl.as<MoeFeedForward::HParams>();
        experts.activation_tpl.as<Swish::HParams>().slope = 1.0;
      }},
+    {"bert", "attention to later tokens", [](Block& b) { attention_in(b).causal = true; }},
+    {"bert_odd", "the epsilon of norms",
+     [](Block& b) { b.norm_tpl.as<LayerNorm::HParams>().epsilon = 1e-12; }},
+    {"modernbert", "a window to both sides", [](Block& b) { attention_in(b).window.reset(); }},
+    {"modernbert", "later tokens in a window", [](Block& b) { attention_in(b).causal = true; }},
+    {"modernbert", "positions of layers with a window",
+     [](Block& b) {
+       if (attention_in(b).window.has()) rotary_in(b).max_timescale = 160000.0;
+     }},
     {"deepseek_v3_yarn", "DeepSeek's factor of scores",
      [](Block& b) { b.attention_tpl.as<LatentAttention::HParams>().query_scale.reset(); }},
 };
@@ -107,6 +118,47 @@ TEST_CASE("without any feature of a family its logits are far from those of tran
     };
     const double with = error();
     for_each_block(lm_of(config).stacked_transformer_tpl, removal.remove);
+    REQUIRE(error() > 100.0 * with);
+  }
+}
+
+struct ModelRemoval {
+  const char* golden;
+  const char* feature;
+  void (*remove)(TransformerLm::HParams& lm);
+};
+
+const std::vector<ModelRemoval> kModelRemovals = {
+    {"bert", "the norm of embeddings",
+     [](TransformerLm::HParams& lm) {
+       lm.embedding_ln_tpl.as<LayerNorm::HParams>().epsilon = 1.0;
+     }},
+    {"bert", "the norm before the softmax",
+     [](TransformerLm::HParams& lm) {
+       lm.head_tpl.as<HeadTransform::HParams>().norm_tpl.as<LayerNorm::HParams>().epsilon = 1.0;
+     }},
+    {"bert_odd", "the activation before the softmax",
+     [](TransformerLm::HParams& lm) {
+       lm.head_tpl.as<HeadTransform::HParams>().activation_tpl = ReLU::HParams{};
+     }},
+    {"roberta", "the first position",
+     [](TransformerLm::HParams& lm) {
+       lm.position_emb_tpl.as<TrainablePositionalEmbedding::HParams>().first_row = 0;
+     }},
+};
+
+TEST_CASE("without any feature of masked models their logits are far from those of transformers") {
+  for (const ModelRemoval& removal : kModelRemovals) {
+    INFO(removal.golden << ": " << removal.feature);
+    const TemporaryDirectory directory;
+    ExperimentConfig config = hf_experiment(removal.golden);
+    import_hf(config, hf_golden(removal.golden), directory / "run");
+    const HfScores scores = read_scores(hf_golden(removal.golden));
+    const auto error = [&] {
+      return largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits);
+    };
+    const double with = error();
+    removal.remove(lm_of(config));
     REQUIRE(error() > 100.0 * with);
   }
 }

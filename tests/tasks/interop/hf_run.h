@@ -41,19 +41,22 @@ void train_hf(ExperimentConfig config, const std::filesystem::path& run, int64_t
 // One pass of `rows` with the weights of a run's newest checkpoint.
 struct HfPass {
   std::vector<float> logits;                            // f32["batch seq vocab"]
-  std::map<std::string, std::vector<float>> gradients;  // d(mean loss of the next token).
+  std::map<std::string, std::vector<float>> gradients;  // d(mean loss of the labels).
 };
 enum class Backward { kNo, kYes };
 // `documents`: lengths of the documents in each row, with positions from 0; none: one each.
+// `labels`: of a masked model, negative where none counts; none: the next tokens.
 HfPass pass_of(const ExperimentConfig& config, const std::filesystem::path& run,
                const std::vector<std::vector<int32_t>>& rows, Backward backward,
-               const std::vector<int64_t>& documents = {});
+               const std::vector<int64_t>& documents = {},
+               const std::vector<std::vector<int32_t>>& labels = {});
 // The logits alone.
 std::vector<float> logits_of(const ExperimentConfig& config, const std::filesystem::path& run,
                              const std::vector<std::vector<int32_t>>& rows);
 
 struct HfScores {
   std::vector<std::vector<int32_t>> ids;
+  std::vector<std::vector<int32_t>> labels;  // None: the next tokens.
   std::vector<float> logits;
 };
 HfScores read_scores(const std::filesystem::path& directory);

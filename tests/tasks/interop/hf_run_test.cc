@@ -152,7 +152,7 @@ Documents documents_of(const std::vector<int64_t>& lengths) {
 class PassTrace {
  public:
   PassTrace(const BaseModel& model, const Rows& rows, Backward backward,
-            const std::vector<int64_t>& lengths) {
+            const std::vector<int64_t>& lengths, const Rows& labels) {
     const TraceScope trace(graph, mesh_, rules_);
     Features features;
     features.mode = Mode::kEval;
@@ -165,7 +165,7 @@ class PassTrace {
         inputs[name].insert(inputs[name].end(), row.begin(), row.end());
     };
     add("ids", rows);
-    add("labels", next_tokens(rows));
+    add("labels", labels.empty() ? next_tokens(rows) : labels);
     if (!lengths.empty()) {
       const Documents documents = documents_of(lengths);
       add("segment_ids", Rows(rows.size(), documents.ids));
@@ -175,14 +175,10 @@ class PassTrace {
     const FpropScope scope(parameters, features);
     output("logits", model.logits(features));
     if (backward == Backward::kNo) return;
-    // Every token but the last of a row has a next one.
     features.tensors["weights"] =
-        cast(less(iota({"seq", static_cast<int64_t>(rows[0].size()), {}}),
-                  constant(static_cast<double>(rows[0].size() - 1), DType::kI32)),
-             DType::kF32);
-    features.tensors["weights"] =
-        broadcast(features.tensors["weights"], {{"batch", static_cast<int64_t>(rows.size()), {}}},
-                  "batch seq");
+        labels.empty()
+            ? all_but_last(rows)
+            : cast(less(constant(-1.0, DType::kI32), features.get("labels")), DType::kF32);
     const ModelOutput result = model(features);
     const std::vector<Tensor> slopes = gradients(result.loss.sum / result.loss.weight, parameters);
     for (size_t i = 0; i < slopes.size(); ++i)
@@ -194,6 +190,15 @@ class PassTrace {
   std::map<std::string, std::vector<int32_t>> inputs;
 
  private:
+  // Every token but the last of a row has a next one.
+  static Tensor all_but_last(const Rows& rows) {
+    const auto seq = static_cast<int64_t>(rows[0].size());
+    const Tensor weights =
+        cast(less(iota({"seq", seq, {}}), constant(static_cast<double>(seq - 1), DType::kI32)),
+             DType::kF32);
+    return broadcast(weights, {{"batch", static_cast<int64_t>(rows.size()), {}}}, "batch seq");
+  }
+
   Mesh mesh_;
   AxisRules rules_;
 };
@@ -201,9 +206,9 @@ class PassTrace {
 }  // namespace
 
 HfPass pass_of(const ExperimentConfig& config, const fs::path& run_directory, const Rows& rows,
-               Backward backward, const std::vector<int64_t>& documents) {
+               Backward backward, const std::vector<int64_t>& documents, const Rows& labels) {
   const std::unique_ptr<BaseTask> task = config.task.instantiate();
-  const PassTrace trace(task->model(), rows, backward, documents);
+  const PassTrace trace(task->model(), rows, backward, documents, labels);
   const SmallDevices devices(1);
   Executor executor(*devices.in_order[0]);
   const int program = executor.add_program(trace.graph, {});
@@ -242,9 +247,10 @@ HfScores read_scores(const fs::path& directory) {
       scores.logits = values;
       continue;
     }
+    Rows& rows = tensor.name == "ids" ? scores.ids : scores.labels;
     for (size_t i = 0; i < values.size(); ++i) {
-      if (i % static_cast<size_t>(tensor.shape[1]) == 0) scores.ids.emplace_back();
-      scores.ids.back().push_back(static_cast<int32_t>(values[i]));
+      if (i % static_cast<size_t>(tensor.shape[1]) == 0) rows.emplace_back();
+      rows.back().push_back(static_cast<int32_t>(values[i]));
     }
   }
   return scores;

@@ -101,6 +101,50 @@ TEST_CASE("files of a bare model with leftover tensors of old releases are read"
           1e-4);
 }
 
+TEST_CASE("a BERT with the tensors of old files and of other heads is read") {
+  const TemporaryDirectory directory;
+  Edited bert("bert");
+  std::vector<std::string> names;
+  for (const auto& [name, each] : bert.tensors) names.push_back(name);
+  for (const std::string& name : names) {
+    if (name.ends_with("LayerNorm.weight"))
+      bert.rename(name, name.substr(0, name.size() - 6) + "gamma");
+    if (name.ends_with("LayerNorm.bias"))
+      bert.rename(name, name.substr(0, name.size() - 4) + "beta");
+  }
+  bert.tensors["cls.predictions.decoder.weight"] =
+      bert.tensors.at("bert.embeddings.word_embeddings.weight");
+  bert.tensors["cls.predictions.decoder.bias"] = bert.tensors.at("cls.predictions.bias");
+  for (const char* name : {"bert.pooler.dense.bias", "cls.seq_relationship.bias"})
+    bert.tensors[name] = {{"", SafetensorsType::kF32, {2}, 0}, {1, 2}};
+  bert.tensors["bert.embeddings.position_ids"] = {{"", SafetensorsType::kF32, {1, 2}, 0}, {0, 1}};
+  bert.write(directory / "hf");
+  const ExperimentConfig config = hf_experiment("bert");
+  import_hf(config, directory / "hf", directory / "run");
+  const HfScores scores = read_scores(hf_golden("bert"));
+  REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits) <
+          1e-4);
+  export_hf(config, directory / "run", directory / "out");
+  require_same_tensors(hf_golden("bert"), directory / "out");
+  bert.tensors["classifier.bias"] = bert.tensors.at("bert.pooler.dense.bias");
+  bert.write(directory / "hf");
+  REQUIRE_THAT(error_of([&] { import_hf(config, directory / "hf", directory / "other"); }),
+               Contains("'classifier.bias' is not a tensor of this model"));
+}
+
+TEST_CASE("without the type of tokens a BERT's logits are far from those of transformers") {
+  const TemporaryDirectory directory;
+  Edited bert("bert");
+  auto& types = bert.tensors.at("bert.embeddings.token_type_embeddings.weight").values;
+  std::fill_n(types.begin(), 12, 0.0f);
+  bert.write(directory / "hf");
+  const ExperimentConfig config = hf_experiment("bert");
+  import_hf(config, directory / "hf", directory / "run");
+  const HfScores scores = read_scores(hf_golden("bert"));
+  REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits) >
+          1e-2);
+}
+
 TEST_CASE("missing, unexpected and wrongly shaped tensors are all named") {
   const TemporaryDirectory directory;
   Edited llama("llama");
