@@ -20,7 +20,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
-#include "core/ops/attention_sinks.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/gather.h"
 #include "core/ops/norm.h"

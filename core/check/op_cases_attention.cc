@@ -8,7 +8,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
-#include "core/ops/attention_sinks.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 

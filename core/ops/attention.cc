@@ -257,6 +257,43 @@ Tensors vjp_attention(const VjpContext& context) {
   return cotangents;
 }
 
+// The last operands of attention_sinks, after those of attention.
+struct SinkOperands {
+  explicit SinkOperands(size_t count) : out(count - 3), lse(count - 2), sinks(count - 1) {}
+  size_t out, lse, sinks;
+};
+
+Types infer_attention_sinks(const InferContext& context) {
+  refuse_partial(context);
+  const SinkOperands at(context.inputs.size());
+  check_axis_names(context, at.out, "batch seq heads head_dim");
+  const Type& out = context.inputs[at.out];
+  check_same_axes(context, at.lse, {out.axes[0], out.axes[2], out.axes[1]});
+  check_same_axes(context, at.sinks, {out.axes[2]});
+  check_dtypes_agree(context, at.lse, at.sinks);
+  return {out, context.inputs[at.lse]};
+}
+
+Tensors decompose_attention_sinks(const Node&, std::span<const Tensor> inputs) {
+  const SinkOperands at(inputs.size());
+  const Attended result = with_sinks({inputs[at.out], inputs[at.lse]}, inputs[at.sinks]);
+  return {result.out, result.lse};
+}
+
+// The cotangents of attention's operands go past the attention node, which gets none.
+Tensors vjp_attention_sinks(const VjpContext& context) {
+  const SinkOperands at(context.inputs.size());
+  const Tensor& cotangent = context.cotangents[0];
+  Tensors operands(context.inputs.begin(), context.inputs.begin() + static_cast<int64_t>(at.out));
+  operands.insert(operands.end(), {context.outputs[0], context.outputs[1], cotangent});
+  Tensors cotangents =
+      trace_node(kAttentionGradOp, operands, context.node.attributes, context.node.site);
+  cotangents.resize(context.inputs.size());
+  cotangents[at.sinks] =
+      sinks_gradient({context.outputs[0], context.outputs[1]}, cotangent, context.inputs[at.sinks]);
+  return cotangents;
+}
+
 enum : size_t { kCache, kRows, kUpdateStarts };
 enum : size_t { kStarts = 3 };  // Operand of cached_attention after query, key and value.
 
@@ -358,6 +395,12 @@ const Op kAttentionOp{{.name = "attention",
                        .vjp = vjp_attention,
                        .decomposition = decompose_attention,
                        .flops = score_flops<2>}};
+const Op kAttentionSinksOp{{.name = "attention_sinks",
+                            .op_class = OpClass::kOther,
+                            .infer = infer_attention_sinks,
+                            .vjp = vjp_attention_sinks,
+                            .decomposition = decompose_attention_sinks,
+                            .flops = no_flops}};
 
 int64_t attention_window(const Attributes& attributes) {
   return attributes.get_or(key::kWindow, 0);
@@ -392,7 +435,9 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   }
   const Tensors results = trace_node(kAttentionOp, operands, attributes, q.site);
   if (!options.sinks) return results[0];
-  return attention_sinks(operands, {results[0], results[1]}, options.sinks, attributes, q.site);
+  const Tensor sinks = as_dtype(options.sinks, results[1].dtype());
+  operands.insert(operands.end(), {results[0], results[1], sinks});
+  return trace_node(kAttentionSinksOp, operands, attributes, q.site)[0];
 }
 
 Tensor shared_heads(Operand x, const Axis& heads) {

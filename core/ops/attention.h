@@ -39,7 +39,7 @@ inline constexpr AttributeName<bool> kCausal{"causal"}, kSegments{"segments"};
 inline constexpr AttributeName<double> kScale{"scale"}, kLogitCap{"logit_cap"};
 inline constexpr AttributeName<int64_t> kWindow{"window"};  // Only nodes with a window have it.
 }  // namespace key
-extern const Op kAttentionOp, kAttentionGradOp;
+extern const Op kAttentionOp, kAttentionGradOp, kAttentionSinksOp;
 // The window of an attention node of any kind; 0: none.
 int64_t attention_window(const Attributes& attributes);
 

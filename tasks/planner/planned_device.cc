@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/devices/cpu/device.h"
 #include "core/graph/op.h"
+#include "core/ops/attention.h"
 #include "core/ops/fp8.h"
 #include "core/ops/leaves.h"
 #include "core/ops/norm.h"
@@ -116,8 +117,9 @@ class PlannedDevice final : public DescribedDevice {
   // Whether the CUDA device has a kernel for the op.
   bool has_kernel(const OpDef& op) const override {
     if (&op == &kFp8ProductOp) return fp8_peak(hardware()).has_value();
-    const std::array<const OpDef*, 5> decomposed = {&kSortOp, &kTriangularSolveOp, &kOwnLeafOp,
-                                                    &kAllLeavesOp, &kAddLeavesOp};
+    const std::array<const OpDef*, 6> decomposed = {&kSortOp,      &kTriangularSolveOp,
+                                                    &kOwnLeafOp,   &kAllLeavesOp,
+                                                    &kAddLeavesOp, &kAttentionSinksOp};
     return std::ranges::find(decomposed, &op) == decomposed.end();
   }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
