@@ -83,7 +83,7 @@ TEST_CASE("weights in another layout are converted both ways") {
 TEST_CASE("export and import on a mesh give the same weights") {
   const TemporaryDirectory directory;
   for (const std::string name : {"gpt2", "llama", "phi3", "olmo2", "gemma2", "qwen3_moe", "pythia",
-                                 "deepseek_v3", "bert", "modernbert"}) {
+                                 "deepseek_v3", "gpt_oss", "bert", "modernbert"}) {
     INFO(name);
     ExperimentConfig config = hf_experiment(name, StackStyle::kRepeated);
     config.mesh.ici_mesh_shape = {1, 2, 2};
