@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gemma (2024, arXiv 2403.08295): embeddings are multiplied by √hidden_size, and scales of norms
 // are stored minus 1.
-#include "layers/embeddings/embedding_softmax.h"
 #include "tasks/families/parts.h"
 
 namespace tessera {

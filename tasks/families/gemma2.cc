@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gemma 2 (2024, arXiv 2408.00118): Gemma with norms before and after each sublayer, soft caps, and
 // attention in a window in every second layer.
-#include <cmath>
-
 #include "tasks/families/parts.h"
 
 namespace tessera {
