@@ -18,6 +18,7 @@ using Shape = std::vector<int64_t>;
 using Method = HfQuantisation::Method;
 using enum SafetensorsType;
 
+constexpr const char* kConfig = "config.json";
 constexpr const char* kFp8Scales = "_scale_inv";
 constexpr const char* kBlocks = "_blocks";
 constexpr const char* kScales = "_scales";
@@ -55,10 +56,16 @@ void read_blocks(const Json& config, HfQuantisation* quantisation) {
   quantisation->block_columns = columns;
 }
 
-HfQuantisation read_quantisation(const std::filesystem::path& file) {
+std::optional<std::string> read_if_exists(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return {};
+  return read_file(file);
+}
+
+HfQuantisation read_quantisation(const std::optional<std::string>& text,
+                                 const std::filesystem::path& file) {
   HfQuantisation quantisation;
-  if (!std::filesystem::exists(file)) return quantisation;  // An error of the import.
-  const Json config = parse_json(read_file(file), file.string());
+  if (!text) return quantisation;
+  const Json config = parse_json(*text, file.string());
   const Json* const found = config.find("quantization_config");
   if (found == nullptr || found->is_null()) return quantisation;
   // transformers rounds to the dtype of the model.
@@ -104,12 +111,20 @@ std::vector<float> mxfp4_values(SafetensorsType type) {
 
 // The method is read first: a file may have a dtype of a method that is refused.
 HfFiles::HfFiles(const std::filesystem::path& directory)
-    : quantisation_(read_quantisation(directory / "config.json")), files_(directory) {
+    : config_json_(read_if_exists(directory / kConfig)),
+      quantisation_(read_quantisation(config_json_, directory / kConfig)),
+      files_(directory) {
   for (const std::string& name : files_.names()) {
     const SafetensorsTensor& tensor = *files_.find(name);
     if (tensor.type == kF8E4M3) add_fp8(tensor);
     if (quantisation_.method == Method::kMxfp4 && name.ends_with(kBlocks)) add_mxfp4(tensor);
   }
+}
+
+const std::string& HfFiles::config_json() const {
+  if (!config_json_)
+    fail("{}: cannot open: No such file or directory", (directory() / kConfig).string());
+  return *config_json_;
 }
 
 const SafetensorsTensor& HfFiles::scales_of(const SafetensorsTensor& tensor,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a Hugging Face directory. Quantised ones have the name, shape and dtype here that
-// they have in a file that is not quantised; they are dequantised in pieces as they are read, with
-// the same bits as by transformers.
+// they have in a file that is not quantised. They are dequantised in pieces as they are read, to
+// the bits that transformers computes.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -30,6 +31,8 @@ class HfFiles {
   explicit HfFiles(const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return files_.directory(); }
+  // The text of config.json. Error if there is none.
+  const std::string& config_json() const;
   std::vector<std::string> names() const;  // Sorted.
   const SafetensorsTensor* find(const std::string& name) const;
   // Reads elements from `first` on into `values`.
@@ -44,6 +47,7 @@ class HfFiles {
   void read_fp8(const SafetensorsTensor& weight, int64_t first, std::span<float> values) const;
   void read_mxfp4(const SafetensorsTensor& weight, int64_t first, std::span<float> values) const;
 
+  std::optional<std::string> config_json_;
   HfQuantisation quantisation_;
   SafetensorsModel files_;
   std::map<std::string, SafetensorsTensor> dequantised_;

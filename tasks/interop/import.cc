@@ -127,7 +127,6 @@ class Import final : public BaseRun {
         processes_(processes),
         console_(console_mode(setting, processes)),
         files_(options.input),
-        config_json_(read_file(options.input / "config.json")),
         tensors_(checked_tensors(config)) {
     // The files are valid: now an earlier run may be set aside and memory allocated.
     lock_ = lock_run(setting, processes);
@@ -146,7 +145,7 @@ class Import final : public BaseRun {
     start_averages(executor, table);
     save();
     if (processes_.is_first()) {
-      keep_hf_config(setting_.job_log_dir, without_quantization(config_json_));
+      keep_hf_config(setting_.job_log_dir, without_quantization(files_.config_json()));
       keep_tokenizer();
     }
     return said("are imported as");
@@ -172,7 +171,7 @@ class Import final : public BaseRun {
   // Checks config.json against the experiment, and the files against both.
   std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) {
     const std::string file = (options_.input / "config.json").string();
-    const HfModel model = model_as_in(read_hf_config(config_json_, file), config);
+    const HfModel model = model_as_in(read_hf_config(files_.config_json(), file), config);
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
     if (const std::string& other = task->train().init_from.directory; !other.empty())
       fail(
@@ -230,7 +229,6 @@ class Import final : public BaseRun {
   ProcessGroup& processes_;
   Console console_;
   HfFiles files_;
-  std::string config_json_;
   std::vector<HfTensor> tensors_;
   std::unique_ptr<RunLock> lock_;
   std::string hparams_toml_;
